@@ -1,0 +1,28 @@
+//! Text generation on CPUs: every decoding strategy of Hugging Face `generate()`, exact to the token.
+//!
+//! The modules are layers, lowest first; a layer knows nothing of the ones above it. `ARCHITECTURE.md` holds the
+//! table of what each may import, and `tests/architecture.rs` checks the sources against it.
+
+pub mod error;
+pub mod types;
+
+#[expect(unsafe_code, reason = "SIMD loads and stores, and the hand-over of chunks to helper threads")]
+pub mod kernels;
+
+pub mod tensor;
+pub mod text;
+
+pub mod quant;
+
+pub mod weights;
+
+pub mod cache;
+
+pub mod model;
+
+pub mod generation;
+
+pub mod engine;
+
+pub use error::{Error, ErrorKind, Result};
+pub use types::{BlockId, FinishReason, RequestId, SeqId, TokenId};
