@@ -84,3 +84,66 @@ impl fmt::Display for FinishReason {
         f.write_str(self.as_str())
     }
 }
+
+/// A set of layer indices, 0 to 127. Layer `i` means the state *before* block `i`; the number of layers means the
+/// state after the last block and the final norm, as in transformers' `hidden_states`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct LayerSet(u128);
+
+impl LayerSet {
+    /// No layer.
+    pub const EMPTY: Self = Self(0);
+
+    /// The most layers a set can name.
+    pub const CAPACITY: usize = 128;
+
+    /// The set with `layer` added; `None` when `layer` is 128 or more.
+    #[must_use]
+    pub const fn with(self, layer: usize) -> Option<Self> {
+        if layer < Self::CAPACITY { Some(Self(self.0 | 1 << layer)) } else { None }
+    }
+
+    /// Whether `layer` is in the set.
+    pub const fn contains(self, layer: usize) -> bool {
+        layer < Self::CAPACITY && self.0 >> layer & 1 == 1
+    }
+
+    /// The number of layers in the set.
+    pub const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether no layer is in the set.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The layers, ascending.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..Self::CAPACITY).filter(move |&layer| self.contains(layer))
+    }
+}
+
+/// What one row of a forward pass has to deliver besides its entry in the KV cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct RowOutputs {
+    /// The logits after the last layer, `[vocab_size]`.
+    pub logits: bool,
+    /// The hidden states of these layers, `[hidden_size]` each.
+    pub hidden_states: LayerSet,
+    /// The logits that the language-model head gives on the hidden states of these layers, without the final norm
+    /// for layers below the last (DoLa), `[vocab_size]` each.
+    pub layer_logits: LayerSet,
+}
+
+impl RowOutputs {
+    /// Nothing: the row only enters the cache.
+    pub const NONE: Self = Self { logits: false, hidden_states: LayerSet::EMPTY, layer_logits: LayerSet::EMPTY };
+    /// The logits alone.
+    pub const LOGITS: Self = Self { logits: true, ..Self::NONE };
+
+    /// Whether nothing is wanted.
+    pub const fn is_none(self) -> bool {
+        !self.logits && self.hidden_states.is_empty() && self.layer_logits.is_empty()
+    }
+}
