@@ -1,0 +1,2 @@
+//! The `rsgen` command.
+fn main() {}
