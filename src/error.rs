@@ -136,6 +136,9 @@ impl std::error::Error for Error {
 /// Adds a place to the error of a result.
 pub trait ResultExt<T> {
     /// Says where the error happened; the closure runs only when there is one.
+    ///
+    /// # Errors
+    /// The error of the result, with the place added.
     fn context<P: Into<String>>(self, place: impl FnOnce() -> P) -> Result<T>;
 }
 

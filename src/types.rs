@@ -132,13 +132,14 @@ pub struct RowOutputs {
     /// The hidden states of these layers, `[hidden_size]` each.
     pub hidden_states: LayerSet,
     /// The logits that the language-model head gives on the hidden states of these layers, without the final norm
-    /// for layers below the last (DoLa), `[vocab_size]` each.
+    /// for layers below the last (`dola`), `[vocab_size]` each.
     pub layer_logits: LayerSet,
 }
 
 impl RowOutputs {
     /// Nothing: the row only enters the cache.
-    pub const NONE: Self = Self { logits: false, hidden_states: LayerSet::EMPTY, layer_logits: LayerSet::EMPTY };
+    pub const NONE: Self =
+        Self { logits: false, hidden_states: LayerSet::EMPTY, layer_logits: LayerSet::EMPTY };
     /// The logits alone.
     pub const LOGITS: Self = Self { logits: true, ..Self::NONE };
 

@@ -1,1 +1,42 @@
-//! (being written)
+//! The arithmetic of the crate: operations on slices of numbers, for every instruction set, over all threads.
+//!
+//! This is the only layer that computes with SIMD and, besides `weights::mmap`, the only one with `unsafe` code. It
+//! knows slices and nothing of tensors, models or files.
+//!
+//! An operation is written once, generically over [`simd::Simd`], a token that proves an instruction set and offers
+//! vectors of 16 `f32` lanes: one AVX-512 register, two AVX2 registers, or a plain array that the compiler
+//! vectorizes. So all paths perform the same operations in the same order, and their results are equal to the last
+//! bit. `scalar` holds twins that read like the formulas; the tests compare every operation with its twin.
+//!
+//! No output element ever depends on how many rows are computed together: each is one chain of additions in a fixed
+//! order, whatever the tile, the thread count and the number of rows.
+
+#![allow(clippy::inline_always, reason = "vector code that is not inlined is compiled for the wrong machine")]
+
+mod attention;
+mod isa;
+mod math;
+mod matmul;
+mod parallel;
+mod portable;
+mod reduce;
+mod rms_norm;
+mod rope;
+pub mod scalar;
+mod silu;
+mod simd;
+mod softmax;
+mod threads;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+pub use attention::{AttentionShape, KvBlocks, KvElement, attention};
+pub use isa::Isa;
+pub use matmul::{
+    Bf16Panels, F16Panels, F32Panels, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, matmul,
+};
+pub use rms_norm::rms_norm;
+pub use rope::rotate_half;
+pub use silu::silu_mul;
+pub use softmax::{argmax, log_sum_exp, softmax};
+pub use threads::Workers;

@@ -1,0 +1,152 @@
+//! Matrix multiplication of activation rows with packed weights: `out[r, n] = sum over k of x[r, k] * w[n, k]`.
+//!
+//! ```text
+//! panel p = outputs 32p .. 32p+31        step q = inputs 2q and 2q+1 of all 32 outputs
+//!
+//!          q=0      q=1      q=2   ...
+//!        ┌────────┬────────┬────────┬──      a vector holds 16 *outputs*, so a product needs no horizontal sum,
+//! 0..15  │ k0 k1  │ k2 k3  │ k4 k5  │        and the same bytes serve one row and five hundred
+//! 16..31 │ k0 k1  │ k2 k3  │ k4 k5  │
+//!        └────────┴────────┴────────┴──
+//! ```
+//!
+//! Each output is one accumulator that takes its products with `k` ascending and is never split, so a row's result
+//! does not depend on how many rows are computed with it. Each weight is read from memory once per call: a panel
+//! stays in the cache while all tiles of rows pass over it.
+
+mod format;
+mod pack;
+mod tile;
+
+pub use format::{Bf16Panels, F16Panels, F32Panels, PANEL_ROWS, PanelFormat, PanelMatrix};
+pub use pack::PackedRows;
+
+use super::parallel::Disjoint;
+use super::simd::{LANES, Simd, SimdOp};
+use super::threads::Workers;
+use tile::{Sink, panel_times_rows};
+
+/// What happens to the products besides being stored.
+#[derive(Clone, Copy, Default)]
+pub struct MatrixOutput<'a> {
+    /// Added to every row, `[num_outputs]`.
+    pub bias: Option<&'a [f32]>,
+    /// Whether the products are added to what `out` holds, instead of replacing it.
+    pub accumulate: bool,
+}
+
+/// The least bytes of weights in a chunk, and the least when there is already a chunk for each thread: a thread that
+/// reads less than 1 MB in one go reads slower.
+const SMALL_CHUNK: usize = 32 << 10;
+const LARGE_CHUNK: usize = 1 << 20;
+
+/// Multiplies rows with packed weights.
+///
+/// `out` is `[rows.num_rows(), matrix.num_outputs()]`, row-major.
+///
+/// # Panics
+/// When the shapes do not fit.
+pub fn matmul<F: PanelFormat>(
+    workers: &Workers,
+    rows: &PackedRows,
+    matrix: &PanelMatrix<F>,
+    output: MatrixOutput<'_>,
+    out: &mut [f32],
+) {
+    let num_outputs = matrix.num_outputs();
+    assert_eq!(rows.num_inputs(), matrix.num_inputs(), "rows and weights have the same inner dimension");
+    assert_eq!(out.len(), rows.num_rows() * num_outputs, "the output has a row for each input row");
+    assert!(output.bias.is_none_or(|bias| bias.len() == num_outputs), "one bias for each output");
+    let num_panels = matrix.num_panels();
+    let num_chunks = chunks(matrix.bytes(), num_panels, workers.num_threads());
+    let columns = Columns { out: Disjoint::new(out), num_outputs, output };
+    workers.run(num_chunks, &|chunk| {
+        let panels = chunk * num_panels / num_chunks..(chunk + 1) * num_panels / num_chunks;
+        for panel in panels {
+            workers.isa().run(PanelJob::<F> { rows, steps: matrix.panel(panel), columns: &columns, panel });
+        }
+    });
+}
+
+/// How many contiguous ranges of panels a matrix is cut into.
+fn chunks(bytes: usize, num_panels: usize, num_threads: usize) -> usize {
+    let for_each_thread = (bytes / SMALL_CHUNK).clamp(1, num_threads);
+    (bytes / LARGE_CHUNK).max(for_each_thread).min(num_panels).max(1)
+}
+
+/// The output matrix, written panel by panel: each panel owns 32 of its columns.
+struct Columns<'a> {
+    out: Disjoint<'a, f32>,
+    num_outputs: usize,
+    output: MatrixOutput<'a>,
+}
+
+impl Columns<'_> {
+    /// Finishes 16 outputs of one row: adds the bias and what was there, and stores.
+    ///
+    /// # Safety
+    /// No other thread writes these columns at the same time.
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&self, s: S, row: usize, column: usize, value: S::F) {
+        let width = LANES.min(self.num_outputs - column);
+        let start = row * self.num_outputs + column;
+        // SAFETY: the columns are this thread's own (the caller's duty).
+        let out = unsafe { self.out.part(start..start + width) };
+        let mut value = value;
+        if let Some(bias) = self.output.bias {
+            value = s.add(value, load_padded(s, &bias[column..column + width]));
+        }
+        if self.output.accumulate {
+            value = s.add(load_padded(s, out), value);
+        }
+        if let Ok(out) = <&mut [f32; LANES]>::try_from(&mut *out) {
+            s.store(value, out);
+        } else {
+            let mut padded = [0.0; LANES];
+            s.store(value, &mut padded);
+            out.copy_from_slice(&padded[..width]);
+        }
+    }
+}
+
+#[inline(always)]
+fn load_padded<S: Simd>(s: S, values: &[f32]) -> S::F {
+    if let Ok(values) = values.try_into() {
+        s.load(values)
+    } else {
+        let mut padded = [0.0; LANES];
+        padded[..values.len()].copy_from_slice(values);
+        s.load(&padded)
+    }
+}
+
+/// All rows times one panel.
+struct PanelJob<'a, F: PanelFormat> {
+    rows: &'a PackedRows,
+    steps: &'a [F::Step],
+    columns: &'a Columns<'a>,
+    panel: usize,
+}
+
+impl<F: PanelFormat> SimdOp for PanelJob<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        panel_times_rows::<S, F>(s, self.rows, self.steps, &self);
+    }
+}
+
+impl<F: PanelFormat> Sink for PanelJob<'_, F> {
+    #[inline(always)]
+    fn put<S: Simd>(&self, s: S, row: usize, half: usize, sums: S::F) {
+        let column = self.panel * PANEL_ROWS + half * LANES;
+        if column < self.columns.num_outputs {
+            // SAFETY: each panel is run by one thread, and panels own disjoint columns.
+            unsafe { self.columns.store(s, row, column, sums) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

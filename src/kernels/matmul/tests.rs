@@ -1,0 +1,117 @@
+//! Every format, instruction set and number of rows against the naive twin, and the promise that a row's result
+//! does not depend on its company.
+
+use super::*;
+use crate::kernels::{Isa, scalar};
+
+fn numbers(len: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+/// The numbers as `F` stores them.
+fn rounded<F: PanelFormat>(values: &[f32]) -> Vec<f32> {
+    values.iter().map(|&value| F::get(&F::step(|_, _| value), 0, 0)).collect()
+}
+
+fn multiply<F: PanelFormat>(isa: Isa, threads: usize, x: &[f32], weight: &[f32], k: usize) -> Vec<f32> {
+    let workers = Workers::new(threads, isa).unwrap();
+    let n = weight.len() / k;
+    let matrix = PanelMatrix::<F>::pack(&workers, n, k, |output, input| weight[output * k + input]);
+    let mut rows = PackedRows::default();
+    rows.pack(&workers, x, k);
+    let mut out = vec![f32::NAN; x.len() / k * n];
+    matmul(&workers, &rows, &matrix, MatrixOutput::default(), &mut out);
+    out
+}
+
+fn products_equal_their_twin<F: PanelFormat>() {
+    for (n, k) in [(1, 1), (5, 3), (16, 8), (33, 17), (64, 64), (100, 31), (320, 130)] {
+        let weight = rounded::<F>(&numbers(n * k, 7));
+        let x = numbers(70 * k, 3);
+        for m in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 24, 25, 70] {
+            let mut expected = vec![0.0; m * n];
+            scalar::matmul(&x[..m * k], &weight, k, &mut expected);
+            let mut first: Option<Vec<f32>> = None;
+            for isa in Isa::available() {
+                let actual = multiply::<F>(isa, 2, &x[..m * k], &weight, k);
+                for (a, b) in actual.iter().zip(&expected) {
+                    assert!((a - b).abs() < 1e-6 * k as f32, "{isa:?} m={m} n={n} k={k}: {a} {b}");
+                }
+                let first = first.get_or_insert_with(|| actual.clone());
+                assert!(first.iter().zip(&actual).all(|(a, b)| a.to_bits() == b.to_bits()));
+            }
+        }
+    }
+}
+
+#[test]
+fn bf16_products_equal_their_twin_and_each_other_on_every_instruction_set() {
+    products_equal_their_twin::<Bf16Panels>();
+}
+
+#[test]
+fn f16_products_equal_their_twin_and_each_other_on_every_instruction_set() {
+    products_equal_their_twin::<F16Panels>();
+}
+
+#[test]
+fn f32_products_equal_their_twin_and_each_other_on_every_instruction_set() {
+    products_equal_their_twin::<F32Panels>();
+}
+
+#[test]
+fn a_row_has_the_same_bits_in_any_company_and_with_any_thread_count() {
+    let (n, k) = (96, 200);
+    let weight = numbers(n * k, 1);
+    let x = numbers(300 * k, 2);
+    for isa in Isa::available() {
+        let alone = multiply::<Bf16Panels>(isa, 1, &x[..k], &weight, k);
+        for m in [1, 2, 3, 8, 17, 64, 300] {
+            for threads in [1, 2, 3] {
+                let together = multiply::<Bf16Panels>(isa, threads, &x[..m * k], &weight, k);
+                assert!(
+                    alone.iter().zip(&together).all(|(a, b)| a.to_bits() == b.to_bits()),
+                    "{isa:?} m={m}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn bias_and_accumulation_come_after_the_sum() {
+    let workers = Workers::new(2, Isa::select().unwrap()).unwrap();
+    let (m, n, k) = (3, 37, 10);
+    let (x, weight, bias) = (numbers(m * k, 4), numbers(n * k, 5), numbers(n, 6));
+    let plain = multiply::<F32Panels>(workers.isa(), 2, &x, &weight, k);
+    let matrix = PanelMatrix::<F32Panels>::pack(&workers, n, k, |output, input| weight[output * k + input]);
+    let mut rows = PackedRows::default();
+    rows.pack(&workers, &x, k);
+    let before = numbers(m * n, 8);
+    let mut out = before.clone();
+    matmul(&workers, &rows, &matrix, MatrixOutput { bias: Some(&bias), accumulate: true }, &mut out);
+    for i in 0..m * n {
+        assert_eq!(out[i], before[i] + (plain[i] + bias[i % n]));
+    }
+}
+
+#[test]
+fn rows_are_unpacked_as_they_were_packed() {
+    let workers = Workers::new(1, Isa::select().unwrap()).unwrap();
+    let (n, k) = (45, 7);
+    let weight = rounded::<Bf16Panels>(&numbers(n * k, 9));
+    let matrix = PanelMatrix::<Bf16Panels>::pack(&workers, n, k, |output, input| weight[output * k + input]);
+    let mut row = vec![0.0; k];
+    for output in 0..n {
+        matrix.row(output, &mut row);
+        assert_eq!(row, weight[output * k..(output + 1) * k]);
+    }
+}

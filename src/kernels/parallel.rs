@@ -1,0 +1,95 @@
+//! Safe ways to let several threads write into one slice: each chunk is handed to exactly one of them.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::threads::Workers;
+
+/// A mutable slice that several threads write disjoint parts of.
+pub(crate) struct Disjoint<'a, T> {
+    pointer: *mut T,
+    len: usize,
+    _slice: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it is only a way to hand out `&mut` parts of a slice, and the caller of `part` keeps them disjoint.
+unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
+
+impl<'a, T> Disjoint<'a, T> {
+    /// Takes the slice for the time of the parallel work.
+    pub(crate) fn new(slice: &'a mut [T]) -> Self {
+        Self { pointer: slice.as_mut_ptr(), len: slice.len(), _slice: PhantomData }
+    }
+
+    /// A part of the slice.
+    ///
+    /// # Safety
+    /// No two parts that are alive at the same time overlap.
+    #[expect(clippy::mut_from_ref, reason = "that parts are disjoint is the caller's duty")]
+    pub(crate) unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "a part lies within the slice");
+        // SAFETY: it lies within the slice, and no other part that is alive overlaps it (the caller's duty).
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.add(range.start), range.len()) }
+    }
+}
+
+impl Workers {
+    /// Calls `job(i, chunk)` for each chunk of `chunk_len` elements of `data` (the last may be shorter), on all
+    /// threads.
+    pub fn for_each_chunk<T: Send>(
+        &self,
+        data: &mut [T],
+        chunk_len: usize,
+        job: impl Fn(usize, &mut [T]) + Sync,
+    ) {
+        let len = data.len();
+        let chunk_len = chunk_len.max(1);
+        let parts = Disjoint::new(data);
+        self.run(len.div_ceil(chunk_len), &|i| {
+            let start = i * chunk_len;
+            // SAFETY: chunk `i` is run once, and chunks do not overlap.
+            job(i, unsafe { parts.part(start..len.min(start + chunk_len)) });
+        });
+    }
+
+    /// A vector of `len` elements whose element `i` is `make(i)`, filled by all threads in chunks of `chunk_len`.
+    ///
+    /// The thread that makes an element is the first to touch its memory.
+    pub fn collect<T: Send + Copy>(
+        &self,
+        len: usize,
+        chunk_len: usize,
+        make: impl Fn(usize) -> T + Sync,
+    ) -> Vec<T> {
+        let mut data: Vec<T> = Vec::with_capacity(len);
+        let chunk_len = chunk_len.max(1);
+        self.for_each_chunk(&mut data.spare_capacity_mut()[..len], chunk_len, |i, chunk| {
+            for (j, slot) in chunk.iter_mut().enumerate() {
+                slot.write(make(i * chunk_len + j));
+            }
+        });
+        // SAFETY: every one of the `len` slots has been written: `run` returns only when all chunks are done.
+        unsafe { data.set_len(len) };
+        data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kernels::{Isa, Workers};
+
+    #[test]
+    fn chunks_cover_the_slice_once() {
+        let workers = Workers::new(3, Isa::select().unwrap()).unwrap();
+        for len in [0, 1, 10, 1001] {
+            let mut data = vec![0usize; len];
+            workers.for_each_chunk(&mut data, 7, |i, chunk| {
+                for (j, value) in chunk.iter_mut().enumerate() {
+                    *value += i * 7 + j + 1;
+                }
+            });
+            assert!(data.iter().enumerate().all(|(i, &value)| value == i + 1));
+            assert_eq!(workers.collect(len, 7, |i| i + 1), data);
+        }
+    }
+}

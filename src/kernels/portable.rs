@@ -1,0 +1,158 @@
+//! The path for machines without AVX2: arrays of 16 lanes that the compiler vectorizes as far as it can.
+
+use half::f16;
+
+use super::simd::{LANES, Simd};
+
+/// Needs nothing of the machine.
+#[derive(Clone, Copy)]
+pub(crate) struct Portable;
+
+macro_rules! lanes {
+    ($lane:ident => $value:expr) => {{
+        let mut out = [0.0f32; LANES];
+        for $lane in 0..LANES {
+            out[$lane] = $value;
+        }
+        out
+    }};
+}
+
+impl Simd for Portable {
+    type F = [f32; LANES];
+
+    const WIDE_TILE_ROWS: usize = 1;
+    const HALF_TILE_ROWS: usize = 2;
+    const HEAD_TILE: usize = 1;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::F {
+        [value; LANES]
+    }
+
+    #[inline(always)]
+    fn load(self, source: &[f32; LANES]) -> Self::F {
+        *source
+    }
+
+    #[inline(always)]
+    fn store(self, value: Self::F, target: &mut [f32; LANES]) {
+        *target = value;
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        lanes!(i => a[i] + b[i])
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        lanes!(i => a[i] - b[i])
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        lanes!(i => a[i] * b[i])
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        lanes!(i => a[i] / b[i])
+    }
+
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        lanes!(i => fused_multiply_add(a[i], b[i], c[i]))
+    }
+
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        lanes!(i => if a[i] > b[i] { a[i] } else { b[i] })
+    }
+
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        lanes!(i => if a[i] < b[i] { a[i] } else { b[i] })
+    }
+
+    #[inline(always)]
+    fn exp2_biased(self, shifted: Self::F) -> Self::F {
+        lanes!(i => f32::from_bits((shifted[i].to_bits() << 23).wrapping_add(127 << 23)))
+    }
+
+    #[inline(always)]
+    fn bf16_low(self, pairs: &[u32; LANES]) -> Self::F {
+        lanes!(i => f32::from_bits(pairs[i] << 16))
+    }
+
+    #[inline(always)]
+    fn bf16_high(self, pairs: &[u32; LANES]) -> Self::F {
+        lanes!(i => f32::from_bits(pairs[i] & 0xffff_0000))
+    }
+
+    #[inline(always)]
+    fn bf16(self, bits: &[u16; LANES]) -> Self::F {
+        lanes!(i => f32::from_bits(u32::from(bits[i]) << 16))
+    }
+
+    #[inline(always)]
+    fn f16(self, bits: &[u16; LANES]) -> Self::F {
+        lanes!(i => f16::from_bits(bits[i]).to_f32())
+    }
+
+    #[inline(always)]
+    fn prefetch<T>(self, _near: &T, _bytes: usize) {}
+}
+
+/// `a * b + c` with a single rounding.
+///
+/// Where the target has the instruction, it is used. Elsewhere the C library's `fmaf` would be called lane by lane;
+/// this emulation vectorizes instead. The product of two `f32` is exact in `f64`. The sum is rounded to odd (if it
+/// is inexact, its last bit is set), which keeps the second rounding, to `f32`, from going astray.
+#[inline(always)]
+pub(crate) fn fused_multiply_add(a: f32, b: f32, c: f32) -> f32 {
+    if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
+        return a.mul_add(b, c);
+    }
+    let (product, addend) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + addend;
+    // Knuth's two-sum: `sum + error` is exactly `product + addend`.
+    let shadow = sum - product;
+    let error = (product - (sum - shadow)) + (addend - shadow);
+    let bits = sum.to_bits();
+    let toward_zero = (error < 0.0) != (sum < 0.0);
+    let truncated = bits.wrapping_sub(u64::from(toward_zero));
+    // A NaN error (an infinite or NaN sum) is no inexactness.
+    let inexact = error != 0.0 && error == error;
+    (if inexact { f64::from_bits(truncated | 1) } else { sum }) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fused_multiply_add;
+
+    #[test]
+    fn the_emulated_fma_equals_the_fused_one() {
+        let mut state = 1u32;
+        let mut random = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            state
+        };
+        for round in 0..2_000_000 {
+            let (mut a, mut b, mut c) = (random(), random(), random());
+            if round % 2 == 0 {
+                // Similar exponents, so that the sum cancels or is a near tie.
+                (a, b) = (a & 0x807f_ffff | 0x3f80_0000, b & 0x807f_ffff | 0x3f80_0000);
+                c = c & 0x8fff_ffff | 0x3000_0000;
+            }
+            let (a, b, c) = (f32::from_bits(a), f32::from_bits(b), f32::from_bits(c));
+            let (expected, actual) = (a.mul_add(b, c), fused_multiply_add(a, b, c));
+            assert!(
+                expected.to_bits() == actual.to_bits() || expected.is_nan() && actual.is_nan(),
+                "{a:e} * {b:e} + {c:e} = {expected:e}, not {actual:e}"
+            );
+        }
+    }
+}

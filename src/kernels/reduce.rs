@@ -1,0 +1,66 @@
+//! Reductions of a slice to one number in a fixed order: element `i` goes to lane `i % 16`, and the lanes are then
+//! combined as a tree. So the result does not depend on the width of the machine's registers.
+
+use super::simd::{LANES, Simd};
+
+/// Combines 16 lanes pairwise: lane `i` with lane `i + 8`, then 4, 2 and 1.
+#[inline(always)]
+fn tree<S: Simd>(s: S, lanes: S::F, combine: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut values = [0.0; LANES];
+    s.store(lanes, &mut values);
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            values[i] = combine(values[i], values[i + width]);
+        }
+        width /= 2;
+    }
+    values[0]
+}
+
+/// The sum of 16 lanes.
+#[inline(always)]
+pub(crate) fn sum_lanes<S: Simd>(s: S, lanes: S::F) -> f32 {
+    tree(s, lanes, |a, b| a + b)
+}
+
+/// The largest of 16 lanes; NaN if there is one.
+#[inline(always)]
+pub(crate) fn max_lanes<S: Simd>(s: S, lanes: S::F) -> f32 {
+    tree(s, lanes, |a, b| if a > b || a.is_nan() { a } else { b })
+}
+
+/// Splits into full vectors and a last one that is padded with `fill`.
+#[inline(always)]
+pub(crate) fn vectors(x: &[f32], fill: f32) -> (&[[f32; LANES]], Option<[f32; LANES]>) {
+    let (full, rest) = x.as_chunks::<LANES>();
+    let last = (!rest.is_empty()).then(|| {
+        let mut padded = [fill; LANES];
+        padded[..rest.len()].copy_from_slice(rest);
+        padded
+    });
+    (full, last)
+}
+
+/// The largest element; `-inf` for an empty slice. A NaN may be passed over, but not by the sums that follow it.
+#[inline(always)]
+pub(crate) fn max<S: Simd>(s: S, x: &[f32]) -> f32 {
+    let (full, last) = vectors(x, f32::NEG_INFINITY);
+    let mut lanes = s.splat(f32::NEG_INFINITY);
+    for vector in full.iter().chain(&last) {
+        lanes = s.max(lanes, s.load(vector));
+    }
+    max_lanes(s, lanes)
+}
+
+/// The sum of the squares.
+#[inline(always)]
+pub(crate) fn sum_of_squares<S: Simd>(s: S, x: &[f32]) -> f32 {
+    let (full, last) = vectors(x, 0.0);
+    let mut lanes = s.splat(0.0);
+    for vector in full.iter().chain(&last) {
+        let v = s.load(vector);
+        lanes = s.fma(v, v, lanes);
+    }
+    sum_lanes(s, lanes)
+}

@@ -1,0 +1,72 @@
+//! Root-mean-square layer normalization (Zhang and Sennrich, arXiv:1910.07467), as llama uses it.
+
+use super::isa::Isa;
+use super::reduce::{sum_of_squares, vectors};
+use super::simd::{LANES, Simd, SimdOp};
+
+/// `out = x / sqrt(mean(x^2) + eps) * weight`, row by row.
+///
+/// `x` and `out` are `[num_rows, weight.len()]`.
+pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    assert_eq!(x.len(), out.len(), "the rows of input and output agree");
+    isa.run(RmsNorm { x, weight, eps, out });
+}
+
+struct RmsNorm<'a> {
+    x: &'a [f32],
+    weight: &'a [f32],
+    eps: f32,
+    out: &'a mut [f32],
+}
+
+impl SimdOp for RmsNorm<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        let width = self.weight.len();
+        let (weights, last_weights) = vectors(self.weight, 0.0);
+        for (x, out) in self.x.chunks_exact(width).zip(self.out.chunks_exact_mut(width)) {
+            let mean = sum_of_squares(s, x) / width as f32;
+            let scale = s.splat(1.0 / (mean + self.eps).sqrt());
+            let (full, last) = vectors(x, 0.0);
+            let (out_full, out_rest) = out.as_chunks_mut::<LANES>();
+            for ((v, w), o) in full.iter().zip(weights).zip(out_full) {
+                s.store(s.mul(s.load(w), s.mul(s.load(v), scale)), o);
+            }
+            if let (Some(v), Some(w)) = (&last, &last_weights) {
+                let mut o = [0.0; LANES];
+                s.store(s.mul(s.load(w), s.mul(s.load(v), scale)), &mut o);
+                out_rest.copy_from_slice(&o[..out_rest.len()]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::scalar;
+
+    #[test]
+    fn rms_norm_equals_its_twin_and_is_equal_on_every_instruction_set() {
+        for width in [1, 16, 23, 64, 200] {
+            let x: Vec<f32> = (0..3 * width).map(|i| (i as f32 * 0.7).sin() * 3.0).collect();
+            let weight: Vec<f32> = (0..width).map(|i| 0.5 + i as f32 * 0.01).collect();
+            let mut expected = vec![0.0; x.len()];
+            scalar::rms_norm(&x, &weight, 1e-5, &mut expected);
+            let results: Vec<Vec<f32>> = Isa::available()
+                .into_iter()
+                .map(|isa| {
+                    let mut out = vec![0.0; x.len()];
+                    rms_norm(isa, &x, &weight, 1e-5, &mut out);
+                    out
+                })
+                .collect();
+            for (a, b) in results[0].iter().zip(&expected) {
+                assert!((a - b).abs() <= 1e-6 * b.abs().max(1.0));
+            }
+            assert!(results.iter().all(|other| *other == results[0]));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The naive twin of every kernel: it reads like the formula, and the tests hold the fast kernels against it.
+//!
+//! Sums are taken in `f64`, so a twin is the more exact of the two.
+
+/// `out[r, n] = sum over k of x[r, k] * weight[n, k]`; `x` is `[num_rows, k]`, `weight` `[n, k]`, row-major.
+pub fn matmul(x: &[f32], weight: &[f32], k: usize, out: &mut [f32]) {
+    let n = weight.len() / k;
+    for (row, out) in x.chunks_exact(k).zip(out.chunks_exact_mut(n)) {
+        for (weights, out) in weight.chunks_exact(k).zip(out) {
+            *out = row.iter().zip(weights).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>() as f32;
+        }
+    }
+}
+
+/// See [`super::softmax`].
+pub fn softmax(scores: &mut [f32]) {
+    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = scores.iter().map(|&x| f64::from(x - max).exp()).sum();
+    for score in scores {
+        *score = (f64::from(*score - max).exp() / sum) as f32;
+    }
+}
+
+/// See [`super::log_sum_exp`].
+pub fn log_sum_exp(scores: &[f32]) -> f32 {
+    let max = f64::from(scores.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    (max + scores.iter().map(|&x| (f64::from(x) - max).exp()).sum::<f64>().ln()) as f32
+}
+
+/// See [`super::rms_norm`].
+pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let width = weight.len();
+    for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+        let mean = x.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>() / width as f64;
+        let scale = 1.0 / (mean + f64::from(eps)).sqrt();
+        for ((&v, &w), out) in x.iter().zip(weight).zip(out) {
+            *out = (f64::from(v) * scale * f64::from(w)) as f32;
+        }
+    }
+}
+
+/// See [`super::rotate_half`].
+pub fn rotate_half(x: &mut [f32], cos: &[f32], sin: &[f32]) {
+    let half = cos.len();
+    for head in x.chunks_exact_mut(2 * half) {
+        for i in 0..half {
+            let (a, b) = (head[i], head[i + half]);
+            head[i] = a * cos[i] - b * sin[i];
+            head[i + half] = b * cos[i] + a * sin[i];
+        }
+    }
+}
+
+/// See [`super::silu_mul`].
+pub fn silu_mul(gate_up: &[f32], width: usize, out: &mut [f32]) {
+    for (row, out) in gate_up.chunks_exact(2 * width).zip(out.chunks_exact_mut(width)) {
+        for i in 0..width {
+            let (gate, up) = (f64::from(row[i]), f64::from(row[width + i]));
+            out[i] = (gate / (1.0 + (-gate).exp()) * up) as f32;
+        }
+    }
+}
+
+/// Attention of one query head over plain rows of keys and values, all visible.
+///
+/// `query` is `[head_dim]`, `keys` and `values` are `[num_tokens, head_dim]`.
+pub fn attention(query: &[f32], keys: &[f32], values: &[f32], scale: f32, out: &mut [f32]) {
+    let dim = query.len();
+    let mut weights: Vec<f32> = keys
+        .chunks_exact(dim)
+        .map(|key| {
+            let dot: f64 = query.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum();
+            (dot * f64::from(scale)) as f32
+        })
+        .collect();
+    softmax(&mut weights);
+    for (i, out) in out.iter_mut().enumerate() {
+        let terms = weights.iter().zip(values.chunks_exact(dim));
+        *out = terms.map(|(&w, value)| f64::from(w) * f64::from(value[i])).sum::<f64>() as f32;
+    }
+}

@@ -1,0 +1,160 @@
+//! Softmax, log-sum-exp and argmax over a row of scores, such as the logits of one token.
+
+use super::isa::Isa;
+use super::math::exp;
+use super::reduce::{self, sum_lanes, vectors};
+use super::simd::{LANES, Simd, SimdOp};
+
+/// Replaces `scores` by their softmax.
+///
+/// A row without a finite maximum (NaN, `+inf`, or all `-inf`) becomes NaN throughout.
+pub fn softmax(isa: Isa, scores: &mut [f32]) {
+    isa.run(Softmax(scores));
+}
+
+/// `ln(sum(exp(scores)))`, computed without overflow. NaN if there is a NaN; `-inf` for a row of `-inf`.
+pub fn log_sum_exp(isa: Isa, scores: &[f32]) -> f32 {
+    isa.run(LogSumExp(scores))
+}
+
+/// The index of the largest score, the lowest one on ties; the first NaN wins over every number, as in torch.
+///
+/// Returns 0 for an empty slice.
+pub fn argmax(isa: Isa, scores: &[f32]) -> usize {
+    isa.run(Argmax(scores))
+}
+
+struct Softmax<'a>(&'a mut [f32]);
+
+impl SimdOp for Softmax<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        let max = reduce::max(s, self.0);
+        let sum = exp_and_sum(s, self.0, max);
+        let divisor = s.splat(sum);
+        let (full, rest) = self.0.as_chunks_mut::<LANES>();
+        for vector in full {
+            s.store(s.div(s.load(vector), divisor), vector);
+        }
+        for value in rest {
+            *value /= sum;
+        }
+    }
+}
+
+/// Replaces each `x` by `exp(x - max)` and returns the sum.
+#[inline(always)]
+pub(crate) fn exp_and_sum<S: Simd>(s: S, x: &mut [f32], max: f32) -> f32 {
+    let shift = s.splat(max);
+    let mut lanes = s.splat(0.0);
+    let (full, rest) = x.as_chunks_mut::<LANES>();
+    for vector in full {
+        let e = exp(s, s.sub(s.load(vector), shift));
+        s.store(e, vector);
+        lanes = s.add(lanes, e);
+    }
+    if !rest.is_empty() {
+        let mut padded = [f32::NEG_INFINITY; LANES];
+        padded[..rest.len()].copy_from_slice(rest);
+        let e = exp(s, s.sub(s.load(&padded), shift));
+        s.store(e, &mut padded);
+        rest.copy_from_slice(&padded[..rest.len()]);
+        lanes = s.add(lanes, e);
+    }
+    sum_lanes(s, lanes)
+}
+
+struct LogSumExp<'a>(&'a [f32]);
+
+impl SimdOp for LogSumExp<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) -> f32 {
+        let max = reduce::max(s, self.0);
+        if max == f32::NEG_INFINITY {
+            // All are -inf (or NaN, which the sum shows).
+            return self.0.iter().fold(f32::NEG_INFINITY, |a, &b| if b.is_nan() { b } else { a });
+        }
+        let (full, last) = vectors(self.0, f32::NEG_INFINITY);
+        let mut lanes = s.splat(0.0);
+        for vector in full.iter().chain(&last) {
+            lanes = s.add(lanes, exp(s, s.sub(s.load(vector), s.splat(max))));
+        }
+        max + sum_lanes(s, lanes).ln()
+    }
+}
+
+struct Argmax<'a>(&'a [f32]);
+
+impl SimdOp for Argmax<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) -> usize {
+        // Two passes that vectorize, rather than one that does not.
+        let any_nan = self.0.iter().fold(false, |any, value| any | value.is_nan());
+        let max = reduce::max(s, self.0);
+        let first = self.0.iter().position(|value| if any_nan { value.is_nan() } else { *value == max });
+        first.unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::scalar;
+
+    fn row(len: usize) -> Vec<f32> {
+        (0..len).map(|i| ((i * 7919 + 13) % 1009) as f32 * 0.03 - 15.0).collect()
+    }
+
+    #[test]
+    fn softmax_equals_its_twin_and_is_equal_on_every_instruction_set() {
+        for len in [1, 2, 15, 16, 17, 100, 2048, 2049] {
+            let mut expected = row(len);
+            scalar::softmax(&mut expected);
+            let results: Vec<Vec<f32>> = Isa::available()
+                .into_iter()
+                .map(|isa| {
+                    let mut x = row(len);
+                    softmax(isa, &mut x);
+                    x
+                })
+                .collect();
+            for (i, &value) in expected.iter().enumerate() {
+                assert!((results[0][i] - value).abs() <= 2e-6 * value.max(1e-6), "{len}: {i}");
+            }
+            assert!(results.iter().all(|other| *other == results[0]));
+        }
+    }
+
+    #[test]
+    fn log_sum_exp_equals_its_twin_and_handles_the_infinities() {
+        for isa in Isa::available() {
+            for len in [1, 5, 16, 33, 4096] {
+                let x = row(len);
+                assert!((log_sum_exp(isa, &x) - scalar::log_sum_exp(&x)).abs() < 5e-6);
+            }
+            assert_eq!(log_sum_exp(isa, &[f32::NEG_INFINITY; 20]), f32::NEG_INFINITY);
+            assert!(log_sum_exp(isa, &[0.0, f32::NAN, 1.0]).is_nan());
+            let masked = [f32::NEG_INFINITY, 3.0, f32::NEG_INFINITY];
+            assert_eq!(log_sum_exp(isa, &masked), 3.0);
+        }
+    }
+
+    #[test]
+    fn argmax_takes_the_lowest_index_on_ties_and_the_first_nan() {
+        for isa in Isa::available() {
+            let mut x = row(100);
+            (x[40], x[77]) = (99.0, 99.0);
+            assert_eq!(argmax(isa, &x), 40);
+            x[90] = f32::NAN;
+            assert_eq!(argmax(isa, &x), 90);
+            assert_eq!(argmax(isa, &[f32::NEG_INFINITY; 3]), 0);
+            assert_eq!(argmax(isa, &[]), 0);
+        }
+    }
+}

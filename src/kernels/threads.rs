@@ -1,0 +1,299 @@
+//! The threads that share the work of a forward pass.
+//!
+//! The calling thread is worker 0. Helpers are jobs on a rayon pool of our own. A *phase* is a closure and a number
+//! of chunks; whoever is there claims chunks by compare-and-swap, and the phase ends when all chunks are done, not
+//! when all threads have arrived. So a helper that the operating system has taken off its core, or that has not
+//! woken up yet, delays nobody unless it holds a chunk.
+//!
+//! Between phases and passes a helper spins for some microseconds, then yields its core at each look, then goes back
+//! to rayon's pool to sleep; the next phase that has a chunk to spare wakes it again.
+//!
+//! Why not a fork and join per operation: that costs 10 µs or more, and a decode step has 150 operations.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::hint::spin_loop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::isa::Isa;
+use crate::error::{Error, Result};
+
+/// The most chunks of a phase: the claim word has 16 bits for each of the two counters.
+const MAX_CHUNKS: usize = u16::MAX as usize;
+/// How often an idle helper looks for work before it begins to yield: about 50 µs.
+const SPINS: u32 = 1000;
+/// How long an idle helper yields before it goes to sleep: longer than the gap between two decode steps.
+const LINGER: Duration = Duration::from_millis(2);
+
+/// The threads of one model, and the instruction set they compute with.
+pub struct Workers {
+    /// The helpers; `None` when the caller works alone.
+    pool: Option<rayon::ThreadPool>,
+    shared: Arc<Shared>,
+    isa: Isa,
+}
+
+/// What the caller and its helpers have in common.
+struct Shared {
+    /// `phase << 32 | chunks << 16 | next chunk`: everything that a claim depends on, in one word.
+    claim: Line<AtomicU64>,
+    /// The chunks of the current phase that are done.
+    done: Line<AtomicUsize>,
+    /// The helpers that are awake.
+    awake: Line<AtomicUsize>,
+    /// The closure of the current phase. Written by the caller while no chunk is claimed or claimable, read after a
+    /// successful claim.
+    job: UnsafeCell<Job>,
+    /// Whether a chunk of the current phase panicked.
+    panicked: AtomicBool,
+    /// Set while a phase runs, so that a second caller does without helpers.
+    busy: AtomicBool,
+}
+
+/// Keeps a value on cache lines of its own (two, because processors prefetch pairs).
+#[repr(align(128))]
+struct Line<T>(T);
+
+/// A borrowed closure without its lifetime: alive for as long as a chunk of its phase is not done.
+#[derive(Clone, Copy)]
+struct Job(*const (dyn Fn(usize) + Sync));
+
+// SAFETY: `job` is the one field that is not `Sync`; the protocol of `claim` and `done` orders its accesses: it is
+// written only between phases, when every claimed chunk has been counted as done.
+unsafe impl Sync for Shared {}
+// SAFETY: the closure behind the pointer is `Sync`, and is called only while the caller waits for the phase's end.
+unsafe impl Send for Shared {}
+
+fn pack(phase: u64, chunks: usize, next: usize) -> u64 {
+    phase << 32 | (chunks as u64) << 16 | next as u64
+}
+
+fn unpack(word: u64) -> (usize, usize) {
+    ((word >> 16 & 0xffff) as usize, (word & 0xffff) as usize)
+}
+
+impl Workers {
+    /// The calling thread and `num_threads - 1` helpers.
+    ///
+    /// # Errors
+    /// When `num_threads` is 0 or above 1024, or when the operating system refuses the threads.
+    pub fn new(num_threads: usize, isa: Isa) -> Result<Self> {
+        if !(1..=1024).contains(&num_threads) {
+            return Err(Error::config(format!("`num_threads` must be from 1 to 1024, got {num_threads}")));
+        }
+        let pool = (num_threads > 1).then(|| {
+            rayon::ThreadPoolBuilder::new()
+                .num_threads(num_threads - 1)
+                .thread_name(|index| format!("rsgen-{}", index + 1))
+                .build()
+        });
+        let pool = pool.transpose().map_err(|error| {
+            Error::capacity(format!("could not start {} threads; lower `num_threads`", num_threads - 1))
+                .with_source(error)
+        })?;
+        let shared = Shared {
+            claim: Line(AtomicU64::new(0)),
+            done: Line(AtomicUsize::new(0)),
+            awake: Line(AtomicUsize::new(0)),
+            job: UnsafeCell::new(Job(&|_| {})),
+            panicked: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+        };
+        Ok(Self { pool, shared: Arc::new(shared), isa })
+    }
+
+    /// The instruction set of the kernels.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The number of threads, the calling one included.
+    pub fn num_threads(&self) -> usize {
+        1 + self.pool.as_ref().map_or(0, rayon::ThreadPool::current_num_threads)
+    }
+
+    /// Runs `job(0)` to `job(num_chunks - 1)`, each once, on all threads; returns when all are done.
+    ///
+    /// # Panics
+    /// When a chunk panics: all other chunks are finished first.
+    pub fn run(&self, num_chunks: usize, job: &(dyn Fn(usize) + Sync)) {
+        let mut first = 0;
+        while first < num_chunks {
+            let count = (num_chunks - first).min(MAX_CHUNKS);
+            self.run_phase(count, &|chunk| job(first + chunk));
+            first += count;
+        }
+    }
+
+    fn run_phase(&self, num_chunks: usize, job: &(dyn Fn(usize) + Sync)) {
+        let shared = &*self.shared;
+        let pool = self.pool.as_ref().filter(|_| num_chunks > 1);
+        let Some(pool) = pool.filter(|_| !shared.busy.swap(true, Ordering::Acquire)) else {
+            (0..num_chunks).for_each(job);
+            return;
+        };
+        self.wake(pool);
+        shared.done.0.store(0, Ordering::Relaxed);
+        // SAFETY: `busy` makes this the only caller, and the previous phase ended with all its chunks done, so no
+        // helper reads the job. The lifetime is erased, but this function returns only after all chunks are done.
+        unsafe {
+            let erased: *const (dyn Fn(usize) + Sync + 'static) =
+                std::mem::transmute(std::ptr::from_ref::<dyn Fn(usize) + Sync>(job));
+            *shared.job.get() = Job(erased);
+        }
+        let phase = (shared.claim.0.load(Ordering::Relaxed) >> 32) + 1;
+        shared.claim.0.store(pack(phase & 0xffff_ffff, num_chunks, 0), Ordering::Release);
+
+        while shared.work_on_one() {}
+        let mut looks = 0u32;
+        while shared.done.0.load(Ordering::Acquire) < num_chunks {
+            looks += 1;
+            if looks < SPINS { spin_loop() } else { std::thread::yield_now() }
+        }
+        let panicked = shared.panicked.swap(false, Ordering::Relaxed);
+        shared.busy.store(false, Ordering::Release);
+        if panicked {
+            resume_unwind(Box::new("a chunk of parallel work panicked"));
+        }
+    }
+
+    /// Starts the helpers that have gone to sleep.
+    fn wake(&self, pool: &rayon::ThreadPool) {
+        let helpers = pool.current_num_threads();
+        while self.shared.awake.0.load(Ordering::Relaxed) < helpers {
+            self.shared.awake.0.fetch_add(1, Ordering::Relaxed);
+            let shared = Arc::clone(&self.shared);
+            pool.spawn(move || shared.help());
+        }
+    }
+}
+
+impl Shared {
+    /// Claims and runs one chunk; false when none is left.
+    fn work_on_one(&self) -> bool {
+        let mut word = self.claim.0.load(Ordering::Acquire);
+        loop {
+            let (chunks, next) = unpack(word);
+            if next >= chunks {
+                return false;
+            }
+            match self.claim.0.compare_exchange_weak(word, word + 1, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => {
+                    // SAFETY: the chunk just claimed is not done, so the phase has not ended: the job is the one
+                    // published with this phase, and its closure is alive.
+                    let job = unsafe { &*(*self.job.get()).0 };
+                    if catch_unwind(AssertUnwindSafe(|| job(next))).is_err() {
+                        self.panicked.store(true, Ordering::Relaxed);
+                    }
+                    self.done.0.fetch_add(1, Ordering::Release);
+                    return true;
+                }
+                Err(current) => word = current,
+            }
+        }
+    }
+
+    /// The life of a helper from its wake-up to its sleep.
+    fn help(&self) {
+        let mut looks = 0u32;
+        let mut idle_since = None;
+        loop {
+            if self.work_on_one() {
+                (looks, idle_since) = (0, None);
+                continue;
+            }
+            looks += 1;
+            if looks < SPINS {
+                spin_loop();
+                continue;
+            }
+            std::thread::yield_now();
+            if idle_since.get_or_insert_with(Instant::now).elapsed() > LINGER {
+                break;
+            }
+        }
+        self.awake.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers").field("num_threads", &self.num_threads()).field("isa", &self.isa).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workers(num_threads: usize) -> Workers {
+        Workers::new(num_threads, Isa::select().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn each_chunk_runs_exactly_once() {
+        for num_threads in [1, 2, 3, 8] {
+            let workers = workers(num_threads);
+            assert_eq!(workers.num_threads(), num_threads);
+            for num_chunks in [0, 1, 2, 7, 100] {
+                let counts: Vec<AtomicUsize> = (0..num_chunks).map(|_| AtomicUsize::new(0)).collect();
+                for _ in 0..200 {
+                    workers.run(num_chunks, &|chunk| {
+                        counts[chunk].fetch_add(1, Ordering::Relaxed);
+                    });
+                }
+                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 200));
+            }
+        }
+    }
+
+    #[test]
+    fn more_chunks_than_a_claim_word_holds_are_run_in_turns() {
+        let sum = AtomicUsize::new(0);
+        workers(2).run(200_000, &|chunk| {
+            sum.fetch_add(chunk, Ordering::Relaxed);
+        });
+        assert_eq!(sum.into_inner(), 199_999 * 200_000 / 2);
+    }
+
+    #[test]
+    fn a_panic_in_a_chunk_reaches_the_caller_and_the_workers_stay_usable() {
+        let workers = workers(2);
+        let attempt = catch_unwind(AssertUnwindSafe(|| workers.run(8, &|chunk| assert_ne!(chunk, 5))));
+        assert!(attempt.is_err());
+        let count = AtomicUsize::new(0);
+        workers.run(8, &|_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(count.into_inner(), 8);
+    }
+
+    #[test]
+    fn two_callers_at_once_both_finish() {
+        let workers = workers(2);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let count = AtomicUsize::new(0);
+                        workers.run(4, &|_| {
+                            count.fetch_add(1, Ordering::Relaxed);
+                        });
+                        assert_eq!(count.into_inner(), 4);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn absurd_thread_counts_are_refused() {
+        for count in [0, 1025, usize::MAX] {
+            let error = Workers::new(count, Isa::select().unwrap()).unwrap_err();
+            assert!(error.to_string().contains("num_threads"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! AVX2 with FMA: a vector is two registers.
+
+use std::arch::x86_64::*;
+
+use crate::kernels::simd::{LANES, Simd, SimdOp};
+
+/// Proof that AVX2, FMA and F16C are present: [`Avx2::new`] is the only constructor.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(());
+
+impl Avx2 {
+    /// The token, if the machine has the instructions.
+    pub(crate) fn new() -> Option<Self> {
+        (is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c"))
+        .then_some(Self(()))
+    }
+
+    /// Runs an operation inside a function that is compiled for these instructions.
+    pub(crate) fn run<O: SimdOp>(self, operation: O) -> O::Output {
+        #[target_feature(enable = "avx2,fma,f16c")]
+        fn inner<O: SimdOp>(token: Avx2, operation: O) -> O::Output {
+            operation.eval(token)
+        }
+        // SAFETY: the token proves that the features are present.
+        unsafe { inner(self, operation) }
+    }
+}
+
+/// The low and the high eight lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct Halves(__m256, __m256);
+
+macro_rules! both {
+    ($intrinsic:ident, $($value:ident),+) => {
+        // SAFETY: as for the whole `impl` below.
+        unsafe { Halves($intrinsic($($value.0),+), $intrinsic($($value.1),+)) }
+    };
+}
+
+// SAFETY of every block below: the token proves AVX2, FMA and F16C; pointers come from references to arrays of the
+// right size (or to their upper half), and the loads and stores are the unaligned ones.
+#[expect(clippy::undocumented_unsafe_blocks, reason = "one reason holds for all: see the comment above")]
+impl Simd for Avx2 {
+    type F = Halves;
+
+    // Of 16 registers: 8 accumulators, 4 for the weights and 1 broadcast; half a panel: 12, 2 and 1.
+    const WIDE_TILE_ROWS: usize = 2;
+    const HALF_TILE_ROWS: usize = 6;
+    const HEAD_TILE: usize = 2;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::F {
+        unsafe { Halves(_mm256_set1_ps(value), _mm256_set1_ps(value)) }
+    }
+
+    #[inline(always)]
+    fn load(self, source: &[f32; LANES]) -> Self::F {
+        unsafe { Halves(_mm256_loadu_ps(source.as_ptr()), _mm256_loadu_ps(source.as_ptr().add(8))) }
+    }
+
+    #[inline(always)]
+    fn store(self, value: Self::F, target: &mut [f32; LANES]) {
+        unsafe {
+            _mm256_storeu_ps(target.as_mut_ptr(), value.0);
+            _mm256_storeu_ps(target.as_mut_ptr().add(8), value.1);
+        }
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_add_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_sub_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_mul_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_div_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        both!(_mm256_fmadd_ps, a, b, c)
+    }
+
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_max_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_min_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn exp2_biased(self, shifted: Self::F) -> Self::F {
+        unsafe {
+            let bias = _mm256_set1_epi32(127 << 23);
+            let low = _mm256_slli_epi32::<23>(_mm256_castps_si256(shifted.0));
+            let high = _mm256_slli_epi32::<23>(_mm256_castps_si256(shifted.1));
+            Halves(
+                _mm256_castsi256_ps(_mm256_add_epi32(low, bias)),
+                _mm256_castsi256_ps(_mm256_add_epi32(high, bias)),
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn bf16_low(self, pairs: &[u32; LANES]) -> Self::F {
+        unsafe {
+            let low = _mm256_loadu_si256(pairs.as_ptr().cast());
+            let high = _mm256_loadu_si256(pairs.as_ptr().add(8).cast());
+            Halves(
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn bf16_high(self, pairs: &[u32; LANES]) -> Self::F {
+        unsafe {
+            let mask = _mm256_set1_epi32(0xffff_0000_u32 as i32);
+            let low = _mm256_loadu_si256(pairs.as_ptr().cast());
+            let high = _mm256_loadu_si256(pairs.as_ptr().add(8).cast());
+            Halves(
+                _mm256_castsi256_ps(_mm256_and_si256(low, mask)),
+                _mm256_castsi256_ps(_mm256_and_si256(high, mask)),
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn bf16(self, bits: &[u16; LANES]) -> Self::F {
+        unsafe {
+            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(bits.as_ptr().cast()));
+            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(bits.as_ptr().add(8).cast()));
+            Halves(
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn f16(self, bits: &[u16; LANES]) -> Self::F {
+        unsafe {
+            Halves(
+                _mm256_cvtph_ps(_mm_loadu_si128(bits.as_ptr().cast())),
+                _mm256_cvtph_ps(_mm_loadu_si128(bits.as_ptr().add(8).cast())),
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch<T>(self, near: &T, bytes: usize) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
+    }
+}

@@ -1,0 +1,131 @@
+//! AVX-512: a vector is one register.
+
+use std::arch::x86_64::*;
+
+use crate::kernels::simd::{LANES, Simd, SimdOp};
+
+/// Proof that AVX-512 F, BW, DQ and VL are present: [`Avx512::new`] is the only constructor.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    /// The token, if the machine has the instructions.
+    pub(crate) fn new() -> Option<Self> {
+        (is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl"))
+        .then_some(Self(()))
+    }
+
+    /// Runs an operation inside a function that is compiled for these instructions.
+    pub(crate) fn run<O: SimdOp>(self, operation: O) -> O::Output {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,avx2")]
+        fn inner<O: SimdOp>(token: Avx512, operation: O) -> O::Output {
+            operation.eval(token)
+        }
+        // SAFETY: the token proves that the features are present (every machine with AVX-512 F has FMA and AVX2).
+        unsafe { inner(self, operation) }
+    }
+}
+
+// SAFETY of every block below: the token proves AVX-512 F, BW, DQ and VL; pointers come from references to arrays of
+// the right size, and the loads and stores are the unaligned ones.
+#[expect(clippy::undocumented_unsafe_blocks, reason = "one reason holds for all: see the comment above")]
+impl Simd for Avx512 {
+    type F = __m512;
+
+    // 24 accumulators, 2 vectors of weights and 1 broadcast of 32 registers.
+    const WIDE_TILE_ROWS: usize = 12;
+    const HALF_TILE_ROWS: usize = 0;
+    const HEAD_TILE: usize = 8;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::F {
+        unsafe { _mm512_set1_ps(value) }
+    }
+
+    #[inline(always)]
+    fn load(self, source: &[f32; LANES]) -> Self::F {
+        unsafe { _mm512_loadu_ps(source.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn store(self, value: Self::F, target: &mut [f32; LANES]) {
+        unsafe { _mm512_storeu_ps(target.as_mut_ptr(), value) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_max_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_min_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn exp2_biased(self, shifted: Self::F) -> Self::F {
+        unsafe {
+            let exponent = _mm512_slli_epi32::<23>(_mm512_castps_si512(shifted));
+            _mm512_castsi512_ps(_mm512_add_epi32(exponent, _mm512_set1_epi32(127 << 23)))
+        }
+    }
+
+    #[inline(always)]
+    fn bf16_low(self, pairs: &[u32; LANES]) -> Self::F {
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_loadu_si512(pairs.as_ptr().cast()))) }
+    }
+
+    #[inline(always)]
+    fn bf16_high(self, pairs: &[u32; LANES]) -> Self::F {
+        unsafe {
+            let high = _mm512_set1_epi32(0xffff_0000_u32 as i32);
+            _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(pairs.as_ptr().cast()), high))
+        }
+    }
+
+    #[inline(always)]
+    fn bf16(self, bits: &[u16; LANES]) -> Self::F {
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(bits.as_ptr().cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+
+    #[inline(always)]
+    fn f16(self, bits: &[u16; LANES]) -> Self::F {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(bits.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn prefetch<T>(self, near: &T, bytes: usize) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
+    }
+}
