@@ -123,7 +123,7 @@ pub(crate) fn fused_multiply_add(a: f32, b: f32, c: f32) -> f32 {
     let toward_zero = (error < 0.0) != (sum < 0.0);
     let truncated = bits.wrapping_sub(u64::from(toward_zero));
     // A NaN error (an infinite or NaN sum) is no inexactness.
-    let inexact = error != 0.0 && error == error;
+    let inexact = error != 0.0 && !error.is_nan();
     (if inexact { f64::from_bits(truncated | 1) } else { sum }) as f32
 }
 

@@ -140,9 +140,8 @@ impl Workers {
         // SAFETY: `busy` makes this the only caller, and the previous phase ended with all its chunks done, so no
         // helper reads the job. The lifetime is erased, but this function returns only after all chunks are done.
         unsafe {
-            let erased: *const (dyn Fn(usize) + Sync + 'static) =
-                std::mem::transmute(std::ptr::from_ref::<dyn Fn(usize) + Sync>(job));
-            *shared.job.get() = Job(erased);
+            *shared.job.get() =
+                Job(std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(job));
         }
         let phase = (shared.claim.0.load(Ordering::Relaxed) >> 32) + 1;
         shared.claim.0.store(pack(phase & 0xffff_ffff, num_chunks, 0), Ordering::Release);
@@ -221,7 +220,10 @@ impl Shared {
 
 impl fmt::Debug for Workers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Workers").field("num_threads", &self.num_threads()).field("isa", &self.isa).finish()
+        f.debug_struct("Workers")
+            .field("num_threads", &self.num_threads())
+            .field("isa", &self.isa)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,1 +1,54 @@
-//! (being written)
+//! Weight formats: how a matrix is kept in memory, and what can be done with it there.
+//!
+//! A format is a file here and a line in [`WeightFormat::for_dtype`]; everything above sees a [`PackedMatrix`].
+
+mod bf16;
+mod f16;
+mod f32;
+mod packed;
+
+pub use packed::PackedMatrix;
+
+use crate::error::Result;
+use crate::kernels::{MatrixOutput, PackedRows, Workers};
+use crate::tensor::{DType, StoredMatrix};
+
+/// A way to keep weights in memory.
+pub trait WeightFormat: Send + Sync {
+    /// The name that reports use.
+    fn name(&self) -> &'static str;
+
+    /// The bytes that a matrix takes when it is packed.
+    fn packed_bytes(&self, num_outputs: usize, num_inputs: usize) -> Option<usize>;
+
+    /// Packs the rows of all `parts`, one after the other, as one matrix, on all threads.
+    ///
+    /// # Errors
+    /// When a weight is NaN or infinite.
+    fn pack(&self, workers: &Workers, parts: &[StoredMatrix<'_>]) -> Result<Box<dyn PackedWeights>>;
+}
+
+/// A matrix in one of the formats.
+pub trait PackedWeights: Send + Sync {
+    /// See [`crate::kernels::matmul`].
+    fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]);
+    /// Unpacks the weights of one output.
+    fn row(&self, output: usize, out: &mut [f32]);
+    /// The rows of the matrix.
+    fn num_outputs(&self) -> usize;
+    /// The columns of the matrix.
+    fn num_inputs(&self) -> usize;
+    /// The memory it takes, in bytes.
+    fn bytes(&self) -> usize;
+}
+
+impl dyn WeightFormat {
+    /// The format that keeps weights of a stored type as they are.
+    pub fn for_dtype(dtype: DType) -> &'static dyn WeightFormat {
+        match dtype {
+            DType::F32 => &f32::F32,
+            DType::Bf16 => &bf16::Bf16,
+            DType::F16 => &f16::F16,
+        }
+    }
+}

@@ -1,1 +1,5 @@
-//! (being written)
+//! What all layers above the kernels say about arrays: element types and plain descriptions of stored matrices.
+
+mod dtype;
+
+pub use dtype::{DType, StoredMatrix};

@@ -1,5 +1,6 @@
 //! AVX2 with FMA: a vector is two registers.
 
+#[allow(clippy::wildcard_imports, reason = "the intrinsics carry their prefix")]
 use std::arch::x86_64::*;
 
 use crate::kernels::simd::{LANES, Simd, SimdOp};

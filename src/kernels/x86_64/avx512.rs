@@ -1,5 +1,6 @@
 //! AVX-512: a vector is one register.
 
+#[allow(clippy::wildcard_imports, reason = "the intrinsics carry their prefix")]
 use std::arch::x86_64::*;
 
 use crate::kernels::simd::{LANES, Simd, SimdOp};

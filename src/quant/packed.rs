@@ -1,0 +1,169 @@
+//! A packed weight matrix of any format, and what the panel formats have in common.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{PackedWeights, WeightFormat};
+use crate::error::{Error, Result};
+use crate::kernels::{MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, Workers, matmul};
+use crate::tensor::{DType, StoredMatrix};
+
+/// A weight matrix, ready to be multiplied with.
+pub struct PackedMatrix {
+    weights: Box<dyn PackedWeights>,
+    format: &'static dyn WeightFormat,
+}
+
+impl PackedMatrix {
+    /// Packs the rows of all `parts` as one matrix, in the format that keeps them as they are; where their types
+    /// differ, in `float32`.
+    ///
+    /// # Errors
+    /// When a weight is NaN or infinite.
+    ///
+    /// # Panics
+    /// When there are no parts, or when they differ in their number of columns.
+    pub fn pack(workers: &Workers, parts: &[StoredMatrix<'_>]) -> Result<Self> {
+        assert!(
+            parts.windows(2).all(|pair| pair[0].num_columns == pair[1].num_columns),
+            "rows of one length"
+        );
+        let same = parts.iter().all(|part| part.dtype == parts[0].dtype);
+        let format = <dyn WeightFormat>::for_dtype(if same { parts[0].dtype } else { DType::F32 });
+        Ok(Self { weights: format.pack(workers, parts)?, format })
+    }
+
+    /// Multiplies rows with it; `out` is `[rows.num_rows(), self.num_outputs()]`.
+    pub fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]) {
+        self.weights.matmul(workers, rows, output, out);
+    }
+
+    /// Unpacks the weights of one output into `out`, `[num_inputs]`.
+    pub fn row(&self, output: usize, out: &mut [f32]) {
+        self.weights.row(output, out);
+    }
+
+    /// The rows of the matrix.
+    pub fn num_outputs(&self) -> usize {
+        self.weights.num_outputs()
+    }
+
+    /// The columns of the matrix.
+    pub fn num_inputs(&self) -> usize {
+        self.weights.num_inputs()
+    }
+
+    /// The memory it takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.weights.bytes()
+    }
+}
+
+impl fmt::Debug for PackedMatrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PackedMatrix({} x {}, {})", self.num_outputs(), self.num_inputs(), self.format.name())
+    }
+}
+
+impl<F: PanelFormat> PackedWeights for PanelMatrix<F> {
+    fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]) {
+        matmul(workers, rows, self, output, out);
+    }
+
+    fn row(&self, output: usize, out: &mut [f32]) {
+        PanelMatrix::row(self, output, out);
+    }
+
+    fn num_outputs(&self) -> usize {
+        PanelMatrix::num_outputs(self)
+    }
+
+    fn num_inputs(&self) -> usize {
+        PanelMatrix::num_inputs(self)
+    }
+
+    fn bytes(&self) -> usize {
+        PanelMatrix::bytes(self)
+    }
+}
+
+/// The bytes of a matrix in panels; `None` if there is no such number.
+pub(super) fn panel_bytes<F: PanelFormat>(num_outputs: usize, num_inputs: usize) -> Option<usize> {
+    num_outputs
+        .div_ceil(PANEL_ROWS)
+        .checked_mul(num_inputs.div_ceil(2))?
+        .checked_mul(std::mem::size_of::<F::Step>())
+}
+
+/// Packs stored rows into panels.
+pub(super) fn pack_panels<F: PanelFormat>(
+    workers: &Workers,
+    parts: &[StoredMatrix<'_>],
+) -> Result<Box<dyn PackedWeights>> {
+    let num_outputs = parts.iter().map(|part| part.num_rows).sum();
+    let not_finite = AtomicBool::new(false);
+    let packed = PanelMatrix::<F>::pack(workers, num_outputs, parts[0].num_columns, |output, input| {
+        let mut row = output;
+        for part in parts {
+            if row < part.num_rows {
+                let weight = part.get(row, input);
+                if !weight.is_finite() {
+                    not_finite.store(true, Ordering::Relaxed);
+                }
+                return weight;
+            }
+            row -= part.num_rows;
+        }
+        unreachable!("the output is a row of one of the parts")
+    });
+    if not_finite.into_inner() {
+        return Err(Error::load(
+            "the weights must be finite, but there is a NaN or an infinity; the file is damaged",
+        ));
+    }
+    Ok(Box::new(packed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::Isa;
+
+    fn stored(dtype: DType, rows: usize, columns: usize, bytes: &[u8]) -> StoredMatrix<'_> {
+        StoredMatrix { dtype, num_rows: rows, num_columns: columns, bytes }
+    }
+
+    #[test]
+    fn parts_become_the_rows_of_one_matrix() {
+        let workers = Workers::new(2, Isa::select().unwrap()).unwrap();
+        let a: Vec<u8> = (0..12).flat_map(|i| (i as f32).to_le_bytes()).collect();
+        let b: Vec<u8> =
+            (100..106).flat_map(|i| half::bf16::from_f32(i as f32).to_bits().to_le_bytes()).collect();
+        let parts = [stored(DType::F32, 4, 3, &a), stored(DType::Bf16, 2, 3, &b)];
+        let packed = PackedMatrix::pack(&workers, &parts).unwrap();
+        assert_eq!((packed.num_outputs(), packed.num_inputs()), (6, 3));
+        assert!(format!("{packed:?}").contains("float32"));
+        let mut row = [0.0; 3];
+        packed.row(5, &mut row);
+        assert_eq!(row, [103.0, 104.0, 105.0]);
+        packed.row(1, &mut row);
+        assert_eq!(row, [3.0, 4.0, 5.0]);
+        let expected = <dyn WeightFormat>::for_dtype(DType::F32).packed_bytes(6, 3);
+        assert_eq!(Some(packed.bytes()), expected);
+    }
+
+    #[test]
+    fn a_weight_that_is_not_finite_is_refused() {
+        let workers = Workers::new(1, Isa::select().unwrap()).unwrap();
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let bytes: Vec<u8> = [1.0, bad, 2.0].iter().flat_map(|value: &f32| value.to_le_bytes()).collect();
+            let error = PackedMatrix::pack(&workers, &[stored(DType::F32, 1, 3, &bytes)]).unwrap_err();
+            assert!(error.to_string().contains("finite"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_size_that_overflows_is_no_size() {
+        assert_eq!(<dyn WeightFormat>::for_dtype(DType::Bf16).packed_bytes(usize::MAX, usize::MAX), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! The element types of stored weights, and matrices in them as bytes.
+
+use std::fmt;
+
+use half::{bf16, f16};
+
+/// An element type of stored weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DType {
+    /// IEEE 754 single precision.
+    F32,
+    /// The upper half of a single-precision number.
+    Bf16,
+    /// IEEE 754 half precision.
+    F16,
+}
+
+impl DType {
+    /// The bytes of one element.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 | Self::F16 => 2,
+        }
+    }
+
+    /// The name that transformers uses: `float32`, `bfloat16` or `float16`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::Bf16 => "bfloat16",
+            Self::F16 => "float16",
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A matrix (or, with one row, a vector) as a file holds it: row-major, little-endian, at any alignment.
+#[derive(Clone, Copy)]
+pub struct StoredMatrix<'a> {
+    /// The element type.
+    pub dtype: DType,
+    /// The number of rows.
+    pub num_rows: usize,
+    /// The number of columns.
+    pub num_columns: usize,
+    /// `num_rows * num_columns * dtype.bytes()` bytes.
+    pub bytes: &'a [u8],
+}
+
+impl StoredMatrix<'_> {
+    /// One element, widened.
+    ///
+    /// # Panics
+    /// When it lies outside of the matrix.
+    #[inline]
+    pub fn get(&self, row: usize, column: usize) -> f32 {
+        let index = row * self.num_columns + column;
+        match self.dtype {
+            DType::F32 => {
+                let b = &self.bytes[4 * index..4 * index + 4];
+                f32::from_le_bytes([b[0], b[1], b[2], b[3]])
+            }
+            DType::Bf16 => bf16::from_bits(self.half_word(index)).to_f32(),
+            DType::F16 => f16::from_bits(self.half_word(index)).to_f32(),
+        }
+    }
+
+    /// All elements, widened, row by row.
+    pub fn to_f32(&self) -> Vec<f32> {
+        (0..self.num_rows)
+            .flat_map(|row| (0..self.num_columns).map(move |column| self.get(row, column)))
+            .collect()
+    }
+
+    #[inline]
+    fn half_word(&self, index: usize) -> u16 {
+        let b = &self.bytes[2 * index..2 * index + 2];
+        u16::from_le_bytes([b[0], b[1]])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_read_at_any_alignment_and_widened_exactly() {
+        let mut bytes = vec![0xffu8];
+        for value in [1.5f32, -2.25] {
+            bytes.extend(bf16::from_f32(value).to_bits().to_le_bytes());
+        }
+        let matrix = StoredMatrix { dtype: DType::Bf16, num_rows: 2, num_columns: 1, bytes: &bytes[1..] };
+        assert_eq!(matrix.to_f32(), [1.5, -2.25]);
+        let bytes: Vec<u8> = [0.1f32, 7.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+        let matrix = StoredMatrix { dtype: DType::F32, num_rows: 1, num_columns: 2, bytes: &bytes };
+        assert_eq!((matrix.get(0, 0), matrix.get(0, 1)), (0.1, 7.0));
+        let bytes = f16::from_f32(0.333).to_bits().to_le_bytes();
+        let matrix = StoredMatrix { dtype: DType::F16, num_rows: 1, num_columns: 1, bytes: &bytes };
+        assert_eq!(matrix.get(0, 0), f16::from_f32(0.333).to_f32());
+    }
+}
