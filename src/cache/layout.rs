@@ -55,7 +55,8 @@ impl fmt::Display for KvDtype {
 /// A copy within the store that a sequence asks for before it writes into a block that it shared.
 ///
 /// Carry out the copies of a pass in the order in which they were returned, all of them before the first write of the
-/// pass. Then it does not matter that the source may be released, or be handed to another sequence, in between.
+/// pass. Then it does not matter that the source may be released, or be handed to another sequence, in between. Threads
+/// that share a store must therefore append, copy and write under one lock, pass by pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use = "without the copy the sequence lacks the tokens of its last block"]
 pub struct BlockCopy {

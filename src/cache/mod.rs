@@ -57,7 +57,7 @@
 //! ```
 
 mod capacity;
-mod invariants;
+pub mod invariants;
 mod layout;
 mod pool;
 mod reorder;
@@ -71,7 +71,6 @@ mod table;
 mod tests;
 
 pub use capacity::KvCapacity;
-pub use invariants::check;
 pub use layout::{BLOCK_TOKENS, BlockCopy, KvDtype, KvLayout, VALUE_PLANE, blocks_for};
 pub use pool::PoolStats;
 pub use reorder::{ReorderPlan, ReorderStep};

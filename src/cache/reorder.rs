@@ -88,7 +88,7 @@ impl ReorderPlan {
 mod tests {
     use super::ReorderStep::{Fork, Move};
     use super::*;
-    use crate::cache::check;
+    use crate::cache::invariants::check;
     use crate::cache::tests::pool_of;
 
     #[test]

@@ -50,8 +50,8 @@ impl SequenceCache {
     /// Adds slots for `tokens` tokens at the end, to be written by the next pass. O(new blocks).
     ///
     /// When the last block is partly filled and shared, the sequence gets a block of its own instead, and the store
-    /// must make the returned copy before anything is written; see [`BlockCopy`]. No other block is ever written twice:
-    /// full blocks are left alone.
+    /// must make the returned copy before anything is written; see [`BlockCopy`]. Full blocks stay shared, so there is
+    /// never more than one copy.
     ///
     /// # Errors
     /// `Capacity` when the pool cannot give the blocks; the sequence is unchanged then.
@@ -117,7 +117,7 @@ impl Drop for SequenceCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::check;
+    use crate::cache::invariants::check;
     use crate::cache::tests::pool_of;
     use crate::types::BlockId;
 

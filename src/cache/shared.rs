@@ -106,8 +106,9 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::cache::invariants::check;
     use crate::cache::tests::pool_of;
-    use crate::cache::{BLOCK_TOKENS, SequenceCache, check};
+    use crate::cache::{BLOCK_TOKENS, SequenceCache};
     use crate::error::ErrorKind;
 
     #[test]

@@ -34,8 +34,7 @@ impl Element for bf16 {
 pub(super) struct Slab<E> {
     layout: KvLayout,
     max_blocks: usize,
-    /// A segment has two to the power of this many blocks, except for the last one.
-    segment_shift: u32,
+    places: Places,
     segments: Vec<Segment<E>>,
     num_blocks: usize,
 }
@@ -45,7 +44,10 @@ impl<E: Element> Slab<E> {
         Self {
             layout: *capacity.layout(),
             max_blocks: capacity.max_blocks(),
-            segment_shift: capacity.segment_blocks().trailing_zeros(),
+            places: Places {
+                segment_shift: capacity.segment_blocks().trailing_zeros(),
+                block_elements: capacity.layout().block_elements(),
+            },
             segments: Vec::new(),
             num_blocks: 0,
         }
@@ -58,24 +60,24 @@ impl<E: Element> Slab<E> {
 
     /// Adds one segment, or what is left of it up to the maximum.
     pub(super) fn grow(&mut self) -> Result<(), TryReserveError> {
-        let blocks = (self.max_blocks - self.num_blocks).min(1 << self.segment_shift);
+        let blocks = (self.max_blocks - self.num_blocks).min(1 << self.places.segment_shift);
         self.segments.try_reserve(1)?;
-        self.segments.push(Segment::try_new(blocks * self.layout.block_elements())?);
+        self.segments.push(Segment::try_new(blocks * self.places.block_elements)?);
         self.num_blocks += blocks;
         Ok(())
     }
 
     /// The numbers of all layers of one block.
     fn block_mut(&mut self, block: BlockId) -> &mut [E] {
-        let (segment, start) = locate(block, self.segment_shift, &self.layout);
-        &mut self.segments[segment][start..][..self.layout.block_elements()]
+        let (segment, start) = self.places.locate(block);
+        &mut self.segments[segment][start..][..self.places.block_elements]
     }
 
     /// Two different blocks, the first to be read, the second to be written.
     fn pair_mut(&mut self, source: BlockId, target: BlockId) -> (&[E], &mut [E]) {
-        let (source_segment, source_start) = locate(source, self.segment_shift, &self.layout);
-        let (target_segment, target_start) = locate(target, self.segment_shift, &self.layout);
-        let elements = self.layout.block_elements();
+        let (source_segment, source_start) = self.places.locate(source);
+        let (target_segment, target_start) = self.places.locate(target);
+        let elements = self.places.block_elements;
         if source_segment == target_segment {
             let ranges = [source_start, target_start].map(|start| start..start + elements);
             let [source, target] = self.segments[source_segment]
@@ -144,9 +146,12 @@ impl<E: Element> Slab<E> {
         TypedKv {
             segments: &self.segments,
             layout: self.layout,
-            segment_shift: self.segment_shift,
-            key_offset: self.layout.key_offset(layer),
-            value_offset: self.layout.value_offset(layer),
+            places: self.places,
+            keys: Part { offset: self.layout.key_offset(layer), head_elements: self.layout.key_elements() },
+            values: Part {
+                offset: self.layout.value_offset(layer),
+                head_elements: self.layout.value_elements(),
+            },
         }
     }
 }
@@ -160,9 +165,17 @@ impl<E: Element> Slab<E> {
 pub struct TypedKv<'a, E> {
     segments: &'a [Segment<E>],
     layout: KvLayout,
-    segment_shift: u32,
-    key_offset: usize,
-    value_offset: usize,
+    places: Places,
+    keys: Part,
+    values: Part,
+}
+
+/// K or V of one layer within a block.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// Where head 0 starts.
+    offset: usize,
+    head_elements: usize,
 }
 
 impl<'a, E> TypedKv<'a, E> {
@@ -172,7 +185,7 @@ impl<'a, E> TypedKv<'a, E> {
     /// When the store has no such block or head.
     #[inline]
     pub fn keys(&self, block: BlockId, kv_head: usize) -> &'a [E] {
-        self.part(block, self.key_offset, self.layout.key_elements(), kv_head)
+        self.head(block, self.keys, kv_head)
     }
 
     /// V of one head in one block: `[planes][32 tokens][32 dims]`, 64-byte aligned; the dims past `head_dim` in the
@@ -182,7 +195,7 @@ impl<'a, E> TypedKv<'a, E> {
     /// When the store has no such block or head.
     #[inline]
     pub fn values(&self, block: BlockId, kv_head: usize) -> &'a [E] {
-        self.part(block, self.value_offset, self.layout.value_elements(), kv_head)
+        self.head(block, self.values, kv_head)
     }
 
     /// The shape of the cache.
@@ -191,19 +204,29 @@ impl<'a, E> TypedKv<'a, E> {
     }
 
     #[inline]
-    fn part(&self, block: BlockId, offset: usize, len: usize, kv_head: usize) -> &'a [E] {
+    fn head(&self, block: BlockId, Part { offset, head_elements }: Part, kv_head: usize) -> &'a [E] {
         assert!(kv_head < self.layout.num_kv_heads(), "kv head {kv_head} of {}", self.layout.num_kv_heads());
-        let (segment, start) = locate(block, self.segment_shift, &self.layout);
-        &self.segments[segment][start + offset + kv_head * len..][..len]
+        let (segment, start) = self.places.locate(block);
+        &self.segments[segment][start + offset + kv_head * head_elements..][..head_elements]
     }
 }
 
-/// The segment of a block, and where in it the block starts.
-#[inline]
-fn locate(block: BlockId, segment_shift: u32, layout: &KvLayout) -> (usize, usize) {
-    let index = block.index();
-    let within = index & ((1 << segment_shift) - 1);
-    (index >> segment_shift, within * layout.block_elements())
+/// Finds blocks. The products of the layout are kept, for a kernel asks once per block and head.
+#[derive(Debug, Clone, Copy)]
+struct Places {
+    /// A segment has two to the power of this many blocks, except for the last one.
+    segment_shift: u32,
+    block_elements: usize,
+}
+
+impl Places {
+    /// The segment of a block, and where in it the block starts.
+    #[inline]
+    fn locate(self, block: BlockId) -> (usize, usize) {
+        let index = block.index();
+        let within = index & ((1 << self.segment_shift) - 1);
+        (index >> self.segment_shift, within * self.block_elements)
+    }
 }
 
 /// Copies the first `len` elements of each row of `stride`.

@@ -10,6 +10,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
+use super::invariants::check;
 use super::*;
 use crate::types::BlockId;
 
