@@ -1,1 +1,81 @@
-//! (being written)
+//! The KV cache: a slab of fixed-size blocks that sequences share by reference count.
+//!
+//! It exists so that forking a sequence (a beam, a draft, a second sample of one prompt) costs a list of integers
+//! instead of a copy of floats, and so that the prompt of eight beams is stored and read once. Bookkeeping and storage
+//! are two halves that do not know each other: [`SharedPool`] and [`SequenceCache`] count blocks and never see a float,
+//! [`KvStore`] holds the floats and never sees a count. They meet in [`BlockId`](crate::types::BlockId) and in the
+//! [`BlockCopy`] that one half orders and the other carries out. Nothing here decides which request may run, and
+//! nothing here computes attention.
+//!
+//! ```text
+//!   block tables      sequence A, 70 tokens         [ 4 ][ 7 ][ 2 ]     6 of 32 slots of block 2 are in use
+//!                     sequence B, a fork of A       [ 4 ][ 7 ][ 5 ]     B appended, so it got 5 as a copy of 2
+//!                                                     └────┴── shared: stored once, read by both
+//!
+//!   pool              block      0   1   2   3   4   5   6   7 ┊ grows by segments up to the maximum
+//!                     count      ·   ·   1   ·   2   1   ·   2 ┊
+//!                     free list  0   1       3           6     ┊
+//!
+//!   store, block 5    [ layer 0: K | V ][ layer 1: K | V ] …
+//!                       K  [kv head][head_dim][32 tokens]         a token is a column
+//!                       V  [kv head][plane][32 tokens][32 dims]   a token is a row of each plane
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `layout` | sizes and offsets of a block |
+//! | `capacity` | `kv_cache_bytes` in blocks, and the steps in which it is used up |
+//! | `pool` | reference counts, free list, growth, reserved blocks: integers only |
+//! | `shared` | the handle that threads share, and the reservation that returns itself |
+//! | `table` | which blocks hold the tokens of a sequence |
+//! | `sequence` | append, fork, truncate, drop, with copy on write |
+//! | `reorder` | beams moved, forked and dropped with the least work |
+//! | `segment`, `slab`, `store` | the floats |
+//! | `invariants` | what must hold between the pool and all tables |
+//!
+//! One pass of an engine, which owns the store and all sequences of its requests:
+//!
+//! ```
+//! use rsgen::cache::{KvCapacity, KvDtype, KvLayout, KvStore, SequenceCache, SharedPool};
+//!
+//! let layout = KvLayout::new(2, 1, 4, KvDtype::F32)?;
+//! let capacity = KvCapacity::from_bytes(layout, 1 << 20)?;
+//! let (pool, mut store) = (SharedPool::new(capacity), KvStore::new(capacity));
+//!
+//! let reservation = pool.reserve(4)?; // two beams of up to 64 tokens cannot run out from here on
+//! let mut beam = SequenceCache::within(&reservation);
+//! let position = beam.len();
+//! let copy = beam.append(1)?;
+//! store.ensure(pool.num_blocks())?; // memory for the blocks that were just taken
+//! if let Some(copy) = copy {
+//!     store.copy(&copy); // all copies, in order, before the first write
+//! }
+//! for layer in 0..2 {
+//!     store.write(layer, beam.table().slot(position), &[1.0; 4], &[2.0; 4]);
+//! }
+//! # Ok::<(), rsgen::Error>(())
+//! ```
+
+mod capacity;
+pub mod invariants;
+mod layout;
+mod pool;
+mod reorder;
+mod segment;
+mod sequence;
+mod shared;
+mod slab;
+mod store;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use capacity::KvCapacity;
+pub use layout::{BLOCK_TOKENS, BlockCopy, KvDtype, KvLayout, VALUE_PLANE, blocks_for};
+pub use pool::PoolStats;
+pub use reorder::{ReorderPlan, ReorderStep};
+pub use sequence::SequenceCache;
+pub use shared::{Reservation, SharedPool};
+pub use slab::TypedKv;
+pub use store::{KvStore, KvView};
+pub use table::BlockTable;

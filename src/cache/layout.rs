@@ -1,0 +1,231 @@
+//! Sizes and offsets of a block of the KV cache.
+//!
+//! Attention kernels, storage and memory estimates must agree to the element on where a token lies, so it is computed
+//! here and nowhere else. All sizes are checked once, when the layout is made. Nothing here allocates.
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+use crate::types::BlockId;
+
+/// Tokens in a block.
+pub const BLOCK_TOKENS: usize = 32;
+
+/// Dimensions in a plane of V: the row of one token in one plane is 64 bytes of bf16 or 128 bytes of f32.
+pub const VALUE_PLANE: usize = 32;
+
+/// The blocks that `tokens` tokens of one sequence need.
+pub const fn blocks_for(tokens: usize) -> usize {
+    tokens.div_ceil(BLOCK_TOKENS)
+}
+
+/// How the numbers of the cache are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KvDtype {
+    /// 32-bit floats, as computed.
+    F32,
+    /// The upper half of a 32-bit float, rounded to nearest even.
+    Bf16,
+}
+
+impl KvDtype {
+    /// Bytes of one number.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+
+    /// The name that transformers uses: `float32` or `bfloat16`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::Bf16 => "bfloat16",
+        }
+    }
+}
+
+impl fmt::Display for KvDtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A copy within the store that a sequence asks for before it writes into a block that it shared.
+///
+/// Carry out the copies of a pass in the order in which they were returned, all of them before the first write of the
+/// pass. Then it does not matter that the source may be released, or be handed to another sequence, in between. Threads
+/// that share a store must therefore append, copy and write under one lock, pass by pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use = "without the copy the sequence lacks the tokens of its last block"]
+pub struct BlockCopy {
+    /// The block that is read.
+    pub source: BlockId,
+    /// The block that is written; never the source.
+    pub target: BlockId,
+    /// How many tokens, from the start of the block, in all layers.
+    pub tokens: usize,
+}
+
+/// The shape of a model's KV cache.
+///
+/// One block holds 32 tokens of all layers, `[num_layers][K | V]`, with K transposed, `[num_kv_heads][head_dim][32]`,
+/// and V in planes, `[num_kv_heads][planes][32][32]`; the last plane is padded with zeros when `head_dim` is no
+/// multiple of 32. Every one of these parts starts at a multiple of 64 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KvLayout {
+    num_layers: usize,
+    num_kv_heads: usize,
+    head_dim: usize,
+    dtype: KvDtype,
+}
+
+impl KvLayout {
+    /// The layout of a model.
+    ///
+    /// # Errors
+    /// `Load` when a number is zero, or when one block would exceed the address space.
+    pub fn new(num_layers: usize, num_kv_heads: usize, head_dim: usize, dtype: KvDtype) -> Result<Self> {
+        let fields = [
+            ("num_hidden_layers", num_layers),
+            ("num_key_value_heads", num_kv_heads),
+            ("head_dim", head_dim),
+        ];
+        for (name, value) in fields {
+            if value == 0 {
+                return Err(Error::load(format!(
+                    "{name} must be at least 1 for a KV cache, got 0; correct config.json"
+                )));
+            }
+        }
+        // The other sizes are parts of this one, so they cannot overflow either.
+        let bytes = head_dim
+            .checked_next_multiple_of(VALUE_PLANE)
+            .and_then(|padded| padded.checked_add(head_dim))
+            .and_then(|dims| dims.checked_mul(BLOCK_TOKENS))
+            .and_then(|head| head.checked_mul(num_kv_heads))
+            .and_then(|layer| layer.checked_mul(num_layers))
+            .and_then(|block| block.checked_mul(dtype.bytes()));
+        match bytes {
+            Some(bytes) if isize::try_from(bytes).is_ok() => {
+                Ok(Self { num_layers, num_kv_heads, head_dim, dtype })
+            }
+            _ => Err(Error::load(format!(
+                "a KV cache of num_hidden_layers={num_layers}, num_key_value_heads={num_kv_heads}, \
+                 head_dim={head_dim} exceeds the address space with its first {BLOCK_TOKENS} tokens; correct config.json"
+            ))),
+        }
+    }
+
+    /// Layers of the model.
+    pub const fn num_layers(&self) -> usize {
+        self.num_layers
+    }
+
+    /// Heads of K and V; several query heads may share one.
+    pub const fn num_kv_heads(&self) -> usize {
+        self.num_kv_heads
+    }
+
+    /// Dimensions of a head.
+    pub const fn head_dim(&self) -> usize {
+        self.head_dim
+    }
+
+    /// How the numbers are stored.
+    pub const fn dtype(&self) -> KvDtype {
+        self.dtype
+    }
+
+    /// Planes of V: `ceil(head_dim / 32)`.
+    pub const fn planes(&self) -> usize {
+        self.head_dim.div_ceil(VALUE_PLANE)
+    }
+
+    /// Numbers of the K of one head in one block: `[head_dim][32]`.
+    pub const fn key_elements(&self) -> usize {
+        self.head_dim * BLOCK_TOKENS
+    }
+
+    /// Numbers of the V of one head in one block: `[planes][32][32]`.
+    pub const fn value_elements(&self) -> usize {
+        self.planes() * BLOCK_TOKENS * VALUE_PLANE
+    }
+
+    /// Numbers of one token of one layer as the model gives them: `[num_kv_heads][head_dim]`, for K and for V.
+    pub const fn row_elements(&self) -> usize {
+        self.num_kv_heads * self.head_dim
+    }
+
+    /// Numbers of one layer in one block: K, then V.
+    pub const fn layer_elements(&self) -> usize {
+        self.num_kv_heads * (self.key_elements() + self.value_elements())
+    }
+
+    /// Numbers of one block.
+    pub const fn block_elements(&self) -> usize {
+        self.num_layers * self.layer_elements()
+    }
+
+    /// Bytes of one block: what 32 tokens of one sequence cost.
+    pub const fn bytes_per_block(&self) -> usize {
+        self.block_elements() * self.dtype.bytes()
+    }
+
+    /// Where in a block the K of head 0 of `layer` starts; V follows the K of all heads.
+    pub(super) const fn key_offset(&self, layer: usize) -> usize {
+        layer * self.layer_elements()
+    }
+
+    /// Where in a block the V of head 0 of `layer` starts.
+    pub(super) const fn value_offset(&self, layer: usize) -> usize {
+        self.key_offset(layer) + self.num_kv_heads * self.key_elements()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn the_sizes_of_a_block_are_those_of_its_parts() {
+        // 22 layers and 4 heads of 64: no padding, so 2 × 64 numbers per head and token.
+        let layout = KvLayout::new(22, 4, 64, KvDtype::Bf16).unwrap();
+        assert_eq!(layout.bytes_per_block(), 22 * 4 * (64 + 64) * 32 * 2);
+        assert_eq!(layout.value_offset(1) - layout.key_offset(1), 4 * 64 * 32);
+
+        // 40 dimensions fill two planes, of which the second is padded to 32.
+        let layout = KvLayout::new(1, 3, 40, KvDtype::F32).unwrap();
+        assert_eq!(layout.planes(), 2);
+        assert_eq!(layout.bytes_per_block(), 3 * (40 + 64) * 32 * 4);
+    }
+
+    #[test]
+    fn every_head_starts_at_a_multiple_of_64_bytes() {
+        for (head_dim, dtype) in [(1, KvDtype::Bf16), (33, KvDtype::Bf16), (80, KvDtype::F32)] {
+            let layout = KvLayout::new(3, 5, head_dim, dtype).unwrap();
+            for elements in [layout.key_elements(), layout.value_elements(), layout.key_offset(2)] {
+                assert_eq!(elements * dtype.bytes() % 64, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_layout_that_cannot_exist_is_refused_by_name() {
+        let zero = KvLayout::new(2, 0, 64, KvDtype::F32).unwrap_err();
+        assert_eq!(zero.kind(), ErrorKind::Load);
+        assert!(zero.to_string().contains("num_key_value_heads"), "{zero}");
+        for (layers, heads, head_dim) in [(usize::MAX, 1, 1), (1 << 30, 1 << 30, 1), (1, 1, usize::MAX)] {
+            let huge = KvLayout::new(layers, heads, head_dim, KvDtype::F32).unwrap_err();
+            assert!(huge.to_string().contains("address space"), "{huge}");
+        }
+    }
+
+    #[test]
+    fn a_started_block_counts_in_full() {
+        assert_eq!([0, 1, 32, 33].map(blocks_for), [0, 1, 1, 2]);
+        assert_eq!(blocks_for(usize::MAX), usize::MAX / 32 + 1);
+    }
+}

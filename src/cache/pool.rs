@@ -1,0 +1,213 @@
+//! The bookkeeping of the KV cache: reference counts, the free list, growth, and blocks set aside for requests.
+//!
+//! Integers only: it runs between passes, under a lock, and must cost nothing beside them. Every operation is constant
+//! time per block touched; only growth writes a whole segment of integers. It never sees a float and never waits: when
+//! blocks do not suffice it refuses, and whoever asked decides what to do.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+
+use super::capacity::KvCapacity;
+use super::layout::BLOCK_TOKENS;
+use crate::error::{Error, Result};
+use crate::types::BlockId;
+
+/// How a pool stands, in blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolStats {
+    /// The most blocks there can ever be.
+    pub max_blocks: usize,
+    /// Blocks the pool has grown to so far.
+    pub num_blocks: usize,
+    /// Blocks that some sequence holds; a shared block counts once.
+    pub used_blocks: usize,
+    /// Blocks set aside for requests and not yet taken by them.
+    pub reserved_blocks: usize,
+    /// Blocks that anyone may take or reserve: neither used nor reserved, grown or not.
+    pub available_blocks: usize,
+}
+
+/// Names a reservation; never used twice, so a dropped one can only be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct ReservationId(NonZeroU64);
+
+/// What a reservation set aside, and how much of it is in use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Account {
+    pub(super) size: usize,
+    pub(super) used: usize,
+}
+
+impl Account {
+    pub(super) fn remaining(&self) -> usize {
+        self.size - self.used
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockState {
+    /// How many tables hold the block. A table entry takes four bytes, so 32 bits cannot overflow.
+    pub(super) count: u32,
+    /// The reservation that gets the block back when its count falls to zero, if that still exists.
+    pub(super) owner: Option<ReservationId>,
+}
+
+/// Counts and lists of all blocks.
+#[derive(Debug)]
+pub(super) struct BlockPool {
+    pub(super) capacity: KvCapacity,
+    /// One entry per block grown so far.
+    pub(super) blocks: Vec<BlockState>,
+    /// Last in, first out: a block released a moment ago is the likeliest to be in the CPU's cache.
+    pub(super) free: Vec<BlockId>,
+    pub(super) accounts: HashMap<ReservationId, Account>,
+    /// The sum of what remains in all accounts.
+    pub(super) reserved: usize,
+    next_reservation: NonZeroU64,
+}
+
+impl BlockPool {
+    /// A pool without blocks that may grow up to `capacity`.
+    pub(super) fn new(capacity: KvCapacity) -> Self {
+        Self {
+            capacity,
+            blocks: Vec::new(),
+            free: Vec::new(),
+            accounts: HashMap::new(),
+            reserved: 0,
+            next_reservation: NonZeroU64::MIN,
+        }
+    }
+
+    pub(super) fn stats(&self) -> PoolStats {
+        PoolStats {
+            max_blocks: self.capacity.max_blocks(),
+            num_blocks: self.blocks.len(),
+            used_blocks: self.blocks.len() - self.free.len(),
+            reserved_blocks: self.reserved,
+            available_blocks: self.available(),
+        }
+    }
+
+    /// Pushes `count` blocks with a count of one onto `into`, or none at all. What remains of `reservation` is drawn
+    /// down first; beyond that only blocks that nobody reserved are taken.
+    ///
+    /// # Errors
+    /// `Capacity` when they do not suffice.
+    pub(super) fn allocate(
+        &mut self,
+        count: usize,
+        reservation: Option<ReservationId>,
+        into: &mut Vec<BlockId>,
+    ) -> Result<()> {
+        let account = reservation.and_then(|id| self.accounts.get(&id));
+        let drawn = account.map_or(0, |account| account.remaining().min(count));
+        let available = self.available();
+        if count - drawn > available {
+            return Err(self.refusal(count, available + drawn));
+        }
+        if let Some(account) = reservation.and_then(|id| self.accounts.get_mut(&id)) {
+            account.used += drawn;
+        }
+        self.reserved -= drawn;
+
+        into.reserve(count);
+        for taken in 0..count {
+            if self.free.is_empty() {
+                self.grow();
+            }
+            let block = self.free.pop().expect("the maximum exceeds the used blocks, as checked above");
+            let owner = if taken < drawn { reservation } else { None };
+            self.blocks[block.index()] = BlockState { count: 1, owner };
+            into.push(block);
+        }
+        Ok(())
+    }
+
+    /// How many tables hold `block`.
+    pub(super) fn count(&self, block: BlockId) -> u32 {
+        self.blocks[block.index()].count
+    }
+
+    /// One more table holds `block`.
+    pub(super) fn retain(&mut self, block: BlockId) {
+        let state = &mut self.blocks[block.index()];
+        debug_assert!(state.count > 0, "block {block} is free and cannot be shared");
+        state.count += 1;
+    }
+
+    /// One table less holds `block`. With the last one it becomes free, and goes back to the reservation it came from.
+    pub(super) fn release(&mut self, block: BlockId) {
+        let state = &mut self.blocks[block.index()];
+        debug_assert!(state.count > 0, "block {block} was released once too often");
+        state.count -= 1;
+        if state.count > 0 {
+            return;
+        }
+        if let Some(account) = state.owner.take().and_then(|owner| self.accounts.get_mut(&owner)) {
+            account.used -= 1;
+            self.reserved += 1;
+        }
+        self.free.push(block);
+    }
+
+    /// Sets `count` blocks aside.
+    ///
+    /// # Errors
+    /// `Capacity` when fewer are available.
+    pub(super) fn reserve(&mut self, count: usize) -> Result<ReservationId> {
+        let available = self.available();
+        if count > available {
+            return Err(self.refusal(count, available));
+        }
+        let id = ReservationId(self.next_reservation);
+        self.next_reservation = self.next_reservation.saturating_add(1);
+        self.accounts.insert(id, Account { size: count, used: 0 });
+        self.reserved += count;
+        Ok(id)
+    }
+
+    /// Gives back what remains of a reservation. Blocks taken from it stay with their sequences.
+    pub(super) fn unreserve(&mut self, id: ReservationId) {
+        if let Some(account) = self.accounts.remove(&id) {
+            self.reserved -= account.remaining();
+        }
+    }
+
+    /// Blocks neither used nor reserved, grown or not.
+    fn available(&self) -> usize {
+        self.capacity.max_blocks() - (self.blocks.len() - self.free.len()) - self.reserved
+    }
+
+    /// Adds a segment to the free list, or what is left up to the maximum.
+    fn grow(&mut self) {
+        let start = self.blocks.len();
+        let end = (start + self.capacity.segment_blocks()).min(self.capacity.max_blocks());
+        self.blocks.resize(end, BlockState { count: 0, owner: None });
+        // Backwards, so that the lowest is taken first and neighbours in a sequence are neighbours in memory.
+        self.free.extend((start..end).rev().map(|index| BlockId(index as u32)));
+    }
+
+    #[cold]
+    fn refusal(&self, needed: usize, free: usize) -> Error {
+        let total = self.capacity.max_blocks();
+        let block = self.capacity.layout().bytes_per_block();
+        let amount = |blocks: usize| {
+            let plural = if blocks == 1 { "" } else { "s" };
+            let (tokens, bytes) = (blocks.saturating_mul(BLOCK_TOKENS), blocks.saturating_mul(block));
+            format!("{blocks} block{plural} ({tokens} tokens, {bytes} bytes)")
+        };
+        let enough = (total - free).saturating_add(needed).saturating_mul(block);
+        let remedy = if needed > total {
+            "or ask for shorter or fewer sequences"
+        } else {
+            "wait for running requests to end, or ask for shorter or fewer sequences"
+        };
+        Error::capacity(format!(
+            "the KV cache does not suffice: {} needed, {} free, {} in total; raise kv_cache_bytes to {enough}, {remedy}",
+            amount(needed),
+            amount(free),
+            amount(total),
+        ))
+    }
+}

@@ -1,0 +1,237 @@
+//! The slab of one number type: segments of blocks, and the reads, writes and copies on them.
+//!
+//! Generic over the type, so that f32 and bf16 have one code and the choice is made once per pass, outside the loops.
+//! It finds places by block id and offset and knows neither tables nor counts.
+
+use std::collections::TryReserveError;
+
+use half::bf16;
+
+use super::capacity::KvCapacity;
+use super::layout::{BLOCK_TOKENS, BlockCopy, KvLayout, VALUE_PLANE};
+use super::segment::Segment;
+use crate::types::BlockId;
+
+/// A number type of the cache; its default is zero.
+pub(super) trait Element: Copy + Default {
+    fn round_from(value: f32) -> Self;
+}
+
+impl Element for f32 {
+    fn round_from(value: f32) -> Self {
+        value
+    }
+}
+
+impl Element for bf16 {
+    fn round_from(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+}
+
+/// All blocks that memory was taken for.
+#[derive(Debug)]
+pub(super) struct Slab<E> {
+    layout: KvLayout,
+    max_blocks: usize,
+    places: Places,
+    segments: Vec<Segment<E>>,
+    num_blocks: usize,
+}
+
+impl<E: Element> Slab<E> {
+    pub(super) fn new(capacity: KvCapacity) -> Self {
+        Self {
+            layout: *capacity.layout(),
+            max_blocks: capacity.max_blocks(),
+            places: Places {
+                segment_shift: capacity.segment_blocks().trailing_zeros(),
+                block_elements: capacity.layout().block_elements(),
+            },
+            segments: Vec::new(),
+            num_blocks: 0,
+        }
+    }
+
+    /// Blocks that memory was taken for.
+    pub(super) fn num_blocks(&self) -> usize {
+        self.num_blocks
+    }
+
+    /// Adds one segment, or what is left of it up to the maximum.
+    pub(super) fn grow(&mut self) -> Result<(), TryReserveError> {
+        let blocks = (self.max_blocks - self.num_blocks).min(1 << self.places.segment_shift);
+        self.segments.try_reserve(1)?;
+        self.segments.push(Segment::try_new(blocks * self.places.block_elements)?);
+        self.num_blocks += blocks;
+        Ok(())
+    }
+
+    /// The numbers of all layers of one block.
+    fn block_mut(&mut self, block: BlockId) -> &mut [E] {
+        let (segment, start) = self.places.locate(block);
+        &mut self.segments[segment][start..][..self.places.block_elements]
+    }
+
+    /// Two different blocks, the first to be read, the second to be written.
+    fn pair_mut(&mut self, source: BlockId, target: BlockId) -> (&[E], &mut [E]) {
+        let (source_segment, source_start) = self.places.locate(source);
+        let (target_segment, target_start) = self.places.locate(target);
+        let elements = self.places.block_elements;
+        if source_segment == target_segment {
+            let ranges = [source_start, target_start].map(|start| start..start + elements);
+            let [source, target] = self.segments[source_segment]
+                .get_disjoint_mut(ranges)
+                .expect("a block is copied to another one, within the slab");
+            (source, target)
+        } else {
+            let [source, target] = self
+                .segments
+                .get_disjoint_mut([source_segment, target_segment])
+                .expect("both blocks are within the slab");
+            (&source[source_start..][..elements], &mut target[target_start..][..elements])
+        }
+    }
+
+    /// Scatters one token of one layer. `key` and `value` are `[num_kv_heads][head_dim]`.
+    pub(super) fn write(
+        &mut self,
+        layer: usize,
+        (block, offset): (BlockId, usize),
+        key: &[f32],
+        value: &[f32],
+    ) {
+        let layout = self.layout;
+        let head_dim = layout.head_dim();
+        assert!(layer < layout.num_layers(), "layer {layer} of {}", layout.num_layers());
+        assert!(offset < BLOCK_TOKENS, "offset {offset} in a block of {BLOCK_TOKENS} tokens");
+        assert_eq!(key.len(), layout.row_elements(), "K of one token is [num_kv_heads][head_dim]");
+        assert_eq!(value.len(), layout.row_elements(), "V of one token is [num_kv_heads][head_dim]");
+
+        let (keys, values) = self.block_mut(block)[layout.key_offset(layer)..][..layout.layer_elements()]
+            .split_at_mut(layout.value_offset(layer) - layout.key_offset(layer));
+        // Rows of 32 tokens, one per head and dimension, in the order of `key`: the token is a column of them all.
+        for (row, &number) in keys.chunks_exact_mut(BLOCK_TOKENS).zip(key) {
+            row[offset] = E::round_from(number);
+        }
+        let heads = values.chunks_exact_mut(layout.value_elements());
+        for (head, numbers) in heads.zip(value.chunks_exact(head_dim)) {
+            let planes = head.chunks_exact_mut(BLOCK_TOKENS * VALUE_PLANE);
+            for (plane, numbers) in planes.zip(numbers.chunks(VALUE_PLANE)) {
+                // The last plane may be longer than its numbers; the padding stays zero.
+                for (slot, &number) in plane[offset * VALUE_PLANE..].iter_mut().zip(numbers) {
+                    *slot = E::round_from(number);
+                }
+            }
+        }
+    }
+
+    /// Copies the first tokens of a block, all layers. O(tokens × bytes per token), for K at least a cache line per row.
+    pub(super) fn copy(&mut self, &BlockCopy { source, target, tokens }: &BlockCopy) {
+        assert!(tokens <= BLOCK_TOKENS, "{tokens} tokens of a block of {BLOCK_TOKENS}");
+        let layout = self.layout;
+        let keys = layout.value_offset(0);
+        let (source, target) = self.pair_mut(source, target);
+        let layers = source.chunks_exact(layout.layer_elements());
+        for (source, target) in layers.zip(target.chunks_exact_mut(layout.layer_elements())) {
+            let (source_keys, source_values) = source.split_at(keys);
+            let (target_keys, target_values) = target.split_at_mut(keys);
+            copy_starts(source_keys, target_keys, BLOCK_TOKENS, tokens);
+            copy_starts(source_values, target_values, BLOCK_TOKENS * VALUE_PLANE, tokens * VALUE_PLANE);
+        }
+    }
+
+    pub(super) fn view(&self, layer: usize) -> TypedKv<'_, E> {
+        assert!(layer < self.layout.num_layers(), "layer {layer} of {}", self.layout.num_layers());
+        TypedKv {
+            segments: &self.segments,
+            layout: self.layout,
+            places: self.places,
+            keys: Part { offset: self.layout.key_offset(layer), head_elements: self.layout.key_elements() },
+            values: Part {
+                offset: self.layout.value_offset(layer),
+                head_elements: self.layout.value_elements(),
+            },
+        }
+    }
+}
+
+/// K and V of one layer, for attention kernels: a few words, to be copied to each worker.
+///
+/// What lies at or past the end of a sequence is unspecified, in K's columns as in V's rows: zeros, what an earlier
+/// owner of the block left, even NaN or infinity of a request that failed. A kernel must not let it into a result, not
+/// even times zero. Only the dimensions that pad the last plane of V are zero always.
+#[derive(Debug, Clone, Copy)]
+pub struct TypedKv<'a, E> {
+    segments: &'a [Segment<E>],
+    layout: KvLayout,
+    places: Places,
+    keys: Part,
+    values: Part,
+}
+
+/// K or V of one layer within a block.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// Where head 0 starts.
+    offset: usize,
+    head_elements: usize,
+}
+
+impl<'a, E> TypedKv<'a, E> {
+    /// K of one head in one block, transposed: `[head_dim][32 tokens]`, 64-byte aligned.
+    ///
+    /// # Panics
+    /// When the store has no such block or head.
+    #[inline]
+    pub fn keys(&self, block: BlockId, kv_head: usize) -> &'a [E] {
+        self.head(block, self.keys, kv_head)
+    }
+
+    /// V of one head in one block: `[planes][32 tokens][32 dims]`, 64-byte aligned; the dims past `head_dim` in the
+    /// last plane are zero.
+    ///
+    /// # Panics
+    /// When the store has no such block or head.
+    #[inline]
+    pub fn values(&self, block: BlockId, kv_head: usize) -> &'a [E] {
+        self.head(block, self.values, kv_head)
+    }
+
+    /// The shape of the cache.
+    pub fn layout(&self) -> &KvLayout {
+        &self.layout
+    }
+
+    #[inline]
+    fn head(&self, block: BlockId, Part { offset, head_elements }: Part, kv_head: usize) -> &'a [E] {
+        assert!(kv_head < self.layout.num_kv_heads(), "kv head {kv_head} of {}", self.layout.num_kv_heads());
+        let (segment, start) = self.places.locate(block);
+        &self.segments[segment][start + offset + kv_head * head_elements..][..head_elements]
+    }
+}
+
+/// Finds blocks. The products of the layout are kept, for a kernel asks once per block and head.
+#[derive(Debug, Clone, Copy)]
+struct Places {
+    /// A segment has two to the power of this many blocks, except for the last one.
+    segment_shift: u32,
+    block_elements: usize,
+}
+
+impl Places {
+    /// The segment of a block, and where in it the block starts.
+    #[inline]
+    fn locate(self, block: BlockId) -> (usize, usize) {
+        let index = block.index();
+        let within = index & ((1 << self.segment_shift) - 1);
+        (index >> self.segment_shift, within * self.block_elements)
+    }
+}
+
+/// Copies the first `len` elements of each row of `stride`.
+fn copy_starts<E: Copy>(source: &[E], target: &mut [E], stride: usize, len: usize) {
+    for (source, target) in source.chunks_exact(stride).zip(target.chunks_exact_mut(stride)) {
+        target[..len].copy_from_slice(&source[..len]);
+    }
+}

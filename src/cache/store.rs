@@ -1,0 +1,239 @@
+//! The floats of the KV cache.
+//!
+//! It holds K and V of all blocks, in f32 or bf16, and takes memory as the pool grows. It does not know who uses a
+//! block: it does what tables and [`BlockCopy`] orders say, and reads are only as right as the order of these calls.
+
+use half::bf16;
+
+use super::capacity::KvCapacity;
+use super::layout::{BlockCopy, KvDtype, KvLayout};
+use super::slab::{Slab, TypedKv};
+use crate::error::{Error, Result};
+use crate::types::BlockId;
+
+/// K and V of all layers and blocks.
+#[derive(Debug)]
+pub struct KvStore {
+    capacity: KvCapacity,
+    slab: AnySlab,
+}
+
+#[derive(Debug)]
+enum AnySlab {
+    F32(Slab<f32>),
+    Bf16(Slab<bf16>),
+}
+
+/// K and V of one layer in the type in which they are stored.
+#[derive(Debug, Clone, Copy)]
+pub enum KvView<'a> {
+    /// Stored as float32.
+    F32(TypedKv<'a, f32>),
+    /// Stored as bfloat16.
+    Bf16(TypedKv<'a, bf16>),
+}
+
+/// Evaluates an expression on the slab of whichever type.
+macro_rules! on_slab {
+    ($slab:expr, $name:ident => $body:expr) => {
+        match $slab {
+            AnySlab::F32($name) => $body,
+            AnySlab::Bf16($name) => $body,
+        }
+    };
+}
+
+impl KvStore {
+    /// A store without memory. Make it from the capacity of the pool whose blocks it shall hold.
+    pub fn new(capacity: KvCapacity) -> Self {
+        let slab = match capacity.layout().dtype() {
+            KvDtype::F32 => AnySlab::F32(Slab::new(capacity)),
+            KvDtype::Bf16 => AnySlab::Bf16(Slab::new(capacity)),
+        };
+        Self { capacity, slab }
+    }
+
+    /// The shape of the cache.
+    pub fn layout(&self) -> &KvLayout {
+        self.capacity.layout()
+    }
+
+    /// Blocks that memory was taken for.
+    pub fn num_blocks(&self) -> usize {
+        on_slab!(&self.slab, slab => slab.num_blocks())
+    }
+
+    /// Bytes of memory taken.
+    pub fn num_bytes(&self) -> usize {
+        self.num_blocks() * self.layout().bytes_per_block()
+    }
+
+    /// Takes memory, zeroed, until there are at least `num_blocks` blocks. Call it with the pool's
+    /// [`num_blocks`](super::SharedPool::num_blocks) after the appends and before the copies and writes of a pass. When
+    /// nothing is missing it costs nothing; what is there never moves.
+    ///
+    /// # Errors
+    /// `Capacity` when the system does not give the memory; what was there before stays usable, and a later call tries
+    /// again. `Internal` when `num_blocks` exceeds the capacity.
+    pub fn ensure(&mut self, num_blocks: usize) -> Result<()> {
+        let (max_blocks, block) = (self.capacity.max_blocks(), self.layout().bytes_per_block());
+        if num_blocks > max_blocks {
+            return Err(Error::internal(format!(
+                "{num_blocks} blocks were wanted of a KV store of {max_blocks}; it was not made from its pool's capacity"
+            )));
+        }
+        while self.num_blocks() < num_blocks {
+            on_slab!(&mut self.slab, slab => slab.grow()).map_err(|error| {
+                Error::capacity(format!(
+                    "the system gave no memory for {} more bytes of KV cache after {} bytes; free memory, or lower \
+                     kv_cache_bytes and ask for shorter or fewer sequences",
+                    (num_blocks - self.num_blocks()) * block,
+                    self.num_bytes(),
+                ))
+                .with_source(error)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Carries out a copy that [`append`](super::SequenceCache::append) asked for.
+    ///
+    /// # Panics
+    /// When there is no memory for one of the blocks, or they are the same one.
+    pub fn copy(&mut self, copy: &BlockCopy) {
+        on_slab!(&mut self.slab, slab => slab.copy(copy));
+    }
+
+    /// Writes one token of one layer to its slot, as [`BlockTable::slot`](super::BlockTable::slot) gives it. `key` and
+    /// `value` are `[num_kv_heads][head_dim]`; bf16 rounds them to nearest even.
+    ///
+    /// # Panics
+    /// When there is no such layer or slot, or a slice has another length.
+    pub fn write(&mut self, layer: usize, slot: (BlockId, usize), key: &[f32], value: &[f32]) {
+        on_slab!(&mut self.slab, slab => slab.write(layer, slot, key, value));
+    }
+
+    /// K and V of one layer for reading, by many threads at once.
+    ///
+    /// # Panics
+    /// When there is no such layer.
+    pub fn blocks(&self, layer: usize) -> KvView<'_> {
+        match &self.slab {
+            AnySlab::F32(slab) => KvView::F32(slab.view(layer)),
+            AnySlab::Bf16(slab) => KvView::Bf16(slab.view(layer)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    /// Two layers, two heads of 33 dimensions, hence two planes, in segments of two blocks.
+    fn store(dtype: KvDtype, max_blocks: usize) -> KvStore {
+        let layout = KvLayout::new(2, 2, 33, dtype).unwrap();
+        KvStore::new(KvCapacity::from_blocks(layout, max_blocks).unwrap().with_segment_blocks(2))
+    }
+
+    fn row(start: f32) -> Vec<f32> {
+        (0..66).map(|index| start + index as f32).collect()
+    }
+
+    fn f32_view(store: &KvStore, layer: usize) -> TypedKv<'_, f32> {
+        match store.blocks(layer) {
+            KvView::F32(view) => view,
+            KvView::Bf16(_) => panic!("the store holds f32"),
+        }
+    }
+
+    #[test]
+    fn a_token_is_a_column_of_k_and_a_row_of_each_plane_of_v() {
+        let mut store = store(KvDtype::F32, 3);
+        store.ensure(3).unwrap();
+        store.write(1, (BlockId(2), 5), &row(100.0), &row(500.0));
+        let view = f32_view(&store, 1);
+        let (keys, values) = (view.keys(BlockId(2), 1), view.values(BlockId(2), 1));
+        assert_eq!((keys.len(), values.len()), (33 * 32, 2 * 32 * 32));
+        // Head 1 starts at element 33 of the row.
+        assert_eq!([keys[5], keys[32 + 5], keys[32 * 32 + 5]], [133.0, 134.0, 165.0]);
+        assert_eq!([values[5 * 32], values[5 * 32 + 31], values[(32 + 5) * 32]], [533.0, 564.0, 565.0]);
+        assert_eq!(keys.iter().chain(values).filter(|&&value| value != 0.0).count(), 66);
+        // Nothing was written elsewhere.
+        let others = [(0, 2), (1, 0), (1, 1)].map(|(layer, block)| (f32_view(&store, layer), BlockId(block)));
+        for (view, block) in others {
+            assert!(view.keys(block, 0).iter().chain(view.values(block, 1)).all(|&value| value == 0.0));
+        }
+    }
+
+    #[test]
+    fn bf16_rounds_to_nearest_even() {
+        let mut store = store(KvDtype::Bf16, 1);
+        store.ensure(1).unwrap();
+        let mut key = row(0.0);
+        // Eight bits of precision: 257 lies halfway between 256 and 258, 259 between 258 and 260.
+        key[..3].copy_from_slice(&[257.0, 259.0, 257.01]);
+        store.write(0, (BlockId(0), 0), &key, &key);
+        let KvView::Bf16(view) = store.blocks(0) else { panic!("the store holds bf16") };
+        let keys = view.keys(BlockId(0), 0);
+        assert_eq!([keys[0], keys[32], keys[64]].map(f32::from), [256.0, 260.0, 258.0]);
+        assert_eq!(view.values(BlockId(0), 0)[1].to_f32(), 260.0);
+    }
+
+    #[test]
+    fn a_copy_takes_the_first_tokens_within_and_across_segments() {
+        for (source, target) in [(0, 1), (1, 0), (0, 3), (4, 1)].map(|(s, t)| (BlockId(s), BlockId(t))) {
+            let mut store = store(KvDtype::F32, 5);
+            store.ensure(5).unwrap();
+            for offset in 0..3 {
+                store.write(1, (source, offset), &row(offset as f32), &row(9.0));
+                store.write(1, (target, offset), &row(-1000.0), &row(-2000.0));
+            }
+            store.copy(&BlockCopy { source, target, tokens: 2 });
+            let view = f32_view(&store, 1);
+            assert_eq!(view.keys(target, 1)[..3], [33.0, 34.0, -967.0]);
+            assert_eq!([0, 32, 64].map(|slot| view.values(target, 0)[slot]), [9.0, 9.0, -2000.0]);
+            assert_eq!(view.keys(source, 1)[..3], [33.0, 34.0, 35.0]);
+        }
+    }
+
+    #[test]
+    fn memory_is_taken_by_the_segment_and_never_beyond_the_capacity() {
+        let mut store = store(KvDtype::Bf16, 5);
+        let steps = [0, 1, 2, 3, 5, 4].map(|blocks| {
+            store.ensure(blocks).unwrap();
+            store.num_blocks()
+        });
+        assert_eq!(steps, [0, 2, 2, 4, 5, 5]);
+        assert_eq!(store.num_bytes(), 5 * store.layout().bytes_per_block());
+        assert_eq!(store.ensure(6).unwrap_err().kind(), ErrorKind::Internal);
+    }
+
+    #[test]
+    fn what_was_written_survives_growth() {
+        let mut store = store(KvDtype::F32, 8);
+        store.ensure(1).unwrap();
+        store.write(0, (BlockId(0), 31), &row(1.0), &row(2.0));
+        store.ensure(8).unwrap();
+        assert_eq!(f32_view(&store, 0).keys(BlockId(0), 0)[31], 1.0);
+    }
+
+    #[test]
+    fn memory_that_the_system_does_not_have_is_refused() {
+        // 2⁴⁹ bytes a block exceed any machine's address space.
+        let layout = KvLayout::new(1 << 20, 1 << 10, 1 << 11, KvDtype::F32).unwrap();
+        let mut store = KvStore::new(KvCapacity::from_blocks(layout, 1).unwrap());
+        let error = store.ensure(1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Capacity);
+        assert!(error.to_string().contains("kv_cache_bytes"), "{error}");
+        assert_eq!(store.num_blocks(), 0);
+    }
+
+    #[test]
+    fn a_view_is_read_by_many_threads() {
+        fn shared<T: Send + Sync>(_: T) {}
+        let store = store(KvDtype::F32, 1);
+        shared(store.blocks(0));
+        shared(&store);
+    }
+}
