@@ -82,7 +82,8 @@ pub trait KvBlocks<E>: Sync {
 
 /// Computes `out[row, head] = softmax(queries[row, head] · keys * scale) · values` for every row, on all threads.
 ///
-/// `queries` and `out` are `[num_rows, num_heads, head_dim]`.
+/// The queries of row `r` are `[num_heads, head_dim]`, from element `r * query_stride` of `queries` on; `out` is
+/// `[num_rows, num_heads, head_dim]`.
 ///
 /// # Panics
 /// When the shapes do not fit.
@@ -90,12 +91,12 @@ pub fn attention<E: KvElement>(
     workers: &Workers,
     shape: AttentionShape,
     queries: &[f32],
+    query_stride: usize,
     blocks: &impl KvBlocks<E>,
     out: &mut [f32],
 ) {
     let group = shape.num_heads / shape.num_kv_heads;
     let group_len = group * shape.head_dim;
-    assert_eq!(queries.len(), out.len(), "one output for each query");
     assert_eq!(
         shape.num_heads % shape.num_kv_heads,
         0,
@@ -108,15 +109,15 @@ pub fn attention<E: KvElement>(
     workers.run(num_chunks, &|chunk| {
         let mut scratch = Scratch::new(shape);
         for item in chunk * num_items / num_chunks..(chunk + 1) * num_items / num_chunks {
-            let range = item * group_len..(item + 1) * group_len;
+            let (row, kv_head) = (item / shape.num_kv_heads, item % shape.num_kv_heads);
             // SAFETY: each item is run once, and items do not overlap.
-            let out = unsafe { parts.part(range.clone()) };
+            let out = unsafe { parts.part(item * group_len..(item + 1) * group_len) };
             workers.isa().run(Item {
                 shape,
-                queries: &queries[range],
+                queries: &queries[row * query_stride + kv_head * group_len..][..group_len],
                 blocks,
-                row: item / shape.num_kv_heads,
-                kv_head: item % shape.num_kv_heads,
+                row,
+                kv_head,
                 scratch: &mut scratch,
                 out,
                 element: PhantomData,

@@ -1,0 +1,47 @@
+//! From token ids to hidden states.
+
+use super::linear::Linear;
+use crate::error::Result;
+use crate::tensor::{DType, StoredMatrix};
+use crate::types::TokenId;
+use crate::weights::WeightScope;
+
+/// The rows of the embedding matrix.
+#[derive(Debug)]
+pub(in crate::model) enum Embedding {
+    /// Those of the language-model head, which shares them.
+    Tied,
+    /// A copy of the stored matrix, `[vocab_size, hidden_size]`.
+    Table { dtype: DType, bytes: Vec<u8> },
+}
+
+impl Embedding {
+    /// Copies `weight` of the scope.
+    pub(in crate::model) fn load(scope: &WeightScope<'_>, vocab_size: usize, hidden_size: usize) -> Result<Self> {
+        let stored = scope.matrix("weight", vocab_size, hidden_size)?;
+        Ok(Self::Table { dtype: stored.dtype, bytes: stored.bytes.to_vec() })
+    }
+
+    /// Writes the embedding of a token to `out`, `[hidden_size]`.
+    pub(in crate::model) fn embed(&self, token: TokenId, head: &Linear, out: &mut [f32]) {
+        match self {
+            Self::Tied => head.row(token.index(), out),
+            Self::Table { dtype, bytes } => {
+                let width = out.len() * dtype.bytes();
+                let bytes = &bytes[token.index() * width..][..width];
+                let row = StoredMatrix { dtype: *dtype, num_rows: 1, num_columns: out.len(), bytes };
+                for (column, out) in out.iter_mut().enumerate() {
+                    *out = row.get(0, column);
+                }
+            }
+        }
+    }
+
+    /// The memory it takes beyond the head's, in bytes.
+    pub(in crate::model) fn bytes(&self) -> usize {
+        match self {
+            Self::Tied => 0,
+            Self::Table { bytes, .. } => bytes.len(),
+        }
+    }
+}

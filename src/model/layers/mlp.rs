@@ -1,0 +1,65 @@
+//! The gated feed-forward block: `down(silu(gate(x)) * up(x))`.
+
+use super::linear::Linear;
+use crate::error::Result;
+use crate::kernels::{Workers, silu_mul};
+use crate::model::context::{ForwardContext, sized};
+use crate::weights::WeightScope;
+
+/// Three projections, the first two stacked.
+#[derive(Debug)]
+pub(in crate::model) struct Mlp {
+    gate_up: Linear,
+    down: Linear,
+    intermediate_size: usize,
+}
+
+impl Mlp {
+    /// Loads `gate_proj`, `up_proj` and `down_proj`.
+    pub(in crate::model) fn load(
+        scope: &WeightScope<'_>,
+        workers: &Workers,
+        hidden_size: usize,
+        intermediate_size: usize,
+        has_bias: bool,
+    ) -> Result<Self> {
+        let gate_up = [("gate_proj", intermediate_size), ("up_proj", intermediate_size)];
+        Ok(Self {
+            gate_up: Linear::load(scope, workers, &gate_up, hidden_size, has_bias)?,
+            down: Linear::load(scope, workers, &[("down_proj", hidden_size)], intermediate_size, has_bias)?,
+            intermediate_size,
+        })
+    }
+
+    /// Adds the block's result for the rows in `scratch.normed` to those in `scratch.hidden`.
+    pub(in crate::model) fn forward(&self, context: &mut ForwardContext<'_>) -> Result<()> {
+        let (workers, scratch) = (context.workers, &mut *context.scratch);
+        let hidden_size = self.down.num_outputs();
+        let num_rows = scratch.normed.len() / hidden_size;
+        scratch.packed.pack(workers, &scratch.normed, hidden_size);
+        let width = self.intermediate_size;
+        let gate_up = sized(&mut scratch.gate_up, num_rows * 2 * width);
+        self.gate_up.forward(workers, &scratch.packed, false, gate_up);
+        context.check()?;
+
+        let scratch = &mut *context.scratch;
+        let gate_up = &scratch.gate_up;
+        let activated = sized(&mut scratch.activated, num_rows * width);
+        let isa = workers.isa();
+        if num_rows == 1 {
+            silu_mul(isa, gate_up, width, activated);
+        } else {
+            workers.for_each_chunk(activated, width, |row, out| {
+                silu_mul(isa, &gate_up[row * 2 * width..(row + 1) * 2 * width], width, out);
+            });
+        }
+        scratch.packed.pack(workers, &scratch.activated, width);
+        self.down.forward(workers, &scratch.packed, true, &mut scratch.hidden);
+        context.check()
+    }
+
+    /// The memory it takes, in bytes.
+    pub(in crate::model) fn bytes(&self) -> usize {
+        self.gate_up.bytes() + self.down.bytes()
+    }
+}

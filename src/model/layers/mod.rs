@@ -1,0 +1,15 @@
+//! The parts that architectures are put together from. Each loads itself from a place in the checkpoint.
+
+mod attention;
+mod embedding;
+mod linear;
+mod mlp;
+mod rms_norm;
+mod rotary;
+
+pub(super) use attention::Attention;
+pub(super) use embedding::Embedding;
+pub(super) use linear::Linear;
+pub(super) use mlp::Mlp;
+pub(super) use rms_norm::RmsNorm;
+pub(super) use rotary::RotaryEmbedding;
