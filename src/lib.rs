@@ -24,5 +24,10 @@ pub mod generation;
 
 pub mod engine;
 
+pub mod generator;
+
+pub use engine::{GenerationOutput, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
+pub use generation::{GenerationConfig, PromptBatch};
+pub use generator::{Generator, GeneratorOptions, Prompt, Prompts};
 pub use types::{BlockId, FinishReason, RequestId, SeqId, TokenId};

@@ -1,1 +1,31 @@
-//! (being written)
+//! Runs searches on a model: the one place where loops, threads, the cache and cancellation meet.
+//!
+//! A call, a stream and (later) a service are the same thing here: a set of [`Request`]s whose rows are computed
+//! together, pass by pass, on the thread of the caller. There is no background thread; a request that nobody drives
+//! costs nothing but its cache blocks, and dropping it gives those back.
+//!
+//! ```text
+//!  Request ── wants() ──▶ rows ─┐
+//!  Request ── wants() ──▶ rows ─┼─▶ StepPlan ─▶ Engine::pass ─▶ logits ─┬─▶ advance() ─▶ events
+//!  Request ── wants() ──▶ rows ─┘   (≤ 512 rows)  (one at a time)       └─▶ …
+//! ```
+
+mod batching;
+mod core;
+mod evaluate;
+mod events;
+mod output;
+mod request;
+mod resources;
+mod run;
+mod step;
+mod stream;
+mod vocabulary;
+
+pub use self::core::{Engine, EngineOptions, Interrupt};
+pub use events::StreamedToken;
+pub use output::{GenerationOutput, Timings, Usage};
+pub use resources::num_threads;
+pub use run::run;
+pub use stream::TokenStream;
+pub use vocabulary::TokenizerVocabulary;

@@ -1,10 +1,10 @@
 //! Llama (Touvron et al., arXiv:2302.13971 and 2307.09288), as transformers' `LlamaForCausalLM` computes it.
 
+use super::CausalLm;
 use super::batch::{ForwardBatch, ForwardOutput, Row, RowInput};
 use super::context::{ForwardContext, Scratch, sized};
 use super::layers::{Attention, Embedding, Linear, Mlp, RmsNorm, RotaryEmbedding};
 use super::rows::{ActiveRows, OutputIndex, rank};
-use super::CausalLm;
 use crate::cache::{KvDtype, KvLayout, KvStore};
 use crate::error::{Error, Result};
 use crate::kernels::{AttentionShape, Workers};
@@ -68,13 +68,18 @@ impl Llama {
     /// The hidden states that the batch starts from.
     fn embed(&self, batch: &ForwardBatch<'_>, hidden: &mut Vec<f32>) -> Result<()> {
         let width = self.hidden_size;
-        for (row, out) in batch.rows.iter().zip(sized(hidden, batch.rows.len() * width).chunks_exact_mut(width)) {
+        for (row, out) in
+            batch.rows.iter().zip(sized(hidden, batch.rows.len() * width).chunks_exact_mut(width))
+        {
             match row.input {
                 RowInput::Token(token) if token.index() < self.vocab_size => {
                     self.embedding.embed(token, &self.head, out);
                 }
                 RowInput::Token(token) => {
-                    return Err(Error::internal(format!("token {token} of a vocabulary of {}", self.vocab_size)));
+                    return Err(Error::internal(format!(
+                        "token {token} of a vocabulary of {}",
+                        self.vocab_size
+                    )));
                 }
                 RowInput::Embedding(index) => {
                     let embedding = batch.embeddings.get(index * width..(index + 1) * width);
@@ -133,7 +138,9 @@ impl Llama {
         out: &mut ForwardOutput,
     ) -> Result<()> {
         let (width, last) = (self.hidden_size, layer == self.layers.len());
-        for (place, first) in rows.wanting(|row| row.outputs.hidden_states.contains(layer), &index.hidden_states) {
+        for (place, first) in
+            rows.wanting(|row| row.outputs.hidden_states.contains(layer), &index.hidden_states)
+        {
             let to = first + rank(rows.row(place).outputs.hidden_states, layer);
             let hidden = &context.scratch.hidden[place * width..(place + 1) * width];
             let out = &mut out.hidden_states[to * width..(to + 1) * width];
@@ -154,7 +161,12 @@ impl Llama {
 }
 
 impl Layer {
-    fn load(config: &ModelConfig, scope: &WeightScope<'_>, workers: &Workers, shape: AttentionShape) -> Result<Self> {
+    fn load(
+        config: &ModelConfig,
+        scope: &WeightScope<'_>,
+        workers: &Workers,
+        shape: AttentionShape,
+    ) -> Result<Self> {
         let (hidden_size, eps) = (config.hidden_size, config.rms_norm_eps as f32);
         let (self_attn, mlp) = (scope.child("self_attn"), scope.child("mlp"));
         Ok(Self {
@@ -178,7 +190,8 @@ impl Layer {
         normalize(&self.input_norm, context);
         self.attention.project(index, rows, kv, context)?;
         if is_last {
-            let (hidden_size, qkv_width) = (context.scratch.hidden.len() / rows.len(), self.attention.qkv_width());
+            let (hidden_size, qkv_width) =
+                (context.scratch.hidden.len() / rows.len(), self.attention.qkv_width());
             let Scratch { hidden, qkv, .. } = &mut *context.scratch;
             let wanted = |row: &Row| {
                 let RowOutputs { logits, hidden_states, layer_logits } = row.outputs;

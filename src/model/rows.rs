@@ -59,7 +59,11 @@ impl<'a> ActiveRows<'a> {
 
     /// The rows that want something, as pairs of a place in the activations and an index among all wanted outputs of
     /// that kind.
-    pub(super) fn wanting(&self, wanted: impl Fn(&Row) -> bool + Copy, index: &OutputIndex) -> Vec<(usize, usize)> {
+    pub(super) fn wanting(
+        &self,
+        wanted: impl Fn(&Row) -> bool + Copy,
+        index: &OutputIndex,
+    ) -> Vec<(usize, usize)> {
         let places = self.active.iter().enumerate().filter(move |&(_, &row)| wanted(&self.batch.rows[row]));
         places.map(|(place, &row)| (place, index.first[row])).collect()
     }

@@ -64,7 +64,14 @@ impl<E: KvElement> Cache<E> {
     fn run(&self, isa: Isa, threads: usize) -> Vec<f32> {
         let queries = self.queries();
         let mut out = vec![f32::NAN; queries.len()];
-        attention(&Workers::new(threads, isa).unwrap(), self.shape, &queries, self.shape.num_heads * self.shape.head_dim, self, &mut out);
+        attention(
+            &Workers::new(threads, isa).unwrap(),
+            self.shape,
+            &queries,
+            self.shape.num_heads * self.shape.head_dim,
+            self,
+            &mut out,
+        );
         out
     }
 

@@ -58,7 +58,12 @@ impl Attention {
         for (place, (row, qkv)) in rows.iter().zip(qkv.chunks_exact_mut(width)).enumerate() {
             let range = place * angles..(place + 1) * angles;
             // Queries and keys lie side by side, so all their heads are turned in one go.
-            rotate_half(workers.isa(), &mut qkv[..values_at], &scratch.cos[range.clone()], &scratch.sin[range]);
+            rotate_half(
+                workers.isa(),
+                &mut qkv[..values_at],
+                &scratch.cos[range.clone()],
+                &scratch.sin[range],
+            );
             let slot = rows.batch().tables[row.table].slot(row.position);
             kv.write(layer, slot, &qkv[keys_at..values_at], &qkv[values_at..]);
         }
@@ -89,7 +94,8 @@ impl Attention {
     where
         E: crate::kernels::KvElement,
     {
-        let out = sized(&mut scratch.attended, blocks.rows.len() * self.shape.num_heads * self.shape.head_dim);
+        let out =
+            sized(&mut scratch.attended, blocks.rows.len() * self.shape.num_heads * self.shape.head_dim);
         attention(workers, self.shape, &scratch.qkv, self.qkv.num_outputs(), blocks, out);
     }
 

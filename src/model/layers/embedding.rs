@@ -17,7 +17,11 @@ pub(in crate::model) enum Embedding {
 
 impl Embedding {
     /// Copies `weight` of the scope.
-    pub(in crate::model) fn load(scope: &WeightScope<'_>, vocab_size: usize, hidden_size: usize) -> Result<Self> {
+    pub(in crate::model) fn load(
+        scope: &WeightScope<'_>,
+        vocab_size: usize,
+        hidden_size: usize,
+    ) -> Result<Self> {
         let stored = scope.matrix("weight", vocab_size, hidden_size)?;
         Ok(Self::Table { dtype: stored.dtype, bytes: stored.bytes.to_vec() })
     }

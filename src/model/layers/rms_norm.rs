@@ -14,7 +14,12 @@ pub(in crate::model) struct RmsNorm {
 
 impl RmsNorm {
     /// Loads the norm of that name.
-    pub(in crate::model) fn load(scope: &WeightScope<'_>, name: &str, width: usize, eps: f32) -> Result<Self> {
+    pub(in crate::model) fn load(
+        scope: &WeightScope<'_>,
+        name: &str,
+        width: usize,
+        eps: f32,
+    ) -> Result<Self> {
         let scope = scope.child(name);
         let weight = scope.vector("weight", width)?;
         if weight.iter().any(|value| !value.is_finite()) {

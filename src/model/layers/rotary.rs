@@ -104,7 +104,8 @@ fn powers(theta: f32, dim: usize) -> impl Iterator<Item = f32> {
 
 /// Long wavelengths are stretched by the factor, short ones are kept, those between are blended.
 fn llama3(plain: &[f32], kind: &RopeKind) -> Vec<f32> {
-    let RopeKind::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings } = kind
+    let RopeKind::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings } =
+        kind
     else {
         return plain.to_vec();
     };

@@ -1,0 +1,51 @@
+//! The rows and the results of one pass, while requests add the former and take the latter.
+
+use crate::cache::BlockCopy;
+use crate::generation::search::WantedRow;
+use crate::model::Row;
+use crate::types::{RowOutputs, SeqId};
+
+/// The rows of one pass while it is put together.
+#[derive(Default)]
+pub(super) struct PassRows {
+    pub(super) rows: Vec<Row>,
+    pub(super) copies: Vec<BlockCopy>,
+    /// The number of tables so far.
+    pub(super) tables: usize,
+    /// For each request that takes part, the sequences its rows belong to, in the order of their tables.
+    pub(super) used: Vec<Vec<SeqId>>,
+}
+
+/// The results of a pass that no request has taken yet.
+pub(super) struct ResultsFront<'a> {
+    pub(super) logits: &'a mut [f32],
+    pub(super) hidden_states: &'a mut [f32],
+    pub(super) layer_logits: &'a mut [f32],
+    pub(super) vocab_size: usize,
+    pub(super) hidden_size: usize,
+}
+
+impl<'a> ResultsFront<'a> {
+    /// Takes what these rows asked for.
+    pub(super) fn split(&mut self, rows: &[WantedRow]) -> ResultsFront<'a> {
+        let count = |size: usize, wanted: fn(RowOutputs) -> usize| {
+            size * rows.iter().map(|row| wanted(row.outputs)).sum::<usize>()
+        };
+        let logits = count(self.vocab_size, |outputs| usize::from(outputs.logits));
+        let hidden_states = count(self.hidden_size, |outputs| outputs.hidden_states.len());
+        let layer_logits = count(self.vocab_size, |outputs| outputs.layer_logits.len());
+        ResultsFront {
+            logits: split_front(&mut self.logits, logits),
+            hidden_states: split_front(&mut self.hidden_states, hidden_states),
+            layer_logits: split_front(&mut self.layer_logits, layer_logits),
+            vocab_size: self.vocab_size,
+            hidden_size: self.hidden_size,
+        }
+    }
+}
+
+fn split_front<'a>(slice: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
+    let (front, rest) = std::mem::take(slice).split_at_mut(len);
+    *slice = rest;
+    front
+}

@@ -1,0 +1,105 @@
+//! A model with its threads and its cache, and the forward pass that everything goes through.
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::resources;
+use crate::cache::{BlockCopy, BlockTable, KvCapacity, KvDtype, KvStore, SharedPool};
+use crate::error::Result;
+use crate::kernels::Workers;
+use crate::model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Row, Scratch};
+
+/// Asked again and again while work goes on; true ends it. It is called from the thread that drives the work, at least
+/// every few milliseconds.
+pub type Interrupt<'a> = dyn FnMut() -> bool + 'a;
+
+/// How an [`Engine`] uses the machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EngineOptions {
+    /// The type that keys and values are stored in.
+    pub kv_dtype: Option<KvDtype>,
+    /// The most memory that the KV cache may take, in bytes; half of what is available if `None`.
+    pub kv_cache_bytes: Option<usize>,
+}
+
+/// A model that can run any number of requests, from any number of threads.
+///
+/// Calls from several threads alternate pass by pass.
+pub struct Engine {
+    model: Box<dyn CausalLm>,
+    workers: Workers,
+    pool: SharedPool,
+    turn: Mutex<Turn>,
+}
+
+/// What only one pass at a time may use.
+struct Turn {
+    store: KvStore,
+    scratch: Scratch,
+}
+
+impl Engine {
+    /// An engine for a model. `available` is the memory that is left beside the weights, in bytes, if known.
+    ///
+    /// # Errors
+    /// When the cache that the options ask for is larger than that, or too small for a single token.
+    pub fn new(
+        model: Box<dyn CausalLm>,
+        workers: Workers,
+        options: EngineOptions,
+        available: Option<u64>,
+    ) -> Result<Self> {
+        let layout = model.kv_layout(options.kv_dtype.unwrap_or(KvDtype::F32))?;
+        let bytes = resources::kv_cache_bytes(options.kv_cache_bytes, available)?;
+        let capacity = KvCapacity::from_bytes(layout, bytes)?;
+        let turn = Turn { store: KvStore::new(capacity), scratch: Scratch::default() };
+        Ok(Self { model, workers, pool: SharedPool::new(capacity), turn: Mutex::new(turn) })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &dyn CausalLm {
+        &*self.model
+    }
+
+    /// The threads.
+    pub fn workers(&self) -> &Workers {
+        &self.workers
+    }
+
+    /// The blocks of the KV cache.
+    pub fn pool(&self) -> &SharedPool {
+        &self.pool
+    }
+
+    /// Computes rows whose slots have been appended to their tables.
+    ///
+    /// `copies` are those that the appends have asked for, in their order. The results are the caller's own memory, so
+    /// that no code of the caller's ever runs while others wait for their turn.
+    pub(super) fn pass(
+        &self,
+        rows: &[Row],
+        tables: &[&BlockTable],
+        embeddings: &[f32],
+        copies: &[BlockCopy],
+        interrupted: &mut Interrupt<'_>,
+        out: &mut ForwardOutput,
+    ) -> Result<()> {
+        let mut turn = self.turn.lock();
+        let Turn { store, scratch } = &mut *turn;
+        store.ensure(self.pool.num_blocks())?;
+        for copy in copies {
+            store.copy(copy);
+        }
+        let mut context = ForwardContext { workers: &self.workers, scratch, interrupted };
+        let batch = ForwardBatch { rows, tables, embeddings };
+        let result = self.model.forward(&batch, store, &mut context, out);
+        // Whoever waits gets the next turn, even if this thread comes back at once.
+        MutexGuard::unlock_fair(turn);
+        result
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("workers", &self.workers).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,78 @@
+//! Evaluation of given tokens: the logits at every position, and the probability of a text.
+
+use super::core::{Engine, Interrupt};
+use crate::cache::SequenceCache;
+use crate::error::{Error, Result};
+use crate::kernels::log_sum_exp;
+use crate::model::{ForwardOutput, Row, RowInput};
+use crate::types::{RowOutputs, TokenId};
+
+/// The tokens of a pass. Their logits are read before the next pass, so this bounds the memory for logits.
+const CHUNK: usize = 128;
+
+impl Engine {
+    /// The logits after each token, `[token_ids.len(), vocab_size]`.
+    ///
+    /// # Errors
+    /// When the tokens do not fit the vocabulary, the context or the cache, or when interrupted.
+    pub fn logits(&self, token_ids: &[TokenId], interrupted: &mut Interrupt<'_>) -> Result<Vec<f32>> {
+        let mut all = Vec::with_capacity(token_ids.len() * self.model().vocab_size());
+        self.for_each_chunk(token_ids, interrupted, |_, logits| all.extend_from_slice(logits))?;
+        Ok(all)
+    }
+
+    /// The log-probability of each token given those before it, in nats; 0 for the first one, which nothing predicts.
+    ///
+    /// # Errors
+    /// As for [`Engine::logits`].
+    pub fn token_logprobs(&self, token_ids: &[TokenId], interrupted: &mut Interrupt<'_>) -> Result<Vec<f32>> {
+        let (vocab_size, isa) = (self.model().vocab_size(), self.workers().isa());
+        let mut logprobs = Vec::with_capacity(token_ids.len());
+        logprobs.push(0.0);
+        self.for_each_chunk(token_ids, interrupted, |first, logits| {
+            for (row, next) in logits.chunks_exact(vocab_size).zip(&token_ids[first + 1..]) {
+                logprobs.push(row[next.index()] - log_sum_exp(isa, row));
+            }
+        })?;
+        logprobs.truncate(token_ids.len());
+        Ok(logprobs)
+    }
+
+    /// Computes the tokens as one prompt, in chunks; `take` gets the index of a chunk's first token and its logits.
+    fn for_each_chunk(
+        &self,
+        token_ids: &[TokenId],
+        interrupted: &mut Interrupt<'_>,
+        mut take: impl FnMut(usize, &[f32]),
+    ) -> Result<()> {
+        let vocab_size = self.model().vocab_size();
+        if let Some(bad) = token_ids.iter().find(|token| token.index() >= vocab_size) {
+            return Err(Error::input(format!(
+                "token ids must be below the vocabulary size, {vocab_size}, got {bad}"
+            )));
+        }
+        let reservation = self.pool().reserve(crate::cache::blocks_for(token_ids.len()))?;
+        let mut sequence = SequenceCache::within(&reservation);
+        let mut out = ForwardOutput::default();
+        for (chunk_index, chunk) in token_ids.chunks(CHUNK).enumerate() {
+            let first = chunk_index * CHUNK;
+            let rows: Vec<Row> = chunk
+                .iter()
+                .enumerate()
+                .map(|(i, &token)| Row {
+                    input: RowInput::Token(token),
+                    table: 0,
+                    position: first + i,
+                    rope_len: token_ids.len(),
+                    last_layer: None,
+                    outputs: RowOutputs::LOGITS,
+                })
+                .collect();
+            let copy = sequence.append(chunk.len())?;
+            let copies = copy.as_slice();
+            self.pass(&rows, &[sequence.table()], &[], copies, interrupted, &mut out)?;
+            take(first, &out.logits);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! Tokens as a stream delivers them: each with its text.
+
+use crate::error::Result;
+use crate::generation::TokenEvent;
+use crate::text::{Detokenizer, Tokenizer};
+use crate::types::{FinishReason, TokenId};
+
+/// One generated token.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct StreamedToken {
+    /// The token.
+    pub id: TokenId,
+    /// The text that it adds. Empty while a character is incomplete, and for special tokens; the texts of a row, joined,
+    /// are the text of its output.
+    pub text: String,
+    /// The row that it belongs to: with several return sequences, their rows take turns.
+    pub index: usize,
+    /// Its log-probability under the model's own logits, in nats.
+    pub logprob: f32,
+    /// Its score after all processors.
+    pub score: f32,
+    /// Why the row ends with this token, if it does.
+    pub finish_reason: Option<FinishReason>,
+}
+
+/// The texts of the rows of a request.
+pub(super) struct RowTexts {
+    /// `None` for a model without a tokenizer: texts are empty then.
+    rows: Option<Vec<Detokenizer>>,
+}
+
+impl RowTexts {
+    /// For rows that continue these prompts.
+    pub(super) fn new<'a>(
+        tokenizer: Option<&Tokenizer>,
+        prompts: impl Iterator<Item = &'a [TokenId]>,
+    ) -> Result<Self> {
+        let rows = tokenizer.map(|tokenizer| {
+            prompts.map(|prompt| Detokenizer::new(tokenizer.clone(), prompt, true)).collect::<Result<_>>()
+        });
+        Ok(Self { rows: rows.transpose()? })
+    }
+
+    /// Gives an event its text.
+    pub(super) fn token(&mut self, event: TokenEvent) -> Result<StreamedToken> {
+        let mut text = String::new();
+        if let Some(rows) = &mut self.rows {
+            text = rows[event.row].push(event.token)?;
+            if event.finish.is_some() {
+                text.push_str(&rows[event.row].flush()?);
+            }
+        }
+        Ok(StreamedToken {
+            id: event.token,
+            text,
+            index: event.row,
+            logprob: event.logprob,
+            score: event.score,
+            finish_reason: event.finish,
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! What a finished request gives: the tokens of its rows, their texts, and what it took.
+
+use std::time::Duration;
+
+use super::request::Request;
+use crate::error::Result;
+use crate::generation::OutputRow;
+use crate::text::{Detokenizer, Tokenizer};
+use crate::types::TokenId;
+
+/// The result of a request, or of several that were given as one list.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct GenerationOutput {
+    /// The rows: for each prompt its return sequences, the prompts in order.
+    pub rows: Vec<GeneratedRow>,
+    /// What rows are padded with to equal length.
+    pub pad_token_id: Option<TokenId>,
+    /// The seed of each request that drew at random.
+    pub seeds: Vec<u64>,
+    /// Tokens in and out.
+    pub usage: Usage,
+    /// Where the time went.
+    pub timings: Timings,
+}
+
+/// One generated sequence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GeneratedRow {
+    /// The ids of the prompt as they were given, padding included.
+    pub prompt_ids: Vec<TokenId>,
+    /// The continuation.
+    pub generated: OutputRow,
+    /// Its text, without special tokens, a stop string included; `None` for a model without a tokenizer.
+    pub text: Option<String>,
+}
+
+/// Tokens in and out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Tokens of the prompts, padding left out.
+    pub prompt_tokens: usize,
+    /// Generated tokens of all rows.
+    pub generated_tokens: usize,
+}
+
+/// Where the time of a request went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Timings {
+    /// From the start to the first token.
+    pub first_token: Duration,
+    /// From the start to the end.
+    pub total: Duration,
+}
+
+impl GenerationOutput {
+    /// The output of a request that has ended or is given up.
+    pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Result<Self> {
+        let (first_token, total) = request.elapsed();
+        let prompts = request.prompts().to_vec();
+        let prompt_tokens = prompts.iter().map(|prompt| prompt.tokens().len()).sum();
+        let output = request.finish();
+        let mut rows = Vec::with_capacity(output.rows.len());
+        for generated in output.rows {
+            let prompt = &prompts[generated.prompt_index];
+            let text = tokenizer.map(|tokenizer| text(tokenizer, prompt.tokens(), &generated.token_ids));
+            let prompt_ids = prompt.input_ids().to_vec();
+            rows.push(GeneratedRow { prompt_ids, generated, text: text.transpose()? });
+        }
+        let generated_tokens = rows.iter().map(|row| row.generated.token_ids.len()).sum();
+        Ok(Self {
+            rows,
+            pad_token_id: output.pad_token_id,
+            seeds: output.seed.into_iter().collect(),
+            usage: Usage { prompt_tokens, generated_tokens },
+            timings: Timings { first_token, total },
+        })
+    }
+
+    /// The outputs of the requests of a list as one.
+    pub(crate) fn joined(outputs: Vec<Self>) -> Self {
+        let mut all = Self {
+            rows: Vec::new(),
+            pad_token_id: outputs.iter().find_map(|output| output.pad_token_id),
+            seeds: Vec::new(),
+            usage: Usage::default(),
+            timings: Timings::default(),
+        };
+        let mut first_prompt = 0;
+        for output in outputs {
+            let mut num_prompts = 0;
+            for mut row in output.rows {
+                num_prompts = num_prompts.max(row.generated.prompt_index + 1);
+                row.generated.prompt_index += first_prompt;
+                all.rows.push(row);
+            }
+            first_prompt += num_prompts;
+            all.seeds.extend(output.seeds);
+            all.usage.prompt_tokens += output.usage.prompt_tokens;
+            all.usage.generated_tokens += output.usage.generated_tokens;
+            all.timings.first_token = all.timings.first_token.max(output.timings.first_token);
+            all.timings.total = all.timings.total.max(output.timings.total);
+        }
+        all
+    }
+
+    /// The text of the first row; empty for a model without a tokenizer.
+    pub fn text(&self) -> &str {
+        self.rows.first().and_then(|row| row.text.as_deref()).unwrap_or_default()
+    }
+
+    /// The texts of all rows.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.rows.iter().map(|row| row.text.as_deref().unwrap_or_default())
+    }
+
+    /// The tokens of the first row.
+    pub fn token_ids(&self) -> &[TokenId] {
+        self.rows.first().map_or(&[], |row| &row.generated.token_ids)
+    }
+}
+
+impl std::fmt::Display for GenerationOutput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// The text that tokens add to a prompt: what a stream of them joins to.
+fn text(tokenizer: &Tokenizer, prompt: &[TokenId], token_ids: &[TokenId]) -> Result<String> {
+    let mut detokenizer = Detokenizer::new(tokenizer.clone(), prompt, true)?;
+    let mut text = String::new();
+    for &token in token_ids {
+        text.push_str(&detokenizer.push(token)?);
+    }
+    text.push_str(&detokenizer.flush()?);
+    Ok(text)
+}

@@ -1,0 +1,273 @@
+//! One request on its way: its search, its cached sequences, and the rows that are still to be computed.
+
+use std::time::{Duration, Instant};
+
+use super::batching::{PassRows, ResultsFront};
+use super::core::Engine;
+use crate::cache::{BLOCK_TOKENS, BlockTable, ReorderPlan, Reservation, SequenceCache, blocks_for};
+use crate::error::{Error, Result};
+use crate::generation::plan::PlannedPrompt;
+use crate::generation::search::{self, ModelResults, ModelRole, RowInput as WantedInput, SequenceOp};
+use crate::generation::{GenerationPlan, Search, SearchInputs, SearchOutput, SearchResults, SearchStep};
+use crate::model::{ForwardOutput, Row, RowInput};
+use crate::types::SeqId;
+
+/// A search with everything it owns. Dropping it stops the work and returns its cache blocks.
+pub(super) struct Request {
+    search: Box<dyn Search>,
+    /// By [`SeqId`].
+    sequences: Vec<Option<SequenceCache>>,
+    reservation: Reservation,
+    inputs: SearchInputs,
+    /// Position and rotary length of each wanted row.
+    places: Vec<Place>,
+    /// How many of the wanted rows are computed.
+    computed: usize,
+    /// Results of rows that were computed in earlier passes than the last of this step.
+    collected: ForwardOutput,
+    /// The most rows of this request in one pass.
+    chunk: usize,
+    vocab_size: usize,
+    prompts: Vec<PlannedPrompt>,
+    started: Instant,
+    first_token: Option<Duration>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    position: usize,
+    rope_len: usize,
+}
+
+impl Request {
+    /// Reserves the cache blocks that a request can need at most, so that it cannot run out later.
+    ///
+    /// # Errors
+    /// When the cache has not enough free blocks.
+    pub(super) fn reserve(engine: &Engine, plan: &GenerationPlan) -> Result<Reservation> {
+        engine.pool().reserve(blocks_at_most(plan))
+    }
+
+    /// Begins a request; nothing is computed yet.
+    pub(super) fn new(engine: &Engine, plan: GenerationPlan, reservation: Reservation) -> Self {
+        Self {
+            chunk: plan.prefill_chunk_size().unwrap_or(usize::MAX),
+            prompts: plan.prompts().to_vec(),
+            search: search::build(plan),
+            sequences: Vec::new(),
+            reservation,
+            inputs: SearchInputs::default(),
+            places: Vec::new(),
+            computed: 0,
+            collected: ForwardOutput::default(),
+            vocab_size: engine.model().vocab_size(),
+            started: Instant::now(),
+            first_token: None,
+        }
+    }
+
+    /// The prompts.
+    pub(super) fn prompts(&self) -> &[PlannedPrompt] {
+        &self.prompts
+    }
+
+    /// The time from the start to the first token, and to now.
+    pub(super) fn elapsed(&self) -> (Duration, Duration) {
+        let now = self.started.elapsed();
+        (self.first_token.unwrap_or(now), now)
+    }
+
+    /// Asks the search what it wants next, if all that it wanted before is computed.
+    pub(super) fn prepare(&mut self) -> Result<()> {
+        if self.computed < self.inputs.rows.len() {
+            return Ok(());
+        }
+        self.inputs.clear();
+        self.search.wants(&mut self.inputs);
+        for op in std::mem::take(&mut self.inputs.ops) {
+            self.change_sequences(op)?;
+        }
+        self.computed = 0;
+        self.collected.logits.clear();
+        self.collected.hidden_states.clear();
+        self.collected.layer_logits.clear();
+        self.place_rows()
+    }
+
+    /// Adds rows to a pass, `budget` at most. Returns how many.
+    pub(super) fn add_rows(&mut self, budget: usize, pass: &mut PassRows) -> Result<usize> {
+        let count = budget.min(self.chunk).min(self.inputs.rows.len() - self.computed);
+        let range = self.computed..self.computed + count;
+        let mut used: Vec<SeqId> = Vec::new();
+        for (wanted, place) in self.inputs.rows[range.clone()].iter().zip(&self.places[range]) {
+            let table = used.iter().rposition(|&seq| seq == wanted.seq).unwrap_or_else(|| {
+                used.push(wanted.seq);
+                used.len() - 1
+            });
+            pass.copies.extend(live(&mut self.sequences, wanted.seq)?.append(1)?);
+            pass.rows.push(Row {
+                input: token_input(&wanted.input)?,
+                table: pass.tables + table,
+                position: place.position,
+                rope_len: place.rope_len,
+                last_layer: None,
+                outputs: wanted.outputs,
+            });
+        }
+        pass.tables += used.len();
+        pass.used.push(used);
+        Ok(count)
+    }
+
+    /// The tables of the sequences that the rows just added belong to.
+    pub(super) fn tables(&self, used: &[SeqId]) -> impl Iterator<Item = &BlockTable> {
+        used.iter().filter_map(|seq| self.sequences[seq.index()].as_ref()).map(SequenceCache::table)
+    }
+
+    /// Takes the results of `count` rows from the front of `results`; advances the search when it has all it wanted.
+    pub(super) fn take(
+        &mut self,
+        count: usize,
+        results: &mut ResultsFront<'_>,
+    ) -> Result<Option<SearchStep>> {
+        let part = results.split(&self.inputs.rows[self.computed..self.computed + count]);
+        self.computed += count;
+        let complete = self.computed == self.inputs.rows.len();
+        let at_once = complete && self.computed == count;
+        if !at_once {
+            self.collected.logits.extend_from_slice(part.logits);
+            self.collected.hidden_states.extend_from_slice(part.hidden_states);
+            self.collected.layer_logits.extend_from_slice(part.layer_logits);
+        }
+        if !complete {
+            return Ok(None);
+        }
+        let target = if at_once {
+            ModelResults::of_logits(part.logits, self.vocab_size)
+                .with_hidden_states(part.hidden_states, part.hidden_size)
+                .with_layer_logits(part.layer_logits)
+        } else {
+            ModelResults::of_logits(&mut self.collected.logits, self.vocab_size)
+                .with_hidden_states(&self.collected.hidden_states, part.hidden_size)
+                .with_layer_logits(&mut self.collected.layer_logits)
+        };
+        let step = self.search.advance(SearchResults::of_target(target))?;
+        if !step.events.is_empty() {
+            self.first_token.get_or_insert_with(|| self.started.elapsed());
+        }
+        Ok(Some(step))
+    }
+
+    /// What the search has so far; its sequences are given back.
+    pub(super) fn finish(self) -> SearchOutput {
+        self.search.finish()
+    }
+
+    fn change_sequences(&mut self, op: SequenceOp) -> Result<()> {
+        match op {
+            SequenceOp::Create { seq, model } => {
+                of_target(model)?;
+                self.put(seq, SequenceCache::within(&self.reservation))
+            }
+            SequenceOp::Fork { parent, child } => {
+                let fork = live(&mut self.sequences, parent)?.fork();
+                self.put(child, fork)
+            }
+            SequenceOp::Truncate { seq, len } => {
+                live(&mut self.sequences, seq)?.truncate(len);
+                Ok(())
+            }
+            SequenceOp::Release { seq } => {
+                live(&mut self.sequences, seq)?;
+                self.sequences[seq.index()] = None;
+                Ok(())
+            }
+            SequenceOp::Reorder { seqs, parents } => self.reorder(&seqs, &parents),
+            _ => Err(Error::internal("a search wants an operation that this engine does not know")),
+        }
+    }
+
+    /// Each of `seqs` becomes what its parent was, all at once.
+    fn reorder(&mut self, seqs: &[SeqId], parents: &[SeqId]) -> Result<()> {
+        let unknown = || Error::internal("a reorder names a parent that is not among its sequences");
+        let places =
+            parents.iter().map(|parent| seqs.iter().position(|seq| seq == parent).ok_or_else(unknown));
+        let plan = ReorderPlan::new(&places.collect::<Result<Vec<_>>>()?, seqs.len())?;
+        let mut current = Vec::with_capacity(seqs.len());
+        for &seq in seqs {
+            live(&mut self.sequences, seq)?;
+            current.extend(self.sequences[seq.index()].take());
+        }
+        for (&seq, sequence) in seqs.iter().zip(plan.apply(current)) {
+            self.put(seq, sequence)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, seq: SeqId, sequence: SequenceCache) -> Result<()> {
+        if self.sequences.len() <= seq.index() {
+            self.sequences.resize_with(seq.index() + 1, || None);
+        }
+        match self.sequences[seq.index()].replace(sequence) {
+            None => Ok(()),
+            Some(_) => Err(Error::internal(format!("a search creates sequence {seq}, which exists already"))),
+        }
+    }
+
+    /// Gives every wanted row its position, and the length that a dynamic rotary embedding goes by.
+    fn place_rows(&mut self) -> Result<()> {
+        let Self { inputs, sequences, places, .. } = self;
+        let mut ends: Vec<usize> =
+            sequences.iter().map(|sequence| sequence.as_ref().map_or(0, SequenceCache::len)).collect();
+        places.clear();
+        for wanted in &inputs.rows {
+            of_target(wanted.model)?;
+            live(sequences, wanted.seq)?;
+            let end = &mut ends[wanted.seq.index()];
+            places.push(Place { position: *end, rope_len: *end + 1 });
+            *end += 1;
+        }
+        for (wanted, place) in inputs.rows.iter().zip(places) {
+            if wanted.is_prompt {
+                place.rope_len = ends[wanted.seq.index()];
+            }
+        }
+        Ok(())
+    }
+}
+
+fn live(sequences: &mut [Option<SequenceCache>], seq: SeqId) -> Result<&mut SequenceCache> {
+    let sequence = sequences.get_mut(seq.index()).and_then(Option::as_mut);
+    sequence.ok_or_else(|| Error::internal(format!("a search names sequence {seq}, which does not exist")))
+}
+
+fn of_target(model: ModelRole) -> Result<()> {
+    match model {
+        ModelRole::Target => Ok(()),
+        _ => Err(Error::internal("a search wants rows of a draft model, but the engine has none")),
+    }
+}
+
+fn token_input(input: &WantedInput) -> Result<RowInput> {
+    match input {
+        WantedInput::Token(token) => Ok(RowInput::Token(*token)),
+        _ => Err(Error::internal("a search wants a row that is not a token")),
+    }
+}
+
+/// The blocks that a request needs at most: a prompt's full blocks once, everything after them for each sequence.
+fn blocks_at_most(plan: &GenerationPlan) -> usize {
+    let rows = plan.num_return_sequences();
+    let of_prompt = |tokens: usize, new_tokens: usize| {
+        let shared = tokens / BLOCK_TOKENS;
+        let own = blocks_for(tokens + new_tokens) - shared;
+        // While a shared last block is copied, the one that it is copied from is still there.
+        shared + own * rows + usize::from(rows > 1)
+    };
+    let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
+        let new_tokens = plan.max_new_tokens(index);
+        let companions = prompt.companions().map(|companion| of_prompt(companion.len(), new_tokens));
+        of_prompt(prompt.tokens().len(), new_tokens) + companions.sum::<usize>()
+    });
+    prompts.sum()
+}

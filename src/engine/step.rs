@@ -1,0 +1,58 @@
+//! One step: the next rows of all requests, computed in one pass.
+
+use super::batching::{PassRows, ResultsFront};
+use super::core::{Engine, Interrupt};
+use super::request::Request;
+use crate::error::Result;
+use crate::generation::SearchStep;
+use crate::model::ForwardOutput;
+
+/// The most rows of a pass. More rows read the weights less often, but let everything else wait longer.
+const MAX_ROWS: usize = 512;
+
+/// Computes the next rows of the requests, beginning with request `first` and as many as fit into a pass. `out` is
+/// memory that steps reuse.
+///
+/// Returns what became of each request whose search has advanced or failed, and the request to begin the next step
+/// with. An error of the pass itself, such as an interrupt, concerns all.
+pub(super) fn step(
+    engine: &Engine,
+    requests: &mut [&mut Request],
+    first: usize,
+    out: &mut ForwardOutput,
+    interrupted: &mut Interrupt<'_>,
+) -> Result<(Vec<(usize, Result<SearchStep>)>, usize)> {
+    let mut pass = PassRows::default();
+    let mut taken: Vec<(usize, usize)> = Vec::new();
+    let order = (first..requests.len()).chain(0..first);
+    let mut next = first;
+    for index in order {
+        let budget = MAX_ROWS - pass.rows.len();
+        if budget == 0 {
+            next = index;
+            break;
+        }
+        requests[index].prepare()?;
+        let count = requests[index].add_rows(budget, &mut pass)?;
+        taken.push((index, count));
+    }
+
+    let tables: Vec<_> =
+        taken.iter().zip(&pass.used).flat_map(|(&(index, _), used)| requests[index].tables(used)).collect();
+    engine.pass(&pass.rows, &tables, &[], &pass.copies, interrupted, out)?;
+
+    let mut results = ResultsFront {
+        logits: &mut out.logits,
+        hidden_states: &mut out.hidden_states,
+        layer_logits: &mut out.layer_logits,
+        vocab_size: engine.model().vocab_size(),
+        hidden_size: engine.model().hidden_size(),
+    };
+    let mut steps = Vec::with_capacity(taken.len());
+    for (index, count) in taken {
+        if let Some(step) = requests[index].take(count, &mut results).transpose() {
+            steps.push((index, step));
+        }
+    }
+    Ok((steps, next))
+}

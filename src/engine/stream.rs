@@ -1,0 +1,141 @@
+//! A request as a stream of tokens. It works while it is asked for the next token, and stops when it is dropped.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::core::{Engine, Interrupt};
+use super::events::{RowTexts, StreamedToken};
+use super::output::GenerationOutput;
+use super::request::Request;
+use super::step::step;
+use crate::error::{Error, Result};
+use crate::generation::{GenerationPlan, TokenEvent};
+use crate::model::ForwardOutput;
+use crate::text::Tokenizer;
+
+/// The tokens of one request, as they are generated.
+///
+/// Iterating drives the model on the calling thread. Dropping the stream gives its cache blocks back.
+pub struct TokenStream {
+    engine: Arc<Engine>,
+    tokenizer: Option<Tokenizer>,
+    /// `None` once it has ended.
+    request: Option<Request>,
+    texts: RowTexts,
+    ready: VecDeque<StreamedToken>,
+    output: Option<GenerationOutput>,
+    out: ForwardOutput,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl TokenStream {
+    /// Admits the request; nothing is computed yet.
+    ///
+    /// # Errors
+    /// When the cache has no room for it.
+    pub fn new(engine: Arc<Engine>, tokenizer: Option<Tokenizer>, plan: GenerationPlan) -> Result<Self> {
+        let rows = plan.prompts().iter();
+        let rows = rows.flat_map(|prompt| std::iter::repeat_n(prompt.tokens(), plan.num_return_sequences()));
+        let texts = RowTexts::new(tokenizer.as_ref(), rows)?;
+        let reservation = Request::reserve(&engine, &plan)?;
+        let request = Request::new(&engine, plan, reservation);
+        Ok(Self {
+            engine,
+            tokenizer,
+            request: Some(request),
+            texts,
+            ready: VecDeque::new(),
+            output: None,
+            out: ForwardOutput::default(),
+            cancelled: Arc::default(),
+        })
+    }
+
+    /// The next token; `None` at the end.
+    ///
+    /// # Errors
+    /// What ended the request. There is no next token after an error.
+    pub fn next_token(&mut self, interrupted: &mut Interrupt<'_>) -> Result<Option<StreamedToken>> {
+        loop {
+            if let Some(token) = self.ready.pop_front() {
+                return Ok(Some(token));
+            }
+            let Some(request) = &mut self.request else { return Ok(None) };
+            let cancelled = &self.cancelled;
+            let mut interrupted = || cancelled.load(Ordering::Relaxed) || interrupted();
+            match advance(&self.engine, request, &mut self.out, &mut interrupted) {
+                Ok((events, finished)) => {
+                    for event in events {
+                        self.ready.push_back(self.texts.token(event)?);
+                    }
+                    if finished {
+                        self.close()?;
+                    }
+                }
+                Err(error) => {
+                    self.request = None;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Ends the work and gives the cache blocks back. What was generated so far becomes the output.
+    ///
+    /// # Errors
+    /// When the text of the output cannot be decoded.
+    pub fn close(&mut self) -> Result<()> {
+        if let Some(request) = self.request.take() {
+            self.output = Some(GenerationOutput::new(request, self.tokenizer.as_ref())?);
+        }
+        Ok(())
+    }
+
+    /// The finished output, after the last token or after [`TokenStream::close`].
+    pub fn output(&self) -> Option<&GenerationOutput> {
+        self.output.as_ref()
+    }
+
+    /// Generates the rest and returns the output.
+    ///
+    /// # Errors
+    /// As for [`TokenStream::next_token`]; `Cancelled` after an error.
+    pub fn into_output(mut self) -> Result<GenerationOutput> {
+        while self.next_token(&mut || false)?.is_some() {}
+        self.output.take().ok_or_else(Error::cancelled)
+    }
+
+    /// A flag for other threads: setting it ends the stream with a `Cancelled` error, within milliseconds, even in the
+    /// middle of a prompt.
+    pub fn cancel_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.cancelled)
+    }
+}
+
+fn advance(
+    engine: &Engine,
+    request: &mut Request,
+    out: &mut ForwardOutput,
+    interrupted: &mut Interrupt<'_>,
+) -> Result<(Vec<TokenEvent>, bool)> {
+    let (steps, _) = step(engine, &mut [request], 0, out, interrupted)?;
+    match steps.into_iter().next() {
+        Some((_, step)) => step.map(|step| (step.events, step.finished)),
+        None => Ok((Vec::new(), false)),
+    }
+}
+
+impl Iterator for TokenStream {
+    type Item = Result<StreamedToken>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_token(&mut || false).transpose()
+    }
+}
+
+impl std::fmt::Debug for TokenStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenStream").field("ended", &self.request.is_none()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,27 @@
+//! The tokenizer as searches see it.
+
+use crate::error::Result;
+use crate::generation::Vocabulary;
+use crate::text::Tokenizer;
+use crate::types::TokenId;
+
+/// Shows a tokenizer to stopping criteria and processors.
+pub struct TokenizerVocabulary(pub Tokenizer);
+
+impl Vocabulary for TokenizerVocabulary {
+    fn len(&self) -> usize {
+        self.0.vocab_size()
+    }
+
+    fn token_bytes(&self, token: TokenId) -> Option<&[u8]> {
+        self.0.token_bytes(token)
+    }
+
+    fn decode(&self, token_ids: &[TokenId], skip_special_tokens: bool) -> Result<String> {
+        self.0.decode(token_ids, skip_special_tokens)
+    }
+
+    fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>> {
+        self.0.encode(text, add_special_tokens)
+    }
+}

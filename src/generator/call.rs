@@ -1,0 +1,180 @@
+//! A call with everything that can be said about it.
+
+use std::sync::Arc;
+
+use super::{Generator, Prompt, Prompts};
+use crate::engine::{self, GenerationOutput, Interrupt, TokenStream};
+use crate::error::{Error, Result};
+use crate::generation::{
+    DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext, PromptBatch,
+    StoppingCriterion,
+};
+
+/// The new tokens of a call without any limit: transformers' default.
+const DEFAULT_NEW_TOKENS: usize = 20;
+
+/// A call that is being put together.
+///
+/// ```
+/// # #[cfg(feature = "bundled")] {
+/// use rsgen::{GenerationConfig, Generator};
+///
+/// let generator = Generator::bundled()?;
+/// let config = GenerationConfig::new().do_sample(true).seed(7).max_new_tokens(5);
+/// let output = generator.call(vec!["Once upon a time", "One day"]).config(&config).run()?;
+/// assert_eq!(output.texts().count(), 2);
+/// # }
+/// # Ok::<(), rsgen::Error>(())
+/// ```
+#[must_use = "a call does nothing until it is run or streamed"]
+pub struct Call<'a> {
+    generator: &'a Generator,
+    prompts: Prompts,
+    config: GenerationConfig,
+    processors: Vec<Arc<dyn LogitsProcessor>>,
+    criteria: Vec<Arc<dyn StoppingCriterion>>,
+}
+
+/// A call that has been checked and is ready to run.
+#[must_use = "a call does nothing until it is run or streamed"]
+pub struct Prepared<'a> {
+    generator: &'a Generator,
+    plans: Vec<GenerationPlan>,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(generator: &'a Generator, prompts: Prompts) -> Self {
+        let config = GenerationConfig::default();
+        Self { generator, prompts, config, processors: Vec::new(), criteria: Vec::new() }
+    }
+
+    /// The configuration; what it leaves unset comes from the model's `generation_config.json`.
+    pub fn config(mut self, config: &GenerationConfig) -> Self {
+        self.config = config.clone();
+        self
+    }
+
+    /// Adds a logits processor of the caller's.
+    pub fn processor(mut self, processor: Arc<dyn LogitsProcessor>) -> Self {
+        self.processors.push(processor);
+        self
+    }
+
+    /// Adds a stopping criterion of the caller's.
+    pub fn criterion(mut self, criterion: Arc<dyn StoppingCriterion>) -> Self {
+        self.criteria.push(criterion);
+        self
+    }
+
+    /// Runs the call to its end. Warnings go to the log.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`].
+    pub fn run(self) -> Result<GenerationOutput> {
+        let prepared = self.prepare(false)?;
+        prepared.log_warnings();
+        prepared.run(&mut || false)
+    }
+
+    /// Streams the call, which must have a single prompt. Warnings go to the log.
+    ///
+    /// # Errors
+    /// As for [`Generator::stream`].
+    pub fn stream(self) -> Result<TokenStream> {
+        let prepared = self.prepare(true)?;
+        prepared.log_warnings();
+        prepared.stream()
+    }
+
+    /// Checks the call. `to_the_end` says that without any limit it goes on to the end of the context.
+    ///
+    /// # Errors
+    /// When a field, a prompt or their combination is not possible.
+    pub fn prepare(self, to_the_end: bool) -> Result<Prepared<'a>> {
+        let Self { generator, prompts, config, processors, criteria } = self;
+        let shared = &generator.shared;
+        let batches = match prompts {
+            Prompts::One(prompt) => vec![PromptBatch::single(generator.encode_prompt(prompt)?)?],
+            Prompts::Batch(batch) => vec![batch],
+            Prompts::List(list) => list
+                .into_iter()
+                .map(|prompt: Prompt| PromptBatch::single(generator.encode_prompt(prompt)?))
+                .collect::<Result<_>>()?,
+        };
+        if batches.is_empty() {
+            return Err(Error::input("the list of prompts is empty; give at least one prompt"));
+        }
+        let mut context = PlanContext::new(shared.engine.model().vocab_size(), shared.config.max_position_embeddings);
+        context.context_len = shared.config.context_len();
+        context.vocabulary.clone_from(&shared.vocabulary);
+        context.model_defaults = Arc::clone(&shared.generation_config);
+        context.default_length =
+            if to_the_end { DefaultLength::Context } else { DefaultLength::Tokens(DEFAULT_NEW_TOKENS) };
+        context.processors = processors;
+        context.criteria = criteria;
+
+        let seeds = seeds(&config, &shared.generation_config, batches.len())?;
+        let plans = batches.into_iter().enumerate().map(|(index, batch)| {
+            let mut config = config.clone();
+            config.seed = seeds.as_ref().map(|seeds| OneOrMany::One(seeds[index]));
+            GenerationPlan::new(&config, batch, &context)
+        });
+        Ok(Prepared { generator, plans: plans.collect::<Result<_>>()? })
+    }
+}
+
+impl Prepared<'_> {
+    /// What the caller probably did not mean, each once.
+    pub fn warnings(&self) -> Vec<&str> {
+        let mut warnings: Vec<&str> = Vec::new();
+        for warning in self.plans.iter().flat_map(GenerationPlan::warnings) {
+            if !warnings.contains(&warning.as_str()) {
+                warnings.push(warning);
+            }
+        }
+        warnings
+    }
+
+    /// Runs the call to its end, or until `interrupted` says stop.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`]; `Cancelled` when interrupted.
+    pub fn run(self, interrupted: &mut Interrupt<'_>) -> Result<GenerationOutput> {
+        let shared = &self.generator.shared;
+        let outputs = engine::run(&shared.engine, shared.tokenizer.as_ref(), self.plans, interrupted)?;
+        Ok(GenerationOutput::joined(outputs))
+    }
+
+    /// Streams the call.
+    ///
+    /// # Errors
+    /// When there are several independent prompts, or when the cache has no room.
+    pub fn stream(self) -> Result<TokenStream> {
+        let shared = &self.generator.shared;
+        let mut plans = self.plans;
+        match (plans.pop(), plans.is_empty()) {
+            (Some(plan), true) => TokenStream::new(Arc::clone(&shared.engine), shared.tokenizer.clone(), plan),
+            _ => Err(Error::input("a stream has one prompt; open a stream for each, they can be read in turns")),
+        }
+    }
+
+    fn log_warnings(&self) {
+        for warning in self.warnings() {
+            log::warn!("{warning}");
+        }
+    }
+}
+
+/// The seed of each request: those of a list, or the one seed and its successors, so that no prompt's tokens depend on
+/// its neighbours.
+fn seeds(config: &GenerationConfig, defaults: &GenerationConfig, requests: usize) -> Result<Option<Vec<u64>>> {
+    match config.seed.as_ref().or(defaults.seed.as_ref()) {
+        None => Ok(None),
+        Some(OneOrMany::One(seed)) => Ok(Some((0..requests as u64).map(|i| seed.wrapping_add(i)).collect())),
+        Some(OneOrMany::Many(seeds)) if seeds.len() == requests => Ok(Some(seeds.clone())),
+        Some(OneOrMany::Many(seeds)) => Err(Error::config(format!(
+            "`seed` must be one number or a list of one for each prompt ({requests}), got a list of {}",
+            seeds.len()
+        ))),
+    }
+}

@@ -1,0 +1,215 @@
+//! The friendly façade: a model with its tokenizer and its defaults, and the calls that generate.
+
+mod call;
+mod open;
+mod prompt;
+
+use std::sync::Arc;
+
+pub use call::{Call, Prepared};
+pub use open::{GeneratorOptions, Progress, Stage};
+pub use prompt::{Prompt, Prompts};
+
+use crate::engine::{Engine, GenerationOutput, TokenStream};
+use crate::error::{Error, Result};
+use crate::generation::{GenerationConfig, Vocabulary};
+use crate::text::Tokenizer;
+use crate::types::TokenId;
+use crate::weights::ModelConfig;
+
+/// A model that is ready to generate.
+///
+/// Cheap to clone, and usable from any number of threads at once: their calls alternate pass by pass.
+///
+/// ```
+/// # #[cfg(feature = "bundled")] {
+/// use rsgen::{GenerationConfig, Generator};
+///
+/// let generator = Generator::bundled()?;
+/// let output = generator.generate("Once upon a time", &GenerationConfig::new().max_new_tokens(12))?;
+/// assert!(output.text().len() > 10);
+/// # }
+/// # Ok::<(), rsgen::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Generator {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: Arc<Engine>,
+    tokenizer: Option<Tokenizer>,
+    vocabulary: Option<Arc<dyn Vocabulary>>,
+    config: ModelConfig,
+    generation_config: Arc<GenerationConfig>,
+    /// The folder, or what stands for it.
+    name: String,
+}
+
+impl Generator {
+    /// Generates with the search that the configuration asks for: see [`GenerationConfig`].
+    ///
+    /// Prompts given as a list are independent of each other; they are computed together. Without any limit it stops
+    /// after 20 new tokens, as transformers does.
+    ///
+    /// # Errors
+    /// When a field, a prompt or their combination is not possible, or when the cache has no room.
+    pub fn generate(&self, prompts: impl Into<Prompts>, config: &GenerationConfig) -> Result<GenerationOutput> {
+        self.call(prompts).config(config).run()
+    }
+
+    /// Takes the most likely token at each step: `generate` with `do_sample` off.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`].
+    pub fn greedy_search(&self, prompts: impl Into<Prompts>, config: &GenerationConfig) -> Result<GenerationOutput> {
+        self.generate(prompts, &config.clone().do_sample(false))
+    }
+
+    /// Draws each token at random from the model's distribution: `generate` with `do_sample` on.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`].
+    pub fn sample(&self, prompts: impl Into<Prompts>, config: &GenerationConfig) -> Result<GenerationOutput> {
+        self.generate(prompts, &config.clone().do_sample(true))
+    }
+
+    /// Generates token by token: the stream works while it is iterated, and stops when it is dropped.
+    ///
+    /// Without any limit it goes on to the end of the sequence or of the model's context.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`]; errors on the way come out of the iterator.
+    pub fn stream(&self, prompt: impl Into<Prompt>, config: &GenerationConfig) -> Result<TokenStream> {
+        self.call(prompt.into()).config(config).stream()
+    }
+
+    /// A call with more than a configuration: processors, criteria, an interrupt.
+    pub fn call(&self, prompts: impl Into<Prompts>) -> Call<'_> {
+        Call::new(self, prompts.into())
+    }
+
+    /// The logits after each token of each sequence, `[sequences, tokens, vocab_size]`; all have the same length.
+    ///
+    /// # Errors
+    /// When the sequences are empty or of different lengths, or hold ids outside of the vocabulary.
+    pub fn forward(&self, sequences: &[Vec<TokenId>]) -> Result<Vec<f32>> {
+        self.forward_interruptible(sequences, &mut || false)
+    }
+
+    /// [`Generator::forward`], until `interrupted` says stop.
+    ///
+    /// # Errors
+    /// As for [`Generator::forward`], and `Cancelled`.
+    pub fn forward_interruptible(
+        &self,
+        sequences: &[Vec<TokenId>],
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<f32>> {
+        let len = sequences.first().map_or(0, Vec::len);
+        if len == 0 || sequences.iter().any(|sequence| sequence.len() != len) {
+            return Err(Error::input(
+                "the sequences of `forward` must be of one length, and not empty; call it once for each length",
+            ));
+        }
+        let mut logits = Vec::with_capacity(sequences.len() * len * self.shared.engine.model().vocab_size());
+        for sequence in sequences {
+            self.check_context(sequence.len())?;
+            logits.append(&mut self.shared.engine.logits(sequence, interrupted)?);
+        }
+        Ok(logits)
+    }
+
+    /// The log-probability of each token of a text given those before it, in nats; 0 for the first.
+    ///
+    /// # Errors
+    /// When the text cannot be encoded, is empty, or is longer than the context.
+    pub fn score(&self, text: impl Into<Prompt>) -> Result<Vec<f32>> {
+        self.score_interruptible(text, &mut || false)
+    }
+
+    /// [`Generator::score`], until `interrupted` says stop.
+    ///
+    /// # Errors
+    /// As for [`Generator::score`], and `Cancelled`.
+    pub fn score_interruptible(
+        &self,
+        text: impl Into<Prompt>,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<f32>> {
+        let token_ids = self.encode_prompt(text.into())?;
+        self.check_context(token_ids.len())?;
+        self.shared.engine.token_logprobs(&token_ids, interrupted)
+    }
+
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// When the model came without one.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.shared.tokenizer.as_ref().ok_or_else(|| {
+            Error::input(format!("{} has no tokenizer.json; give token ids instead of text", self.shared.name))
+        })
+    }
+
+    /// The model's `config.json`.
+    pub fn config(&self) -> &ModelConfig {
+        &self.shared.config
+    }
+
+    /// The model's `generation_config.json`: the defaults of every call.
+    pub fn generation_config(&self) -> &GenerationConfig {
+        &self.shared.generation_config
+    }
+
+    /// What runs the model.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.shared.engine
+    }
+
+    /// The folder that the model was loaded from, or what stands for it.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// The tokens of a prompt; the beginning-of-sequence token if there is none at all, as in transformers.
+    pub(crate) fn encode_prompt(&self, prompt: Prompt) -> Result<Vec<TokenId>> {
+        let mut token_ids = match prompt {
+            Prompt::Ids(token_ids) => token_ids,
+            Prompt::Text(text) => self.tokenizer()?.encode(&text, true)?,
+        };
+        if token_ids.is_empty() {
+            token_ids.extend(self.shared.generation_config.bos_token_id.or(self.shared.config.bos_token_id));
+        }
+        if token_ids.is_empty() {
+            return Err(Error::input(
+                "the prompt has no token, and the model names no `bos_token_id` to begin with; give at least one token",
+            ));
+        }
+        Ok(token_ids)
+    }
+
+    fn check_context(&self, len: usize) -> Result<()> {
+        let context = self.shared.config.context_len();
+        if len > context {
+            return Err(Error::input(format!(
+                "the text must fit the model's context of {context} tokens, got {len}; shorten it or score it in parts"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Generator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let config = &self.shared.config;
+        f.debug_struct("Generator")
+            .field("model", &self.shared.name)
+            .field("architecture", &config.architecture)
+            .field("num_layers", &config.num_hidden_layers)
+            .field("hidden_size", &config.hidden_size)
+            .field("vocab_size", &config.vocab_size)
+            .field("workers", self.shared.engine.workers())
+            .finish_non_exhaustive()
+    }
+}
