@@ -119,8 +119,7 @@ impl TorchRng {
     #[cold]
     fn renew(&mut self) {
         for index in 0..WORDS {
-            let joined =
-                (self.state[index] & 0x8000_0000) | (self.state[(index + 1) % WORDS] & 0x7FFF_FFFF);
+            let joined = (self.state[index] & 0x8000_0000) | (self.state[(index + 1) % WORDS] & 0x7FFF_FFFF);
             let twisted = (joined >> 1) ^ if joined & 1 == 1 { 0x9908_B0DF } else { 0 };
             self.state[index] = self.state[(index + SHIFT) % WORDS] ^ twisted;
         }

@@ -17,10 +17,13 @@ use super::vocabulary::Vocabulary;
 /// Steps after which a search that does not end is given up.
 const MOST_STEPS: usize = 100_000;
 
+/// From the tokens of a sequence to the logits after them, `[vocab_size]`.
+type Script = Box<dyn FnMut(&[TokenId]) -> Vec<f32> + Send>;
+
 /// A model whose logits are a function of the tokens of a sequence.
 pub struct ScriptedModel {
     vocab_size: usize,
-    logits: Box<dyn FnMut(&[TokenId]) -> Vec<f32> + Send>,
+    logits: Script,
     sequences: BTreeMap<SeqId, Vec<TokenId>>,
     /// What was asked of the model, step by step.
     pub steps: Vec<SearchInputs>,
@@ -110,7 +113,9 @@ impl ScriptedModel {
         let RowInput::Token(token) = row.input else {
             return Err(Error::internal("a scripted model takes tokens only"));
         };
-        if row.model != ModelRole::Target || row.outputs != (RowOutputs { logits: row.outputs.logits, ..RowOutputs::NONE }) {
+        if row.model != ModelRole::Target
+            || row.outputs != (RowOutputs { logits: row.outputs.logits, ..RowOutputs::NONE })
+        {
             return Err(Error::internal("a scripted model gives logits of the target model only"));
         }
         if token.index() >= self.vocab_size {
@@ -217,11 +222,10 @@ impl Vocabulary for WordVocabulary {
         while !rest.is_empty() {
             let fits = |token: &&(usize, &Vec<u8>)| !token.1.is_empty() && rest.starts_with(token.1);
             let all: Vec<(usize, &Vec<u8>)> = self.tokens.iter().enumerate().collect();
-            let (id, bytes) = all
-                .iter()
-                .filter(fits)
-                .max_by_key(|(_, bytes)| bytes.len())
-                .ok_or_else(|| Error::input(format!("no token begins {:?}", String::from_utf8_lossy(rest))))?;
+            let (id, bytes) =
+                all.iter().filter(fits).max_by_key(|(_, bytes)| bytes.len()).ok_or_else(|| {
+                    Error::input(format!("no token begins {:?}", String::from_utf8_lossy(rest)))
+                })?;
             ids.push(TokenId(*id as u32));
             rest = &rest[bytes.len()..];
         }

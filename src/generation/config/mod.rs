@@ -167,8 +167,9 @@ impl GenerationConfig {
     /// # Errors
     /// When the text is not a JSON object, or a field has a value of another type.
     pub fn from_json_file(text: &str) -> Result<Self> {
-        let map: Map<String, Value> = serde_json::from_str(text)
-            .map_err(|error| Error::load("generation_config.json must be a JSON object").with_source(error))?;
+        let map: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
+            Error::load("generation_config.json must be a JSON object").with_source(error)
+        })?;
         let mut config = Self::new();
         let mut unused = Vec::new();
         for (name, json) in map {
@@ -183,7 +184,10 @@ impl GenerationConfig {
             config.extra.insert(name, json);
         }
         if !unused.is_empty() {
-            log::warn!("generation_config.json: these entries have no effect in this version: {}", unused.join(", "));
+            log::warn!(
+                "generation_config.json: these entries have no effect in this version: {}",
+                unused.join(", ")
+            );
         }
         Ok(config)
     }

@@ -42,10 +42,7 @@ fn builder_calls_and_json_set_the_same_fields() {
     let json = built.to_json();
     assert_eq!(json.len(), GenerationConfig::FIELDS.len(), "the test sets every field");
     assert_eq!(GenerationConfig::from_call(json.clone()).unwrap(), built);
-    assert_eq!(
-        GenerationConfig::from_json_file(&Value::Object(json.clone()).to_string()).unwrap(),
-        built
-    );
+    assert_eq!(GenerationConfig::from_json_file(&Value::Object(json.clone()).to_string()).unwrap(), built);
     assert_eq!(json["stop_strings"], json!(["a", "b"]));
     assert_eq!(json["eos_token_id"], json!([1, 7]));
     assert_eq!(GenerationConfig::new().eos_token_id(1).stop_strings("a").seed(3).to_json()["seed"], json!(3));
@@ -69,7 +66,10 @@ fn unknown_names_in_a_call_are_refused_with_the_name_that_was_meant() {
     );
     assert!(message(json!({"max_new_token": 5})).contains("did you mean `max_new_tokens`?"));
     assert!(message(json!({"max_tokens": 5})).contains("did you mean `max_new_tokens`?"));
-    assert!(message(json!({"banana": 5})).ends_with("is not a field of GenerationConfig, or not one of this version"));
+    assert!(
+        message(json!({"banana": 5}))
+            .ends_with("is not a field of GenerationConfig, or not one of this version")
+    );
     assert!(message(json!({"x".repeat(100_000): 5})).len() < 200);
 }
 
@@ -78,7 +78,10 @@ fn values_of_another_type_are_refused_with_field_kind_and_value() {
     for (value, expected) in [
         (json!({"top_k": 2.5}), "`top_k` must be an integer of 0 or more, but is 2.5; None leaves it unset"),
         (json!({"top_k": -1}), "`top_k` must be an integer of 0 or more, but is -1; None leaves it unset"),
-        (json!({"top_k": true}), "`top_k` must be an integer of 0 or more, but is true; None leaves it unset"),
+        (
+            json!({"top_k": true}),
+            "`top_k` must be an integer of 0 or more, but is true; None leaves it unset",
+        ),
         (json!({"top_p": "0.9"}), "`top_p` must be a number, but is \"0.9\"; None leaves it unset"),
         (json!({"do_sample": 1}), "`do_sample` must be true or false, but is 1; None leaves it unset"),
         (

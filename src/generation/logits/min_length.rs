@@ -20,6 +20,7 @@ impl MinLengthLogitsProcessor {
         Self { min_length, eos_token_ids }
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "the signature of every processor's constructor")]
     pub(super) fn build(settings: &ProcessorSettings<'_>) -> Built {
         if settings.min_length == 0 || settings.eos_token_ids.is_empty() {
             return Ok(None);

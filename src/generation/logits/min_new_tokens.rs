@@ -21,6 +21,7 @@ impl MinNewTokensLengthLogitsProcessor {
         Self { prompt_len, min_new_tokens, eos_token_ids }
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "the signature of every processor's constructor")]
     pub(super) fn build(settings: &ProcessorSettings<'_>) -> Built {
         match settings.config.min_new_tokens {
             None | Some(0) => Ok(None),

@@ -69,7 +69,16 @@ mod tests {
     fn scores_are_divided_in_float32_as_in_transformers() {
         assert_eq!(
             process(&TemperatureLogitsWarper::new(0.7).unwrap(), &[], &SECOND),
-            [0.428_571_46, 0.142_857_15, -1.0, 3.142_857_3, 2.714_285_6, -4.714_285_9, 0.857_142_9, 1.571_428_7]
+            [
+                0.428_571_46,
+                0.142_857_15,
+                -1.0,
+                3.142_857_3,
+                2.714_285_6,
+                -4.714_286,
+                0.857_142_9,
+                1.571_428_7
+            ]
         );
         assert_eq!(
             process(&TemperatureLogitsWarper::new(1.3).unwrap(), &[], &FIRST),

@@ -23,7 +23,9 @@ impl TopKLogitsWarper {
     /// When `top_k` is 0.
     pub fn new(top_k: usize) -> Result<Self> {
         if top_k == 0 {
-            return Err(Error::config("`top_k` must be 1 or more, but is 0; without the warper all tokens stay"));
+            return Err(Error::config(
+                "`top_k` must be 1 or more, but is 0; without the warper all tokens stay",
+            ));
         }
         Ok(Self { top_k })
     }
@@ -64,7 +66,8 @@ mod tests {
     // TopKLogitsWarper(k)(ids, scores), transformers 5.23
     #[test]
     fn the_largest_scores_and_their_ties_stay_as_in_transformers() {
-        let top_k = |k: usize, scores: &[f32]| kept(&process(&TopKLogitsWarper::new(k).unwrap(), &[], scores));
+        let top_k =
+            |k: usize, scores: &[f32]| kept(&process(&TopKLogitsWarper::new(k).unwrap(), &[], scores));
         assert_eq!(top_k(1, &FIRST), [3, 5]);
         assert_eq!(top_k(2, &FIRST), [3, 5]);
         assert_eq!(top_k(1, &SECOND), [3]);
@@ -74,6 +77,8 @@ mod tests {
 
     #[test]
     fn none_is_refused() {
-        assert!(TopKLogitsWarper::new(0).unwrap_err().to_string().contains("`top_k` must be 1 or more, but is 0"));
+        assert!(
+            TopKLogitsWarper::new(0).unwrap_err().to_string().contains("`top_k` must be 1 or more, but is 0")
+        );
     }
 }

@@ -102,10 +102,10 @@ mod tests {
 
     #[test]
     fn rows_without_a_finite_maximum_are_left_to_the_search() {
-        assert_eq!(process(&TopPLogitsWarper::new(0.5).unwrap(), &[], &[f32::NEG_INFINITY; 3]), [
-            f32::NEG_INFINITY;
-            3
-        ]);
+        assert_eq!(
+            process(&TopPLogitsWarper::new(0.5).unwrap(), &[], &[f32::NEG_INFINITY; 3]),
+            [f32::NEG_INFINITY; 3]
+        );
         let nan = process(&TopPLogitsWarper::new(0.5).unwrap(), &[], &[1.0, f32::NAN, 2.0]);
         assert!(nan[1].is_nan() && nan[0] == 1.0);
     }

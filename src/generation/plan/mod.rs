@@ -5,9 +5,9 @@
 //! probably not meant becomes a warning. Nothing is computed or allocated here beyond the prompts.
 
 mod lengths;
-mod tokens;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 use std::sync::Arc;
 
@@ -15,7 +15,9 @@ use crate::error::{Error, Result};
 use crate::types::TokenId;
 
 use super::config::{GenerationConfig, OneOrMany};
-use super::logits::{self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, Place, ProcessorSettings};
+use super::logits::{
+    self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, Place, ProcessorSettings,
+};
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
 use super::rng::TorchRng;
@@ -272,7 +274,9 @@ fn check_fields_of_one_value(config: &GenerationConfig, merged: &GenerationConfi
         ));
     }
     if merged.prefill_chunk_size == Some(0) {
-        return Err(Error::config("`prefill_chunk_size` must be 1 or more, but is 0; None lets the engine choose"));
+        return Err(Error::config(
+            "`prefill_chunk_size` must be 1 or more, but is 0; None lets the engine choose",
+        ));
     }
     Ok(())
 }
@@ -330,7 +334,8 @@ fn warn_of_unused_sampling_fields(
             _ => None,
         })
         .filter(|field| {
-            let neutral = GenerationConfig::FIELDS.iter().find(|info| info.name == *field).map(|info| info.default);
+            let neutral =
+                GenerationConfig::FIELDS.iter().find(|info| info.name == *field).map(|info| info.default);
             set.get(*field).is_some_and(|value| Some(value.to_string().as_str()) != neutral)
         })
         .map(|field| format!("`{field}`"))

@@ -58,9 +58,17 @@ fn each_impossible_value_names_field_rule_value_and_remedy() {
         (limited().repetition_penalty(0.0), "`repetition_penalty` must be a positive number", "0.0"),
         (limited().repetition_penalty(-1.0), "`repetition_penalty` must be a positive number", "-1.0"),
         (limited().repetition_penalty(f64::NAN), "`repetition_penalty` must be a positive number", "NaN"),
-        (limited().repetition_penalty(f64::INFINITY), "`repetition_penalty` must be a positive number", "inf"),
+        (
+            limited().repetition_penalty(f64::INFINITY),
+            "`repetition_penalty` must be a positive number",
+            "inf",
+        ),
         (limited().num_return_sequences(0), "`num_return_sequences` must be 1 or more", "0"),
-        (limited().num_return_sequences(2), "`num_return_sequences` must be 1 in greedy search", "do_sample=True"),
+        (
+            limited().num_return_sequences(2),
+            "`num_return_sequences` must be 1 in greedy search",
+            "do_sample=True",
+        ),
         (sampling().num_return_sequences(usize::MAX), "must be at most 65536", "make several requests"),
         (limited().pad_token_id(10), "`pad_token_id` must be an id of the model's vocabulary, 0 to 9", "10"),
         (limited().bos_token_id(11), "`bos_token_id` must be an id of the model's vocabulary, 0 to 9", "11"),
@@ -102,7 +110,10 @@ fn prompts_must_be_in_the_vocabulary_and_leave_room() {
     assert!(error(&[3, 10]).to_string().contains("prompt 0 holds the id 10 (token 1)"));
     for len in [64, 65] {
         let message = error(&vec![3; len]).to_string();
-        assert!(message.contains(&format!("prompt 0 has {len} tokens, but the model's context holds 64")), "{message}");
+        assert!(
+            message.contains(&format!("prompt 0 has {len} tokens, but the model's context holds 64")),
+            "{message}"
+        );
         assert_eq!(error(&vec![3; len]).kind(), ErrorKind::Input);
     }
     assert!(plan_of(&limited(), &[3; 63], &context()).is_ok());
@@ -114,9 +125,10 @@ fn prompts_must_be_in_the_vocabulary_and_leave_room() {
 fn without_any_limit_the_default_holds_and_says_so() {
     let unlimited = plan(&config()).unwrap();
     assert_eq!(unlimited.max_new_tokens(0), 20);
-    assert_eq!(unlimited.warnings(), [
-        "generation stops after 20 new tokens, because nothing limits it; set `max_new_tokens`"
-    ]);
+    assert_eq!(
+        unlimited.warnings(),
+        ["generation stops after 20 new tokens, because nothing limits it; set `max_new_tokens`"]
+    );
     assert_eq!(plan_of(&config(), &[3; 60], &context()).unwrap().max_new_tokens(0), 4);
 
     let to_the_end = PlanContext { default_length: DefaultLength::Context, ..context() };
@@ -139,7 +151,8 @@ fn a_limit_of_the_model_is_no_default() {
 
 #[test]
 fn a_limit_beyond_the_context_stops_there_with_a_warning() {
-    for long in [config().max_new_tokens(100), config().max_new_tokens(usize::MAX), config().max_length(200)] {
+    for long in [config().max_new_tokens(100), config().max_new_tokens(usize::MAX), config().max_length(200)]
+    {
         let plan = plan(&long).unwrap();
         assert_eq!(plan.max_new_tokens(0), 62);
         assert!(plan.warnings()[0].contains("has room for 62 new tokens"), "{:?}", plan.warnings());
@@ -164,7 +177,11 @@ fn padding_takes_no_room_in_the_context() {
 #[test]
 fn a_least_length_that_cannot_be_reached_is_a_warning() {
     let plan = plan(&limited().eos_token_id(1).min_new_tokens(9)).unwrap();
-    assert!(plan.warnings()[0].contains("the least length of 11 tokens cannot be reached"), "{:?}", plan.warnings());
+    assert!(
+        plan.warnings()[0].contains("the least length of 11 tokens cannot be reached"),
+        "{:?}",
+        plan.warnings()
+    );
     assert_eq!(
         plan.processors().names().collect::<Vec<_>>(),
         ["MinLengthLogitsProcessor", "MinNewTokensLengthLogitsProcessor"]
@@ -174,9 +191,12 @@ fn a_least_length_that_cannot_be_reached_is_a_warning() {
 #[test]
 fn sampling_fields_of_the_caller_without_sampling_are_a_warning() {
     let warned = plan(&limited().temperature(0.0).top_p(0.9).min_p(0.1).top_k(50)).unwrap();
-    assert_eq!(warned.warnings(), [
-        "`temperature`, `top_p`, `min_p` have no effect because do_sample is not set; set do_sample=True to sample"
-    ]);
+    assert_eq!(
+        warned.warnings(),
+        [
+            "`temperature`, `top_p`, `min_p` have no effect because do_sample is not set; set do_sample=True to sample"
+        ]
+    );
     assert!(plan(&limited().temperature(1.0).top_p(1.0)).unwrap().warnings().is_empty());
 
     let model_defaults = Arc::new(config().temperature(0.6).top_p(0.9));
@@ -215,7 +235,8 @@ fn a_seed_is_kept_or_drawn_when_sampling_and_absent_otherwise() {
 #[test]
 fn awkward_padding_is_a_warning() {
     let right =
-        PromptBatch::with_mask(vec![ids(&[3, 4]), ids(&[3, 0])], vec![vec![true; 2], vec![true, false]]).unwrap();
+        PromptBatch::with_mask(vec![ids(&[3, 4]), ids(&[3, 0])], vec![vec![true; 2], vec![true, false]])
+            .unwrap();
     let plan = GenerationPlan::new(&limited(), right, &context()).unwrap();
     assert!(plan.warnings()[0].contains("prompt 1 is padded on the right"), "{:?}", plan.warnings());
 
@@ -243,11 +264,19 @@ impl LogitsProcessor for Companion {
 
 #[test]
 fn companion_prompts_are_checked_and_take_room_in_the_context() {
-    let with = |companion: Vec<TokenId>| PlanContext { processors: vec![Arc::new(Companion(companion))], ..context() };
+    let with = |companion: Vec<TokenId>| PlanContext {
+        processors: vec![Arc::new(Companion(companion))],
+        ..context()
+    };
     let plan = |companion: &[u32]| plan_of(&config().max_new_tokens(60), &[3, 4], &with(ids(companion)));
     assert!(plan(&[]).unwrap_err().to_string().contains("must have 1 to 63 tokens, but has 0"));
     assert!(plan(&[3; 64]).unwrap_err().to_string().contains("must have 1 to 63 tokens, but has 64"));
-    assert!(plan(&[77]).unwrap_err().to_string().contains("companion prompt of a logits processor holds the id 77"));
+    assert!(
+        plan(&[77])
+            .unwrap_err()
+            .to_string()
+            .contains("companion prompt of a logits processor holds the id 77")
+    );
     assert_eq!(plan(&[5; 10]).unwrap().max_new_tokens(0), 54);
 }
 

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::types::TokenId;
 
-use super::super::config::GenerationConfig;
+use super::super::config::{GenerationConfig, OneOrMany};
 use super::super::prompt::PromptBatch;
 use super::PlanContext;
 
@@ -31,7 +31,7 @@ impl SpecialTokens {
         };
         check("pad_token_id", config.pad_token_id)?;
         check("bos_token_id", config.bos_token_id)?;
-        for &id in config.eos_token_id.iter().flat_map(|ids| ids.as_slice()) {
+        for &id in config.eos_token_id.iter().flat_map(OneOrMany::as_slice) {
             check("eos_token_id", Some(id))?;
         }
         let mut eos = merged.eos_token_id.as_ref().map_or_else(Vec::new, |ids| ids.as_slice().to_vec());

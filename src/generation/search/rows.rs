@@ -84,15 +84,7 @@ impl RowSearch {
                 })
             })
             .collect();
-        Self {
-            plan,
-            rows,
-            step: 0,
-            asked: None,
-            next_seq: 0,
-            ended: Vec::new(),
-            raw: Vec::new(),
-        }
+        Self { plan, rows, step: 0, asked: None, next_seq: 0, ended: Vec::new(), raw: Vec::new() }
     }
 
     /// The prompts, or the newest tokens of the rows that go on.
@@ -192,7 +184,8 @@ impl RowSearch {
         choice: &mut impl TokenChoice,
     ) -> Result<SearchStep> {
         let vocab_size = self.plan.vocab_size;
-        let asked = self.asked.take().ok_or_else(|| Error::internal("a search was advanced without wants"))?;
+        let asked =
+            self.asked.take().ok_or_else(|| Error::internal("a search was advanced without wants"))?;
         let logits = results.target.logits;
         if results.target.vocab_size != vocab_size || logits.len() != asked.total * vocab_size {
             return Err(Error::internal(format!(

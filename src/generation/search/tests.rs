@@ -101,8 +101,13 @@ fn sampling_draws_the_tokens_that_transformers_draws() {
 //                                pad_token_id=0)
 #[test]
 fn ended_rows_keep_consuming_random_words_as_in_transformers() {
-    let config =
-        config().max_new_tokens(12).do_sample(true).num_return_sequences(3).eos_token_id(1).pad_token_id(0).seed(7);
+    let config = config()
+        .max_new_tokens(12)
+        .do_sample(true)
+        .num_return_sequences(3)
+        .eos_token_id(1)
+        .pad_token_id(0)
+        .seed(7);
     let transcript = generate(&config, single(&[3, 5]));
     assert_eq!(
         rows(&transcript),
@@ -211,7 +216,8 @@ fn padding_never_reaches_the_model() {
     )
     .unwrap();
     try_generate(&config().max_new_tokens(1), prompts, &context(), &mut model).unwrap();
-    let fed: Vec<(SeqId, RowInput)> = model.steps[0].rows.iter().map(|row| (row.seq, row.input.clone())).collect();
+    let fed: Vec<(SeqId, RowInput)> =
+        model.steps[0].rows.iter().map(|row| (row.seq, row.input.clone())).collect();
     let expected: Vec<(SeqId, RowInput)> = [(0, 4), (0, 9), (1, 2), (1, 7), (1, 8), (1, 6)]
         .map(|(seq, token)| (SeqId(seq), RowInput::Token(TokenId(token))))
         .into();
@@ -221,7 +227,8 @@ fn padding_never_reaches_the_model() {
 #[test]
 fn a_row_that_ends_with_the_prompts_first_token_leaves_its_prompt_to_the_others() {
     // The first row draws the end at once; the others are forked from its sequence before that is released.
-    let config = config().max_new_tokens(3).do_sample(true).num_return_sequences(8).eos_token_id(10).top_k(3).seed(1);
+    let config =
+        config().max_new_tokens(3).do_sample(true).num_return_sequences(8).eos_token_id(10).top_k(3).seed(1);
     let mut model = ScriptedModel::bigram(table());
     let transcript = try_generate(&config, single(&[5]), &context(), &mut model).unwrap();
     let at_once = |row: &crate::generation::OutputRow| row.token_ids == ids(&[10]);
@@ -276,13 +283,17 @@ fn every_stop_reason_is_reported() {
     assert_eq!(reason(&long, &short), (vec![10, 8], FinishReason::Length));
     let criteria: Vec<Arc<dyn StoppingCriterion>> = vec![Arc::new(StopAfter(TokenId(9)))];
     assert_eq!(reason(&long, &PlanContext { criteria, ..context() }), (vec![10, 8, 9], FinishReason::Stop));
-    let words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"];
+    let words =
+        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"];
     let vocabulary = WordVocabulary::new(words.iter().map(|word| word.as_bytes().to_vec()).collect());
     let with_text = PlanContext { vocabulary: Some(Arc::new(vocabulary)), ..context() };
     let stop = |text: &str| reason(&long.clone().stop_strings(text), &with_text);
     assert_eq!(stop("htni"), (vec![10, 8, 9], FinishReason::Stop));
     assert_eq!(stop("fivete"), (vec![10], FinishReason::Stop), "the prompt takes part");
-    assert_eq!(stop("threefive"), (vec![10, 8, 9, 4, 6, 7, 1, 7, 1, 7, 1, 7, 1, 7, 1, 7, 1, 7, 1, 7], FinishReason::Length));
+    assert_eq!(
+        stop("threefive"),
+        (vec![10, 8, 9, 4, 6, 7, 1, 7, 1, 7, 1, 7, 1, 7, 1, 7, 1, 7, 1, 7], FinishReason::Length)
+    );
 }
 
 #[test]
@@ -338,9 +349,11 @@ impl LogitsProcessor for Spoil {
 #[test]
 fn rows_that_no_token_can_be_drawn_from_end_the_request_with_an_error() {
     let error = |config: GenerationConfig, first: f32, others: Option<f32>| {
-        let context = PlanContext { processors: vec![Arc::new(Spoil { step: 2, first, others })], ..context() };
+        let context =
+            PlanContext { processors: vec![Arc::new(Spoil { step: 2, first, others })], ..context() };
         let mut model = ScriptedModel::bigram(table());
-        try_generate(&config.max_new_tokens(5), single(&[3]), &context, &mut model).map(|transcript| row(&transcript).0)
+        try_generate(&config.max_new_tokens(5), single(&[3]), &context, &mut model)
+            .map(|transcript| row(&transcript).0)
     };
     let numerical = |result: Result<Vec<u32>>| {
         let error = result.unwrap_err();
@@ -349,11 +362,20 @@ fn rows_that_no_token_can_be_drawn_from_end_the_request_with_an_error() {
     };
     let sampling = || config().do_sample(true).top_k(0).seed(1);
     let (nan, inf) = (f32::NAN, f32::INFINITY);
-    assert!(numerical(error(sampling(), nan, None)).starts_with("step 2, row 0: the processed scores hold NaN"));
-    assert!(numerical(error(sampling(), inf, None)).starts_with("step 2, row 0: the processed scores hold inf"));
-    assert!(numerical(error(sampling(), -inf, Some(-inf))).starts_with("step 2, row 0: every token has been removed"));
+    assert!(
+        numerical(error(sampling(), nan, None)).starts_with("step 2, row 0: the processed scores hold NaN")
+    );
+    assert!(
+        numerical(error(sampling(), inf, None)).starts_with("step 2, row 0: the processed scores hold inf")
+    );
+    assert!(
+        numerical(error(sampling(), -inf, Some(-inf)))
+            .starts_with("step 2, row 0: every token has been removed")
+    );
     assert!(numerical(error(sampling().top_p(0.9).min_p(0.1).top_k(5), nan, None)).contains("NaN"));
-    assert!(numerical(error(config(), nan, None)).starts_with("step 2, row 0: the processed scores hold NaN"));
+    assert!(
+        numerical(error(config(), nan, None)).starts_with("step 2, row 0: the processed scores hold NaN")
+    );
     // Greedy search in transformers takes the first token of an empty choice.
     assert_eq!(error(config(), -inf, Some(-inf)).unwrap()[2], 0);
     assert_eq!(error(config(), inf, None).unwrap()[2], 0);
@@ -370,13 +392,21 @@ fn logits_of_the_model_that_are_no_numbers_end_the_request_with_an_error() {
             logits
         });
         for config in [config(), config().do_sample(true)] {
-            let error = try_generate(&config.max_new_tokens(9), single(&[3]), &context(), &mut model).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Numerical);
-            assert!(error.to_string().starts_with("step 2: the model's logits hold NaN or infinity"), "{error}");
-            model = ScriptedModel::new(VOCAB, move |_| vec![bad; VOCAB]);
             let error =
-                try_generate(&GenerationConfig::new().max_new_tokens(9), single(&[3]), &context(), &mut model)
-                    .unwrap_err();
+                try_generate(&config.max_new_tokens(9), single(&[3]), &context(), &mut model).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Numerical);
+            assert!(
+                error.to_string().starts_with("step 2: the model's logits hold NaN or infinity"),
+                "{error}"
+            );
+            model = ScriptedModel::new(VOCAB, move |_| vec![bad; VOCAB]);
+            let error = try_generate(
+                &GenerationConfig::new().max_new_tokens(9),
+                single(&[3]),
+                &context(),
+                &mut model,
+            )
+            .unwrap_err();
             assert!(error.to_string().starts_with("step 0"), "{error}");
             model = ScriptedModel::new(VOCAB, move |tokens| {
                 let mut logits = vec![0.0; VOCAB];
@@ -432,7 +462,10 @@ fn companions_run_beside_their_rows_and_fork_with_them() {
     let alone = PromptBatch::with_mask(vec![ids(&[3, 9]), ids(&[4, 10])], vec![vec![true; 2]; 2]).unwrap();
     let expected = try_generate(&config, alone, &context(), &mut sum_model()).unwrap();
     assert_eq!(rows(&transcript), rows(&expected));
-    assert_ne!(transcript.output.rows[0].logprobs, expected.output.rows[0].logprobs, "of the model's own logits");
+    assert_ne!(
+        transcript.output.rows[0].logprobs, expected.output.rows[0].logprobs,
+        "of the model's own logits"
+    );
 }
 
 /// Counts its calls for a sequence in the score of token 11, and at the third one forces token 0.

@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn a_string_that_ended_before_the_newest_token_does_not_count() {
-        for tokens in [&["stop", "at"][..], &["st", "op", "at"], &["st", "opera", "tion"], &["s", "op", "p"]] {
+        for tokens in [&["stop", "at"][..], &["st", "op", "at"], &["st", "opera", "tion"], &["s", "op", "p"]]
+        {
             let tokens: Vec<&[u8]> = tokens.iter().map(|token| token.as_bytes()).collect();
             assert!(!stops(&["stop"], &tokens), "{tokens:?}");
         }
@@ -187,7 +188,8 @@ mod tests {
         let criterion = StopStringCriteria::new(vocabulary, &["stop".to_owned()]).unwrap();
         let stops = |ids: &[u32]| {
             let ids: Vec<TokenId> = ids.iter().copied().map(TokenId).collect();
-            let row = StopContext { input_ids: &ids, prompt_len: 0, prompt_index: 0, row_index: 0, scores: &[] };
+            let row =
+                StopContext { input_ids: &ids, prompt_len: 0, prompt_index: 0, row_index: 0, scores: &[] };
             criterion.should_stop(&row).unwrap().is_some()
         };
         assert!(stops(&[0, 1]));
@@ -199,7 +201,8 @@ mod tests {
     #[test]
     fn strings_that_could_never_stop_are_refused() {
         let vocabulary = || Arc::new(WordVocabulary::new(vec![b"ab".to_vec()]));
-        let error = |text: &str| StopStringCriteria::new(vocabulary(), &[text.to_owned()]).unwrap_err().to_string();
+        let error =
+            |text: &str| StopStringCriteria::new(vocabulary(), &[text.to_owned()]).unwrap_err().to_string();
         assert!(error("xyz").contains("no token of the vocabulary can complete \"xyz\""));
         assert!(error("").contains("entry 0 is \"\""));
         assert!(error(&"a".repeat(5000)).contains("at most 4096 bytes, but entry 0 has 5000"));
