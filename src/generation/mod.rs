@@ -1,1 +1,33 @@
-//! (being written)
+//! From logits to tokens: configuration, logits processors, stopping criteria and searches.
+//!
+//! Nothing here calls a model or knows what a tokenizer is. A [`search::Search`] says which token rows it needs computed,
+//! is given their logits, and answers with events; whoever owns the loop may mix the rows of many searches in one
+//! forward pass. Text is reached through the trait [`Vocabulary`] alone.
+//!
+//! The way of a request: a [`GenerationConfig`] (plain data, transformers' names) and a [`PromptBatch`] become a
+//! [`GenerationPlan`] (validated, cannot be wrong), which [`search::build`] turns into a search, which ends as a
+//! [`SearchOutput`].
+
+pub mod config;
+pub mod logits;
+pub mod mode;
+mod numerics;
+pub mod output;
+pub mod plan;
+pub mod prompt;
+pub mod rng;
+pub mod search;
+pub mod stopping;
+pub mod testing;
+pub mod vocabulary;
+
+pub use config::{FieldInfo, FieldValue, GenerationConfig, OneOrMany};
+pub use logits::{LogitsProcessor, ProcessContext, ProcessorState, RowContext, ScoreRows};
+pub use mode::GenerationMode;
+pub use output::{OutputRow, SearchOutput};
+pub use plan::{DefaultLength, GenerationPlan, PlanContext};
+pub use prompt::{PromptBatch, PromptRow};
+pub use rng::TorchRng;
+pub use search::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
+pub use stopping::{StopContext, StoppingCriterion};
+pub use vocabulary::Vocabulary;

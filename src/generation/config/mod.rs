@@ -1,0 +1,260 @@
+//! [`GenerationConfig`]: transformers' generation fields as plain data, made by one table.
+//!
+//! Every field is an `Option`, so that the precedence call > passed config > model's file > default works field by
+//! field. Nothing is checked here but types: whether a value is possible is decided when a plan is made
+//! ([`GenerationPlan`](super::GenerationPlan)), because that depends on the prompt, the model and the other fields.
+
+mod field;
+mod suggest;
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+use crate::types::TokenId;
+
+use field::FieldType;
+pub use field::{FieldValue, OneOrMany};
+
+/// What there is to know of a field, for help pages and bindings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FieldInfo {
+    /// The name, as in transformers.
+    pub name: &'static str,
+    /// What a value has to be, to complete "must be …".
+    pub kind: &'static str,
+    /// What holds when the field is set nowhere.
+    pub default: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+/// Makes the struct, the builder methods, the table of fields and the conversions from one list of
+/// `name: type, argument type of the builder method, default as shown;`.
+macro_rules! generation_config {
+    ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty, $argument:ty, $default:literal; )*) => {
+        /// How to generate: transformers' `GenerationConfig`, with every field unset until somebody sets it.
+        ///
+        /// ```
+        /// use rsgen::generation::GenerationConfig;
+        ///
+        /// let config = GenerationConfig::new().max_new_tokens(60).do_sample(true).top_p(0.9);
+        /// assert_eq!(config.top_p, Some(0.9));
+        /// assert_eq!(config.temperature, None);
+        /// ```
+        #[derive(Debug, Clone, Default, PartialEq)]
+        #[non_exhaustive]
+        pub struct GenerationConfig {
+            $( $(#[doc = $doc])+ pub $name: Option<$type>, )*
+            /// The keys of a file that are no fields, as they were read.
+            pub extra: Map<String, Value>,
+        }
+
+        impl GenerationConfig {
+            /// Every field, in the order of their documentation.
+            pub const FIELDS: &'static [FieldInfo] = &[$( FieldInfo {
+                name: stringify!($name),
+                kind: <$type as FieldType>::KIND,
+                default: $default,
+                doc: concat!($($doc),+),
+            } ),*];
+
+            $( $(#[doc = $doc])+
+            #[must_use]
+            pub fn $name(mut self, $name: $argument) -> Self {
+                self.$name = Some($name.into());
+                self
+            } )*
+
+            /// Sets a field by its name; [`FieldValue::Null`] unsets it.
+            ///
+            /// # Errors
+            /// When there is no such field, with the name that was probably meant, or when the value is of another
+            /// type.
+            pub fn set(&mut self, name: &str, value: &FieldValue) -> Result<()> {
+                match name {
+                    $( stringify!($name) => self.$name = parse(name, value)?, )*
+                    unknown => return Err(Error::config(Self::unknown_field(unknown))),
+                }
+                Ok(())
+            }
+
+            /// This configuration, with fields that are unset taken from `base`.
+            #[must_use]
+            pub fn merged_over(&self, base: &Self) -> Self {
+                let mut extra = base.extra.clone();
+                extra.extend(self.extra.iter().map(|(name, value)| (name.clone(), value.clone())));
+                Self { $( $name: self.$name.clone().or_else(|| base.$name.clone()), )* extra }
+            }
+
+            /// The fields that are set, and the extra keys, as `generation_config.json` holds them.
+            pub fn to_json(&self) -> Map<String, Value> {
+                let mut json = Map::new();
+                $( if let Some(value) = &self.$name {
+                    json.insert(stringify!($name).to_owned(), value.to_json());
+                } )*
+                json.extend(self.extra.iter().map(|(name, value)| (name.clone(), value.clone())));
+                json
+            }
+        }
+    };
+}
+
+generation_config! {
+    /// The most tokens of a sequence, prompt included; `max_new_tokens` has precedence over it.
+    max_length: usize, usize, "prompt + 20";
+    /// The most tokens to generate.
+    max_new_tokens: usize, usize, "unset";
+    /// The length, prompt included, before which no end-of-sequence token is generated.
+    min_length: usize, usize, "0";
+    /// The number of new tokens before which no end-of-sequence token is generated.
+    min_new_tokens: usize, usize, "unset";
+    /// Seconds after which generation stops, at the end of the step that is running.
+    max_time: f64, f64, "unset";
+    /// Texts that end a row when they are completed; they stay in the output.
+    stop_strings: OneOrMany<String>, impl Into<OneOrMany<String>>, "unset";
+    /// Whether to draw each token at random instead of taking the most probable one.
+    do_sample: bool, bool, "false";
+    /// The number of beams; only 1, which is no beam search, is possible in this version.
+    num_beams: usize, usize, "1";
+    /// What the scores are divided by before sampling: below 1 sharpens, above 1 flattens.
+    temperature: f64, f64, "1.0";
+    /// Sampling considers only this many most probable tokens; 0 considers all.
+    top_k: usize, usize, "50";
+    /// Sampling considers only the most probable tokens that together reach this probability.
+    top_p: f64, f64, "1.0";
+    /// Sampling considers only tokens that reach this fraction of the most probable one's probability.
+    min_p: f64, f64, "unset";
+    /// Above 1 makes tokens that have occurred, prompt included, less probable.
+    repetition_penalty: f64, f64, "1.0";
+    /// The number of rows generated for each prompt.
+    num_return_sequences: usize, usize, "1";
+    /// The token that fills rows up to equal length.
+    pad_token_id: TokenId, impl Into<TokenId>, "the first eos_token_id";
+    /// The token that begins a text, used when there is no prompt.
+    bos_token_id: TokenId, impl Into<TokenId>, "unset";
+    /// The token, or tokens, that end a row; an empty list: none.
+    eos_token_id: OneOrMany<TokenId>, impl Into<OneOrMany<TokenId>>, "unset";
+    /// Whether to keep the processed scores of every step.
+    output_scores: bool, bool, "false";
+    /// Whether to keep the model's own logits of every step.
+    output_logits: bool, bool, "false";
+    /// Accepted for transformers' sake, without effect: results are always objects.
+    return_dict_in_generate: bool, bool, "true";
+    /// Accepted for transformers' sake: the KV cache is always used.
+    use_cache: bool, bool, "true";
+    /// The most prompt tokens computed in one pass; changes no result.
+    prefill_chunk_size: usize, usize, "chosen by the engine";
+    /// The seed of sampling: the tokens that `torch.manual_seed(seed)` gives transformers. For a list of prompts, one
+    /// seed each, or one from which prompt `i` takes `seed + i`.
+    seed: OneOrMany<u64>, impl Into<OneOrMany<u64>>, "drawn, and reported in the output";
+}
+
+/// Keys of a file that say nothing about how to generate.
+const BOOKKEEPING: &[&str] =
+    &["transformers_version", "_from_model_config", "_commit_hash", "_name_or_path", "_original_object_hash"];
+
+impl GenerationConfig {
+    /// A configuration with every field unset.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads a `generation_config.json`. Keys that are no fields are kept in `extra` and logged.
+    ///
+    /// # Errors
+    /// When the text is not a JSON object, or a field has a value of another type.
+    pub fn from_json_file(text: &str) -> Result<Self> {
+        let map: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
+            Error::load("generation_config.json must be a JSON object").with_source(error)
+        })?;
+        let mut config = Self::new();
+        let mut unused = Vec::new();
+        for (name, json) in map {
+            if Self::is_field(&name) {
+                let value = without_negative_ids(&name, json.into());
+                config.set(&name, &value).map_err(|error| Error::load(error.to_string()))?;
+                continue;
+            }
+            if !BOOKKEEPING.contains(&name.as_str()) && !json.is_null() {
+                unused.push(name.clone());
+            }
+            config.extra.insert(name, json);
+        }
+        if !unused.is_empty() {
+            log::warn!(
+                "generation_config.json: these entries have no effect in this version: {}",
+                unused.join(", ")
+            );
+        }
+        Ok(config)
+    }
+
+    /// The configuration that the keyword arguments of a call make.
+    ///
+    /// # Errors
+    /// When a name is no field, with the name that was probably meant, or a value is of another type.
+    pub fn from_call<V: Into<FieldValue>>(fields: impl IntoIterator<Item = (String, V)>) -> Result<Self> {
+        let mut config = Self::new();
+        for (name, value) in fields {
+            config.set(&name, &value.into())?;
+        }
+        Ok(config)
+    }
+
+    /// Whether there is a field of that name.
+    pub fn is_field(name: &str) -> bool {
+        Self::FIELDS.iter().any(|field| field.name == name)
+    }
+
+    /// The error message for a name that is no field.
+    pub fn unknown_field(name: &str) -> String {
+        let shown: String = name.chars().take(64).collect();
+        match suggest::suggest(name, Self::FIELDS.iter().map(|field| field.name)) {
+            Some(meant) => format!("`{shown}` is not a field of GenerationConfig; did you mean `{meant}`?"),
+            None => format!("`{shown}` is not a field of GenerationConfig, or not one of this version"),
+        }
+    }
+
+    /// The seed of prompt `index` of a list of `count` prompts: `seed + index`, or the entry of a list of seeds.
+    ///
+    /// # Errors
+    /// When a list of seeds has another length than the list of prompts.
+    pub fn seed_of_prompt(&self, index: usize, count: usize) -> Result<Option<u64>> {
+        match &self.seed {
+            None => Ok(None),
+            Some(OneOrMany::One(seed)) => Ok(Some(seed.wrapping_add(index as u64))),
+            Some(OneOrMany::Many(seeds)) if seeds.len() == count => Ok(seeds.get(index).copied()),
+            Some(OneOrMany::Many(seeds)) => Err(Error::config(format!(
+                "`seed` must be one seed, or a list with one for each of the {count} prompts, but it lists {}",
+                seeds.len()
+            ))),
+        }
+    }
+}
+
+fn parse<T: FieldType>(name: &str, value: &FieldValue) -> Result<Option<T>> {
+    if *value == FieldValue::Null {
+        return Ok(None);
+    }
+    let parsed = T::parse(value).ok_or_else(|| {
+        Error::config(format!("`{name}` must be {}, but is {value}; None leaves it unset", T::KIND))
+    })?;
+    Ok(Some(parsed))
+}
+
+/// Old checkpoints write -1 for "no such token": such an id is left out.
+fn without_negative_ids(name: &str, value: FieldValue) -> FieldValue {
+    if !name.ends_with("_token_id") {
+        return value;
+    }
+    match value {
+        FieldValue::Int(id) if id < 0 => FieldValue::Null,
+        FieldValue::List(ids) => FieldValue::List(
+            ids.into_iter().filter(|id| !matches!(id, FieldValue::Int(id) if *id < 0)).collect(),
+        ),
+        value => value,
+    }
+}

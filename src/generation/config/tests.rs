@@ -1,0 +1,178 @@
+//! Tests of the configuration table: types, names, files, precedence.
+
+use serde_json::json;
+
+use super::*;
+
+fn call(value: Value) -> Result<GenerationConfig> {
+    let Value::Object(map) = value else { panic!("not an object") };
+    GenerationConfig::from_call(map)
+}
+
+fn message(value: Value) -> String {
+    call(value).unwrap_err().to_string()
+}
+
+#[test]
+fn builder_calls_and_json_set_the_same_fields() {
+    let built = GenerationConfig::new()
+        .max_length(100)
+        .max_new_tokens(60)
+        .min_length(3)
+        .min_new_tokens(2)
+        .max_time(1.5)
+        .stop_strings(["a", "b"])
+        .do_sample(true)
+        .num_beams(1)
+        .temperature(0.7)
+        .top_k(10)
+        .top_p(0.9)
+        .min_p(0.05)
+        .repetition_penalty(1.1)
+        .num_return_sequences(2)
+        .pad_token_id(2)
+        .bos_token_id(0)
+        .eos_token_id(vec![TokenId(1), TokenId(7)])
+        .output_scores(true)
+        .output_logits(false)
+        .return_dict_in_generate(true)
+        .use_cache(true)
+        .prefill_chunk_size(64)
+        .seed([7, 8]);
+    let json = built.to_json();
+    assert_eq!(json.len(), GenerationConfig::FIELDS.len(), "the test sets every field");
+    assert_eq!(GenerationConfig::from_call(json.clone()).unwrap(), built);
+    assert_eq!(GenerationConfig::from_json_file(&Value::Object(json.clone()).to_string()).unwrap(), built);
+    assert_eq!(json["stop_strings"], json!(["a", "b"]));
+    assert_eq!(json["eos_token_id"], json!([1, 7]));
+    assert_eq!(GenerationConfig::new().eos_token_id(1).stop_strings("a").seed(3).to_json()["seed"], json!(3));
+}
+
+#[test]
+fn every_field_can_be_set_by_its_name_and_is_documented() {
+    for info in GenerationConfig::FIELDS {
+        let mut config = GenerationConfig::new();
+        config.set(info.name, &FieldValue::Null).unwrap();
+        assert_eq!(config, GenerationConfig::new());
+        assert!(!info.doc.trim().is_empty() && !info.kind.is_empty() && !info.default.is_empty());
+    }
+}
+
+#[test]
+fn unknown_names_in_a_call_are_refused_with_the_name_that_was_meant() {
+    assert_eq!(
+        message(json!({"topp": 0.9})),
+        "`topp` is not a field of GenerationConfig; did you mean `top_p`?"
+    );
+    assert!(message(json!({"max_new_token": 5})).contains("did you mean `max_new_tokens`?"));
+    assert!(message(json!({"max_tokens": 5})).contains("did you mean `max_new_tokens`?"));
+    assert!(
+        message(json!({"banana": 5}))
+            .ends_with("is not a field of GenerationConfig, or not one of this version")
+    );
+    assert!(message(json!({"x".repeat(100_000): 5})).len() < 200);
+}
+
+#[test]
+fn values_of_another_type_are_refused_with_field_kind_and_value() {
+    for (value, expected) in [
+        (json!({"top_k": 2.5}), "`top_k` must be an integer of 0 or more, but is 2.5; None leaves it unset"),
+        (json!({"top_k": -1}), "`top_k` must be an integer of 0 or more, but is -1; None leaves it unset"),
+        (
+            json!({"top_k": true}),
+            "`top_k` must be an integer of 0 or more, but is true; None leaves it unset",
+        ),
+        (json!({"top_p": "0.9"}), "`top_p` must be a number, but is \"0.9\"; None leaves it unset"),
+        (json!({"do_sample": 1}), "`do_sample` must be true or false, but is 1; None leaves it unset"),
+        (
+            json!({"stop_strings": ["a", 1]}),
+            "`stop_strings` must be a text or a list of texts, but is [\"a\", 1]; None leaves it unset",
+        ),
+        (
+            json!({"eos_token_id": [1, -1]}),
+            "`eos_token_id` must be a token id (an integer of 0 or more) or a list of them, but is [1, -1]; None leaves it \
+             unset",
+        ),
+        (
+            json!({"pad_token_id": 4_294_967_296_u64}),
+            "`pad_token_id` must be a token id (an integer of 0 or more), but is 4294967296; None leaves it unset",
+        ),
+        (
+            json!({"temperature": {"a": 1}}),
+            "`temperature` must be a number, but is {\"a\":1}; None leaves it unset",
+        ),
+    ] {
+        assert_eq!(message(value), expected);
+    }
+}
+
+#[test]
+fn long_values_are_shown_in_part() {
+    assert!(message(json!({"top_p": "x".repeat(1_000_000)})).len() < 200);
+    assert!(message(json!({"top_p": vec![1; 100_000]})).len() < 200);
+    assert!(message(json!({"top_p": "ü".repeat(200)})).len() < 300);
+}
+
+#[test]
+fn integers_are_numbers_and_null_is_unset() {
+    let config = call(json!({"temperature": 2, "top_p": null})).unwrap();
+    assert_eq!(config.temperature, Some(2.0));
+    assert_eq!(config.top_p, None);
+}
+
+#[test]
+fn not_a_number_passes_the_type_check_of_a_call_for_the_plan_to_refuse() {
+    let config = GenerationConfig::from_call([("top_p".to_owned(), f64::NAN)]).unwrap();
+    assert!(config.top_p.unwrap().is_nan());
+}
+
+#[test]
+fn negative_seeds_are_those_of_torch() {
+    assert_eq!(call(json!({"seed": -1})).unwrap().seed, Some(OneOrMany::One(u64::MAX)));
+    assert_eq!(call(json!({"seed": u64::MAX})).unwrap().seed, Some(OneOrMany::One(u64::MAX)));
+    let beyond = FieldValue::Int(i128::from(u64::MAX) + 1);
+    assert!(GenerationConfig::from_call([("seed".to_owned(), beyond)]).is_err());
+}
+
+#[test]
+fn seeds_of_prompts_are_consecutive_or_listed() {
+    let one = GenerationConfig::new().seed(u64::MAX);
+    assert_eq!(one.seed_of_prompt(1, 3).unwrap(), Some(0));
+    let listed = GenerationConfig::new().seed([5, 9]);
+    assert_eq!(listed.seed_of_prompt(1, 2).unwrap(), Some(9));
+    let message = listed.seed_of_prompt(0, 3).unwrap_err().to_string();
+    assert!(message.contains("one for each of the 3 prompts, but it lists 2"), "{message}");
+    assert_eq!(GenerationConfig::new().seed_of_prompt(0, 1).unwrap(), None);
+}
+
+#[test]
+fn a_file_keeps_what_is_no_field() {
+    let text = r#"{"transformers_version": "4.57.6", "eos_token_id": [1, -1], "pad_token_id": -1, "num_beam_groups": 1, "top_k": 5}"#;
+    let config = GenerationConfig::from_json_file(text).unwrap();
+    assert_eq!(config.eos_token_id, Some(OneOrMany::Many(vec![TokenId(1)])));
+    assert_eq!(config.pad_token_id, None);
+    assert_eq!(config.top_k, Some(5));
+    assert_eq!(config.extra["num_beam_groups"], json!(1));
+    assert_eq!(config.to_json()["transformers_version"], json!("4.57.6"));
+}
+
+#[test]
+fn damaged_files_are_refused() {
+    for text in ["", "[1]", "{\"top_k\": ", "{\"top_k\": NaN}"] {
+        let error = GenerationConfig::from_json_file(text).unwrap_err();
+        assert!(error.to_string().starts_with("generation_config.json must be a JSON object"), "{error}");
+    }
+    let error = GenerationConfig::from_json_file(r#"{"top_k": "many"}"#).unwrap_err();
+    assert_eq!(error.kind(), crate::error::ErrorKind::Load);
+    assert!(error.to_string().contains("`top_k` must be an integer"), "{error}");
+}
+
+#[test]
+fn set_fields_have_precedence_over_the_base_one_by_one() {
+    let base = GenerationConfig::from_json_file(r#"{"top_k": 5, "top_p": 0.5, "a": 1, "b": 2}"#).unwrap();
+    let mut config = GenerationConfig::new().top_k(7).seed(1);
+    config.extra.insert("a".to_owned(), json!(3));
+    let merged = config.merged_over(&base);
+    assert_eq!((merged.top_k, merged.top_p, merged.min_p), (Some(7), Some(0.5), None));
+    assert_eq!((&merged.extra["a"], &merged.extra["b"]), (&json!(3), &json!(2)));
+}

@@ -1,0 +1,82 @@
+//! Min-p: only tokens that come near the most probable one, as in transformers' `MinPLogitsWarper`.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+use super::super::numerics::{maximum, softmax_into};
+use super::{Built, LogitsProcessor, ProcessorSettings, RowContext};
+
+/// Removes tokens whose probability is below `min_p` times that of the most probable one.
+#[derive(Debug, Clone)]
+pub struct MinPLogitsWarper {
+    min_p: f32,
+}
+
+impl MinPLogitsWarper {
+    /// Keeps tokens with at least the fraction `min_p` of the highest probability.
+    ///
+    /// # Errors
+    /// When `min_p` is not within 0 and 1.
+    pub fn new(min_p: f64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&min_p) {
+            return Err(Error::config(format!(
+                "`min_p` must be a number from 0 to 1, but is {min_p:?}; 0.0 leaves all tokens"
+            )));
+        }
+        Ok(Self { min_p: min_p as f32 })
+    }
+
+    pub(super) fn build(settings: &ProcessorSettings<'_>) -> Built {
+        match settings.config.min_p {
+            None => Ok(None),
+            Some(min_p) => Ok(Some(Arc::new(Self::new(min_p)?))),
+        }
+    }
+}
+
+impl LogitsProcessor for MinPLogitsWarper {
+    fn name(&self) -> &'static str {
+        "MinPLogitsWarper"
+    }
+
+    fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
+        let mut probabilities = vec![0.0; scores.len()];
+        softmax_into(scores, &mut probabilities);
+        // The most probable token is never below its own fraction, and comparisons with NaN remove nothing.
+        let threshold = self.min_p * maximum(&probabilities);
+        for (score, probability) in scores.iter_mut().zip(probabilities) {
+            if probability < threshold {
+                *score = f32::NEG_INFINITY;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{FIRST, SECOND, kept, process};
+    use super::*;
+
+    // MinPLogitsWarper(p)(ids, scores), transformers 5.23
+    #[test]
+    fn tokens_far_below_the_best_go_as_in_transformers() {
+        let min_p = |p: f64, scores: &[f32]| kept(&process(&MinPLogitsWarper::new(p).unwrap(), &[], scores));
+        assert_eq!(min_p(0.0, &FIRST), [0, 1, 2, 3, 4, 5, 7]);
+        assert_eq!(min_p(0.1, &FIRST), [0, 3, 5]);
+        assert_eq!(min_p(0.1, &SECOND), [0, 1, 3, 4, 6, 7]);
+        assert_eq!(min_p(0.3, &FIRST), [3, 5]);
+        assert_eq!(min_p(0.3, &SECOND), [3, 4, 7]);
+        assert_eq!(min_p(1.0, &FIRST), [3, 5]);
+        assert_eq!(min_p(1.0, &SECOND), [3]);
+    }
+
+    #[test]
+    fn values_outside_of_0_to_1_are_refused() {
+        for bad in [-0.1, 1.1, f64::NAN] {
+            let message = MinPLogitsWarper::new(bad).unwrap_err().to_string();
+            assert!(message.starts_with("`min_p` must be a number from 0 to 1, but is"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Top-k: only the highest scores stay, as in transformers' `TopKLogitsWarper`.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+use super::super::numerics::{kth_largest, maximum};
+use super::{Built, LogitsProcessor, ProcessorSettings, RowContext};
+
+/// What `top_k` is when nobody sets it.
+const DEFAULT: usize = 50;
+
+/// Removes every score below the `top_k`-th largest; ties with it stay.
+#[derive(Debug, Clone)]
+pub struct TopKLogitsWarper {
+    top_k: usize,
+}
+
+impl TopKLogitsWarper {
+    /// Keeps `top_k` scores; all of them when the vocabulary is no larger.
+    ///
+    /// # Errors
+    /// When `top_k` is 0.
+    pub fn new(top_k: usize) -> Result<Self> {
+        if top_k == 0 {
+            return Err(Error::config(
+                "`top_k` must be 1 or more, but is 0; without the warper all tokens stay",
+            ));
+        }
+        Ok(Self { top_k })
+    }
+
+    pub(super) fn build(settings: &ProcessorSettings<'_>) -> Built {
+        match settings.config.top_k.unwrap_or(DEFAULT) {
+            0 => Ok(None),
+            top_k => Ok(Some(Arc::new(Self::new(top_k)?))),
+        }
+    }
+}
+
+impl LogitsProcessor for TopKLogitsWarper {
+    fn name(&self) -> &'static str {
+        "TopKLogitsWarper"
+    }
+
+    fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
+        // A NaN is the largest of all to torch, and no score is below it.
+        if self.top_k >= scores.len() || maximum(scores).is_nan() {
+            return Ok(());
+        }
+        let threshold = kth_largest(scores, self.top_k);
+        for score in scores {
+            if *score < threshold {
+                *score = f32::NEG_INFINITY;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{FIRST, SECOND, kept, process};
+    use super::*;
+
+    // TopKLogitsWarper(k)(ids, scores), transformers 5.23
+    #[test]
+    fn the_largest_scores_and_their_ties_stay_as_in_transformers() {
+        let top_k =
+            |k: usize, scores: &[f32]| kept(&process(&TopKLogitsWarper::new(k).unwrap(), &[], scores));
+        assert_eq!(top_k(1, &FIRST), [3, 5]);
+        assert_eq!(top_k(2, &FIRST), [3, 5]);
+        assert_eq!(top_k(1, &SECOND), [3]);
+        assert_eq!(top_k(2, &SECOND), [3, 4]);
+        assert_eq!(top_k(100, &FIRST), [0, 1, 2, 3, 4, 5, 7]);
+    }
+
+    #[test]
+    fn none_is_refused() {
+        assert!(
+            TopKLogitsWarper::new(0).unwrap_err().to_string().contains("`top_k` must be 1 or more, but is 0")
+        );
+    }
+}

@@ -1,0 +1,120 @@
+//! Nucleus sampling: the most probable tokens up to a cumulated probability, as in transformers' `TopPLogitsWarper`.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+use super::super::numerics::{maximum, softmax_into};
+use super::{Built, LogitsProcessor, ProcessorSettings, RowContext};
+
+/// Removes the least probable tokens that together have no more than `1 - top_p`; the most probable one always stays.
+#[derive(Debug, Clone)]
+pub struct TopPLogitsWarper {
+    /// What may be removed, `1 - top_p`, computed in float64 and compared in float32.
+    removable: f32,
+}
+
+impl TopPLogitsWarper {
+    /// Keeps tokens that together reach the probability `top_p`.
+    ///
+    /// # Errors
+    /// When `top_p` is not within 0 and 1.
+    pub fn new(top_p: f64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&top_p) {
+            return Err(Error::config(format!(
+                "`top_p` must be a number from 0 to 1, but is {top_p:?}; 1.0 leaves all tokens"
+            )));
+        }
+        Ok(Self { removable: (1.0 - top_p) as f32 })
+    }
+
+    pub(super) fn build(settings: &ProcessorSettings<'_>) -> Built {
+        let Some(top_p) = settings.config.top_p else { return Ok(None) };
+        let warper = Self::new(top_p)?;
+        Ok(if top_p < 1.0 { Some(Arc::new(warper)) } else { None })
+    }
+}
+
+impl LogitsProcessor for TopPLogitsWarper {
+    fn name(&self) -> &'static str {
+        "TopPLogitsWarper"
+    }
+
+    fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
+        if !maximum(scores).is_finite() {
+            return Ok(());
+        }
+        // Removed tokens have probability 0 and stay removed, so only the others are sorted: after top-k, few.
+        let mut ascending: Vec<u32> =
+            (0..scores.len() as u32).filter(|&id| scores[id as usize] > f32::NEG_INFINITY).collect();
+        ascending.sort_by(|&a, &b| scores[a as usize].total_cmp(&scores[b as usize]));
+        let sorted: Vec<f32> = ascending.iter().map(|&id| scores[id as usize]).collect();
+        let mut probabilities = vec![0.0; sorted.len()];
+        softmax_into(&sorted, &mut probabilities);
+
+        // torch's cumsum of float32 accumulates in float64 and rounds each sum.
+        let mut cumulated = 0.0_f64;
+        let all_but_last = ascending.len() - 1;
+        for (&id, &probability) in ascending.iter().zip(&probabilities).take(all_but_last) {
+            cumulated += f64::from(probability);
+            if cumulated as f32 > self.removable {
+                break;
+            }
+            scores[id as usize] = f32::NEG_INFINITY;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{FIRST, SECOND, kept, process};
+    use super::*;
+
+    fn top_p(p: f64, scores: &[f32]) -> Vec<usize> {
+        kept(&process(&TopPLogitsWarper::new(p).unwrap(), &[], scores))
+    }
+
+    // TopPLogitsWarper(p)(ids, scores), transformers 5.23
+    #[test]
+    fn the_nucleus_is_that_of_transformers() {
+        let expected: [(f64, &[usize], &[usize]); 7] = [
+            (0.0, &[5], &[3]),
+            (0.3, &[5], &[3]),
+            (0.5, &[3, 5], &[3, 4]),
+            (0.8, &[3, 5], &[3, 4, 6, 7]),
+            (0.9, &[0, 3, 5], &[0, 3, 4, 6, 7]),
+            (0.95, &[0, 3, 5, 7], &[0, 1, 3, 4, 6, 7]),
+            (0.99, &[0, 2, 3, 4, 5, 7], &[0, 1, 2, 3, 4, 6, 7]),
+        ];
+        for (p, first, second) in expected {
+            assert_eq!(top_p(p, &FIRST), first, "top_p {p}");
+            assert_eq!(top_p(p, &SECOND), second, "top_p {p}");
+        }
+    }
+
+    // TopPLogitsWarper(p)(ids, torch.zeros(1, 8))
+    #[test]
+    fn among_equals_the_highest_ids_stay() {
+        assert_eq!(top_p(0.5, &[0.0; 8]), [4, 5, 6, 7]);
+        assert_eq!(top_p(0.25, &[0.0; 8]), [6, 7]);
+    }
+
+    #[test]
+    fn rows_without_a_finite_maximum_are_left_to_the_search() {
+        assert_eq!(
+            process(&TopPLogitsWarper::new(0.5).unwrap(), &[], &[f32::NEG_INFINITY; 3]),
+            [f32::NEG_INFINITY; 3]
+        );
+        let nan = process(&TopPLogitsWarper::new(0.5).unwrap(), &[], &[1.0, f32::NAN, 2.0]);
+        assert!(nan[1].is_nan() && nan[0] == 1.0);
+    }
+
+    #[test]
+    fn values_outside_of_0_to_1_are_refused() {
+        for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+            let message = TopPLogitsWarper::new(bad).unwrap_err().to_string();
+            assert!(message.starts_with("`top_p` must be a number from 0 to 1, but is"), "{message}");
+        }
+    }
+}

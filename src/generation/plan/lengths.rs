@@ -1,0 +1,112 @@
+//! How long a request may and must become, from four fields and the model's context, by transformers' rules.
+
+use crate::error::{Error, Result};
+
+use super::super::config::GenerationConfig;
+use super::{DefaultLength, PlanContext};
+
+/// The limits of a row's number of ids, padding included.
+pub(super) struct Lengths {
+    /// `None`: only the context limits it.
+    pub(super) max_length: Option<usize>,
+    pub(super) min_length: usize,
+    /// Whether the caller or the model chose the limit.
+    chosen: bool,
+}
+
+impl Lengths {
+    pub(super) fn resolve(
+        merged: &GenerationConfig,
+        prompt_len: usize,
+        context: &PlanContext,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self> {
+        let chosen = merged.max_new_tokens.is_some() || merged.max_length.is_some();
+        let max_length = max_length(merged, prompt_len, context, warnings)?;
+        let min_length = min_length(merged, prompt_len, warnings);
+        if let Some(max_length) = max_length.filter(|&max_length| max_length < min_length) {
+            warnings.push(format!(
+                "the least length of {min_length} tokens cannot be reached, because generation stops at {max_length}; \
+                 decrease `min_new_tokens` or `min_length`, or increase `max_new_tokens`"
+            ));
+        }
+        Ok(Self { max_length, min_length, chosen })
+    }
+
+    /// Says so when a limit that was asked for does not fit into the model's context.
+    pub(super) fn warn_of_context(
+        &self,
+        room: &[usize],
+        prompt_len: usize,
+        context: &PlanContext,
+        warnings: &mut Vec<String>,
+    ) {
+        let (Some(max_length), true) = (self.max_length, self.chosen) else { return };
+        let wanted = max_length - prompt_len;
+        if let Some(smallest) = room.iter().copied().min().filter(|&room| room < wanted) {
+            warnings.push(format!(
+                "the model's context of {} tokens has room for {smallest} new tokens, so generation stops there and not \
+                 after {wanted}; shorten the prompt or decrease `max_new_tokens`",
+                context.context_len
+            ));
+        }
+    }
+}
+
+fn max_length(
+    merged: &GenerationConfig,
+    prompt_len: usize,
+    context: &PlanContext,
+    warnings: &mut Vec<String>,
+) -> Result<Option<usize>> {
+    match (merged.max_new_tokens, merged.max_length) {
+        (Some(0), _) => Err(Error::config("`max_new_tokens` must be 1 or more, but is 0")),
+        (Some(new), max_length) => {
+            if let Some(max_length) = max_length {
+                warnings.push(format!(
+                    "`max_new_tokens` ({new}) and `max_length` ({max_length}) are both set, here or by the model; \
+                     `max_new_tokens` holds"
+                ));
+            }
+            Ok(Some(prompt_len.saturating_add(new)))
+        }
+        (None, Some(max_length)) if prompt_len >= max_length => Err(Error::config(format!(
+            "`max_length` counts the prompt and must be more than its {prompt_len} tokens, but is {max_length}; set \
+             `max_new_tokens` instead"
+        ))),
+        (None, Some(max_length)) => Ok(Some(max_length)),
+        (None, None) => match context.default_length {
+            DefaultLength::Context => Ok(None),
+            DefaultLength::Tokens(new) => {
+                let max_length = prompt_len.saturating_add(new).min(context.max_position_embeddings);
+                if prompt_len >= max_length {
+                    return Err(Error::input(format!(
+                        "the prompt has {prompt_len} tokens, which leaves no room for new ones in the model's context of \
+                         {}; shorten it, or set `max_new_tokens`",
+                        context.max_position_embeddings
+                    )));
+                }
+                warnings.push(format!(
+                    "generation stops after {} new tokens, because nothing limits it; set `max_new_tokens`",
+                    max_length - prompt_len
+                ));
+                Ok(Some(max_length))
+            }
+        },
+    }
+}
+
+fn min_length(merged: &GenerationConfig, prompt_len: usize, warnings: &mut Vec<String>) -> usize {
+    match (merged.min_new_tokens, merged.min_length) {
+        (Some(new), min_length) => {
+            if let Some(min_length) = min_length {
+                warnings.push(format!(
+                    "`min_new_tokens` ({new}) and `min_length` ({min_length}) are both set, here or by the model; \
+                     `min_new_tokens` holds"
+                ));
+            }
+            prompt_len.saturating_add(new)
+        }
+        (None, min_length) => min_length.unwrap_or(0),
+    }
+}

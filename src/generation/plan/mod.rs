@@ -1,0 +1,350 @@
+//! [`GenerationPlan`]: a request that has been checked against the model, its prompts and itself.
+//!
+//! Parse, don't validate: a plan can only be made from values that are possible together, so searches check nothing.
+//! Each impossible value gives one error that names the field, the rule, the value and the remedy; what is possible but
+//! probably not meant becomes a warning. Nothing is computed or allocated here beyond the prompts.
+
+mod lengths;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::types::TokenId;
+
+use super::config::{GenerationConfig, OneOrMany};
+use super::logits::{
+    self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, Place, ProcessorSettings,
+};
+use super::mode::GenerationMode;
+use super::prompt::PromptBatch;
+use super::rng::TorchRng;
+use super::stopping::{self, StoppingCriteriaList, StoppingCriterion, StoppingSettings};
+use super::vocabulary::Vocabulary;
+
+/// The most rows of one request, a bound on what its bookkeeping may take.
+const MOST_ROWS: usize = 65_536;
+
+/// How far generation goes when no field limits it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultLength {
+    /// This many new tokens, with a warning: transformers' rule, with 20.
+    Tokens(usize),
+    /// To the end of the model's context.
+    Context,
+}
+
+/// What a plan is made against: the model, and the caller's own code.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct PlanContext {
+    /// The number of logits the model gives for a token.
+    pub vocab_size: usize,
+    /// The model's own figure, which caps the default length.
+    pub max_position_embeddings: usize,
+    /// The most tokens of a sequence. More than `max_position_embeddings` only where RoPE stretches with the length.
+    pub context_len: usize,
+    /// The tokenizer's side of the model, if it has one.
+    pub vocabulary: Option<Arc<dyn Vocabulary>>,
+    /// The model's `generation_config.json`.
+    pub model_defaults: Arc<GenerationConfig>,
+    /// What to do without any limit.
+    pub default_length: DefaultLength,
+    /// The caller's processors.
+    pub processors: Vec<Arc<dyn LogitsProcessor>>,
+    /// The caller's criteria.
+    pub criteria: Vec<Arc<dyn StoppingCriterion>>,
+}
+
+impl PlanContext {
+    /// A model without tokenizer and defaults, and a caller without code of its own.
+    pub fn new(vocab_size: usize, max_position_embeddings: usize) -> Self {
+        Self {
+            vocab_size,
+            max_position_embeddings,
+            context_len: max_position_embeddings,
+            vocabulary: None,
+            model_defaults: Arc::default(),
+            default_length: DefaultLength::Tokens(20),
+            processors: Vec::new(),
+            criteria: Vec::new(),
+        }
+    }
+}
+
+/// A prompt of a plan.
+#[derive(Debug, Clone)]
+pub struct PlannedPrompt {
+    /// The ids, padding included, `[prompt_len]`.
+    pub(super) input_ids: Vec<TokenId>,
+    pub(super) tokens: Vec<TokenId>,
+    pub(super) padding_len: usize,
+    /// For each processor the prompt of the companion it wants.
+    pub(super) companions: Vec<Option<Vec<TokenId>>>,
+    room: usize,
+}
+
+impl PlannedPrompt {
+    /// The ids, padding included.
+    pub fn input_ids(&self) -> &[TokenId] {
+        &self.input_ids
+    }
+
+    /// The tokens the model sees: padding left out.
+    pub fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+
+    /// The prompts of the companion sequences that run beside each row.
+    pub fn companions(&self) -> impl Iterator<Item = &[TokenId]> {
+        self.companions.iter().flatten().map(Vec::as_slice)
+    }
+}
+
+/// A request that can be run: [`search::build`](super::search::build) makes a search of it.
+#[derive(Debug)]
+pub struct GenerationPlan {
+    pub(super) mode: GenerationMode,
+    pub(super) prompts: Vec<PlannedPrompt>,
+    pub(super) prompt_len: usize,
+    pub(super) num_return_sequences: usize,
+    pub(super) vocab_size: usize,
+    pub(super) pad_token_id: Option<TokenId>,
+    pub(super) seed: Option<u64>,
+    pub(super) processors: LogitsProcessorList,
+    pub(super) criteria: StoppingCriteriaList,
+    pub(super) output_scores: bool,
+    pub(super) output_logits: bool,
+    max_length: Option<usize>,
+    prefill_chunk_size: Option<usize>,
+    warnings: Vec<String>,
+}
+
+impl GenerationPlan {
+    /// Plans the generation that `config`, the fields of the caller, asks for after `prompts`. Fields that are unset come
+    /// from the model's defaults, then from the library's.
+    ///
+    /// # Errors
+    /// One for the first value that is not possible.
+    pub fn new(config: &GenerationConfig, mut prompts: PromptBatch, context: &PlanContext) -> Result<Self> {
+        let merged = config.merged_over(&context.model_defaults);
+        let mut warnings = Vec::new();
+        let mode = GenerationMode::of(&merged);
+        check_fields_of_one_value(config, &merged)?;
+        let num_return_sequences = num_return_sequences(&merged, mode, prompts.rows().len())?;
+
+        let special = tokens::SpecialTokens::resolve(config, &merged, context, &mut warnings)?;
+        special.mask(&mut prompts, &mut warnings)?;
+        tokens::check_prompts(&prompts, context)?;
+
+        let prompt_len = prompts.width();
+        let lengths = lengths::Lengths::resolve(&merged, prompt_len, context, &mut warnings)?;
+        let settings = ProcessorSettings {
+            config: &merged,
+            do_sample: mode.samples(),
+            prompt_len,
+            min_length: lengths.min_length,
+            eos_token_ids: &special.eos,
+        };
+        let processors = logits::build(&settings, &context.processors)?;
+        warn_of_unused_sampling_fields(config, mode, &mut warnings);
+
+        let prompts: Vec<PlannedPrompt> = prompts
+            .rows()
+            .iter()
+            .enumerate()
+            .map(|(index, row)| {
+                let tokens = row.tokens();
+                let companions = processors.companions(index, &tokens);
+                let longest = tokens::check_companions(&companions, context)?.max(tokens.len());
+                Ok(PlannedPrompt {
+                    input_ids: row.input_ids.clone(),
+                    padding_len: row.padding_len(),
+                    room: context.context_len - longest,
+                    tokens,
+                    companions,
+                })
+            })
+            .collect::<Result<_>>()?;
+        let context_room: Vec<usize> = prompts.iter().map(|prompt| prompt.room).collect();
+        lengths.warn_of_context(&context_room, prompt_len, context, &mut warnings);
+        let criteria = stopping::build(
+            &StoppingSettings {
+                config: &merged,
+                max_length: lengths.max_length,
+                context_room,
+                eos_token_ids: &special.eos,
+                vocabulary: context.vocabulary.as_ref(),
+            },
+            &context.criteria,
+        )?;
+
+        Ok(Self {
+            mode,
+            prompts,
+            prompt_len,
+            num_return_sequences,
+            vocab_size: context.vocab_size,
+            pad_token_id: special.pad,
+            seed: seed(&merged, mode)?,
+            processors,
+            criteria,
+            output_scores: merged.output_scores == Some(true),
+            output_logits: merged.output_logits == Some(true),
+            max_length: lengths.max_length,
+            prefill_chunk_size: merged.prefill_chunk_size,
+            warnings,
+        })
+    }
+
+    /// The kind of search.
+    pub fn mode(&self) -> GenerationMode {
+        self.mode
+    }
+
+    /// The prompts, in order.
+    pub fn prompts(&self) -> &[PlannedPrompt] {
+        &self.prompts
+    }
+
+    /// The number of ids of each prompt, padding included.
+    pub fn prompt_len(&self) -> usize {
+        self.prompt_len
+    }
+
+    /// The number of rows of the output of each prompt.
+    pub fn num_return_sequences(&self) -> usize {
+        self.num_return_sequences
+    }
+
+    /// The number of rows of the output.
+    pub fn num_rows(&self) -> usize {
+        self.prompts.len() * self.num_return_sequences
+    }
+
+    /// The most tokens that each row of prompt `prompt_index` can get from the built-in limits.
+    pub fn max_new_tokens(&self, prompt_index: usize) -> usize {
+        let room = self.prompts[prompt_index].room;
+        self.max_length.map_or(room, |max_length| room.min(max_length - self.prompt_len))
+    }
+
+    /// The seed that sampling draws from: the caller's, or one from entropy. `None` when nothing is drawn.
+    pub fn seed(&self) -> Option<u64> {
+        self.seed
+    }
+
+    /// What fills rows up to equal length.
+    pub fn pad_token_id(&self) -> Option<TokenId> {
+        self.pad_token_id
+    }
+
+    /// The most prompt tokens per pass, if the caller limits them.
+    pub fn prefill_chunk_size(&self) -> Option<usize> {
+        self.prefill_chunk_size
+    }
+
+    /// The processors, in their order of application.
+    pub fn processors(&self) -> &LogitsProcessorList {
+        &self.processors
+    }
+
+    /// What the caller probably did not mean, each with its remedy.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}
+
+/// Fields that have one possible value in this version, or a simple range.
+fn check_fields_of_one_value(config: &GenerationConfig, merged: &GenerationConfig) -> Result<()> {
+    match merged.num_beams {
+        None | Some(1) => {}
+        Some(0) => return Err(Error::config("`num_beams` must be 1 or more, but is 0; leave it unset")),
+        Some(beams) => {
+            return Err(Error::config(format!(
+                "`num_beams` must be 1, because beam search is not in this version, but is {beams}; set num_beams=1"
+            )));
+        }
+    }
+    // In a file it is a leftover of training, and it changes no result.
+    if config.use_cache == Some(false) {
+        return Err(Error::config(
+            "`use_cache` must be true, but is false: the KV cache changes no result and is always used; leave it unset",
+        ));
+    }
+    if merged.prefill_chunk_size == Some(0) {
+        return Err(Error::config(
+            "`prefill_chunk_size` must be 1 or more, but is 0; None lets the engine choose",
+        ));
+    }
+    Ok(())
+}
+
+fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts: usize) -> Result<usize> {
+    let rows_each = merged.num_return_sequences.unwrap_or(1);
+    if rows_each == 0 {
+        return Err(Error::config("`num_return_sequences` must be 1 or more, but is 0"));
+    }
+    if rows_each > 1 && !mode.samples() {
+        return Err(Error::config(format!(
+            "`num_return_sequences` must be 1 in greedy search, which gives the same row each time, but is {rows_each}; set \
+             do_sample=True"
+        )));
+    }
+    if rows_each.checked_mul(prompts).is_none_or(|rows| rows > MOST_ROWS) {
+        return Err(Error::config(format!(
+            "`num_return_sequences` times the number of prompts must be at most {MOST_ROWS}, but is {rows_each} times \
+             {prompts}; make several requests"
+        )));
+    }
+    Ok(rows_each)
+}
+
+fn seed(merged: &GenerationConfig, mode: GenerationMode) -> Result<Option<u64>> {
+    let given = match &merged.seed {
+        None => None,
+        Some(OneOrMany::One(seed)) => Some(*seed),
+        Some(OneOrMany::Many(seeds)) => match seeds[..] {
+            [seed] => Some(seed),
+            _ => {
+                return Err(Error::config(format!(
+                    "`seed` must be one seed for one request, but lists {}; lists of seeds go with lists of prompts",
+                    seeds.len()
+                )));
+            }
+        },
+    };
+    Ok(mode.samples().then(|| given.unwrap_or_else(TorchRng::entropy_seed)))
+}
+
+fn warn_of_unused_sampling_fields(
+    config: &GenerationConfig,
+    mode: GenerationMode,
+    warnings: &mut Vec<String>,
+) {
+    if mode.samples() {
+        return;
+    }
+    let set = config.to_json();
+    let unused: Vec<String> = PROCESSORS
+        .iter()
+        .filter_map(|place| match place {
+            Place::BuiltIn(entry) if entry.applies_to == AppliesTo::Sampling => Some(entry.field),
+            _ => None,
+        })
+        .filter(|field| {
+            let neutral =
+                GenerationConfig::FIELDS.iter().find(|info| info.name == *field).map(|info| info.default);
+            set.get(*field).is_some_and(|value| Some(value.to_string().as_str()) != neutral)
+        })
+        .map(|field| format!("`{field}`"))
+        .collect();
+    if !unused.is_empty() {
+        warnings.push(format!(
+            "{} {} no effect because do_sample is not set; set do_sample=True to sample",
+            unused.join(", "),
+            if unused.len() == 1 { "has" } else { "have" }
+        ));
+    }
+}

@@ -1,0 +1,49 @@
+//! Greedy search: the token with the highest processed score, the lowest id among equals.
+
+use crate::error::{Error, Result};
+use crate::types::TokenId;
+
+use super::super::numerics::{argmax, maximum};
+use super::super::output::SearchOutput;
+use super::super::plan::GenerationPlan;
+use super::rows::{RowSearch, TokenChoice};
+use super::{Search, SearchInputs, SearchResults, SearchStep};
+
+/// transformers' greedy search.
+pub struct GreedySearch {
+    rows: RowSearch,
+}
+
+impl GreedySearch {
+    /// The search of a plan.
+    pub fn new(plan: GenerationPlan) -> Self {
+        Self { rows: RowSearch::new(plan) }
+    }
+}
+
+impl Search for GreedySearch {
+    fn wants(&mut self, inputs: &mut SearchInputs) {
+        self.rows.wants(inputs);
+    }
+
+    fn advance(&mut self, results: SearchResults<'_>) -> Result<SearchStep> {
+        self.rows.advance(results, &mut HighestScore)
+    }
+
+    fn finish(self: Box<Self>) -> SearchOutput {
+        self.rows.finish()
+    }
+}
+
+struct HighestScore;
+
+impl TokenChoice for HighestScore {
+    fn choose(&mut self, scores: &[f32]) -> Result<TokenId> {
+        if maximum(scores).is_nan() {
+            return Err(Error::numerical("the processed scores hold NaN, so there is no highest one"));
+        }
+        Ok(TokenId(argmax(scores) as u32))
+    }
+
+    fn pass_over(&mut self, _vocab_size: usize) {}
+}

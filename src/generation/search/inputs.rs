@@ -1,0 +1,166 @@
+//! What a search asks for in a step: operations on its sequences, then rows to compute.
+//!
+//! The operations are carried out in order before any row is computed. They are requests, not knowledge: how sequences
+//! are stored, shared and copied is the cache's business.
+
+use crate::types::{RowOutputs, SeqId, TokenId};
+
+/// The model that a sequence belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum ModelRole {
+    /// The model that is asked for text.
+    #[default]
+    Target,
+    /// The smaller model that proposes tokens, in assisted decoding.
+    Draft,
+}
+
+/// An operation on sequences.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SequenceOp {
+    /// An empty sequence of a model.
+    Create {
+        /// Its number, not in use.
+        seq: SeqId,
+        /// The model it belongs to for good.
+        model: ModelRole,
+    },
+    /// A new sequence that begins as a copy of another.
+    Fork {
+        /// The sequence to copy.
+        parent: SeqId,
+        /// The number of the copy, not in use.
+        child: SeqId,
+    },
+    /// Forgets the end of a sequence.
+    Truncate {
+        /// The sequence.
+        seq: SeqId,
+        /// The number of tokens it keeps, at most those it has.
+        len: usize,
+    },
+    /// Gives up a sequence; its number is free again.
+    Release {
+        /// The sequence.
+        seq: SeqId,
+    },
+    /// Several sequences become copies of others at once: `seqs[i]` of what `parents[i]` was before.
+    Reorder {
+        /// The sequences to replace, each once.
+        seqs: Vec<SeqId>,
+        /// What each becomes, as many.
+        parents: Vec<SeqId>,
+    },
+}
+
+/// What enters the model at a row.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum RowInput {
+    /// A token.
+    Token(TokenId),
+    /// An embedding in place of a token's, `[hidden_size]`.
+    Embedding(Vec<f32>),
+}
+
+/// A row to compute: it is appended to its sequence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WantedRow {
+    /// The model that the sequence belongs to.
+    pub model: ModelRole,
+    /// The sequence.
+    pub seq: SeqId,
+    /// What is appended.
+    pub input: RowInput,
+    /// Whether the row is part of a prompt: dynamic RoPE takes the whole prompt's length for each of its rows.
+    pub is_prompt: bool,
+    /// What the row is to deliver.
+    pub outputs: RowOutputs,
+}
+
+/// What a search wants of one step.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SearchInputs {
+    /// Operations, carried out in order before the rows.
+    pub ops: Vec<SequenceOp>,
+    /// Rows to compute; those of one sequence are consecutive tokens.
+    pub rows: Vec<WantedRow>,
+}
+
+impl SearchInputs {
+    /// Nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Empties the lists, keeping their memory.
+    pub fn clear(&mut self) {
+        self.ops.clear();
+        self.rows.clear();
+    }
+
+    /// Whether nothing is wanted.
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty() && self.rows.is_empty()
+    }
+
+    /// Begins an empty sequence of the target model.
+    pub fn create(&mut self, seq: SeqId) {
+        self.create_for(ModelRole::Target, seq);
+    }
+
+    /// Begins an empty sequence of a model.
+    pub fn create_for(&mut self, model: ModelRole, seq: SeqId) {
+        self.ops.push(SequenceOp::Create { seq, model });
+    }
+
+    /// Begins `child` as a copy of `parent`.
+    pub fn fork(&mut self, parent: SeqId, child: SeqId) {
+        self.ops.push(SequenceOp::Fork { parent, child });
+    }
+
+    /// Cuts a sequence to its first `len` tokens.
+    pub fn truncate(&mut self, seq: SeqId, len: usize) {
+        self.ops.push(SequenceOp::Truncate { seq, len });
+    }
+
+    /// Gives up a sequence.
+    pub fn release(&mut self, seq: SeqId) {
+        self.ops.push(SequenceOp::Release { seq });
+    }
+
+    /// Makes `seqs[i]` a copy of what `parents[i]` was, all at once.
+    pub fn reorder(&mut self, seqs: Vec<SeqId>, parents: Vec<SeqId>) {
+        self.ops.push(SequenceOp::Reorder { seqs, parents });
+    }
+
+    /// Appends a prompt to a sequence of the target model; its last row delivers `outputs_of_last`, the others nothing.
+    pub fn prompt(&mut self, seq: SeqId, tokens: &[TokenId], outputs_of_last: RowOutputs) {
+        let last = tokens.len().saturating_sub(1);
+        self.rows.extend(tokens.iter().enumerate().map(|(index, &token)| WantedRow {
+            model: ModelRole::Target,
+            seq,
+            input: RowInput::Token(token),
+            is_prompt: true,
+            outputs: if index == last { outputs_of_last } else { RowOutputs::NONE },
+        }));
+    }
+
+    /// Appends one new token to a sequence of the target model.
+    pub fn token(&mut self, seq: SeqId, token: TokenId, outputs: RowOutputs) {
+        self.push(WantedRow {
+            model: ModelRole::Target,
+            seq,
+            input: RowInput::Token(token),
+            is_prompt: false,
+            outputs,
+        });
+    }
+
+    /// Appends any row.
+    pub fn push(&mut self, row: WantedRow) {
+        self.rows.push(row);
+    }
+}

@@ -1,0 +1,68 @@
+//! What a search is given for a step: the outputs of the rows it asked for.
+
+/// The outputs of one model's rows, in order of asking.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct ModelResults<'a> {
+    /// Logits of the rows that asked for them, `[rows, vocab_size]`; may be changed in place.
+    pub logits: &'a mut [f32],
+    /// The number of logits of a row.
+    pub vocab_size: usize,
+    /// Hidden states of the rows that asked for them, for each row its layers in ascending order, `[states, hidden_size]`.
+    pub hidden_states: &'a [f32],
+    /// The length of a hidden state.
+    pub hidden_size: usize,
+    /// Logits of intermediate layers, ordered like hidden states, `[states, vocab_size]`; may be changed in place.
+    pub layer_logits: &'a mut [f32],
+}
+
+impl<'a> ModelResults<'a> {
+    /// Logits and nothing else.
+    pub fn of_logits(logits: &'a mut [f32], vocab_size: usize) -> Self {
+        Self { logits, vocab_size, ..Self::default() }
+    }
+
+    /// Adds hidden states of `hidden_size` values each.
+    #[must_use]
+    pub fn with_hidden_states(mut self, hidden_states: &'a [f32], hidden_size: usize) -> Self {
+        self.hidden_states = hidden_states;
+        self.hidden_size = hidden_size;
+        self
+    }
+
+    /// Adds logits of intermediate layers.
+    #[must_use]
+    pub fn with_layer_logits(mut self, layer_logits: &'a mut [f32]) -> Self {
+        self.layer_logits = layer_logits;
+        self
+    }
+}
+
+/// The outputs of a step's rows.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct SearchResults<'a> {
+    /// Those of the target model.
+    pub target: ModelResults<'a>,
+    /// Those of the draft model; empty when it was not asked.
+    pub draft: ModelResults<'a>,
+}
+
+impl<'a> SearchResults<'a> {
+    /// Results of the target model alone.
+    pub fn of_target(target: ModelResults<'a>) -> Self {
+        Self { target, draft: ModelResults::default() }
+    }
+
+    /// Logits of the target model, `[rows, vocab_size]`, and nothing else.
+    pub fn of_logits(logits: &'a mut [f32], vocab_size: usize) -> Self {
+        Self::of_target(ModelResults::of_logits(logits, vocab_size))
+    }
+
+    /// Adds results of the draft model.
+    #[must_use]
+    pub fn with_draft(mut self, draft: ModelResults<'a>) -> Self {
+        self.draft = draft;
+        self
+    }
+}

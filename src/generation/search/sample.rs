@@ -1,0 +1,71 @@
+//! Multinomial sampling: a token drawn from the softmax of the processed scores, with torch's random numbers.
+
+use crate::error::{Error, Result};
+use crate::types::TokenId;
+
+use super::super::numerics::{maximum, softmax_into};
+use super::super::output::SearchOutput;
+use super::super::plan::GenerationPlan;
+use super::super::rng::TorchRng;
+use super::rows::{RowSearch, TokenChoice};
+use super::{Search, SearchInputs, SearchResults, SearchStep};
+
+/// transformers' sampling. All rows of the request share one generator.
+pub struct SampleSearch {
+    rows: RowSearch,
+    draw: Draw,
+    seed: u64,
+}
+
+impl SampleSearch {
+    /// The search of a plan.
+    pub fn new(plan: GenerationPlan) -> Self {
+        let seed = plan.seed.unwrap_or_else(TorchRng::entropy_seed);
+        let draw = Draw { rng: TorchRng::manual_seed(seed), probabilities: vec![0.0; plan.vocab_size] };
+        Self { rows: RowSearch::new(plan), draw, seed }
+    }
+}
+
+impl Search for SampleSearch {
+    fn wants(&mut self, inputs: &mut SearchInputs) {
+        self.rows.wants(inputs);
+    }
+
+    fn advance(&mut self, results: SearchResults<'_>) -> Result<SearchStep> {
+        self.rows.advance(results, &mut self.draw)
+    }
+
+    fn finish(self: Box<Self>) -> SearchOutput {
+        SearchOutput { seed: Some(self.seed), ..self.rows.finish() }
+    }
+}
+
+struct Draw {
+    rng: TorchRng,
+    /// Scratch of `[vocab_size]`.
+    probabilities: Vec<f32>,
+}
+
+impl TokenChoice for Draw {
+    fn choose(&mut self, scores: &[f32]) -> Result<TokenId> {
+        let largest = maximum(scores);
+        if largest == f32::NEG_INFINITY {
+            return Err(Error::numerical(
+                "every token has been removed, so none can be drawn; loosen the logits processors",
+            ));
+        }
+        if !largest.is_finite() {
+            return Err(Error::numerical(format!(
+                "the processed scores hold {largest}, so no token can be drawn; check `temperature` and your logits \
+                 processors"
+            )));
+        }
+        softmax_into(scores, &mut self.probabilities);
+        Ok(TokenId(self.rng.multinomial(&self.probabilities, 1)[0] as u32))
+    }
+
+    /// torch draws for all rows of a batch, ended or not.
+    fn pass_over(&mut self, vocab_size: usize) {
+        self.rng.skip_multinomial(vocab_size);
+    }
+}

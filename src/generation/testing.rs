@@ -1,0 +1,329 @@
+//! A model from a script, and a loop that runs a search on it and checks that the search keeps its contract.
+//!
+//! For tests of searches, and of the processors and criteria of users: no weights, no cache, no engine. It computes
+//! logits of the target model only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::{Error, Result};
+use crate::types::{RowOutputs, SeqId, TokenId};
+
+use super::output::SearchOutput;
+use super::search::{
+    ModelRole, RowInput, Search, SearchInputs, SearchResults, SearchStep, SequenceOp, TokenEvent, WantedRow,
+};
+use super::vocabulary::Vocabulary;
+
+/// Steps after which a search that does not end is given up.
+const MOST_STEPS: usize = 100_000;
+
+/// From the tokens of a sequence to the logits after them, `[vocab_size]`.
+type Script = Box<dyn FnMut(&[TokenId]) -> Vec<f32> + Send>;
+
+/// A model whose logits are a function of the tokens of a sequence.
+pub struct ScriptedModel {
+    vocab_size: usize,
+    logits: Script,
+    sequences: BTreeMap<SeqId, Vec<TokenId>>,
+    /// What was asked of the model, step by step.
+    pub steps: Vec<SearchInputs>,
+    /// In each step, the sequences that were neither given a row nor copied: kept for nothing, unless the search means to
+    /// come back to them.
+    pub idle: Vec<Vec<SeqId>>,
+}
+
+impl ScriptedModel {
+    /// A model that gives `logits(tokens)`, `[vocab_size]`, after the tokens of a sequence.
+    pub fn new(vocab_size: usize, logits: impl FnMut(&[TokenId]) -> Vec<f32> + Send + 'static) -> Self {
+        let logits = Box::new(logits);
+        Self { vocab_size, logits, sequences: BTreeMap::new(), steps: Vec::new(), idle: Vec::new() }
+    }
+
+    /// A model that looks at the last token alone: its logits are the token's row of `table`, `[vocab_size, vocab_size]`.
+    ///
+    /// # Panics
+    /// When it is run and the table is not square.
+    pub fn bigram(table: Vec<Vec<f32>>) -> Self {
+        Self::new(table.len(), move |tokens| table[tokens[tokens.len() - 1].index()].clone())
+    }
+
+    /// The sequences in use and their tokens.
+    pub fn sequences(&self) -> &BTreeMap<SeqId, Vec<TokenId>> {
+        &self.sequences
+    }
+
+    /// The logits that a step asks for, `[rows, vocab_size]`.
+    ///
+    /// # Errors
+    /// When the step breaks the contract between a search and the owner of the loop.
+    pub fn compute(&mut self, inputs: &SearchInputs) -> Result<Vec<f32>> {
+        self.steps.push(inputs.clone());
+        let mut used = BTreeSet::new();
+        for op in &inputs.ops {
+            self.carry_out(op, &mut used)?;
+        }
+        let mut computed = Vec::new();
+        for row in &inputs.rows {
+            self.append(row, &mut computed)?;
+            used.insert(row.seq);
+        }
+        self.idle.push(self.sequences.keys().filter(|seq| !used.contains(seq)).copied().collect());
+        Ok(computed)
+    }
+
+    fn carry_out(&mut self, op: &SequenceOp, used: &mut BTreeSet<SeqId>) -> Result<()> {
+        match op {
+            SequenceOp::Create { seq, model: ModelRole::Target } => self.begin(*seq, Vec::new()),
+            SequenceOp::Create { model, .. } => {
+                Err(Error::internal(format!("a scripted model has no {model:?} model")))
+            }
+            SequenceOp::Fork { parent, child } => {
+                used.insert(*parent);
+                let tokens = self.live(*parent)?.clone();
+                self.begin(*child, tokens)
+            }
+            SequenceOp::Truncate { seq, len } => {
+                let tokens = self.live(*seq)?;
+                if *len > tokens.len() {
+                    return Err(broken(format!("sequence {seq} of {} tokens is cut to {len}", tokens.len())));
+                }
+                tokens.truncate(*len);
+                Ok(())
+            }
+            SequenceOp::Release { seq } => {
+                self.live(*seq)?;
+                self.sequences.remove(seq);
+                Ok(())
+            }
+            SequenceOp::Reorder { seqs, parents } => {
+                if seqs.len() != parents.len() || seqs.iter().collect::<BTreeSet<_>>().len() != seqs.len() {
+                    return Err(broken(format!("sequences {seqs:?} cannot become {parents:?}")));
+                }
+                let copies: Vec<Vec<TokenId>> =
+                    parents.iter().map(|parent| self.live(*parent).cloned()).collect::<Result<_>>()?;
+                for (seq, tokens) in seqs.iter().zip(copies) {
+                    *self.live(*seq)? = tokens;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn append(&mut self, row: &WantedRow, computed: &mut Vec<f32>) -> Result<()> {
+        let RowInput::Token(token) = row.input else {
+            return Err(Error::internal("a scripted model takes tokens only"));
+        };
+        if row.model != ModelRole::Target
+            || row.outputs != (RowOutputs { logits: row.outputs.logits, ..RowOutputs::NONE })
+        {
+            return Err(Error::internal("a scripted model gives logits of the target model only"));
+        }
+        if token.index() >= self.vocab_size {
+            return Err(broken(format!("token {token} is not in the vocabulary of {}", self.vocab_size)));
+        }
+        self.live(row.seq)?.push(token);
+        if row.outputs.logits {
+            let logits = (self.logits)(&self.sequences[&row.seq]);
+            if logits.len() != self.vocab_size {
+                return Err(Error::internal(format!("the script gave {} logits", logits.len())));
+            }
+            computed.extend(logits);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, seq: SeqId, tokens: Vec<TokenId>) -> Result<()> {
+        match self.sequences.insert(seq, tokens) {
+            None => Ok(()),
+            Some(_) => Err(broken(format!("sequence {seq} is begun twice"))),
+        }
+    }
+
+    fn live(&mut self, seq: SeqId) -> Result<&mut Vec<TokenId>> {
+        self.sequences.get_mut(&seq).ok_or_else(|| broken(format!("sequence {seq} is not in use")))
+    }
+}
+
+fn broken(what: String) -> Error {
+    Error::internal(what).context("a search breaks its contract")
+}
+
+/// What came of a search.
+#[derive(Debug)]
+pub struct Transcript {
+    /// All events, in order.
+    pub events: Vec<TokenEvent>,
+    /// The output.
+    pub output: SearchOutput,
+}
+
+/// Runs a search to its end on a scripted model, as an engine would.
+///
+/// # Errors
+/// Those of the search; when it breaks its contract; when it does not end.
+pub fn run(mut search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Transcript> {
+    let mut events: Vec<TokenEvent> = Vec::new();
+    let mut inputs = SearchInputs::new();
+    for _ in 0..MOST_STEPS {
+        inputs.clear();
+        search.wants(&mut inputs);
+        if inputs.rows.is_empty() {
+            return Err(broken("a step without a row".to_owned()));
+        }
+        let mut logits = model.compute(&inputs)?;
+        let SearchStep { events: new, finished } =
+            search.advance(SearchResults::of_logits(&mut logits, model.vocab_size))?;
+        for event in new {
+            if events.iter().any(|earlier| earlier.row == event.row && earlier.finish.is_some()) {
+                return Err(broken(format!("row {} has an event after its end", event.row)));
+            }
+            events.push(event);
+        }
+        if finished {
+            // The owner of the loop takes back whatever the search still holds.
+            model.sequences.clear();
+            return Ok(Transcript { events, output: search.finish() });
+        }
+    }
+    Err(broken(format!("no end after {MOST_STEPS} steps")))
+}
+
+/// A vocabulary of byte strings. It decodes by joining them, and encodes by taking the longest token that fits.
+#[derive(Debug, Clone)]
+pub struct WordVocabulary {
+    tokens: Vec<Vec<u8>>,
+}
+
+impl WordVocabulary {
+    /// Token `i` has the bytes `tokens[i]`.
+    pub fn new(tokens: Vec<Vec<u8>>) -> Self {
+        Self { tokens }
+    }
+}
+
+impl Vocabulary for WordVocabulary {
+    fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    fn token_bytes(&self, token: TokenId) -> Option<&[u8]> {
+        self.tokens.get(token.index()).map(Vec::as_slice)
+    }
+
+    fn decode(&self, tokens: &[TokenId], _skip_special: bool) -> Result<String> {
+        let bytes: Vec<u8> =
+            tokens.iter().filter_map(|&token| self.token_bytes(token)).flatten().copied().collect();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn encode(&self, text: &str, _add_special: bool) -> Result<Vec<TokenId>> {
+        let mut rest = text.as_bytes();
+        let mut ids = Vec::new();
+        while !rest.is_empty() {
+            let fits = |token: &&(usize, &Vec<u8>)| !token.1.is_empty() && rest.starts_with(token.1);
+            let all: Vec<(usize, &Vec<u8>)> = self.tokens.iter().enumerate().collect();
+            let (id, bytes) =
+                all.iter().filter(fits).max_by_key(|(_, bytes)| bytes.len()).ok_or_else(|| {
+                    Error::input(format!("no token begins {:?}", String::from_utf8_lossy(rest)))
+                })?;
+            ids.push(TokenId(*id as u32));
+            rest = &rest[bytes.len()..];
+        }
+        Ok(ids)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model() -> ScriptedModel {
+        ScriptedModel::new(3, |tokens| vec![tokens.len() as f32; 3])
+    }
+
+    fn inputs(ask: impl FnOnce(&mut SearchInputs)) -> SearchInputs {
+        let mut inputs = SearchInputs::new();
+        ask(&mut inputs);
+        inputs
+    }
+
+    const A: SeqId = SeqId(0);
+    const B: SeqId = SeqId(1);
+
+    #[test]
+    fn operations_come_before_rows_and_in_order() {
+        let mut model = model();
+        let logits = model
+            .compute(&inputs(|ask| {
+                ask.prompt(A, &[TokenId(1), TokenId(2)], RowOutputs::LOGITS);
+                ask.create(A);
+            }))
+            .unwrap();
+        assert_eq!(logits, [2.0; 3]);
+        model
+            .compute(&inputs(|ask| {
+                ask.fork(A, B);
+                ask.truncate(A, 1);
+                ask.token(A, TokenId(0), RowOutputs::NONE);
+            }))
+            .unwrap();
+        assert_eq!(model.sequences()[&A], [TokenId(1), TokenId(0)]);
+        assert_eq!(model.sequences()[&B], [TokenId(1), TokenId(2)]);
+        model.compute(&inputs(|ask| ask.reorder(vec![A, B], vec![B, A]))).unwrap();
+        assert_eq!(model.sequences()[&B], [TokenId(1), TokenId(0)]);
+        assert_eq!(model.idle, [vec![], vec![B], vec![A, B]]);
+    }
+
+    #[test]
+    fn a_broken_contract_is_an_error() {
+        let breaks: [fn(&mut SearchInputs); 9] = [
+            |ask| ask.create(A),
+            |ask| ask.fork(B, SeqId(2)),
+            |ask| ask.fork(A, A),
+            |ask| ask.truncate(A, 9),
+            |ask| ask.release(B),
+            |ask| ask.reorder(vec![A, A], vec![A, A]),
+            |ask| ask.token(B, TokenId(0), RowOutputs::LOGITS),
+            |ask| ask.token(A, TokenId(3), RowOutputs::LOGITS),
+            |ask| {
+                ask.release(A);
+                ask.token(A, TokenId(0), RowOutputs::LOGITS);
+            },
+        ];
+        for (index, ask) in breaks.into_iter().enumerate() {
+            let mut model = model();
+            model.compute(&inputs(|ask| ask.create(A))).unwrap();
+            let error = model.compute(&inputs(ask)).unwrap_err();
+            assert!(error.to_string().starts_with("a search breaks its contract"), "{index}: {error}");
+        }
+    }
+
+    struct Endless;
+
+    impl Search for Endless {
+        fn wants(&mut self, _inputs: &mut SearchInputs) {}
+
+        fn advance(&mut self, _results: SearchResults<'_>) -> Result<SearchStep> {
+            Ok(SearchStep::default())
+        }
+
+        fn finish(self: Box<Self>) -> SearchOutput {
+            SearchOutput::default()
+        }
+    }
+
+    #[test]
+    fn a_search_that_wants_nothing_and_does_not_end_is_an_error() {
+        let error = run(Box::new(Endless), &mut model()).unwrap_err();
+        assert!(error.to_string().contains("a step without a row"), "{error}");
+    }
+
+    #[test]
+    fn the_word_vocabulary_encodes_what_it_decodes() {
+        let vocabulary = WordVocabulary::new(vec![b"a".to_vec(), b"ab".to_vec(), b"c".to_vec()]);
+        let encoded = vocabulary.encode("abac", false).unwrap();
+        assert_eq!(encoded, [TokenId(1), TokenId(0), TokenId(2)]);
+        assert_eq!(vocabulary.decode(&encoded, false).unwrap(), "abac");
+        assert!(vocabulary.encode("x", false).is_err());
+    }
+}
