@@ -78,7 +78,11 @@ fn chunks_threads_and_instruction_sets_change_no_bit() {
         let expected = bits(&generator(None, 2).generate(prompt, &config).unwrap());
         for chunk in [1, 7, 512] {
             let chunked = config.clone().prefill_chunk_size(chunk);
-            assert_eq!(bits(&generator(None, 1).generate(prompt, &chunked).unwrap()), expected, "chunk {chunk}");
+            assert_eq!(
+                bits(&generator(None, 1).generate(prompt, &chunked).unwrap()),
+                expected,
+                "chunk {chunk}"
+            );
         }
         for isa in Isa::available() {
             for threads in [1, 2, 3] {
@@ -149,7 +153,8 @@ fn all_blocks_are_free_after_calls_streams_and_interrupts() {
 #[test]
 fn threads_that_share_a_generator_get_what_each_gets_alone() {
     let generator = generator(None, 2);
-    let expected: Vec<_> = PROMPTS.iter().map(|prompt| bits(&generator.generate(*prompt, &config()).unwrap())).collect();
+    let expected: Vec<_> =
+        PROMPTS.iter().map(|prompt| bits(&generator.generate(*prompt, &config()).unwrap())).collect();
     std::thread::scope(|scope| {
         for (prompt, expected) in PROMPTS.iter().zip(&expected) {
             let generator = generator.clone();

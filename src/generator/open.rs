@@ -92,13 +92,15 @@ impl Generator {
     fn from_files(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
         let config = files.config()?;
         let generation_config = match files.read("generation_config.json")? {
-            Some(text) => GenerationConfig::from_json_file(&text).context(|| files.describe("generation_config.json"))?,
+            Some(text) => GenerationConfig::from_json_file(&text)
+                .context(|| files.describe("generation_config.json"))?,
             None => GenerationConfig::default(),
         };
-        let tokenizer = files.tokenizer_files()?.map(|parts| Tokenizer::from_files(&parts)).transpose()?;
+        let tokenizer = tokenizer(files)?;
         let checkpoint = Checkpoint::open(files)?;
 
-        let workers = Workers::new(num_threads(options.num_threads)?, options.isa.map_or_else(Isa::select, Ok)?)?;
+        let workers =
+            Workers::new(num_threads(options.num_threads)?, options.isa.map_or_else(Isa::select, Ok)?)?;
         let available = available_memory();
         let needed = checkpoint.weight_bytes(options.dtype);
         if available.is_some_and(|available| needed > available) {
@@ -118,10 +120,13 @@ impl Generator {
         let model = model::load(&config, &scope, &workers).context(|| files.name().to_owned())?;
         scope.log_unused();
 
-        let engine_options = EngineOptions { kv_dtype: options.kv_dtype, kv_cache_bytes: options.kv_cache_bytes };
+        let engine_options =
+            EngineOptions { kv_dtype: options.kv_dtype, kv_cache_bytes: options.kv_cache_bytes };
         let left = available.map(|available| available - needed);
         let engine = Engine::new(model, workers, engine_options, left)?;
-        let vocabulary = tokenizer.clone().map(|tokenizer| Arc::new(TokenizerVocabulary(tokenizer)) as Arc<dyn Vocabulary>);
+        let vocabulary = tokenizer
+            .clone()
+            .map(|tokenizer| Arc::new(TokenizerVocabulary(tokenizer)) as Arc<dyn Vocabulary>);
         Ok(Self {
             shared: Arc::new(Shared {
                 engine: Arc::new(engine),
@@ -133,4 +138,11 @@ impl Generator {
             }),
         })
     }
+}
+
+/// The tokenizer, if the model comes with one.
+fn tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
+    let Some(tokenizer) = files.bytes("tokenizer.json") else { return Ok(None) };
+    let (config, special) = (files.bytes("tokenizer_config.json"), files.bytes("special_tokens_map.json"));
+    Tokenizer::from_bytes(&tokenizer, config.as_deref(), special.as_deref()).map(Some)
 }

@@ -117,7 +117,7 @@ pub struct GenerationPlan {
     pub(super) criteria: StoppingCriteriaList,
     pub(super) output_scores: bool,
     pub(super) output_logits: bool,
-    max_length: Option<usize>,
+    max_length: usize,
     prefill_chunk_size: Option<usize>,
     warnings: Vec<String>,
 }
@@ -140,7 +140,7 @@ impl GenerationPlan {
         tokens::check_prompts(&prompts, context)?;
 
         let prompt_len = prompts.width();
-        let lengths = lengths::Lengths::resolve(&merged, prompt_len, context, &mut warnings)?;
+        let lengths = lengths::Lengths::resolve(config, &merged, prompt_len, context, &mut warnings)?;
         let settings = ProcessorSettings {
             config: &merged,
             do_sample: mode.samples(),
@@ -227,7 +227,7 @@ impl GenerationPlan {
     /// The most tokens that each row of prompt `prompt_index` can get from the built-in limits.
     pub fn max_new_tokens(&self, prompt_index: usize) -> usize {
         let room = self.prompts[prompt_index].room;
-        self.max_length.map_or(room, |max_length| room.min(max_length - self.prompt_len))
+        room.min(self.max_length - self.prompt_len)
     }
 
     /// The seed that sampling draws from: the caller's, or one from entropy. `None` when nothing is drawn.

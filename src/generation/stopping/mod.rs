@@ -58,8 +58,8 @@ impl StopContext<'_> {
 /// What the criteria are made from: the merged configuration, with what the plan has resolved of it.
 pub(super) struct StoppingSettings<'a> {
     pub(super) config: &'a GenerationConfig,
-    /// The most ids of a row, padding included; `None`: no limit but the context.
-    pub(super) max_length: Option<usize>,
+    /// The most ids of a row, padding included.
+    pub(super) max_length: usize,
     /// For each prompt the number of tokens that fit into the model's context after it.
     pub(super) context_room: Vec<usize>,
     pub(super) eos_token_ids: &'a [TokenId],
@@ -195,7 +195,7 @@ mod tests {
         let config = GenerationConfig::new();
         let settings = StoppingSettings {
             config: &config,
-            max_length: Some(3),
+            max_length: 3,
             context_room: vec![10],
             eos_token_ids: &[TokenId(1)],
             vocabulary: None,
