@@ -15,7 +15,9 @@ use tokenizers::decoders::sequence::Sequence;
 use tokenizers::decoders::strip::Strip;
 use tokenizers::normalizers::replace::Replace;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
-use tokenizers::{AddedToken, DecoderWrapper, ModelWrapper, Tokenizer as Backend};
+use tokenizers::{
+    AddedToken, DecoderWrapper, ModelWrapper, NormalizedString, Normalizer, Tokenizer as Backend,
+};
 
 use super::decoder::{Decoder, DecoderState};
 use super::settings::Settings;
@@ -106,11 +108,15 @@ impl Tokenizer {
         let length = highest.map_or(0, |id| id as usize + 1);
         let mut tokens: Box<[Option<Box<str>>]> = vec![None; length].into_boxed_slice();
         let mut special = vec![false; length].into_boxed_slice();
+        let added = backend.get_added_tokens_decoder();
         for &id in vocabulary.values() {
-            let token = backend.id_to_token(id);
-            special[id as usize] =
-                token.as_deref().is_some_and(|token| backend.get_added_vocabulary().is_special_token(token));
-            tokens[id as usize] = token.map(String::into_boxed_str);
+            let Some(token) = backend.id_to_token(id) else { continue };
+            special[id as usize] = backend.get_added_vocabulary().is_special_token(&token);
+            let token = match added.get(&id) {
+                Some(added) if added.normalized => normalized(&backend, &token)?,
+                _ => token,
+            };
+            tokens[id as usize] = Some(token.into_boxed_str());
         }
         let decoder = serde_json::to_value(backend.get_decoder())
             .map_err(|error| Error::load("tokenizer.json: decoder").with_source(error))?;
@@ -249,6 +255,18 @@ fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result
         let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
         Err(message.unwrap_or("the tokenizer panicked").into())
     })
+}
+
+/// An added token that is looked for in normalized prompts is also decoded from its normalized form.
+fn normalized(backend: &Backend, token: &str) -> Result<String> {
+    guarded(|| {
+        let mut text = NormalizedString::from(token);
+        if let Some(normalizer) = backend.get_normalizer() {
+            normalizer.normalize(&mut text)?;
+        }
+        Ok(text.get().to_owned())
+    })
+    .map_err(|cause| Error::load(format!("tokenizer.json: added token {token:?}")).with_source(cause))
 }
 
 /// Refuses normalizers that could turn a short prompt, or an added token at load, into gigabytes.

@@ -20,11 +20,11 @@ pub(in crate::text) fn stories260k() -> Option<Tokenizer> {
         PathBuf::from,
     );
     if folder.is_dir() {
-        Some(open(&folder))
-    } else {
-        println!("skipped: {} is not there", folder.display());
-        None
+        return Some(open(&folder));
     }
+    static SKIPPED: std::sync::Once = std::sync::Once::new();
+    SKIPPED.call_once(|| println!("skipped: {} is not there", folder.display()));
+    None
 }
 
 fn open(folder: &std::path::Path) -> Tokenizer {
@@ -202,6 +202,17 @@ fn special_tokens_that_the_vocabulary_lacks_are_added_at_its_end() {
     assert!(!tokenizer.is_special(TokenId(next)) && tokenizer.is_special(TokenId(next + 2)));
     assert!(tokenizer.is_special(tokenizer.eos().unwrap()), "a token of the vocabulary becomes special");
     assert_eq!(words(&tokenizer, "c<|user|>"), ["▁c", "<|user|>"]);
+}
+
+#[test]
+fn a_normalized_added_token_is_decoded_from_its_normalized_form() {
+    let config = json!({"added_tokens_decoder": {
+        "300": {"content": "<new>", "special": false, "normalized": true},
+        "301": {"content": "<pad>", "special": true, "normalized": true}}});
+    let tokenizer = llama_with(&config);
+    let ids = [tokenizer.id("▁the"), tokenizer.id("<new>"), tokenizer.id("<pad>")].map(Option::unwrap);
+    assert_eq!(tokenizer.decode(&ids, false), "the <new> <pad>");
+    assert_eq!(tokenizer.decode(&ids, true), "the <new>");
 }
 
 #[test]
