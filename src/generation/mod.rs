@@ -19,6 +19,7 @@ pub mod rng;
 pub mod search;
 pub mod stopping;
 pub mod testing;
+mod torch_sort;
 pub mod vocabulary;
 
 pub use config::{FieldInfo, FieldValue, GenerationConfig, OneOrMany};
