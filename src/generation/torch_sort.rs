@@ -1,16 +1,17 @@
 //! The order in which torch's CPU sort leaves equal values.
 //!
-//! `torch.sort` is not stable: it runs the introsort of the C++ standard library it is built with, which is deterministic but
-//! leaves equal values in an order of its own. Where a limit falls between equal scores, that order decides which of them
-//! stay. Everything else can use any sort; this one is not faster.
+//! `torch.sort` is not stable: it runs the introsort of the C++ standard library it is built with, which is
+//! deterministic but leaves equal values in an order of its own. Where a limit falls between equal scores,
+//! that order decides which of them stay. Everything else can use any sort; this one is not faster.
 
 /// Ranges up to this length are left to one insertion sort at the end.
 const SMALL: usize = 16;
 
-/// The indices of `values` in ascending order of the values, equal ones in torch's order. The values must hold no NaN.
+/// The indices of `values` in ascending order of the values, equal ones in torch's order. The values must
+/// hold no NaN.
 ///
-/// Should a range resist being split (a pattern made for it), its equal values come in ascending order of their places
-/// at that point; torch turns to a heap sort there.
+/// Should a range resist being split (a pattern made for it), its equal values come in ascending order of
+/// their places at that point; torch turns to a heap sort there.
 pub(super) fn ascending_order(values: &[f32]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..values.len() as u32).collect();
     let value = |index: u32| values[index as usize];

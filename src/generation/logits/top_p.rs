@@ -1,4 +1,5 @@
-//! Nucleus sampling: the most probable tokens up to a cumulated probability, as in transformers' `TopPLogitsWarper`.
+//! Nucleus sampling: the most probable tokens up to a cumulated probability, as in transformers'
+//! `TopPLogitsWarper`.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use super::super::numerics::{maximum, softmax_into};
 use super::super::torch_sort::ascending_order;
 use super::{Built, LogitsProcessor, ProcessorSettings, RowContext};
 
-/// Removes the least probable tokens that together have no more than `1 - top_p`; the most probable one always stays.
+/// Removes the least probable tokens that together have no more than `1 - top_p`; the most probable one
+/// always stays.
 #[derive(Debug, Clone)]
 pub struct TopPLogitsWarper {
     /// What may be removed, `1 - top_p`, computed in float64 and compared in float32.

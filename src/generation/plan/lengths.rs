@@ -26,7 +26,8 @@ impl Lengths {
         let min_length = min_length(merged, prompt_len, warnings);
         if let Some(max_length) = max_length.filter(|&max_length| max_length < min_length) {
             warnings.push(format!(
-                "the least length of {min_length} tokens cannot be reached, because generation stops at {max_length}; \
+                "the least length of {min_length} tokens cannot be reached, because generation stops at \
+                 {max_length}; \
                  decrease `min_new_tokens` or `min_length`, or increase `max_new_tokens`"
             ));
         }
@@ -45,7 +46,8 @@ impl Lengths {
         let wanted = max_length - prompt_len;
         if let Some(smallest) = room.iter().copied().min().filter(|&room| room < wanted) {
             warnings.push(format!(
-                "the model's context of {} tokens has room for {smallest} new tokens, so generation stops there and not \
+                "the model's context of {} tokens has room for {smallest} new tokens, so generation stops \
+                 there and not \
                  after {wanted}; shorten the prompt or decrease `max_new_tokens`",
                 context.context_len
             ));
@@ -64,14 +66,16 @@ fn max_length(
         (Some(new), max_length) => {
             if let Some(max_length) = max_length {
                 warnings.push(format!(
-                    "`max_new_tokens` ({new}) and `max_length` ({max_length}) are both set, here or by the model; \
+                    "`max_new_tokens` ({new}) and `max_length` ({max_length}) are both set, here or by \
+                     the model; \
                      `max_new_tokens` holds"
                 ));
             }
             Ok(Some(prompt_len.saturating_add(new)))
         }
         (None, Some(max_length)) if prompt_len >= max_length => Err(Error::config(format!(
-            "`max_length` counts the prompt and must be more than its {prompt_len} tokens, but is {max_length}; set \
+            "`max_length` counts the prompt and must be more than its {prompt_len} tokens, but is \
+             {max_length}; set \
              `max_new_tokens` instead"
         ))),
         (None, Some(max_length)) => Ok(Some(max_length)),
@@ -81,7 +85,8 @@ fn max_length(
                 let max_length = prompt_len.saturating_add(new).min(context.max_position_embeddings);
                 if prompt_len >= max_length {
                     return Err(Error::input(format!(
-                        "the prompt has {prompt_len} tokens, which leaves no room for new ones in the model's context of \
+                        "the prompt has {prompt_len} tokens, which leaves no room for new ones in the \
+                         model's context of \
                          {}; shorten it, or set `max_new_tokens`",
                         context.max_position_embeddings
                     )));
@@ -101,7 +106,8 @@ fn min_length(merged: &GenerationConfig, prompt_len: usize, warnings: &mut Vec<S
         (Some(new), min_length) => {
             if let Some(min_length) = min_length {
                 warnings.push(format!(
-                    "`min_new_tokens` ({new}) and `min_length` ({min_length}) are both set, here or by the model; \
+                    "`min_new_tokens` ({new}) and `min_length` ({min_length}) are both set, here or by \
+                     the model; \
                      `min_new_tokens` holds"
                 ));
             }

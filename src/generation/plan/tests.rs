@@ -193,9 +193,8 @@ fn sampling_fields_of_the_caller_without_sampling_are_a_warning() {
     let warned = plan(&limited().temperature(0.0).top_p(0.9).min_p(0.1).top_k(50)).unwrap();
     assert_eq!(
         warned.warnings(),
-        [
-            "`temperature`, `top_p`, `min_p` have no effect because do_sample is not set; set do_sample=True to sample"
-        ]
+        ["`temperature`, `top_p`, `min_p` have no effect because do_sample is not set; set \
+             do_sample=True to sample"]
     );
     assert!(plan(&limited().temperature(1.0).top_p(1.0)).unwrap().warnings().is_empty());
 
