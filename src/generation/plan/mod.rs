@@ -131,6 +131,9 @@ impl GenerationPlan {
     /// # Errors
     /// One for the first value that is not possible.
     pub fn new(config: &GenerationConfig, mut prompts: PromptBatch, context: &PlanContext) -> Result<Self> {
+        if context.vocab_size == 0 {
+            return Err(Error::internal("a plan needs a model with a vocabulary"));
+        }
         let merged = config.merged_over(&context.model_defaults);
         let mut warnings = Vec::new();
         let mode = GenerationMode::of(&merged);

@@ -91,6 +91,12 @@ fn each_impossible_value_names_field_rule_value_and_remedy() {
 }
 
 #[test]
+fn a_model_without_vocabulary_is_a_defect() {
+    let error = plan_of(&limited(), &[3], &PlanContext::new(0, 64)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Internal);
+}
+
+#[test]
 fn impossible_stop_strings_are_refused() {
     let vocabulary = Arc::new(WordVocabulary::new(vec![b"ab".to_vec()]));
     let context = PlanContext { vocabulary: Some(vocabulary), ..context() };
