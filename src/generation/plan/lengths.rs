@@ -26,7 +26,8 @@ impl Lengths {
         let min_length = min_length(call, merged, prompt_len, warnings);
         if max_length < min_length {
             warnings.push(format!(
-                "the least length of {min_length} tokens cannot be reached, because generation stops at {max_length}; \
+                "the least length of {min_length} tokens cannot be reached, because generation stops at \
+                 {max_length}; \
                  decrease `min_new_tokens` or `min_length`, or increase `max_new_tokens`"
             ));
         }
@@ -47,7 +48,8 @@ impl Lengths {
         let wanted = self.max_length - prompt_len;
         if let Some(smallest) = room.iter().copied().min().filter(|&room| room < wanted) {
             warnings.push(format!(
-                "the model's context of {} tokens has room for {smallest} new tokens, so generation stops there and not \
+                "the model's context of {} tokens has room for {smallest} new tokens, so generation stops \
+                 there and not \
                  after {wanted}; shorten the prompt or decrease `max_new_tokens`",
                 context.context_len
             ));
@@ -74,7 +76,8 @@ fn max_length(
             Ok(prompt_len.saturating_add(new))
         }
         (None, Some(max_length)) if prompt_len >= max_length => Err(Error::config(format!(
-            "`max_length` counts the prompt and must be more than its {prompt_len} tokens, but is {max_length}; set \
+            "`max_length` counts the prompt and must be more than its {prompt_len} tokens, but is \
+             {max_length}; set \
              `max_new_tokens` instead"
         ))),
         (None, Some(max_length)) => Ok(max_length),
