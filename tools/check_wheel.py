@@ -1,7 +1,7 @@
 """Checks what a built wheel holds: `python tools/check_wheel.py dist/rsgen-….whl`.
 
-A wheel can be built without an error and still lack its models or its stub. This reads the archive and says so; it
-does not install it.
+A wheel can be built without an error and still lack its models or its stub. This reads the archive and says
+so; it does not install it.
 """
 
 import sys
