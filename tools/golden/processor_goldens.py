@@ -119,12 +119,25 @@ def write_processor_goldens(path: Path, made_with: dict[str, str]) -> None:
 def _apply(
     kind: type[LogitsProcessor], args: dict[str, Any], ids: list[int], row: np.ndarray
 ) -> dict[str, Any] | None:
-    """One processor on one row; None where the row has too few tokens for the arguments."""
+    """One processor on one row; None where the row is too short for it, or rounding would decide."""
     needed = max([args.get("min_tokens_to_keep", 1), *(token + 1 for token in args.get("eos_token_id", []))])
-    if needed > len(row):
+    if needed > len(row) or _decided_by_rounding(args, row):
         return None
     processor = kind(**args)
     return tensor(processor(torch.tensor([ids]), torch.from_numpy(row.copy())[None])[0].numpy())
+
+
+def _decided_by_rounding(args: dict[str, Any], row: np.ndarray) -> bool:
+    """Whether a token lies so near to the threshold of top-p or min-p that float32 may keep or remove it."""
+    ascending = np.sort(row[np.isfinite(row)].astype(np.float64))
+    probabilities = np.exp(ascending - ascending[-1])
+    if "min_p" in args:
+        below_best = probabilities[probabilities < 1.0]
+        return bool(args["min_p"] > 0.0 and (np.abs(below_best - args["min_p"]) < 1e-6).any())
+    if "top_p" in args:
+        cumulated = np.cumsum(probabilities / probabilities.sum())[:-1]
+        return bool((np.abs(cumulated - (1.0 - args["top_p"])) < 1e-6).any())
+    return False
 
 
 def write_rng_goldens(path: Path, made_with: dict[str, str]) -> None:
@@ -179,7 +192,7 @@ def _multinomial_cases(seed: int) -> Iterator[dict[str, Any]]:
 
 
 def _mixed_calls() -> dict[str, Any]:
-    """Different calls on one generator, in the order of the fields: each uses up as many words as in torch."""
+    """Different calls on one generator, in the order of the fields: each uses as many words as in torch."""
     generator = _seeded(99)
     return {
         "seed": 99,
