@@ -30,4 +30,5 @@ pub use engine::{GenerationOutput, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
 pub use generator::{Generator, GeneratorOptions, Prompt, Prompts};
+pub use tensor::DType;
 pub use types::{BlockId, FinishReason, RequestId, SeqId, TokenId};
