@@ -1,6 +1,5 @@
 //! Tokens as a stream delivers them: each with its text.
 
-use crate::error::Result;
 use crate::generation::TokenEvent;
 use crate::text::{Detokenizer, Tokenizer};
 use crate::types::{FinishReason, TokenId};
@@ -35,29 +34,28 @@ impl RowTexts {
     pub(super) fn new<'a>(
         tokenizer: Option<&Tokenizer>,
         prompts: impl Iterator<Item = &'a [TokenId]>,
-    ) -> Result<Self> {
-        let rows = tokenizer.map(|tokenizer| {
-            prompts.map(|prompt| Detokenizer::new(tokenizer.clone(), prompt, true)).collect::<Result<_>>()
-        });
-        Ok(Self { rows: rows.transpose()? })
+    ) -> Self {
+        let detokenizers =
+            |tokenizer| prompts.map(|prompt| Detokenizer::new(tokenizer, prompt, true)).collect::<Vec<_>>();
+        Self { rows: tokenizer.map(detokenizers) }
     }
 
     /// Gives an event its text.
-    pub(super) fn token(&mut self, event: TokenEvent) -> Result<StreamedToken> {
+    pub(super) fn token(&mut self, event: TokenEvent) -> StreamedToken {
         let mut text = String::new();
         if let Some(rows) = &mut self.rows {
-            text = rows[event.row].push(event.token)?;
+            text = rows[event.row].push(event.token);
             if event.finish.is_some() {
-                text.push_str(&rows[event.row].flush()?);
+                text.push_str(&rows[event.row].flush());
             }
         }
-        Ok(StreamedToken {
+        StreamedToken {
             id: event.token,
             text,
             index: event.row,
             logprob: event.logprob,
             score: event.score,
             finish_reason: event.finish,
-        })
+        }
     }
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::request::Request;
-use crate::error::Result;
 use crate::generation::OutputRow;
 use crate::text::{Detokenizer, Tokenizer};
 use crate::types::TokenId;
@@ -55,7 +54,7 @@ pub struct Timings {
 
 impl GenerationOutput {
     /// The output of a request that has ended or is given up.
-    pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Result<Self> {
+    pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Self {
         let (first_token, total) = request.elapsed();
         let prompts = request.prompts().to_vec();
         let prompt_tokens = prompts.iter().map(|prompt| prompt.tokens().len()).sum();
@@ -65,16 +64,16 @@ impl GenerationOutput {
             let prompt = &prompts[generated.prompt_index];
             let text = tokenizer.map(|tokenizer| text(tokenizer, prompt.tokens(), &generated.token_ids));
             let prompt_ids = prompt.input_ids().to_vec();
-            rows.push(GeneratedRow { prompt_ids, generated, text: text.transpose()? });
+            rows.push(GeneratedRow { prompt_ids, generated, text });
         }
         let generated_tokens = rows.iter().map(|row| row.generated.token_ids.len()).sum();
-        Ok(Self {
+        Self {
             rows,
             pad_token_id: output.pad_token_id,
             seeds: output.seed.into_iter().collect(),
             usage: Usage { prompt_tokens, generated_tokens },
             timings: Timings { first_token, total },
-        })
+        }
     }
 
     /// The outputs of the requests of a list as one.
@@ -127,12 +126,9 @@ impl std::fmt::Display for GenerationOutput {
 }
 
 /// The text that tokens add to a prompt: what a stream of them joins to.
-fn text(tokenizer: &Tokenizer, prompt: &[TokenId], token_ids: &[TokenId]) -> Result<String> {
-    let mut detokenizer = Detokenizer::new(tokenizer.clone(), prompt, true)?;
-    let mut text = String::new();
-    for &token in token_ids {
-        text.push_str(&detokenizer.push(token)?);
-    }
-    text.push_str(&detokenizer.flush()?);
-    Ok(text)
+fn text(tokenizer: &Tokenizer, prompt: &[TokenId], token_ids: &[TokenId]) -> String {
+    let mut detokenizer = Detokenizer::new(tokenizer, prompt, true);
+    let mut text: String = token_ids.iter().map(|&token| detokenizer.push(token)).collect();
+    text.push_str(&detokenizer.flush());
+    text
 }

@@ -57,7 +57,7 @@ pub fn run(
         finished.sort_unstable();
         for &place in finished.iter().rev() {
             let (index, request) = running.remove(place);
-            outputs[index] = Some(GenerationOutput::new(request, tokenizer)?);
+            outputs[index] = Some(GenerationOutput::new(request, tokenizer));
         }
         first = next.saturating_sub(finished.iter().filter(|&&place| place < next).count());
         first = if first < running.len() { first } else { 0 };

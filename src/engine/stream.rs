@@ -37,7 +37,7 @@ impl TokenStream {
     pub fn new(engine: Arc<Engine>, tokenizer: Option<Tokenizer>, plan: GenerationPlan) -> Result<Self> {
         let rows = plan.prompts().iter();
         let rows = rows.flat_map(|prompt| std::iter::repeat_n(prompt.tokens(), plan.num_return_sequences()));
-        let texts = RowTexts::new(tokenizer.as_ref(), rows)?;
+        let texts = RowTexts::new(tokenizer.as_ref(), rows);
         let reservation = Request::reserve(&engine, &plan)?;
         let request = Request::new(&engine, plan, reservation);
         Ok(Self {
@@ -67,10 +67,10 @@ impl TokenStream {
             match advance(&self.engine, request, &mut self.out, &mut interrupted) {
                 Ok((events, finished)) => {
                     for event in events {
-                        self.ready.push_back(self.texts.token(event)?);
+                        self.ready.push_back(self.texts.token(event));
                     }
                     if finished {
-                        self.close()?;
+                        self.close();
                     }
                 }
                 Err(error) => {
@@ -82,14 +82,10 @@ impl TokenStream {
     }
 
     /// Ends the work and gives the cache blocks back. What was generated so far becomes the output.
-    ///
-    /// # Errors
-    /// When the text of the output cannot be decoded.
-    pub fn close(&mut self) -> Result<()> {
+    pub fn close(&mut self) {
         if let Some(request) = self.request.take() {
-            self.output = Some(GenerationOutput::new(request, self.tokenizer.as_ref())?);
+            self.output = Some(GenerationOutput::new(request, self.tokenizer.as_ref()));
         }
-        Ok(())
     }
 
     /// The finished output, after the last token or after [`TokenStream::close`].

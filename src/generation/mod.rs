@@ -1,8 +1,8 @@
 //! From logits to tokens: configuration, logits processors, stopping criteria and searches.
 //!
-//! Nothing here calls a model or knows what a tokenizer is. A [`search::Search`] says which token rows it needs computed,
-//! is given their logits, and answers with events; whoever owns the loop may mix the rows of many searches in one
-//! forward pass. Text is reached through the trait [`Vocabulary`] alone.
+//! Nothing here calls a model or knows what a tokenizer is. A [`search::Search`] says which token rows it
+//! needs computed, is given their logits, and answers with events; whoever owns the loop may mix the rows of
+//! many searches in one forward pass. Text is reached through the trait [`Vocabulary`] alone.
 //!
 //! The way of a request: a [`GenerationConfig`] (plain data, transformers' names) and a [`PromptBatch`] become a
 //! [`GenerationPlan`] (validated, cannot be wrong), which [`search::build`] turns into a search, which ends as a
@@ -19,6 +19,7 @@ pub mod rng;
 pub mod search;
 pub mod stopping;
 pub mod testing;
+mod torch_sort;
 pub mod vocabulary;
 
 pub use config::{FieldInfo, FieldValue, GenerationConfig, OneOrMany};

@@ -1,9 +1,10 @@
 //! The few reductions over a row of scores that searches and processors need, in plain Rust.
 //!
-//! The one place to exchange for kernel calls: nothing else in this layer loops over a vocabulary to sum or to compare.
-//! Sums run in float64 in index order, so a row's result depends on that row alone.
+//! The one place to exchange for kernel calls: nothing else in this layer loops over a vocabulary to sum or
+//! to compare. Sums run in float64 in index order, so a row's result depends on that row alone.
 
-/// The index of the largest value, the lowest one on ties; a NaN counts as largest, as in `torch.argmax`. 0 when empty.
+/// The index of the largest value, the lowest one on ties; a NaN counts as largest, as in `torch.argmax`. 0
+/// when empty.
 pub(super) fn argmax(values: &[f32]) -> usize {
     let mut best = 0;
     let mut largest = f32::NEG_INFINITY;
@@ -38,7 +39,8 @@ pub(super) fn log_sum_exp(values: &[f32]) -> f32 {
     (f64::from(largest) + sum.ln()) as f32
 }
 
-/// The softmax of `values` into `probabilities`, of the same length; NaN everywhere when the largest is not finite.
+/// The softmax of `values` into `probabilities`, of the same length; NaN everywhere when the largest is not
+/// finite.
 ///
 /// Multiplies by the reciprocal of the sum, which is what torch's CPU kernel does.
 pub(super) fn softmax_into(values: &[f32], probabilities: &mut [f32]) {

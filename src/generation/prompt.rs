@@ -1,7 +1,7 @@
 //! The prompts of one request: rows of ids of equal width, some of which may be masked as padding.
 //!
-//! Rows of one request share one random generator, as the rows of a batch do in transformers. Prompts that are to be
-//! independent of each other are several requests, each with a batch of one row.
+//! Rows of one request share one random generator, as the rows of a batch do in transformers. Prompts that
+//! are to be independent of each other are several requests, each with a batch of one row.
 
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -74,14 +74,16 @@ impl PromptBatch {
         for (index, (row, mask)) in input_ids.iter().zip(&masks).enumerate() {
             if row.len() != width {
                 return Err(Error::input(format!(
-                    "the prompts of one array must be of equal length, but prompt 0 has {width} ids and prompt {index} has \
+                    "the prompts of one array must be of equal length, but prompt 0 has {width} ids and \
+                     prompt {index} has \
                      {}; pad them on the left, or give a list of prompts",
                     row.len()
                 )));
             }
             if mask.len() != width {
                 return Err(Error::input(format!(
-                    "attention_mask must have the shape of the ids, but row {index} has {} entries for {width} ids",
+                    "attention_mask must have the shape of the ids, but row {index} has {} entries for \
+                     {width} ids",
                     mask.len()
                 )));
             }
@@ -109,8 +111,8 @@ impl PromptBatch {
         self.mask_given
     }
 
-    /// Without a mask of the caller's, takes ids equal to `pad` for padding, unless `pad` also ends a text: then all ids
-    /// are real.
+    /// Without a mask of the caller's, takes ids equal to `pad` for padding, unless `pad` also ends a text:
+    /// then all ids are real.
     ///
     /// # Errors
     /// When a prompt is all padding.

@@ -1,7 +1,7 @@
 //! torch's CPU random generator: for one seed it draws the numbers, and so the tokens, that torch draws.
 //!
-//! A plain Mersenne Twister (MT19937) seeded with the low 32 bits of the seed; what torch adds is how many words each
-//! kind of draw takes and how they become a number. Not a generator for cryptography.
+//! A plain Mersenne Twister (MT19937) seeded with the low 32 bits of the seed; what torch adds is how many
+//! words each kind of draw takes and how they become a number. Not a generator for cryptography.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -75,8 +75,9 @@ impl TorchRng {
         -(-uniform).ln_1p() as f32
     }
 
-    /// `torch.multinomial(probabilities, count)` without replacement, of one row of weights, which need not sum to one: the
-    /// `count` indices drawn, in the order drawn. A matrix draws its rows one after the other.
+    /// `torch.multinomial(probabilities, count)` without replacement, of one row of weights, which need not
+    /// sum to one: the `count` indices drawn, in the order drawn. A matrix draws its rows one after the
+    /// other.
     ///
     /// Every weight takes its two words, also a zero. The caller has made sure that the weights are finite, not
     /// negative and not all zero.

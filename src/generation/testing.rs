@@ -1,7 +1,7 @@
 //! A model from a script, and a loop that runs a search on it and checks that the search keeps its contract.
 //!
-//! For tests of searches, and of the processors and criteria of users: no weights, no cache, no engine. It computes
-//! logits of the target model only.
+//! For tests of searches, and of the processors and criteria of users: no weights, no cache, no engine. It
+//! computes logits of the target model only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,8 +27,8 @@ pub struct ScriptedModel {
     sequences: BTreeMap<SeqId, Vec<TokenId>>,
     /// What was asked of the model, step by step.
     pub steps: Vec<SearchInputs>,
-    /// In each step, the sequences that were neither given a row nor copied: kept for nothing, unless the search means to
-    /// come back to them.
+    /// In each step, the sequences that were neither given a row nor copied: kept for nothing, unless the
+    /// search means to come back to them.
     pub idle: Vec<Vec<SeqId>>,
 }
 
@@ -39,7 +39,8 @@ impl ScriptedModel {
         Self { vocab_size, logits, sequences: BTreeMap::new(), steps: Vec::new(), idle: Vec::new() }
     }
 
-    /// A model that looks at the last token alone: its logits are the token's row of `table`, `[vocab_size, vocab_size]`.
+    /// A model that looks at the last token alone: its logits are the token's row of `table`, `[vocab_size,
+    /// vocab_size]`.
     ///
     /// # Panics
     /// When it is run and the table is not square.

@@ -15,8 +15,8 @@ pub trait Vocabulary: Send + Sync {
         self.len() == 0
     }
 
-    /// The exact bytes a token contributes to a text, which need not be whole characters. Special tokens give their
-    /// text; an id without a token gives `None`.
+    /// The exact bytes a token contributes to a text, which need not be whole characters. Special tokens give
+    /// their text; an id without a token gives `None`.
     fn token_bytes(&self, token: TokenId) -> Option<&[u8]>;
 
     /// The text of `tokens`, without special tokens if `skip_special`.

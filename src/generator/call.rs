@@ -104,7 +104,8 @@ impl<'a> Call<'a> {
         if batches.is_empty() {
             return Err(Error::input("the list of prompts is empty; give at least one prompt"));
         }
-        let mut context = PlanContext::new(shared.engine.model().vocab_size(), shared.config.max_position_embeddings);
+        let mut context =
+            PlanContext::new(shared.engine.model().vocab_size(), shared.config.max_position_embeddings);
         context.context_len = shared.config.context_len();
         context.vocabulary.clone_from(&shared.vocabulary);
         context.model_defaults = Arc::clone(&shared.generation_config);
@@ -153,8 +154,12 @@ impl Prepared<'_> {
         let shared = &self.generator.shared;
         let mut plans = self.plans;
         match (plans.pop(), plans.is_empty()) {
-            (Some(plan), true) => TokenStream::new(Arc::clone(&shared.engine), shared.tokenizer.clone(), plan),
-            _ => Err(Error::input("a stream has one prompt; open a stream for each, they can be read in turns")),
+            (Some(plan), true) => {
+                TokenStream::new(Arc::clone(&shared.engine), shared.tokenizer.clone(), plan)
+            }
+            _ => Err(Error::input(
+                "a stream has one prompt; open a stream for each, they can be read in turns",
+            )),
         }
     }
 
@@ -167,7 +172,11 @@ impl Prepared<'_> {
 
 /// The seed of each request: those of a list, or the one seed and its successors, so that no prompt's tokens depend on
 /// its neighbours.
-fn seeds(config: &GenerationConfig, defaults: &GenerationConfig, requests: usize) -> Result<Option<Vec<u64>>> {
+fn seeds(
+    config: &GenerationConfig,
+    defaults: &GenerationConfig,
+    requests: usize,
+) -> Result<Option<Vec<u64>>> {
     match config.seed.as_ref().or(defaults.seed.as_ref()) {
         None => Ok(None),
         Some(OneOrMany::One(seed)) => Ok(Some((0..requests as u64).map(|i| seed.wrapping_add(i)).collect())),

@@ -54,7 +54,11 @@ impl Generator {
     ///
     /// # Errors
     /// When a field, a prompt or their combination is not possible, or when the cache has no room.
-    pub fn generate(&self, prompts: impl Into<Prompts>, config: &GenerationConfig) -> Result<GenerationOutput> {
+    pub fn generate(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
         self.call(prompts).config(config).run()
     }
 
@@ -62,7 +66,11 @@ impl Generator {
     ///
     /// # Errors
     /// As for [`Generator::generate`].
-    pub fn greedy_search(&self, prompts: impl Into<Prompts>, config: &GenerationConfig) -> Result<GenerationOutput> {
+    pub fn greedy_search(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
         self.generate(prompts, &config.clone().do_sample(false))
     }
 
@@ -148,7 +156,10 @@ impl Generator {
     /// When the model came without one.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.shared.tokenizer.as_ref().ok_or_else(|| {
-            Error::input(format!("{} has no tokenizer.json; give token ids instead of text", self.shared.name))
+            Error::input(format!(
+                "{} has no tokenizer.json; give token ids instead of text",
+                self.shared.name
+            ))
         })
     }
 

@@ -14,6 +14,7 @@
 #![allow(clippy::inline_always, reason = "vector code that is not inlined is compiled for the wrong machine")]
 
 mod attention;
+mod bandwidth;
 mod isa;
 mod math;
 mod matmul;
@@ -31,6 +32,7 @@ mod threads;
 mod x86_64;
 
 pub use attention::{AttentionShape, KvBlocks, KvElement, attention};
+pub use bandwidth::read_all;
 pub use isa::Isa;
 pub use matmul::{
     Bf16Panels, F16Panels, F32Panels, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, matmul,

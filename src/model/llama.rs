@@ -239,8 +239,12 @@ impl CausalLm for Llama {
     }
 
     fn weight_bytes(&self) -> usize {
+        self.matrix_bytes() + self.embedding.bytes()
+    }
+
+    fn matrix_bytes(&self) -> usize {
         let layers: usize = self.layers.iter().map(|layer| layer.attention.bytes() + layer.mlp.bytes()).sum();
-        layers + self.head.bytes() + self.embedding.bytes()
+        layers + self.head.bytes()
     }
 
     fn forward(

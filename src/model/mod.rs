@@ -39,6 +39,9 @@ pub trait CausalLm: Send + Sync {
     /// The memory that the packed weights take, in bytes.
     fn weight_bytes(&self) -> usize;
 
+    /// The part of the weights that a pass over one token reads, in bytes: all but an untied embedding.
+    fn matrix_bytes(&self) -> usize;
+
     /// Computes all rows of the batch: writes their keys and values to the cache, and what they ask for to `out`.
     ///
     /// A row's result does not depend on the other rows of the batch, except on those before it in its own sequence.

@@ -1,1 +1,13 @@
-//! (being written)
+//! Strings to token ids and back: the tokenizer of a model folder, the bytes of each token, incremental decoding.
+//!
+//! It follows the fast tokenizers of transformers 5.23, quirks included, because equal tokens begin with an equal
+//! prompt. It knows no model and opens no file: files come in as bytes.
+
+mod decoder;
+mod detokenizer;
+mod settings;
+mod token_bytes;
+mod tokenizer;
+
+pub use detokenizer::Detokenizer;
+pub use tokenizer::{MAX_TOKEN_ID, MAX_TOKENIZER_BYTES, Tokenizer};

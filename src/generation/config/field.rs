@@ -1,7 +1,8 @@
 //! The values and the types of configuration fields: what a caller or a file may write, and what it becomes.
 //!
-//! A value has its own type, not JSON's, because a call from Python can hold what JSON cannot: NaN, and integers beyond
-//! 64 bits. Ranges are not checked here but where a plan is made, since they depend on the model and on other fields.
+//! A value has its own type, not JSON's, because a call from Python can hold what JSON cannot: NaN, and
+//! integers beyond 64 bits. Ranges are not checked here but where a plan is made, since they depend on the
+//! model and on other fields.
 
 use std::fmt;
 
@@ -188,7 +189,10 @@ field_types! {
         |value| integer(value)?.try_into().ok(),
         |value| Value::from(*value);
     f64: "a number" =>
-        |value| if let FieldValue::Float(value) = value { Some(*value) } else { integer(value).map(|value| value as f64) },
+        |value| match value {
+            FieldValue::Float(value) => Some(*value),
+            other => integer(other).map(|value| value as f64),
+        },
         |value| Value::from(*value);
     String: "a text" or "a text or a list of texts" =>
         |value| if let FieldValue::Text(value) = value { Some(value.clone()) } else { None },

@@ -1,8 +1,9 @@
 //! [`GenerationConfig`]: transformers' generation fields as plain data, made by one table.
 //!
-//! Every field is an `Option`, so that the precedence call > passed config > model's file > default works field by
-//! field. Nothing is checked here but types: whether a value is possible is decided when a plan is made
-//! ([`GenerationPlan`](super::GenerationPlan)), because that depends on the prompt, the model and the other fields.
+//! Every field is an `Option`, so that the precedence call > passed config > model's file > default works
+//! field by field. Nothing is checked here but types: whether a value is possible is decided when a plan is
+//! made ([`GenerationPlan`](super::GenerationPlan)), because that depends on the prompt, the model and the
+//! other fields.
 
 mod field;
 mod suggest;
@@ -147,8 +148,8 @@ generation_config! {
     use_cache: bool, bool, "true";
     /// The most prompt tokens computed in one pass; changes no result.
     prefill_chunk_size: usize, usize, "chosen by the engine";
-    /// The seed of sampling: the tokens that `torch.manual_seed(seed)` gives transformers. For a list of prompts, one
-    /// seed each, or one from which prompt `i` takes `seed + i`.
+    /// The seed of sampling: the tokens that `torch.manual_seed(seed)` gives transformers. For a list of
+    /// prompts, one seed each, or one from which prompt `i` takes `seed + i`.
     seed: OneOrMany<u64>, impl Into<OneOrMany<u64>>, "drawn, and reported in the output";
 }
 

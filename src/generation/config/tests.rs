@@ -90,12 +90,14 @@ fn values_of_another_type_are_refused_with_field_kind_and_value() {
         ),
         (
             json!({"eos_token_id": [1, -1]}),
-            "`eos_token_id` must be a token id (an integer of 0 or more) or a list of them, but is [1, -1]; None leaves it \
+            "`eos_token_id` must be a token id (an integer of 0 or more) or a list of them, but is [1, \
+             -1]; None leaves it \
              unset",
         ),
         (
             json!({"pad_token_id": 4_294_967_296_u64}),
-            "`pad_token_id` must be a token id (an integer of 0 or more), but is 4294967296; None leaves it unset",
+            "`pad_token_id` must be a token id (an integer of 0 or more), but is 4294967296; None leaves \
+             it unset",
         ),
         (
             json!({"temperature": {"a": 1}}),
@@ -147,7 +149,8 @@ fn seeds_of_prompts_are_consecutive_or_listed() {
 
 #[test]
 fn a_file_keeps_what_is_no_field() {
-    let text = r#"{"transformers_version": "4.57.6", "eos_token_id": [1, -1], "pad_token_id": -1, "num_beam_groups": 1, "top_k": 5}"#;
+    let text = r#"{"transformers_version": "4.57.6", "eos_token_id": [1, -1], "pad_token_id": -1,
+        "num_beam_groups": 1, "top_k": 5}"#;
     let config = GenerationConfig::from_json_file(text).unwrap();
     assert_eq!(config.eos_token_id, Some(OneOrMany::Many(vec![TokenId(1)])));
     assert_eq!(config.pad_token_id, None);

@@ -97,8 +97,8 @@ impl<'a> RowContext<'a> {
         }
     }
 
-    /// What the processor remembers of this sequence: the value its `new_state` made, or a fork of it. `None` when there
-    /// is none or it is of another type.
+    /// What the processor remembers of this sequence: the value its `new_state` made, or a fork of it. `None`
+    /// when there is none or it is of another type.
     pub fn state<S: ProcessorState>(&mut self) -> Option<&mut S> {
         let state: &mut dyn Any = &mut ***self.state.as_mut()?;
         state.downcast_mut()

@@ -16,7 +16,8 @@ pub struct MinNewTokensLengthLogitsProcessor {
 }
 
 impl MinNewTokensLengthLogitsProcessor {
-    /// No token of `eos_token_ids` within the first `min_new_tokens` after a prompt of `prompt_len` ids, padding included.
+    /// No token of `eos_token_ids` within the first `min_new_tokens` after a prompt of `prompt_len` ids,
+    /// padding included.
     pub fn new(prompt_len: usize, min_new_tokens: usize, eos_token_ids: Vec<TokenId>) -> Self {
         Self { prompt_len, min_new_tokens, eos_token_ids }
     }

@@ -1,7 +1,8 @@
 //! Logits processors: what may change the scores of a step before a token is chosen.
 //!
-//! One file per processor, named as in transformers. [`PROCESSORS`] lists them in their order of application, which is part
-//! of what makes results equal to transformers'. To add one: its file, its `mod` line, its line in the table.
+//! One file per processor, named as in transformers. `PROCESSORS` lists them in their order of application,
+//! which is part of what makes results equal to transformers'. To add one: its file, its `mod` line, its line
+//! in the table.
 
 mod context;
 mod list;
@@ -32,15 +33,16 @@ pub use top_p::TopPLogitsWarper;
 
 /// Changes the scores of the next token, in place.
 ///
-/// One object serves all rows of a request, and a request may be computed beside others, so it holds no changing state of
-/// its own: what has to be remembered of a sequence lives in a [`ProcessorState`], which follows the sequence when it
-/// forks.
+/// One object serves all rows of a request, and a request may be computed beside others, so it holds no
+/// changing state of its own: what has to be remembered of a sequence lives in a [`ProcessorState`], which
+/// follows the sequence when it forks.
 pub trait LogitsProcessor: Send + Sync {
     /// The name, unique within a request. A processor with the name of a built-in one takes its place.
     fn name(&self) -> &str;
 
-    /// Processes all rows of a request that are not finished: `rows` is `[num_rows, vocab_size]`, `context` describes the
-    /// same rows in the same order. Calls [`process_row`](Self::process_row) for each unless overridden.
+    /// Processes all rows of a request that are not finished: `rows` is `[num_rows, vocab_size]`, `context`
+    /// describes the same rows in the same order. Calls [`process_row`](Self::process_row) for each unless
+    /// overridden.
     ///
     /// # Errors
     /// What `process_row` gives; the request ends with it.
@@ -62,15 +64,16 @@ pub trait LogitsProcessor: Send + Sync {
         None
     }
 
-    /// The prompt of a second sequence that is to run beside each row of prompt `prompt_index`, whose tokens (padding left
-    /// out) are `prompt`. It gets the same new tokens as the row, and its logits come in the same step, in
-    /// [`RowContext::companion_logits`].
+    /// The prompt of a second sequence that is to run beside each row of prompt `prompt_index`, whose tokens
+    /// (padding left out) are `prompt`. It gets the same new tokens as the row, and its logits come in the
+    /// same step, in [`RowContext::companion_logits`].
     fn companion(&self, _prompt_index: usize, _prompt: &[TokenId]) -> Option<Vec<TokenId>> {
         None
     }
 }
 
-/// What the constructors of processors are made from: the merged configuration, with what the plan has resolved of it.
+/// What the constructors of processors are made from: the merged configuration, with what the plan has
+/// resolved of it.
 #[derive(Debug)]
 pub(super) struct ProcessorSettings<'a> {
     /// The fields of the call, over those of the model, over nothing.
@@ -94,7 +97,7 @@ pub(super) enum AppliesTo {
     Sampling,
 }
 
-/// A line of [`PROCESSORS`].
+/// A line of `PROCESSORS`.
 pub(super) enum Place {
     /// A processor of this crate.
     BuiltIn(BuiltIn),
@@ -136,8 +139,8 @@ const fn built_in(
 
 /// The processors of a request, in order: the built-in ones that its settings ask for, and the caller's.
 ///
-/// A caller's processor takes the place of a built-in one of the same name; the warpers after [`Place::Callers`] are not
-/// replaced, as in transformers, which makes them last.
+/// A caller's processor takes the place of a built-in one of the same name; the warpers after
+/// `Place::Callers` are not replaced, as in transformers, which makes them last.
 pub(super) fn build(
     settings: &ProcessorSettings<'_>,
     callers: &[Arc<dyn LogitsProcessor>],

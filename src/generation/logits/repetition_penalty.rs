@@ -23,7 +23,8 @@ impl RepetitionPenaltyLogitsProcessor {
         let narrow = penalty as f32;
         if !(narrow > 0.0 && narrow.is_finite()) {
             return Err(Error::config(format!(
-                "`repetition_penalty` must be a positive number within the range of float32, but is {penalty:?}; 1.0 is \
+                "`repetition_penalty` must be a positive number within the range of float32, but is \
+                 {penalty:?}; 1.0 is \
                  no penalty, values to 1.3 are usual"
             )));
         }

@@ -21,12 +21,14 @@ impl TemperatureLogitsWarper {
         let narrow = temperature as f32;
         if temperature == 0.0 {
             return Err(Error::config(
-                "`temperature` must be above 0, but is 0; for the most probable token at each step, use do_sample=False",
+                "`temperature` must be above 0, but is 0; for the most probable token at each step, use \
+                 do_sample=False",
             ));
         }
         if !(narrow > 0.0 && narrow.is_finite()) {
             return Err(Error::config(format!(
-                "`temperature` must be a positive number within the range of float32, but is {temperature:?}; 1.0 leaves \
+                "`temperature` must be a positive number within the range of float32, but is \
+                 {temperature:?}; 1.0 leaves \
                  the scores as they are"
             )));
         }

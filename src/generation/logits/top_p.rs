@@ -1,13 +1,17 @@
-//! Nucleus sampling: the most probable tokens up to a cumulated probability, as in transformers' `TopPLogitsWarper`.
+//! Nucleus sampling: the most probable tokens up to a cumulated probability, as in transformers'
+//! `TopPLogitsWarper`.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
 use super::super::numerics::{maximum, softmax_into};
+use super::super::torch_sort::ascending_order;
 use super::{Built, LogitsProcessor, ProcessorSettings, RowContext};
 
-/// Removes the least probable tokens that together have no more than `1 - top_p`; the most probable one always stays.
+/// Removes the least probable tokens that together have no more than `1 - top_p`; the most probable one
+/// always stays.
 #[derive(Debug, Clone)]
 pub struct TopPLogitsWarper {
     /// What may be removed, `1 - top_p`, computed in float64 and compared in float32.
@@ -47,22 +51,34 @@ impl LogitsProcessor for TopPLogitsWarper {
         // Removed tokens have probability 0 and stay removed, so only the others are sorted: after top-k, few.
         let mut ascending: Vec<u32> =
             (0..scores.len() as u32).filter(|&id| scores[id as usize] > f32::NEG_INFINITY).collect();
-        ascending.sort_by(|&a, &b| scores[a as usize].total_cmp(&scores[b as usize]));
-        let sorted: Vec<f32> = ascending.iter().map(|&id| scores[id as usize]).collect();
-        let mut probabilities = vec![0.0; sorted.len()];
-        softmax_into(&sorted, &mut probabilities);
-
-        // torch's cumsum of float32 accumulates in float64 and rounds each sum.
-        let mut cumulated = 0.0_f64;
-        let all_but_last = ascending.len() - 1;
-        for (&id, &probability) in ascending.iter().zip(&probabilities).take(all_but_last) {
-            cumulated += f64::from(probability);
-            if cumulated as f32 > self.removable {
-                break;
-            }
+        let score = |id: u32| scores[id as usize];
+        ascending.sort_by(|&a, &b| score(a).partial_cmp(&score(b)).unwrap_or(Ordering::Equal));
+        let count = self.count_to_remove(&ascending.iter().map(|&id| score(id)).collect::<Vec<_>>());
+        if count > 0 && score(ascending[count - 1]) == score(ascending[count]) {
+            // The border runs between equal scores: torch's sort decides which of them go.
+            let removed_before = scores.len() - ascending.len();
+            ascending = ascending_order(scores).split_off(removed_before);
+        }
+        for id in ascending.into_iter().take(count) {
             scores[id as usize] = f32::NEG_INFINITY;
         }
         Ok(())
+    }
+}
+
+impl TopPLogitsWarper {
+    /// How many of these scores, which are finite and ascending, are to go: never the last one.
+    fn count_to_remove(&self, ascending: &[f32]) -> usize {
+        let mut probabilities = vec![0.0; ascending.len()];
+        softmax_into(ascending, &mut probabilities);
+        // torch's cumsum of float32 accumulates in float64 and rounds each sum.
+        let mut cumulated = 0.0_f64;
+        let stays = |probability: &f32| {
+            cumulated += f64::from(*probability);
+            cumulated as f32 > self.removable
+        };
+        let last = ascending.len() - 1;
+        probabilities.iter().position(stays).map_or(last, |count| count.min(last))
     }
 }
 
@@ -93,11 +109,15 @@ mod tests {
         }
     }
 
-    // TopPLogitsWarper(p)(ids, torch.zeros(1, 8))
+    // TopPLogitsWarper(p)(ids, torch.zeros(1, n)), and with 20 scores removed before
     #[test]
-    fn among_equals_the_highest_ids_stay() {
+    fn among_equals_those_stay_that_torch_sorts_last() {
         assert_eq!(top_p(0.5, &[0.0; 8]), [4, 5, 6, 7]);
         assert_eq!(top_p(0.25, &[0.0; 8]), [6, 7]);
+        assert_eq!(top_p(0.25, &[0.0; 20]), [1, 2, 3, 4, 5]);
+        let mut half_removed = [0.0; 40];
+        half_removed.iter_mut().step_by(2).for_each(|score| *score = f32::NEG_INFINITY);
+        assert_eq!(top_p(0.25, &half_removed), [1, 3, 5, 7, 9]);
     }
 
     #[test]

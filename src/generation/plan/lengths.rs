@@ -7,8 +7,7 @@ use super::{DefaultLength, PlanContext};
 
 /// The limits of a row's number of ids, padding included.
 pub(super) struct Lengths {
-    /// `None`: only the context limits it.
-    pub(super) max_length: Option<usize>,
+    pub(super) max_length: usize,
     pub(super) min_length: usize,
     /// Whether the caller or the model chose the limit.
     chosen: bool,
@@ -16,17 +15,19 @@ pub(super) struct Lengths {
 
 impl Lengths {
     pub(super) fn resolve(
+        call: &GenerationConfig,
         merged: &GenerationConfig,
         prompt_len: usize,
         context: &PlanContext,
         warnings: &mut Vec<String>,
     ) -> Result<Self> {
         let chosen = merged.max_new_tokens.is_some() || merged.max_length.is_some();
-        let max_length = max_length(merged, prompt_len, context, warnings)?;
-        let min_length = min_length(merged, prompt_len, warnings);
-        if let Some(max_length) = max_length.filter(|&max_length| max_length < min_length) {
+        let max_length = max_length(call, merged, prompt_len, context, warnings)?;
+        let min_length = min_length(call, merged, prompt_len, warnings);
+        if max_length < min_length {
             warnings.push(format!(
-                "the least length of {min_length} tokens cannot be reached, because generation stops at {max_length}; \
+                "the least length of {min_length} tokens cannot be reached, because generation stops at \
+                 {max_length}; \
                  decrease `min_new_tokens` or `min_length`, or increase `max_new_tokens`"
             ));
         }
@@ -41,11 +42,14 @@ impl Lengths {
         context: &PlanContext,
         warnings: &mut Vec<String>,
     ) {
-        let (Some(max_length), true) = (self.max_length, self.chosen) else { return };
-        let wanted = max_length - prompt_len;
+        if !self.chosen {
+            return;
+        }
+        let wanted = self.max_length - prompt_len;
         if let Some(smallest) = room.iter().copied().min().filter(|&room| room < wanted) {
             warnings.push(format!(
-                "the model's context of {} tokens has room for {smallest} new tokens, so generation stops there and not \
+                "the model's context of {} tokens has room for {smallest} new tokens, so generation stops \
+                 there and not \
                  after {wanted}; shorten the prompt or decrease `max_new_tokens`",
                 context.context_len
             ));
@@ -54,55 +58,63 @@ impl Lengths {
 }
 
 fn max_length(
+    call: &GenerationConfig,
     merged: &GenerationConfig,
     prompt_len: usize,
     context: &PlanContext,
     warnings: &mut Vec<String>,
-) -> Result<Option<usize>> {
+) -> Result<usize> {
     match (merged.max_new_tokens, merged.max_length) {
         (Some(0), _) => Err(Error::config("`max_new_tokens` must be 1 or more, but is 0")),
         (Some(new), max_length) => {
-            if let Some(max_length) = max_length {
+            // The model's own `max_length` is a default that gives way in silence.
+            if let Some(max_length) = max_length.filter(|_| call.max_length.is_some()) {
                 warnings.push(format!(
-                    "`max_new_tokens` ({new}) and `max_length` ({max_length}) are both set, here or by the model; \
-                     `max_new_tokens` holds"
+                    "`max_new_tokens` ({new}) and `max_length` ({max_length}) are both set; `max_new_tokens` holds"
                 ));
             }
-            Ok(Some(prompt_len.saturating_add(new)))
+            Ok(prompt_len.saturating_add(new))
         }
         (None, Some(max_length)) if prompt_len >= max_length => Err(Error::config(format!(
-            "`max_length` counts the prompt and must be more than its {prompt_len} tokens, but is {max_length}; set \
+            "`max_length` counts the prompt and must be more than its {prompt_len} tokens, but is \
+             {max_length}; set \
              `max_new_tokens` instead"
         ))),
-        (None, Some(max_length)) => Ok(Some(max_length)),
-        (None, None) => match context.default_length {
-            DefaultLength::Context => Ok(None),
-            DefaultLength::Tokens(new) => {
-                let max_length = prompt_len.saturating_add(new).min(context.max_position_embeddings);
-                if prompt_len >= max_length {
-                    return Err(Error::input(format!(
-                        "the prompt has {prompt_len} tokens, which leaves no room for new ones in the model's context of \
-                         {}; shorten it, or set `max_new_tokens`",
-                        context.max_position_embeddings
-                    )));
-                }
+        (None, Some(max_length)) => Ok(max_length),
+        (None, None) => {
+            let most = context.max_position_embeddings;
+            let max_length = match context.default_length {
+                DefaultLength::Context => most,
+                DefaultLength::Tokens(new) => most.min(prompt_len.saturating_add(new)),
+            };
+            if prompt_len >= max_length {
+                return Err(Error::input(format!(
+                    "the prompt has {prompt_len} tokens, which leaves no room for new ones in the model's context of \
+                     {most}; shorten it, or set `max_new_tokens`"
+                )));
+            }
+            if context.default_length != DefaultLength::Context {
                 warnings.push(format!(
                     "generation stops after {} new tokens, because nothing limits it; set `max_new_tokens`",
                     max_length - prompt_len
                 ));
-                Ok(Some(max_length))
             }
-        },
+            Ok(max_length)
+        }
     }
 }
 
-fn min_length(merged: &GenerationConfig, prompt_len: usize, warnings: &mut Vec<String>) -> usize {
+fn min_length(
+    call: &GenerationConfig,
+    merged: &GenerationConfig,
+    prompt_len: usize,
+    warnings: &mut Vec<String>,
+) -> usize {
     match (merged.min_new_tokens, merged.min_length) {
         (Some(new), min_length) => {
-            if let Some(min_length) = min_length {
+            if let Some(min_length) = min_length.filter(|_| call.min_length.is_some()) {
                 warnings.push(format!(
-                    "`min_new_tokens` ({new}) and `min_length` ({min_length}) are both set, here or by the model; \
-                     `min_new_tokens` holds"
+                    "`min_new_tokens` ({new}) and `min_length` ({min_length}) are both set; `min_new_tokens` holds"
                 ));
             }
             prompt_len.saturating_add(new)

@@ -1,8 +1,9 @@
 //! [`GenerationPlan`]: a request that has been checked against the model, its prompts and itself.
 //!
-//! Parse, don't validate: a plan can only be made from values that are possible together, so searches check nothing.
-//! Each impossible value gives one error that names the field, the rule, the value and the remedy; what is possible but
-//! probably not meant becomes a warning. Nothing is computed or allocated here beyond the prompts.
+//! Parse, don't validate: a plan can only be made from values that are possible together, so searches check
+//! nothing. Each impossible value gives one error that names the field, the rule, the value and the remedy;
+//! what is possible but probably not meant becomes a warning. Nothing is computed or allocated here beyond
+//! the prompts.
 
 mod lengths;
 #[cfg(test)]
@@ -44,7 +45,8 @@ pub struct PlanContext {
     pub vocab_size: usize,
     /// The model's own figure, which caps the default length.
     pub max_position_embeddings: usize,
-    /// The most tokens of a sequence. More than `max_position_embeddings` only where RoPE stretches with the length.
+    /// The most tokens of a sequence. More than `max_position_embeddings` only where RoPE stretches with the
+    /// length.
     pub context_len: usize,
     /// The tokenizer's side of the model, if it has one.
     pub vocabulary: Option<Arc<dyn Vocabulary>>,
@@ -117,18 +119,21 @@ pub struct GenerationPlan {
     pub(super) criteria: StoppingCriteriaList,
     pub(super) output_scores: bool,
     pub(super) output_logits: bool,
-    max_length: Option<usize>,
+    max_length: usize,
     prefill_chunk_size: Option<usize>,
     warnings: Vec<String>,
 }
 
 impl GenerationPlan {
-    /// Plans the generation that `config`, the fields of the caller, asks for after `prompts`. Fields that are unset come
-    /// from the model's defaults, then from the library's.
+    /// Plans the generation that `config`, the fields of the caller, asks for after `prompts`. Fields that
+    /// are unset come from the model's defaults, then from the library's.
     ///
     /// # Errors
     /// One for the first value that is not possible.
     pub fn new(config: &GenerationConfig, mut prompts: PromptBatch, context: &PlanContext) -> Result<Self> {
+        if context.vocab_size == 0 {
+            return Err(Error::internal("a plan needs a model with a vocabulary"));
+        }
         let merged = config.merged_over(&context.model_defaults);
         let mut warnings = Vec::new();
         let mode = GenerationMode::of(&merged);
@@ -140,7 +145,7 @@ impl GenerationPlan {
         tokens::check_prompts(&prompts, context)?;
 
         let prompt_len = prompts.width();
-        let lengths = lengths::Lengths::resolve(&merged, prompt_len, context, &mut warnings)?;
+        let lengths = lengths::Lengths::resolve(config, &merged, prompt_len, context, &mut warnings)?;
         let settings = ProcessorSettings {
             config: &merged,
             do_sample: mode.samples(),
@@ -227,7 +232,7 @@ impl GenerationPlan {
     /// The most tokens that each row of prompt `prompt_index` can get from the built-in limits.
     pub fn max_new_tokens(&self, prompt_index: usize) -> usize {
         let room = self.prompts[prompt_index].room;
-        self.max_length.map_or(room, |max_length| room.min(max_length - self.prompt_len))
+        room.min(self.max_length - self.prompt_len)
     }
 
     /// The seed that sampling draws from: the caller's, or one from entropy. `None` when nothing is drawn.
@@ -263,14 +268,16 @@ fn check_fields_of_one_value(config: &GenerationConfig, merged: &GenerationConfi
         Some(0) => return Err(Error::config("`num_beams` must be 1 or more, but is 0; leave it unset")),
         Some(beams) => {
             return Err(Error::config(format!(
-                "`num_beams` must be 1, because beam search is not in this version, but is {beams}; set num_beams=1"
+                "`num_beams` must be 1, because beam search is not in this version, but is {beams}; set \
+                 num_beams=1"
             )));
         }
     }
     // In a file it is a leftover of training, and it changes no result.
     if config.use_cache == Some(false) {
         return Err(Error::config(
-            "`use_cache` must be true, but is false: the KV cache changes no result and is always used; leave it unset",
+            "`use_cache` must be true, but is false: the KV cache changes no result and is always used; \
+             leave it unset",
         ));
     }
     if merged.prefill_chunk_size == Some(0) {
@@ -288,13 +295,15 @@ fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts
     }
     if rows_each > 1 && !mode.samples() {
         return Err(Error::config(format!(
-            "`num_return_sequences` must be 1 in greedy search, which gives the same row each time, but is {rows_each}; set \
+            "`num_return_sequences` must be 1 in greedy search, which gives the same row each time, but \
+             is {rows_each}; set \
              do_sample=True"
         )));
     }
     if rows_each.checked_mul(prompts).is_none_or(|rows| rows > MOST_ROWS) {
         return Err(Error::config(format!(
-            "`num_return_sequences` times the number of prompts must be at most {MOST_ROWS}, but is {rows_each} times \
+            "`num_return_sequences` times the number of prompts must be at most {MOST_ROWS}, but is \
+             {rows_each} times \
              {prompts}; make several requests"
         )));
     }
@@ -309,7 +318,8 @@ fn seed(merged: &GenerationConfig, mode: GenerationMode) -> Result<Option<u64>> 
             [seed] => Some(seed),
             _ => {
                 return Err(Error::config(format!(
-                    "`seed` must be one seed for one request, but lists {}; lists of seeds go with lists of prompts",
+                    "`seed` must be one seed for one request, but lists {}; lists of seeds go with lists \
+                     of prompts",
                     seeds.len()
                 )));
             }

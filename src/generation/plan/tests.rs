@@ -91,6 +91,12 @@ fn each_impossible_value_names_field_rule_value_and_remedy() {
 }
 
 #[test]
+fn a_model_without_vocabulary_is_a_defect() {
+    let error = plan_of(&limited(), &[3], &PlanContext::new(0, 64)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Internal);
+}
+
+#[test]
 fn impossible_stop_strings_are_refused() {
     let vocabulary = Arc::new(WordVocabulary::new(vec![b"ab".to_vec()]));
     let context = PlanContext { vocabulary: Some(vocabulary), ..context() };
@@ -193,9 +199,8 @@ fn sampling_fields_of_the_caller_without_sampling_are_a_warning() {
     let warned = plan(&limited().temperature(0.0).top_p(0.9).min_p(0.1).top_k(50)).unwrap();
     assert_eq!(
         warned.warnings(),
-        [
-            "`temperature`, `top_p`, `min_p` have no effect because do_sample is not set; set do_sample=True to sample"
-        ]
+        ["`temperature`, `top_p`, `min_p` have no effect because do_sample is not set; set \
+             do_sample=True to sample"]
     );
     assert!(plan(&limited().temperature(1.0).top_p(1.0)).unwrap().warnings().is_empty());
 

@@ -14,8 +14,8 @@ pub(super) struct SpecialTokens {
 }
 
 impl SpecialTokens {
-    /// An id outside of the vocabulary is an error in a call; in the model's own files it is common (a pad token that the
-    /// tokenizer knows and the model does not) and does no harm.
+    /// An id outside of the vocabulary is an error in a call; in the model's own files it is common (a pad
+    /// token that the tokenizer knows and the model does not) and does no harm.
     pub(super) fn resolve(
         config: &GenerationConfig,
         merged: &GenerationConfig,
@@ -39,7 +39,8 @@ impl SpecialTokens {
         eos.retain(|id| id.index() < context.vocab_size);
         if eos.len() < all {
             warnings.push(
-                "the model's generation_config.json lists an `eos_token_id` outside of its vocabulary, which is ignored; \
+                "the model's generation_config.json lists an `eos_token_id` outside of its vocabulary, \
+                 which is ignored; \
                  set `eos_token_id`"
                     .to_owned(),
             );
@@ -56,13 +57,15 @@ impl SpecialTokens {
         };
         if !prompts.mask_given() && prompts.rows().len() > 1 && self.pad.is_some_and(ambiguous) {
             warnings.push(
-                "padding cannot be told from the end-of-sequence token, so all ids count as real; give an attention_mask"
+                "padding cannot be told from the end-of-sequence token, so all ids count as real; give an \
+                 attention_mask"
                     .to_owned(),
             );
         }
         if let Some(index) = prompts.rows().iter().position(|row| row.mask.last() == Some(&false)) {
             warnings.push(format!(
-                "prompt {index} is padded on the right, and generation goes on from its last real token; pad on the left"
+                "prompt {index} is padded on the right, and generation goes on from its last real token; \
+                 pad on the left"
             ));
         }
         Ok(())
@@ -76,7 +79,8 @@ pub(super) fn check_prompts(prompts: &PromptBatch, context: &PlanContext) -> Res
         check_ids(&format!("prompt {index}"), &tokens, context)?;
         if tokens.len() >= context.context_len {
             return Err(Error::input(format!(
-                "prompt {index} has {} tokens, but the model's context holds {} and at least one is to be generated; \
+                "prompt {index} has {} tokens, but the model's context holds {} and at least one is to be \
+                 generated; \
                  shorten the prompt",
                 tokens.len(),
                 context.context_len
@@ -107,7 +111,8 @@ fn check_ids(what: &str, ids: &[TokenId], context: &PlanContext) -> Result<()> {
     match ids.iter().position(|id| id.index() >= context.vocab_size) {
         None => Ok(()),
         Some(position) => Err(Error::input(format!(
-            "{what} holds the id {} (token {position}), but the model's vocabulary has the ids 0 to {}; was it made by \
+            "{what} holds the id {} (token {position}), but the model's vocabulary has the ids 0 to {}; \
+             was it made by \
              another tokenizer?",
             ids[position],
             context.vocab_size - 1

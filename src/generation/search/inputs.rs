@@ -1,7 +1,7 @@
 //! What a search asks for in a step: operations on its sequences, then rows to compute.
 //!
-//! The operations are carried out in order before any row is computed. They are requests, not knowledge: how sequences
-//! are stored, shared and copied is the cache's business.
+//! The operations are carried out in order before any row is computed. They are requests, not knowledge: how
+//! sequences are stored, shared and copied is the cache's business.
 
 use crate::types::{RowOutputs, SeqId, TokenId};
 
@@ -136,7 +136,8 @@ impl SearchInputs {
         self.ops.push(SequenceOp::Reorder { seqs, parents });
     }
 
-    /// Appends a prompt to a sequence of the target model; its last row delivers `outputs_of_last`, the others nothing.
+    /// Appends a prompt to a sequence of the target model; its last row delivers `outputs_of_last`, the
+    /// others nothing.
     pub fn prompt(&mut self, seq: SeqId, tokens: &[TokenId], outputs_of_last: RowOutputs) {
         let last = tokens.len().saturating_sub(1);
         self.rows.extend(tokens.iter().enumerate().map(|(index, &token)| WantedRow {

@@ -1,8 +1,9 @@
 //! Searches: which tokens to compute next, and which to choose.
 //!
-//! A search is a state machine in two phases and never calls a model. [`Search::wants`] says which token rows it needs
-//! computed; whoever owns the loop computes them, perhaps together with those of other searches; [`Search::advance`]
-//! takes the results and answers with events. One file per search; to add one: its file, its `mod` line, its arm in [`build`].
+//! A search is a state machine in two phases and never calls a model. [`Search::wants`] says which token rows
+//! it needs computed; whoever owns the loop computes them, perhaps together with those of other searches;
+//! [`Search::advance`] takes the results and answers with events. One file per search; to add one: its file,
+//! its `mod` line, its arm in [`build`].
 
 mod greedy;
 mod inputs;
@@ -26,9 +27,9 @@ pub use sample::SampleSearch;
 
 /// A search for the continuations of one request's prompts.
 ///
-/// `wants` and `advance` alternate until a step says `finished`, then `finish` gives the output; it may also be called before,
-/// when the request is given up. The search numbers its sequences itself, from 0. Those it has not released when it is
-/// finished or dropped are released by the owner of the loop.
+/// `wants` and `advance` alternate until a step says `finished`, then `finish` gives the output; it may also
+/// be called before, when the request is given up. The search numbers its sequences itself, from 0. Those it
+/// has not released when it is finished or dropped are released by the owner of the loop.
 pub trait Search: Send {
     /// Asks for the next step: operations on sequences and rows to compute, added to `inputs`, which is empty.
     fn wants(&mut self, inputs: &mut SearchInputs);
@@ -36,8 +37,8 @@ pub trait Search: Send {
     /// Takes what the rows of the last `wants` gave, in order of asking.
     ///
     /// # Errors
-    /// When the model, a processor or a criterion gives something that no token can be chosen from. The search cannot
-    /// go on after an error.
+    /// When the model, a processor or a criterion gives something that no token can be chosen from. The
+    /// search cannot go on after an error.
     fn advance(&mut self, results: SearchResults<'_>) -> Result<SearchStep>;
 
     /// The output. Rows that have not ended are marked as cancelled.

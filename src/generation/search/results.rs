@@ -8,7 +8,8 @@ pub struct ModelResults<'a> {
     pub logits: &'a mut [f32],
     /// The number of logits of a row.
     pub vocab_size: usize,
-    /// Hidden states of the rows that asked for them, for each row its layers in ascending order, `[states, hidden_size]`.
+    /// Hidden states of the rows that asked for them, for each row its layers in ascending order, `[states,
+    /// hidden_size]`.
     pub hidden_states: &'a [f32],
     /// The length of a hidden state.
     pub hidden_size: usize,

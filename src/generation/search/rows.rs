@@ -1,7 +1,7 @@
 //! What the searches share whose rows go their ways independently: the rows themselves, from prompt to output.
 //!
-//! Each prompt is computed once and forked for its further rows, and so are the companions that processors ask for. How a token is
-//! chosen from a row of processed scores is the search's own part, [`TokenChoice`].
+//! Each prompt is computed once and forked for its further rows, and so are the companions that processors
+//! ask for. How a token is chosen from a row of processed scores is the search's own part, [`TokenChoice`].
 
 use crate::error::{Error, Result, ResultExt};
 use crate::types::{FinishReason, RowOutputs, SeqId, TokenId};
@@ -329,7 +329,8 @@ fn normalizers(logits: &ScoreRows<'_>) -> Result<Vec<f32>> {
                 return Ok(normalizer);
             }
             Err(Error::numerical(format!(
-                "the model's logits hold NaN or infinity (their log-sum-exp is {normalizer}); its weights may be damaged, or                  compute_dtype too narrow for them"
+                "the model's logits hold NaN or infinity (their log-sum-exp is {normalizer}); its weights \
+                 may be damaged, or compute_dtype too narrow for them"
             )))
         })
         .collect()

@@ -56,7 +56,8 @@ impl TokenChoice for Draw {
         }
         if !largest.is_finite() {
             return Err(Error::numerical(format!(
-                "the processed scores hold {largest}, so no token can be drawn; check `temperature` and your logits \
+                "the processed scores hold {largest}, so no token can be drawn; check `temperature` and \
+                 your logits \
                  processors"
             )));
         }

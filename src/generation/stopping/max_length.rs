@@ -21,10 +21,7 @@ impl MaxLengthCriteria {
 
     #[expect(clippy::unnecessary_wraps, reason = "the signature of every criterion's constructor")]
     pub(super) fn build(settings: &StoppingSettings<'_>) -> Built {
-        Ok(match settings.max_length {
-            None => None,
-            Some(max_length) => Some(Arc::new(Self::new(max_length))),
-        })
+        Ok(Some(Arc::new(Self::new(settings.max_length))))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Stopping criteria: when a row is finished, and why.
 //!
-//! One file per criterion, named as in transformers. To add one: its file, its `mod` line, its entry in [`build`].
+//! One file per criterion, named as in transformers. To add one: its file, its `mod` line, its entry in `build`.
 
 mod eos;
 mod max_length;
@@ -48,9 +48,14 @@ pub struct StopContext<'a> {
     pub scores: &'a [f32],
 }
 
-impl StopContext<'_> {
+impl<'a> StopContext<'a> {
+    /// A row of one prompt whose scores are unknown, to call a criterion by hand.
+    pub fn of_row(input_ids: &'a [TokenId], prompt_len: usize) -> Self {
+        Self { input_ids, prompt_len, prompt_index: 0, row_index: 0, scores: &[] }
+    }
+
     /// The generated tokens.
-    pub fn new_tokens(&self) -> &[TokenId] {
+    pub fn new_tokens(&self) -> &'a [TokenId] {
         self.input_ids.get(self.prompt_len..).unwrap_or_default()
     }
 }
@@ -58,16 +63,16 @@ impl StopContext<'_> {
 /// What the criteria are made from: the merged configuration, with what the plan has resolved of it.
 pub(super) struct StoppingSettings<'a> {
     pub(super) config: &'a GenerationConfig,
-    /// The most ids of a row, padding included; `None`: no limit but the context.
-    pub(super) max_length: Option<usize>,
+    /// The most ids of a row, padding included.
+    pub(super) max_length: usize,
     /// For each prompt the number of tokens that fit into the model's context after it.
     pub(super) context_room: Vec<usize>,
     pub(super) eos_token_ids: &'a [TokenId],
     pub(super) vocabulary: Option<&'a Arc<dyn Vocabulary>>,
 }
 
-/// The criteria of a request: those its settings ask for, with the caller's in place of namesakes or after them. The
-/// model's context limits every request and cannot be replaced.
+/// The criteria of a request: those its settings ask for, with the caller's in place of namesakes or after
+/// them. The model's context limits every request and cannot be replaced.
 pub(super) fn build(
     settings: &StoppingSettings<'_>,
     callers: &[Arc<dyn StoppingCriterion>],
@@ -142,7 +147,8 @@ fn rank(reason: FinishReason) -> u8 {
 /// A tokenizer is needed for `field`, and there is none.
 fn needs_vocabulary(field: &str) -> Error {
     Error::config(format!(
-        "`{field}` needs the model's tokenizer, but the model folder has none; stop on token ids with `eos_token_id` instead"
+        "`{field}` needs the model's tokenizer, but the model folder has none; stop on token ids with \
+         `eos_token_id` instead"
     ))
 }
 
@@ -162,10 +168,6 @@ mod tests {
         }
     }
 
-    fn row(ids: &[TokenId]) -> StopContext<'_> {
-        StopContext { input_ids: ids, prompt_len: 1, prompt_index: 0, row_index: 0, scores: &[] }
-    }
-
     fn list(reasons: &[Option<FinishReason>]) -> StoppingCriteriaList {
         StoppingCriteriaList {
             criteria: reasons
@@ -182,12 +184,15 @@ mod tests {
         let mut order = [Time, Length, Stop, Eos];
         for kept in (1..=4).rev() {
             let reasons: Vec<_> = order[..kept].iter().copied().map(Some).collect();
-            assert_eq!(list(&reasons).should_stop(&row(&ids)).unwrap(), Some(order[kept - 1]));
+            assert_eq!(
+                list(&reasons).should_stop(&StopContext::of_row(&ids, 1)).unwrap(),
+                Some(order[kept - 1])
+            );
         }
         order.reverse();
         let reasons: Vec<_> = order.iter().copied().map(Some).chain([None]).collect();
-        assert_eq!(list(&reasons).should_stop(&row(&ids)).unwrap(), Some(Eos));
-        assert_eq!(list(&[None, None]).should_stop(&row(&ids)).unwrap(), None);
+        assert_eq!(list(&reasons).should_stop(&StopContext::of_row(&ids, 1)).unwrap(), Some(Eos));
+        assert_eq!(list(&[None, None]).should_stop(&StopContext::of_row(&ids, 1)).unwrap(), None);
     }
 
     #[test]
@@ -195,7 +200,7 @@ mod tests {
         let config = GenerationConfig::new();
         let settings = StoppingSettings {
             config: &config,
-            max_length: Some(3),
+            max_length: 3,
             context_room: vec![10],
             eos_token_ids: &[TokenId(1)],
             vocabulary: None,
@@ -211,8 +216,8 @@ mod tests {
             ["ContextLimit", "MaxLengthCriteria", "EosTokenCriteria", "Mine", "ContextLimit"]
         );
         let ids = [TokenId(5); 5];
-        assert_eq!(list.should_stop(&row(&ids)).unwrap(), None, "the namesake decides, not the built-in one");
+        assert_eq!(list.should_stop(&StopContext::of_row(&ids, 1)).unwrap(), None, "the namesake decides");
         let ids = [TokenId(5); 11];
-        assert_eq!(list.should_stop(&row(&ids)).unwrap(), Some(FinishReason::Length));
+        assert_eq!(list.should_stop(&StopContext::of_row(&ids, 1)).unwrap(), Some(FinishReason::Length));
     }
 }

@@ -1,8 +1,8 @@
 //! Stop strings, matched on bytes, as in transformers 5's `StopStringCriteria`.
 //!
-//! A row stops when a stop string ends inside its newest token or at that token's end; the string may have begun in the prompt, and
-//! text that follows it inside the token stays. Nothing is trimmed here. Bytes, not characters, are compared, so a
-//! character that is split over tokens matches too.
+//! A row stops when a stop string ends inside its newest token or at that token's end; the string may have
+//! begun in the prompt, and text that follows it inside the token stays. Nothing is trimmed here. Bytes, not
+//! characters, are compared, so a character that is split over tokens matches too.
 
 use std::sync::Arc;
 
@@ -40,13 +40,15 @@ impl StopStringCriteria {
         for (index, text) in stop_strings.iter().enumerate() {
             if text.is_empty() {
                 return Err(Error::config(format!(
-                    "`stop_strings` must hold texts that are not empty, but entry {index} is \"\", which every text \
+                    "`stop_strings` must hold texts that are not empty, but entry {index} is \"\", which \
+                     every text \
                      contains; remove it"
                 )));
             }
             if text.len() > LONGEST_STRING {
                 return Err(Error::config(format!(
-                    "`stop_strings` must hold texts of at most {LONGEST_STRING} bytes, but entry {index} has {}",
+                    "`stop_strings` must hold texts of at most {LONGEST_STRING} bytes, but entry {index} \
+                     has {}",
                     text.len()
                 )));
             }
@@ -54,7 +56,8 @@ impl StopStringCriteria {
             let mut tokens = ids.filter_map(|id| vocabulary.token_bytes(TokenId(id)));
             if !tokens.any(|token| ends_in(text.as_bytes(), token)) {
                 return Err(Error::config(format!(
-                    "`stop_strings`: no token of the vocabulary can complete {text:?}, so it would never stop; remove it"
+                    "`stop_strings`: no token of the vocabulary can complete {text:?}, so it would never \
+                     stop; remove it"
                 )));
             }
         }
@@ -72,7 +75,8 @@ impl StopStringCriteria {
         Ok(Some(Arc::new(Self::new(Arc::clone(vocabulary), stop_strings)?)))
     }
 
-    /// The last bytes of `ids`, as many as a stop string can need, in order. An id without a token breaks the text.
+    /// The last bytes of `ids`, as many as a stop string can need, in order. An id without a token breaks the
+    /// text.
     fn bytes_before(&self, ids: &[TokenId]) -> Vec<u8> {
         let mut reversed = Vec::new();
         for &id in ids.iter().rev() {
@@ -138,8 +142,7 @@ mod tests {
         let texts: Vec<String> = stop_strings.iter().map(|&text| text.to_owned()).collect();
         let criterion = StopStringCriteria::new(vocabulary, &texts).unwrap();
         let ids: Vec<TokenId> = (0..tokens.len() as u32).map(TokenId).collect();
-        let row = StopContext { input_ids: &ids, prompt_len: 0, prompt_index: 0, row_index: 0, scores: &[] };
-        criterion.should_stop(&row).unwrap().is_some()
+        criterion.should_stop(&StopContext::of_row(&ids, 0)).unwrap().is_some()
     }
 
     // The examples of transformers' documentation of the criterion.
@@ -188,9 +191,7 @@ mod tests {
         let criterion = StopStringCriteria::new(vocabulary, &["stop".to_owned()]).unwrap();
         let stops = |ids: &[u32]| {
             let ids: Vec<TokenId> = ids.iter().copied().map(TokenId).collect();
-            let row =
-                StopContext { input_ids: &ids, prompt_len: 0, prompt_index: 0, row_index: 0, scores: &[] };
-            criterion.should_stop(&row).unwrap().is_some()
+            criterion.should_stop(&StopContext::of_row(&ids, 0)).unwrap().is_some()
         };
         assert!(stops(&[0, 1]));
         assert!(!stops(&[0, 99, 1]));

@@ -1,0 +1,84 @@
+# One verb per intention: `make help` lists them. Needs a Rust toolchain and Python >= 3.10; everything else is put
+# into .venv. Another Python: `make test PYTHON=python3.12`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUST_FEATURES := --no-default-features --features cli,bundled
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: test-rust test-python ## build everything and run all tests
+
+.PHONY: test-rust
+test-rust: ## unit tests, integration tests, examples and documentation in Rust
+	cargo test $(RUST_FEATURES)
+
+.PHONY: test-python
+test-python: develop ## build the Python extension and run pytest (ARGS="-k stream" chooses)
+	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: develop
+develop: $(VENV)/.ready ## build the extension module into .venv, editable
+	. $(BIN)/activate && maturin develop --profile ci --extras test
+
+.PHONY: check
+check: check-format lint doc test types ## everything that has to pass before a change goes in
+
+.PHONY: check-format
+check-format: $(VENV)/.checkers ## layout of the sources, and ruff's rules
+	cargo fmt --check
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+
+.PHONY: format
+format: $(VENV)/.checkers ## lay the sources out, and mend what ruff can mend
+	cargo fmt
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+.PHONY: lint
+lint: ## clippy for the library alone, the command and the extension
+	cargo clippy --locked --all-targets --no-default-features -- -D warnings
+	cargo clippy --locked --all-targets $(RUST_FEATURES) -- -D warnings
+	cargo clippy --locked --lib --no-default-features --features python,cli -- -D warnings
+
+.PHONY: doc
+doc: ## the Rust documentation, without a warning
+	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --lib $(RUST_FEATURES)
+
+.PHONY: types
+types: $(VENV)/.checkers develop ## the stub against the extension, and pyright
+	$(BIN)/python -m mypy.stubtest rsgen._rsgen
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+.PHONY: wheel
+wheel: $(VENV)/.ready ## the wheel of a release, in dist/, checked for what it must hold
+	rm -rf dist
+	. $(BIN)/activate && maturin build --release --out dist
+	$(BIN)/python tools/check_wheel.py dist/*.whl
+
+.PHONY: clean
+clean: ## remove all that was built
+	cargo clean
+	rm -rf $(VENV) dist python/rsgen/*.so python/rsgen/*.pyd
+
+# The environment. Tests are installed with the extension, by `maturin develop`.
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	    || { echo 'error: rsgen needs Python >= 3.10: make PYTHON=/path/to/python3.12 …' >&2; exit 1; }
+	@cargo --version || { echo 'error: no Rust toolchain found: see https://rustup.rs' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet 'maturin>=1.9.4,<2' \
+	    || { echo 'error: the tools could not be installed: is the Python package index reachable?' >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.checkers: $(VENV)/.ready tools/checkers.txt
+	$(BIN)/python -m pip install --quiet -r tools/checkers.txt \
+	    || { echo 'error: the checkers could not be installed: is the Python package index reachable?' >&2; exit 1; }
+	@touch $@

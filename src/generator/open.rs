@@ -1,0 +1,148 @@
+//! Opening a model: from a folder, from the local Hub cache, or the one that is built in.
+
+use std::sync::Arc;
+
+use super::{Generator, Shared};
+use crate::cache::KvDtype;
+use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, num_threads};
+use crate::error::{Error, Result, ResultExt};
+use crate::generation::{GenerationConfig, Vocabulary};
+use crate::kernels::{Isa, Workers};
+use crate::model;
+use crate::tensor::DType;
+use crate::text::Tokenizer;
+use crate::weights::{Checkpoint, ModelFiles, available_memory};
+
+/// How a model is opened.
+#[derive(Default)]
+pub struct GeneratorOptions {
+    /// The type that weights are rounded to while loading; `None` keeps them as they are stored.
+    pub dtype: Option<DType>,
+    /// The type of the KV cache; `float32` if `None`.
+    pub kv_dtype: Option<KvDtype>,
+    /// The number of threads; see [`num_threads`] for what holds if `None`.
+    pub num_threads: Option<usize>,
+    /// The instruction set of the kernels; see [`Isa::select`] for what holds if `None`.
+    pub isa: Option<Isa>,
+    /// The most memory that the KV cache may take, in bytes; half of what is available if `None`.
+    pub kv_cache_bytes: Option<usize>,
+    /// The revision of a model in the Hub cache: a branch, a tag or a commit; `main` if `None`.
+    pub revision: Option<String>,
+    /// Called while the model is loaded, from the loading thread.
+    pub progress: Option<Box<dyn Fn(Progress) + Send + Sync>>,
+}
+
+/// How far loading is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done.
+    pub stage: Stage,
+    /// The bytes of weights that are ready.
+    pub done: u64,
+    /// The bytes of weights in all.
+    pub total: u64,
+}
+
+/// A stage of loading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stage {
+    /// Weights are read and packed.
+    Pack,
+}
+
+impl Generator {
+    /// Opens a model: a folder in the Hugging Face layout, or the id of one in the local Hub cache, such as
+    /// `HuggingFaceTB/SmolLM2-135M`. Nothing is ever downloaded.
+    ///
+    /// # Errors
+    /// When there is no such model, when its files are damaged or of a kind that is not supported, or when it does not
+    /// fit into memory.
+    pub fn open(model: impl AsRef<str>) -> Result<Self> {
+        Self::open_with(model, &GeneratorOptions::default())
+    }
+
+    /// [`Generator::open`] with options.
+    ///
+    /// # Errors
+    /// As for [`Generator::open`].
+    pub fn open_with(model: impl AsRef<str>, options: &GeneratorOptions) -> Result<Self> {
+        let files = ModelFiles::locate(model.as_ref(), options.revision.as_deref())?;
+        Self::from_files(&files, options)
+    }
+
+    /// The story model that is built in: a llama of 2.8 million parameters that tells short children's stories.
+    ///
+    /// # Errors
+    /// When it does not fit into memory.
+    #[cfg(feature = "bundled")]
+    pub fn bundled() -> Result<Self> {
+        Self::bundled_with(&GeneratorOptions::default())
+    }
+
+    /// [`Generator::bundled`] with options.
+    ///
+    /// # Errors
+    /// As for [`Generator::bundled`].
+    #[cfg(feature = "bundled")]
+    pub fn bundled_with(options: &GeneratorOptions) -> Result<Self> {
+        Self::from_files(&ModelFiles::bundled(), options)
+    }
+
+    fn from_files(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
+        let config = files.config()?;
+        let generation_config = match files.read("generation_config.json")? {
+            Some(text) => GenerationConfig::from_json_file(&text)
+                .context(|| files.describe("generation_config.json"))?,
+            None => GenerationConfig::default(),
+        };
+        let tokenizer = tokenizer(files)?;
+        let checkpoint = Checkpoint::open(files)?;
+
+        let workers =
+            Workers::new(num_threads(options.num_threads)?, options.isa.map_or_else(Isa::select, Ok)?)?;
+        let available = available_memory();
+        let needed = checkpoint.weight_bytes(options.dtype);
+        if available.is_some_and(|available| needed > available) {
+            return Err(Error::capacity(format!(
+                "{} needs {needed} bytes for its weights, but {} bytes of memory are available; free memory, or set \
+                 `dtype` to a smaller type",
+                files.name(),
+                available.unwrap_or_default()
+            )));
+        }
+        let progress = |done, total| {
+            if let Some(progress) = &options.progress {
+                progress(Progress { stage: Stage::Pack, done, total });
+            }
+        };
+        let scope = checkpoint.root(options.dtype, &progress);
+        let model = model::load(&config, &scope, &workers).context(|| files.name().to_owned())?;
+        scope.log_unused();
+
+        let engine_options =
+            EngineOptions { kv_dtype: options.kv_dtype, kv_cache_bytes: options.kv_cache_bytes };
+        let left = available.map(|available| available - needed);
+        let engine = Engine::new(model, workers, engine_options, left)?;
+        let vocabulary = tokenizer
+            .clone()
+            .map(|tokenizer| Arc::new(TokenizerVocabulary(tokenizer)) as Arc<dyn Vocabulary>);
+        Ok(Self {
+            shared: Arc::new(Shared {
+                engine: Arc::new(engine),
+                tokenizer,
+                vocabulary,
+                config,
+                generation_config: Arc::new(generation_config),
+                name: files.name().to_owned(),
+            }),
+        })
+    }
+}
+
+/// The tokenizer, if the model comes with one.
+fn tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
+    let Some(tokenizer) = files.bytes("tokenizer.json") else { return Ok(None) };
+    let (config, special) = (files.bytes("tokenizer_config.json"), files.bytes("special_tokens_map.json"));
+    Tokenizer::from_bytes(&tokenizer, config.as_deref(), special.as_deref()).map(Some)
+}

@@ -1,0 +1,484 @@
+//! The `decoder` section of a tokenizer.json as a chain of stages that works token by token.
+//!
+//! The `tokenizers` crate decodes a whole list of tokens at once, and decoding the last few again for each new token
+//! is only nearly right (a run of byte tokens can change its text with its last byte). So each stage is written here
+//! as a small machine that passes on what no later token can change and holds the rest. Whole texts are decoded by the
+//! same machines; tests hold them against the crate. Speech decoders (CTC) and orders of stages that would need
+//! the whole text are refused when the tokenizer is loaded.
+
+use serde_json::Value;
+use tokenizers::Decoder as _;
+use tokenizers::decoders::wordpiece::cleanup;
+use tokenizers::normalizers::replace::{Replace, ReplacePattern};
+
+use crate::error::{Error, Result};
+
+/// More stages than any tokenizer has; each is one level of recursion.
+const MAX_STAGES: usize = 64;
+/// The longest text that a stage may look for or put in.
+const MAX_PATTERN_BYTES: usize = 1024;
+
+/// The decoder of a tokenizer: immutable; what a text in progress needs is in a [`DecoderState`].
+#[derive(Debug)]
+pub(super) struct Decoder {
+    stages: Vec<Stage>,
+}
+
+/// What the stages hold back of a text in progress.
+#[derive(Debug, Clone)]
+pub(super) struct DecoderState(Vec<StageState>);
+
+#[derive(Debug)]
+struct Stage {
+    kind: Kind,
+    /// An earlier stage joined all tokens into one: what comes in are pieces of a single long token.
+    fused: bool,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// Characters stand for bytes, GPT-2's way; joins all tokens.
+    ByteLevel,
+    /// Tokens `<0xNN>` are bytes; a run of them is text if the whole run is UTF-8, else U+FFFD for each byte.
+    ByteFallback,
+    Replace {
+        pattern: String,
+        content: String,
+    },
+    ReplaceRegex(Replace),
+    Strip {
+        content: char,
+        start: usize,
+        stop: usize,
+    },
+    Metaspace {
+        replacement: char,
+        drop_in_first: bool,
+    },
+    WordPiece {
+        prefix: String,
+        cleanup: bool,
+    },
+    EndOfWord {
+        suffix: String,
+    },
+    /// No decoder at all: tokens with spaces between.
+    Spaced,
+    /// `clean_up_tokenization_spaces` of transformers.
+    CleanUp,
+}
+
+#[derive(Debug, Clone, Default)]
+struct StageState {
+    /// Whether a token, or for `Strip` a character that stays, has been seen.
+    started: bool,
+    /// Characters that `Strip` has taken from the start.
+    stripped: usize,
+    /// Bytes that are not yet text.
+    bytes: Vec<u8>,
+    /// Text that a later token can still change; `None` before the first token.
+    text: Option<String>,
+}
+
+impl Decoder {
+    /// Reads the `decoder` section; `clean_up` adds transformers' `clean_up_tokenization_spaces`.
+    pub(super) fn from_json(decoder: &Value, clean_up: bool) -> Result<Self> {
+        let mut stages = Vec::new();
+        let mut fused = false;
+        if decoder.is_null() {
+            stages.push(Stage { kind: Kind::Spaced, fused });
+        } else {
+            add_stages(decoder, &mut stages, &mut fused)?;
+        }
+        if clean_up {
+            stages.push(Stage { kind: Kind::CleanUp, fused: true });
+        }
+        Ok(Self { stages })
+    }
+
+    /// The state before the first token.
+    pub(super) fn start(&self) -> DecoderState {
+        DecoderState(vec![StageState::default(); self.stages.len()])
+    }
+
+    /// Takes the next token and adds to `out` what is now certain.
+    pub(super) fn push(&self, state: &mut DecoderState, token: &str, out: &mut String) {
+        feed(&self.stages, &mut state.0, token, out);
+    }
+
+    /// Adds to `out` what was held back: the text ends here.
+    pub(super) fn finish(&self, mut state: DecoderState, out: &mut String) {
+        let mut states = state.0.as_mut_slice();
+        let mut stages = self.stages.as_slice();
+        while let ([stage, later @ ..], [first, rest @ ..]) = (stages, states) {
+            stage.finish(first, |piece| feed(later, rest, piece, out));
+            (stages, states) = (later, rest);
+        }
+    }
+
+    /// The bytes that a token adds in the middle of a text.
+    pub(super) fn bytes(&self, token: &str) -> Vec<u8> {
+        let mut text = token.to_owned();
+        for stage in &self.stages {
+            match &stage.kind {
+                Kind::ByteLevel => return byte_level_bytes(&text),
+                Kind::ByteFallback => {
+                    if let Some(byte) = fallback_byte(&text) {
+                        return vec![byte];
+                    }
+                }
+                Kind::Metaspace { replacement, .. } => text = text.replace(*replacement, " "),
+                Kind::WordPiece { .. } | Kind::Spaced => {
+                    text = stage.later_token(&text);
+                }
+                Kind::EndOfWord { suffix } => text = text.replace(suffix.as_str(), " "),
+                Kind::Replace { pattern, content } => text = text.replace(pattern.as_str(), content),
+                Kind::ReplaceRegex(replace) => text = replace_regex(replace, &text),
+                Kind::Strip { content, start, stop } if !stage.fused => {
+                    text = strip(&text, *content, *start, *stop).to_owned();
+                }
+                Kind::Strip { .. } | Kind::CleanUp => {}
+            }
+        }
+        text.into_bytes()
+    }
+}
+
+impl Stage {
+    /// Takes one token, or one piece of the joined token, and passes on what is certain.
+    fn push(&self, state: &mut StageState, token: &str, mut pass: impl FnMut(&str)) {
+        match &self.kind {
+            Kind::ByteLevel => {
+                state.bytes.extend(byte_level_bytes(token));
+                let text = take_text(&mut state.bytes, false);
+                pass(&text);
+            }
+            Kind::ByteFallback => match fallback_byte(token) {
+                Some(byte) => state.bytes.push(byte),
+                None => {
+                    pass_byte_run(&mut state.bytes, &mut pass);
+                    pass(token);
+                }
+            },
+            Kind::Replace { pattern, content } if self.fused => {
+                let mut held = state.text.take().unwrap_or_default();
+                held.push_str(token);
+                let (text, kept) = replace_certain(&held, pattern, content);
+                pass(&text);
+                state.text = Some(kept.to_owned());
+            }
+            Kind::Replace { pattern, content } => pass(&token.replace(pattern.as_str(), content)),
+            Kind::ReplaceRegex(replace) => pass(&replace_regex(replace, token)),
+            Kind::Strip { content, start, stop } if self.fused => {
+                let mut held = state.text.take().unwrap_or_default();
+                held.push_str(strip_start(state, token, *content, *start));
+                let trailing = held.chars().rev().take(*stop).take_while(|char| char == content).count();
+                let kept = held.split_off(held.len() - trailing * content.len_utf8());
+                pass(&held);
+                state.text = Some(kept);
+            }
+            Kind::Strip { content, start, stop } => pass(strip(token, *content, *start, *stop)),
+            Kind::Metaspace { replacement, drop_in_first } => {
+                let first = self.fused || !state.started;
+                let with = if first && *drop_in_first { "" } else { " " };
+                pass(&token.replace(*replacement, with));
+            }
+            Kind::WordPiece { cleanup: wanted, .. } => {
+                if state.started {
+                    pass(&self.later_token(token));
+                } else if *wanted {
+                    pass(&cleanup(token));
+                } else {
+                    pass(token);
+                }
+            }
+            Kind::EndOfWord { suffix } => {
+                if let Some(held) = state.text.replace(token.to_owned()) {
+                    pass(&held.replace(suffix.as_str(), " "));
+                }
+            }
+            Kind::Spaced if state.started => pass(&self.later_token(token)),
+            Kind::Spaced => pass(token),
+            Kind::CleanUp => {
+                let mut held = state.text.take().unwrap_or_default();
+                held.push_str(token);
+                let kept = held.split_off(last_safe_cut(&held));
+                pass(&clean_up(&held));
+                state.text = Some(kept);
+            }
+        }
+        if !matches!(self.kind, Kind::Strip { .. }) {
+            state.started = true;
+        }
+    }
+
+    /// Passes on what was held: no token follows.
+    fn finish(&self, state: &mut StageState, mut pass: impl FnMut(&str)) {
+        match &self.kind {
+            Kind::ByteLevel => pass(&take_text(&mut state.bytes, true)),
+            Kind::ByteFallback => pass_byte_run(&mut state.bytes, &mut pass),
+            Kind::EndOfWord { suffix } => {
+                if let Some(held) = state.text.take() {
+                    pass(&held.replace(suffix.as_str(), ""));
+                }
+            }
+            Kind::Replace { .. } => {
+                if let Some(held) = state.text.take() {
+                    pass(&held);
+                }
+            }
+            Kind::CleanUp => {
+                if let Some(held) = state.text.take() {
+                    pass(&clean_up(&held));
+                }
+            }
+            // What `Strip` holds is the end that it strips.
+            Kind::Strip { .. }
+            | Kind::ReplaceRegex(_)
+            | Kind::Metaspace { .. }
+            | Kind::WordPiece { .. }
+            | Kind::Spaced => {}
+        }
+    }
+
+    /// A token that is not the first, for the stages that set words apart.
+    fn later_token(&self, token: &str) -> String {
+        let Kind::WordPiece { prefix, cleanup: wanted } = &self.kind else {
+            return format!(" {token}");
+        };
+        let text = token.strip_prefix(prefix.as_str()).map_or_else(|| format!(" {token}"), str::to_owned);
+        if *wanted { cleanup(&text) } else { text }
+    }
+}
+
+/// Sends a token through the stages.
+fn feed(stages: &[Stage], states: &mut [StageState], token: &str, out: &mut String) {
+    match (stages, states) {
+        ([stage, later @ ..], [state, rest @ ..]) => {
+            stage.push(state, token, |piece| feed(later, rest, piece, out));
+        }
+        _ => out.push_str(token),
+    }
+}
+
+fn add_stages(decoder: &Value, stages: &mut Vec<Stage>, fused: &mut bool) -> Result<()> {
+    let name = decoder["type"].as_str().unwrap_or_default();
+    let text = |field: &str| -> Result<String> {
+        match decoder[field].as_str() {
+            Some(text) if text.len() <= MAX_PATTERN_BYTES => Ok(text.to_owned()),
+            Some(text) => Err(unusable(
+                name,
+                &format!("`{field}` may have at most {MAX_PATTERN_BYTES} bytes, found {}", text.len()),
+            )),
+            None => Err(unusable(name, &format!("`{field}` must be a string, found {}", decoder[field]))),
+        }
+    };
+    let character = |field: &str| -> Result<char> {
+        text(field)?.chars().next().ok_or_else(|| unusable(name, &format!("`{field}` must be one character")))
+    };
+    let count = |field: &str| usize::try_from(decoder[field].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
+    let kind = match name {
+        "Sequence" => {
+            for part in decoder["decoders"].as_array().into_iter().flatten() {
+                add_stages(part, stages, fused)?;
+            }
+            return Ok(());
+        }
+        "Fuse" => {
+            *fused = true;
+            return Ok(());
+        }
+        "ByteLevel" => Kind::ByteLevel,
+        "ByteFallback" => Kind::ByteFallback,
+        "Replace" => match (decoder["pattern"]["String"].as_str(), decoder["pattern"]["Regex"].as_str()) {
+            (Some(pattern), _) if !pattern.is_empty() && pattern.len() <= MAX_PATTERN_BYTES => {
+                Kind::Replace { pattern: pattern.to_owned(), content: text("content")? }
+            }
+            (_, Some(pattern)) => {
+                let replace = Replace::new(ReplacePattern::Regex(pattern.to_owned()), text("content")?)
+                    .map_err(|error| {
+                        unusable(name, "the regular expression is not valid").with_source(error)
+                    })?;
+                Kind::ReplaceRegex(replace)
+            }
+            _ => return Err(unusable(name, "`pattern` must be a short text or a regular expression")),
+        },
+        "Strip" => Kind::Strip { content: character("content")?, start: count("start"), stop: count("stop") },
+        "Metaspace" => Kind::Metaspace {
+            replacement: character("replacement")?,
+            drop_in_first: decoder["prepend_scheme"].as_str() != Some("never"),
+        },
+        "WordPiece" => {
+            Kind::WordPiece { prefix: text("prefix")?, cleanup: decoder["cleanup"].as_bool().unwrap_or(true) }
+        }
+        "BPEDecoder" => Kind::EndOfWord { suffix: text("suffix")? },
+        _ => return Err(unusable(name, "this kind cannot be used to generate text")),
+    };
+    let needs_tokens = matches!(
+        kind,
+        Kind::ByteLevel
+            | Kind::ByteFallback
+            | Kind::ReplaceRegex(_)
+            | Kind::WordPiece { .. }
+            | Kind::EndOfWord { .. }
+    );
+    if *fused && needs_tokens {
+        return Err(unusable(name, "it must come before the stage that joins the tokens"));
+    }
+    if stages.len() == MAX_STAGES {
+        return Err(unusable(name, &format!("a decoder may have at most {MAX_STAGES} stages")));
+    }
+    let joins = matches!(kind, Kind::ByteLevel);
+    stages.push(Stage { kind, fused: *fused });
+    *fused |= joins;
+    Ok(())
+}
+
+fn unusable(name: &str, rule: &str) -> Error {
+    Error::load(format!("tokenizer.json: decoder {name:?}: {rule}"))
+}
+
+/// The byte that each character below U+0144 stands for in byte-level vocabularies: printable Latin-1 characters
+/// stand for themselves, the other bytes follow from U+0100 on, in order.
+const BYTE_OF_CHAR: [Option<u8>; 0x144] = {
+    let mut table = [None; 0x144];
+    let mut next = 0x100;
+    let mut byte = 0_usize;
+    while byte < 256 {
+        if matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff) {
+            table[byte] = Some(byte as u8);
+        } else {
+            table[next] = Some(byte as u8);
+            next += 1;
+        }
+        byte += 1;
+    }
+    table
+};
+
+/// A token with a character that stands for no byte is its own text.
+fn byte_level_bytes(token: &str) -> Vec<u8> {
+    let byte = |char: char| BYTE_OF_CHAR.get(char as usize).copied().flatten();
+    token.chars().map(byte).collect::<Option<Vec<u8>>>().unwrap_or_else(|| token.as_bytes().to_vec())
+}
+
+fn fallback_byte(token: &str) -> Option<u8> {
+    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
+}
+
+fn pass_byte_run(run: &mut Vec<u8>, pass: &mut impl FnMut(&str)) {
+    match str::from_utf8(run) {
+        Ok("") => {}
+        Ok(text) => pass(text),
+        Err(_) => (0..run.len()).for_each(|_| pass("\u{fffd}")),
+    }
+    run.clear();
+}
+
+/// Takes the text at the start of `bytes`, invalid parts as U+FFFD; a character that may still be completed stays,
+/// unless `last`.
+fn take_text(bytes: &mut Vec<u8>, last: bool) -> String {
+    let mut text = String::new();
+    let mut taken = 0;
+    while taken < bytes.len() {
+        match str::from_utf8(&bytes[taken..]) {
+            Ok(valid) => {
+                text.push_str(valid);
+                taken = bytes.len();
+            }
+            Err(error) => {
+                let valid = &bytes[taken..taken + error.valid_up_to()];
+                text.push_str(&String::from_utf8_lossy(valid));
+                taken += valid.len();
+                match error.error_len() {
+                    Some(length) => taken += length,
+                    None if last => taken = bytes.len(),
+                    None => break,
+                }
+                text.push('\u{fffd}');
+            }
+        }
+    }
+    bytes.drain(..taken);
+    text
+}
+
+/// Replaces in `held`, and gives the end that may be the beginning of another match.
+fn replace_certain<'a>(held: &'a str, pattern: &str, content: &str) -> (String, &'a str) {
+    let mut text = String::new();
+    let mut rest = held;
+    while let Some((before, after)) = rest.split_once(pattern) {
+        text.push_str(before);
+        text.push_str(content);
+        rest = after;
+    }
+    let longest = rest.len().min(pattern.len() - 1);
+    let kept = (1..=longest)
+        .rev()
+        .map(|length| rest.len() - length)
+        .find(|&at| rest.is_char_boundary(at) && pattern.starts_with(&rest[at..]))
+        .unwrap_or(rest.len());
+    text.push_str(&rest[..kept]);
+    (text, &rest[kept..])
+}
+
+fn replace_regex(replace: &Replace, token: &str) -> String {
+    let replaced = replace.decode_chain(vec![token.to_owned()]);
+    replaced.ok().and_then(|mut texts| texts.pop()).unwrap_or_else(|| token.to_owned())
+}
+
+fn strip(token: &str, content: char, start: usize, stop: usize) -> &str {
+    let count = token.chars().take(start).take_while(|&char| char == content).count();
+    let token = &token[count * content.len_utf8()..];
+    let count = token.chars().rev().take(stop).take_while(|&char| char == content).count();
+    &token[..token.len() - count * content.len_utf8()]
+}
+
+/// Takes up to `start` characters from the beginning of the whole text, of which `piece` is the next part.
+fn strip_start<'a>(state: &mut StageState, piece: &'a str, content: char, start: usize) -> &'a str {
+    let mut rest = piece;
+    while !state.started && !rest.is_empty() {
+        match rest.strip_prefix(content) {
+            Some(after) if state.stripped < start => {
+                state.stripped += 1;
+                rest = after;
+            }
+            _ => state.started = true,
+        }
+    }
+    rest
+}
+
+/// What transformers' `clean_up_tokenization` does, in its order.
+fn clean_up(text: &str) -> String {
+    const REPLACEMENTS: [(&str, &str); 10] = [
+        (" .", "."),
+        (" ?", "?"),
+        (" !", "!"),
+        (" ,", ","),
+        (" ' ", "'"),
+        (" n't", "n't"),
+        (" 'm", "'m"),
+        (" 's", "'s"),
+        (" 've", "'ve"),
+        (" 're", "'re"),
+    ];
+    REPLACEMENTS.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// The last place where `text` can be cut so that cleaning both halves equals cleaning the whole.
+///
+/// Cleaning only removes spaces, so a pair of other characters stays a pair; and of the pairs inside the replaced
+/// texts only those with an apostrophe, `ve` and `re` have no space.
+fn last_safe_cut(text: &str) -> usize {
+    let mut pairs = text.char_indices().rev().zip(text.chars().rev().skip(1));
+    let safe = pairs.find(|&((_, right), left)| {
+        ![left, right].iter().any(|char| matches!(char, ' ' | '\''))
+            && !matches!((left, right), ('v' | 'r', 'e'))
+    });
+    safe.map_or(0, |((at, _), _)| at)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,357 @@
+//! The rules of ARCHITECTURE.md, checked: layers, headers, lengths, `unsafe`, and a test for everything registered.
+//!
+//! The layers come out of the table in ARCHITECTURE.md, so that the page and the code cannot part. The checker itself is
+//! tested at the foot, on small sources that break a rule.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rust_source::{root_paths, test_code, tokens};
+
+#[path = "architecture/rust_source.rs"]
+mod rust_source;
+
+const MAX_LINES: usize = 500;
+/// Files that may be longer, each with its reason.
+const LONG_FILES: &[(&str, &str)] =
+    &[("tools/story_model/story_corpus.py", "word lists and phrases that belong together")];
+/// Where `unsafe` may be written.
+const UNSAFE_PLACES: &[&str] = &["src/kernels/", "src/weights/mmap.rs"];
+/// Traits whose implementors in a folder each need a golden or a test.
+const REGISTERED: &[(&str, &str)] = &[
+    ("CausalLm", "src/model/"),
+    ("LogitsProcessor", "src/generation/logits/"),
+    ("Search", "src/generation/search/"),
+    ("WeightFormat", "src/quant/"),
+];
+
+#[test]
+fn imports_follow_the_layer_table() {
+    let layers = Layers::parse(&read("ARCHITECTURE.md")).expect("the table is readable");
+    report(files("src", "rs").iter().flat_map(|path| layers.faults(path, &read(path))));
+}
+
+#[test]
+fn unsafe_stays_in_its_places() {
+    report(files("src", "rs").iter().flat_map(|path| unsafe_faults(path, &read(path))));
+}
+
+#[test]
+fn every_rust_file_says_what_it_is() {
+    let sources = ["src", "tests", "benches", "examples"].iter().flat_map(|folder| files(folder, "rs"));
+    let silent = sources.filter(|path| !read(path).starts_with("//! "));
+    report(silent.map(|path| format!("{path}: the first line must be `//! ` and say what the file is")));
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let folders = ["src", "tests", "benches", "examples", "python", "tools"];
+    let sources = folders.iter().flat_map(|folder| [files(folder, "rs"), files(folder, "py")].concat());
+    let lengths = sources.map(|path| (path.clone(), read(&path).lines().count())).collect();
+    report(length_faults(&lengths, LONG_FILES));
+}
+
+#[test]
+fn everything_registered_has_a_golden_or_a_test() {
+    let sources: Vec<(String, String)> =
+        files("src", "rs").into_iter().map(|path| (path.clone(), read(&path))).collect();
+    let mut tested: BTreeSet<String> =
+        sources.iter().flat_map(|(path, text)| words(test_code(path, text))).collect();
+    for path in [files("tests", "rs"), files("tests", "py")].concat() {
+        if path != "tests/architecture.rs" {
+            tested.extend(words(&read(&path)));
+        }
+    }
+    let golden = files("tests/golden", "json").iter().flat_map(|path| words(&read(path))).collect();
+    report(REGISTERED.iter().flat_map(|&rule| registry_faults(rule, &sources, &tested, &golden)));
+}
+
+/// What the table says: each folder's layer, the folders it may import, and the crates that belong to folders.
+struct Layers {
+    imports: BTreeMap<String, BTreeSet<String>>,
+    crate_owners: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Layers {
+    fn parse(page: &str) -> Result<Self, String> {
+        let table: Vec<Vec<&str>> = page
+            .lines()
+            .skip_while(|line| !line.starts_with("| layer |"))
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+            .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+            .collect();
+        let mut rows = Vec::new();
+        for cells in &table {
+            let [layer, folders, imports, crates, _] = cells[..] else {
+                return Err(format!("a row of {} cells, expected 5", cells.len()));
+            };
+            let layer: u32 = layer.parse().map_err(|_| format!("the layer `{layer}` is no number"))?;
+            rows.push((layer, quoted(folders), imports, quoted(crates)));
+        }
+        if rows.is_empty() {
+            return Err("no table whose first column is `layer`".into());
+        }
+        let mut layers = Self { imports: BTreeMap::new(), crate_owners: BTreeMap::new() };
+        for (_, folders, imports, crates) in &rows {
+            let mut allowed: BTreeSet<String> = folders.iter().cloned().collect();
+            for part in imports.split(',').map(str::trim).filter(|part| *part != "–") {
+                if let Some(excluded) = part.strip_prefix("not ") {
+                    for folder in quoted(excluded) {
+                        allowed.remove(&folder);
+                    }
+                } else if part.starts_with('`') {
+                    allowed.extend(quoted(part));
+                } else {
+                    let (first, last) = part.split_once('–').unwrap_or((part, part));
+                    let (Ok(first), Ok(last)) = (first.parse(), last.parse()) else {
+                        return Err(format!(
+                            "`{part}` is neither a layer, a range, a folder nor `not` a folder"
+                        ));
+                    };
+                    let range = rows.iter().filter(|(layer, ..)| (first..=last).contains(layer));
+                    allowed.extend(range.flat_map(|(_, folders, ..)| folders.clone()));
+                }
+            }
+            for name in crates {
+                layers.crate_owners.entry(name.clone()).or_default().extend(folders.iter().cloned());
+            }
+            for folder in folders {
+                layers.imports.insert(folder.clone(), allowed.clone());
+            }
+        }
+        let unknown = layers.imports.values().flatten().find(|folder| !layers.imports.contains_key(*folder));
+        unknown.map_or(Ok(()), |folder| Err(format!("`{folder}` is imported but has no row")))?;
+        Ok(layers)
+    }
+
+    fn faults(&self, path: &str, source: &str) -> Vec<String> {
+        let mut module: Vec<&str> =
+            path.trim_start_matches("src/").trim_end_matches(".rs").split('/').collect();
+        if module.last().is_some_and(|name| ["mod", "lib"].contains(name)) {
+            module.pop();
+        }
+        let folder = module.first().copied().unwrap_or_default();
+        let is_root = folder.is_empty();
+        let allowed = self.imports.get(folder);
+        if allowed.is_none() && !is_root {
+            return vec![format!("{path}: `{folder}` has no row in the layer table")];
+        }
+        let tokens = tokens(source);
+        let mut faults = Vec::new();
+        for (line, target) in root_paths(&tokens, &module) {
+            if is_root || allowed.is_some_and(|allowed| allowed.contains(target)) {
+                continue;
+            }
+            faults.push(if self.imports.contains_key(target) {
+                format!("{path}:{line}: `{folder}` may not import `{target}`")
+            } else {
+                format!("{path}:{line}: `crate::{target}` hides its layer: name the module that defines it")
+            });
+        }
+        for (index, &(line, name)) in tokens.iter().enumerate() {
+            let starts_path = index == 0 || tokens[index - 1].1 != "::";
+            let is_path = starts_path && tokens.get(index + 1).is_some_and(|next| next.1 == "::");
+            let is_use = index > 0 && tokens[index - 1].1 == "use";
+            if let Some(owners) = self.crate_owners.get(name)
+                && (is_path || is_use)
+                && !owners.contains(folder)
+            {
+                faults.push(format!("{path}:{line}: `{name}` belongs to {owners:?}"));
+            }
+        }
+        faults
+    }
+}
+
+fn unsafe_faults(path: &str, source: &str) -> Vec<String> {
+    if UNSAFE_PLACES.iter().any(|place| path.starts_with(place)) {
+        return Vec::new();
+    }
+    let found = tokens(source).into_iter().filter(|token| token.1 == "unsafe");
+    found.map(|(line, _)| format!("{path}:{line}: `unsafe` outside {UNSAFE_PLACES:?}")).collect()
+}
+
+fn length_faults(lengths: &BTreeMap<String, usize>, long_files: &[(&str, &str)]) -> Vec<String> {
+    let excused = |path: &str| long_files.iter().any(|(name, _)| *name == path);
+    let too_long = lengths.iter().filter(|(path, lines)| **lines > MAX_LINES && !excused(path));
+    let needless =
+        long_files.iter().filter(|(path, _)| lengths.get(*path).is_none_or(|lines| *lines <= MAX_LINES));
+    too_long
+        .map(|(path, lines)| format!("{path}: {lines} lines, more than {MAX_LINES}: does it hold two kinds?"))
+        .chain(needless.map(|(path, _)| format!("{path}: the exception is no longer needed")))
+        .collect()
+}
+
+/// `tested` holds the words of all tests, `golden` those of all goldens.
+fn registry_faults(
+    (kind, folder): (&str, &str),
+    sources: &[(String, String)],
+    tested: &BTreeSet<String>,
+    golden: &BTreeSet<String>,
+) -> Vec<String> {
+    let mut faults = Vec::new();
+    let (mut defined, mut implementors) = (false, 0);
+    for (path, source) in sources.iter().filter(|(path, _)| path.starts_with(folder)) {
+        let tokens = tokens(&source[..source.len() - test_code(path, source).len()]);
+        for four in tokens.windows(4) {
+            let [(_, before), (line, name), (_, after), (_, implementor)] = *four else { continue };
+            defined |= before == "trait" && name == kind;
+            if name != kind || after != "for" || ["&", "Box", "Arc"].contains(&implementor) {
+                continue;
+            }
+            implementors += 1;
+            let stem = Path::new(path).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            if !tested.contains(implementor) && !golden.contains(implementor) && !golden.contains(stem) {
+                faults.push(format!("{path}:{line}: no golden and no test names `{implementor}`"));
+            }
+        }
+    }
+    if defined && implementors == 0 {
+        faults.push(format!(
+            "{folder}: the trait `{kind}` has no implementor here: does the rule look elsewhere?"
+        ));
+    }
+    faults
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned).collect()
+}
+
+fn quoted(cell: &str) -> Vec<String> {
+    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// The files below a folder with an extension, as paths from the root with `/`, sorted.
+fn files(folder: &str, extension: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::from(folder)];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(root().join(&folder)) else { continue };
+        for entry in entries {
+            let name = entry.expect("a readable folder").file_name();
+            let path = folder.join(&name);
+            if root().join(&path).is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|found| found == extension) {
+                found.push(path.to_string_lossy().replace('\\', "/"));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn report(faults: impl IntoIterator<Item = String>) {
+    let faults: Vec<String> = faults.into_iter().collect();
+    assert!(faults.is_empty(), "{} against ARCHITECTURE.md:\n{}", faults.len(), faults.join("\n"));
+}
+
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "\
+| layer | folder | may import | crates of its own | knows |
+|---|---|---|---|---|
+| 0 | `error`, `types` | – | – | |
+| 1 | `kernels` | 0 | `rayon` | |
+| 2 | `text` | 0–1 | `tokenizers` | |
+| 3 | `cache` | 0–2, not `text` | – | |
+| 4 | `cli`, `bin` | 0, `cache` | `clap` | |
+";
+
+    fn faults(path: &str, source: &str) -> Vec<String> {
+        Layers::parse(PAGE).expect("a readable table").faults(path, source)
+    }
+
+    fn set(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn ranges_names_and_exclusions_of_the_table_are_understood() {
+        let layers = Layers::parse(PAGE).unwrap();
+        assert_eq!(layers.imports["cache"], set(&["cache", "error", "kernels", "types"]));
+        assert_eq!(layers.imports["bin"], set(&["bin", "cache", "cli", "error", "types"]));
+        assert_eq!(layers.crate_owners["clap"], set(&["bin", "cli"]));
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_read_is_an_error() {
+        assert!(Layers::parse("no table").is_err());
+        assert!(Layers::parse(&PAGE.replace("| 0–1 |", "| everything |")).is_err());
+        assert!(Layers::parse(&PAGE.replace("0, `cache`", "0, `cash`")).is_err());
+        assert!(Layers::parse(&PAGE.replace("| 3 |", "| three |")).is_err());
+        assert!(Layers::parse(&PAGE.replace("| – | – | |", "| – | – |")).is_err());
+    }
+
+    #[test]
+    fn an_import_from_above_is_a_fault() {
+        assert_eq!(faults("src/cache/pool.rs", "use crate::{error::Error, cache::table};"), [""; 0]);
+        assert_eq!(
+            faults("src/cache/pool.rs", "\nuse crate::text::x;"),
+            ["src/cache/pool.rs:2: `cache` may not import `text`"]
+        );
+        assert_eq!(faults("src/text/mod.rs", "use super::cache;").len(), 1);
+        assert_eq!(faults("src/bin/rsgen.rs", "rsgen::text::x();").len(), 1);
+        assert_eq!(faults("src/lib.rs", "pub use crate::cache::Pool; pub mod text;"), [""; 0]);
+    }
+
+    #[test]
+    fn a_path_through_the_root_and_a_folder_without_a_row_are_faults() {
+        assert_eq!(faults("src/cache/pool.rs", "use crate::Error;").len(), 1);
+        assert_eq!(faults("src/misc/mod.rs", "").len(), 1);
+    }
+
+    #[test]
+    fn a_crate_stays_with_its_owners() {
+        assert_eq!(faults("src/cli/mod.rs", "use clap::Parser;"), [""; 0]);
+        assert_eq!(faults("src/cache/pool.rs", "fn f() { rayon::join(a, b) }").len(), 1);
+        assert_eq!(faults("src/lib.rs", "pub use clap;").len(), 1);
+        assert_eq!(faults("src/cache/pool.rs", "let clap = 1; self::rayon::x();"), [""; 0]);
+    }
+
+    #[test]
+    fn unsafe_is_found_outside_its_places_only() {
+        assert_eq!(unsafe_faults("src/cache/slab.rs", "fn f() { unsafe { g() } }").len(), 1);
+        assert_eq!(unsafe_faults("src/cache/slab.rs", "// unsafe\n#![deny(unsafe_code)]"), [""; 0]);
+        assert_eq!(unsafe_faults("src/kernels/x86_64/avx2.rs", "unsafe {}"), [""; 0]);
+    }
+
+    #[test]
+    fn long_files_and_needless_exceptions_are_faults() {
+        let lengths =
+            BTreeMap::from([("long.rs".to_owned(), MAX_LINES + 1), ("short.rs".to_owned(), MAX_LINES)]);
+        assert_eq!(length_faults(&lengths, &[]).len(), 1);
+        assert_eq!(length_faults(&lengths, &[("long.rs", "")]), [""; 0]);
+        assert_eq!(length_faults(&lengths, &[("long.rs", ""), ("short.rs", "")]).len(), 1);
+        assert_eq!(length_faults(&lengths, &[("long.rs", ""), ("gone.rs", "")]).len(), 1);
+    }
+
+    #[test]
+    fn a_registered_type_without_golden_or_test_is_a_fault() {
+        let rule = ("Search", "src/search/");
+        let source = |text: &str| vec![("src/search/greedy.rs".to_owned(), text.to_owned())];
+        let registry = |text: &str, tested: &[&str], golden: &[&str]| {
+            registry_faults(rule, &source(text), &set(tested), &set(golden)).len()
+        };
+        let code = "pub trait Search {}\nimpl Search for GreedySearch<'_> {}\n";
+        assert_eq!(registry(code, &[], &[]), 1);
+        assert_eq!(registry(code, &["GreedySearch"], &[]), 0);
+        assert_eq!(registry(code, &[], &["greedy"]), 0);
+        assert_eq!(registry(code, &["greedy"], &[]), 1);
+        assert_eq!(registry("pub trait Search {}", &[], &[]), 1);
+        let in_tests = format!("{code}#[cfg(test)]\nmod tests {{\n impl Search for Fake {{}} }}");
+        assert_eq!(registry(&in_tests, &["GreedySearch"], &[]), 0);
+    }
+}
