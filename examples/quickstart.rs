@@ -8,11 +8,13 @@
 use rsgen::{GenerationConfig, Generator};
 
 fn main() -> rsgen::Result<()> {
-    let model = std::env::args().nth(1).filter(|name| !name.starts_with('-'));
-    let generator = match model {
-        Some(folder) => Generator::open(folder)?,
-        None => Generator::bundled()?,
-    };
+    match std::env::args().nth(1) {
+        Some(folder) => tell(&Generator::open(folder)?),
+        None => tell(&Generator::bundled()?),
+    }
+}
+
+fn tell(generator: &Generator) -> rsgen::Result<()> {
     let prompt = "Once upon a time";
 
     // The most likely token at each step.
@@ -37,5 +39,5 @@ fn main() -> rsgen::Result<()> {
 
 #[test]
 fn the_example_runs() {
-    main().unwrap();
+    tell(&Generator::bundled().unwrap()).unwrap();
 }

@@ -9,6 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::generation::{GenerationConfig, OneOrMany};
 use crate::tensor::DType;
 
+const ABOUT: &str = "Text generation on CPUs: transformers' generate(), exact to the token";
+
 const EXAMPLES: &str = "\
 Examples:
   rsgen generate \"Once upon a time\"
@@ -21,9 +23,9 @@ Example: echo \"Once upon a time\" | rsgen generate --do-sample --seed 7 --json"
 
 const INSPECT_NOTES: &str = "Example: rsgen inspect path/to/llama --json";
 
-/// Text generation on CPUs: transformers' generate(), exact to the token.
+/// The command line.
 #[derive(Debug, Parser)]
-#[command(name = "rsgen", version, after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
+#[command(about = ABOUT, name = "rsgen", version, after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
 pub(super) struct Arguments {
     #[command(subcommand)]
@@ -35,7 +37,7 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
-    Generate(GenerateArguments),
+    Generate(Box<GenerateArguments>),
     Inspect(InspectArguments),
 }
 

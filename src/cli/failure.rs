@@ -5,7 +5,7 @@ use std::io;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
-use super::terminal::Terminal;
+use super::terminal::{Terminal, say};
 use crate::error::{Error, ErrorKind};
 
 const RUNTIME: i32 = 1;
@@ -60,9 +60,9 @@ impl Failure {
             Self::Arguments(error) => {
                 let message = error.render();
                 if terminal.colors_errors() {
-                    terminal.say(format_args!("rsgen: {}", message.ansi().to_string().trim_end()));
+                    say(format_args!("rsgen: {}", message.ansi().to_string().trim_end()));
                 } else {
-                    terminal.say(format_args!("rsgen: {}", message.to_string().trim_end()));
+                    say(format_args!("rsgen: {}", message.to_string().trim_end()));
                 }
             }
             Self::Library(error) => terminal.error(error),

@@ -1,6 +1,6 @@
 //! `rsgen generate`: continues a text, on the screen as it is written or as JSON at the end.
 
-use std::io::{Write, stdout};
+use std::io::stdout;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -79,14 +79,9 @@ fn write_text(
 fn summary(output: &GenerationOutput) -> String {
     let tokens = output.usage.generated_tokens;
     let seconds = output.timings.total.as_secs_f64();
-    let mut line = format!("{tokens} tokens in {seconds:.2} s");
-    if seconds > 0.0 {
-        line.push_str(&format!(", {:.0} tokens/s", tokens as f64 / seconds));
-    }
-    if let Some(seed) = output.seeds.first() {
-        line.push_str(&format!(", seed {seed}"));
-    }
-    line
+    let rate = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
+    let seed = output.seeds.first().map(|seed| format!(", seed {seed}")).unwrap_or_default();
+    format!("{tokens} tokens in {seconds:.2} s, {rate:.0} tokens/s{seed}")
 }
 
 /// What `--json` writes.
@@ -117,9 +112,12 @@ struct UsageReport {
 
 #[derive(Serialize)]
 struct TimingsReport {
-    load_seconds: f64,
-    first_token_seconds: f64,
-    total_seconds: f64,
+    #[serde(rename = "load_seconds")]
+    load: f64,
+    #[serde(rename = "first_token_seconds")]
+    first_token: f64,
+    #[serde(rename = "total_seconds")]
+    total: f64,
 }
 
 impl<'a> Report<'a> {
@@ -140,9 +138,9 @@ impl<'a> Report<'a> {
                 generated_tokens: output.usage.generated_tokens,
             },
             timings: TimingsReport {
-                load_seconds: loading.as_secs_f64(),
-                first_token_seconds: output.timings.first_token.as_secs_f64(),
-                total_seconds: output.timings.total.as_secs_f64(),
+                load: loading.as_secs_f64(),
+                first_token: output.timings.first_token.as_secs_f64(),
+                total: output.timings.total.as_secs_f64(),
             },
         }
     }

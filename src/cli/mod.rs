@@ -15,7 +15,7 @@ mod terminal;
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::Path;
 
 use clap::{CommandFactory, FromArgMatches};
 
@@ -41,7 +41,7 @@ use terminal::Terminal;
 /// | 130 | interrupted |
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
-    bundled: Option<PathBuf>,
+    bundled: Option<&Path>,
     interrupted: &mut dyn FnMut() -> bool,
 ) -> i32 {
     let terminal = Terminal::new();
@@ -49,10 +49,8 @@ pub fn run(
         Ok(arguments) => {
             logger::install(arguments.verbose);
             match arguments.verb {
-                Verb::Generate(arguments) => {
-                    generate::run(&arguments, bundled.as_deref(), &terminal, interrupted)
-                }
-                Verb::Inspect(arguments) => inspect::run(&arguments, bundled.as_deref(), &terminal),
+                Verb::Generate(arguments) => generate::run(&arguments, bundled, &terminal, interrupted),
+                Verb::Inspect(arguments) => inspect::run(&arguments, bundled, &terminal),
             }
         }
         Err(error) => Err(Failure::Arguments(error)),

@@ -28,17 +28,24 @@ impl<'a> ModelSource<'a> {
     /// The model that the user names; without one the story model.
     pub(super) fn choose(named: Option<&'a str>, bundled: Option<&'a Path>) -> Result<Self, Failure> {
         match (named, bundled) {
-            (Some(""), _) => Err(Error::config("`--model` must be a folder or a Hub id, but is empty").into()),
+            (Some(""), _) => {
+                Err(Error::config("`--model` must be a folder or a Hub id, but is empty").into())
+            }
             (Some(named), _) => Ok(Self::Named(named)),
             (None, Some(bundled)) => match bundled.to_str() {
                 Some(bundled) => Ok(Self::Named(bundled)),
-                None => Err(Error::load(format!("the path {bundled:?} must be UTF-8; install elsewhere")).into()),
+                None => Err(Error::load(format!(
+                    "the path {} must be UTF-8; install elsewhere",
+                    bundled.display()
+                ))
+                .into()),
             },
             #[cfg(feature = "bundled")]
             (None, None) => Ok(Self::BuiltIn),
             #[cfg(not(feature = "bundled"))]
             (None, None) => {
-                let message = "no model is built into this program; name a folder, or the id of one in the Hub cache";
+                let message =
+                    "no model is built into this program; name a folder, or the id of one in the Hub cache";
                 Err(Error::config(message).into())
             }
         }
@@ -98,10 +105,7 @@ mod tests {
     #[test]
     fn a_named_model_goes_before_the_bundled_one() {
         let bundled = Path::new("/models/story");
-        assert_eq!(
-            ModelSource::choose(Some("other"), Some(bundled)).unwrap(),
-            ModelSource::Named("other")
-        );
+        assert_eq!(ModelSource::choose(Some("other"), Some(bundled)).unwrap(), ModelSource::Named("other"));
         assert_eq!(ModelSource::choose(None, Some(bundled)).unwrap(), ModelSource::Named("/models/story"));
         assert_eq!(ModelSource::choose(Some(""), None).unwrap_err().exit_code(), 2);
     }

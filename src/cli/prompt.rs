@@ -26,12 +26,15 @@ fn from_reader(reader: impl Read) -> Result<String, Failure> {
     let cannot_read = |error| Error::input("the prompt on standard input cannot be read").with_source(error);
     reader.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
     if bytes.len() as u64 > MOST_BYTES {
-        let message = format!("the prompt on standard input must have at most {MOST_BYTES} bytes; shorten it");
+        let message =
+            format!("the prompt on standard input must have at most {MOST_BYTES} bytes; shorten it");
         return Err(Error::input(message).into());
     }
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
-        Error::input(format!("the prompt on standard input must be UTF-8, but byte {place} is not; convert it"))
+        Error::input(format!(
+            "the prompt on standard input must be UTF-8, but byte {place} is not; convert it"
+        ))
     })?;
     if text.ends_with('\n') {
         text.truncate(text.len() - if text.ends_with("\r\n") { 2 } else { 1 });

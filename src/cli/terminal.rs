@@ -13,24 +13,24 @@ const RESET: &str = "\x1b[0m";
 pub(super) struct Terminal {
     colors_output: bool,
     colors_errors: bool,
-    stderr_is_terminal: bool,
+    is_watched: bool,
 }
 
 impl Terminal {
     pub(super) fn new() -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let colors = !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        let stderr_is_terminal = stderr().is_terminal();
+        let is_watched = stderr().is_terminal();
         Self {
             colors_output: colors && stdout().is_terminal(),
-            colors_errors: colors && stderr_is_terminal,
-            stderr_is_terminal,
+            colors_errors: colors && is_watched,
+            is_watched,
         }
     }
 
     /// Whether somebody is watching standard error.
     pub(super) fn is_watched(&self) -> bool {
-        self.stderr_is_terminal
+        self.is_watched
     }
 
     /// Whether messages may have colours.
@@ -43,23 +43,23 @@ impl Terminal {
         if self.colors_output && !text.is_empty() { format!("{DIM}{text}{RESET}") } else { text.to_owned() }
     }
 
-    /// Writes a line to standard error.
-    pub(super) fn say(&self, message: impl Display) {
-        let _ = writeln!(stderr(), "{message}");
-    }
-
     /// Writes a line to standard error, dimmed where there are colours.
     pub(super) fn note(&self, message: impl Display) {
         if self.colors_errors {
-            self.say(format_args!("{DIM}{message}{RESET}"));
+            say(format_args!("{DIM}{message}{RESET}"));
         } else {
-            self.say(message);
+            say(message);
         }
     }
 
     /// Writes an error to standard error.
     pub(super) fn error(&self, message: impl Display) {
         let (on, off) = if self.colors_errors { (RED, RESET) } else { ("", "") };
-        self.say(format_args!("rsgen: {on}error:{off} {message}"));
+        say(format_args!("rsgen: {on}error:{off} {message}"));
     }
+}
+
+/// Writes a line to standard error.
+pub(super) fn say(message: impl Display) {
+    let _ = writeln!(stderr(), "{message}");
 }

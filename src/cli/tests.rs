@@ -12,7 +12,7 @@ fn parsed(line: &str) -> Result<Verb, clap::Error> {
 
 fn generate(line: &str) -> args::GenerateArguments {
     match parsed(&format!("generate {line}")) {
-        Ok(Verb::Generate(arguments)) => arguments,
+        Ok(Verb::Generate(arguments)) => *arguments,
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -48,7 +48,10 @@ fn options_have_the_names_of_the_fields_they_set() {
         "num_return_sequences": 10, "seed": u64::MAX
     });
     assert_eq!(serde_json::Value::Object(fields), expected);
-    assert!(generate("text").generation_config().to_json().is_empty(), "what is not given stays with the model");
+    assert!(
+        generate("text").generation_config().to_json().is_empty(),
+        "what is not given stays with the model"
+    );
 }
 
 #[test]
@@ -86,7 +89,7 @@ fn weights_can_be_rounded_while_they_are_loaded() {
 
 #[test]
 fn a_panic_becomes_the_exit_code_of_a_defect() {
-    let bundled = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m"));
+    let bundled = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m"));
     let arguments = ["rsgen", "generate", "--json", "x"].map(OsString::from);
     assert_eq!(run(arguments, Some(bundled), &mut || panic!("a defect")), 70);
 }

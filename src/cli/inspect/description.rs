@@ -14,7 +14,9 @@ use crate::generation::GenerationConfig;
 use crate::model::SUPPORTED_ARCHITECTURES;
 use crate::text::Tokenizer;
 use crate::types::TokenId;
-use crate::weights::{MAX_TEXT_BYTES, ModelConfig, ModelFiles, RopeKind, RopeParameters, Weights, read_object};
+use crate::weights::{
+    MAX_TEXT_BYTES, ModelConfig, ModelFiles, RopeKind, RopeParameters, Weights, read_object,
+};
 
 /// Everything, in the order of the output. What cannot be known is left out.
 #[derive(Serialize)]
@@ -65,8 +67,10 @@ pub(super) struct Shape {
 /// The rotary position embedding, by transformers' names.
 #[derive(Serialize)]
 pub(super) struct Rope {
-    pub(super) rope_type: &'static str,
-    pub(super) rope_theta: f64,
+    #[serde(rename = "rope_type")]
+    pub(super) kind: &'static str,
+    #[serde(rename = "rope_theta")]
+    pub(super) theta: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) factor: Option<f64>,
 }
@@ -122,9 +126,8 @@ impl Description {
             weights,
             shape: config.as_ref().map(Shape::of),
             tokenizer: tokenizer.is_some(),
-            special_tokens: config.map(|config| {
-                SpecialTokens::of(&config, &generation_config, tokenizer.as_ref())
-            }),
+            special_tokens: config
+                .map(|config| SpecialTokens::of(&config, &generation_config, tokenizer.as_ref())),
             generation_config: generation_config.to_json(),
             memory,
         })
@@ -186,14 +189,14 @@ impl Shape {
 
 impl Rope {
     fn of(rope: &RopeParameters) -> Self {
-        let (rope_type, factor) = match rope.kind {
+        let (kind, factor) = match rope.kind {
             RopeKind::Default => ("default", None),
             RopeKind::Linear { factor } => ("linear", Some(factor)),
             RopeKind::Dynamic { factor, .. } => ("dynamic", Some(factor)),
             RopeKind::Llama3 { factor, .. } => ("llama3", Some(factor)),
             RopeKind::Yarn { factor, .. } => ("yarn", Some(factor)),
         };
-        Self { rope_type, rope_theta: rope.theta, factor }
+        Self { kind, theta: rope.theta, factor }
     }
 }
 
@@ -204,7 +207,8 @@ impl SpecialTokens {
             id: id.0,
             token: tokenizer.and_then(|tokenizer| tokenizer.token(id)).map(str::to_owned),
         };
-        let eos = generation.eos_token_id.as_ref().map_or(config.eos_token_ids.as_slice(), |ids| ids.as_slice());
+        let eos =
+            generation.eos_token_id.as_ref().map_or(config.eos_token_ids.as_slice(), |ids| ids.as_slice());
         Self {
             bos: generation.bos_token_id.or(config.bos_token_id).map(described),
             eos: eos.iter().copied().map(described).collect(),

@@ -12,6 +12,7 @@ use super::failure::Failure;
 use super::model::ModelSource;
 use super::output::write_json;
 use super::terminal::Terminal;
+use crate::generation::GenerationConfig;
 use crate::weights::ModelFiles;
 use description::{Description, Shape, SpecialToken};
 
@@ -58,15 +59,17 @@ fn page(description: &Description, terminal: &Terminal) -> String {
     }
     line("tokenizer", if description.tokenizer { "yes" } else { "none: give token ids" });
     if let Some(special) = &description.special_tokens {
-        let kinds = [("bos", special.bos.as_slice()), ("eos", &special.eos), ("pad", special.pad.as_slice())];
-        let kinds = kinds.into_iter().filter(|(_, tokens)| !tokens.is_empty());
+        let bos = special.bos.iter().map(|token| ("bos", token));
+        let eos = special.eos.iter().map(|token| ("eos", token));
+        let pad = special.pad.iter().map(|token| ("pad", token));
         let shown: Vec<String> =
-            kinds.map(|(kind, tokens)| format!("{kind} {}", tokens.iter().map(token).collect::<Vec<_>>().join(" "))).collect();
+            bos.chain(eos).chain(pad).map(|(kind, token)| format!("{kind} {}", shown_token(token))).collect();
         line("special", &shown.join(", "));
     }
-    let defaults: Vec<String> =
-        description.generation_config.iter().map(|(name, value)| format!("{name} {value}")).collect();
-    line("defaults", if defaults.is_empty() { "none" } else { defaults.join(", ") }.as_str());
+    let defaults = description.generation_config.iter().filter(|(name, _)| GenerationConfig::is_field(name));
+    let defaults: Vec<String> = defaults.map(|(name, value)| format!("{name} {value}")).collect();
+    let defaults = if defaults.is_empty() { "none".to_owned() } else { defaults.join(", ") };
+    line("defaults", &defaults);
     if let Some(memory) = &description.memory {
         let (weights, cache) = (bytes(memory.weight_bytes), bytes(memory.kv_cache_bytes_per_1000_tokens));
         line("memory", &format!("{weights} of weights, {cache} of KV cache for 1000 tokens"));
@@ -82,8 +85,11 @@ fn describe_shape(shape: &Shape, line: &mut impl FnMut(&str, &str)) {
     line("vocabulary", &format!("{} tokens", shape.vocab_size));
     line("context", &format!("{} tokens", shape.max_position_embeddings));
     let factor = shape.rope.factor.map(|factor| format!(", factor {factor}")).unwrap_or_default();
-    line("rotary", &format!("{}, theta {}{factor}", shape.rope.rope_type, shape.rope.rope_theta));
-    line("embeddings", if shape.tie_word_embeddings { "shared with the head" } else { "apart from the head" });
+    line("rotary", &format!("{}, theta {}{factor}", shape.rope.kind, shape.rope.theta));
+    line(
+        "embeddings",
+        if shape.tie_word_embeddings { "shared with the head" } else { "apart from the head" },
+    );
     if shape.attention_bias || shape.mlp_bias {
         let parts = [(shape.attention_bias, "attention"), (shape.mlp_bias, "MLP")];
         let parts: Vec<&str> = parts.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect();
@@ -91,7 +97,7 @@ fn describe_shape(shape: &Shape, line: &mut impl FnMut(&str, &str)) {
     }
 }
 
-fn token(token: &SpecialToken) -> String {
+fn shown_token(token: &SpecialToken) -> String {
     match &token.token {
         Some(text) => format!("{text} ({})", token.id),
         None => token.id.to_string(),
