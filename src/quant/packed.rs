@@ -15,21 +15,22 @@ pub struct PackedMatrix {
 }
 
 impl PackedMatrix {
-    /// Packs the rows of all `parts` as one matrix, in the format that keeps them as they are; where their types
-    /// differ, in `float32`.
+    /// Packs the rows of all `parts` as one matrix, rounded to `dtype`. Without one they are kept as they are; where
+    /// their types differ, in `float32`.
     ///
     /// # Errors
     /// When a weight is NaN or infinite.
     ///
     /// # Panics
     /// When there are no parts, or when they differ in their number of columns.
-    pub fn pack(workers: &Workers, parts: &[StoredMatrix<'_>]) -> Result<Self> {
+    pub fn pack(workers: &Workers, parts: &[StoredMatrix<'_>], dtype: Option<DType>) -> Result<Self> {
         assert!(
             parts.windows(2).all(|pair| pair[0].num_columns == pair[1].num_columns),
             "rows of one length"
         );
         let same = parts.iter().all(|part| part.dtype == parts[0].dtype);
-        let format = <dyn WeightFormat>::for_dtype(if same { parts[0].dtype } else { DType::F32 });
+        let stored = if same { parts[0].dtype } else { DType::F32 };
+        let format = <dyn WeightFormat>::for_dtype(dtype.unwrap_or(stored));
         Ok(Self { weights: format.pack(workers, parts)?, format })
     }
 
@@ -140,7 +141,7 @@ mod tests {
         let b: Vec<u8> =
             (100..106).flat_map(|i| half::bf16::from_f32(i as f32).to_bits().to_le_bytes()).collect();
         let parts = [stored(DType::F32, 4, 3, &a), stored(DType::Bf16, 2, 3, &b)];
-        let packed = PackedMatrix::pack(&workers, &parts).unwrap();
+        let packed = PackedMatrix::pack(&workers, &parts, None).unwrap();
         assert_eq!((packed.num_outputs(), packed.num_inputs()), (6, 3));
         assert!(format!("{packed:?}").contains("float32"));
         let mut row = [0.0; 3];
@@ -157,7 +158,7 @@ mod tests {
         let workers = Workers::new(1, Isa::select().unwrap()).unwrap();
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let bytes: Vec<u8> = [1.0, bad, 2.0].iter().flat_map(|value: &f32| value.to_le_bytes()).collect();
-            let error = PackedMatrix::pack(&workers, &[stored(DType::F32, 1, 3, &bytes)]).unwrap_err();
+            let error = PackedMatrix::pack(&workers, &[stored(DType::F32, 1, 3, &bytes)], None).unwrap_err();
             assert!(error.to_string().contains("finite"), "{error}");
         }
     }
