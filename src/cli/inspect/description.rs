@@ -159,9 +159,9 @@ impl WeightFacts {
     fn of(weights: &Weights) -> Self {
         // What is stored in other types, such as a position buffer, is no parameter.
         let tensors = || weights.names().filter_map(|name| weights.tensor(name).ok().flatten());
-        let dtypes: BTreeSet<&'static str> = tensors().map(|tensor| tensor.dtype.as_str()).collect();
+        let dtypes: BTreeSet<&'static str> = tensors().map(|tensor| tensor.dtype.name()).collect();
         Self {
-            parameters: tensors().map(|tensor| (tensor.bytes.len() / tensor.dtype.size()) as u64).sum(),
+            parameters: tensors().map(|tensor| (tensor.bytes.len() / tensor.dtype.bytes()) as u64).sum(),
             weight_dtypes: dtypes.into_iter().collect(),
             bytes_on_disk: weights.data_len(),
         }
