@@ -74,7 +74,9 @@ impl<'a> Loader<'a> {
             names.join(" and ")
         };
         let packed = PackedMatrix::pack(self.shared.workers, &stored, self.shared.dtype).context(place)?;
-        stored.iter().for_each(|part| self.count(part.bytes));
+        for part in &stored {
+            self.count(part.bytes);
+        }
         Ok(packed)
     }
 

@@ -72,7 +72,14 @@ pub struct StoredMatrix<'a> {
     pub bytes: &'a [u8],
 }
 
-impl StoredMatrix<'_> {
+impl<'a> StoredMatrix<'a> {
+    /// The bytes of one row.
+    #[inline]
+    pub fn row_bytes(&self, row: usize) -> &'a [u8] {
+        let len = self.num_columns * self.dtype.bytes();
+        &self.bytes[row * len..][..len]
+    }
+
     /// One element, widened.
     ///
     /// # Panics

@@ -56,7 +56,7 @@ fn the_bundled_model_is_read_whole() {
     let mut total = 0;
     for name in &names {
         let tensor = file.tensor(name).unwrap().unwrap();
-        assert_eq!(tensor.bytes.len(), tensor.shape.iter().product::<usize>() * tensor.dtype.size());
+        assert_eq!(tensor.bytes.len(), tensor.shape.iter().product::<usize>() * tensor.dtype.bytes());
         total += tensor.bytes.len();
     }
     assert_eq!(total, file.data_len());
