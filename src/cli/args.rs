@@ -25,8 +25,8 @@ const INSPECT_NOTES: &str = "Example: rsgen inspect path/to/llama --json";
 
 /// The command line.
 #[derive(Debug, Parser)]
-#[command(about = ABOUT, name = "rsgen", version, after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
-#[command(disable_help_subcommand = true, max_term_width = 100)]
+#[command(name = "rsgen", version, about = ABOUT, after_help = EXAMPLES, max_term_width = 100)]
+#[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
 pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) verb: Verb,

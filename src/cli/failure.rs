@@ -1,6 +1,5 @@
 //! Why the command did not do what it was asked for: one message, one exit code.
 
-use std::fmt;
 use std::io;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
@@ -18,6 +17,7 @@ pub(super) const INTERNAL: i32 = 70;
 const INTERRUPTED: i32 = 130;
 
 /// Why the command ended early.
+#[derive(Debug)]
 pub(super) enum Failure {
     /// The arguments cannot be understood, or ask for help.
     Arguments(clap::Error),
@@ -84,11 +84,5 @@ impl From<Error> for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
-    }
-}
-
-impl fmt::Debug for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Failure({})", self.exit_code())
     }
 }
