@@ -29,7 +29,7 @@ impl WithoutLetter {
 }
 
 impl LogitsProcessor for WithoutLetter {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "without_letter"
     }
 

@@ -6,7 +6,7 @@
 
 use std::io::Write;
 
-use rsgen::{FinishReason, GenerationConfig, GenerationOutput, Generator};
+use rsgen::{GenerationConfig, GenerationOutput, Generator};
 
 fn main() -> rsgen::Result<()> {
     let output = three_sentences("Once upon a time")?;
@@ -41,6 +41,6 @@ fn three_sentences(prompt: &str) -> rsgen::Result<GenerationOutput> {
 fn the_story_is_left_after_three_sentences() {
     let output = three_sentences("Once upon a time").unwrap();
     assert_eq!(output.text().matches('.').count(), 3, "{output}");
-    assert_eq!(output.rows[0].generated.finish_reason, FinishReason::Cancelled);
+    assert_eq!(output.rows[0].generated.finish_reason, rsgen::FinishReason::Cancelled);
     main().unwrap();
 }

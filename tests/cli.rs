@@ -1,5 +1,6 @@
 //! The command as users run it: its own process, its outputs, its exit codes.
 #![cfg(all(feature = "cli", feature = "bundled"))]
+#![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
 
 use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
