@@ -26,6 +26,9 @@ pub mod engine;
 
 pub mod generator;
 
+#[cfg(feature = "python")]
+mod python;
+
 pub use engine::{GenerationOutput, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
