@@ -120,25 +120,25 @@ impl Decoder {
     pub(super) fn bytes(&self, token: &str) -> Vec<u8> {
         let mut text = token.to_owned();
         for stage in &self.stages {
-            match &stage.kind {
+            text = match &stage.kind {
                 Kind::ByteLevel => return byte_level_bytes(&text),
-                Kind::ByteFallback => {
-                    if let Some(byte) = fallback_byte(&text) {
-                        return vec![byte];
-                    }
+                Kind::ByteFallback => match fallback_byte(&text) {
+                    Some(byte) => return vec![byte],
+                    None => text,
+                },
+                Kind::Metaspace { replacement, drop_in_first: true } if stage.fused => {
+                    text.replace(*replacement, "")
                 }
-                Kind::Metaspace { replacement, .. } => text = text.replace(*replacement, " "),
-                Kind::WordPiece { .. } | Kind::Spaced => {
-                    text = stage.later_token(&text);
-                }
-                Kind::EndOfWord { suffix } => text = text.replace(suffix.as_str(), " "),
-                Kind::Replace { pattern, content } => text = text.replace(pattern.as_str(), content),
-                Kind::ReplaceRegex(replace) => text = replace_regex(replace, &text),
+                Kind::Metaspace { replacement, .. } => text.replace(*replacement, " "),
+                Kind::WordPiece { .. } | Kind::Spaced => stage.later_token(&text),
+                Kind::EndOfWord { suffix } => text.replace(suffix.as_str(), " "),
+                Kind::Replace { pattern, content } => text.replace(pattern.as_str(), content),
+                Kind::ReplaceRegex(replace) => replace_regex(replace, &text),
                 Kind::Strip { content, start, stop } if !stage.fused => {
-                    text = strip(&text, *content, *start, *stop).to_owned();
+                    strip(&text, *content, *start, *stop).to_owned()
                 }
-                Kind::Strip { .. } | Kind::CleanUp => {}
-            }
+                Kind::Strip { .. } | Kind::CleanUp => text,
+            };
         }
         text.into_bytes()
     }
@@ -153,13 +153,14 @@ impl Stage {
                 let text = take_text(&mut state.bytes, false);
                 pass(&text);
             }
-            Kind::ByteFallback => match fallback_byte(token) {
-                Some(byte) => state.bytes.push(byte),
-                None => {
+            Kind::ByteFallback => {
+                if let Some(byte) = fallback_byte(token) {
+                    state.bytes.push(byte);
+                } else {
                     pass_byte_run(&mut state.bytes, &mut pass);
                     pass(token);
                 }
-            },
+            }
             Kind::Replace { pattern, content } if self.fused => {
                 let mut held = state.text.take().unwrap_or_default();
                 held.push_str(token);

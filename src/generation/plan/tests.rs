@@ -152,7 +152,10 @@ fn a_limit_of_the_model_is_no_default() {
     assert!(plan.warnings().is_empty());
     let plan = plan_of(&config().max_new_tokens(3), &[3, 4], &context).unwrap();
     assert_eq!(plan.max_new_tokens(0), 3);
-    assert!(plan.warnings()[0].contains("`max_new_tokens` (3) and `max_length` (12) are both set"));
+    assert!(plan.warnings().is_empty(), "the model's default gives way in silence");
+    let plan = plan_of(&config().max_new_tokens(3).max_length(11), &[3, 4], &context).unwrap();
+    assert_eq!(plan.max_new_tokens(0), 3);
+    assert!(plan.warnings()[0].contains("`max_new_tokens` (3) and `max_length` (11) are both set"));
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub(in crate::text) fn bundled() -> Tokenizer {
 
 /// The tokenizer of a checkpoint that is not part of the repository, where it is present.
 pub(in crate::text) fn stories260k() -> Option<Tokenizer> {
+    static SKIPPED: std::sync::Once = std::sync::Once::new();
     let folder = std::env::var_os("RSGEN_TEST_STORIES260K").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/models/stories260k"),
         PathBuf::from,
@@ -22,7 +23,6 @@ pub(in crate::text) fn stories260k() -> Option<Tokenizer> {
     if folder.is_dir() {
         return Some(open(&folder));
     }
-    static SKIPPED: std::sync::Once = std::sync::Once::new();
     SKIPPED.call_once(|| println!("skipped: {} is not there", folder.display()));
     None
 }

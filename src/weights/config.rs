@@ -1,0 +1,189 @@
+//! config.json of a llama-like model, as transformers 4 and 5 write it.
+//!
+//! Absent fields have the defaults of transformers' `LlamaConfig`; every field has a range, so that sizes computed
+//! from it cannot overflow. The whole object is kept for architectures with fields of their own. Generation
+//! defaults that old files have here are not read.
+
+use serde_json::{Map, Value};
+
+use super::fields::Fields;
+use super::json::read_object;
+use super::rope::{MAX_POSITIONS, RopeParameters};
+use super::safetensors::WeightDtype;
+use super::source::MAX_TEXT_BYTES;
+use crate::error::{Error, Result, ResultExt as _};
+use crate::types::TokenId;
+
+const MAX_LAYERS: usize = 1024;
+const MAX_HIDDEN: usize = 1 << 16;
+const MAX_INTERMEDIATE: usize = 1 << 20;
+const MAX_HEADS: usize = 1 << 12;
+const MAX_HEAD_DIM: usize = 1 << 12;
+const MAX_VOCAB: usize = 1 << 22;
+
+/// What a model is like: sizes, switches, position embedding and special tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelConfig {
+    /// The class that the model was written by, one of those asked for, such as `LlamaForCausalLM`.
+    pub architecture: String,
+    /// Transformers' short name of the family, such as `llama`; empty when the file has none.
+    pub model_type: String,
+    /// Rows of the embedding.
+    pub vocab_size: usize,
+    /// Width of the hidden state.
+    pub hidden_size: usize,
+    /// Width of the MLP.
+    pub intermediate_size: usize,
+    /// Number of layers.
+    pub num_hidden_layers: usize,
+    /// Query heads.
+    pub num_attention_heads: usize,
+    /// Key and value heads; divides the query heads.
+    pub num_key_value_heads: usize,
+    /// Width of a head; even.
+    pub head_dim: usize,
+    /// The context that the model was made for.
+    pub max_position_embeddings: usize,
+    /// Added to the mean square in RMS norms.
+    pub rms_norm_eps: f64,
+    /// Whether the head shares the embedding's weights.
+    pub tie_word_embeddings: bool,
+    /// Whether q, k, v and o have biases.
+    pub attention_bias: bool,
+    /// Whether gate, up and down have biases.
+    pub mlp_bias: bool,
+    /// The rotary position embedding.
+    pub rope: RopeParameters,
+    /// The token that begins a text.
+    pub bos_token_id: Option<TokenId>,
+    /// The tokens that end a text; may be empty.
+    pub eos_token_ids: Vec<TokenId>,
+    /// The token that fills up shorter rows.
+    pub pad_token_id: Option<TokenId>,
+    /// The type that the weights say they are stored in; each tensor has its own.
+    pub dtype: Option<WeightDtype>,
+    /// The whole file.
+    pub raw: Map<String, Value>,
+}
+
+impl ModelConfig {
+    /// Reads the text of a config.json; `supported` are the architectures that there is code for.
+    ///
+    /// # Errors
+    /// `Load`, naming the field, its rule and the value, when the file is damaged, a field is out of its range, or
+    /// the model needs something that is not supported.
+    pub fn from_json(text: &[u8], supported: &[&str]) -> Result<Self> {
+        let raw = read_object("config.json", text, MAX_TEXT_BYTES)?;
+        Self::read(raw, supported).context(|| "config.json")
+    }
+
+    fn read(raw: Map<String, Value>, supported: &[&str]) -> Result<Self> {
+        let fields = Fields::new(&raw, "");
+        let model_type = fields.text("model_type")?.unwrap_or_default().to_owned();
+        let architecture = architecture(fields, &model_type, supported)?;
+        if fields.get("quantization_config").is_some() {
+            return Err(Error::load(
+                "quantization_config: weights that are stored quantized are not supported; \
+                 use the checkpoint in float32, bfloat16 or float16",
+            ));
+        }
+        if !matches!(fields.text("hidden_act")?, None | Some("silu" | "swish")) {
+            return Err(fields.wrong("hidden_act", "\"silu\", the one activation that is supported"));
+        }
+        let hidden_size = fields.integer("hidden_size", 1..=MAX_HIDDEN)?.unwrap_or(4096);
+        let num_attention_heads = fields.integer("num_attention_heads", 1..=MAX_HEADS)?.unwrap_or(32);
+        let num_key_value_heads =
+            fields.integer("num_key_value_heads", 1..=num_attention_heads)?.unwrap_or(num_attention_heads);
+        if !num_attention_heads.is_multiple_of(num_key_value_heads) {
+            let rule = format!("a divisor of num_attention_heads ({num_attention_heads})");
+            return Err(fields.wrong("num_key_value_heads", &rule));
+        }
+        let head_dim = head_dim(fields, hidden_size, num_attention_heads)?;
+        let max_position_embeddings =
+            fields.integer("max_position_embeddings", 1..=MAX_POSITIONS)?.unwrap_or(2048);
+        Ok(Self {
+            architecture,
+            model_type,
+            vocab_size: fields.integer("vocab_size", 1..=MAX_VOCAB)?.unwrap_or(32_000),
+            hidden_size,
+            intermediate_size: fields.integer("intermediate_size", 1..=MAX_INTERMEDIATE)?.unwrap_or(11_008),
+            num_hidden_layers: fields.integer("num_hidden_layers", 1..=MAX_LAYERS)?.unwrap_or(32),
+            num_attention_heads,
+            num_key_value_heads,
+            head_dim,
+            max_position_embeddings,
+            rms_norm_eps: fields.positive("rms_norm_eps", 1.0)?.unwrap_or(1e-6),
+            tie_word_embeddings: fields.flag("tie_word_embeddings")?.unwrap_or(false),
+            attention_bias: fields.flag("attention_bias")?.unwrap_or(false),
+            mlp_bias: fields.flag("mlp_bias")?.unwrap_or(false),
+            rope: RopeParameters::read(&raw, max_position_embeddings, head_dim)?,
+            bos_token_id: token_ids(fields, "bos_token_id", Some(1))?.first().copied(),
+            eos_token_ids: token_ids(fields, "eos_token_id", Some(2))?,
+            pad_token_id: token_ids(fields, "pad_token_id", None)?.first().copied(),
+            dtype: dtype(fields),
+            raw,
+        })
+    }
+}
+
+fn architecture(fields: Fields<'_>, model_type: &str, supported: &[&str]) -> Result<String> {
+    let unsupported = |found: &str| {
+        let supported = supported.join(", ");
+        Error::load(format!("architectures: {found} is not supported; supported are {supported}"))
+    };
+    let named = match fields.get("architectures") {
+        None => None,
+        Some(Value::Array(names)) => names.first(),
+        Some(_) => return Err(fields.wrong("architectures", "a list of class names")),
+    };
+    let Some(named) = named else {
+        // Configurations that were never saved with a model have the family alone.
+        let wanted = model_type.replace(['_', '-'], "") + "forcausallm";
+        let found = supported.iter().find(|name| name.to_ascii_lowercase() == wanted);
+        return found.map(|&name| name.to_owned()).ok_or_else(|| unsupported(&format!("{model_type:?}")));
+    };
+    match named.as_str() {
+        Some(name) if supported.contains(&name) => Ok(name.to_owned()),
+        Some(name) => Err(unsupported(&format!("{:?}", name.chars().take(60).collect::<String>()))),
+        None => Err(fields.wrong("architectures", "a list of class names")),
+    }
+}
+
+fn head_dim(fields: Fields<'_>, hidden_size: usize, heads: usize) -> Result<usize> {
+    let head_dim = match fields.integer("head_dim", 2..=MAX_HEAD_DIM)? {
+        Some(head_dim) => head_dim,
+        None if hidden_size.is_multiple_of(heads) => hidden_size / heads,
+        None => {
+            return Err(
+                fields.wrong("num_attention_heads", &format!("a divisor of hidden_size ({hidden_size})"))
+            );
+        }
+    };
+    if head_dim % 2 == 1 || head_dim > MAX_HEAD_DIM {
+        let rule =
+            format!("an even number from 2 to {MAX_HEAD_DIM}, and hidden_size / num_attention_heads too");
+        return Err(fields.wrong("head_dim", &rule));
+    }
+    Ok(head_dim)
+}
+
+/// A token id, a list of them, or nothing; -1 is how old files write nothing, and null is nothing.
+fn token_ids(fields: Fields<'_>, name: &str, default: Option<u32>) -> Result<Vec<TokenId>> {
+    let Some(value) = fields.get(name) else {
+        let default = default.filter(|_| !fields.has(name));
+        return Ok(default.map(TokenId).into_iter().collect());
+    };
+    let listed = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    let wanted = listed.iter().filter(|value| value.as_i64() != Some(-1));
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok()).map(TokenId);
+    wanted.map(|value| id(value).ok_or_else(|| fields.wrong(name, "a token id or a list of them"))).collect()
+}
+
+fn dtype(fields: Fields<'_>) -> Option<WeightDtype> {
+    let name = fields.get("dtype").or_else(|| fields.get("torch_dtype"))?.as_str()?;
+    let name = name.strip_prefix("torch.").unwrap_or(name);
+    [WeightDtype::F32, WeightDtype::Bf16, WeightDtype::F16].into_iter().find(|dtype| dtype.as_str() == name)
+}
+
+#[cfg(test)]
+mod tests;

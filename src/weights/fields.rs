@@ -1,0 +1,77 @@
+//! Fields of a JSON object with their ranges: one error for a bad value, naming field, rule, value and remedy.
+//!
+//! A field that is null counts as absent, as in transformers' configurations. Which fields there are is not known
+//! here.
+
+use std::ops::RangeInclusive;
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+
+/// The fields of one object of config.json.
+#[derive(Clone, Copy)]
+pub(super) struct Fields<'a> {
+    object: &'a Map<String, Value>,
+    /// What stands before a field's name in errors, such as `rope_parameters.`.
+    prefix: &'a str,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(object: &'a Map<String, Value>, prefix: &'a str) -> Self {
+        Self { object, prefix }
+    }
+
+    /// The value of a field that is there and not null.
+    pub(super) fn get(self, name: &str) -> Option<&'a Value> {
+        self.object.get(name).filter(|value| !value.is_null())
+    }
+
+    /// Whether the field is there, null or not.
+    pub(super) fn has(self, name: &str) -> bool {
+        self.object.contains_key(name)
+    }
+
+    /// A whole number within `range`.
+    pub(super) fn integer(self, name: &str, range: RangeInclusive<usize>) -> Result<Option<usize>> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
+        match number.filter(|number| range.contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => {
+                Err(self.wrong(name, &format!("a whole number from {} to {}", range.start(), range.end())))
+            }
+        }
+    }
+
+    /// A number above 0 and at most `most`.
+    pub(super) fn positive(self, name: &str, most: f64) -> Result<Option<f64>> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        match value.as_f64().filter(|number| *number > 0.0 && *number <= most) {
+            Some(number) => Ok(Some(number)),
+            None => Err(self.wrong(name, &format!("a number above 0 and at most {most:e}"))),
+        }
+    }
+
+    /// True or false.
+    pub(super) fn flag(self, name: &str) -> Result<Option<bool>> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        value.as_bool().map(Some).ok_or_else(|| self.wrong(name, "true or false"))
+    }
+
+    /// A text.
+    pub(super) fn text(self, name: &str) -> Result<Option<&'a str>> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        value.as_str().map(Some).ok_or_else(|| self.wrong(name, "a string"))
+    }
+
+    /// The error that a field is not what it must be.
+    pub(super) fn wrong(self, name: &str, rule: &str) -> Error {
+        let mut found = self.get(name).map_or_else(|| "nothing".to_owned(), Value::to_string);
+        if found.chars().count() > 60 {
+            found = found.chars().take(60).chain("…".chars()).collect();
+        }
+        let field = format!("{}{name}", self.prefix);
+        Error::load(format!("{field} must be {rule}, found {found}; correct the file or download it again"))
+    }
+}

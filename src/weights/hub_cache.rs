@@ -1,0 +1,204 @@
+//! The local cache of the Hugging Face Hub, read as `huggingface_hub` writes it: `refs/<revision>` names a commit,
+//! `snapshots/<commit>` is the model's folder.
+//!
+//! It never opens a socket and never writes; a model that is not there is an error with the command that downloads it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// A cache folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HubCache {
+    folder: PathBuf,
+}
+
+impl HubCache {
+    /// The cache that the environment names: `HF_HUB_CACHE`, else `$HF_HOME/hub`, else
+    /// `$XDG_CACHE_HOME/huggingface/hub`, else `~/.cache/huggingface/hub`.
+    pub fn from_env() -> Self {
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    /// A cache at this place.
+    pub fn at(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into() }
+    }
+
+    /// The folder of a model in this cache.
+    ///
+    /// `revision` is a branch, a tag, a pull request (`refs/pr/1`) or a commit, `main` when absent.
+    ///
+    /// # Errors
+    /// `Load` when `model` is no Hub id, or this revision of it is not in the cache.
+    pub fn find(&self, model: &str, revision: Option<&str>) -> Result<PathBuf> {
+        if !is_hub_id(model) {
+            return Err(Error::load(format!(
+                "{model:?}: there is no folder of this path, and it is no id of the Hugging Face Hub such as org/name"
+            )));
+        }
+        let wanted = revision.unwrap_or("main");
+        if !wanted.split('/').all(is_plain_segment) {
+            return Err(Error::load(format!(
+                "revision must be a branch, a tag, refs/pr/<number> or a commit, found {wanted:?}"
+            )));
+        }
+        let repository = self.folder.join(format!("models--{}", model.replace('/', "--")));
+        let reference = repository.join("refs").join(wanted);
+        let commit = match fs::read_to_string(&reference) {
+            Ok(commit) if is_plain_segment(commit.trim()) => commit.trim().to_owned(),
+            Ok(_) => {
+                return Err(Error::load(format!(
+                    "{}: it must name a commit; download the model again",
+                    reference.display()
+                )));
+            }
+            Err(_) => wanted.to_owned(),
+        };
+        let snapshot = repository.join("snapshots").join(commit);
+        // A revision with a slash is never a snapshot of its own.
+        if snapshot.parent().is_some_and(|parent| parent.ends_with("snapshots")) && snapshot.is_dir() {
+            return Ok(snapshot);
+        }
+        let mut command = format!("hf download {model}");
+        if let Some(revision) = revision {
+            command += &format!(" --revision {revision}");
+        }
+        let here = std::env::current_dir().unwrap_or_default().join(model);
+        Err(Error::load(format!(
+            "{model}: there is neither a folder {} nor the revision {wanted} in the Hugging Face cache at {}; \
+             download it with: {command}",
+            here.display(),
+            repository.display()
+        )))
+    }
+
+    fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let home = set("HOME").or_else(|| set("USERPROFILE")).map_or_else(PathBuf::new, PathBuf::from);
+        let expanded = |path: String| match path.strip_prefix('~') {
+            Some("") => home.clone(),
+            Some(rest) if rest.starts_with(['/', '\\']) => home.join(&rest[1..]),
+            _ => PathBuf::from(path),
+        };
+        // The second name is the one that old versions of huggingface_hub used.
+        if let Some(cache) = set("HF_HUB_CACHE").or_else(|| set("HUGGINGFACE_HUB_CACHE")) {
+            return Self::at(expanded(cache));
+        }
+        let hugging_face = set("HF_HOME").map(&expanded).unwrap_or_else(|| {
+            set("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), &expanded).join("huggingface")
+        });
+        Self::at(hugging_face.join("hub"))
+    }
+
+    /// Where the cache is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+/// `name` or `org/name`, by the Hub's own rules.
+fn is_hub_id(model: &str) -> bool {
+    model.len() <= 96
+        && model.split('/').count() <= 2
+        && model.split('/').all(is_plain_segment)
+        && !model.contains("--")
+        && !model.contains("..")
+}
+
+/// A name that cannot lead out of a folder.
+fn is_plain_segment(segment: &str) -> bool {
+    !segment.is_empty()
+        && segment.len() <= 255
+        && !segment.starts_with(['.', '-'])
+        && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    /// A cache with the branch `main`, a tag, and a pull request.
+    fn cache() -> (tempfile::TempDir, HubCache) {
+        let folder = tempfile::tempdir().unwrap();
+        let repository = folder.path().join("models--org--name");
+        fs::create_dir_all(repository.join("snapshots").join(COMMIT)).unwrap();
+        fs::create_dir_all(repository.join("snapshots/feed")).unwrap();
+        fs::create_dir_all(repository.join("refs/refs/pr")).unwrap();
+        fs::write(repository.join("refs/main"), COMMIT).unwrap();
+        fs::write(repository.join("refs/v1.0"), format!("{COMMIT}\n")).unwrap();
+        fs::write(repository.join("refs/refs/pr/1"), "feed").unwrap();
+        fs::write(repository.join("refs/gone"), "dead").unwrap();
+        fs::write(repository.join("refs/evil"), "../../../etc").unwrap();
+        let cache = HubCache::at(folder.path());
+        (folder, cache)
+    }
+
+    #[test]
+    fn branches_tags_pull_requests_and_commits_are_found() {
+        let (_folder, cache) = cache();
+        for (revision, commit) in
+            [(None, COMMIT), (Some("v1.0"), COMMIT), (Some("refs/pr/1"), "feed"), (Some(COMMIT), COMMIT)]
+        {
+            let found = cache.find("org/name", revision).unwrap();
+            assert!(found.ends_with(Path::new("models--org--name/snapshots").join(commit)), "{revision:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_with_the_place_and_the_command() {
+        let (folder, cache) = cache();
+        let place = folder.path().display().to_string();
+        for (model, revision, command) in [
+            ("org/other", None, "hf download org/other"),
+            ("gpt", None, "hf download gpt"),
+            ("org/name", Some("refs/pr/2"), "hf download org/name --revision refs/pr/2"),
+            ("org/name", Some("gone"), "hf download org/name --revision gone"),
+        ] {
+            let error = cache.find(model, revision).unwrap_err().to_string();
+            assert!(error.contains(&place) && error.ends_with(command), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_that_lead_out_of_the_cache_are_refused() {
+        let (_folder, cache) = cache();
+        for model in
+            ["../x", "a/b/c", "/etc", "", "org/", "./x", "a--b", "org/..", "org\\name", "o\0g", "a/-rf"]
+        {
+            let error = cache.find(model, None).unwrap_err().to_string();
+            assert!(error.contains("no id of the Hugging Face Hub"), "{error}");
+        }
+        for revision in ["../../x", "/etc", "", "a//b", "refs/../..", "x\0", "-rf"] {
+            let error = cache.find("org/name", Some(revision)).unwrap_err().to_string();
+            assert!(error.contains("revision must be"), "{error}");
+        }
+        let error = cache.find("org/name", Some("evil")).unwrap_err().to_string();
+        assert!(error.contains("must name a commit"), "{error}");
+    }
+
+    #[test]
+    fn the_environment_is_asked_in_the_order_of_huggingface_hub() {
+        let variables = [
+            ("HF_HUB_CACHE", "/a"),
+            ("HUGGINGFACE_HUB_CACHE", "~/b"),
+            ("HF_HOME", "~"),
+            ("XDG_CACHE_HOME", "/d"),
+            ("HOME", "/home/u"),
+        ];
+        let expected =
+            ["/a", "/home/u/b", "/home/u/hub", "/d/huggingface/hub", "/home/u/.cache/huggingface/hub"];
+        for (first, expected) in expected.into_iter().enumerate() {
+            let known = &variables[first..];
+            let cache = HubCache::from_variables(|name| {
+                let found = known.iter().find(|(known, _)| *known == name);
+                // An empty variable counts as absent.
+                found.map(|(_, value)| (*value).to_owned()).or(Some(String::new()))
+            });
+            assert_eq!(cache.folder(), Path::new(expected));
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! One safetensors file: its header is checked before any tensor is touched.
+//!
+//! The crate `safetensors` checks offsets, holes, overlaps and lengths; here the header is capped first, and names
+//! that come twice are refused, which the crate would merge. Data types other than the three that models are stored in
+//! are an error when the tensor is asked for.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, Metadata};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+
+use super::json::Strict;
+use super::source::FileBytes;
+use crate::error::{Error, Result, ResultExt as _};
+
+/// The longest header that is read.
+pub const MAX_HEADER_BYTES: usize = 32 << 20;
+/// The most tensors that a file may have.
+pub const MAX_TENSORS: usize = 100_000;
+const LENGTH_BYTES: usize = 8;
+
+/// How the numbers of a tensor are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WeightDtype {
+    /// 32-bit floats.
+    F32,
+    /// The upper half of 32-bit floats.
+    Bf16,
+    /// 16-bit floats of IEEE 754.
+    F16,
+}
+
+impl WeightDtype {
+    /// Bytes of one number.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 | Self::F16 => 2,
+        }
+    }
+
+    /// The name that config.json uses: `float32`, `bfloat16` or `float16`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::Bf16 => "bfloat16",
+            Self::F16 => "float16",
+        }
+    }
+}
+
+impl fmt::Display for WeightDtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A tensor within a file: little-endian numbers in row-major order, at any alignment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TensorView<'a> {
+    /// Its full name, such as `model.norm.weight`.
+    pub name: &'a str,
+    /// How its numbers are stored.
+    pub dtype: WeightDtype,
+    /// Its shape; the product times the size of a number is the length of `bytes`.
+    pub shape: &'a [usize],
+    /// Its numbers.
+    pub bytes: &'a [u8],
+}
+
+/// A safetensors file whose header has been checked against its length.
+pub struct TensorFile {
+    name: String,
+    bytes: FileBytes,
+    metadata: Metadata,
+    /// Where the tensors begin.
+    data: usize,
+}
+
+impl TensorFile {
+    /// Checks the header of a file; `name` is the file's name in errors.
+    ///
+    /// # Errors
+    /// `Load` when the header is too large, damaged or has a name twice, or when the tensors do not fill the file
+    /// exactly, as after a download that was cut off.
+    pub fn new(name: impl Into<String>, bytes: FileBytes) -> Result<Self> {
+        let name = name.into();
+        let (length, metadata) = read_header(&bytes).context(|| name.clone())?;
+        Ok(Self { name, bytes, metadata, data: LENGTH_BYTES + length })
+    }
+
+    /// The file's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The names of all tensors, in the order of their place in the file.
+    pub fn tensor_names(&self) -> Vec<String> {
+        self.metadata.offset_keys()
+    }
+
+    /// Whether the file has a tensor of this name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.metadata.info(name).is_some()
+    }
+
+    /// The bytes that all tensors take.
+    pub fn data_len(&self) -> usize {
+        self.bytes.len() - self.data
+    }
+
+    /// The tensor of this name, if the file has it.
+    ///
+    /// # Errors
+    /// `Load` when it is stored in another type than float32, bfloat16 or float16.
+    pub fn tensor<'a>(&'a self, name: &'a str) -> Result<Option<TensorView<'a>>> {
+        let Some(info) = self.metadata.info(name) else { return Ok(None) };
+        let dtype = match info.dtype {
+            Dtype::F32 => WeightDtype::F32,
+            Dtype::BF16 => WeightDtype::Bf16,
+            Dtype::F16 => WeightDtype::F16,
+            other => {
+                return Err(Error::load(format!(
+                    "{}: {name} must be stored as F32, BF16 or F16, found {other}",
+                    self.name
+                )));
+            }
+        };
+        let (start, end) = info.data_offsets;
+        let bytes = &self.bytes[self.data..][start..end];
+        Ok(Some(TensorView { name, dtype, shape: &info.shape, bytes }))
+    }
+}
+
+impl fmt::Debug for TensorFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TensorFile").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Gives the length of the header and what it says.
+fn read_header(bytes: &[u8]) -> Result<(usize, Metadata)> {
+    let damaged = |what: String| Error::load(format!("{what}; the file is damaged, download it again"));
+    let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
+        return Err(damaged(format!("a safetensors file has at least 8 bytes, found {}", bytes.len())));
+    };
+    let length = u64::from_le_bytes(*length);
+    let header = usize::try_from(length).ok().filter(|&length| length <= MAX_HEADER_BYTES);
+    let Some(length) = header else {
+        return Err(damaged(format!("its header may have at most {MAX_HEADER_BYTES} bytes, found {length}")));
+    };
+    let Some(header) = rest.get(..length) else {
+        let rest = rest.len();
+        return Err(damaged(format!("its header has {length} bytes, but only {rest} bytes follow")));
+    };
+    if header.first() != Some(&b'{') {
+        return Err(damaged("its header must be a JSON object".to_owned()));
+    }
+    serde_json::from_slice::<HeaderCheck>(header)
+        .map_err(|error| damaged("its header is refused".to_owned()).with_source(error))?;
+    SafeTensors::read_metadata(bytes).map_err(|error| {
+        damaged(format!("its tensors do not fill its {} bytes exactly", bytes.len())).with_source(error)
+    })
+}
+
+/// Looks at nothing but the number of entries and duplicate keys.
+struct HeaderCheck;
+
+impl<'de> Deserialize<'de> for HeaderCheck {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(HeaderVisitor)
+    }
+}
+
+struct HeaderVisitor;
+
+impl<'de> Visitor<'de> for HeaderVisitor {
+    type Value = HeaderCheck;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a safetensors header")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<HeaderCheck, A::Error> {
+        let mut names = HashSet::new();
+        let mut tensors = 0;
+        while let Some(name) = entries.next_key::<String>()? {
+            if name == "__metadata__" {
+                entries.next_value::<Strict>()?;
+            } else {
+                tensors += 1;
+                if tensors > MAX_TENSORS {
+                    return Err(A::Error::custom(format!("more than {MAX_TENSORS} tensors")));
+                }
+                entries.next_value::<EntryCheck>()?;
+            }
+            if let Some(name) = names.replace(name) {
+                return Err(A::Error::custom(format!("the tensor {name:?} comes twice")));
+            }
+        }
+        Ok(HeaderCheck)
+    }
+}
+
+/// The derived reader refuses fields that come twice.
+#[derive(serde::Deserialize)]
+struct EntryCheck {
+    #[serde(rename = "dtype")]
+    _dtype: IgnoredAny,
+    #[serde(rename = "shape")]
+    _shape: IgnoredAny,
+    #[serde(rename = "data_offsets")]
+    _data_offsets: IgnoredAny,
+}
+
+#[cfg(test)]
+pub(super) mod tests;

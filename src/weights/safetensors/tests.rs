@@ -1,0 +1,175 @@
+//! Tests of one safetensors file: what is read, and a table of hostile files.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A file with these tensors, in this order, whose bytes count up from 0.
+pub(in crate::weights) fn safetensors_file(tensors: &[(&str, &str, &[usize])]) -> Vec<u8> {
+    let mut header = serde_json::Map::new();
+    let mut end = 0;
+    for (name, dtype, shape) in tensors {
+        let size = match *dtype {
+            "F64" | "I64" => 8,
+            "F32" | "I32" => 4,
+            _ => 2,
+        };
+        let start = end;
+        end += shape.iter().product::<usize>() * size;
+        let entry = json!({"dtype": dtype, "shape": shape, "data_offsets": [start, end]});
+        header.insert((*name).to_owned(), entry);
+    }
+    file(&Value::Object(header).to_string(), &(0..end).map(|byte| byte as u8).collect::<Vec<u8>>())
+}
+
+fn file(header: &str, data: &[u8]) -> Vec<u8> {
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+fn open(bytes: Vec<u8>) -> Result<TensorFile> {
+    TensorFile::new("model.safetensors", FileBytes::Owned(bytes))
+}
+
+#[test]
+fn tensors_are_found_with_type_shape_and_bytes() {
+    let shapes: [(&str, &str, &[usize]); 4] =
+        [("a", "F32", &[2, 1]), ("b", "BF16", &[3]), ("c", "F16", &[]), ("empty", "F32", &[0, 5])];
+    let file = open(safetensors_file(&shapes)).unwrap();
+    assert_eq!((file.tensor_names().len(), file.data_len()), (4, 16));
+    let b = file.tensor("b").unwrap().unwrap();
+    assert_eq!((b.dtype, b.shape, b.bytes), (WeightDtype::Bf16, &[3][..], &[8, 9, 10, 11, 12, 13][..]));
+    let c = file.tensor("c").unwrap().unwrap();
+    assert_eq!((c.dtype, c.shape, c.bytes), (WeightDtype::F16, &[][..], &[14, 15][..]));
+    assert_eq!(file.tensor("empty").unwrap().unwrap().bytes, &[0_u8; 0]);
+    assert_eq!(file.tensor("d").unwrap(), None);
+}
+
+#[test]
+fn the_bundled_model_is_read_whole() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m/model.safetensors");
+    let file = open(std::fs::read(path).unwrap()).unwrap();
+    let names = file.tensor_names();
+    assert_eq!(names.len(), 2 + 6 * 9);
+    let mut total = 0;
+    for name in &names {
+        let tensor = file.tensor(name).unwrap().unwrap();
+        assert_eq!(tensor.bytes.len(), tensor.shape.iter().product::<usize>() * tensor.dtype.size());
+        total += tensor.bytes.len();
+    }
+    assert_eq!(total, file.data_len());
+}
+
+#[test]
+fn other_types_are_refused_when_asked_for() {
+    let file = open(safetensors_file(&[("a", "F64", &[2]), ("b", "F32", &[1])])).unwrap();
+    let error = file.tensor("a").unwrap_err().to_string();
+    assert_eq!(error, "model.safetensors: a must be stored as F32, BF16 or F16, found F64");
+    assert!(file.tensor("b").unwrap().is_some());
+}
+
+#[test]
+fn hostile_files_are_refused() {
+    let one = r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+    let two = |a: &str, b: &str| {
+        format!(
+            r#"{{"a":{{"dtype":"F32","shape":[1],"data_offsets":{a}}},
+                "b":{{"dtype":"F32","shape":[1],"data_offsets":{b}}}}}"#
+        )
+    };
+    let with_length = |length: u64| {
+        let mut bytes = file(one, &[0; 8]);
+        bytes[..8].copy_from_slice(&length.to_le_bytes());
+        bytes
+    };
+    let mut large = vec![b' '; 8 + MAX_HEADER_BYTES + 1];
+    large[..8].copy_from_slice(&(MAX_HEADER_BYTES as u64 + 1).to_le_bytes());
+    large[8] = b'{';
+    let deep = format!(r#"{{"__metadata__":{}}}"#, "[".repeat(200_000));
+    let table: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("empty", vec![], "at least 8 bytes, found 0"),
+        ("seven bytes", vec![1; 7], "at least 8 bytes, found 7"),
+        ("only a length", 5_u64.to_le_bytes().to_vec(), "only 0 bytes follow"),
+        ("truncated header", file(one, &[0; 8])[..30].to_vec(), "only 22 bytes follow"),
+        ("truncated data", file(one, &[0; 7]), "do not fill"),
+        ("data beyond the tensors", file(one, &[0; 9]), "do not fill"),
+        ("header length too long", with_length(1 << 20), "bytes follow"),
+        ("header length too short", with_length(20), "header is refused"),
+        ("header length zero", with_length(0), "must be a JSON object"),
+        ("header length near the end of numbers", with_length(u64::MAX), "at most"),
+        ("header above the cap", large, "at most"),
+        ("header is a list", file("[]", &[]), "must be a JSON object"),
+        ("header begins with a space", file(&format!(" {one}"), &[0; 8]), "must be a JSON object"),
+        ("header is no text", file("{\u{0}\u{ff}", &[]), "header is refused"),
+        ("deep header", file(&deep, &[]), "recursion limit"),
+        ("overlap", file(&two("[0,4]", "[2,6]"), &[0; 6]), "do not fill"),
+        ("same place twice", file(&two("[0,4]", "[0,4]"), &[0; 4]), "do not fill"),
+        ("hole", file(&two("[0,4]", "[6,10]"), &[0; 10]), "do not fill"),
+        ("does not begin at 0", file(&two("[4,8]", "[8,12]"), &[0; 12]), "do not fill"),
+        ("end before start", file(&one.replace("[0,8]", "[8,0]"), &[0; 8]), "do not fill"),
+        ("beyond the file", file(&one.replace("[0,8]", "[0,8000000000]"), &[0; 8]), "do not fill"),
+        ("negative offset", file(&one.replace("[0,8]", "[-8,0]"), &[0; 8]), "do not fill"),
+        ("three offsets", file(&one.replace("[0,8]", "[0,8,8]"), &[0; 8]), "do not fill"),
+        ("shape larger than the bytes", file(&one.replace("[2]", "[3]"), &[0; 8]), "do not fill"),
+        ("shape smaller than the bytes", file(&one.replace("[2]", "[1]"), &[0; 8]), "do not fill"),
+        (
+            "shape whose product wraps to the right size",
+            file(&one.replace("[2]", "[9223372036854775809,2]"), &[0; 8]),
+            "do not fill",
+        ),
+        ("fractional shape", file(&one.replace("[2]", "[2.5]"), &[0; 8]), "do not fill"),
+        ("wrong type name", file(&one.replace("F32", "F33"), &[0; 8]), "do not fill"),
+        ("type of another size", file(&one.replace("F32", "F64"), &[0; 8]), "do not fill"),
+        ("no offsets", file(r#"{"a":{"dtype":"F32","shape":[2]}}"#, &[0; 8]), "header is refused"),
+        ("entry is no object", file(r#"{"a":3}"#, &[]), "header is refused"),
+        (
+            "a name twice",
+            file(&two("[0,4]", "[4,8]").replace("\"b\"", "\"a\""), &[0; 8]),
+            "\"a\" comes twice",
+        ),
+        (
+            "a field twice",
+            file(&one.replace("\"shape\"", "\"shape\":[2],\"shape\""), &[0; 8]),
+            "duplicate field `shape`",
+        ),
+        (
+            "metadata twice",
+            file(&one.replace("{\"a\"", r#"{"__metadata__":{},"__metadata__":{},"a""#), &[0; 8]),
+            "comes twice",
+        ),
+        (
+            "a key of the metadata twice",
+            file(&one.replace("{\"a\"", r#"{"__metadata__":{"k":"1","k":"2"},"a""#), &[0; 8]),
+            "\"k\" comes twice",
+        ),
+        ("text after the header", file(&format!("{one}x"), &[0; 8]), "header is refused"),
+    ];
+    for (what, bytes, reason) in table {
+        let error = open(bytes).expect_err(what).to_string();
+        assert!(error.starts_with("model.safetensors: "), "{what}: {error}");
+        assert!(error.contains(reason), "{what}: {error}");
+    }
+}
+
+#[test]
+fn spaces_after_the_header_are_allowed() {
+    let header = r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}   "#;
+    assert!(open(file(header, &[0; 8])).is_ok());
+}
+
+#[test]
+fn too_many_tensors_are_refused_and_the_most_are_read_in_time() {
+    let header = |count: usize| {
+        let entries: Vec<String> = (0..count)
+            .map(|index| format!(r#""t{index}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}"#))
+            .collect();
+        format!("{{{}}}", entries.join(","))
+    };
+    let started = std::time::Instant::now();
+    assert_eq!(open(file(&header(MAX_TENSORS), &[])).unwrap().tensor_names().len(), MAX_TENSORS);
+    assert!(started.elapsed().as_secs() < 10);
+    let error = open(file(&header(MAX_TENSORS + 1), &[])).unwrap_err().to_string();
+    assert!(error.contains("more than 100000 tensors"), "{error}");
+}

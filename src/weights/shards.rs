@@ -1,0 +1,173 @@
+//! All tensors of a model: `model.safetensors`, or the shards that `model.safetensors.index.json` lists.
+//!
+//! The index is untrusted: it may name plain files of the model's own folder only, and each tensor must be where
+//! it says. Other weight formats are not read.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+
+use super::json::read_object;
+use super::safetensors::{MAX_TENSORS, TensorFile, TensorView};
+use super::scope::WeightScope;
+use super::source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};
+use crate::error::{Error, Result};
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+/// Files of other formats, which explain why there are no weights.
+const OTHER_FORMATS: [&str; 4] =
+    ["pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"];
+
+/// The tensors of a model by name; remembers which were used.
+pub struct Weights {
+    files: Vec<TensorFile>,
+    tensors: Vec<Entry>,
+    by_name: HashMap<String, usize>,
+}
+
+struct Entry {
+    name: String,
+    /// Index of its file.
+    file: usize,
+    used: AtomicBool,
+}
+
+impl Weights {
+    /// Opens the weight files of a model.
+    ///
+    /// # Errors
+    /// `Load` when they are missing, damaged, or not where the index says.
+    pub fn open(files: &ModelFiles) -> Result<Self> {
+        if let Some(bytes) = files.map(SINGLE)? {
+            return Ok(Self::new(vec![TensorFile::new(SINGLE, bytes)?]));
+        }
+        if let Some(index) = files.read_optional(INDEX)? {
+            return Self::open_shards(files, &index);
+        }
+        let mut message = format!("{}: neither {SINGLE} nor {INDEX} is there", files.name());
+        for other in OTHER_FORMATS {
+            if files.contains(other) {
+                message += &format!("; {other} is of another format: save the model as safetensors");
+            }
+        }
+        Err(Error::load(message))
+    }
+
+    /// The tensors of one safetensors file in memory.
+    ///
+    /// # Errors
+    /// `Load` when it is damaged.
+    pub fn from_bytes(safetensors: impl Into<FileBytes>) -> Result<Self> {
+        Ok(Self::new(vec![TensorFile::new(SINGLE, safetensors.into())?]))
+    }
+
+    fn open_shards(files: &ModelFiles, index: &[u8]) -> Result<Self> {
+        let index = read_object(INDEX, index, MAX_TEXT_BYTES)?;
+        let Some(Value::Object(map)) = index.get("weight_map") else {
+            return Err(Error::load(format!(
+                "{INDEX}: weight_map must be an object of tensor and file names"
+            )));
+        };
+        if map.len() > MAX_TENSORS {
+            return Err(Error::load(format!(
+                "{INDEX}: weight_map may have at most {MAX_TENSORS} tensors, found {}",
+                map.len()
+            )));
+        }
+        let mut shards: Vec<TensorFile> = Vec::new();
+        let mut by_file: HashMap<&str, usize> = HashMap::new();
+        let mut tensors = Vec::with_capacity(map.len());
+        for (name, file) in map {
+            let Some(file) = file.as_str().filter(|file| file.ends_with(".safetensors")) else {
+                return Err(Error::load(format!(
+                    "{INDEX}: the file of {name} must be the name of a .safetensors file, found {file}"
+                )));
+            };
+            let shard = match by_file.get(file) {
+                Some(&shard) => shard,
+                None => {
+                    let bytes = files.map(file)?.ok_or_else(|| {
+                        Error::load(format!(
+                            "{}: {file} is missing, {INDEX} lists it; download the model again",
+                            files.name()
+                        ))
+                    })?;
+                    shards.push(TensorFile::new(file, bytes)?);
+                    by_file.insert(file, shards.len() - 1);
+                    shards.len() - 1
+                }
+            };
+            if !shards[shard].contains(name) {
+                return Err(Error::load(format!(
+                    "{INDEX}: {name} is not in {file}; download the model again"
+                )));
+            }
+            tensors.push((name.clone(), shard));
+        }
+        Ok(Self::with_tensors(shards, tensors))
+    }
+
+    fn new(files: Vec<TensorFile>) -> Self {
+        let names = files.iter().enumerate();
+        let tensors =
+            names.flat_map(|(index, file)| file.tensor_names().into_iter().map(move |name| (name, index)));
+        let tensors = tensors.collect();
+        Self::with_tensors(files, tensors)
+    }
+
+    fn with_tensors(files: Vec<TensorFile>, tensors: Vec<(String, usize)>) -> Self {
+        let by_name = tensors.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
+        let entry = |(name, file)| Entry { name, file, used: AtomicBool::new(false) };
+        Self { files, tensors: tensors.into_iter().map(entry).collect(), by_name }
+    }
+
+    /// Where names begin; `child` goes on from there.
+    pub fn root(&self) -> WeightScope<'_> {
+        WeightScope::new(self)
+    }
+
+    /// The tensor of this full name, if there is one; it counts as used from now on.
+    ///
+    /// # Errors
+    /// `Load` when it is stored in a type that is not supported.
+    pub fn tensor(&self, name: &str) -> Result<Option<TensorView<'_>>> {
+        let Some(entry) = self.by_name.get(name).map(|&at| &self.tensors[at]) else { return Ok(None) };
+        entry.used.store(true, Ordering::Relaxed);
+        self.files[entry.file].tensor(&entry.name)
+    }
+
+    /// Whether there is a tensor of this full name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// The names of all tensors.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.iter().map(|entry| entry.name.as_str())
+    }
+
+    /// The names of the tensors that nobody has asked for; `rotary_emb.inv_freq` of old checkpoints is normal.
+    pub fn unused(&self) -> impl Iterator<Item = &str> {
+        let unused = self.tensors.iter().filter(|entry| !entry.used.load(Ordering::Relaxed));
+        unused.map(|entry| entry.name.as_str())
+    }
+
+    /// The bytes of all weight files without their headers.
+    pub fn data_len(&self) -> u64 {
+        self.files.iter().map(|file| file.data_len() as u64).sum()
+    }
+}
+
+impl std::fmt::Debug for Weights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Weights")
+            .field("files", &self.files)
+            .field("tensors", &self.tensors.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

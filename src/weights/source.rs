@@ -1,0 +1,302 @@
+//! Where the files of a model come from: a folder, a snapshot of the local Hugging Face cache, or the binary itself.
+//!
+//! A file is opened only if it is a regular file of the model's own folder; in the Hugging Face cache also if it is
+//! a link to the cache's blobs. What is in the files is not known here.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use super::hub_cache::HubCache;
+use super::mmap::Mapping;
+use crate::error::{Error, Result};
+
+/// The largest file that is read as text, such as config.json or tokenizer.json.
+pub const MAX_TEXT_BYTES: usize = 64 << 20;
+
+/// The files of one model.
+#[derive(Debug, Clone)]
+pub struct ModelFiles {
+    name: String,
+    place: Place,
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    Folder {
+        path: PathBuf,
+        /// Real paths below which a file may lie once all links are followed.
+        roots: Vec<PathBuf>,
+    },
+    #[cfg_attr(not(feature = "bundled"), expect(dead_code, reason = "the feature `bundled` embeds a model"))]
+    Embedded(&'static [(&'static str, &'static [u8])]),
+}
+
+/// The contents of a weight file.
+pub enum FileBytes {
+    /// A file on disk.
+    Mapped(Mapping),
+    /// A part of the binary.
+    Static(&'static [u8]),
+    /// Bytes in memory.
+    Owned(Vec<u8>),
+}
+
+impl Deref for FileBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(mapping) => mapping,
+            Self::Static(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Debug for FileBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileBytes({} bytes)", self.len())
+    }
+}
+
+impl From<Vec<u8>> for FileBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Owned(bytes)
+    }
+}
+
+impl ModelFiles {
+    /// Finds a model: a folder of this path if there is one, else a Hub id such as `org/name` in the local cache.
+    ///
+    /// `revision` is a branch, a tag, a pull request (`refs/pr/1`) or a commit, `main` when absent; a folder has none.
+    ///
+    /// # Errors
+    /// `Load`, saying where it looked and how to download the model.
+    pub fn open(model: &str, revision: Option<&str>) -> Result<Self> {
+        if Path::new(model).is_dir() {
+            return Self::folder(model);
+        }
+        let folder = HubCache::from_env().find(model, revision)?;
+        Ok(Self { name: model.to_owned(), ..Self::folder(folder)? })
+    }
+
+    /// The files of a folder.
+    ///
+    /// # Errors
+    /// `Load` when there is no such folder.
+    pub fn folder(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let refused =
+            |error| Error::load(format!("{}: it must be a folder", path.display())).with_source(error);
+        let real = path.canonicalize().map_err(refused)?;
+        if !real.is_dir() {
+            return Err(Error::load(format!("{}: it must be a folder, found a file", path.display())));
+        }
+        let mut roots = blob_folders(&real);
+        roots.push(real);
+        Ok(Self { name: path.display().to_string(), place: Place::Folder { path: path.to_owned(), roots } })
+    }
+
+    /// The story model that comes with the crate.
+    #[cfg(feature = "bundled")]
+    pub fn bundled() -> Self {
+        macro_rules! embedded {
+            ($($name:literal),*) => {
+                &[$(($name, include_bytes!(concat!("../../python/rsgen/models/story-3m/", $name)))),*]
+            };
+        }
+        let files: &'static [(&'static str, &'static [u8])] = embedded![
+            "config.json",
+            "generation_config.json",
+            "model.safetensors",
+            "special_tokens_map.json",
+            "tokenizer.json",
+            "tokenizer_config.json"
+        ];
+        Self { name: "story-3m".to_owned(), place: Place::Embedded(files) }
+    }
+
+    /// The path or id that the model was asked for by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The folder, unless the model is part of the binary.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Folder { path, .. } => Some(path),
+            Place::Embedded(_) => None,
+        }
+    }
+
+    /// The text of `config.json`.
+    ///
+    /// # Errors
+    /// `Load` when it is missing or cannot be read.
+    pub fn config(&self) -> Result<Cow<'static, [u8]>> {
+        self.read("config.json")
+    }
+
+    /// The text of `generation_config.json`, if there is one.
+    ///
+    /// # Errors
+    /// `Load` when it cannot be read.
+    pub fn generation_config(&self) -> Result<Option<Cow<'static, [u8]>>> {
+        self.read_optional("generation_config.json")
+    }
+
+    /// The text of `tokenizer.json`, if there is one.
+    ///
+    /// # Errors
+    /// `Load` when it cannot be read.
+    pub fn tokenizer(&self) -> Result<Option<Cow<'static, [u8]>>> {
+        self.read_optional("tokenizer.json")
+    }
+
+    /// The text of `tokenizer_config.json`, if there is one.
+    ///
+    /// # Errors
+    /// `Load` when it cannot be read.
+    pub fn tokenizer_config(&self) -> Result<Option<Cow<'static, [u8]>>> {
+        self.read_optional("tokenizer_config.json")
+    }
+
+    /// The text of `special_tokens_map.json`, if there is one.
+    ///
+    /// # Errors
+    /// `Load` when it cannot be read.
+    pub fn special_tokens_map(&self) -> Result<Option<Cow<'static, [u8]>>> {
+        self.read_optional("special_tokens_map.json")
+    }
+
+    /// The contents of a file of at most 64 MiB that must be there.
+    ///
+    /// # Errors
+    /// `Load` when it is missing, too large, not a plain file of the model, or cannot be read.
+    pub fn read(&self, file: &str) -> Result<Cow<'static, [u8]>> {
+        self.read_optional(file)?.ok_or_else(|| {
+            Error::load(format!("{}: {file} is missing; is it the folder of a model?", self.name))
+        })
+    }
+
+    /// As [`Self::read`], for a file that may be missing.
+    ///
+    /// # Errors
+    /// `Load` when it is too large, not a plain file of the model, or cannot be read.
+    pub fn read_optional(&self, file: &str) -> Result<Option<Cow<'static, [u8]>>> {
+        match self.locate(file)? {
+            None => Ok(None),
+            Some(Located::Static(bytes)) => Ok(Some(Cow::Borrowed(bytes))),
+            Some(Located::File(handle)) => {
+                let mut bytes = Vec::new();
+                // One byte more tells a file that is too large, whatever its length is said to be.
+                let read = handle.take(MAX_TEXT_BYTES as u64 + 1).read_to_end(&mut bytes);
+                read.map_err(|error| self.unreadable(file).with_source(error))?;
+                if bytes.len() > MAX_TEXT_BYTES {
+                    return Err(Error::load(format!(
+                        "{}: {file} may have at most {MAX_TEXT_BYTES} bytes",
+                        self.name
+                    )));
+                }
+                Ok(Some(Cow::Owned(bytes)))
+            }
+        }
+    }
+
+    /// Maps a weight file of any size, if it is there.
+    ///
+    /// # Errors
+    /// `Load` when it is not a plain file of the model, or cannot be mapped.
+    pub fn map(&self, file: &str) -> Result<Option<FileBytes>> {
+        match self.locate(file)? {
+            None => Ok(None),
+            Some(Located::Static(bytes)) => Ok(Some(FileBytes::Static(bytes))),
+            Some(Located::File(handle)) => {
+                let mapping = Mapping::new(&handle).map_err(|error| error.context(file))?;
+                Ok(Some(FileBytes::Mapped(mapping)))
+            }
+        }
+    }
+
+    /// Whether the model has a file of this name.
+    pub fn contains(&self, file: &str) -> bool {
+        match &self.place {
+            Place::Embedded(files) => files.iter().any(|(name, _)| *name == file),
+            Place::Folder { path, .. } => is_plain_file_name(file) && path.join(file).exists(),
+        }
+    }
+
+    fn locate(&self, file: &str) -> Result<Option<Located>> {
+        if !is_plain_file_name(file) {
+            return Err(Error::load(format!(
+                "{}: the files of a model have plain names, found {file:?}",
+                self.name
+            )));
+        }
+        let (path, roots) = match &self.place {
+            Place::Embedded(files) => {
+                let found = files.iter().find(|(name, _)| *name == file);
+                return Ok(found.map(|(_, bytes)| Located::Static(bytes)));
+            }
+            Place::Folder { path, roots } => (path.join(file), roots),
+        };
+        if path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+            return Ok(None);
+        }
+        // A link that leads nowhere is the rest of a download that was cut off or cleaned up.
+        let real = path.canonicalize().map_err(|error| self.unreadable(file).with_source(error))?;
+        if !roots.iter().any(|root| real.starts_with(root)) {
+            return Err(Error::load(format!(
+                "{}: {file} is a link out of the model's folder, to {}; copy the file into the folder",
+                self.name,
+                real.display()
+            )));
+        }
+        // Opening a pipe or a device could block or never end.
+        if !real.is_file() {
+            return Err(Error::load(format!("{}: {file} must be a regular file", self.name)));
+        }
+        let handle = File::open(&real).map_err(|error| self.unreadable(file).with_source(error))?;
+        Ok(Some(Located::File(handle)))
+    }
+
+    #[cold]
+    fn unreadable(&self, file: &str) -> Error {
+        Error::load(format!("{}: {file} cannot be read", self.name))
+    }
+}
+
+enum Located {
+    File(File),
+    Static(&'static [u8]),
+}
+
+/// Whether a name can only be that of a file right in a folder, on every operating system.
+fn is_plain_file_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 255
+        && !name.starts_with('.')
+        && !name.contains(|char: char| matches!(char, '/' | '\\' | ':') || char.is_control())
+}
+
+/// Where the files of a snapshot in the Hugging Face cache really are: the blobs of the repository, and those that
+/// repositories of one cache share.
+fn blob_folders(snapshot: &Path) -> Vec<PathBuf> {
+    let repository = snapshot
+        .parent()
+        .filter(|parent| parent.file_name().is_some_and(|name| name == "snapshots"))
+        .and_then(Path::parent);
+    let Some(repository) = repository else { return Vec::new() };
+    let is_model =
+        repository.file_name().and_then(|name| name.to_str()).is_some_and(|n| n.starts_with("models--"));
+    let cache = repository.parent().filter(|_| is_model);
+    let folders = [Some(repository), cache].into_iter().flatten();
+    folders.filter_map(|folder| folder.join("blobs").canonicalize().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests;

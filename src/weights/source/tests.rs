@@ -1,0 +1,136 @@
+//! Tests of folders, links and the layout of the Hugging Face cache.
+
+use std::fs;
+
+use super::*;
+
+#[test]
+fn a_folder_gives_the_files_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("config.json"), b"{}").unwrap();
+    let files = ModelFiles::open(folder.path().to_str().unwrap(), None).unwrap();
+    assert_eq!(files.config().unwrap().as_ref(), b"{}");
+    assert_eq!(files.generation_config().unwrap(), None);
+    assert_eq!(files.tokenizer().unwrap(), None);
+    assert!(files.map("model.safetensors").unwrap().is_none());
+    assert!(files.contains("config.json") && !files.contains("../config.json"));
+    assert_eq!(files.path(), Some(folder.path()));
+    let error = files.read("tokenizer.json").unwrap_err().to_string();
+    assert!(error.contains("tokenizer.json is missing"), "{error}");
+}
+
+#[test]
+fn a_file_is_no_model_and_no_id_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    fs::write(&path, b"x").unwrap();
+    let error = ModelFiles::folder(&path).unwrap_err().to_string();
+    assert!(error.contains("it must be a folder, found a file"), "{error}");
+    let error = ModelFiles::open(path.to_str().unwrap(), None).unwrap_err().to_string();
+    assert!(error.contains("there is no folder of this path"), "{error}");
+    assert!(ModelFiles::folder(folder.path().join("none")).is_err());
+}
+
+#[test]
+fn a_folder_in_place_of_a_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("config.json")).unwrap();
+    let error = ModelFiles::folder(folder.path()).unwrap().config().unwrap_err().to_string();
+    assert!(error.contains("must be a regular file"), "{error}");
+}
+
+#[test]
+fn a_large_text_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = File::create(folder.path().join("config.json")).unwrap();
+    file.set_len(MAX_TEXT_BYTES as u64 + 1).unwrap();
+    let error = ModelFiles::folder(folder.path()).unwrap().config().unwrap_err().to_string();
+    assert!(error.contains("config.json may have at most"), "{error}");
+}
+
+#[cfg(feature = "bundled")]
+#[test]
+fn the_embedded_model_equals_the_folder() {
+    let embedded = ModelFiles::bundled();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m");
+    let folder = ModelFiles::folder(path).unwrap();
+    for file in fs::read_dir(path).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        if name != "README.md" {
+            assert_eq!(
+                *embedded.map(&name).unwrap().unwrap(),
+                *folder.map(&name).unwrap().unwrap(),
+                "{name}"
+            );
+        }
+    }
+    assert_eq!(embedded.path(), None);
+}
+
+#[cfg(unix)]
+mod links {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_within_the_folder_is_followed_and_one_out_of_it_is_not() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("secret"), b"secret").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("real.json"), b"{}").unwrap();
+        symlink("real.json", folder.path().join("config.json")).unwrap();
+        symlink(outside.path().join("secret"), folder.path().join("tokenizer.json")).unwrap();
+        symlink("/dev/zero", folder.path().join("tokenizer_config.json")).unwrap();
+        symlink("nowhere", folder.path().join("generation_config.json")).unwrap();
+        let files = ModelFiles::folder(folder.path()).unwrap();
+        assert_eq!(files.config().unwrap().as_ref(), b"{}");
+        for result in [files.tokenizer(), files.tokenizer_config()] {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains("is a link out of the model's folder"), "{error}");
+        }
+        let error = files.generation_config().unwrap_err().to_string();
+        assert!(error.contains("generation_config.json cannot be read"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_is_itself_a_link_is_fine() {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir(place.path().join("real")).unwrap();
+        fs::write(place.path().join("real/config.json"), b"{}").unwrap();
+        symlink("real", place.path().join("model")).unwrap();
+        assert!(ModelFiles::folder(place.path().join("model")).unwrap().config().is_ok());
+    }
+
+    #[test]
+    fn a_snapshot_of_the_cache_links_to_its_blobs() {
+        let cache = tempfile::tempdir().unwrap();
+        let repository = cache.path().join("models--org--name");
+        let snapshot = repository.join("snapshots/0123");
+        for folder in [&snapshot, &repository.join("blobs"), &cache.path().join("blobs/ab")] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        fs::write(repository.join("blobs/etag"), b"{}").unwrap();
+        fs::write(cache.path().join("blobs/ab/abcd"), b"weights").unwrap();
+        fs::write(cache.path().join("other"), b"other").unwrap();
+        symlink("../../blobs/etag", snapshot.join("config.json")).unwrap();
+        // A file that several repositories share: a link in the snapshot to a link among the blobs.
+        symlink("../../blobs/ab/abcd", repository.join("blobs/shared")).unwrap();
+        symlink("../../blobs/shared", snapshot.join("model.safetensors")).unwrap();
+        symlink("../../../other", snapshot.join("tokenizer.json")).unwrap();
+        let files = ModelFiles::folder(&snapshot).unwrap();
+        assert_eq!(files.config().unwrap().as_ref(), b"{}");
+        assert_eq!(&**files.map("model.safetensors").unwrap().as_ref().unwrap(), b"weights");
+        assert!(files.tokenizer().is_err(), "a link beside the blobs leads out");
+    }
+
+    #[test]
+    fn blobs_beside_an_ordinary_folder_are_out_of_it() {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir_all(place.path().join("models/mine")).unwrap();
+        fs::create_dir_all(place.path().join("blobs")).unwrap();
+        fs::write(place.path().join("blobs/x"), b"{}").unwrap();
+        symlink("../../blobs/x", place.path().join("models/mine/config.json")).unwrap();
+        assert!(ModelFiles::folder(place.path().join("models/mine")).unwrap().config().is_err());
+    }
+}

@@ -1,0 +1,35 @@
+"""Paths of the golden tools, and the summary of what was compared and excused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tools" / "golden")]
+
+from parity_settings import BASE_SEED, CASES, PLAIN  # noqa: E402
+
+
+def pytest_report_header() -> str:
+    """How to run the same cases again."""
+    return f"live parity: RSGEN_PARITY_SEED={BASE_SEED} RSGEN_PARITY_CASES={CASES}" + (
+        " RSGEN_PARITY_PLAIN=1" if PLAIN else ""
+    )
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What was compared, and every excuse with its margin."""
+    excuse = sys.modules.get("excuse")
+    if excuse is None or not (excuse.LEDGER.tokens or excuse.LEDGER.positions):
+        return
+    ledger = excuse.LEDGER
+    terminalreporter.section("parity with transformers")
+    terminalreporter.write_line(f"{ledger.tokens} tokens compared, {len(ledger.excused)} differences excused")
+    for line in ledger.excused:
+        terminalreporter.write_line(f"  {line}")
+    terminalreporter.write_line(
+        f"logits at {ledger.positions} positions compared; {ledger.excused_positions} of them beyond the tolerance of"
+        f" float32, but as near to float64 as transformers; else at most {ledger.worst_logit:.2f} of the tolerance"
+    )

@@ -1,0 +1,160 @@
+"""transformers as the reference: float32 is the standard to equal, float64 the arbiter of near ties."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers import LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding
+
+torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of `generate`: rows of equal width, a mask when they are padded, a seed when it samples."""
+
+    input_ids: list[list[int]]
+    fields: dict[str, Any]
+    seed: int | None = None
+    attention_mask: list[list[int]] | None = None
+
+    @property
+    def width(self) -> int:
+        """Length of the padded prompt."""
+        return len(self.input_ids[0])
+
+    @property
+    def rows_per_prompt(self) -> int:
+        """How many rows each prompt is expanded to."""
+        return self.fields.get("num_return_sequences") or 1
+
+    @property
+    def rows(self) -> int:
+        """How many rows the output has."""
+        return len(self.input_ids) * self.rows_per_prompt
+
+    def prompt(self, row: int) -> list[int]:
+        """The unpadded prompt of an output row."""
+        index = row // self.rows_per_prompt
+        mask = self.attention_mask[index] if self.attention_mask else [1] * self.width
+        return [token for token, kept in zip(self.input_ids[index], mask, strict=True) if kept]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What transformers gives: ids of all rows, then raw logits and processed scores of each step, `[rows, vocab]`."""
+
+    sequences: np.ndarray
+    logits: list[np.ndarray] = field(repr=False)
+    scores: list[np.ndarray] = field(repr=False)
+
+
+class Reference:
+    """A model folder, or a model, computed by transformers."""
+
+    def __init__(self, model: LlamaForCausalLM | Path, tokenizer: Any = None) -> None:
+        if isinstance(model, Path):
+            model = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32)
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+
+    @cached_property
+    def model64(self) -> LlamaForCausalLM:
+        """The model in float64; its norms too, which transformers would compute in float32."""
+        double = copy.deepcopy(self.model).double()
+        for module in double.modules():
+            if isinstance(module, LlamaRMSNorm):
+                module.forward = _exact_norm.__get__(module)
+        return double
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the logits."""
+        return self.model.config.vocab_size
+
+    def is_dynamic(self) -> bool:
+        """Whether the RoPE base depends on the longest row of a batch."""
+        return self.model.config.rope_parameters["rope_type"] == "dynamic"
+
+    def forward(self, input_ids: list[list[int]], *, float64: bool = False) -> np.ndarray:
+        """Logits at every position, `[batch, seq, vocab]`."""
+        model = self.model64 if float64 else self.model
+        reset_rope(model)
+        with torch.no_grad():
+            return model(torch.tensor(input_ids), use_cache=False).logits.numpy()
+
+    def generate(self, request: Request) -> Answer:
+        """Runs `generate`, seeding torch right before."""
+        ids = torch.tensor(request.input_ids)
+        mask = torch.tensor(request.attention_mask) if request.attention_mask else torch.ones_like(ids)
+        extra = {"tokenizer": self.tokenizer} if "stop_strings" in request.fields else {}
+        reset_rope(self.model)
+        if request.seed is not None:
+            torch.manual_seed(request.seed)
+        out = self.model.generate(
+            ids,
+            attention_mask=mask,
+            return_dict_in_generate=True,
+            output_logits=True,
+            output_scores=True,
+            **request.fields,
+            **extra,
+        )
+        return Answer(
+            out.sequences.numpy(), [step.numpy() for step in out.logits], [step.numpy() for step in out.scores]
+        )
+
+    def logits_along(self, prompt: list[int], continuation: list[int], *, float64: bool = True) -> np.ndarray:
+        """Logits after the prompt and after each given token, `[1 + len(continuation), vocab]`, computed step by step."""
+        model = self.model64 if float64 else self.model
+        reset_rope(model)
+        with torch.no_grad():
+            out = model(torch.tensor([prompt]), use_cache=True)
+            steps = [out.logits[0, -1]]
+            for token in continuation:
+                out = model(torch.tensor([[token]]), past_key_values=out.past_key_values, use_cache=True)
+                steps.append(out.logits[0, -1])
+        return torch.stack(steps).numpy()
+
+    def setting(self, request: Request, name: str, default: Any = None) -> Any:
+        """A generation field as `generate` resolves it: the call, then the model's file, then the default."""
+        for value in (request.fields.get(name), getattr(self.model.generation_config, name, None)):
+            if value is not None:
+                return value
+        return default
+
+    def eos_ids(self, request: Request) -> list[int]:
+        """The end-of-sequence ids in force, perhaps none."""
+        eos = self.setting(request, "eos_token_id")
+        return [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
+
+
+def _exact_norm(self: LlamaRMSNorm, hidden: torch.Tensor) -> torch.Tensor:
+    """RMSNorm in the dtype of its input."""
+    return self.weight * (hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+
+
+def reset_rope(model: LlamaForCausalLM) -> None:
+    """Forgets the longest sequence seen: dynamic RoPE of transformers else keeps its base into the next call."""
+    for module in model.modules():
+        if isinstance(module, LlamaRotaryEmbedding):
+            module.inv_freq = module.original_inv_freq.clone()
+            module.max_seq_len_cached = module.original_max_seq_len
+
+
+def noise_of_step(seed: int, rows: int, vocab_size: int, step: int) -> np.ndarray:
+    """The exponential noise `[rows, vocab]` that torch's multinomial divides by in a step of a seeded `generate`."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(step + 1):
+        noise = torch.empty(rows, vocab_size).exponential_(1, generator=generator)
+    return noise.double().numpy()
