@@ -175,8 +175,10 @@ def test_a_damaged_model_is_a_load_error(make_llama):
 
 
 def test_a_cache_that_is_too_small_is_a_capacity_error(make_llama):
-    block = 2 * 2 * 8 * 2 * 32 * 4  # layers, heads, head_dim, keys and values, tokens, bytes
-    gen = rsgen.Generator(make_llama(), num_threads=1, kv_cache_bytes=2 * block)
+    folder = make_llama()
+    ample = rsgen.Generator(folder, num_threads=1, kv_cache_bytes=1 << 20).stats()
+    block = ample.bytes_total // ample.blocks_total
+    gen = rsgen.Generator(folder, num_threads=1, kv_cache_bytes=2 * block + 1)
     assert (gen.stats().blocks_total, gen.stats().bytes_total) == (2, 2 * block)
     assert gen.generate([1] * 20, max_new_tokens=40).usage.generated_tokens == 40
     with pytest.raises(rsgen.CapacityError, match="raise kv_cache_bytes"):
@@ -185,7 +187,7 @@ def test_a_cache_that_is_too_small_is_a_capacity_error(make_llama):
         gen.stream([1] * 20)
     assert len(gen.generate([[1] * 20] * 5, max_new_tokens=40)) == 5, "what does not fit at once takes turns"
     with pytest.raises(rsgen.CapacityError):
-        rsgen.Generator(make_llama(), kv_cache_bytes=16)
+        rsgen.Generator(folder, kv_cache_bytes=16)
 
 
 def test_weights_that_overflow_are_a_numerical_error(make_llama):

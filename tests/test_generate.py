@@ -287,7 +287,7 @@ def test_a_model_without_a_tokenizer_takes_and_gives_ids(make_llama):
 
 def test_reprs_are_readable(gen):
     out = gen.generate(PROMPT, max_new_tokens=30)
-    assert repr(out).startswith("GenerationOutput(text=\", there was")
+    assert repr(out).startswith("GenerationOutput(text=', there was")
     assert "generated_tokens=30" in repr(out)
     assert len(repr(out)) < 200
     for part in ("story-3m", "LlamaForCausalLM", "6 layers", "2 threads", gen.isa):
@@ -297,4 +297,4 @@ def test_reprs_are_readable(gen):
     assert repr(out.timings).startswith("Timings(first_token=0.")
     assert repr(gen.stats()).startswith("CacheStats(blocks_used=0")
     token = next(iter(gen.stream(PROMPT)))
-    assert repr(token).startswith(f"StreamedToken(id={token.id}, text=\",\", index=0, logprob=")
+    assert repr(token).startswith(f"StreamedToken(id={token.id}, text=',', index=0, logprob=")

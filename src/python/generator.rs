@@ -6,7 +6,7 @@ use std::ffi::CString;
 
 use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyString, PyType};
 
 use super::arrays::array;
 use super::callbacks;
@@ -267,11 +267,11 @@ impl Generator {
         self.0.engine().workers().isa().name()
     }
 
-    fn __repr__(&self) -> String {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let config = self.0.config();
-        format!(
-            "<rsgen.Generator {:?}: {}, {} layers, hidden size {}, vocabulary {}, context {}; {} thread{}, {}>",
-            self.0.name(),
+        Ok(format!(
+            "<rsgen.Generator {}: {}, {} layers, hidden size {}, vocabulary {}, context {}; {} thread{}, {}>",
+            PyString::new(py, self.0.name()).repr()?,
             config.architecture,
             config.num_hidden_layers,
             config.hidden_size,
@@ -280,6 +280,6 @@ impl Generator {
             self.num_threads(),
             if self.num_threads() == 1 { "" } else { "s" },
             self.isa()
-        )
+        ))
     }
 }

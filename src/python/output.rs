@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyList;
+use pyo3::types::{PyList, PyString};
 
 use super::arrays::{array, ids, wide};
 use super::errors::guarded;
@@ -131,17 +131,18 @@ impl GenerationOutput {
         self.output.text()
     }
 
-    fn __repr__(&self) -> String {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         const SHOWN: usize = 60;
         let text = self.output.text();
         let beginning: String = text.chars().take(SHOWN).collect();
-        format!(
-            "GenerationOutput(text={beginning:?}{}, rows={}, generated_tokens={}, finish_reasons={:?})",
+        Ok(format!(
+            "GenerationOutput(text={}{}, rows={}, generated_tokens={}, finish_reasons={})",
+            PyString::new(py, &beginning).repr()?,
             if beginning.len() < text.len() { "…" } else { "" },
             self.output.rows.len(),
             self.output.usage.generated_tokens,
-            self.finish_reasons()
-        )
+            PyList::new(py, self.finish_reasons())?.repr()?
+        ))
     }
 }
 

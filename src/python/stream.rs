@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyStopIteration, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyString, PyType};
 
 use super::errors::{guarded, to_python};
 use super::logging;
@@ -85,9 +85,12 @@ impl TokenStream {
 impl State {
     /// Ends the work and keeps the output.
     fn end(&mut self, py: Python<'_>) -> PyResult<()> {
+        if let State::Ended(_) = self {
+            return Ok(());
+        }
         let State::Running(mut stream) = std::mem::replace(self, State::Ended(None)) else { return Ok(()) };
         let output = py.detach(|| {
-            stream.close()?;
+            stream.close();
             stream.into_output()
         });
         let output = output.map_err(|error| to_python(py, error))?;
@@ -201,12 +204,13 @@ impl StreamedToken {
         &self.text
     }
 
-    fn __repr__(&self) -> String {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let Self { id, text, index, logprob, score, finish_reason } = self;
-        let finish_reason = finish_reason.map_or("None".to_owned(), |reason| format!("'{reason}'"));
-        format!(
-            "StreamedToken(id={id}, text={text:?}, index={index}, logprob={logprob:.4}, score={score:.4}, \
-             finish_reason={finish_reason})"
-        )
+        let (text, finish_reason) = (PyString::new(py, text), finish_reason.into_pyobject(py)?);
+        Ok(format!(
+            "StreamedToken(id={id}, text={}, index={index}, logprob={logprob:.4}, score={score:.4}, finish_reason={})",
+            text.repr()?,
+            finish_reason.repr()?
+        ))
     }
 }
