@@ -26,6 +26,9 @@ pub mod engine;
 
 pub mod generator;
 
+#[cfg(feature = "cli")]
+pub mod cli;
+
 #[cfg(feature = "python")]
 mod python;
 
@@ -33,4 +36,5 @@ pub use engine::{GenerationOutput, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
 pub use generator::{Generator, GeneratorOptions, Prompt, Prompts};
+pub use tensor::DType;
 pub use types::{BlockId, FinishReason, RequestId, SeqId, TokenId};

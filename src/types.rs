@@ -138,7 +138,8 @@ pub struct RowOutputs {
 
 impl RowOutputs {
     /// Nothing: the row only enters the cache.
-    pub const NONE: Self = Self { logits: false, hidden_states: LayerSet::EMPTY, layer_logits: LayerSet::EMPTY };
+    pub const NONE: Self =
+        Self { logits: false, hidden_states: LayerSet::EMPTY, layer_logits: LayerSet::EMPTY };
     /// The logits alone.
     pub const LOGITS: Self = Self { logits: true, ..Self::NONE };
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 import rsgen
 
 PROMPT = "Once upon a time"
@@ -115,7 +114,9 @@ def test_scores_that_cannot_be_used_are_refused(gen, returned, message):
 
 @pytest.mark.parametrize("answer", [None, 1, "yes", np.array([True, False]), np.array([])])
 def test_answers_that_are_no_truth_value_are_refused(gen, answer):
-    with pytest.raises(rsgen.CallbackError, match="must return True or False, or an array of one of them, got"):
+    with pytest.raises(
+        rsgen.CallbackError, match="must return True or False, or an array of one of them, got"
+    ):
         gen.generate(PROMPT, stopping_criteria=lambda _, __: answer, max_new_tokens=5)
 
 

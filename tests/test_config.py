@@ -5,7 +5,6 @@ import json
 import pickle
 
 import pytest
-
 import rsgen
 from rsgen.types import GenerationFields
 
@@ -25,7 +24,9 @@ def test_every_field_is_an_attribute_with_a_doc(name):
 
 
 def test_fields_are_as_they_were_set():
-    config = rsgen.GenerationConfig(top_p=0.9, max_new_tokens=5, stop_strings=["a", "b"], do_sample=True, seed=2**64 - 1)
+    config = rsgen.GenerationConfig(
+        top_p=0.9, max_new_tokens=5, stop_strings=["a", "b"], do_sample=True, seed=2**64 - 1
+    )
     assert (config.top_p, config.max_new_tokens, config.stop_strings) == (0.9, 5, ["a", "b"])
     assert config.do_sample is True
     assert config.seed == 2**64 - 1
@@ -37,7 +38,10 @@ def test_fields_are_as_they_were_set():
         "top_p": 0.9,
         "seed": 2**64 - 1,
     }
-    assert repr(rsgen.GenerationConfig(top_k=3, stop_strings="x")) == "GenerationConfig(stop_strings='x', top_k=3)"
+    assert (
+        repr(rsgen.GenerationConfig(top_k=3, stop_strings="x"))
+        == "GenerationConfig(stop_strings='x', top_k=3)"
+    )
     assert eval(repr(config), {"GenerationConfig": rsgen.GenerationConfig}) == config
 
 
@@ -59,7 +63,9 @@ def test_a_config_is_a_value_that_does_not_change():
 
 
 def test_a_config_goes_into_a_file_and_back(tmp_path):
-    config = rsgen.GenerationConfig.from_dict({"top_k": 7, "custom": {"a": [1, None, 2.5, "x"]}, "eos_token_id": [1, 2]})
+    config = rsgen.GenerationConfig.from_dict(
+        {"top_k": 7, "custom": {"a": [1, None, 2.5, "x"]}, "eos_token_id": [1, 2]}
+    )
     config.save_pretrained(tmp_path / "new" / "folder")
     path = tmp_path / "new" / "folder" / "generation_config.json"
     assert json.loads(path.read_text()) == config.to_dict()

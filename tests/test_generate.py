@@ -5,7 +5,6 @@ import warnings
 
 import numpy as np
 import pytest
-
 import rsgen
 
 PROMPT = "Once upon a time"
@@ -119,7 +118,9 @@ def test_prompts_of_a_list_have_rows_in_their_order(gen, ids):
 
 
 def test_the_output_tells_all_of_a_call(gen, ids):
-    out = gen.sample(PROMPT, num_return_sequences=3, seed=5, max_new_tokens=7, output_scores=True, output_logits=True)
+    out = gen.sample(
+        PROMPT, num_return_sequences=3, seed=5, max_new_tokens=7, output_scores=True, output_logits=True
+    )
     assert len(out) == 3
     assert out.sequences.dtype == np.int64
     assert out.sequences.shape == (3, len(ids) + 7)
@@ -136,7 +137,9 @@ def test_the_output_tells_all_of_a_call(gen, ids):
         assert out.logprobs[row].dtype == np.float32
         for step in range(7):
             logits = out.logits[step][row].astype(np.float64)
-            logprob = logits[out.token_ids[row][step]] - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+            logprob = (
+                logits[out.token_ids[row][step]] - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+            )
             assert out.logprobs[row][step] == pytest.approx(logprob, abs=1e-5)
             assert np.isfinite(out.scores[step][row, out.token_ids[row][step]])
             assert np.isfinite(out.scores[step][row]).sum() == 50, "top_k is 50 by default"
@@ -201,12 +204,15 @@ def test_named_methods_refuse_to_be_another(gen):
 
 
 def test_what_was_probably_not_meant_is_a_warning_at_the_callers_line(gen):
-    with pytest.warns(UserWarning, match="`temperature` has no effect because do_sample is not set") as caught:
+    with pytest.warns(
+        UserWarning, match="`temperature` has no effect because do_sample is not set"
+    ) as caught:
         gen.generate(PROMPT, max_new_tokens=2, temperature=0.5)
     assert [warning.filename for warning in caught] == [__file__]
-    with warnings.catch_warnings(), pytest.raises(UserWarning, match="temperature"):
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
-        gen.generate(PROMPT, max_new_tokens=2, temperature=0.5)
+        with pytest.raises(UserWarning, match="temperature"):
+            gen.generate(PROMPT, max_new_tokens=2, temperature=0.5)
 
 
 def test_without_a_limit_a_call_stops_after_20_tokens_and_says_so(make_llama):

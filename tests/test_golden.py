@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,15 @@ ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests" / "golden"
 GOLDENS = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
 MODELS = [name for name, golden in GOLDENS.items() if "model" in golden]
-CASES = [pytest.param(name, case, id=f"{name}-{case['name']}") for name in MODELS for case in GOLDENS[name]["generate"]]
+CASES = [
+    pytest.param(name, case, id=f"{name}-{case['name']}")
+    for name in MODELS
+    for case in GOLDENS[name]["generate"]
+]
 TOKENIZER = GOLDENS["story-3m"]["tokenizer"]
 
 
-@lru_cache(maxsize=None)
+@cache
 def generator(name: str) -> rsgen.Generator:
     """The golden's model, opened once."""
     return rsgen.Generator(ROOT / GOLDENS[name]["model"])
@@ -92,7 +96,9 @@ def test_scores_and_logprobs_of_generated_tokens_match(name: str, case: dict[str
     assert_close(np.asarray(out.logprobs[0])[: len(logprobs)], logprobs)
 
 
-@pytest.mark.parametrize(("name", "case"), [p for p in CASES if p.values[0] == "story-3m" and "prompts" in p.values[1]])
+@pytest.mark.parametrize(
+    ("name", "case"), [p for p in CASES if p.values[0] == "story-3m" and "prompts" in p.values[1]]
+)
 def test_prompts_as_text_give_the_same_stories(name: str, case: dict[str, Any]) -> None:
     if len(case["prompts"]) > 1 and case["seed"] is not None:
         # A list of prompts draws from one generator each; only an array shares one as transformers does.
@@ -116,7 +122,9 @@ def test_a_list_of_prompts_gives_each_what_it_gets_alone(name: str, case: dict[s
     np.testing.assert_array_equal(out.sequences[0][start : start + len(alone)], alone)
 
 
-@pytest.mark.parametrize(("name", "case"), [p for p in CASES if p.values[1]["name"] in ("greedy", "sample_top_k_top_p")])
+@pytest.mark.parametrize(
+    ("name", "case"), [p for p in CASES if p.values[1]["name"] in ("greedy", "sample_top_k_top_p")]
+)
 def test_a_stream_gives_the_same_tokens(name: str, case: dict[str, Any]) -> None:
     prompt = case["input_ids"][0]
     ids = [token.id for token in generator(name).stream(prompt, **options(case))]

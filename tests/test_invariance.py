@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-
 import rsgen
 
 PROMPTS = [
@@ -39,7 +38,9 @@ def generators(gen):
 
 def alone(gen, mode, index, **fields):
     seed = {"seed": SEEDS[index]} if mode == "sampled" else {}
-    return gen.generate(PROMPTS[index], **FIELDS[mode], **seed, max_new_tokens=24, output_logits=True, **fields)
+    return gen.generate(
+        PROMPTS[index], **FIELDS[mode], **seed, max_new_tokens=24, output_logits=True, **fields
+    )
 
 
 @pytest.fixture(scope="module", params=list(FIELDS))

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-
 import rsgen
 from rsgen import types as rsgen_types
 
@@ -73,11 +72,21 @@ def test_threads_and_instruction_set_are_shown(gen):
     assert gen.isa in ("avx512", "avx2", "scalar")
     environment = {**os.environ, "RSGEN_NUM_THREADS": "1"}
     program = "import rsgen; print(rsgen.Generator().num_threads)"
-    shown = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
     assert shown.stdout == "1\n"
 
 
 def test_classes_that_calls_give_cannot_be_made_by_hand():
-    for name in ("GenerationOutput", "TokenStream", "StreamedToken", "Tokenizer", "CacheStats", "Usage", "Timings"):
-        with pytest.raises(TypeError, match="No constructor defined|cannot create"):
+    for name in (
+        "GenerationOutput",
+        "TokenStream",
+        "StreamedToken",
+        "Tokenizer",
+        "CacheStats",
+        "Usage",
+        "Timings",
+    ):
+        with pytest.raises(TypeError, match=r"No constructor defined|cannot create"):
             getattr(rsgen, name)()

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
-
 import rsgen
 
 PROMPT = "Once upon a time"
@@ -19,7 +18,9 @@ PROMPT = "Once upon a time"
 
 def test_four_threads_share_a_generator(gen):
     prompts = [PROMPT, "One day", "Tom and Sue", "The cat"]
-    expected = [gen.sample(prompt, seed=index, max_new_tokens=20).text for index, prompt in enumerate(prompts)]
+    expected = [
+        gen.sample(prompt, seed=index, max_new_tokens=20).text for index, prompt in enumerate(prompts)
+    ]
 
     def work(index):
         for _ in range(5):
@@ -35,8 +36,13 @@ def test_four_threads_share_a_generator(gen):
 def slow(make_llama) -> rsgen.Generator:
     """A model whose prompts take seconds."""
     folder = make_llama(
-        hidden_size=512, intermediate_size=1536, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=8,
-        head_dim=64, max_position_embeddings=65536,
+        hidden_size=512,
+        intermediate_size=1536,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        head_dim=64,
+        max_position_embeddings=65536,
     )
     return rsgen.Generator(folder, num_threads=1, kv_dtype="bfloat16")
 
@@ -58,6 +64,7 @@ def calls(gen):
 def spin(_, __):
     while True:
         time.sleep(0.001)
+
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no timer that signals")
 @pytest.mark.parametrize("call", ["generate", "list", "stream", "score", "forward", "callback"])
@@ -160,7 +167,9 @@ def test_python_goes_on_while_the_model_computes(slow, alarm):
 
 def test_a_program_that_is_interrupted_ends_by_keyboard_interrupt(tmp_path):
     program = "import rsgen; gen = rsgen.Generator(); print('ready', flush=True)\nwhile True: list(gen.stream('Once'))"
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     with process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

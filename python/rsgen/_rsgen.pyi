@@ -19,6 +19,29 @@ from .types import (
     StoppingCriterion,
 )
 
+__all__ = [
+    "CacheStats",
+    "CallbackError",
+    "CancelledError",
+    "CapacityError",
+    "ConfigError",
+    "GenerationConfig",
+    "GenerationOutput",
+    "Generator",
+    "InputError",
+    "InternalError",
+    "LoadError",
+    "NumericalError",
+    "RsgenError",
+    "StreamedToken",
+    "Timings",
+    "TokenStream",
+    "Tokenizer",
+    "Usage",
+    "__version__",
+    "cli",
+]
+
 __version__: str
 
 class RsgenError(Exception):
@@ -456,7 +479,7 @@ class StreamedToken:
     __hash__: None  # type: ignore[assignment]
 
 @final
-class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput | None]):
+class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
     """The tokens of a request, as they are generated: an iterator, a context manager, and a generator in Python's sense.
 
     The model works while the stream is iterated. Leaving it ends the work and gives its cache blocks back at once: by
@@ -472,7 +495,7 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput | None])
     Ctrl-C, ends the stream with its exception.
     """
 
-    def __iter__(self) -> Self: ...
+    def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput]: ...
     def __next__(self) -> StreamedToken:
         """Computes the next token. The ``StopIteration`` at the end carries the output."""
 

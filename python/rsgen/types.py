@@ -3,17 +3,11 @@
 Nothing of the package needs this module at run time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, TypedDict, Union
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict
 
-if TYPE_CHECKING:
-    from typing import Any
-
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
-    from typing_extensions import TypeAlias
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "FinishReason",
@@ -24,10 +18,10 @@ __all__ = [
     "StoppingCriterion",
 ]
 
-Ids: TypeAlias = "Union[Sequence[int], NDArray[np.integer[Any]]]"
+Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 """The token ids of one prompt, in one dimension, of any integer type."""
 
-Prompt: TypeAlias = "Union[str, Ids, Sequence[Union[str, Ids]]]"
+Prompt: TypeAlias = str | Ids | Sequence[str | Ids]
 """A text; token ids; a two-dimensional array of ids (one request, padding masked); or a list of texts and ids
 (independent prompts)."""
 

@@ -34,18 +34,13 @@ impl<'a> ResultsFront<'a> {
         let logits = count(self.vocab_size, |outputs| usize::from(outputs.logits));
         let hidden_states = count(self.hidden_size, |outputs| outputs.hidden_states.len());
         let layer_logits = count(self.vocab_size, |outputs| outputs.layer_logits.len());
+        let front = |part: Option<&'a mut [f32]>| part.expect("a pass gives each row what it asks for");
         ResultsFront {
-            logits: split_front(&mut self.logits, logits),
-            hidden_states: split_front(&mut self.hidden_states, hidden_states),
-            layer_logits: split_front(&mut self.layer_logits, layer_logits),
+            logits: front(self.logits.split_off_mut(..logits)),
+            hidden_states: front(self.hidden_states.split_off_mut(..hidden_states)),
+            layer_logits: front(self.layer_logits.split_off_mut(..layer_logits)),
             vocab_size: self.vocab_size,
             hidden_size: self.hidden_size,
         }
     }
-}
-
-fn split_front<'a>(slice: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
-    let (front, rest) = std::mem::take(slice).split_at_mut(len);
-    *slice = rest;
-    front
 }

@@ -3,7 +3,7 @@
 use super::core::{Engine, Interrupt};
 use super::output::GenerationOutput;
 use super::request::Request;
-use super::step::step;
+use super::step::{Stepped, step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::GenerationPlan;
 use crate::model::ForwardOutput;
@@ -46,9 +46,9 @@ pub fn run(
             break;
         }
         let mut requests: Vec<&mut Request> = running.iter_mut().map(|(_, request)| request).collect();
-        let (steps, next) = step(engine, &mut requests, first, &mut out, interrupted)?;
+        let Stepped { advanced, next } = step(engine, &mut requests, first, &mut out, interrupted)?;
         let mut finished = Vec::new();
-        for (place, result) in steps {
+        for (place, result) in advanced {
             if result?.finished {
                 finished.push(place);
             }

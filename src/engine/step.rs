@@ -10,18 +10,25 @@ use crate::model::ForwardOutput;
 /// The most rows of a pass. More rows read the weights less often, but let everything else wait longer.
 const MAX_ROWS: usize = 512;
 
+/// What a step has brought.
+pub(super) struct Stepped {
+    /// What became of each request whose search has advanced or failed.
+    pub(super) advanced: Vec<(usize, Result<SearchStep>)>,
+    /// The request to begin the next step with.
+    pub(super) next: usize,
+}
+
 /// Computes the next rows of the requests, beginning with request `first` and as many as fit into a pass. `out` is
 /// memory that steps reuse.
 ///
-/// Returns what became of each request whose search has advanced or failed, and the request to begin the next step
-/// with. An error of the pass itself, such as an interrupt, concerns all.
+/// An error of the pass itself, such as an interrupt, concerns all requests.
 pub(super) fn step(
     engine: &Engine,
     requests: &mut [&mut Request],
     first: usize,
     out: &mut ForwardOutput,
     interrupted: &mut Interrupt<'_>,
-) -> Result<(Vec<(usize, Result<SearchStep>)>, usize)> {
+) -> Result<Stepped> {
     let mut pass = PassRows::default();
     let mut taken: Vec<(usize, usize)> = Vec::new();
     let order = (first..requests.len()).chain(0..first);
@@ -48,11 +55,11 @@ pub(super) fn step(
         vocab_size: engine.model().vocab_size(),
         hidden_size: engine.model().hidden_size(),
     };
-    let mut steps = Vec::with_capacity(taken.len());
+    let mut advanced = Vec::with_capacity(taken.len());
     for (index, count) in taken {
         if let Some(step) = requests[index].take(count, &mut results).transpose() {
-            steps.push((index, step));
+            advanced.push((index, step));
         }
     }
-    Ok((steps, next))
+    Ok(Stepped { advanced, next })
 }

@@ -115,8 +115,8 @@ fn advance(
     out: &mut ForwardOutput,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<(Vec<TokenEvent>, bool)> {
-    let (steps, _) = step(engine, &mut [request], 0, out, interrupted)?;
-    match steps.into_iter().next() {
+    let stepped = step(engine, &mut [request], 0, out, interrupted)?;
+    match stepped.advanced.into_iter().next() {
         Some((_, step)) => step.map(|step| (step.events, step.finished)),
         None => Ok((Vec::new(), false)),
     }

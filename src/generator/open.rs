@@ -1,5 +1,6 @@
 //! Opening a model: from a folder, from the local Hub cache, or the one that is built in.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::{Generator, Shared};
@@ -8,10 +9,10 @@ use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, num_threads};
 use crate::error::{Error, Result, ResultExt};
 use crate::generation::{GenerationConfig, Vocabulary};
 use crate::kernels::{Isa, Workers};
-use crate::model;
+use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::tensor::DType;
 use crate::text::Tokenizer;
-use crate::weights::{Checkpoint, ModelFiles, available_memory};
+use crate::weights::{ModelConfig, ModelFiles, Weights, available_memory};
 
 /// How a model is opened.
 #[derive(Default)]
@@ -67,7 +68,7 @@ impl Generator {
     /// # Errors
     /// As for [`Generator::open`].
     pub fn open_with(model: impl AsRef<str>, options: &GeneratorOptions) -> Result<Self> {
-        let files = ModelFiles::locate(model.as_ref(), options.revision.as_deref())?;
+        let files = ModelFiles::open(model.as_ref(), options.revision.as_deref())?;
         Self::from_files(&files, options)
     }
 
@@ -90,35 +91,36 @@ impl Generator {
     }
 
     fn from_files(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
-        let config = files.config()?;
-        let generation_config = match files.read("generation_config.json")? {
-            Some(text) => GenerationConfig::from_json_file(&text)
-                .context(|| files.describe("generation_config.json"))?,
-            None => GenerationConfig::default(),
-        };
+        let config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
+        let generation_config = generation_config(files)?;
         let tokenizer = tokenizer(files)?;
-        let checkpoint = Checkpoint::open(files)?;
+        let weights = Weights::open(files)?;
 
         let workers =
             Workers::new(num_threads(options.num_threads)?, options.isa.map_or_else(Isa::select, Ok)?)?;
         let available = available_memory();
-        let needed = checkpoint.weight_bytes(options.dtype);
-        if available.is_some_and(|available| needed > available) {
+        let needed = bytes_of_weights(&config, &weights, options.dtype);
+        if let Some(available) = available.filter(|&available| needed > available) {
             return Err(Error::capacity(format!(
-                "{} needs {needed} bytes for its weights, but {} bytes of memory are available; free memory, or set \
+                "{} needs {needed} bytes of memory for its weights, but {available} are available; free memory, or set \
                  `dtype` to a smaller type",
-                files.name(),
-                available.unwrap_or_default()
+                files.name()
             )));
         }
-        let progress = |done, total| {
+        let total = weights.data_len();
+        let progress = |done| {
             if let Some(progress) = &options.progress {
                 progress(Progress { stage: Stage::Pack, done, total });
             }
         };
-        let scope = checkpoint.root(options.dtype, &progress);
-        let model = model::load(&config, &scope, &workers).context(|| files.name().to_owned())?;
-        scope.log_unused();
+        let loading = LoaderOptions {
+            workers: &workers,
+            dtype: options.dtype,
+            progress: &progress,
+            done: Cell::new(0),
+        };
+        let model = model::load(&config, &Loader::new(weights.root(), &loading)).context(|| files.name())?;
+        log_unused(&weights);
 
         let engine_options =
             EngineOptions { kv_dtype: options.kv_dtype, kv_cache_bytes: options.kv_cache_bytes };
@@ -140,9 +142,32 @@ impl Generator {
     }
 }
 
+/// The defaults of the model, if it comes with any.
+fn generation_config(files: &ModelFiles) -> Result<GenerationConfig> {
+    let Some(bytes) = files.generation_config()? else { return Ok(GenerationConfig::default()) };
+    let text =
+        std::str::from_utf8(&bytes).map_err(|error| Error::load("it must be UTF-8").with_source(error));
+    text.and_then(GenerationConfig::from_json_file).context(|| "generation_config.json")
+}
+
 /// The tokenizer, if the model comes with one.
 fn tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
-    let Some(tokenizer) = files.bytes("tokenizer.json") else { return Ok(None) };
-    let (config, special) = (files.bytes("tokenizer_config.json"), files.bytes("special_tokens_map.json"));
+    let Some(tokenizer) = files.tokenizer()? else { return Ok(None) };
+    let (config, special) = (files.tokenizer_config()?, files.special_tokens_map()?);
     Tokenizer::from_bytes(&tokenizer, config.as_deref(), special.as_deref()).map(Some)
+}
+
+/// The memory that the weights take when they are packed, in bytes: as in the file, unless they are to be rounded.
+fn bytes_of_weights(config: &ModelConfig, weights: &Weights, dtype: Option<DType>) -> u64 {
+    let stored = config.dtype.unwrap_or(DType::F32).bytes() as u64;
+    let kept = dtype.map_or(stored, |dtype| dtype.bytes() as u64);
+    (weights.data_len() / stored).saturating_mul(kept)
+}
+
+/// Tensors that the architecture has no place for; old checkpoints store the rotary frequencies, which are computed.
+fn log_unused(weights: &Weights) {
+    let unused: Vec<&str> = weights.unused().filter(|name| !name.ends_with("rotary_emb.inv_freq")).collect();
+    if let Some(first) = unused.first() {
+        log::warn!("{} tensors of the checkpoint are not used, {first} among them", unused.len());
+    }
 }

@@ -1,6 +1,7 @@
 //! Safe ways to let several threads write into one slice: each chunk is handed to exactly one of them.
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::threads::Workers;
@@ -50,6 +51,24 @@ impl Workers {
             // SAFETY: chunk `i` is run once, and chunks do not overlap.
             job(i, unsafe { parts.part(start..len.min(start + chunk_len)) });
         });
+    }
+
+    /// A vector of `num_chunks * chunk_len` elements, filled by all threads, chunk by chunk.
+    ///
+    /// # Safety
+    /// `make(i, chunk)` writes every element of chunk `i`.
+    pub(crate) unsafe fn collect_chunks<T: Send + Copy>(
+        &self,
+        num_chunks: usize,
+        chunk_len: usize,
+        make: impl Fn(usize, &mut [MaybeUninit<T>]) + Sync,
+    ) -> Vec<T> {
+        let len = num_chunks * chunk_len;
+        let mut data: Vec<T> = Vec::with_capacity(len);
+        self.for_each_chunk(&mut data.spare_capacity_mut()[..len], chunk_len, make);
+        // SAFETY: `make` has written every element (the caller's duty): `run` returns only when all chunks are done.
+        unsafe { data.set_len(len) };
+        data
     }
 
     /// A vector of `len` elements whose element `i` is `make(i)`, filled by all threads in chunks of `chunk_len`.

@@ -4,12 +4,13 @@ use super::CausalLm;
 use super::batch::{ForwardBatch, ForwardOutput, Row, RowInput};
 use super::context::{ForwardContext, Scratch, sized};
 use super::layers::{Attention, Embedding, Linear, Mlp, RmsNorm, RotaryEmbedding};
+use super::loader::Loader;
 use super::rows::{ActiveRows, OutputIndex, rank};
 use crate::cache::{KvDtype, KvLayout, KvStore};
 use crate::error::{Error, Result};
-use crate::kernels::{AttentionShape, Workers};
+use crate::kernels::AttentionShape;
 use crate::types::RowOutputs;
-use crate::weights::{ModelConfig, WeightScope};
+use crate::weights::ModelConfig;
 
 /// A llama with its weights packed.
 pub(super) struct Llama {
@@ -34,7 +35,7 @@ struct Layer {
 
 impl Llama {
     /// Loads all tensors.
-    pub(super) fn load(config: &ModelConfig, scope: &WeightScope<'_>, workers: &Workers) -> Result<Self> {
+    pub(super) fn load(config: &ModelConfig, loader: &Loader<'_>) -> Result<Self> {
         let (hidden_size, vocab_size) = (config.hidden_size, config.vocab_size);
         let shape = AttentionShape {
             num_heads: config.num_attention_heads,
@@ -42,16 +43,16 @@ impl Llama {
             head_dim: config.head_dim,
             scale: 1.0 / (config.head_dim as f32).sqrt(),
         };
-        let model = scope.child("model");
+        let model = loader.child("model");
         let (embedding, head) = if config.tie_word_embeddings {
-            let head = Linear::load(&model, workers, &[("embed_tokens", vocab_size)], hidden_size, false)?;
+            let head = Linear::load(&model, &[("embed_tokens", vocab_size)], hidden_size, false)?;
             (Embedding::Tied, head)
         } else {
             let embedding = Embedding::load(&model.child("embed_tokens"), vocab_size, hidden_size)?;
-            (embedding, Linear::load(scope, workers, &[("lm_head", vocab_size)], hidden_size, false)?)
+            (embedding, Linear::load(loader, &[("lm_head", vocab_size)], hidden_size, false)?)
         };
         let layers = (0..config.num_hidden_layers)
-            .map(|index| Layer::load(config, &model.child("layers").index(index), workers, shape))
+            .map(|index| Layer::load(config, &model.child("layers").index(index), shape))
             .collect::<Result<_>>()?;
         Ok(Self {
             embedding,
@@ -161,19 +162,14 @@ impl Llama {
 }
 
 impl Layer {
-    fn load(
-        config: &ModelConfig,
-        scope: &WeightScope<'_>,
-        workers: &Workers,
-        shape: AttentionShape,
-    ) -> Result<Self> {
+    fn load(config: &ModelConfig, loader: &Loader<'_>, shape: AttentionShape) -> Result<Self> {
         let (hidden_size, eps) = (config.hidden_size, config.rms_norm_eps as f32);
-        let (self_attn, mlp) = (scope.child("self_attn"), scope.child("mlp"));
+        let (self_attn, mlp) = (loader.child("self_attn"), loader.child("mlp"));
         Ok(Self {
-            input_norm: RmsNorm::load(scope, "input_layernorm", hidden_size, eps)?,
-            attention: Attention::load(&self_attn, workers, hidden_size, shape, config.attention_bias)?,
-            post_attention_norm: RmsNorm::load(scope, "post_attention_layernorm", hidden_size, eps)?,
-            mlp: Mlp::load(&mlp, workers, hidden_size, config.intermediate_size, config.mlp_bias)?,
+            input_norm: RmsNorm::load(loader, "input_layernorm", hidden_size, eps)?,
+            attention: Attention::load(&self_attn, hidden_size, shape, config.attention_bias)?,
+            post_attention_norm: RmsNorm::load(loader, "post_attention_layernorm", hidden_size, eps)?,
+            mlp: Mlp::load(&mlp, hidden_size, config.intermediate_size, config.mlp_bias)?,
         })
     }
 

@@ -9,11 +9,13 @@ mod batch;
 mod context;
 mod layers;
 mod llama;
+mod loader;
 mod registry;
 mod rows;
 
 pub use batch::{ForwardBatch, ForwardOutput, Row, RowInput};
 pub use context::{ForwardContext, Scratch};
+pub use loader::{LoadProgress, Loader, LoaderOptions};
 pub use registry::{SUPPORTED_ARCHITECTURES, load};
 
 use crate::cache::{KvLayout, KvStore};

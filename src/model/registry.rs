@@ -2,33 +2,33 @@
 
 use super::CausalLm;
 use super::llama::Llama;
+use super::loader::Loader;
 use crate::error::{Error, Result};
-use crate::kernels::Workers;
-use crate::weights::{ModelConfig, WeightScope};
+use crate::weights::ModelConfig;
 
-type Loader = fn(&ModelConfig, &WeightScope<'_>, &Workers) -> Result<Box<dyn CausalLm>>;
+type Load = fn(&ModelConfig, &Loader<'_>) -> Result<Box<dyn CausalLm>>;
 
 /// One line each.
-const ARCHITECTURES: &[(&str, Loader)] =
-    &[("LlamaForCausalLM", |config, scope, workers| Ok(Box::new(Llama::load(config, scope, workers)?)))];
+const ARCHITECTURES: &[(&str, Load)] =
+    &[("LlamaForCausalLM", |config, loader| Ok(Box::new(Llama::load(config, loader)?)))];
 
 /// The names of the architectures that [`load`] knows.
 pub const SUPPORTED_ARCHITECTURES: &[&str] = &["LlamaForCausalLM"];
 
-/// Loads the model that the configuration describes: `scope` is the root of its tensors.
+/// Loads the model that the configuration describes: `loader` is the root of its tensors.
 ///
 /// # Errors
 /// When the architecture is unknown, or when a tensor is missing, has another shape, or is damaged.
-pub fn load(config: &ModelConfig, scope: &WeightScope<'_>, workers: &Workers) -> Result<Box<dyn CausalLm>> {
+pub fn load(config: &ModelConfig, loader: &Loader<'_>) -> Result<Box<dyn CausalLm>> {
     let known = ARCHITECTURES.iter().find(|(name, _)| *name == config.architecture);
-    let (_, loader) = known.ok_or_else(|| {
+    let (_, load) = known.ok_or_else(|| {
         Error::load(format!(
             "`architectures` must name one of {}, got {:?}",
             SUPPORTED_ARCHITECTURES.join(", "),
             config.architecture
         ))
     })?;
-    loader(config, scope, workers)
+    load(config, loader)
 }
 
 #[cfg(test)]

@@ -20,11 +20,11 @@ pub(super) fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
 }
 
 /// The array of this shape that holds `values`, row-major.
-pub(super) fn array<'py, T: Element, D: Dimension>(
-    py: Python<'py>,
+pub(super) fn array<T: Element, D: Dimension>(
+    py: Python<'_>,
     shape: impl ShapeBuilder<Dim = D>,
     values: Vec<T>,
-) -> PyResult<Bound<'py, PyAny>> {
+) -> PyResult<Bound<'_, PyAny>> {
     numpy(py)?;
     let array = Array::from_shape_vec(shape, values).map_err(|error: ShapeError| {
         exception(py, ErrorKind::Internal, format!("an array was given values of another shape: {error}"))

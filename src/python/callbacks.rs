@@ -54,7 +54,9 @@ fn callables(argument: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<C
                 )));
             }
             // As transformers has it, an object counts by its class.
-            let name = function.getattr_opt("__name__")?.map_or_else(|| function.get_type().name().map(Bound::into_any), Ok)?;
+            let name = function
+                .getattr_opt("__name__")?
+                .map_or_else(|| function.get_type().name().map(Bound::into_any), Ok)?;
             Ok(Callable { name: name.to_string(), function: function.unbind() })
         })
         .collect()
@@ -127,7 +129,11 @@ impl Processor {
         let new = array.as_slice()?;
         if let Some(place) = new.iter().position(|score| score.is_nan()) {
             let (row, token) = (place / shape.1, place % shape.1);
-            return Err(self.0.returned(py, "scores without NaN", &format!("NaN for token {token} of row {row}")));
+            return Err(self.0.returned(
+                py,
+                "scores without NaN",
+                &format!("NaN for token {token} of row {row}"),
+            ));
         }
         scores.copy_from_slice(new);
         Ok(())

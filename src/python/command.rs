@@ -1,16 +1,14 @@
 //! The command `rsgen` as pip installs it: the same program as the binary, run inside Python.
 
 use std::ffi::OsString;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pyo3::prelude::*;
 
 use super::errors::guarded;
 use super::options::bundled;
+use super::signals::{INTERVAL, check_signals};
 use crate::cli;
-
-/// How often Python is asked whether Ctrl-C was pressed.
-const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs the command with these arguments, the program's name left out, and returns its exit code.
 #[pyfunction]
@@ -29,10 +27,10 @@ pub(super) fn run(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<i32> {
             Some(asked) if asked.elapsed() < INTERVAL => false,
             Some(_) => {
                 last = Some(Instant::now());
-                Python::attach(|py| py.check_signals()).is_err()
+                Python::attach(check_signals).is_err()
             }
         };
-        Ok(py.detach(|| cli::run(arguments, Some(bundled), &mut interrupted)))
+        Ok(py.detach(|| cli::run(arguments, Some(&bundled), &mut interrupted)))
     })
 }
 

@@ -64,6 +64,7 @@ impl GenerationConfig {
     }
 
     #[pyo3(signature = (path))]
+    #[expect(clippy::needless_pass_by_value, reason = "a path comes out of Python by value")]
     fn save_pretrained(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         guarded(|| {
             let text = serde_json::to_string_pretty(&Value::Object(self.0.to_json()));
@@ -88,9 +89,11 @@ impl GenerationConfig {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         guarded(|| {
-            let fields = self.0.to_json().into_iter().map(|(name, value)| {
-                Ok(format!("{name}={}", json::to_python(py, &value)?.repr()?))
-            });
+            let fields = self
+                .0
+                .to_json()
+                .into_iter()
+                .map(|(name, value)| Ok(format!("{name}={}", json::to_python(py, &value)?.repr()?)));
             Ok(format!("GenerationConfig({})", fields.collect::<PyResult<Vec<_>>>()?.join(", ")))
         })
     }
@@ -99,11 +102,13 @@ impl GenerationConfig {
         Ok((slf.get_type().getattr("from_dict")?, (slf.get().to_dict(slf.py())?,)))
     }
 
+    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __getattr__(&self, name: &str) -> PyResult<()> {
         let message = generation::GenerationConfig::unknown_field(name);
         Err(PyAttributeError::new_err(message))
     }
 
+    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __setattr__(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         Err(PyAttributeError::new_err(format!(
             "a GenerationConfig does not change, so `{name}` cannot be set to {}; make a changed copy: config = \
@@ -165,7 +170,9 @@ fn set_keywords(
         }
         if !generation::GenerationConfig::is_field(&name) {
             let unknown = generation::GenerationConfig::unknown_field(&name);
-            return Err(PyTypeError::new_err(format!("{function}() got an unexpected keyword argument: {unknown}")));
+            return Err(PyTypeError::new_err(format!(
+                "{function}() got an unexpected keyword argument: {unknown}"
+            )));
         }
         set(config, &name, &value)?;
     }

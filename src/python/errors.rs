@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use pyo3::PyTypeInfo;
 use pyo3::exceptions::{
     PyArithmeticError, PyException, PyMemoryError, PyOSError, PyRuntimeError, PyValueError,
 };
@@ -30,37 +31,37 @@ const CLASSES: [Class; 8] = [
     Class {
         kind: ErrorKind::Config,
         name: "ConfigError",
-        built_in: Some(|py| py.get_type::<PyValueError>()),
+        built_in: Some(built_in::<PyValueError>),
         doc: "A field of a GenerationConfig or an argument of a call breaks a rule.",
     },
     Class {
         kind: ErrorKind::Load,
         name: "LoadError",
-        built_in: Some(|py| py.get_type::<PyOSError>()),
+        built_in: Some(built_in::<PyOSError>),
         doc: "A model cannot be loaded: a file is missing, damaged, or of a kind that is not supported.",
     },
     Class {
         kind: ErrorKind::Input,
         name: "InputError",
-        built_in: Some(|py| py.get_type::<PyValueError>()),
+        built_in: Some(built_in::<PyValueError>),
         doc: "A prompt cannot be used.",
     },
     Class {
         kind: ErrorKind::Capacity,
         name: "CapacityError",
-        built_in: Some(|py| py.get_type::<PyMemoryError>()),
+        built_in: Some(built_in::<PyMemoryError>),
         doc: "Memory or the KV cache does not suffice; raised before memory runs out.",
     },
     Class {
         kind: ErrorKind::Numerical,
         name: "NumericalError",
-        built_in: Some(|py| py.get_type::<PyArithmeticError>()),
+        built_in: Some(built_in::<PyArithmeticError>),
         doc: "The model computed NaN or infinity where a number is needed.",
     },
     Class {
         kind: ErrorKind::Callback,
         name: "CallbackError",
-        built_in: Some(|py| py.get_type::<PyValueError>()),
+        built_in: Some(built_in::<PyValueError>),
         doc: "A logits processor or stopping criterion of the caller's returned something that cannot be used.\n\n\
               An exception that it raises is not wrapped: it comes out of the call unchanged.",
     },
@@ -73,10 +74,14 @@ const CLASSES: [Class; 8] = [
     Class {
         kind: ErrorKind::Internal,
         name: "InternalError",
-        built_in: Some(|py| py.get_type::<PyRuntimeError>()),
+        built_in: Some(built_in::<PyRuntimeError>),
         doc: "A defect of rsgen. Please report it.",
     },
 ];
+
+fn built_in<T: PyTypeInfo>(py: Python<'_>) -> Bound<'_, PyType> {
+    py.get_type::<T>()
+}
 
 /// The base class, and the others in the order of [`CLASSES`].
 struct Types {

@@ -57,7 +57,9 @@ impl Generator {
                 let (name, preset) = (method.name, if preset { "True" } else { "False" });
                 return Err(config_error(
                     py,
-                    format!("`do_sample` must be {preset} in {name}(), which sets it; leave it out, or call generate()"),
+                    format!(
+                        "`do_sample` must be {preset} in {name}(), which sets it; leave it out, or call generate()"
+                    ),
                 ));
             }
             config.do_sample = Some(preset);
@@ -74,8 +76,7 @@ impl Generator {
         for criterion in callbacks::criteria(keyword(criteria)?.as_ref())? {
             call = call.criterion(criterion);
         }
-        let prepared =
-            py.detach(|| call.prepare(method.to_the_end)).map_err(|error| to_python(py, error))?;
+        let prepared = py.detach(|| call.prepare(method.to_the_end)).map_err(|error| to_python(py, error))?;
         let category = py.get_type::<PyUserWarning>();
         for warning in prepared.warnings() {
             let warning = CString::new(warning.replace('\0', ""))?;

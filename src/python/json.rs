@@ -50,7 +50,8 @@ pub(super) fn from_python(value: &Bound<'_, PyAny>) -> PyResult<Value> {
 }
 
 fn nested(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
-    let impossible = || config_error(value.py(), format!("a value must be one that JSON can hold, got {}", shown(value)));
+    let impossible =
+        || config_error(value.py(), format!("a value must be one that JSON can hold, got {}", shown(value)));
     if depth > DEEPEST {
         return Err(impossible());
     }

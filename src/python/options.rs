@@ -65,15 +65,18 @@ fn choose<T: Copy>(py: Python<'_>, argument: &str, given: &str, names: &[(&str, 
     }
     names.iter().find(|(name, _)| *name == given).map(|(_, value)| Some(*value)).ok_or_else(|| {
         let names: Vec<_> = names.iter().map(|(name, _)| format!("{name:?}")).collect();
-        config_error(py, format!("`{argument}` must be \"auto\" or one of {}, got {given:?}", names.join(", ")))
+        config_error(
+            py,
+            format!("`{argument}` must be \"auto\" or one of {}, got {given:?}", names.join(", ")),
+        )
     })
 }
 
 fn positive(py: Python<'_>, argument: &str, given: Option<i64>) -> PyResult<Option<usize>> {
     let checked = given.map(|given| usize::try_from(given).ok().filter(|&given| given > 0).ok_or(given));
-    checked
-        .transpose()
-        .map_err(|given| config_error(py, format!("`{argument}` must be 1 or more, got {given}; None chooses by itself")))
+    checked.transpose().map_err(|given| {
+        config_error(py, format!("`{argument}` must be 1 or more, got {given}; None chooses by itself"))
+    })
 }
 
 /// The folder or Hub id that names the model; that of the bundled one for `None`.

@@ -27,17 +27,18 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
         };
         return batch(py, rows, dimensions, mask);
     }
-    let is_ids = !prompt.is_instance_of::<PyString>() && {
-        let items = sequence(prompt)?;
-        if items.is_empty()? {
-            return Err(input_error(
-                py,
-                "the prompt must hold at least one token, or a list at least one prompt, got an empty list; give \"\" to \
+    let is_ids = !prompt.is_instance_of::<PyString>()
+        && {
+            let items = sequence(prompt)?;
+            if items.is_empty()? {
+                return Err(input_error(
+                    py,
+                    "the prompt must hold at least one token, or a list at least one prompt, got an empty list; give \"\" to \
                  begin with the model's beginning-of-sequence token",
-            ));
-        }
-        is_number(&items.get_item(0)?)
-    };
+                ));
+            }
+            is_number(&items.get_item(0)?)
+        };
     if is_ids {
         return batch(py, vec![ids_of_list(prompt)?], 1, mask);
     }
@@ -76,7 +77,9 @@ pub(super) fn ids(ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
             1 => ids_of_list(&array.call_method0("tolist")?),
             dimensions => Err(input_error(
                 ids.py(),
-                format!("a single prompt must have one dimension, got an array of {dimensions}; give a row of it"),
+                format!(
+                    "a single prompt must have one dimension, got an array of {dimensions}; give a row of it"
+                ),
             )),
         },
     }
@@ -88,7 +91,9 @@ pub(super) fn ids(ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
 /// As for [`prompts`].
 pub(super) fn sequences(sequences: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> {
     if sequences.is_instance_of::<PyString>() {
-        return Err(PyTypeError::new_err("expected token ids, got a text; encode it: gen.tokenizer.encode(text)"));
+        return Err(PyTypeError::new_err(
+            "expected token ids, got a text; encode it: gen.tokenizer.encode(text)",
+        ));
     }
     match prompts(sequences, None)? {
         Prompts::One(Prompt::Ids(ids)) => Ok(vec![ids]),
@@ -109,7 +114,9 @@ pub(super) fn sequences(sequences: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenI
 /// A numpy array of integers, if the value is an array of numpy's or one that numpy understands, such as a tensor.
 fn array_of_ids<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     // Scalars of numpy's have it, too, but are integers here.
-    if value.getattr_opt("__array__")?.is_none() || value.hasattr("__index__")? && !value.hasattr("__len__")? {
+    if value.getattr_opt("__array__")?.is_none()
+        || value.hasattr("__index__")? && !value.hasattr("__len__")?
+    {
         return Ok(None);
     }
     let py = value.py();
@@ -159,7 +166,9 @@ fn mask_rows(mask: &Bound<'_, PyAny>, dimensions: usize) -> PyResult<Vec<Vec<boo
         (2, _) => sequence(&list)?.try_iter()?.map(|row| mask_row(&row?)).collect(),
         (given, _) => Err(input_error(
             mask.py(),
-            format!("`attention_mask` must have the shape of the ids, which have {dimensions} dimensions, got {given}"),
+            format!(
+                "`attention_mask` must have the shape of the ids, which have {dimensions} dimensions, got {given}"
+            ),
         )),
     }
 }
@@ -175,7 +184,10 @@ fn mask_row(row: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
                 Ok(1.0) => Ok(true),
                 _ => Err(input_error(
                     row.py(),
-                    format!("`attention_mask` must hold 1 for a token and 0 for padding, got {}", shown(&entry)),
+                    format!(
+                        "`attention_mask` must hold 1 for a token and 0 for padding, got {}",
+                        shown(&entry)
+                    ),
                 )),
             }
         })
@@ -199,7 +211,10 @@ fn token_id(id: &Bound<'_, PyAny>, position: usize) -> PyResult<TokenId> {
         if error.is_instance_of::<PyTypeError>(py) {
             return PyTypeError::new_err(format!("token ids must be integers, {}", given()));
         }
-        input_error(py, format!("token ids must be 0 or more, and less than the size of the vocabulary, {}", given()))
+        input_error(
+            py,
+            format!("token ids must be 0 or more, and less than the size of the vocabulary, {}", given()),
+        )
     })
 }
 

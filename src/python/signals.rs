@@ -15,7 +15,7 @@ use crate::engine::Interrupt;
 use crate::error::Result;
 
 /// How often Python's signals are looked at.
-const INTERVAL: Duration = Duration::from_millis(50);
+pub(super) const INTERVAL: Duration = Duration::from_millis(50);
 
 thread_local! {
     /// Whether this thread runs signal handlers in the middle of a pass.
@@ -53,7 +53,11 @@ pub(super) fn interruptible<T: Send>(
     }
 }
 
-fn check_signals(py: Python<'_>) -> PyResult<()> {
+/// Runs the handlers of signals that have come.
+///
+/// # Errors
+/// What a handler raises.
+pub(super) fn check_signals(py: Python<'_>) -> PyResult<()> {
     struct Handling;
 
     impl Drop for Handling {

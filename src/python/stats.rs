@@ -20,7 +20,8 @@ pub(super) struct CacheStats {
 impl CacheStats {
     pub(super) fn of(engine: &Engine) -> Self {
         let stats = engine.pool().stats();
-        let bytes = |blocks: usize| blocks.saturating_mul(engine.pool().capacity().layout().bytes_per_block());
+        let bytes =
+            |blocks: usize| blocks.saturating_mul(engine.pool().capacity().layout().bytes_per_block());
         Self {
             blocks_used: stats.used_blocks,
             blocks_reserved: stats.reserved_blocks,

@@ -26,7 +26,7 @@ pub(super) struct TokenStream {
 }
 
 enum State {
-    Running(engine::TokenStream),
+    Running(Box<engine::TokenStream>),
     /// With the output, unless an error ended the stream.
     Ended(Option<Py<GenerationOutput>>),
 }
@@ -45,7 +45,7 @@ pub(super) struct StreamedToken {
 
 impl TokenStream {
     pub(super) fn new(stream: engine::TokenStream) -> Self {
-        Self { cancel: stream.cancel_flag(), state: Mutex::new(State::Running(stream)) }
+        Self { cancel: stream.cancel_flag(), state: Mutex::new(State::Running(Box::new(stream))) }
     }
 
     /// The next token, or the `StopIteration` with the output.
@@ -53,7 +53,9 @@ impl TokenStream {
         // Loops in C, such as `list(stream)`, run no handlers between the tokens.
         py.check_signals()?;
         let mut state = self.state.try_lock().ok_or_else(|| {
-            PyValueError::new_err("the stream is being read already, by another thread or around this callback")
+            PyValueError::new_err(
+                "the stream is being read already, by another thread or around this callback",
+            )
         })?;
         let State::Running(stream) = &mut *state else { return Err(state.stop_iteration(py)) };
         let next = interruptible(py, |interrupted| stream.next_token(interrupted));
@@ -123,7 +125,9 @@ impl TokenStream {
     #[pyo3(signature = (value, /))]
     fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<StreamedToken> {
         if !value.is_none() {
-            return Err(PyTypeError::new_err("a TokenStream takes no values; send(None) gives the next token"));
+            return Err(PyTypeError::new_err(
+                "a TokenStream takes no values; send(None) gives the next token",
+            ));
         }
         guarded(|| self.next_token(py))
     }

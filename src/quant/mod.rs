@@ -2,16 +2,15 @@
 //!
 //! A format is a file here and a line in [`WeightFormat::for_dtype`]; everything above sees a [`PackedMatrix`].
 
-mod bf16;
-mod f16;
-mod f32;
 mod packed;
+mod panels;
 
 pub use packed::PackedMatrix;
 
 use crate::error::Result;
-use crate::kernels::{MatrixOutput, PackedRows, Workers};
+use crate::kernels::{Bf16Panels, F16Panels, F32Panels, MatrixOutput, PackedRows, Workers};
 use crate::tensor::{DType, StoredMatrix};
+use panels::Panels;
 
 /// A way to keep weights in memory.
 pub trait WeightFormat: Send + Sync {
@@ -46,9 +45,9 @@ impl dyn WeightFormat {
     /// The format that keeps weights of a stored type as they are.
     pub fn for_dtype(dtype: DType) -> &'static dyn WeightFormat {
         match dtype {
-            DType::F32 => &f32::F32,
-            DType::Bf16 => &bf16::Bf16,
-            DType::F16 => &f16::F16,
+            DType::F32 => const { &Panels::<F32Panels>::keeping(DType::F32) },
+            DType::Bf16 => const { &Panels::<Bf16Panels>::keeping(DType::Bf16) },
+            DType::F16 => const { &Panels::<F16Panels>::keeping(DType::F16) },
         }
     }
 }

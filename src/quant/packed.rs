@@ -15,21 +15,22 @@ pub struct PackedMatrix {
 }
 
 impl PackedMatrix {
-    /// Packs the rows of all `parts` as one matrix, in the format that keeps them as they are; where their types
-    /// differ, in `float32`.
+    /// Packs the rows of all `parts` as one matrix, rounded to `dtype`. Without one they are kept as they are; where
+    /// their types differ, in `float32`.
     ///
     /// # Errors
     /// When a weight is NaN or infinite.
     ///
     /// # Panics
     /// When there are no parts, or when they differ in their number of columns.
-    pub fn pack(workers: &Workers, parts: &[StoredMatrix<'_>]) -> Result<Self> {
+    pub fn pack(workers: &Workers, parts: &[StoredMatrix<'_>], dtype: Option<DType>) -> Result<Self> {
         assert!(
             parts.windows(2).all(|pair| pair[0].num_columns == pair[1].num_columns),
             "rows of one length"
         );
         let same = parts.iter().all(|part| part.dtype == parts[0].dtype);
-        let format = <dyn WeightFormat>::for_dtype(if same { parts[0].dtype } else { DType::F32 });
+        let stored = if same { parts[0].dtype } else { DType::F32 };
+        let format = <dyn WeightFormat>::for_dtype(dtype.unwrap_or(stored));
         Ok(Self { weights: format.pack(workers, parts)?, format })
     }
 
@@ -95,32 +96,43 @@ pub(super) fn panel_bytes<F: PanelFormat>(num_outputs: usize, num_inputs: usize)
         .checked_mul(std::mem::size_of::<F::Step>())
 }
 
-/// Packs stored rows into panels.
+/// Packs stored rows into panels of a format that keeps numbers of type `kept`.
 pub(super) fn pack_panels<F: PanelFormat>(
     workers: &Workers,
     parts: &[StoredMatrix<'_>],
+    kept: DType,
 ) -> Result<Box<dyn PackedWeights>> {
     let num_outputs = parts.iter().map(|part| part.num_rows).sum();
-    let not_finite = AtomicBool::new(false);
-    let packed = PanelMatrix::<F>::pack(workers, num_outputs, parts[0].num_columns, |output, input| {
-        let mut row = output;
+    let num_inputs = parts[0].num_columns;
+    let place = |mut row: usize| {
         for part in parts {
             if row < part.num_rows {
-                let weight = part.get(row, input);
-                if !weight.is_finite() {
-                    not_finite.store(true, Ordering::Relaxed);
-                }
-                return weight;
+                return (part, row);
             }
             row -= part.num_rows;
         }
         unreachable!("the output is a row of one of the parts")
-    });
-    if not_finite.into_inner() {
-        return Err(Error::load(
-            "the weights must be finite, but there is a NaN or an infinity; the file is damaged",
-        ));
-    }
+    };
+    let packed = if parts.iter().all(|part| part.dtype == kept) {
+        PanelMatrix::<F>::pack_stored(workers, num_outputs, num_inputs, |output| {
+            let (part, row) = place(output);
+            part.row_bytes(row)
+        })
+    } else {
+        let all_finite = AtomicBool::new(true);
+        let packed = PanelMatrix::<F>::pack(workers, num_outputs, num_inputs, |output, input| {
+            let (part, row) = place(output);
+            let weight = kept.round(part.get(row, input));
+            if !weight.is_finite() {
+                all_finite.store(false, Ordering::Relaxed);
+            }
+            weight
+        });
+        all_finite.into_inner().then_some(packed)
+    };
+    let packed = packed.ok_or_else(|| {
+        Error::load("the weights must be finite, but there is a NaN or an infinity; the file is damaged")
+    })?;
     Ok(Box::new(packed))
 }
 
@@ -140,7 +152,7 @@ mod tests {
         let b: Vec<u8> =
             (100..106).flat_map(|i| half::bf16::from_f32(i as f32).to_bits().to_le_bytes()).collect();
         let parts = [stored(DType::F32, 4, 3, &a), stored(DType::Bf16, 2, 3, &b)];
-        let packed = PackedMatrix::pack(&workers, &parts).unwrap();
+        let packed = PackedMatrix::pack(&workers, &parts, None).unwrap();
         assert_eq!((packed.num_outputs(), packed.num_inputs()), (6, 3));
         assert!(format!("{packed:?}").contains("float32"));
         let mut row = [0.0; 3];
@@ -153,12 +165,38 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_are_kept_as_stored_equal_those_that_are_converted() {
+        let workers = Workers::new(2, Isa::select().unwrap()).unwrap();
+        for dtype in [DType::F32, DType::Bf16, DType::F16] {
+            for (rows, columns) in [(1, 1), (5, 7), (33, 4), (70, 31)] {
+                let values = (0..rows * columns).map(|i| (i as f32 * 0.37).sin());
+                let bytes: Vec<u8> = values.flat_map(|value| dtype.to_le_bytes(value)).collect();
+                let stored = stored(dtype, rows, columns, &bytes);
+                let (mut as_stored, mut converted) = (vec![0.0; columns], vec![0.0; columns]);
+                let packed = PackedMatrix::pack(&workers, &[stored], None).unwrap();
+                let wide = PackedMatrix::pack(&workers, &[stored], Some(DType::F32)).unwrap();
+                for row in 0..rows {
+                    packed.row(row, &mut as_stored);
+                    wide.row(row, &mut converted);
+                    assert_eq!(as_stored, converted);
+                    assert!(
+                        converted.iter().enumerate().all(|(column, &value)| value == stored.get(row, column))
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_weight_that_is_not_finite_is_refused() {
         let workers = Workers::new(1, Isa::select().unwrap()).unwrap();
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let bytes: Vec<u8> = [1.0, bad, 2.0].iter().flat_map(|value: &f32| value.to_le_bytes()).collect();
-            let error = PackedMatrix::pack(&workers, &[stored(DType::F32, 1, 3, &bytes)]).unwrap_err();
-            assert!(error.to_string().contains("finite"), "{error}");
+            for (dtype, kept) in [(DType::F32, None), (DType::Bf16, None), (DType::F16, Some(DType::Bf16))] {
+                let bytes: Vec<u8> =
+                    [1.0, bad, 2.0].into_iter().flat_map(|value| dtype.to_le_bytes(value)).collect();
+                let error = PackedMatrix::pack(&workers, &[stored(dtype, 1, 3, &bytes)], kept).unwrap_err();
+                assert!(error.to_string().contains("finite"), "{error}");
+            }
         }
     }
 

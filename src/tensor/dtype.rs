@@ -24,6 +24,25 @@ impl DType {
         }
     }
 
+    /// The nearest number of this type.
+    pub fn round(self, value: f32) -> f32 {
+        match self {
+            Self::F32 => value,
+            Self::Bf16 => bf16::from_f32(value).to_f32(),
+            Self::F16 => f16::from_f32(value).to_f32(),
+        }
+    }
+
+    /// The bytes of a number, rounded to this type.
+    pub fn to_le_bytes(self, value: f32) -> impl Iterator<Item = u8> {
+        let bytes = match self {
+            Self::F32 => value.to_le_bytes(),
+            Self::Bf16 => (u32::from(bf16::from_f32(value).to_bits())).to_le_bytes(),
+            Self::F16 => (u32::from(f16::from_f32(value).to_bits())).to_le_bytes(),
+        };
+        bytes.into_iter().take(self.bytes())
+    }
+
     /// The name that transformers uses: `float32`, `bfloat16` or `float16`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,7 +72,14 @@ pub struct StoredMatrix<'a> {
     pub bytes: &'a [u8],
 }
 
-impl StoredMatrix<'_> {
+impl<'a> StoredMatrix<'a> {
+    /// The bytes of one row.
+    #[inline]
+    pub fn row_bytes(&self, row: usize) -> &'a [u8] {
+        let len = self.num_columns * self.dtype.bytes();
+        &self.bytes[row * len..][..len]
+    }
+
     /// One element, widened.
     ///
     /// # Panics

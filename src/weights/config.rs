@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use super::fields::Fields;
 use super::json::read_object;
-use super::rope::{MAX_POSITIONS, RopeParameters};
-use super::safetensors::WeightDtype;
+use super::rope::{MAX_POSITIONS, RopeKind, RopeParameters};
 use super::source::MAX_TEXT_BYTES;
 use crate::error::{Error, Result, ResultExt as _};
+use crate::tensor::DType;
 use crate::types::TokenId;
 
 const MAX_LAYERS: usize = 1024;
@@ -20,6 +20,8 @@ const MAX_INTERMEDIATE: usize = 1 << 20;
 const MAX_HEADS: usize = 1 << 12;
 const MAX_HEAD_DIM: usize = 1 << 12;
 const MAX_VOCAB: usize = 1 << 22;
+/// How far a dynamic position embedding is let stretch, in tokens.
+const MAX_STRETCHED: usize = 1 << 20;
 
 /// What a model is like: sizes, switches, position embedding and special tokens.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,7 +63,7 @@ pub struct ModelConfig {
     /// The token that fills up shorter rows.
     pub pad_token_id: Option<TokenId>,
     /// The type that the weights say they are stored in; each tensor has its own.
-    pub dtype: Option<WeightDtype>,
+    pub dtype: Option<DType>,
     /// The whole file.
     pub raw: Map<String, Value>,
 }
@@ -75,6 +77,15 @@ impl ModelConfig {
     pub fn from_json(text: &[u8], supported: &[&str]) -> Result<Self> {
         let raw = read_object("config.json", text, MAX_TEXT_BYTES)?;
         Self::read(raw, supported).context(|| "config.json")
+    }
+
+    /// The most tokens of a sequence: `max_position_embeddings`, except where the position embedding is made to stretch
+    /// with the sequence.
+    pub fn context_len(&self) -> usize {
+        match self.rope.kind {
+            RopeKind::Dynamic { .. } => self.max_position_embeddings.max(MAX_STRETCHED),
+            _ => self.max_position_embeddings,
+        }
     }
 
     fn read(raw: Map<String, Value>, supported: &[&str]) -> Result<Self> {
@@ -179,10 +190,10 @@ fn token_ids(fields: Fields<'_>, name: &str, default: Option<u32>) -> Result<Vec
     wanted.map(|value| id(value).ok_or_else(|| fields.wrong(name, "a token id or a list of them"))).collect()
 }
 
-fn dtype(fields: Fields<'_>) -> Option<WeightDtype> {
+fn dtype(fields: Fields<'_>) -> Option<DType> {
     let name = fields.get("dtype").or_else(|| fields.get("torch_dtype"))?.as_str()?;
     let name = name.strip_prefix("torch.").unwrap_or(name);
-    [WeightDtype::F32, WeightDtype::Bf16, WeightDtype::F16].into_iter().find(|dtype| dtype.as_str() == name)
+    [DType::F32, DType::Bf16, DType::F16].into_iter().find(|dtype| dtype.name() == name)
 }
 
 #[cfg(test)]

@@ -61,14 +61,11 @@ impl HubCache {
         if snapshot.parent().is_some_and(|parent| parent.ends_with("snapshots")) && snapshot.is_dir() {
             return Ok(snapshot);
         }
-        let mut command = format!("hf download {model}");
-        if let Some(revision) = revision {
-            command += &format!(" --revision {revision}");
-        }
+        let option = revision.map(|revision| format!(" --revision {revision}")).unwrap_or_default();
         let here = std::env::current_dir().unwrap_or_default().join(model);
         Err(Error::load(format!(
             "{model}: there is neither a folder {} nor the revision {wanted} in the Hugging Face cache at {}; \
-             download it with: {command}",
+             download it with: hf download {model}{option}",
             here.display(),
             repository.display()
         )))
@@ -86,9 +83,10 @@ impl HubCache {
         if let Some(cache) = set("HF_HUB_CACHE").or_else(|| set("HUGGINGFACE_HUB_CACHE")) {
             return Self::at(expanded(cache));
         }
-        let hugging_face = set("HF_HOME").map(&expanded).unwrap_or_else(|| {
-            set("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), &expanded).join("huggingface")
-        });
+        let hugging_face = set("HF_HOME").map_or_else(
+            || set("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), &expanded).join("huggingface"),
+            &expanded,
+        );
         Self::at(hugging_face.join("hub"))
     }
 

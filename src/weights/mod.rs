@@ -25,7 +25,7 @@ pub use json::read_object;
 pub use memory::available_memory;
 pub use mmap::Mapping;
 pub use rope::{RopeKind, RopeParameters};
-pub use safetensors::{MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, TensorView, WeightDtype};
+pub use safetensors::{MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, TensorView};
 pub use scope::WeightScope;
 pub use shards::Weights;
 pub use source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};

@@ -14,6 +14,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Vi
 use super::json::Strict;
 use super::source::FileBytes;
 use crate::error::{Error, Result, ResultExt as _};
+use crate::tensor::DType;
 
 /// The longest header that is read.
 pub const MAX_HEADER_BYTES: usize = 32 << 20;
@@ -21,49 +22,13 @@ pub const MAX_HEADER_BYTES: usize = 32 << 20;
 pub const MAX_TENSORS: usize = 100_000;
 const LENGTH_BYTES: usize = 8;
 
-/// How the numbers of a tensor are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum WeightDtype {
-    /// 32-bit floats.
-    F32,
-    /// The upper half of 32-bit floats.
-    Bf16,
-    /// 16-bit floats of IEEE 754.
-    F16,
-}
-
-impl WeightDtype {
-    /// Bytes of one number.
-    pub const fn size(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::Bf16 | Self::F16 => 2,
-        }
-    }
-
-    /// The name that config.json uses: `float32`, `bfloat16` or `float16`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::F32 => "float32",
-            Self::Bf16 => "bfloat16",
-            Self::F16 => "float16",
-        }
-    }
-}
-
-impl fmt::Display for WeightDtype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// A tensor within a file: little-endian numbers in row-major order, at any alignment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TensorView<'a> {
     /// Its full name, such as `model.norm.weight`.
     pub name: &'a str,
     /// How its numbers are stored.
-    pub dtype: WeightDtype,
+    pub dtype: DType,
     /// Its shape; the product times the size of a number is the length of `bytes`.
     pub shape: &'a [usize],
     /// Its numbers.
@@ -118,9 +83,9 @@ impl TensorFile {
     pub fn tensor<'a>(&'a self, name: &'a str) -> Result<Option<TensorView<'a>>> {
         let Some(info) = self.metadata.info(name) else { return Ok(None) };
         let dtype = match info.dtype {
-            Dtype::F32 => WeightDtype::F32,
-            Dtype::BF16 => WeightDtype::Bf16,
-            Dtype::F16 => WeightDtype::F16,
+            Dtype::F32 => DType::F32,
+            Dtype::BF16 => DType::Bf16,
+            Dtype::F16 => DType::F16,
             other => {
                 return Err(Error::load(format!(
                     "{}: {name} must be stored as F32, BF16 or F16, found {other}",

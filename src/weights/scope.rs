@@ -73,12 +73,12 @@ impl<'a> WeightScope<'a> {
             self.weights.names().map(|other| (likeness(name, other), other)).collect();
         similar.retain(|(likeness, _)| likeness * 2 > name.len());
         similar.sort_unstable_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(right.1)));
-        let mut message = format!("{name}: the weights have no tensor of this name");
         let similar: Vec<&str> = similar.into_iter().take(SUGGESTIONS).map(|(_, name)| name).collect();
-        if !similar.is_empty() {
-            message += &format!("; similar names are {}", similar.join(", "));
+        let message = format!("{name}: the weights have no tensor of this name");
+        if similar.is_empty() {
+            return Error::load(message);
         }
-        Error::load(message)
+        Error::load(format!("{message}; similar names are {}", similar.join(", ")))
     }
 }
 

@@ -46,13 +46,11 @@ impl Weights {
         if let Some(index) = files.read_optional(INDEX)? {
             return Self::open_shards(files, &index);
         }
-        let mut message = format!("{}: neither {SINGLE} nor {INDEX} is there", files.name());
-        for other in OTHER_FORMATS {
-            if files.contains(other) {
-                message += &format!("; {other} is of another format: save the model as safetensors");
-            }
-        }
-        Err(Error::load(message))
+        let message = format!("{}: neither {SINGLE} nor {INDEX} is there", files.name());
+        Err(Error::load(match OTHER_FORMATS.into_iter().find(|&other| files.contains(other)) {
+            Some(other) => format!("{message}; {other} is of another format: save the model as safetensors"),
+            None => message,
+        }))
     }
 
     /// The tensors of one safetensors file in memory.
@@ -85,20 +83,12 @@ impl Weights {
                     "{INDEX}: the file of {name} must be the name of a .safetensors file, found {file}"
                 )));
             };
-            let shard = match by_file.get(file) {
-                Some(&shard) => shard,
-                None => {
-                    let bytes = files.map(file)?.ok_or_else(|| {
-                        Error::load(format!(
-                            "{}: {file} is missing, {INDEX} lists it; download the model again",
-                            files.name()
-                        ))
-                    })?;
-                    shards.push(TensorFile::new(file, bytes)?);
-                    by_file.insert(file, shards.len() - 1);
-                    shards.len() - 1
-                }
-            };
+            let known = by_file.get(file).copied();
+            let shard = known.unwrap_or(shards.len());
+            if known.is_none() {
+                shards.push(open_shard(files, file)?);
+                by_file.insert(file, shard);
+            }
             if !shards[shard].contains(name) {
                 return Err(Error::load(format!(
                     "{INDEX}: {name} is not in {file}; download the model again"
@@ -158,6 +148,14 @@ impl Weights {
     pub fn data_len(&self) -> u64 {
         self.files.iter().map(|file| file.data_len() as u64).sum()
     }
+}
+
+fn open_shard(files: &ModelFiles, file: &str) -> Result<TensorFile> {
+    let bytes = files.map(file)?.ok_or_else(|| {
+        let name = files.name();
+        Error::load(format!("{name}: {file} is missing, {INDEX} lists it; download the model again"))
+    })?;
+    TensorFile::new(file, bytes)
 }
 
 impl std::fmt::Debug for Weights {

@@ -30,6 +30,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for line in ledger.excused:
         terminalreporter.write_line(f"  {line}")
     terminalreporter.write_line(
-        f"logits at {ledger.positions} positions compared; {ledger.excused_positions} of them beyond the tolerance of"
-        f" float32, but as near to float64 as transformers; else at most {ledger.worst_logit:.2f} of the tolerance"
+        f"logits at {ledger.positions} positions compared: {ledger.excused_positions} beyond the tolerance,"
+        f" but as near to float64 as transformers; prompts without such use {ledger.worst_logit:.2f} of it"
     )

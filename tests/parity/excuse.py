@@ -1,7 +1,7 @@
 """When a difference from transformers counts: the one rule for excuses, applied to tokens and to logits.
 
 A token may differ only where transformers in float64, on the same prefix, decides by a margin below `MARGIN`.
-A logit must be within tolerance of transformers in float32; where float32 itself strays from float64, of float64.
+A logit must be within tolerance of transformers in float32; where float32 itself strays, near to float64.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from reference import Reference, Request, noise_of_step
 
 MARGIN = 1e-5
 ABSOLUTE, RELATIVE = 1e-4, 1e-5
-#: How many times transformers' own float32 error on a prompt rsgen may be off, once both are compared with float64.
+#: How many times transformers' own float32 error on a prompt rsgen may be off, both measured against float64.
 ERROR_RATIO = 4.0
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """What decides a step, in float64: `score` minus the log of the noise, and how far each token is from being removed."""
+    """What decides a step, in float64: scores minus the log of the noise, and distances from removal."""
 
     weight: np.ndarray
     #: Positive: kept, and by how much. Negative: removed, and by how much. Infinite: no threshold is near.
@@ -37,11 +37,13 @@ class Candidates:
         return max(self.distance(first), self.distance(second))
 
     def gap(self) -> float:
-        """The smallest disturbance that chooses another token than the best; 1 stands for everything above."""
+        """The smallest disturbance that chooses another token than the best; 1 stands for more."""
         kept = np.where(self.keep >= 0.0, self.weight, -np.inf)
         best = int(kept.argmax())
         near = np.flatnonzero(self.weight > kept[best] - 1.0)
-        return min([1.0, float(self.keep[best]), *(self.distance(int(token)) for token in near if token != best)])
+        return min(
+            [1.0, float(self.keep[best]), *(self.distance(int(token)) for token in near if token != best)]
+        )
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Difference:
     expected: int
     got: int
     margin: float
-    #: Largest error of transformers' own float32 logits against float64 on this prefix; for the reader, not for the rule.
+    #: Largest error of transformers' own float32 logits on this prefix; for the reader, not for the rule.
     reference_error: float
 
     @property
@@ -65,8 +67,9 @@ class Difference:
         """One line for the log."""
         verdict = "excused" if self.excused else "NOT excused"
         return (
-            f"row {self.row} step {self.step}: expected {self.expected}, got {self.got}: {verdict}, deciding margin"
-            f" {self.margin:.2e} in float64 (float32 of transformers is off by {self.reference_error:.1e} there)"
+            f"row {self.row} step {self.step}: expected {self.expected}, got {self.got}: {verdict},"
+            f" deciding margin {self.margin:.2e} in float64"
+            f" (float32 of transformers is off by {self.reference_error:.1e} there)"
         )
 
 
@@ -99,7 +102,9 @@ def candidates(
         return Candidates(scores - np.log(noise), keep)
 
 
-def _penalized(reference: Reference, request: Request, ids: list[int], step: int, logits: np.ndarray) -> np.ndarray:
+def _penalized(
+    reference: Reference, request: Request, ids: list[int], step: int, logits: np.ndarray
+) -> np.ndarray:
     """Logits after the processors that greedy search has too."""
     scores = logits.astype(np.float64, copy=True)
     seen = np.unique(ids)
@@ -136,7 +141,7 @@ def _top_k_margin(scores: np.ndarray, k: int) -> np.ndarray:
 
 
 def _top_p_margin(scores: np.ndarray, top_p: float) -> np.ndarray:
-    """Cumulated probability, in ascending order, beyond `1 - top_p`; 0 where a near tie decides which token is inside."""
+    """Cumulated ascending probability beyond `1 - top_p`; 0 where a near tie decides which is inside."""
     order = np.argsort(scores, kind="stable")
     probabilities = np.exp(scores - scores.max())
     probabilities /= probabilities.sum()
@@ -163,7 +168,7 @@ def _min_p_margin(scores: np.ndarray, min_p: float) -> np.ndarray:
 def first_differences(
     reference: Reference, request: Request, expected: np.ndarray, got: np.ndarray
 ) -> list[Difference]:
-    """The first difference of each row; after it the row's prefixes differ, so nothing more can be compared."""
+    """The first difference of each row; after it the prefixes differ, so nothing more can be compared."""
     eos = reference.eos_ids(request)
     found = []
     for row in range(request.rows):
@@ -197,13 +202,13 @@ def _judge(
 
 
 def assert_same_tokens(reference: Reference, request: Request, got: np.ndarray, label: str) -> None:
-    """Compares the sequences of a request with transformers', and fails on a difference that has no excuse."""
+    """Compares the sequences of a request with transformers'; a difference without excuse fails."""
     expected = reference.generate(request).sequences
     got = np.asarray(got)
     assert got.dtype == np.int64, f"{label}: sequences must be int64, got {got.dtype}"
     assert got.ndim == 2 and got.shape[0] == request.rows, f"{label}: {got.shape} for {request.rows} rows"
     prompts = expected[:, : request.width]
-    assert np.array_equal(got[:, : request.width], prompts), f"{label}: the prompts must stand unchanged in front"
+    assert np.array_equal(got[:, : request.width], prompts), f"{label}: the prompts must stand in front"
     differences = first_differences(reference, request, expected, got)
     for difference in differences:
         if difference.excused:
@@ -214,7 +219,9 @@ def assert_same_tokens(reference: Reference, request: Request, got: np.ndarray, 
         assert np.array_equal(got, expected), f"{label}: same tokens, but another width or padding"
 
 
-def assert_logits_close(reference: Reference, input_ids: list[list[int]], got: np.ndarray, label: str) -> None:
+def assert_logits_close(
+    reference: Reference, input_ids: list[list[int]], got: np.ndarray, label: str
+) -> None:
     """Compares logits at every position, `[batch, seq, vocab]`."""
     expected = reference.forward(input_ids)
     assert got.dtype == np.float32 and got.shape == expected.shape, f"{label}: {got.dtype} {got.shape}"

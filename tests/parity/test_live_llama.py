@@ -1,4 +1,4 @@
-"""Compares rsgen with transformers on tiny llamas drawn from fresh seeds: `RSGEN_PARITY_CASES=100 pytest tests/parity`."""
+"""Compares rsgen with transformers on tiny llamas of fresh seeds: `RSGEN_PARITY_CASES=100 pytest`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import pytest
 
 np = pytest.importorskip("numpy", reason="live parity needs numpy")
 pytest.importorskip("torch", reason="live parity needs torch (pip install torch==2.13.0)")
-pytest.importorskip("transformers", reason="live parity needs transformers (pip install transformers==5.23.0)")
+pytest.importorskip(
+    "transformers", reason="live parity needs transformers (pip install transformers==5.23.0)"
+)
 
+import rsgen  # noqa: E402
 from excuse import assert_logits_close, assert_same_tokens  # noqa: E402
 from parity_settings import BASE_SEED, CASES, PLAIN  # noqa: E402
 from reference import Reference, Request  # noqa: E402
 from tiny_models import draw_model, save_model  # noqa: E402
-
-import rsgen  # noqa: E402
 
 LONG, SHORT = 200, 60
 
@@ -67,7 +68,7 @@ class Case:
 
 
 def generate(generator: rsgen.Generator, request: Request) -> Any:
-    """The request through rsgen: one prompt as a list of ids, several rows as a rectangular array with their mask."""
+    """The request through rsgen: one prompt as a list of ids, several as an array with their mask."""
     options = dict(request.fields)
     if request.seed is not None:
         options["seed"] = request.seed
@@ -134,7 +135,9 @@ def test_a_left_padded_batch_gives_the_tokens_of_transformers(case: Case) -> Non
         start = greedy.width - len(alone.input_ids[0])
         own = got[row : row + 1, start:]
         end = case.reference.generate(alone).sequences.shape[1]
-        assert (own[:, end:] == greedy.fields["pad_token_id"]).all(), f"{case.label}: padding after the end of row {row}"
+        assert (own[:, end:] == greedy.fields["pad_token_id"]).all(), (
+            f"{case.label}: padding after the end of row {row}"
+        )
         assert_same_tokens(case.reference, alone, own[:, :end], f"{case.label} row {row} of a batch")
 
 

@@ -1,4 +1,4 @@
-"""Compares rsgen with transformers on real text: the bundled story models, and stories260k where it is present."""
+"""Compares rsgen with transformers on real text: the bundled models, and stories260k where it is present."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ np = pytest.importorskip("numpy", reason="live parity needs numpy")
 pytest.importorskip("torch", reason="live parity needs torch (pip install torch==2.13.0)")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers==5.23.0")
 
+import rsgen  # noqa: E402
 from excuse import assert_logits_close, assert_same_tokens  # noqa: E402
 from parity_settings import BASE_SEED, ROOT  # noqa: E402
 from reference import Reference, Request  # noqa: E402
 
-import rsgen  # noqa: E402
-
 BUNDLED = ROOT / "python" / "rsgen" / "models"
-STORIES260K = Path(os.environ.get("RSGEN_TEST_STORIES260K") or ROOT.parent / "shared" / "models" / "stories260k")
+STORIES260K = Path(
+    os.environ.get("RSGEN_TEST_STORIES260K") or ROOT.parent / "shared" / "models" / "stories260k"
+)
 PROMPTS = ["Once upon a time", "The little dog", "One day, Anna and"]
 
 
@@ -100,7 +101,17 @@ def test_logits_of_a_text_are_those_of_transformers(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "Once upon", "  two  spaces", "na\u00efve caf\u00e9", "\U0001f98a fox\n\n", "\u4ece\u524d", "it's 3.14!"]
+    "text",
+    [
+        "",
+        " ",
+        "Once upon",
+        "  two  spaces",
+        "na\u00efve caf\u00e9",
+        "\U0001f98a fox\n\n",
+        "\u4ece\u524d",
+        "it's 3.14!",
+    ],
 )
 def test_the_tokenizer_gives_the_ids_of_transformers(story: Story, text: str) -> None:
     assert list(story.generator.tokenizer.encode(text)) == story.ids(text)

@@ -3,11 +3,10 @@
 from collections.abc import Generator
 
 import numpy as np
-from numpy.typing import NDArray
-from typing_extensions import assert_type
-
 import rsgen
+from numpy.typing import NDArray
 from rsgen.types import FinishReason, LogitsProcessor, StoppingCriterion
+from typing_extensions import assert_type
 
 gen = rsgen.Generator("folder", dtype="bfloat16", num_threads=4)
 gen = rsgen.Generator.from_pretrained("folder", revision="main")
@@ -58,7 +57,7 @@ def stream() -> Generator[str, None, "rsgen.GenerationOutput | None"]:
 
 def relay() -> Generator[rsgen.StreamedToken, None, None]:
     output = yield from gen.stream("text")
-    assert_type(output, "rsgen.GenerationOutput | None")
+    assert_type(output, rsgen.GenerationOutput)
 
 
 config = rsgen.GenerationConfig(top_k=5)

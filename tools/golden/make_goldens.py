@@ -1,4 +1,4 @@
-"""Writes `tests/golden/`: tiny models, what transformers gives for them, and what it gives for the bundled story model."""
+"""Writes `tests/golden/`: tiny models, and what transformers gives for them and for the bundled model."""
 
 from __future__ import annotations
 
@@ -23,17 +23,27 @@ from excuse import candidates  # noqa: E402
 from processor_goldens import write_processor_goldens, write_rng_goldens  # noqa: E402
 from reference import Answer, Reference, Request  # noqa: E402
 from story_goldens import STORY_REQUESTS, chat_prompt, tokenizer_golden  # noqa: E402
-from tiny_models import build_model, draw_config, rewrite_config_as_4, save_model  # noqa: E402
+from tiny_models import build_model, draw_config, save_model  # noqa: E402
 
 OUT = ROOT / "tests" / "golden"
 STORY = ROOT / "python" / "rsgen" / "models" / "story-3m"
 FORMAT = 1
-#: Deciding margin that every committed step has at least, so that no correct implementation can come out differently.
+#: Deciding margin that every committed step has at least: no correct implementation can come out differently.
 SAFE_MARGIN = 3e-4
 
-SMALL = {"vocab_size": 61, "hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": None,
-         "intermediate_size": 37, "num_hidden_layers": 2, "attention_bias": False, "mlp_bias": False,
-         "tie_word_embeddings": False, "rope_type": "default"}  # fmt: skip
+SMALL = {
+    "vocab_size": 61,
+    "hidden_size": 24,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": None,
+    "intermediate_size": 37,
+    "num_hidden_layers": 2,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "tie_word_embeddings": False,
+    "rope_type": "default",
+}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 24}
 
@@ -47,10 +57,17 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "rope_llama3": ({"rope_type": "llama3"}, HALF),
     "rope_yarn": ({"rope_parameters": YARN, "max_position_embeddings": 96}, {}),
     "rope_yarn_options": (
-        {"rope_parameters": YARN | {"beta_fast": 8.0, "beta_slow": 0.5, "mscale": 0.707, "mscale_all_dim": 0.5,
-                                    "truncate": False}, "max_position_embeddings": 96}, HALF),  # fmt: skip
+        {
+            "rope_parameters": YARN
+            | {"beta_fast": 8.0, "beta_slow": 0.5, "mscale": 0.707, "mscale_all_dim": 0.5, "truncate": False},
+            "max_position_embeddings": 96,
+        },
+        HALF,
+    ),
     "rope_yarn_attention_factor": (
-        {"rope_parameters": YARN | {"attention_factor": 1.25}, "max_position_embeddings": 96}, HALF),  # fmt: skip
+        {"rope_parameters": YARN | {"attention_factor": 1.25}, "max_position_embeddings": 96},
+        HALF,
+    ),
     "multi_head": ({"num_key_value_heads": 4, "num_hidden_layers": 1}, {}),
     "multi_query": ({"hidden_size": 30, "num_attention_heads": 3, "num_key_value_heads": 1}, HALF),
     "one_head": ({"num_attention_heads": 1, "num_key_value_heads": 1, "hidden_size": 18}, HALF),
@@ -64,35 +81,108 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "float16": ({"vocab_size": 97}, {"dtype": "float16"}),
     "sharded": ({"hidden_size": 16}, {"max_shard_size": "12KB"}),
     "config_4_default": ({}, {"config_form": 4, "dtype": "bfloat16"}),
-    "config_4_linear": ({"rope_type": "linear"}, {"config_form": 4, "dtype": "bfloat16", "old_type_key": True}),
+    "config_4_linear": (
+        {"rope_type": "linear"},
+        {"config_form": 4, "dtype": "bfloat16", "old_type_key": True},
+    ),
     "config_4_dynamic": (
-        {"rope_parameters": DYNAMIC, "max_position_embeddings": 33}, {"config_form": 4, "dtype": "float16"}),
+        {"rope_parameters": DYNAMIC, "max_position_embeddings": 33},
+        {"config_form": 4, "dtype": "float16"},
+    ),
     "config_4_llama3": ({"rope_type": "llama3"}, {"config_form": 4, "dtype": "bfloat16"}),
-    "config_4_yarn": ({"rope_parameters": YARN, "max_position_embeddings": 96}, {"config_form": 4, "dtype": "float16"}),
-    "generation_defaults": ({}, {"dtype": "bfloat16", "defaults": {
-        "do_sample": True, "temperature": 0.8, "top_k": 12, "repetition_penalty": 1.1, "eos_token_id": [7, 23],
-        "pad_token_id": 0, "max_length": 48}}),  # fmt: skip
+    "config_4_yarn": (
+        {"rope_parameters": YARN, "max_position_embeddings": 96},
+        {"config_form": 4, "dtype": "float16"},
+    ),
+    "generation_defaults": (
+        {},
+        {
+            "dtype": "bfloat16",
+            "defaults": {
+                "do_sample": True,
+                "temperature": 0.8,
+                "top_k": 12,
+                "repetition_penalty": 1.1,
+                "eos_token_id": [7, 23],
+                "pad_token_id": 0,
+                "max_length": 48,
+            },
+        },
+    ),
 }
 
-#: What is asked of each tiny model; `rows` is how many prompts of random length it has (left-padded when several).
+#: What is asked of each tiny model: label, prompts of random length (left-padded when several), fields.
 TINY_REQUESTS: list[tuple[str, int, dict[str, Any]]] = [
     ("greedy", 1, {"max_new_tokens": 150, "do_sample": False}),
     ("greedy_repetition_penalty", 1, {"max_new_tokens": 60, "do_sample": False, "repetition_penalty": 1.3}),
-    ("greedy_left_padded", 3, {"max_new_tokens": 30, "do_sample": False, "repetition_penalty": 1.2, "pad_token_id": 5}),
+    (
+        "greedy_left_padded",
+        3,
+        {"max_new_tokens": 30, "do_sample": False, "repetition_penalty": 1.2, "pad_token_id": 5},
+    ),
     ("sample_pure", 1, {"max_new_tokens": 40, "do_sample": True, "top_k": 0}),
-    ("sample_top_k_top_p", 1,
-     {"max_new_tokens": 150, "do_sample": True, "temperature": 1.4, "top_k": 20, "top_p": 0.95}),
-    ("sample_min_p", 1, {"max_new_tokens": 40, "do_sample": True, "temperature": 1.7, "top_k": 0, "min_p": 0.02}),
-    ("sample_all", 1, {"max_new_tokens": 40, "do_sample": True, "temperature": 1.5, "top_k": 30, "top_p": 0.9,
-                       "min_p": 0.01, "repetition_penalty": 1.15}),
-    ("sample_eos_list", 1, {"max_new_tokens": 60, "min_new_tokens": 6, "do_sample": True, "temperature": 2.0, "top_k": 0,
-                            "eos_token_id": [3, 11, 17, 29], "pad_token_id": 2}),
-    ("sample_num_return_sequences", 1,
-     {"max_new_tokens": 40, "do_sample": True, "temperature": 1.8, "num_return_sequences": 3,
-      "eos_token_id": [4, 9, 15], "pad_token_id": 1}),
-    ("sample_left_padded", 3, {"max_new_tokens": 25, "do_sample": True, "temperature": 1.3, "top_p": 0.9,
-                               "repetition_penalty": 1.2, "eos_token_id": [8], "pad_token_id": 0}),
-]  # fmt: skip
+    (
+        "sample_top_k_top_p",
+        1,
+        {"max_new_tokens": 150, "do_sample": True, "temperature": 1.4, "top_k": 20, "top_p": 0.95},
+    ),
+    (
+        "sample_min_p",
+        1,
+        {"max_new_tokens": 40, "do_sample": True, "temperature": 1.7, "top_k": 0, "min_p": 0.02},
+    ),
+    (
+        "sample_all",
+        1,
+        {
+            "max_new_tokens": 40,
+            "do_sample": True,
+            "temperature": 1.5,
+            "top_k": 30,
+            "top_p": 0.9,
+            "min_p": 0.01,
+            "repetition_penalty": 1.15,
+        },
+    ),
+    (
+        "sample_eos_list",
+        1,
+        {
+            "max_new_tokens": 60,
+            "min_new_tokens": 6,
+            "do_sample": True,
+            "temperature": 2.0,
+            "top_k": 0,
+            "eos_token_id": [3, 11, 17, 29],
+            "pad_token_id": 2,
+        },
+    ),
+    (
+        "sample_num_return_sequences",
+        1,
+        {
+            "max_new_tokens": 40,
+            "do_sample": True,
+            "temperature": 1.8,
+            "num_return_sequences": 3,
+            "eos_token_id": [4, 9, 15],
+            "pad_token_id": 1,
+        },
+    ),
+    (
+        "sample_left_padded",
+        3,
+        {
+            "max_new_tokens": 25,
+            "do_sample": True,
+            "temperature": 1.3,
+            "top_p": 0.9,
+            "repetition_penalty": 1.2,
+            "eos_token_id": [8],
+            "pad_token_id": 0,
+        },
+    ),
+]
 
 #: What is asked of the model whose `generation_config.json` holds defaults.
 DEFAULTS_REQUESTS: list[tuple[str, dict[str, Any]]] = [
@@ -107,7 +197,9 @@ DEFAULTS_REQUESTS: list[tuple[str, dict[str, Any]]] = [
 def main() -> None:
     """Writes everything, or the models named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="models to write again; all of them, the story and the rest without names")
+    parser.add_argument(
+        "names", nargs="*", help="models to write again; all of them, the story and the rest without names"
+    )
     names = parser.parse_args().names or [*MODELS, "story-3m", "processors", "rng"]
     for name in names:
         if name == "story-3m":
@@ -124,8 +216,11 @@ def main() -> None:
 
 def made_with() -> dict[str, str]:
     """The versions that the numbers come from."""
-    return {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__,
-            "python": platform.python_version()}  # fmt: skip
+    return {
+        "torch": torch.__version__.split("+")[0],
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def tensor(array: np.ndarray) -> dict[str, Any]:
@@ -157,12 +252,16 @@ def write_tiny_golden(name: str) -> None:
         "made_with": made_with(),
         "model": f"tests/golden/models/{name}",
         "model_seed": seed,
-        **evaluation(reference, [random_ids(reference, numbers, 70)], positions=[0, 1, 2, 15, 31, 32, 33, 50, 68, 69]),
+        **evaluation(
+            reference, [random_ids(reference, numbers, 70)], positions=[0, 1, 2, 15, 31, 32, 33, 50, 68, 69]
+        ),
         "generate": [generate_golden(reference, label, request, seed) for label, request in requests],
     }
     write_json(OUT / f"{name}.json", golden)
-    print(f"{name}: margin {min(case['margin'] for case in golden['generate']):.1e},"
-          f" float32 off by {golden['forward']['reference_error']:.1e}")  # fmt: skip
+    print(
+        f"{name}: margin {min(case['margin'] for case in golden['generate']):.1e},"
+        f" float32 off by {golden['forward']['reference_error']:.1e}"
+    )
 
 
 def write_model(folder: Path, seed: int, changes: dict[str, Any], form: dict[str, Any]) -> None:
@@ -186,7 +285,12 @@ def random_ids(reference: Reference, numbers: np.random.RandomState, length: int
 
 
 def tiny_request(
-    reference: Reference, numbers: np.random.RandomState, rows: int, fields: dict[str, Any], *, sampled: bool = False
+    reference: Reference,
+    numbers: np.random.RandomState,
+    rows: int,
+    fields: dict[str, Any],
+    *,
+    sampled: bool = False,
 ) -> Request:
     """Random prompts; several are padded on the left with `pad_token_id`. The seed is found later."""
     prompts = [random_ids(reference, numbers, int(numbers.randint(3, 14))) for _ in range(rows)]
@@ -216,10 +320,14 @@ def evaluation(reference: Reference, ids: list[list[int]], positions: list[int])
 
 
 def generate_golden(reference: Reference, label: str, request: Request, seed: int) -> dict[str, Any]:
-    """One request under the first seed (or first prompt, for greedy) whose every step is decided by a safe margin."""
+    """One request under the first seed (for greedy: prompt) whose every step has a safe margin."""
     for attempt in range(400):
-        request = Request(request.input_ids, request.fields, None if request.seed is None else seed + attempt,
-                          request.attention_mask)  # fmt: skip
+        request = Request(
+            request.input_ids,
+            request.fields,
+            None if request.seed is None else seed + attempt,
+            request.attention_mask,
+        )
         if request.seed is None and attempt:
             request = shifted(reference, request)
         answer = answer_of(reference, request)
@@ -232,17 +340,24 @@ def generate_golden(reference: Reference, label: str, request: Request, seed: in
 def shifted(reference: Reference, request: Request) -> Request:
     """The same request with all real prompt tokens moved on by one."""
     mask = request.attention_mask or [[1] * request.width] * len(request.input_ids)
-    ids = [[(token + kept) % reference.vocab_size if kept else token for token, kept in zip(row, real, strict=True)]
-           for row, real in zip(request.input_ids, mask, strict=True)]  # fmt: skip
+    ids = [
+        [
+            (token + kept) % reference.vocab_size if kept else token
+            for token, kept in zip(row, real, strict=True)
+        ]
+        for row, real in zip(request.input_ids, mask, strict=True)
+    ]
     return Request(ids, request.fields, request.seed, request.attention_mask)
 
 
 def answer_of(reference: Reference, request: Request) -> Answer:
-    """What transformers gives. Where it would couple padded rows by the dynamic RoPE base, each row is run alone."""
+    """What transformers gives. Where it would couple padded rows by the RoPE base, each row is run alone."""
     if not (request.attention_mask and reference.is_dynamic()):
         return reference.generate(request)
-    rows = [reference.generate(Request([request.prompt(row)], request.fields, request.seed))
-            for row in range(request.rows)]  # fmt: skip
+    rows = [
+        reference.generate(Request([request.prompt(row)], request.fields, request.seed))
+        for row in range(request.rows)
+    ]
     steps = max(len(answer.logits) for answer in rows)
     pad = request.fields["pad_token_id"]
     sequences = np.full((request.rows, request.width + steps), pad)
@@ -271,7 +386,11 @@ def smallest_margin(reference: Reference, request: Request, answer: Answer) -> f
 
 def describe(reference: Reference, request: Request, answer: Answer) -> dict[str, Any]:
     """A request and its answer as JSON; processed scores of the first steps of single-row requests."""
-    described: dict[str, Any] = {"input_ids": request.input_ids, "config": request.fields, "seed": request.seed}
+    described: dict[str, Any] = {
+        "input_ids": request.input_ids,
+        "config": request.fields,
+        "seed": request.seed,
+    }
     if request.attention_mask:
         described["attention_mask"] = request.attention_mask
     described["sequences"] = answer.sequences.tolist()
@@ -288,7 +407,9 @@ def describe(reference: Reference, request: Request, answer: Answer) -> dict[str
 def finish_reasons(reference: Reference, request: Request, sequences: np.ndarray) -> list[str]:
     """Why each row ended: `eos`, or `stop` when it has stop strings and is not at its limit, or `length`."""
     eos = reference.eos_ids(request)
-    limit = request.fields.get("max_new_tokens") or reference.setting(request, "max_length", 20) - request.width
+    limit = (
+        request.fields.get("max_new_tokens") or reference.setting(request, "max_length", 20) - request.width
+    )
     reasons = []
     for row in sequences[:, request.width :].tolist():
         if any(token in eos for token in row):

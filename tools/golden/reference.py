@@ -52,7 +52,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What transformers gives: ids of all rows, then raw logits and processed scores of each step, `[rows, vocab]`."""
+    """What transformers gives: ids of all rows, and for each step raw logits and scores, `[rows, vocab]`."""
 
     sequences: np.ndarray
     logits: list[np.ndarray] = field(repr=False)
@@ -111,11 +111,13 @@ class Reference:
             **extra,
         )
         return Answer(
-            out.sequences.numpy(), [step.numpy() for step in out.logits], [step.numpy() for step in out.scores]
+            out.sequences.numpy(),
+            [step.numpy() for step in out.logits],
+            [step.numpy() for step in out.scores],
         )
 
     def logits_along(self, prompt: list[int], continuation: list[int], *, float64: bool = True) -> np.ndarray:
-        """Logits after the prompt and after each given token, `[1 + len(continuation), vocab]`, computed step by step."""
+        """Logits after the prompt and after each token, step by step: `[1 + len(continuation), vocab]`."""
         model = self.model64 if float64 else self.model
         reset_rope(model)
         with torch.no_grad():
@@ -145,7 +147,7 @@ def _exact_norm(self: LlamaRMSNorm, hidden: torch.Tensor) -> torch.Tensor:
 
 
 def reset_rope(model: LlamaForCausalLM) -> None:
-    """Forgets the longest sequence seen: dynamic RoPE of transformers else keeps its base into the next call."""
+    """Forgets the longest sequence seen, else dynamic RoPE would keep its base into the next call."""
     for module in model.modules():
         if isinstance(module, LlamaRotaryEmbedding):
             module.inv_freq = module.original_inv_freq.clone()
@@ -153,7 +155,7 @@ def reset_rope(model: LlamaForCausalLM) -> None:
 
 
 def noise_of_step(seed: int, rows: int, vocab_size: int, step: int) -> np.ndarray:
-    """The exponential noise `[rows, vocab]` that torch's multinomial divides by in a step of a seeded `generate`."""
+    """The noise `[rows, vocab]` that torch's multinomial divides by in a step of a seeded `generate`."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(step + 1):
         noise = torch.empty(rows, vocab_size).exponential_(1, generator=generator)

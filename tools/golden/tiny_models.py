@@ -1,4 +1,4 @@
-"""Seeded tiny llamas: configurations drawn at random, weights filled from the seed, folders written in every supported form."""
+"""Seeded tiny llamas: random configurations, weights from the seed, folders in every supported form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def draw_config(seed: int, **fixed: Any) -> dict[str, Any]:
-    """Arguments of a `LlamaConfig`, drawn from `seed`; `fixed` replaces fields, and `rope_type` chooses the kind of RoPE."""
+    """Arguments of a `LlamaConfig`; `fixed` replaces drawn fields, `rope_type` sets the kind of RoPE."""
     rng = random.Random(seed)
     heads, kv_heads = _draw_heads(rng)
     rope_type = fixed.pop("rope_type", None) or rng.choice(ROPE_TYPES)
@@ -50,8 +50,11 @@ def _draw_heads(rng: random.Random) -> tuple[int, int]:
 
 
 def draw_rope(rng: random.Random, rope_type: str) -> tuple[dict[str, Any], int]:
-    """`rope_parameters` of the kind and `max_position_embeddings`, small enough that scaling acts within 200 tokens."""
-    rope: dict[str, Any] = {"rope_type": rope_type, "rope_theta": rng.choice([100.0, 1000.0, 10000.0, 500000.0])}
+    """`rope_parameters` and `max_position_embeddings`, so small that scaling acts within 200 tokens."""
+    rope: dict[str, Any] = {
+        "rope_type": rope_type,
+        "rope_theta": rng.choice([100.0, 1000.0, 10000.0, 500000.0]),
+    }
     original = rng.randint(16, 96)
     factor = rng.choice([1.5, 2.0, 4.0, 8.0])
     if rope_type == "default":
@@ -90,11 +93,13 @@ def draw_model(seed: int, *, plain: bool = False, **fixed: Any) -> tuple[dict[st
     return config, build_model(config, seed, attention_spread=spread)
 
 
-def build_model(config: dict[str, Any], seed: int, *, attention_spread: float | None = None) -> LlamaForCausalLM:
+def build_model(
+    config: dict[str, Any], seed: int, *, attention_spread: float | None = None
+) -> LlamaForCausalLM:
     """The model of a configuration; biases and norms, which transformers leaves at 0 and 1, are filled too.
 
-    `attention_spread` is the standard deviation wanted of the attention scores. Left plain, they reach the hundreds at
-    an initializer_range near 1, and the float32 logits of transformers itself are then off by up to 1e-2.
+    `attention_spread` is the standard deviation wanted of the attention scores. Left plain, they reach the
+    hundreds at an initializer_range near 1, and float32 logits of transformers itself are off by up to 1e-2.
     """
     torch.manual_seed(seed)
     model = LlamaForCausalLM(LlamaConfig(**config)).float().eval()
@@ -114,7 +119,7 @@ def build_model(config: dict[str, Any], seed: int, *, attention_spread: float | 
 
 
 def _spread_attention_scores(model: LlamaForCausalLM, spread: float) -> None:
-    """Scales the query and key projections, biases included, so that their products have this standard deviation."""
+    """Scales the query and key projections so that their products have this standard deviation."""
     factor = (spread / model.config.hidden_size) ** 0.5 / model.config.initializer_range
     with torch.no_grad():
         for name, tensor in model.named_parameters():
@@ -130,7 +135,7 @@ def save_model(
     max_shard_size: str = "5GB",
     config_form: int = 5,
 ) -> None:
-    """Writes the folder with weights of `dtype`, and `config.json` as transformers 4 or 5 writes it; rounds `model` itself."""
+    """Writes weights of `dtype`, and `config.json` as transformers 4 or 5 does; rounds `model` itself."""
     model.to(DTYPES[dtype])
     model.save_pretrained(folder, max_shard_size=max_shard_size)
     if config_form == 4:

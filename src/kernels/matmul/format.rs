@@ -1,5 +1,8 @@
 //! The number formats that weights are packed in.
 
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use half::{bf16, f16};
 
 use crate::kernels::simd::{LANES, Simd};
@@ -15,6 +18,14 @@ pub trait PanelFormat: Send + Sync + Sized + 'static {
 
     /// Packs one step: `weight(lane, i)` is the weight of output `lane` for the `i`-th of the two inputs.
     fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step;
+
+    /// The step of 32 outputs whose weights are stored in this very format, each output's inputs side by side: `rows` are
+    /// the little-endian bytes of the two inputs of each output. The second part of the result says whether all of them
+    /// are finite.
+    fn step_of_bytes(rows: &[&[u8]; PANEL_ROWS]) -> (Self::Step, bool);
+
+    /// The bytes of one stored weight.
+    const BYTES: usize;
 
     /// One weight of a step, widened.
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32;
@@ -45,6 +56,20 @@ impl PanelFormat for Bf16Panels {
         }))
     }
 
+    const BYTES: usize = 2;
+
+    fn step_of_bytes(rows: &[&[u8]; PANEL_ROWS]) -> (Self::Step, bool) {
+        let mut step = Bf16Step([[0; LANES]; 2]);
+        let mut finite = true;
+        for lane in 0..PANEL_ROWS {
+            // Two neighbouring numbers are just the word that a lane holds.
+            let word = u32::from_le_bytes([rows[lane][0], rows[lane][1], rows[lane][2], rows[lane][3]]);
+            finite &= word & 0x7f80 != 0x7f80 && word & 0x7f80_0000 != 0x7f80_0000;
+            step.0[lane / LANES][lane % LANES] = word;
+        }
+        (step, finite)
+    }
+
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
         bf16::from_bits((step.0[lane / LANES][lane % LANES] >> (16 * i)) as u16).to_f32()
     }
@@ -70,6 +95,22 @@ impl PanelFormat for F32Panels {
         F32Step(std::array::from_fn(|i| {
             std::array::from_fn(|half| std::array::from_fn(|lane| weight(half * LANES + lane, i)))
         }))
+    }
+
+    const BYTES: usize = 4;
+
+    fn step_of_bytes(rows: &[&[u8]; PANEL_ROWS]) -> (Self::Step, bool) {
+        let mut step = F32Step([[[0.0; LANES]; 2]; 2]);
+        let mut finite = true;
+        for lane in 0..PANEL_ROWS {
+            let (values, _) = rows[lane].as_chunks::<4>();
+            for i in 0..2 {
+                let value = f32::from_le_bytes(values[i]);
+                finite &= value.is_finite();
+                step.0[i][lane / LANES][lane % LANES] = value;
+            }
+        }
+        (step, finite)
     }
 
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
@@ -99,6 +140,22 @@ impl PanelFormat for F16Panels {
                 std::array::from_fn(|lane| f16::from_f32(weight(half * LANES + lane, i)).to_bits())
             })
         }))
+    }
+
+    const BYTES: usize = 2;
+
+    fn step_of_bytes(rows: &[&[u8]; PANEL_ROWS]) -> (Self::Step, bool) {
+        let mut step = F16Step([[[0; LANES]; 2]; 2]);
+        let mut finite = true;
+        for lane in 0..PANEL_ROWS {
+            let (values, _) = rows[lane].as_chunks::<2>();
+            for i in 0..2 {
+                let bits = u16::from_le_bytes(values[i]);
+                finite &= bits & 0x7c00 != 0x7c00;
+                step.0[i][lane / LANES][lane % LANES] = bits;
+            }
+        }
+        (step, finite)
     }
 
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
@@ -136,6 +193,49 @@ impl<F: PanelFormat> PanelMatrix<F> {
             })
         });
         Self { steps, num_outputs, num_inputs }
+    }
+
+    /// Packs weights that are stored in this very format: `row` gives the bytes of an output's weights. `None` if one of
+    /// them is NaN or infinite.
+    pub fn pack_stored<'a>(
+        workers: &Workers,
+        num_outputs: usize,
+        num_inputs: usize,
+        row: impl Fn(usize) -> &'a [u8] + Sync,
+    ) -> Option<Self> {
+        let per_panel = num_inputs.div_ceil(2);
+        let row_bytes = num_inputs * F::BYTES;
+        let zeros = vec![0; row_bytes];
+        let all_finite = AtomicBool::new(true);
+        let num_panels = num_outputs.div_ceil(PANEL_ROWS);
+        let pack_panel = |panel: usize, steps: &mut [MaybeUninit<F::Step>]| {
+            let rows: [&[u8]; PANEL_ROWS] = std::array::from_fn(|lane| {
+                let output = panel * PANEL_ROWS + lane;
+                if output < num_outputs { &row(output)[..row_bytes] } else { &zeros }
+            });
+            let mut finite = true;
+            for (q, slot) in steps.iter_mut().enumerate() {
+                let bytes = 2 * q * F::BYTES..2 * (q + 1) * F::BYTES;
+                // The last input of an odd number has no partner.
+                let mut padded = [[0; 8]; PANEL_ROWS];
+                let (step, step_finite) = if bytes.end <= row_bytes {
+                    F::step_of_bytes(&std::array::from_fn(|lane| &rows[lane][bytes.clone()]))
+                } else {
+                    for lane in 0..PANEL_ROWS {
+                        padded[lane][..F::BYTES].copy_from_slice(&rows[lane][bytes.start..]);
+                    }
+                    F::step_of_bytes(&std::array::from_fn(|lane| &padded[lane][..]))
+                };
+                finite &= step_finite;
+                slot.write(step);
+            }
+            if !finite {
+                all_finite.store(false, Ordering::Relaxed);
+            }
+        };
+        // SAFETY: the loop over the steps of a panel writes each of them.
+        let steps = unsafe { workers.collect_chunks(num_panels, per_panel, pack_panel) };
+        all_finite.into_inner().then_some(Self { steps, num_outputs, num_inputs })
     }
 
     /// The rows of the weight matrix.

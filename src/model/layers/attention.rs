@@ -6,10 +6,10 @@ use super::linear::Linear;
 use super::rotary::RotaryEmbedding;
 use crate::cache::{KvStore, KvView, TypedKv};
 use crate::error::Result;
-use crate::kernels::{AttentionShape, KvBlocks, Workers, attention, rotate_half};
+use crate::kernels::{AttentionShape, KvBlocks, KvElement, Workers, attention, rotate_half};
 use crate::model::context::{ForwardContext, Scratch, sized};
+use crate::model::loader::Loader;
 use crate::model::rows::ActiveRows;
-use crate::weights::WeightScope;
 
 /// Four projections, the first three stacked, and the shape of the heads.
 #[derive(Debug)]
@@ -22,8 +22,7 @@ pub(in crate::model) struct Attention {
 impl Attention {
     /// Loads `q_proj`, `k_proj`, `v_proj` and `o_proj`.
     pub(in crate::model) fn load(
-        scope: &WeightScope<'_>,
-        workers: &Workers,
+        loader: &Loader<'_>,
         hidden_size: usize,
         shape: AttentionShape,
         has_bias: bool,
@@ -31,8 +30,8 @@ impl Attention {
         let (queries, keys) = (shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim);
         let qkv = [("q_proj", queries), ("k_proj", keys), ("v_proj", keys)];
         Ok(Self {
-            qkv: Linear::load(scope, workers, &qkv, hidden_size, has_bias)?,
-            output: Linear::load(scope, workers, &[("o_proj", hidden_size)], queries, has_bias)?,
+            qkv: Linear::load(loader, &qkv, hidden_size, has_bias)?,
+            output: Linear::load(loader, &[("o_proj", hidden_size)], queries, has_bias)?,
             shape,
         })
     }
@@ -90,10 +89,7 @@ impl Attention {
         context.check()
     }
 
-    fn attend_to<E>(&self, blocks: &RowBlocks<'_, E>, workers: &Workers, scratch: &mut Scratch)
-    where
-        E: crate::kernels::KvElement,
-    {
+    fn attend_to<E: KvElement>(&self, blocks: &RowBlocks<'_, E>, workers: &Workers, scratch: &mut Scratch) {
         let out =
             sized(&mut scratch.attended, blocks.rows.len() * self.shape.num_heads * self.shape.head_dim);
         attention(workers, self.shape, &scratch.qkv, self.qkv.num_outputs(), blocks, out);
@@ -116,7 +112,7 @@ struct RowBlocks<'a, E> {
     view: TypedKv<'a, E>,
 }
 
-impl<E: crate::kernels::KvElement> KvBlocks<E> for RowBlocks<'_, E> {
+impl<E: KvElement> KvBlocks<E> for RowBlocks<'_, E> {
     fn context_len(&self, row: usize) -> usize {
         self.rows.row(row).position + 1
     }

@@ -2,9 +2,9 @@
 
 use super::linear::Linear;
 use crate::error::Result;
+use crate::model::loader::Loader;
 use crate::tensor::{DType, StoredMatrix};
 use crate::types::TokenId;
-use crate::weights::WeightScope;
 
 /// The rows of the embedding matrix.
 #[derive(Debug)]
@@ -16,14 +16,10 @@ pub(in crate::model) enum Embedding {
 }
 
 impl Embedding {
-    /// Copies `weight` of the scope.
-    pub(in crate::model) fn load(
-        scope: &WeightScope<'_>,
-        vocab_size: usize,
-        hidden_size: usize,
-    ) -> Result<Self> {
-        let stored = scope.matrix("weight", vocab_size, hidden_size)?;
-        Ok(Self::Table { dtype: stored.dtype, bytes: stored.bytes.to_vec() })
+    /// Copies the matrix `weight` of this place.
+    pub(in crate::model) fn load(loader: &Loader<'_>, vocab_size: usize, hidden_size: usize) -> Result<Self> {
+        let (dtype, bytes) = loader.copy("weight", vocab_size, hidden_size)?;
+        Ok(Self::Table { dtype, bytes })
     }
 
     /// Writes the embedding of a token to `out`, `[hidden_size]`.

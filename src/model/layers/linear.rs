@@ -1,9 +1,9 @@
 //! A linear map with packed weights: one projection of the checkpoint, or several that share their input, stacked.
 
-use crate::error::{Error, Result, ResultExt};
+use crate::error::Result;
 use crate::kernels::{MatrixOutput, PackedRows, Workers};
+use crate::model::loader::Loader;
 use crate::quant::PackedMatrix;
-use crate::weights::WeightScope;
 
 /// `y = W x + b`.
 #[derive(Debug)]
@@ -16,28 +16,19 @@ pub(in crate::model) struct Linear {
 impl Linear {
     /// Loads projections and stacks their outputs: `parts` are their names and numbers of outputs.
     pub(in crate::model) fn load(
-        scope: &WeightScope<'_>,
-        workers: &Workers,
+        loader: &Loader<'_>,
         parts: &[(&str, usize)],
         num_inputs: usize,
         has_bias: bool,
     ) -> Result<Self> {
-        let mut stored = Vec::with_capacity(parts.len());
-        let mut bias = Vec::new();
-        for &(name, num_outputs) in parts {
-            let part = scope.child(name);
-            stored.push(part.matrix("weight", num_outputs, num_inputs)?);
-            if has_bias {
-                bias.extend(part.vector("bias", num_outputs)?);
+        let matrix = loader.pack(parts, num_inputs)?;
+        let mut bias = has_bias.then(Vec::new);
+        if let Some(bias) = &mut bias {
+            for &(name, num_outputs) in parts {
+                bias.extend(loader.child(name).vector("bias", num_outputs)?);
             }
         }
-        let names = || parts.iter().map(|&(name, _)| name).collect::<Vec<_>>().join(" and ");
-        let matrix = PackedMatrix::pack(workers, &stored).context(|| scope.child(&names()).path())?;
-        if bias.iter().any(|value| !value.is_finite()) {
-            return Err(Error::load("the biases must be finite, but there is a NaN or an infinity")
-                .context(scope.child(&names()).path()));
-        }
-        Ok(Self { matrix, bias: has_bias.then_some(bias) })
+        Ok(Self { matrix, bias })
     }
 
     /// `out = W x + b` for each row, or `out += …` if `accumulate`; `out` is `[rows.num_rows(), num_outputs]`.

@@ -2,9 +2,9 @@
 
 use super::linear::Linear;
 use crate::error::Result;
-use crate::kernels::{Workers, silu_mul};
+use crate::kernels::silu_mul;
 use crate::model::context::{ForwardContext, sized};
-use crate::weights::WeightScope;
+use crate::model::loader::Loader;
 
 /// Three projections, the first two stacked.
 #[derive(Debug)]
@@ -17,16 +17,15 @@ pub(in crate::model) struct Mlp {
 impl Mlp {
     /// Loads `gate_proj`, `up_proj` and `down_proj`.
     pub(in crate::model) fn load(
-        scope: &WeightScope<'_>,
-        workers: &Workers,
+        loader: &Loader<'_>,
         hidden_size: usize,
         intermediate_size: usize,
         has_bias: bool,
     ) -> Result<Self> {
         let gate_up = [("gate_proj", intermediate_size), ("up_proj", intermediate_size)];
         Ok(Self {
-            gate_up: Linear::load(scope, workers, &gate_up, hidden_size, has_bias)?,
-            down: Linear::load(scope, workers, &[("down_proj", hidden_size)], intermediate_size, has_bias)?,
+            gate_up: Linear::load(loader, &gate_up, hidden_size, has_bias)?,
+            down: Linear::load(loader, &[("down_proj", hidden_size)], intermediate_size, has_bias)?,
             intermediate_size,
         })
     }

@@ -1,8 +1,8 @@
 //! Root-mean-square normalization with a learned weight.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernels::{Isa, rms_norm};
-use crate::weights::WeightScope;
+use crate::model::loader::Loader;
 
 /// `x / sqrt(mean(x^2) + eps) * weight`
 #[derive(Debug)]
@@ -14,19 +14,8 @@ pub(in crate::model) struct RmsNorm {
 
 impl RmsNorm {
     /// Loads the norm of that name.
-    pub(in crate::model) fn load(
-        scope: &WeightScope<'_>,
-        name: &str,
-        width: usize,
-        eps: f32,
-    ) -> Result<Self> {
-        let scope = scope.child(name);
-        let weight = scope.vector("weight", width)?;
-        if weight.iter().any(|value| !value.is_finite()) {
-            return Err(Error::load("the weights must be finite, but there is a NaN or an infinity")
-                .context(scope.path()));
-        }
-        Ok(Self { weight, eps })
+    pub(in crate::model) fn load(loader: &Loader<'_>, name: &str, width: usize, eps: f32) -> Result<Self> {
+        Ok(Self { weight: loader.child(name).vector("weight", width)?, eps })
     }
 
     /// Normalizes each row of `x`, `[num_rows, width]`, into `out`.

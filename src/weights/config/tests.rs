@@ -61,7 +61,7 @@ fn versions_4_and_5_give_the_same() {
         (192, 3, 32, 2048)
     );
     assert_eq!(four.rope, RopeParameters { theta: 10_000.0, kind: RopeKind::Default });
-    assert_eq!(four.dtype, Some(WeightDtype::Bf16));
+    assert_eq!(four.dtype, Some(DType::Bf16));
     assert_eq!((four.bos_token_id, four.pad_token_id), (Some(TokenId(0)), Some(TokenId(2))));
     assert_eq!(four.raw["initializer_range"], json!(0.02));
 }

@@ -40,9 +40,9 @@ fn tensors_are_found_with_type_shape_and_bytes() {
     let file = open(safetensors_file(&shapes)).unwrap();
     assert_eq!((file.tensor_names().len(), file.data_len()), (4, 16));
     let b = file.tensor("b").unwrap().unwrap();
-    assert_eq!((b.dtype, b.shape, b.bytes), (WeightDtype::Bf16, &[3][..], &[8, 9, 10, 11, 12, 13][..]));
+    assert_eq!((b.dtype, b.shape, b.bytes), (DType::Bf16, &[3][..], &[8, 9, 10, 11, 12, 13][..]));
     let c = file.tensor("c").unwrap().unwrap();
-    assert_eq!((c.dtype, c.shape, c.bytes), (WeightDtype::F16, &[][..], &[14, 15][..]));
+    assert_eq!((c.dtype, c.shape, c.bytes), (DType::F16, &[][..], &[14, 15][..]));
     assert_eq!(file.tensor("empty").unwrap().unwrap().bytes, &[0_u8; 0]);
     assert_eq!(file.tensor("d").unwrap(), None);
 }
@@ -56,7 +56,7 @@ fn the_bundled_model_is_read_whole() {
     let mut total = 0;
     for name in &names {
         let tensor = file.tensor(name).unwrap().unwrap();
-        assert_eq!(tensor.bytes.len(), tensor.shape.iter().product::<usize>() * tensor.dtype.size());
+        assert_eq!(tensor.bytes.len(), tensor.shape.iter().product::<usize>() * tensor.dtype.bytes());
         total += tensor.bytes.len();
     }
     assert_eq!(total, file.data_len());

@@ -1,0 +1,110 @@
+//! What the layers of a model load themselves from: a place in the checkpoint, and the way to pack what is there.
+
+use std::cell::Cell;
+
+use crate::error::{Error, Result, ResultExt};
+use crate::kernels::Workers;
+use crate::quant::PackedMatrix;
+use crate::tensor::{DType, StoredMatrix};
+use crate::weights::WeightScope;
+
+/// Told how many bytes of the checkpoint have been packed.
+pub type LoadProgress<'a> = dyn Fn(u64) + 'a;
+
+/// A place in the checkpoint.
+#[derive(Clone)]
+pub struct Loader<'a> {
+    scope: WeightScope<'a>,
+    shared: &'a LoaderOptions<'a>,
+}
+
+/// What holds for every place.
+pub struct LoaderOptions<'a> {
+    /// The threads that pack.
+    pub workers: &'a Workers,
+    /// The type that weights are rounded to; `None` keeps them as they are stored.
+    pub dtype: Option<DType>,
+    /// Told after each tensor.
+    pub progress: &'a LoadProgress<'a>,
+    /// The bytes that have been packed.
+    pub done: Cell<u64>,
+}
+
+impl<'a> Loader<'a> {
+    /// The root of the tensors.
+    pub fn new(scope: WeightScope<'a>, shared: &'a LoaderOptions<'a>) -> Self {
+        Self { scope, shared }
+    }
+
+    /// The place below this one.
+    #[must_use]
+    pub(super) fn child(&self, name: &str) -> Self {
+        Self { scope: self.scope.child(name), ..*self }
+    }
+
+    /// The place of an element of a list, such as a layer.
+    #[must_use]
+    pub(super) fn index(&self, index: usize) -> Self {
+        Self { scope: self.scope.index(index), ..*self }
+    }
+
+    /// A vector of `len` elements: a norm's weights or a projection's biases.
+    pub(super) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>> {
+        let tensor = self.scope.tensor(name, &[len])?;
+        let stored = StoredMatrix { dtype: tensor.dtype, num_rows: 1, num_columns: len, bytes: tensor.bytes };
+        let values = stored.to_f32();
+        if values.iter().any(|value| !value.is_finite()) {
+            return Err(Error::load(
+                "the weights must be finite, but there is a NaN or an infinity; the file is damaged",
+            )
+            .context(tensor.name));
+        }
+        self.count(tensor.bytes);
+        Ok(values.into_iter().map(|value| self.round(value)).collect())
+    }
+
+    /// The matrix `weight` of each of `parts` (a name and a number of rows), packed as one.
+    pub(super) fn pack(&self, parts: &[(&str, usize)], num_columns: usize) -> Result<PackedMatrix> {
+        let mut stored = Vec::with_capacity(parts.len());
+        for &(name, num_rows) in parts {
+            stored.push(self.child(name).stored("weight", num_rows, num_columns)?);
+        }
+        let place = || {
+            let names: Vec<_> = parts.iter().map(|(name, _)| self.scope.full_name(name)).collect();
+            names.join(" and ")
+        };
+        let packed = PackedMatrix::pack(self.shared.workers, &stored, self.shared.dtype).context(place)?;
+        for part in &stored {
+            self.count(part.bytes);
+        }
+        Ok(packed)
+    }
+
+    /// A copy of the matrix of this name, in the type that weights are kept in.
+    pub(super) fn copy(&self, name: &str, num_rows: usize, num_columns: usize) -> Result<(DType, Vec<u8>)> {
+        let stored = self.stored(name, num_rows, num_columns)?;
+        self.count(stored.bytes);
+        match self.shared.dtype.filter(|&dtype| dtype != stored.dtype) {
+            None => Ok((stored.dtype, stored.bytes.to_vec())),
+            Some(dtype) => {
+                let bytes = stored.to_f32().into_iter().flat_map(|value| dtype.to_le_bytes(value)).collect();
+                Ok((dtype, bytes))
+            }
+        }
+    }
+
+    fn stored(&self, name: &str, num_rows: usize, num_columns: usize) -> Result<StoredMatrix<'a>> {
+        let tensor = self.scope.tensor(name, &[num_rows, num_columns])?;
+        Ok(StoredMatrix { dtype: tensor.dtype, num_rows, num_columns, bytes: tensor.bytes })
+    }
+
+    fn round(&self, value: f32) -> f32 {
+        self.shared.dtype.map_or(value, |dtype| dtype.round(value))
+    }
+
+    fn count(&self, bytes: &[u8]) {
+        let shared = self.shared;
+        shared.done.set(shared.done.get() + bytes.len() as u64);
+        (shared.progress)(shared.done.get());
+    }
+}

@@ -1,0 +1,52 @@
+//! Weights kept in the type they are stored in, in panels, and computed with in `float32`.
+
+use std::marker::PhantomData;
+
+use super::packed::{pack_panels, panel_bytes};
+use super::{PackedWeights, WeightFormat};
+use crate::error::Result;
+use crate::kernels::{PanelFormat, Workers};
+use crate::tensor::{DType, StoredMatrix};
+
+/// The format that keeps weights of one type.
+pub(super) struct Panels<F> {
+    dtype: DType,
+    format: PhantomData<F>,
+}
+
+impl<F> Panels<F> {
+    /// Keeps weights of `dtype`, which is the type that `F` holds.
+    pub(super) const fn keeping(dtype: DType) -> Self {
+        Self { dtype, format: PhantomData }
+    }
+}
+
+impl<F: PanelFormat> WeightFormat for Panels<F> {
+    fn name(&self) -> &'static str {
+        self.dtype.name()
+    }
+
+    fn packed_bytes(&self, num_outputs: usize, num_inputs: usize) -> Option<usize> {
+        panel_bytes::<F>(num_outputs, num_inputs)
+    }
+
+    fn pack(&self, workers: &Workers, parts: &[StoredMatrix<'_>]) -> Result<Box<dyn PackedWeights>> {
+        pack_panels::<F>(workers, parts, self.dtype)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::{Bf16Panels, F32Panels};
+
+    #[test]
+    fn a_format_takes_two_or_four_bytes_for_each_weight_of_whole_panels() {
+        let (narrow, wide) =
+            (Panels::<Bf16Panels>::keeping(DType::Bf16), Panels::<F32Panels>::keeping(DType::F32));
+        assert_eq!((narrow.name(), wide.name()), ("bfloat16", "float32"));
+        // 33 outputs take two panels of 32, and 5 inputs three steps of two.
+        assert_eq!(narrow.packed_bytes(33, 5), Some(2 * 32 * 6 * 2));
+        assert_eq!(wide.packed_bytes(33, 5), Some(2 * 32 * 6 * 4));
+    }
+}
