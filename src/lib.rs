@@ -30,6 +30,9 @@ pub mod generator;
 #[cfg(feature = "cli")]
 pub mod cli;
 
+#[cfg(feature = "python")]
+mod python;
+
 pub use engine::{GenerationOutput, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
