@@ -2,6 +2,7 @@
 //!
 //! The modules are layers, lowest first; a layer knows nothing of the ones above it. `ARCHITECTURE.md` holds the
 //! table of what each may import, and `tests/architecture.rs` checks the sources against it.
+#![cfg_attr(feature = "bundled", doc = "", doc = include_str!("../README.md"))]
 
 pub mod error;
 pub mod types;
@@ -26,8 +27,15 @@ pub mod engine;
 
 pub mod generator;
 
+#[cfg(feature = "cli")]
+pub mod cli;
+
+#[cfg(feature = "python")]
+mod python;
+
 pub use engine::{GenerationOutput, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
 pub use generator::{Generator, GeneratorOptions, Prompt, Prompts};
+pub use tensor::DType;
 pub use types::{BlockId, FinishReason, RequestId, SeqId, TokenId};

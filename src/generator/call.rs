@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Generator, Prompt, Prompts};
+use crate::cache::BLOCK_TOKENS;
 use crate::engine::{self, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, Result};
 use crate::generation::{
@@ -104,8 +105,11 @@ impl<'a> Call<'a> {
         if batches.is_empty() {
             return Err(Error::input("the list of prompts is empty; give at least one prompt"));
         }
-        let mut context =
-            PlanContext::new(shared.engine.model().vocab_size(), shared.config.max_position_embeddings);
+        let mut most = shared.config.max_position_embeddings;
+        if to_the_end {
+            most = most.min(room_in_cache(generator, &config));
+        }
+        let mut context = PlanContext::new(shared.engine.model().vocab_size(), most);
         context.context_len = shared.config.context_len();
         context.vocabulary.clone_from(&shared.vocabulary);
         context.model_defaults = Arc::clone(&shared.generation_config);
@@ -168,6 +172,15 @@ impl Prepared<'_> {
             log::warn!("{warning}");
         }
     }
+}
+
+/// The tokens that the free part of the cache can hold of each row. Only a call without any limit of its own goes by it:
+/// one that asks for more is refused.
+fn room_in_cache(generator: &Generator, config: &GenerationConfig) -> usize {
+    let rows = config.num_return_sequences.unwrap_or(1).max(1);
+    let blocks = generator.shared.engine.pool().stats().available_blocks;
+    // One block is kept back for the copy of a shared one.
+    blocks.saturating_sub(usize::from(rows > 1)) / rows * BLOCK_TOKENS
 }
 
 /// The seed of each request: those of a list, or the one seed and its successors, so that no prompt's tokens depend on

@@ -10,6 +10,9 @@ pub use call::{Call, Prepared};
 pub use open::{GeneratorOptions, Progress, Stage};
 pub use prompt::{Prompt, Prompts};
 
+pub use crate::cache::KvDtype;
+pub use crate::tensor::DType;
+
 use crate::engine::{Engine, GenerationOutput, TokenStream};
 use crate::error::{Error, Result};
 use crate::generation::{GenerationConfig, Vocabulary};

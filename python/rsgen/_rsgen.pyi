@@ -1,0 +1,580 @@
+"""The extension module. Its names are public as those of the package ``rsgen``."""
+
+import os
+from collections.abc import Generator as PythonGenerator
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from typing_extensions import Self, Unpack
+
+from .types import (
+    FinishReason,
+    GenerationFields,
+    Ids,
+    LogitsProcessor,
+    Prompt,
+    StoppingCriterion,
+)
+
+__all__ = [
+    "CacheStats",
+    "CallbackError",
+    "CancelledError",
+    "CapacityError",
+    "ConfigError",
+    "GenerationConfig",
+    "GenerationOutput",
+    "Generator",
+    "InputError",
+    "InternalError",
+    "LoadError",
+    "NumericalError",
+    "RsgenError",
+    "StreamedToken",
+    "Timings",
+    "TokenStream",
+    "Tokenizer",
+    "Usage",
+    "__version__",
+    "cli",
+]
+
+__version__: str
+
+class RsgenError(Exception):
+    """The base of all errors that rsgen raises.
+
+    A message names the field or file, the rule, the value that broke it, and the remedy. Unknown keyword arguments and
+    arguments of a wrong type raise Python's own ``TypeError``.
+    """
+
+class ConfigError(RsgenError, ValueError):
+    """A field of a GenerationConfig or an argument of a call breaks a rule."""
+
+class LoadError(RsgenError, OSError):
+    """A model cannot be loaded: a file is missing, damaged, or of a kind that is not supported."""
+
+class InputError(RsgenError, ValueError):
+    """A prompt cannot be used."""
+
+class CapacityError(RsgenError, MemoryError):
+    """Memory or the KV cache does not suffice; raised before memory runs out."""
+
+class NumericalError(RsgenError, ArithmeticError):
+    """The model computed NaN or infinity where a number is needed."""
+
+class CallbackError(RsgenError, ValueError):
+    """A logits processor or stopping criterion of the caller's returned something that cannot be used.
+
+    An exception that it raises is not wrapped: it comes out of the call unchanged.
+    """
+
+class CancelledError(RsgenError):
+    """The stream was closed by another thread."""
+
+class InternalError(RsgenError, RuntimeError):
+    """A defect of rsgen. Please report it."""
+
+@final
+class GenerationConfig:
+    """How to generate: transformers' ``GenerationConfig``, with every field unset until somebody sets it.
+
+    A value that does not change: :meth:`update` makes a changed copy. A field that is unset (``None``) comes from the
+    model's ``generation_config.json``, and from transformers' default where that says nothing either.
+
+    >>> config = rsgen.GenerationConfig(do_sample=True, top_p=0.9)
+    >>> config.top_p
+    0.9
+    >>> config.update(top_p=None, seed=7)
+    GenerationConfig(do_sample=True, seed=7)
+
+    Raises ``TypeError`` for a name that is no field, and ``ConfigError`` for a value of a wrong type. Whether a value is
+    possible is checked by the call that uses it, because that depends on the model and the prompt.
+    """
+
+    def __new__(cls, **fields: Unpack[GenerationFields]) -> Self: ...
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Self:
+        """The configuration of a dict, as ``to_dict`` gives it. Keys that are no fields are kept, without effect."""
+
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads the ``generation_config.json`` of a folder, or the file itself.
+
+        Keys that are no fields are kept, without effect. Raises ``LoadError`` when it is missing or damaged.
+        """
+
+    def save_pretrained(self, path: str | os.PathLike[str]) -> None:
+        """Writes ``generation_config.json`` into a folder, which is made if need be. Raises ``OSError``."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields that are set, and the keys that were kept."""
+
+    def update(self, **fields: Unpack[GenerationFields]) -> Self:
+        """A copy with these fields changed; ``None`` unsets a field. This object itself stays as it is.
+
+        transformers' method of that name changes the object and returns what it did not use.
+        """
+
+    @property
+    def max_length(self) -> int | None:
+        """The most tokens of a sequence, prompt included; ``max_new_tokens`` has precedence over it."""
+    @property
+    def max_new_tokens(self) -> int | None:
+        """The most tokens to generate."""
+    @property
+    def min_length(self) -> int | None:
+        """The length, prompt included, before which no end-of-sequence token is generated."""
+    @property
+    def min_new_tokens(self) -> int | None:
+        """The number of new tokens before which no end-of-sequence token is generated."""
+    @property
+    def max_time(self) -> float | None:
+        """Seconds after which generation stops, at the end of the step that is running."""
+    @property
+    def stop_strings(self) -> str | list[str] | None:
+        """Texts that end a row when they are completed; they stay in the output."""
+    @property
+    def do_sample(self) -> bool | None:
+        """Whether to draw each token at random instead of taking the most probable one."""
+    @property
+    def num_beams(self) -> int | None:
+        """The number of beams; only 1, which is no beam search, is possible in this version."""
+    @property
+    def temperature(self) -> float | None:
+        """What the scores are divided by before sampling: below 1 sharpens, above 1 flattens."""
+    @property
+    def top_k(self) -> int | None:
+        """Sampling considers only this many most probable tokens; 0 considers all."""
+    @property
+    def top_p(self) -> float | None:
+        """Sampling considers only the most probable tokens that together reach this probability."""
+    @property
+    def min_p(self) -> float | None:
+        """Sampling considers only tokens that reach this fraction of the most probable one's probability."""
+    @property
+    def repetition_penalty(self) -> float | None:
+        """Above 1 makes tokens that have occurred, prompt included, less probable."""
+    @property
+    def num_return_sequences(self) -> int | None:
+        """The number of rows generated for each prompt."""
+    @property
+    def pad_token_id(self) -> int | None:
+        """The token that fills rows up to equal length."""
+    @property
+    def bos_token_id(self) -> int | None:
+        """The token that begins a text, used when there is no prompt."""
+    @property
+    def eos_token_id(self) -> int | list[int] | None:
+        """The token, or tokens, that end a row; an empty list: none."""
+    @property
+    def output_scores(self) -> bool | None:
+        """Whether to keep the processed scores of every step."""
+    @property
+    def output_logits(self) -> bool | None:
+        """Whether to keep the model's own logits of every step."""
+    @property
+    def return_dict_in_generate(self) -> bool | None:
+        """Accepted for transformers' sake, without effect: results are always objects."""
+    @property
+    def use_cache(self) -> bool | None:
+        """Accepted for transformers' sake: the KV cache is always used."""
+    @property
+    def prefill_chunk_size(self) -> int | None:
+        """The most prompt tokens computed in one pass; changes no result."""
+    @property
+    def seed(self) -> int | list[int] | None:
+        """The seed of sampling: the tokens that ``torch.manual_seed(seed)`` gives transformers.
+
+        For a list of prompts, one seed each, or one from which prompt ``i`` takes ``seed + i``.
+        """
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]: ...
+    def __setattr__(self, name: str, value: Any, /) -> None: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class Generator:
+    """A model that is ready to generate.
+
+    Usable from any number of threads at once; calls alternate pass by pass, and Python goes on meanwhile. Ctrl-C ends a
+    call within a quarter of a second.
+
+    >>> import rsgen
+    >>> gen = rsgen.Generator()                      # the bundled story model
+    >>> out = gen.generate("Once upon a time", max_new_tokens=60)
+    >>> print(out.text)
+    >>> out = gen.sample(["One day", "Tom had"], top_p=0.9, seed=7, max_new_tokens=60)
+    >>> out.sequences.shape                          # numpy int64 [rows, prompt + continuation]
+    >>> for token in gen.stream("Once upon a time"):
+    ...     print(token, end="", flush=True)
+    """
+
+    def __new__(
+        cls,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        dtype: str = "auto",
+        compute_dtype: str = "float32",
+        kv_dtype: str = "auto",
+        num_threads: int | None = None,
+        kv_cache_bytes: int | None = None,
+        local_files_only: bool = True,
+        revision: str | None = None,
+    ) -> Self:
+        """Loads a model.
+
+        ``model`` is a folder in the Hugging Face layout, the id of a model in the local Hub cache, or ``None`` for the
+        story model that comes with the package. Nothing is ever downloaded, hence ``local_files_only``.
+
+        ``dtype``: the type that weights are rounded to while loading, ``"float32"``, ``"bfloat16"`` or ``"float16"``;
+        ``"auto"`` keeps them as stored. ``compute_dtype``: ``"float32"``, the only one of this version. ``kv_dtype``: the
+        type of the KV cache, ``"float32"`` (``"auto"``) or ``"bfloat16"``. ``num_threads``: by default
+        ``RSGEN_NUM_THREADS``, ``OMP_NUM_THREADS`` or as many as this process may use. ``kv_cache_bytes``: the most memory
+        of the KV cache in bytes, by default half of what is available. ``revision``: a branch, tag or commit in the Hub
+        cache, ``main`` by default.
+
+        Raises ``LoadError`` for a model that is missing, damaged or not supported, ``CapacityError`` when it does not fit
+        into memory, and ``ConfigError`` for an argument that is not possible.
+        """
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        dtype: str = "auto",
+        compute_dtype: str = "float32",
+        kv_dtype: str = "auto",
+        num_threads: int | None = None,
+        kv_cache_bytes: int | None = None,
+        local_files_only: bool = True,
+        revision: str | None = None,
+    ) -> Self:
+        """The same as ``Generator(model, …)``."""
+
+    def generate(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Generates as the configuration says: greedily, or at random with ``do_sample=True``.
+
+        ``prompt`` is one of
+
+        - a text, or its token ids as a sequence or array of any integer type, ``[len]``;
+        - a two-dimensional array of ids, ``[rows, len]``: one request, as transformers takes it. Its rows share one
+          random generator; padding is masked by ``attention_mask``, an array of 0 and 1 of the same shape, or told from
+          the ``pad_token_id``;
+        - a list of texts and ids: independent prompts, computed together. Each gives what it gives alone; with
+          ``seed=s`` prompt ``i`` draws with seed ``s + i``, with ``seed=[…]`` each with its own.
+
+        Fields of the call go before those of ``generation_config``, those before the model's own. Without any limit of
+        length it stops after 20 new tokens, with a warning.
+
+        ``logits_processor`` and ``stopping_criteria`` are Python functions, or lists of them: see
+        :class:`rsgen.types.LogitsProcessor` and :class:`rsgen.types.StoppingCriterion`. They cost time at each token.
+
+        Raises ``TypeError`` for an unknown keyword, with the one that was probably meant; ``ConfigError``, ``InputError``
+        or ``CapacityError`` before anything is computed; ``NumericalError``; and whatever a function of the caller's
+        raises.
+        """
+
+    def greedy_search(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Takes the most probable token at each step: :meth:`generate` with ``do_sample=False``."""
+
+    def sample(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Draws each token at random: :meth:`generate` with ``do_sample=True``."""
+
+    def stream(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> TokenStream:
+        """Generates token by token, while the stream is iterated.
+
+        As :meth:`generate`, with one prompt (text, ids, or a two-dimensional array). Without any limit of length it goes
+        on to an end-of-sequence token or the end of the model's context.
+        """
+
+    def forward(self, ids: Ids | Sequence[Ids]) -> NDArray[np.float32]:
+        """The model's logits after each token, float32 ``[batch, seq, vocab_size]``.
+
+        ``ids`` is a sequence of ids (a batch of one), or several of one length, or a two-dimensional array. Raises
+        ``InputError`` when lengths differ, or an id is not in the vocabulary.
+        """
+
+    def score(self, text: str | Ids) -> NDArray[np.float32]:
+        """The log-probability of each token of a text given those before it, in nats, float32 ``[tokens]``.
+
+        The first entry is 0, because nothing predicts the first token. Raises ``InputError`` when the text is longer than
+        the model's context.
+        """
+
+    def stats(self) -> CacheStats:
+        """How full the KV cache is at this moment."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer. Raises ``InputError`` when it came without one."""
+    @property
+    def config(self) -> dict[str, Any]:
+        """The model's ``config.json``; a copy."""
+    @property
+    def generation_config(self) -> GenerationConfig:
+        """The model's ``generation_config.json``: the defaults of every call."""
+    @property
+    def name_or_path(self) -> str:
+        """The folder or id that the model was loaded from."""
+    @property
+    def num_threads(self) -> int:
+        """The number of threads that compute, the calling one included."""
+    @property
+    def isa(self) -> str:
+        """The instruction set in use: ``avx512``, ``avx2`` or ``scalar``. ``RSGEN_ISA`` forces one; results are equal."""
+
+@final
+class GenerationOutput:
+    """What a call has generated. ``str()`` is the text of the first row, ``len()`` the number of rows.
+
+    For each prompt there are ``num_return_sequences`` rows, the prompts in order.
+    """
+
+    @property
+    def text(self) -> str:
+        """The continuation of the first row, without special tokens; a stop string is kept."""
+    @property
+    def texts(self) -> list[str]:
+        """The continuations of all rows."""
+    @property
+    def sequences(self) -> NDArray[np.int64]:
+        """Prompts and continuations, int64 ``[rows, width]``, as transformers gives them.
+
+        Prompts are as they were given, padded on the left to equal width; continuations are padded on the right. Padding
+        is the ``pad_token_id``, or 0 when there is none.
+        """
+    @property
+    def token_ids(self) -> list[NDArray[np.int64]]:
+        """The tokens of each continuation, int64 ``[tokens]``, an end-of-sequence token included."""
+    @property
+    def logprobs(self) -> list[NDArray[np.float32]]:
+        """For each token its log-probability under the model's own logits, in nats, float32 ``[tokens]`` for each row."""
+    @property
+    def finish_reasons(self) -> list[FinishReason]:
+        """Why each row ended: ``eos``, ``stop``, ``length``, ``time`` or ``cancelled``."""
+    @property
+    def prompt_indices(self) -> list[int]:
+        """For each row the prompt that it continues."""
+    @property
+    def scores(self) -> list[NDArray[np.float32]] | None:
+        """For each step the processed scores, float32 ``[rows, vocab_size]``, with ``output_scores=True``.
+
+        NaN where a row had ended before: transformers computes such rows on, after padding, and nothing uses them.
+        """
+    @property
+    def logits(self) -> list[NDArray[np.float32]] | None:
+        """For each step the model's own logits, like ``scores``, with ``output_logits=True``."""
+    @property
+    def seed(self) -> int | None:
+        """The seed that the first prompt was sampled with; ``None`` when nothing was drawn."""
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of all prompts; empty when nothing was drawn."""
+    @property
+    def usage(self) -> Usage:
+        """Tokens in and out."""
+    @property
+    def timings(self) -> Timings:
+        """Where the time went."""
+    def __len__(self) -> int: ...
+
+@final
+class Usage:
+    """Tokens in and out."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompts, padding left out."""
+    @property
+    def generated_tokens(self) -> int:
+        """Generated tokens of all rows."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class Timings:
+    """Where the time of a call went, in seconds."""
+
+    @property
+    def first_token(self) -> float:
+        """From the start to the first token."""
+    @property
+    def total(self) -> float:
+        """From the start to the end."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class StreamedToken:
+    """A generated token. ``str()`` is its text."""
+
+    @property
+    def id(self) -> int:
+        """The token."""
+    @property
+    def text(self) -> str:
+        """The text that it adds: empty while a character is incomplete, and for special tokens.
+
+        The texts of a row, joined, are the text of its output.
+        """
+    @property
+    def index(self) -> int:
+        """The row that it belongs to: with several return sequences, their rows take turns."""
+    @property
+    def logprob(self) -> float:
+        """Its log-probability under the model's own logits, in nats."""
+    @property
+    def score(self) -> float:
+        """Its score after all processors, as in ``GenerationOutput.scores``: not normalized."""
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why the row ends with this token, if it does."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
+    """The tokens of a request, as they are generated: an iterator, a context manager, and a generator in Python's sense.
+
+    The model works while the stream is iterated. Leaving it ends the work and gives its cache blocks back at once: by
+    ``break`` when nothing else refers to it, by the end of a ``with`` block, or by :meth:`close`.
+
+    >>> with gen.stream("Once upon a time", max_new_tokens=60) as stream:
+    ...     for token in stream:
+    ...         print(token, end="", flush=True)
+    >>> stream.output.usage
+    Usage(prompt_tokens=5, generated_tokens=60)
+
+    In a generator function, ``output = yield from stream`` gives the finished output. A function of the caller's, or
+    Ctrl-C, ends the stream with its exception.
+    """
+
+    def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput]: ...
+    def __next__(self) -> StreamedToken:
+        """Computes the next token. The ``StopIteration`` at the end carries the output."""
+
+    def send(self, value: None, /) -> StreamedToken:
+        """The next token, as generators have it."""
+
+    def throw(self, typ: Any, val: Any = None, tb: Any = None, /) -> StreamedToken:
+        """Closes the stream and raises the exception, as generators have it."""
+
+    def close(self) -> None:
+        """Ends the work. Rows that have not ended are marked as ``cancelled`` in the output.
+
+        From another thread, while a token is computed, it ends that with ``CancelledError``.
+        """
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> None: ...
+    @property
+    def output(self) -> GenerationOutput | None:
+        """The output, once the stream has ended or was closed; ``None`` before, and after an error."""
+
+@final
+class Tokenizer:
+    """The tokenizer of a model. ``len()`` is the size of its vocabulary."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of a text, with the special tokens that the model expects around it."""
+
+    def decode(self, token_ids: Ids, *, skip_special_tokens: bool = False) -> str:
+        """The text of token ids. Bytes that are no whole character become U+FFFD."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids, one more than the largest; the model may have more."""
+    @property
+    def bos_token_id(self) -> int | None:
+        """The token that begins a text."""
+    @property
+    def eos_token_id(self) -> int | None:
+        """The token that ends a text; ``Generator.generation_config`` tells all that end generation."""
+    @property
+    def pad_token_id(self) -> int | None:
+        """The token for padding."""
+    def __len__(self) -> int: ...
+
+@final
+class CacheStats:
+    """How the KV cache of a generator stands at one moment. A block holds 32 tokens of one sequence."""
+
+    @property
+    def blocks_used(self) -> int:
+        """Blocks that hold keys and values; a block that sequences share counts once."""
+    @property
+    def blocks_reserved(self) -> int:
+        """Blocks set aside for running requests and not yet used."""
+    @property
+    def blocks_free(self) -> int:
+        """Blocks for further requests."""
+    @property
+    def blocks_total(self) -> int:
+        """All blocks there can be within ``kv_cache_bytes``."""
+    @property
+    def bytes_used(self) -> int:
+        """The bytes of the used blocks."""
+    @property
+    def bytes_allocated(self) -> int:
+        """The bytes that the cache has grown to so far."""
+    @property
+    def bytes_total(self) -> int:
+        """The bytes of all blocks."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+def cli(arguments: list[str]) -> int:
+    """Runs the command ``rsgen`` with these arguments, the program's name left out, and returns its exit code."""

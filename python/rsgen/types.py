@@ -1,0 +1,84 @@
+"""Types for annotations: what a prompt, a logits processor and a stopping criterion are, and the fields of a call.
+
+Nothing of the package needs this module at run time.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "FinishReason",
+    "GenerationFields",
+    "Ids",
+    "LogitsProcessor",
+    "Prompt",
+    "StoppingCriterion",
+]
+
+Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
+"""The token ids of one prompt, in one dimension, of any integer type."""
+
+Prompt: TypeAlias = str | Ids | Sequence[str | Ids]
+"""A text; token ids; a two-dimensional array of ids (one request, padding masked); or a list of texts and ids
+(independent prompts)."""
+
+FinishReason: TypeAlias = Literal["eos", "stop", "length", "time", "cancelled"]
+"""Why a row ended: an end-of-sequence token, a stop string or criterion, the limit of tokens, ``max_time``, or the
+caller who left."""
+
+
+class LogitsProcessor(Protocol):
+    """Changes the scores of the next token. Any function of this form will do."""
+
+    def __call__(self, input_ids: NDArray[np.int64], scores: NDArray[np.float32], /) -> ArrayLike:
+        """Returns the new scores.
+
+        ``input_ids`` is ``[rows, len]``: the rows of the request that have not ended, prompt and padding included.
+        ``scores`` is ``[rows, vocab_size]``, a copy that may be changed and returned.
+        """
+        ...
+
+
+class StoppingCriterion(Protocol):
+    """Says whether a row ends. Any function of this form will do."""
+
+    def __call__(
+        self, input_ids: NDArray[np.int64], scores: NDArray[np.float32], /
+    ) -> bool | np.bool_ | NDArray[np.bool_]:
+        """Returns whether the row ends with its newest token, as a truth value or as an array of one.
+
+        ``input_ids`` is ``[1, len]``, the newest token included. ``scores`` is ``[1, vocab_size]``: what that token was
+        chosen from. It is asked for each token of each row.
+        """
+        ...
+
+
+class GenerationFields(TypedDict, total=False):
+    """The fields of a :class:`rsgen.GenerationConfig`, as keyword arguments. ``None`` leaves a field unset."""
+
+    max_length: int | None
+    max_new_tokens: int | None
+    min_length: int | None
+    min_new_tokens: int | None
+    max_time: float | None
+    stop_strings: str | Sequence[str] | None
+    do_sample: bool | None
+    num_beams: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    num_return_sequences: int | None
+    pad_token_id: int | None
+    bos_token_id: int | None
+    eos_token_id: int | Sequence[int] | None
+    output_scores: bool | None
+    output_logits: bool | None
+    return_dict_in_generate: bool | None
+    use_cache: bool | None
+    prefill_chunk_size: int | None
+    seed: int | Sequence[int] | None

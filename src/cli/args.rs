@@ -1,0 +1,223 @@
+//! What can be said on the command line, and in the environment instead.
+//!
+//! Options of generation have transformers' names in kebab case. Only types are checked here: whether a value is
+//! possible is decided where the request is planned, with the same messages as in Rust and Python.
+
+use clap::builder::{BoolishValueParser, FalseyValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::generation::{GenerationConfig, OneOrMany};
+use crate::tensor::DType;
+
+const ABOUT: &str = "Text generation on CPUs: transformers' generate(), exact to the token";
+
+const EXAMPLES: &str = "\
+Examples:
+  rsgen generate \"Once upon a time\"
+  rsgen generate --do-sample --top-p 0.9 --seed 7 \"The little fox\"
+  rsgen inspect path/to/llama";
+
+const GENERATE_NOTES: &str = "\
+In the environment, --top-p 0.9 is RSGEN_TOP_P=0.9, and so on for every option.
+Example: echo \"Once upon a time\" | rsgen generate --do-sample --seed 7 --json";
+
+const INSPECT_NOTES: &str = "Example: rsgen inspect path/to/llama --json";
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(name = "rsgen", version, about = ABOUT, after_help = EXAMPLES, max_term_width = 100)]
+#[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    pub(super) verb: Verb,
+    /// Say more on standard error; -vv says most
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(super) verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Verb {
+    Generate(Box<GenerateArguments>),
+    Inspect(InspectArguments),
+}
+
+/// Continue a text
+#[derive(Debug, Args)]
+#[command(after_help = GENERATE_NOTES)]
+pub(super) struct GenerateArguments {
+    /// The text to continue; `-` or nothing: read standard input
+    pub(super) prompt: Option<String>,
+
+    #[command(flatten)]
+    pub(super) length: LengthArguments,
+    #[command(flatten)]
+    pub(super) sampling: SamplingArguments,
+    #[command(flatten)]
+    pub(super) model: ModelArguments,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Length")]
+pub(super) struct LengthArguments {
+    /// The most tokens to add [default: up to the end]
+    #[arg(long, value_name = "N", env = "RSGEN_MAX_NEW_TOKENS", hide_env = true)]
+    max_new_tokens: Option<usize>,
+    /// No end before this many new tokens
+    #[arg(long, value_name = "N", env = "RSGEN_MIN_NEW_TOKENS", hide_env = true)]
+    min_new_tokens: Option<usize>,
+    /// The most tokens, prompt included
+    #[arg(long, value_name = "N", env = "RSGEN_MAX_LENGTH", hide_env = true)]
+    max_length: Option<usize>,
+    /// Stop after this time
+    #[arg(long, value_name = "SECONDS", env = "RSGEN_MAX_TIME", hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
+    max_time: Option<f64>,
+    /// Stop after this text; may be repeated
+    #[arg(long, value_name = "TEXT", env = "RSGEN_STOP", hide_env = true)]
+    stop: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Choice of tokens")]
+pub(super) struct SamplingArguments {
+    /// Draw each token at random
+    #[arg(long, value_name = "BOOL", env = "RSGEN_DO_SAMPLE", hide_env = true, hide_possible_values = true)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
+    do_sample: Option<bool>,
+    /// Below 1: likely tokens gain [default: 1]
+    #[arg(long, value_name = "T", env = "RSGEN_TEMPERATURE", hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
+    temperature: Option<f64>,
+    /// From the K likeliest; 0: all [default: 50]
+    #[arg(long, value_name = "K", env = "RSGEN_TOP_K", hide_env = true)]
+    top_k: Option<usize>,
+    /// From the likeliest, in sum P [default: 1]
+    #[arg(long, value_name = "P", env = "RSGEN_TOP_P", hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
+    top_p: Option<f64>,
+    /// From those above P times the likeliest
+    #[arg(long, value_name = "P", env = "RSGEN_MIN_P", hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
+    min_p: Option<f64>,
+    /// Above 1: repeat less [default: 1]
+    #[arg(long, value_name = "R", env = "RSGEN_REPETITION_PENALTY", hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
+    repetition_penalty: Option<f64>,
+    /// How many texts to draw [default: 1]
+    #[arg(long, value_name = "N", env = "RSGEN_NUM_RETURN_SEQUENCES", hide_env = true)]
+    num_return_sequences: Option<usize>,
+    /// The same seed draws the same text
+    #[arg(long, value_name = "N", env = "RSGEN_SEED", hide_env = true)]
+    seed: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub(super) struct ModelArguments {
+    /// A folder or a Hub cache id [default: bundled]
+    #[arg(long, value_name = "MODEL", env = "RSGEN_MODEL", hide_env = true)]
+    pub(super) model: Option<String>,
+    /// auto, float32, bfloat16 or float16 weights
+    #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_env = true, hide_default_value = true)]
+    #[arg(value_enum, default_value_t = WeightType::Auto, hide_possible_values = true)]
+    pub(super) dtype: WeightType,
+    // Its variable is read by the engine, which all callers share.
+    /// How many threads [default: all cores]
+    #[arg(long, alias = "threads", value_name = "N", value_parser = positive)]
+    pub(super) num_threads: Option<usize>,
+    /// The KV cache's memory, as in 512M or 2G
+    #[arg(long, value_name = "BYTES", env = "RSGEN_KV_CACHE_BYTES", hide_env = true, value_parser = bytes)]
+    pub(super) kv_cache_bytes: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(super) struct OutputArguments {
+    /// One JSON object on one line, at the end
+    #[arg(long, env = "RSGEN_JSON", hide_env = true, value_parser = FalseyValueParser::new())]
+    pub(super) json: bool,
+    /// Leave the prompt out
+    #[arg(long, env = "RSGEN_NO_PROMPT", hide_env = true, value_parser = FalseyValueParser::new())]
+    pub(super) no_prompt: bool,
+}
+
+/// Describe a model without loading its weights
+#[derive(Debug, Args)]
+#[command(after_help = INSPECT_NOTES)]
+pub(super) struct InspectArguments {
+    /// A folder or a Hub cache id [default: bundled]
+    #[arg(env = "RSGEN_MODEL", hide_env = true)]
+    pub(super) model: Option<String>,
+    /// One JSON object on one line
+    #[arg(long, env = "RSGEN_JSON", hide_env = true, value_parser = FalseyValueParser::new())]
+    pub(super) json: bool,
+}
+
+/// The type that weights are kept in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum WeightType {
+    Auto,
+    Float32,
+    Bfloat16,
+    Float16,
+}
+
+impl WeightType {
+    /// `None` keeps weights as they are stored.
+    pub(super) const fn dtype(self) -> Option<DType> {
+        match self {
+            Self::Auto => None,
+            Self::Float32 => Some(DType::F32),
+            Self::Bfloat16 => Some(DType::Bf16),
+            Self::Float16 => Some(DType::F16),
+        }
+    }
+}
+
+impl GenerateArguments {
+    /// The fields that were given; all others are left to the model's defaults.
+    pub(super) fn generation_config(&self) -> GenerationConfig {
+        let Self { length, sampling, .. } = self;
+        let mut config = GenerationConfig::new();
+        config.max_new_tokens = length.max_new_tokens;
+        config.min_new_tokens = length.min_new_tokens;
+        config.max_length = length.max_length;
+        config.max_time = length.max_time;
+        config.stop_strings = (!length.stop.is_empty()).then(|| OneOrMany::Many(length.stop.clone()));
+        config.do_sample = sampling.do_sample;
+        config.temperature = sampling.temperature;
+        config.top_k = sampling.top_k;
+        config.top_p = sampling.top_p;
+        config.min_p = sampling.min_p;
+        config.repetition_penalty = sampling.repetition_penalty;
+        config.num_return_sequences = sampling.num_return_sequences;
+        config.seed = sampling.seed.map(OneOrMany::One);
+        config
+    }
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..) => Ok(number),
+        _ => Err("it must be an integer of 1 or more".to_owned()),
+    }
+}
+
+/// A number of bytes: digits, and perhaps `K`, `M`, `G` or `T`, which stand for powers of 1024.
+fn bytes(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => Some(1),
+        "K" | "KB" | "KIB" => Some(1 << 10),
+        "M" | "MB" | "MIB" => Some(1 << 20),
+        "G" | "GB" | "GIB" => Some(1 << 30),
+        "T" | "TB" | "TIB" => Some(1usize << 40),
+        _ => None,
+    };
+    let number = digits.trim_end().parse::<usize>().ok();
+    let product = number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    product.ok_or_else(|| "it must be a number of bytes, such as 1000000, 512M or 2G".to_owned())
+}

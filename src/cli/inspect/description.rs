@@ -1,0 +1,230 @@
+//! What there is to know of a model before it is loaded, as `--json` writes it.
+//!
+//! A model that cannot be loaded is described as far as its files can be read, with the reason.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::cache::{KvDtype, KvLayout, blocks_for};
+use crate::cli::output::SCHEMA_VERSION;
+use crate::error::{Result, ResultExt as _};
+use crate::generation::GenerationConfig;
+use crate::model::SUPPORTED_ARCHITECTURES;
+use crate::text::Tokenizer;
+use crate::types::TokenId;
+use crate::weights::{
+    MAX_TEXT_BYTES, ModelConfig, ModelFiles, RopeKind, RopeParameters, Weights, read_object,
+};
+
+/// Everything, in the order of the output. What cannot be known is left out.
+#[derive(Serialize)]
+pub(super) struct Description {
+    schema_version: u32,
+    /// The path or id that it was asked for by.
+    pub(super) model: String,
+    supported: bool,
+    /// The first obstacle to loading it.
+    pub(super) unsupported_because: Option<String>,
+    pub(super) architecture: Option<String>,
+    #[serde(flatten)]
+    pub(super) weights: Option<WeightFacts>,
+    #[serde(flatten)]
+    pub(super) shape: Option<Shape>,
+    pub(super) tokenizer: bool,
+    pub(super) special_tokens: Option<SpecialTokens>,
+    /// What calls take from the model's `generation_config.json`.
+    pub(super) generation_config: Map<String, Value>,
+    pub(super) memory: Option<Memory>,
+}
+
+/// What the headers of the weight files say.
+#[derive(Serialize)]
+pub(super) struct WeightFacts {
+    pub(super) parameters: u64,
+    pub(super) weight_dtypes: Vec<&'static str>,
+    pub(super) bytes_on_disk: u64,
+}
+
+/// The sizes in `config.json`, by its names.
+#[derive(Serialize)]
+pub(super) struct Shape {
+    pub(super) num_hidden_layers: usize,
+    pub(super) num_attention_heads: usize,
+    pub(super) num_key_value_heads: usize,
+    pub(super) head_dim: usize,
+    pub(super) hidden_size: usize,
+    pub(super) intermediate_size: usize,
+    pub(super) vocab_size: usize,
+    pub(super) max_position_embeddings: usize,
+    pub(super) rope: Rope,
+    pub(super) tie_word_embeddings: bool,
+    pub(super) attention_bias: bool,
+    pub(super) mlp_bias: bool,
+}
+
+/// The rotary position embedding, by transformers' names.
+#[derive(Serialize)]
+pub(super) struct Rope {
+    #[serde(rename = "rope_type")]
+    pub(super) kind: &'static str,
+    #[serde(rename = "rope_theta")]
+    pub(super) theta: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) factor: Option<f64>,
+}
+
+/// The tokens that begin, end and fill up.
+#[derive(Serialize)]
+pub(super) struct SpecialTokens {
+    pub(super) bos: Option<SpecialToken>,
+    pub(super) eos: Vec<SpecialToken>,
+    pub(super) pad: Option<SpecialToken>,
+}
+
+/// A token, with its text if there is a tokenizer.
+#[derive(Serialize)]
+pub(super) struct SpecialToken {
+    pub(super) id: u32,
+    pub(super) token: Option<String>,
+}
+
+/// What the model takes when it is loaded with its own types, and float32 in the KV cache.
+#[derive(Serialize)]
+pub(super) struct Memory {
+    pub(super) weight_bytes: u64,
+    /// Of one sequence; whole blocks.
+    pub(super) kv_cache_bytes_per_1000_tokens: u64,
+}
+
+impl Description {
+    /// Describes the model.
+    ///
+    /// # Errors
+    /// When there is no `config.json`, or when it is no JSON.
+    pub(super) fn of(files: &ModelFiles) -> Result<Self> {
+        let text = files.config()?;
+        let raw = read_object("config.json", &text, MAX_TEXT_BYTES)?;
+        let mut obstacle = None;
+        let config = noted(ModelConfig::from_json(&text, SUPPORTED_ARCHITECTURES), &mut obstacle);
+        let weights = noted(Weights::open(files), &mut obstacle);
+        let tokenizer = noted(tokenizer(files), &mut obstacle).flatten();
+        let generation_config = noted(generation_config(files), &mut obstacle).unwrap_or_default();
+
+        let weights = weights.map(|weights| WeightFacts::of(&weights));
+        let memory = match (&config, &weights) {
+            (Some(config), Some(weights)) => noted(Memory::of(config, weights), &mut obstacle),
+            _ => None,
+        };
+        Ok(Self {
+            schema_version: SCHEMA_VERSION,
+            model: files.name().to_owned(),
+            supported: obstacle.is_none(),
+            unsupported_because: obstacle,
+            architecture: architecture(&raw),
+            weights,
+            shape: config.as_ref().map(Shape::of),
+            tokenizer: tokenizer.is_some(),
+            special_tokens: config
+                .map(|config| SpecialTokens::of(&config, &generation_config, tokenizer.as_ref())),
+            generation_config: generation_config.to_json(),
+            memory,
+        })
+    }
+}
+
+/// The value, or nothing and a note of the first obstacle.
+fn noted<T>(result: Result<T>, obstacle: &mut Option<String>) -> Option<T> {
+    result.map_err(|error| obstacle.get_or_insert_with(|| error.to_string()).clone()).ok()
+}
+
+fn architecture(raw: &Map<String, Value>) -> Option<String> {
+    let named = raw.get("architectures").and_then(|names| names.get(0)).or_else(|| raw.get("model_type"));
+    Some(named?.as_str()?.to_owned())
+}
+
+fn tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
+    let Some(tokenizer) = files.tokenizer()? else { return Ok(None) };
+    let (config, map) = (files.tokenizer_config()?, files.special_tokens_map()?);
+    Tokenizer::from_bytes(&tokenizer, config.as_deref(), map.as_deref()).map(Some)
+}
+
+fn generation_config(files: &ModelFiles) -> Result<GenerationConfig> {
+    let Some(text) = files.generation_config()? else { return Ok(GenerationConfig::default()) };
+    GenerationConfig::from_json_file(&String::from_utf8_lossy(&text)).context(|| files.name().to_owned())
+}
+
+impl WeightFacts {
+    fn of(weights: &Weights) -> Self {
+        // What is stored in other types, such as a position buffer, is no parameter.
+        let tensors = || weights.names().filter_map(|name| weights.tensor(name).ok().flatten());
+        let dtypes: BTreeSet<&'static str> = tensors().map(|tensor| tensor.dtype.name()).collect();
+        Self {
+            parameters: tensors().map(|tensor| (tensor.bytes.len() / tensor.dtype.bytes()) as u64).sum(),
+            weight_dtypes: dtypes.into_iter().collect(),
+            bytes_on_disk: weights.data_len(),
+        }
+    }
+}
+
+impl Shape {
+    fn of(config: &ModelConfig) -> Self {
+        Self {
+            num_hidden_layers: config.num_hidden_layers,
+            num_attention_heads: config.num_attention_heads,
+            num_key_value_heads: config.num_key_value_heads,
+            head_dim: config.head_dim,
+            hidden_size: config.hidden_size,
+            intermediate_size: config.intermediate_size,
+            vocab_size: config.vocab_size,
+            max_position_embeddings: config.max_position_embeddings,
+            rope: Rope::of(&config.rope),
+            tie_word_embeddings: config.tie_word_embeddings,
+            attention_bias: config.attention_bias,
+            mlp_bias: config.mlp_bias,
+        }
+    }
+}
+
+impl Rope {
+    fn of(rope: &RopeParameters) -> Self {
+        let (kind, factor) = match rope.kind {
+            RopeKind::Default => ("default", None),
+            RopeKind::Linear { factor } => ("linear", Some(factor)),
+            RopeKind::Dynamic { factor, .. } => ("dynamic", Some(factor)),
+            RopeKind::Llama3 { factor, .. } => ("llama3", Some(factor)),
+            RopeKind::Yarn { factor, .. } => ("yarn", Some(factor)),
+        };
+        Self { kind, theta: rope.theta, factor }
+    }
+}
+
+impl SpecialTokens {
+    /// As calls use them: those of `generation_config.json`, and what it leaves out from `config.json`.
+    fn of(config: &ModelConfig, generation: &GenerationConfig, tokenizer: Option<&Tokenizer>) -> Self {
+        let described = |id: TokenId| SpecialToken {
+            id: id.0,
+            token: tokenizer.and_then(|tokenizer| tokenizer.token(id)).map(str::to_owned),
+        };
+        let eos =
+            generation.eos_token_id.as_ref().map_or(config.eos_token_ids.as_slice(), |ids| ids.as_slice());
+        Self {
+            bos: generation.bos_token_id.or(config.bos_token_id).map(described),
+            eos: eos.iter().copied().map(described).collect(),
+            pad: generation.pad_token_id.or(config.pad_token_id).map(described),
+        }
+    }
+}
+
+impl Memory {
+    fn of(config: &ModelConfig, weights: &WeightFacts) -> Result<Self> {
+        const TOKENS: usize = 1000;
+        let (layers, heads) = (config.num_hidden_layers, config.num_key_value_heads);
+        let layout = KvLayout::new(layers, heads, config.head_dim, KvDtype::F32)?;
+        Ok(Self {
+            weight_bytes: weights.bytes_on_disk,
+            kv_cache_bytes_per_1000_tokens: layout.bytes_per_block() as u64 * blocks_for(TOKENS) as u64,
+        })
+    }
+}

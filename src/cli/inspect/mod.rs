@@ -1,0 +1,137 @@
+//! `rsgen inspect`: what a model is like, what it would take, and whether it can be loaded, from its small files and the
+//! headers of its weights alone.
+
+mod description;
+
+use std::fmt::Write as _;
+use std::io::{Write, stdout};
+use std::path::Path;
+
+use super::args::InspectArguments;
+use super::failure::Failure;
+use super::model::ModelSource;
+use super::output::write_json;
+use super::terminal::Terminal;
+use crate::generation::GenerationConfig;
+use crate::weights::ModelFiles;
+use description::{Description, Shape, SpecialToken};
+
+pub(super) fn run(
+    arguments: &InspectArguments,
+    bundled: Option<&Path>,
+    terminal: &Terminal,
+) -> Result<(), Failure> {
+    let files = match ModelSource::choose(arguments.model.as_deref(), bundled)? {
+        ModelSource::Named(model) => ModelFiles::open(model, None)?,
+        #[cfg(feature = "bundled")]
+        ModelSource::BuiltIn => ModelFiles::bundled(),
+    };
+    let description = Description::of(&files)?;
+    let mut out = stdout().lock();
+    if arguments.json {
+        write_json(&mut out, &description)?;
+    } else {
+        out.write_all(page(&description, terminal).as_bytes())?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// The description for people: a line for each thing, its name dimmed.
+fn page(description: &Description, terminal: &Terminal) -> String {
+    let mut page = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(page, "{} {value}", terminal.dimmed(&format!("{name:<13}")));
+    };
+    line("model", &description.model);
+    line("architecture", description.architecture.as_deref().unwrap_or("unknown"));
+    match &description.unsupported_because {
+        None => line("supported", "yes"),
+        Some(reason) => line("supported", &format!("no: {reason}")),
+    }
+    if let Some(weights) = &description.weights {
+        let dtypes = weights.weight_dtypes.join(", ");
+        line("parameters", &format!("{} in {dtypes}", count(weights.parameters)));
+        line("on disk", &bytes(weights.bytes_on_disk));
+    }
+    if let Some(shape) = &description.shape {
+        describe_shape(shape, &mut line);
+    }
+    line("tokenizer", if description.tokenizer { "yes" } else { "none: give token ids" });
+    if let Some(special) = &description.special_tokens {
+        let bos = special.bos.iter().map(|token| ("bos", token));
+        let eos = special.eos.iter().map(|token| ("eos", token));
+        let pad = special.pad.iter().map(|token| ("pad", token));
+        let shown: Vec<String> =
+            bos.chain(eos).chain(pad).map(|(kind, token)| format!("{kind} {}", shown_token(token))).collect();
+        line("special", &shown.join(", "));
+    }
+    let defaults = description.generation_config.iter().filter(|(name, _)| GenerationConfig::is_field(name));
+    let defaults: Vec<String> = defaults.map(|(name, value)| format!("{name} {value}")).collect();
+    let defaults = if defaults.is_empty() { "none".to_owned() } else { defaults.join(", ") };
+    line("defaults", &defaults);
+    if let Some(memory) = &description.memory {
+        let (weights, cache) = (bytes(memory.weight_bytes), bytes(memory.kv_cache_bytes_per_1000_tokens));
+        line("memory", &format!("{weights} of weights, {cache} of KV cache for 1000 tokens"));
+    }
+    page
+}
+
+fn describe_shape(shape: &Shape, line: &mut impl FnMut(&str, &str)) {
+    line("layers", &shape.num_hidden_layers.to_string());
+    line("width", &format!("{}, MLP {}", shape.hidden_size, shape.intermediate_size));
+    let (heads, kv_heads, dims) = (shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim);
+    line("attention", &format!("{heads} heads, {kv_heads} of keys and values, {dims} dimensions each"));
+    line("vocabulary", &format!("{} tokens", shape.vocab_size));
+    line("context", &format!("{} tokens", shape.max_position_embeddings));
+    let factor = shape.rope.factor.map(|factor| format!(", factor {factor}")).unwrap_or_default();
+    line("rotary", &format!("{}, theta {}{factor}", shape.rope.kind, shape.rope.theta));
+    line(
+        "embeddings",
+        if shape.tie_word_embeddings { "shared with the head" } else { "apart from the head" },
+    );
+    if shape.attention_bias || shape.mlp_bias {
+        let parts = [(shape.attention_bias, "attention"), (shape.mlp_bias, "MLP")];
+        let parts: Vec<&str> = parts.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect();
+        line("biases", &parts.join(" and "));
+    }
+}
+
+fn shown_token(token: &SpecialToken) -> String {
+    match &token.token {
+        Some(text) => format!("{text} ({})", token.id),
+        None => token.id.to_string(),
+    }
+}
+
+/// A number of things, with three digits: `2.83 million`.
+fn count(number: u64) -> String {
+    scaled(number, &[(1_000_000_000, " billion"), (1_000_000, " million"), (1000, " thousand")])
+        .unwrap_or_else(|| number.to_string())
+}
+
+/// A number of bytes, with three digits: `5.66 MB`.
+fn bytes(number: u64) -> String {
+    scaled(number, &[(1_000_000_000, " GB"), (1_000_000, " MB"), (1000, " kB")])
+        .unwrap_or_else(|| format!("{number} bytes"))
+}
+
+fn scaled(number: u64, units: &[(u64, &str)]) -> Option<String> {
+    let (unit, name) = units.iter().find(|(unit, _)| number >= *unit)?;
+    let value = number as f64 / *unit as f64;
+    let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    Some(format!("{value:.decimals$}{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_with_three_digits() {
+        assert_eq!(count(2_828_736), "2.83 million");
+        assert_eq!(count(13_015_864_320), "13.0 billion");
+        assert_eq!(bytes(134_000_000), "134 MB");
+        assert_eq!(bytes(999), "999 bytes");
+    }
+}

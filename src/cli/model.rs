@@ -1,0 +1,125 @@
+//! Which model the command works with, and the bar that shows how far its loading is.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::args::ModelArguments;
+use super::failure::Failure;
+use super::terminal::Terminal;
+use crate::error::Error;
+use crate::generator::{Generator, GeneratorOptions, Progress};
+
+/// Smaller models are there before a bar could be read.
+const BAR_FROM_BYTES: u64 = 200_000_000;
+
+/// A model that was named, or what stands in for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ModelSource<'a> {
+    /// A folder, or the id of a model in the Hub cache.
+    Named(&'a str),
+    /// The model that is built in.
+    #[cfg(feature = "bundled")]
+    BuiltIn,
+}
+
+impl<'a> ModelSource<'a> {
+    /// The model that the user names; without one the story model.
+    pub(super) fn choose(named: Option<&'a str>, bundled: Option<&'a Path>) -> Result<Self, Failure> {
+        match (named, bundled) {
+            (Some(""), _) => {
+                Err(Error::config("`--model` must be a folder or a Hub id, but is empty").into())
+            }
+            (Some(named), _) => Ok(Self::Named(named)),
+            (None, Some(bundled)) => match bundled.to_str() {
+                Some(bundled) => Ok(Self::Named(bundled)),
+                None => Err(Error::load(format!(
+                    "the path {} must be UTF-8; install elsewhere",
+                    bundled.display()
+                ))
+                .into()),
+            },
+            #[cfg(feature = "bundled")]
+            (None, None) => Ok(Self::BuiltIn),
+            #[cfg(not(feature = "bundled"))]
+            (None, None) => {
+                let message =
+                    "no model is built into this program; name a folder, or the id of one in the Hub cache";
+                Err(Error::config(message).into())
+            }
+        }
+    }
+}
+
+/// Loads the model.
+pub(super) fn load(
+    arguments: &ModelArguments,
+    bundled: Option<&Path>,
+    terminal: &Terminal,
+) -> Result<Generator, Failure> {
+    let mut options = GeneratorOptions {
+        dtype: arguments.dtype.dtype(),
+        num_threads: arguments.num_threads,
+        kv_cache_bytes: arguments.kv_cache_bytes,
+        ..GeneratorOptions::default()
+    };
+    if terminal.is_watched() && shows_bars() {
+        let bar = OnceLock::new();
+        options.progress = Some(Box::new(move |progress| show(&bar, progress)));
+    }
+    let generator = match ModelSource::choose(arguments.model.as_deref(), bundled)? {
+        ModelSource::Named(model) => Generator::open_with(model, &options),
+        #[cfg(feature = "bundled")]
+        ModelSource::BuiltIn => Generator::bundled_with(&options),
+    };
+    Ok(generator?)
+}
+
+/// `HF_HUB_DISABLE_PROGRESS_BARS`, as the Hub's own tools read it.
+fn shows_bars() -> bool {
+    let value = std::env::var("HF_HUB_DISABLE_PROGRESS_BARS").unwrap_or_default();
+    !["1", "ON", "YES", "TRUE"].contains(&value.to_ascii_uppercase().as_str())
+}
+
+fn show(bar: &OnceLock<ProgressBar>, progress: Progress) {
+    if progress.total < BAR_FROM_BYTES {
+        return;
+    }
+    // It clears itself when it is dropped, also after an error.
+    let bar = bar.get_or_init(|| {
+        let bar = ProgressBar::with_draw_target(Some(progress.total), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("loading {wide_bar} {bytes}/{total_bytes}");
+        bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    });
+    bar.set_position(progress.done);
+    if progress.done >= progress.total {
+        bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_model_goes_before_the_bundled_one() {
+        let bundled = Path::new("/models/story");
+        assert_eq!(ModelSource::choose(Some("other"), Some(bundled)).unwrap(), ModelSource::Named("other"));
+        assert_eq!(ModelSource::choose(None, Some(bundled)).unwrap(), ModelSource::Named("/models/story"));
+        assert_eq!(ModelSource::choose(Some(""), None).unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn the_template_of_the_bar_is_valid_and_the_bar_ends_with_loading() {
+        assert!(ProgressStyle::with_template("loading {wide_bar} {bytes}/{total_bytes}").is_ok());
+        let bar = OnceLock::new();
+        let stage = crate::generator::Stage::Pack;
+        show(&bar, Progress { stage, done: 10, total: BAR_FROM_BYTES - 1 });
+        assert!(bar.get().is_none(), "a small model has no bar");
+        show(&bar, Progress { stage, done: 10, total: BAR_FROM_BYTES });
+        assert!(!bar.get().unwrap().is_finished());
+        show(&bar, Progress { stage, done: BAR_FROM_BYTES, total: BAR_FROM_BYTES });
+        assert!(bar.get().unwrap().is_finished());
+    }
+}

@@ -1,0 +1,129 @@
+//! How results get to standard output: rows of text one after the other, or one JSON object on one line.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::terminal::Terminal;
+
+/// Of all JSON that the command writes. It grows when a field changes its meaning or goes away, not when one is added.
+pub(super) const SCHEMA_VERSION: u32 = 1;
+
+/// Writes an object on a line of its own.
+pub(super) fn write_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Writes the texts of rows that are generated side by side one after the other: the first one that is not complete as
+/// it comes, the others when it is their turn.
+pub(super) struct RowPrinter<'a, W: Write> {
+    out: W,
+    terminal: &'a Terminal,
+    /// As it is shown before each row.
+    prompt: String,
+    rows: Vec<Row>,
+    /// The row that is being written; the number of rows at the end.
+    current: usize,
+}
+
+#[derive(Clone, Default)]
+struct Row {
+    /// What came before it was the row's turn.
+    waiting: String,
+    complete: bool,
+}
+
+impl<'a, W: Write> RowPrinter<'a, W> {
+    pub(super) fn new(out: W, prompt: String, num_rows: usize, terminal: &'a Terminal) -> Self {
+        Self { out, terminal, prompt, rows: vec![Row::default(); num_rows], current: 0 }
+    }
+
+    /// Begins with the first row, before there is any token.
+    pub(super) fn start(&mut self) -> io::Result<()> {
+        self.begin_row()?;
+        self.out.flush()
+    }
+
+    /// Adds text to a row.
+    pub(super) fn push(&mut self, index: usize, text: &str, complete: bool) -> io::Result<()> {
+        let Some(row) = self.rows.get_mut(index) else { return Ok(()) };
+        row.complete = complete;
+        if index != self.current {
+            row.waiting.push_str(text);
+            return Ok(());
+        }
+        self.out.write_all(text.as_bytes())?;
+        while self.rows.get(self.current).is_some_and(|row| row.complete) {
+            self.end_row()?;
+        }
+        self.out.flush()
+    }
+
+    /// Writes what there is of the rows that are not complete.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        while self.current < self.rows.len() {
+            self.end_row()?;
+        }
+        self.out.flush()
+    }
+
+    fn begin_row(&mut self) -> io::Result<()> {
+        let Some(row) = self.rows.get(self.current) else { return Ok(()) };
+        if self.rows.len() > 1 {
+            let gap = if self.current == 0 { "" } else { "\n" };
+            let header = self.terminal.dimmed(&format!("[{}/{}]", self.current + 1, self.rows.len()));
+            writeln!(self.out, "{gap}{header}")?;
+        }
+        write!(self.out, "{}{}", self.prompt, row.waiting)
+    }
+
+    fn end_row(&mut self) -> io::Result<()> {
+        self.out.write_all(b"\n")?;
+        self.current += 1;
+        self.begin_row()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(num_rows: usize, steps: &[(usize, &str, bool)]) -> Vec<String> {
+        let terminal = Terminal::new();
+        let mut shared = Vec::new();
+        let mut states = Vec::new();
+        let mut printer = RowPrinter::new(&mut shared, "P".to_owned(), num_rows, &terminal);
+        printer.start().unwrap();
+        states.push(String::from_utf8(printer.out.clone()).unwrap());
+        for &(index, text, complete) in steps {
+            printer.push(index, text, complete).unwrap();
+            states.push(String::from_utf8(printer.out.clone()).unwrap());
+        }
+        printer.finish().unwrap();
+        states.push(String::from_utf8(printer.out.clone()).unwrap());
+        states
+    }
+
+    #[test]
+    fn a_single_row_is_written_as_it_comes() {
+        let states = printed(1, &[(0, "a", false), (0, "", false), (0, "b", true)]);
+        assert_eq!(states, ["P", "Pa", "Pa", "Pab\n", "Pab\n"]);
+    }
+
+    #[test]
+    fn a_row_that_never_ends_still_ends_its_line() {
+        assert_eq!(printed(1, &[(0, "a", false)]).last().unwrap(), "Pa\n");
+        assert_eq!(printed(1, &[]).last().unwrap(), "P\n");
+    }
+
+    #[test]
+    fn rows_follow_each_other_and_wait_for_their_turn() {
+        let steps = [(0, "a", false), (1, "x", true), (2, "1", false), (0, "b", true), (2, "2", false)];
+        let states = printed(3, &steps);
+        assert_eq!(states[3], "[1/3]\nPa");
+        assert_eq!(states[4], "[1/3]\nPab\n\n[2/3]\nPx\n\n[3/3]\nP1");
+        assert_eq!(states[6], "[1/3]\nPab\n\n[2/3]\nPx\n\n[3/3]\nP12\n");
+    }
+}

@@ -1,0 +1,73 @@
+//! Where the prompt comes from: the argument, or standard input.
+
+use std::io::{IsTerminal, Read, stdin};
+
+use super::failure::Failure;
+use crate::error::Error;
+
+/// The most bytes of a prompt from standard input: far more than any context holds.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// The prompt: the argument, or standard input for `-` and, unless it is a terminal, for no argument.
+///
+/// One line break at the end of standard input is left out, since `echo` and editors add one. Without any text the
+/// prompt is empty, and the model begins by itself.
+pub(super) fn read(argument: Option<&str>) -> Result<String, Failure> {
+    match argument {
+        Some("-") => from_reader(stdin().lock()),
+        Some(text) => Ok(text.to_owned()),
+        None if stdin().is_terminal() => Ok(String::new()),
+        None => from_reader(stdin().lock()),
+    }
+}
+
+fn from_reader(reader: impl Read) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let cannot_read = |error| Error::input("the prompt on standard input cannot be read").with_source(error);
+    reader.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        let message =
+            format!("the prompt on standard input must have at most {MOST_BYTES} bytes; shorten it");
+        return Err(Error::input(message).into());
+    }
+    let mut text = String::from_utf8(bytes).map_err(|error| {
+        let place = error.utf8_error().valid_up_to();
+        Error::input(format!(
+            "the prompt on standard input must be UTF-8, but byte {place} is not; convert it"
+        ))
+    })?;
+    if text.ends_with('\n') {
+        text.truncate(text.len() - if text.ends_with("\r\n") { 2 } else { 1 });
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: &[u8]) -> String {
+        from_reader(bytes).unwrap()
+    }
+
+    #[test]
+    fn one_line_break_at_the_end_is_left_out() {
+        assert_eq!(text(b"Once\nupon\n"), "Once\nupon");
+        assert_eq!(text(b"Once\r\n"), "Once");
+        assert_eq!(text(b"Once\n\n"), "Once\n");
+        assert_eq!(text(b"Once "), "Once ");
+        assert_eq!(text(b"\n"), "");
+    }
+
+    #[test]
+    fn what_is_not_utf_8_is_refused_with_its_place() {
+        let Err(Failure::Library(error)) = from_reader(&b"ab\xff"[..]) else { panic!("accepted") };
+        assert!(error.to_string().contains("byte 2 is not"), "{error}");
+    }
+
+    #[test]
+    fn an_endless_prompt_is_refused() {
+        let Err(failure) = from_reader(std::io::repeat(b'a')) else { panic!("accepted") };
+        assert_eq!(failure.exit_code(), 1);
+    }
+}

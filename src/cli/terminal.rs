@@ -1,0 +1,65 @@
+//! What standard output and standard error are: terminals or files, with colours or without.
+//!
+//! Colours follow `NO_COLOR` and `TERM=dumb`. Messages that cannot be written are dropped: there is nowhere to say so.
+
+use std::fmt::Display;
+use std::io::{IsTerminal, Write, stderr, stdout};
+
+const DIM: &str = "\x1b[2m";
+const RED: &str = "\x1b[1;31m";
+const RESET: &str = "\x1b[0m";
+
+/// The two outputs of the command.
+pub(super) struct Terminal {
+    colors_output: bool,
+    colors_errors: bool,
+    is_watched: bool,
+}
+
+impl Terminal {
+    pub(super) fn new() -> Self {
+        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let colors = !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        let is_watched = stderr().is_terminal();
+        Self {
+            colors_output: colors && stdout().is_terminal(),
+            colors_errors: colors && is_watched,
+            is_watched,
+        }
+    }
+
+    /// Whether somebody is watching standard error.
+    pub(super) fn is_watched(&self) -> bool {
+        self.is_watched
+    }
+
+    /// Whether messages may have colours.
+    pub(super) fn colors_errors(&self) -> bool {
+        self.colors_errors
+    }
+
+    /// A text for standard output, dimmed where there are colours.
+    pub(super) fn dimmed(&self, text: &str) -> String {
+        if self.colors_output && !text.is_empty() { format!("{DIM}{text}{RESET}") } else { text.to_owned() }
+    }
+
+    /// Writes a line to standard error, dimmed where there are colours.
+    pub(super) fn note(&self, message: impl Display) {
+        if self.colors_errors {
+            say(format_args!("{DIM}{message}{RESET}"));
+        } else {
+            say(message);
+        }
+    }
+
+    /// Writes an error to standard error.
+    pub(super) fn error(&self, message: impl Display) {
+        let (on, off) = if self.colors_errors { (RED, RESET) } else { ("", "") };
+        say(format_args!("rsgen: {on}error:{off} {message}"));
+    }
+}
+
+/// Writes a line to standard error.
+pub(super) fn say(message: impl Display) {
+    let _ = writeln!(stderr(), "{message}");
+}

@@ -1,0 +1,174 @@
+//! Logits processors and stopping criteria that are Python callables.
+//!
+//! They run attached to Python, between passes: nobody waits for them, and they may use the generator themselves. What they
+//! raise ends the request and comes out of the call; what they return is checked before it is used.
+
+use std::sync::Arc;
+
+use numpy::{PyArray2, PyArrayMethods, PyUntypedArrayMethods};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyList, PyTuple};
+
+use super::arrays::{array, numpy, wide};
+use super::errors::exception;
+use super::prompts::shown;
+use crate::error::{Error, ErrorKind, Result};
+use crate::generation::{
+    LogitsProcessor, ProcessContext, RowContext, ScoreRows, StopContext, StoppingCriterion,
+};
+use crate::types::FinishReason;
+
+/// The processors of an argument: a callable, a list of them, or nothing.
+pub(super) fn processors(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<dyn LogitsProcessor>>> {
+    let callables = callables("logits_processor", given)?.into_iter();
+    Ok(callables.map(|callable| Arc::new(Processor(callable)) as _).collect())
+}
+
+/// The criteria of an argument: a callable, a list of them, or nothing.
+pub(super) fn criteria(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<dyn StoppingCriterion>>> {
+    let callables = callables("stopping_criteria", given)?.into_iter();
+    Ok(callables.map(|callable| Arc::new(Criterion(callable)) as _).collect())
+}
+
+/// Code of the caller's.
+struct Callable {
+    function: Py<PyAny>,
+    name: String,
+}
+
+struct Processor(Callable);
+
+struct Criterion(Callable);
+
+fn callables(argument: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Callable>> {
+    let Some(given) = given else { return Ok(Vec::new()) };
+    let list = given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>();
+    let each = if list { given.try_iter()?.collect::<PyResult<Vec<_>>>()? } else { vec![given.clone()] };
+    each.into_iter()
+        .map(|function| {
+            if !function.is_callable() {
+                return Err(PyTypeError::new_err(format!(
+                    "`{argument}` must be a callable or a list of callables, got {}",
+                    shown(&function)
+                )));
+            }
+            // As transformers has it, an object counts by its class.
+            let name = function
+                .getattr_opt("__name__")?
+                .map_or_else(|| function.get_type().name().map(Bound::into_any), Ok)?;
+            Ok(Callable { name: name.to_string(), function: function.unbind() })
+        })
+        .collect()
+}
+
+impl Callable {
+    /// Calls it; an exception becomes the source of the error, and so comes out of the call unchanged.
+    fn attached<T>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
+        Python::attach(|py| {
+            call(self.function.bind(py))
+                .map_err(|exception| Error::callback(format!("{} failed", self.name)).with_source(exception))
+        })
+    }
+
+    fn returned(&self, py: Python<'_>, rule: &str, value: &str) -> PyErr {
+        exception(py, ErrorKind::Callback, format!("{} must return {rule}, got {value}", self.name))
+    }
+}
+
+impl LogitsProcessor for Processor {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn process(&self, rows: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
+        let ids = context.rows.iter().flat_map(|row| row.input_ids.iter().copied().map(wide)).collect();
+        let shape = (rows.len(), rows.vocab_size());
+        self.apply(ids, shape, rows.as_mut_slice())
+    }
+
+    fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
+        let ids = row.input_ids.iter().copied().map(wide).collect();
+        self.apply(ids, (1, scores.len()), scores)
+    }
+}
+
+impl Processor {
+    /// Calls it with the rows' ids, `[rows, len]`, and their scores, `[rows, vocab_size]`.
+    fn apply(&self, ids: Vec<i64>, shape: (usize, usize), scores: &mut [f32]) -> Result<()> {
+        self.0.attached(|function| {
+            let py = function.py();
+            let input_ids = array(py, (shape.0, ids.len() / shape.0.max(1)), ids)?;
+            let returned = function.call1((input_ids, array(py, shape, scores.to_vec())?))?;
+            self.take(&returned, shape, scores)
+        })
+    }
+
+    /// Puts the scores that the callable returned in place of those it was given.
+    fn take(&self, returned: &Bound<'_, PyAny>, shape: (usize, usize), scores: &mut [f32]) -> PyResult<()> {
+        let py = returned.py();
+        let rule = format!("scores of shape {shape:?}");
+        if returned.is_none() {
+            let hint = "None; end it with `return scores`";
+            return Err(self.0.returned(py, &rule, hint));
+        }
+        let numpy = numpy(py)?;
+        let array = numpy.call_method1("asarray", (returned,))?;
+        let dtype = array.getattr("dtype")?;
+        let kind: String = dtype.getattr("kind")?.extract()?;
+        if !["f", "i", "u"].contains(&kind.as_str()) {
+            return Err(self.0.returned(py, "scores that are numbers", &format!("an array of {dtype}")));
+        }
+        let given = array.getattr("shape")?;
+        if !given.eq(shape)? {
+            return Err(self.0.returned(py, &rule, &format!("an array of shape {given}")));
+        }
+        let array = numpy.call_method1("ascontiguousarray", (array, "float32"))?;
+        let array = array.cast_into::<PyArray2<f32>>()?.try_readonly()?;
+        debug_assert_eq!(array.shape(), [shape.0, shape.1]);
+        let new = array.as_slice()?;
+        if let Some(place) = new.iter().position(|score| score.is_nan()) {
+            let (row, token) = (place / shape.1, place % shape.1);
+            return Err(self.0.returned(
+                py,
+                "scores without NaN",
+                &format!("NaN for token {token} of row {row}"),
+            ));
+        }
+        scores.copy_from_slice(new);
+        Ok(())
+    }
+}
+
+impl StoppingCriterion for Criterion {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
+        self.0.attached(|function| {
+            let py = function.py();
+            let ids: Vec<i64> = row.input_ids.iter().copied().map(wide).collect();
+            let input_ids = array(py, (1, ids.len()), ids)?;
+            let scores = array(py, (1, row.scores.len()), row.scores.to_vec())?;
+            let returned = function.call1((input_ids, scores))?;
+            Ok(self.stops(&returned)?.then_some(FinishReason::Stop))
+        })
+    }
+}
+
+impl Criterion {
+    /// The answer: a truth value, or an array that holds a single one.
+    fn stops(&self, returned: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if let Ok(answer) = returned.cast::<PyBool>() {
+            return Ok(answer.is_true());
+        }
+        let py = returned.py();
+        let array = numpy(py)?.call_method1("asarray", (returned,))?;
+        let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
+        if kind != "b" || array.getattr("size")?.extract::<usize>()? != 1 {
+            return Err(self.0.returned(py, "True or False, or an array of one of them", &shown(returned)));
+        }
+        array.call_method0("item")?.extract()
+    }
+}

@@ -1,0 +1,213 @@
+//! The class `GenerationConfig`, and the keyword arguments that make one.
+//!
+//! A configuration is a value that never changes. Its attributes are made from the table of fields, so a field that is
+//! added there needs nothing here.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyCFunction, PyDict, PyFloat, PyList, PyString, PyTuple, PyType};
+use serde_json::Value;
+
+use super::errors::{exception, guarded, to_python};
+use super::json;
+use super::prompts::shown;
+use crate::error::{ErrorKind, ResultExt};
+use crate::generation::{self, FieldValue};
+
+/// The file that a configuration is stored in.
+const FILE: &str = "generation_config.json";
+
+/// How to generate.
+#[pyclass(module = "rsgen", name = "GenerationConfig", frozen, eq)]
+#[derive(PartialEq)]
+pub(super) struct GenerationConfig(pub(super) generation::GenerationConfig);
+
+#[pymethods]
+impl GenerationConfig {
+    #[new]
+    #[pyo3(signature = (**fields))]
+    fn new(fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        guarded(|| from_keywords("GenerationConfig", fields, &[]).map(Self))
+    }
+
+    #[classmethod]
+    #[pyo3(signature = (fields))]
+    fn from_dict(_class: &Bound<'_, PyType>, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
+        guarded(|| {
+            let mut config = generation::GenerationConfig::new();
+            for (name, value) in fields {
+                let name: String = name.extract()?;
+                if generation::GenerationConfig::is_field(&name) {
+                    set(&mut config, &name, &value)?;
+                } else {
+                    config.extra.insert(name, json::from_python(&value)?);
+                }
+            }
+            Ok(Self(config))
+        })
+    }
+
+    #[classmethod]
+    #[pyo3(signature = (path))]
+    fn from_pretrained(_class: &Bound<'_, PyType>, py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        guarded(|| {
+            let file = if path.is_dir() { path.join(FILE) } else { path };
+            let shown = file.display().to_string();
+            let text = std::fs::read_to_string(&file).map_err(|error| {
+                exception(py, ErrorKind::Load, format!("{shown} cannot be read: {error}"))
+            })?;
+            let config = generation::GenerationConfig::from_json_file(&text).context(|| shown);
+            config.map(Self).map_err(|error| to_python(py, error))
+        })
+    }
+
+    #[pyo3(signature = (path))]
+    #[expect(clippy::needless_pass_by_value, reason = "a path comes out of Python by value")]
+    fn save_pretrained(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        guarded(|| {
+            let text = serde_json::to_string_pretty(&Value::Object(self.0.to_json()));
+            let text = text.map_err(|error| exception(py, ErrorKind::Internal, error.to_string()))?;
+            std::fs::create_dir_all(&path)?;
+            Ok(std::fs::write(path.join(FILE), text + "\n")?)
+        })
+    }
+
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        guarded(|| json::dict(py, &self.0.to_json()))
+    }
+
+    #[pyo3(signature = (**fields))]
+    fn update(&self, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        guarded(|| {
+            let mut config = self.0.clone();
+            set_keywords(&mut config, "update", fields, &[])?;
+            Ok(Self(config))
+        })
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        guarded(|| {
+            let fields = self
+                .0
+                .to_json()
+                .into_iter()
+                .map(|(name, value)| Ok(format!("{name}={}", json::to_python(py, &value)?.repr()?)));
+            Ok(format!("GenerationConfig({})", fields.collect::<PyResult<Vec<_>>>()?.join(", ")))
+        })
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyDict>,))> {
+        Ok((slf.get_type().getattr("from_dict")?, (slf.get().to_dict(slf.py())?,)))
+    }
+
+    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
+    fn __getattr__(&self, name: &str) -> PyResult<()> {
+        let message = generation::GenerationConfig::unknown_field(name);
+        Err(PyAttributeError::new_err(message))
+    }
+
+    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
+    fn __setattr__(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        Err(PyAttributeError::new_err(format!(
+            "a GenerationConfig does not change, so `{name}` cannot be set to {}; make a changed copy: config = \
+             config.update({name}=…)",
+            shown(value)
+        )))
+    }
+}
+
+/// Gives the class a read-only attribute for each field.
+pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
+    let py = class.py();
+    let property = py.import("builtins")?.getattr("property")?;
+    for info in generation::GenerationConfig::FIELDS {
+        let getter = PyCFunction::new_closure(
+            py,
+            None,
+            None,
+            |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<Py<PyAny>> {
+                let config = arguments.get_item(0)?;
+                let config = config.cast::<GenerationConfig>()?.get();
+                match config.0.to_json().get(info.name) {
+                    Some(value) => json::to_python(arguments.py(), value).map(Bound::unbind),
+                    None => Ok(arguments.py().None()),
+                }
+            },
+        )?;
+        let doc = format!("{} Must be {}. Default: {}.", info.doc.trim(), info.kind, info.default);
+        class.setattr(info.name, property.call1((getter, py.None(), py.None(), doc))?)?;
+    }
+    Ok(())
+}
+
+/// The configuration that keyword arguments of `function` make, those that are `others` left out.
+///
+/// # Errors
+/// `TypeError` for a name that is no field, with the one that was probably meant; `ConfigError` for a value of another
+/// type.
+pub(super) fn from_keywords(
+    function: &str,
+    fields: Option<&Bound<'_, PyDict>>,
+    others: &[&str],
+) -> PyResult<generation::GenerationConfig> {
+    let mut config = generation::GenerationConfig::new();
+    set_keywords(&mut config, function, fields, others)?;
+    Ok(config)
+}
+
+fn set_keywords(
+    config: &mut generation::GenerationConfig,
+    function: &str,
+    fields: Option<&Bound<'_, PyDict>>,
+    others: &[&str],
+) -> PyResult<()> {
+    for (name, value) in fields.into_iter().flatten() {
+        let name: String = name.extract()?;
+        if others.contains(&name.as_str()) {
+            continue;
+        }
+        if !generation::GenerationConfig::is_field(&name) {
+            let unknown = generation::GenerationConfig::unknown_field(&name);
+            return Err(PyTypeError::new_err(format!(
+                "{function}() got an unexpected keyword argument: {unknown}"
+            )));
+        }
+        set(config, &name, &value)?;
+    }
+    Ok(())
+}
+
+fn set(config: &mut generation::GenerationConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    config.set(name, &field_value(value)?).map_err(|error| to_python(value.py(), error))
+}
+
+/// A value as fields take it: Python's own, and numpy's scalars and arrays of one dimension.
+fn field_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
+    if value.is_none() {
+        return Ok(FieldValue::Null);
+    }
+    if let Ok(value) = value.cast::<PyBool>() {
+        return Ok(FieldValue::Bool(value.is_true()));
+    }
+    if let Ok(value) = value.cast::<PyString>() {
+        return Ok(FieldValue::Text(value.extract()?));
+    }
+    if let Ok(value) = value.cast::<PyFloat>() {
+        return Ok(FieldValue::Float(value.extract()?));
+    }
+    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        let values = value.try_iter()?.map(|value| field_value(&value?));
+        return Ok(FieldValue::List(values.collect::<PyResult<_>>()?));
+    }
+    if value.hasattr("__array__")? && value.hasattr("tolist")? {
+        return field_value(&value.call_method0("tolist")?);
+    }
+    if value.hasattr("__index__")?
+        && let Ok(value) = value.extract()
+    {
+        return Ok(FieldValue::Int(value));
+    }
+    Ok(FieldValue::Other(shown(value)))
+}

@@ -1,0 +1,217 @@
+//! Errors at the border to Python: one exception class for each kind, and no panic that gets through.
+//!
+//! An exception that Python code raised inside a callback comes out as the very same object. Nothing here decides what is
+//! an error; that is done below.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pyo3::PyTypeInfo;
+use pyo3::exceptions::{
+    PyArithmeticError, PyException, PyMemoryError, PyOSError, PyRuntimeError, PyValueError,
+};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use crate::error::{Error, ErrorKind};
+
+/// An exception class.
+struct Class {
+    kind: ErrorKind,
+    name: &'static str,
+    /// The built-in class that it also is.
+    built_in: Option<fn(Python<'_>) -> Bound<'_, PyType>>,
+    doc: &'static str,
+}
+
+const BASE: (&str, &str) = ("RsgenError", "The base of all errors that rsgen raises.");
+
+const CLASSES: [Class; 8] = [
+    Class {
+        kind: ErrorKind::Config,
+        name: "ConfigError",
+        built_in: Some(built_in::<PyValueError>),
+        doc: "A field of a GenerationConfig or an argument of a call breaks a rule.",
+    },
+    Class {
+        kind: ErrorKind::Load,
+        name: "LoadError",
+        built_in: Some(built_in::<PyOSError>),
+        doc: "A model cannot be loaded: a file is missing, damaged, or of a kind that is not supported.",
+    },
+    Class {
+        kind: ErrorKind::Input,
+        name: "InputError",
+        built_in: Some(built_in::<PyValueError>),
+        doc: "A prompt cannot be used.",
+    },
+    Class {
+        kind: ErrorKind::Capacity,
+        name: "CapacityError",
+        built_in: Some(built_in::<PyMemoryError>),
+        doc: "Memory or the KV cache does not suffice; raised before memory runs out.",
+    },
+    Class {
+        kind: ErrorKind::Numerical,
+        name: "NumericalError",
+        built_in: Some(built_in::<PyArithmeticError>),
+        doc: "The model computed NaN or infinity where a number is needed.",
+    },
+    Class {
+        kind: ErrorKind::Callback,
+        name: "CallbackError",
+        built_in: Some(built_in::<PyValueError>),
+        doc: "A logits processor or stopping criterion of the caller's returned something that cannot be used.\n\n\
+              An exception that it raises is not wrapped: it comes out of the call unchanged.",
+    },
+    Class {
+        kind: ErrorKind::Cancelled,
+        name: "CancelledError",
+        built_in: None,
+        doc: "The stream was closed by another thread.",
+    },
+    Class {
+        kind: ErrorKind::Internal,
+        name: "InternalError",
+        built_in: Some(built_in::<PyRuntimeError>),
+        doc: "A defect of rsgen. Please report it.",
+    },
+];
+
+fn built_in<T: PyTypeInfo>(py: Python<'_>) -> Bound<'_, PyType> {
+    py.get_type::<T>()
+}
+
+/// The base class, and the others in the order of [`CLASSES`].
+struct Types {
+    base: Py<PyType>,
+    kinds: Vec<Py<PyType>>,
+}
+
+static TYPES: PyOnceLock<Types> = PyOnceLock::new();
+
+fn types(py: Python<'_>) -> PyResult<&Types> {
+    TYPES.get_or_try_init(py, || {
+        let base = new_class(py, BASE.0, BASE.1, &[py.get_type::<PyException>()])?;
+        let kinds = CLASSES.iter().map(|class| {
+            let mut bases = vec![base.clone()];
+            bases.extend(class.built_in.map(|built_in| built_in(py)));
+            new_class(py, class.name, class.doc, &bases).map(Bound::unbind)
+        });
+        Ok(Types { kinds: kinds.collect::<PyResult<_>>()?, base: base.unbind() })
+    })
+}
+
+/// `type(name, bases, …)`: what a `class` statement does. The C function for exceptions takes a single base.
+fn new_class<'py>(
+    py: Python<'py>,
+    name: &str,
+    doc: &str,
+    bases: &[Bound<'py, PyType>],
+) -> PyResult<Bound<'py, PyType>> {
+    let namespace = PyDict::new(py);
+    namespace.set_item("__module__", "rsgen")?;
+    namespace.set_item("__doc__", doc)?;
+    let class = py.get_type::<PyType>().call1((name, PyTuple::new(py, bases)?, namespace))?;
+    Ok(class.cast_into()?)
+}
+
+/// Adds the exception classes to the module.
+pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let types = types(module.py())?;
+    module.add(BASE.0, &types.base)?;
+    for (class, kind) in CLASSES.iter().zip(&types.kinds) {
+        module.add(class.name, kind)?;
+    }
+    Ok(())
+}
+
+/// An exception of the class of `kind`.
+pub(super) fn exception(py: Python<'_>, kind: ErrorKind, message: String) -> PyErr {
+    match types(py) {
+        Ok(types) => {
+            let class = CLASSES.iter().position(|class| class.kind == kind).map(|index| &types.kinds[index]);
+            PyErr::from_type(class.unwrap_or(&types.base).bind(py).clone(), (message,))
+        }
+        Err(error) => error,
+    }
+}
+
+/// A prompt or other data that cannot be used.
+pub(super) fn input_error(py: Python<'_>, message: impl Into<String>) -> PyErr {
+    exception(py, ErrorKind::Input, message.into())
+}
+
+/// An argument that breaks a rule.
+pub(super) fn config_error(py: Python<'_>, message: impl Into<String>) -> PyErr {
+    exception(py, ErrorKind::Config, message.into())
+}
+
+/// The exception for an error: the one that a callback raised, if that is what it is.
+pub(super) fn to_python(py: Python<'_>, error: Error) -> PyErr {
+    let (kind, message) = (error.kind(), error.to_string());
+    if let Some(source) = error.into_source()
+        && let Ok(raised) = source.downcast::<PyErr>()
+    {
+        return *raised;
+    }
+    exception(py, kind, message)
+}
+
+/// Runs the body of a method that Python calls: a panic becomes an `InternalError`, which `except Exception` sees, unlike
+/// PyO3's own exception for panics.
+pub(super) fn guarded<T>(body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        let message = format!("a defect of rsgen: {}; please report it", panic_message(&*panic));
+        Python::attach(|py| Err(exception(py, ErrorKind::Internal, message)))
+    })
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_internal_error() {
+        Python::initialize();
+        let failed: PyResult<()> = guarded(|| panic!("index {} out of range", 7));
+        Python::attach(|py| {
+            let error = failed.unwrap_err();
+            assert!(error.is_instance_of::<PyRuntimeError>(py) && error.is_instance_of::<PyException>(py));
+            assert_eq!(error.get_type(py).name().unwrap(), "InternalError");
+            assert!(error.to_string().contains("index 7 out of range"), "{error}");
+        });
+    }
+
+    #[test]
+    fn every_kind_has_its_class_and_is_a_built_in_error_too() {
+        Python::initialize();
+        Python::attach(|py| {
+            for class in &CLASSES {
+                let error = to_python(py, Error::new(class.kind, "why"));
+                assert_eq!(error.get_type(py).name().unwrap(), class.name);
+                assert_eq!(error.value(py).to_string(), "why");
+                if let Some(built_in) = class.built_in {
+                    assert!(error.get_type(py).is_subclass(&built_in(py)).unwrap());
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn an_exception_of_a_callback_comes_out_as_the_same_object() {
+        Python::initialize();
+        Python::attach(|py| {
+            let raised = PyOSError::new_err("mine");
+            let value = raised.value(py).clone().unbind();
+            let error = Error::callback("the logits processor failed").with_source(raised).context("step 3");
+            assert!(to_python(py, error).value(py).is(&value));
+        });
+    }
+}

@@ -1,0 +1,54 @@
+//! The extension module `rsgen._rsgen`: the façade as Python classes.
+//!
+//! Conversion and nothing else: arguments in, results out, errors to exceptions, the interpreter released while the model
+//! computes. What the classes and methods mean is documented in the stub, `python/rsgen/_rsgen.pyi`, and decided in the
+//! layers below. One file per class, and one per thing that classes share.
+
+mod arrays;
+mod callbacks;
+#[cfg(feature = "cli")]
+mod command;
+mod config;
+mod errors;
+mod generator;
+mod json;
+mod logging;
+mod options;
+mod output;
+mod prompts;
+mod signals;
+mod stats;
+mod stream;
+mod tokenizer;
+
+use pyo3::prelude::*;
+
+/// The extension module.
+#[pymodule]
+mod _rsgen {
+    use pyo3::prelude::*;
+
+    #[cfg(feature = "cli")]
+    #[pymodule_export]
+    use super::command::run;
+    #[pymodule_export]
+    use super::config::GenerationConfig;
+    #[pymodule_export]
+    use super::generator::Generator;
+    #[pymodule_export]
+    use super::output::{GenerationOutput, Timings, Usage};
+    #[pymodule_export]
+    use super::stats::CacheStats;
+    #[pymodule_export]
+    use super::stream::{StreamedToken, TokenStream};
+    #[pymodule_export]
+    use super::tokenizer::Tokenizer;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let py = module.py();
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        super::errors::add_to(module)?;
+        super::config::add_fields_to(&py.get_type::<GenerationConfig>())
+    }
+}

@@ -1,0 +1,107 @@
+//! The keyword arguments that a model is opened with.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use super::errors::{config_error, exception};
+use super::prompts::shown;
+use crate::error::ErrorKind;
+use crate::generator::{DType, GeneratorOptions, KvDtype};
+
+/// The model that comes with the package, in its folder.
+const BUNDLED: &str = "models/story-3m";
+
+/// The arguments as they were given.
+pub(super) struct Options<'a> {
+    pub(super) dtype: &'a str,
+    pub(super) compute_dtype: &'a str,
+    pub(super) kv_dtype: &'a str,
+    pub(super) num_threads: Option<i64>,
+    pub(super) kv_cache_bytes: Option<i64>,
+    pub(super) local_files_only: bool,
+    pub(super) revision: Option<String>,
+}
+
+impl Options<'_> {
+    /// The options they mean.
+    pub(super) fn check(self, py: Python<'_>) -> PyResult<GeneratorOptions> {
+        let names = [DType::F32, DType::Bf16, DType::F16].map(|dtype| (dtype.name(), dtype));
+        let dtype = choose(py, "dtype", self.dtype, &names)?;
+        let names = [KvDtype::F32, KvDtype::Bf16].map(|dtype| (dtype.as_str(), dtype));
+        let kv_dtype = choose(py, "kv_dtype", self.kv_dtype, &names)?;
+        if self.compute_dtype != "float32" {
+            return Err(config_error(
+                py,
+                format!(
+                    "`compute_dtype` must be \"float32\", the only one of this version, got {:?}; leave it out",
+                    self.compute_dtype
+                ),
+            ));
+        }
+        if !self.local_files_only {
+            return Err(config_error(
+                py,
+                "`local_files_only` must be True, because rsgen never downloads; fetch the model first, for example with \
+                 `hf download <model>`",
+            ));
+        }
+        Ok(GeneratorOptions {
+            dtype,
+            kv_dtype,
+            num_threads: positive(py, "num_threads", self.num_threads)?,
+            kv_cache_bytes: positive(py, "kv_cache_bytes", self.kv_cache_bytes)?,
+            revision: self.revision,
+            ..GeneratorOptions::default()
+        })
+    }
+}
+
+fn choose<T: Copy>(py: Python<'_>, argument: &str, given: &str, names: &[(&str, T)]) -> PyResult<Option<T>> {
+    if given == "auto" {
+        return Ok(None);
+    }
+    names.iter().find(|(name, _)| *name == given).map(|(_, value)| Some(*value)).ok_or_else(|| {
+        let names: Vec<_> = names.iter().map(|(name, _)| format!("{name:?}")).collect();
+        config_error(
+            py,
+            format!("`{argument}` must be \"auto\" or one of {}, got {given:?}", names.join(", ")),
+        )
+    })
+}
+
+fn positive(py: Python<'_>, argument: &str, given: Option<i64>) -> PyResult<Option<usize>> {
+    let checked = given.map(|given| usize::try_from(given).ok().filter(|&given| given > 0).ok_or(given));
+    checked.transpose().map_err(|given| {
+        config_error(py, format!("`{argument}` must be 1 or more, got {given}; None chooses by itself"))
+    })
+}
+
+/// The folder or Hub id that names the model; that of the bundled one for `None`.
+pub(super) fn model_path(py: Python<'_>, model: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
+    let Some(model) = model else { return path_text(py, bundled(py)?) };
+    if let Ok(name) = model.cast::<PyString>() {
+        return name.extract();
+    }
+    match model.extract() {
+        Ok(path) => path_text(py, path),
+        Err(_) => Err(PyTypeError::new_err(format!(
+            "`model` must be a folder, the id of a model in the Hub cache, or None for the bundled one, got {}",
+            shown(model)
+        ))),
+    }
+}
+
+/// The folder of the model that comes with the package.
+pub(super) fn bundled(py: Python<'_>) -> PyResult<PathBuf> {
+    let package: PathBuf = py.import("rsgen")?.getattr("__file__")?.extract()?;
+    Ok(package.with_file_name(BUNDLED))
+}
+
+fn path_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+    path.into_os_string().into_string().map_err(|path| {
+        exception(py, ErrorKind::Load, format!("the path of a model must be UTF-8, got {}", path.display()))
+    })
+}

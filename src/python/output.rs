@@ -1,0 +1,208 @@
+//! The class `GenerationOutput`: what a finished call gives.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyList, PyString};
+
+use super::arrays::{array, ids, wide};
+use super::errors::guarded;
+use crate::engine;
+
+/// What a call has generated.
+#[pyclass(module = "rsgen", name = "GenerationOutput", frozen)]
+pub(super) struct GenerationOutput {
+    output: engine::GenerationOutput,
+    /// One array for each step, when they were asked for.
+    scores: Option<Py<PyList>>,
+    logits: Option<Py<PyList>>,
+    sequences: PyOnceLock<Py<PyAny>>,
+}
+
+/// Tokens in and out.
+#[pyclass(module = "rsgen", frozen, get_all, eq)]
+#[derive(PartialEq)]
+pub(super) struct Usage {
+    prompt_tokens: usize,
+    generated_tokens: usize,
+}
+
+/// Where the time of a call went, in seconds.
+#[pyclass(module = "rsgen", frozen, get_all, eq)]
+#[derive(PartialEq)]
+pub(super) struct Timings {
+    first_token: f64,
+    total: f64,
+}
+
+impl GenerationOutput {
+    pub(super) fn new(py: Python<'_>, mut output: engine::GenerationOutput) -> PyResult<Self> {
+        let rows = &mut output.rows;
+        let scores: Vec<_> = rows.iter_mut().map(|row| row.generated.scores.take()).collect();
+        let logits: Vec<_> = rows.iter_mut().map(|row| row.generated.logits.take()).collect();
+        Ok(Self {
+            scores: steps(py, scores)?,
+            logits: steps(py, logits)?,
+            output,
+            sequences: PyOnceLock::new(),
+        })
+    }
+}
+
+#[pymethods]
+impl GenerationOutput {
+    #[getter]
+    fn text(&self) -> &str {
+        self.output.text()
+    }
+
+    #[getter]
+    fn texts(&self) -> Vec<&str> {
+        self.output.texts().collect()
+    }
+
+    #[getter]
+    fn sequences<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let made = self.sequences.get_or_try_init(py, || sequences(py, &self.output).map(Bound::unbind));
+            Ok(made?.bind(py).clone())
+        })
+    }
+
+    #[getter]
+    fn token_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        guarded(|| list(py, self.output.rows.iter().map(|row| ids(py, &row.generated.token_ids))))
+    }
+
+    #[getter]
+    fn logprobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        guarded(|| {
+            let rows = self.output.rows.iter().map(|row| &row.generated.logprobs);
+            list(py, rows.map(|logprobs| array(py, logprobs.len(), logprobs.clone())))
+        })
+    }
+
+    #[getter]
+    fn finish_reasons(&self) -> Vec<&str> {
+        self.output.rows.iter().map(|row| row.generated.finish_reason.as_str()).collect()
+    }
+
+    #[getter]
+    fn prompt_indices(&self) -> Vec<usize> {
+        self.output.rows.iter().map(|row| row.generated.prompt_index).collect()
+    }
+
+    #[getter]
+    fn scores(&self, py: Python<'_>) -> Option<Py<PyList>> {
+        self.scores.as_ref().map(|scores| scores.clone_ref(py))
+    }
+
+    #[getter]
+    fn logits(&self, py: Python<'_>) -> Option<Py<PyList>> {
+        self.logits.as_ref().map(|logits| logits.clone_ref(py))
+    }
+
+    #[getter]
+    fn seed(&self) -> Option<u64> {
+        self.output.seeds.first().copied()
+    }
+
+    #[getter]
+    fn seeds(&self) -> Vec<u64> {
+        self.output.seeds.clone()
+    }
+
+    #[getter]
+    fn usage(&self) -> Usage {
+        let engine::Usage { prompt_tokens, generated_tokens } = self.output.usage;
+        Usage { prompt_tokens, generated_tokens }
+    }
+
+    #[getter]
+    fn timings(&self) -> Timings {
+        let engine::Timings { first_token, total } = self.output.timings;
+        Timings { first_token: first_token.as_secs_f64(), total: total.as_secs_f64() }
+    }
+
+    fn __len__(&self) -> usize {
+        self.output.rows.len()
+    }
+
+    fn __str__(&self) -> &str {
+        self.output.text()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        const SHOWN: usize = 60;
+        let text = self.output.text();
+        let beginning: String = text.chars().take(SHOWN).collect();
+        Ok(format!(
+            "GenerationOutput(text={}{}, rows={}, generated_tokens={}, finish_reasons={})",
+            PyString::new(py, &beginning).repr()?,
+            if beginning.len() < text.len() { "…" } else { "" },
+            self.output.rows.len(),
+            self.output.usage.generated_tokens,
+            PyList::new(py, self.finish_reasons())?.repr()?
+        ))
+    }
+}
+
+#[pymethods]
+impl Usage {
+    fn __repr__(&self) -> String {
+        format!("Usage(prompt_tokens={}, generated_tokens={})", self.prompt_tokens, self.generated_tokens)
+    }
+}
+
+#[pymethods]
+impl Timings {
+    fn __repr__(&self) -> String {
+        format!("Timings(first_token={:.4}, total={:.4})", self.first_token, self.total)
+    }
+}
+
+fn list<'py>(
+    py: Python<'py>,
+    items: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
+) -> PyResult<Bound<'py, PyList>> {
+    PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)
+}
+
+/// `[rows, width]`: the prompts, padded on the left, and the continuations, padded on the right.
+fn sequences<'py>(py: Python<'py>, output: &engine::GenerationOutput) -> PyResult<Bound<'py, PyAny>> {
+    let pad = output.pad_token_id.map_or(0, wide);
+    let prompt_width = output.rows.iter().map(|row| row.prompt_ids.len()).max().unwrap_or(0);
+    let longest = output.rows.iter().map(|row| row.generated.token_ids.len()).max().unwrap_or(0);
+    let width = prompt_width + longest;
+    let mut all = vec![pad; output.rows.len() * width];
+    for (place, row) in all.chunks_exact_mut(width.max(1)).zip(&output.rows) {
+        let row_ids = row.prompt_ids.iter().chain(&row.generated.token_ids).copied();
+        for (slot, id) in place[prompt_width - row.prompt_ids.len()..].iter_mut().zip(row_ids) {
+            *slot = wide(id);
+        }
+    }
+    array(py, (output.rows.len(), width), all)
+}
+
+/// Step by step `[rows, vocab_size]`, NaN where a row has ended before; `None` when no row kept any.
+fn steps(py: Python<'_>, mut rows: Vec<Option<Vec<Vec<f32>>>>) -> PyResult<Option<Py<PyList>>> {
+    if rows.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    let longest = rows.iter().flatten().map(Vec::len).max().unwrap_or(0);
+    let vocab_size = rows.iter().flatten().flatten().map(Vec::len).next().unwrap_or(0);
+    let list = PyList::empty(py);
+    for step in 0..longest {
+        let mut all = Vec::new();
+        for row in &mut rows {
+            let values = row.as_mut().and_then(|steps| steps.get_mut(step)).map(std::mem::take);
+            match values {
+                // A single row becomes the array without a copy.
+                Some(values) if all.is_empty() => all = values,
+                Some(values) => all.extend(values),
+                None => all.resize(all.len() + vocab_size, f32::NAN),
+            }
+        }
+        list.append(array(py, (rows.len(), vocab_size), all)?)?;
+    }
+    Ok(Some(list.unbind()))
+}

@@ -1,0 +1,246 @@
+//! What Python gives as a prompt: text, ids, arrays, or a list of those.
+//!
+//! Types are checked here, and that an id is a number an id can be; whether the model has it is checked below.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PySequence, PyString};
+
+use super::arrays::numpy;
+use super::errors::{input_error, to_python};
+use crate::generation::PromptBatch;
+use crate::generator::{Prompt, Prompts};
+use crate::types::TokenId;
+
+/// The prompts of a call.
+///
+/// # Errors
+/// `TypeError` for what is no prompt; `InputError` for a prompt that cannot be used.
+pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>) -> PyResult<Prompts> {
+    let py = prompt.py();
+    if let Some(array) = array_of_ids(prompt)? {
+        let dimensions = dimensions(&array)?;
+        let rows = match dimensions {
+            1 => vec![ids_of_list(&array.call_method0("tolist")?)?],
+            2 => rows_of_list(&array.call_method0("tolist")?)?,
+            _ => return Err(wrong_dimensions(py, dimensions)),
+        };
+        return batch(py, rows, dimensions, mask);
+    }
+    let is_ids = !prompt.is_instance_of::<PyString>()
+        && {
+            let items = sequence(prompt)?;
+            if items.is_empty()? {
+                return Err(input_error(
+                    py,
+                    "the prompt must hold at least one token, or a list at least one prompt, got an empty list; give \"\" to \
+                 begin with the model's beginning-of-sequence token",
+                ));
+            }
+            is_number(&items.get_item(0)?)
+        };
+    if is_ids {
+        return batch(py, vec![ids_of_list(prompt)?], 1, mask);
+    }
+    if mask.is_some() {
+        return Err(input_error(
+            py,
+            "`attention_mask` goes with ids, or with a two-dimensional array of ids; a text, and each prompt of a list, has \
+             no padding: leave it out",
+        ));
+    }
+    if prompt.is_instance_of::<PyString>() {
+        return Ok(Prompts::One(Prompt::Text(prompt.extract()?)));
+    }
+    sequence(prompt)?.try_iter()?.map(|item| single(&item?)).collect::<PyResult<_>>().map(Prompts::List)
+}
+
+/// A single prompt: text, or ids in one dimension.
+///
+/// # Errors
+/// As for [`prompts`].
+pub(super) fn single(prompt: &Bound<'_, PyAny>) -> PyResult<Prompt> {
+    if prompt.is_instance_of::<PyString>() {
+        return Ok(Prompt::Text(prompt.extract()?));
+    }
+    ids(prompt).map(Prompt::Ids)
+}
+
+/// Ids in one dimension: a sequence of integers or an array.
+///
+/// # Errors
+/// As for [`prompts`].
+pub(super) fn ids(ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
+    match array_of_ids(ids)? {
+        None => ids_of_list(ids),
+        Some(array) => match dimensions(&array)? {
+            1 => ids_of_list(&array.call_method0("tolist")?),
+            dimensions => Err(input_error(
+                ids.py(),
+                format!(
+                    "a single prompt must have one dimension, got an array of {dimensions}; give a row of it"
+                ),
+            )),
+        },
+    }
+}
+
+/// Sequences of ids: one in one dimension, or several.
+///
+/// # Errors
+/// As for [`prompts`].
+pub(super) fn sequences(sequences: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> {
+    if sequences.is_instance_of::<PyString>() {
+        return Err(PyTypeError::new_err(
+            "expected token ids, got a text; encode it: gen.tokenizer.encode(text)",
+        ));
+    }
+    match prompts(sequences, None)? {
+        Prompts::One(Prompt::Ids(ids)) => Ok(vec![ids]),
+        Prompts::Batch(batch) => Ok(batch.rows().iter().map(|row| row.input_ids.clone()).collect()),
+        Prompts::List(list) => list
+            .into_iter()
+            .map(|prompt| match prompt {
+                Prompt::Ids(ids) => Ok(ids),
+                Prompt::Text(_) => Err(PyTypeError::new_err(
+                    "expected token ids, got a text; encode it: gen.tokenizer.encode(text)",
+                )),
+            })
+            .collect(),
+        Prompts::One(Prompt::Text(_)) => Ok(Vec::new()),
+    }
+}
+
+/// A numpy array of integers, if the value is an array of numpy's or one that numpy understands, such as a tensor.
+fn array_of_ids<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    // Scalars of numpy's have it, too, but are integers here.
+    if value.getattr_opt("__array__")?.is_none()
+        || value.hasattr("__index__")? && !value.hasattr("__len__")?
+    {
+        return Ok(None);
+    }
+    let py = value.py();
+    let array = numpy(py)?.call_method1("asarray", (value,))?;
+    let dtype = array.getattr("dtype")?;
+    let kind: String = dtype.getattr("kind")?.extract()?;
+    if array.getattr("size")?.extract::<usize>()? == 0 {
+        return Err(input_error(py, "the prompt must hold at least one token, got an empty array"));
+    }
+    if kind != "i" && kind != "u" {
+        return Err(PyTypeError::new_err(format!(
+            "token ids must be integers, got an array of {dtype}; convert it: ids.astype(\"int64\")"
+        )));
+    }
+    Ok(Some(array))
+}
+
+fn dimensions(array: &Bound<'_, PyAny>) -> PyResult<usize> {
+    array.getattr("ndim")?.extract()
+}
+
+fn wrong_dimensions(py: Python<'_>, dimensions: usize) -> PyErr {
+    input_error(py, format!("an array of ids must have one or two dimensions, got {dimensions}"))
+}
+
+/// One prompt, or a rectangle of them, with its mask.
+fn batch(
+    py: Python<'_>,
+    mut rows: Vec<Vec<TokenId>>,
+    dimensions: usize,
+    mask: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Prompts> {
+    let batch = match mask {
+        Some(mask) => PromptBatch::with_mask(rows, mask_rows(mask, dimensions)?),
+        None if dimensions == 1 => return Ok(Prompts::One(Prompt::Ids(rows.pop().unwrap_or_default()))),
+        None => PromptBatch::rectangular(rows),
+    };
+    batch.map(Prompts::Batch).map_err(|error| to_python(py, error))
+}
+
+/// The mask of ids that have this many dimensions.
+fn mask_rows(mask: &Bound<'_, PyAny>, dimensions: usize) -> PyResult<Vec<Vec<bool>>> {
+    let array = numpy(mask.py())?.call_method1("asarray", (mask,))?;
+    let list = array.call_method0("tolist")?;
+    match (array.getattr("ndim")?.extract::<usize>()?, dimensions) {
+        (1, 1) => Ok(vec![mask_row(&list)?]),
+        (2, _) => sequence(&list)?.try_iter()?.map(|row| mask_row(&row?)).collect(),
+        (given, _) => Err(input_error(
+            mask.py(),
+            format!(
+                "`attention_mask` must have the shape of the ids, which have {dimensions} dimensions, got {given}"
+            ),
+        )),
+    }
+}
+
+fn mask_row(row: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
+    let entries = sequence(row)?;
+    entries
+        .try_iter()?
+        .map(|entry| {
+            let entry = entry?;
+            match entry.extract::<f64>() {
+                Ok(0.0) => Ok(false),
+                Ok(1.0) => Ok(true),
+                _ => Err(input_error(
+                    row.py(),
+                    format!(
+                        "`attention_mask` must hold 1 for a token and 0 for padding, got {}",
+                        shown(&entry)
+                    ),
+                )),
+            }
+        })
+        .collect()
+}
+
+fn rows_of_list(rows: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> {
+    sequence(rows)?.try_iter()?.map(|row| ids_of_list(&row?)).collect()
+}
+
+fn ids_of_list(ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
+    sequence(ids)?.try_iter()?.enumerate().map(|(position, id)| token_id(&id?, position)).collect()
+}
+
+fn token_id(id: &Bound<'_, PyAny>, position: usize) -> PyResult<TokenId> {
+    let (py, given) = (id.py(), || format!("got {} at position {position}", shown(id)));
+    if id.is_instance_of::<PyBool>() {
+        return Err(PyTypeError::new_err(format!("token ids must be integers, {}", given())));
+    }
+    id.extract().map(TokenId).map_err(|error| {
+        if error.is_instance_of::<PyTypeError>(py) {
+            return PyTypeError::new_err(format!("token ids must be integers, {}", given()));
+        }
+        input_error(
+            py,
+            format!("token ids must be 0 or more, and less than the size of the vocabulary, {}", given()),
+        )
+    })
+}
+
+/// Whether it is a single number, an integer or (to be refused with a clear message) another one.
+fn is_number(value: &Bound<'_, PyAny>) -> bool {
+    let has = |name: &str| value.hasattr(name).unwrap_or(false);
+    (has("__index__") || has("__float__")) && !has("__len__")
+}
+
+fn sequence<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PySequence>> {
+    let bytes = value.is_instance_of::<PyBytes>() || value.is_instance_of::<PyByteArray>();
+    value.cast::<PySequence>().ok().filter(|_| !bytes).ok_or_else(|| {
+        PyTypeError::new_err(format!(
+            "a prompt must be a text, token ids (a sequence of integers or a numpy array), or a list of those, got {}",
+            shown(value)
+        ))
+    })
+}
+
+/// A value as a message shows it: its beginning, and its type.
+pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
+    const SHOWN: usize = 60;
+    let text = value.repr().map_or_else(|_| "…".to_owned(), |repr| repr.to_string());
+    let kind = value.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}… ({kind})", &text[..end]),
+        None => format!("{text} ({kind})"),
+    }
+}

@@ -1,0 +1,72 @@
+//! Long work, detached from Python, that Ctrl-C can end.
+//!
+//! Python only notes a signal when it comes; its handlers run when somebody asks. So the work asks, every few milliseconds
+//! of its own and at most every [`INTERVAL`]. In other threads than the main one Python runs no handlers, and asking does
+//! nothing.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use super::errors::to_python;
+use crate::engine::Interrupt;
+use crate::error::Result;
+
+/// How often Python's signals are looked at.
+pub(super) const INTERVAL: Duration = Duration::from_millis(50);
+
+thread_local! {
+    /// Whether this thread runs signal handlers in the middle of a pass.
+    static HANDLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work` detached from Python. When a signal handler raises, as that of Ctrl-C does, the work ends and the exception
+/// comes out.
+pub(super) fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&mut Interrupt<'_>) -> Result<T> + Send,
+) -> PyResult<T> {
+    // The pass that the handler interrupts holds the model, so a further pass in this thread would wait for ever.
+    if HANDLING.get() {
+        return Err(PyRuntimeError::new_err(
+            "a signal handler cannot compute while it interrupts a computation; raise an exception, or set a flag and \
+             compute later",
+        ));
+    }
+    let mut raised = None;
+    let result = py.detach(|| {
+        let mut last = Instant::now();
+        work(&mut || {
+            if last.elapsed() < INTERVAL {
+                return false;
+            }
+            raised = Python::attach(check_signals).err();
+            last = Instant::now();
+            raised.is_some()
+        })
+    });
+    match raised {
+        Some(exception) => Err(exception),
+        None => result.map_err(|error| to_python(py, error)),
+    }
+}
+
+/// Runs the handlers of signals that have come.
+///
+/// # Errors
+/// What a handler raises.
+pub(super) fn check_signals(py: Python<'_>) -> PyResult<()> {
+    struct Handling;
+
+    impl Drop for Handling {
+        fn drop(&mut self) {
+            HANDLING.set(false);
+        }
+    }
+
+    HANDLING.set(true);
+    let _handling = Handling;
+    py.check_signals()
+}

@@ -1,0 +1,52 @@
+//! The class `CacheStats`: how full the KV cache is.
+
+use pyo3::prelude::*;
+
+use crate::engine::Engine;
+
+/// How the KV cache of a generator stands at one moment.
+#[pyclass(module = "rsgen", frozen, get_all, eq)]
+#[derive(PartialEq)]
+pub(super) struct CacheStats {
+    blocks_used: usize,
+    blocks_reserved: usize,
+    blocks_free: usize,
+    blocks_total: usize,
+    bytes_used: usize,
+    bytes_allocated: usize,
+    bytes_total: usize,
+}
+
+impl CacheStats {
+    pub(super) fn of(engine: &Engine) -> Self {
+        let stats = engine.pool().stats();
+        let bytes =
+            |blocks: usize| blocks.saturating_mul(engine.pool().capacity().layout().bytes_per_block());
+        Self {
+            blocks_used: stats.used_blocks,
+            blocks_reserved: stats.reserved_blocks,
+            blocks_free: stats.available_blocks,
+            blocks_total: stats.max_blocks,
+            bytes_used: bytes(stats.used_blocks),
+            bytes_allocated: bytes(stats.num_blocks),
+            bytes_total: bytes(stats.max_blocks),
+        }
+    }
+}
+
+#[pymethods]
+impl CacheStats {
+    fn __repr__(&self) -> String {
+        format!(
+            "CacheStats(blocks_used={}, blocks_reserved={}, blocks_free={}, blocks_total={}, bytes_used={}, \
+             bytes_allocated={}, bytes_total={})",
+            self.blocks_used,
+            self.blocks_reserved,
+            self.blocks_free,
+            self.blocks_total,
+            self.bytes_used,
+            self.bytes_allocated,
+            self.bytes_total
+        )
+    }
+}

@@ -1,0 +1,197 @@
+//! What the engine promises about memory, errors and interrupts.
+#![cfg(feature = "bundled")]
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+
+use rsgen::generation::{LogitsProcessor, OneOrMany, RowContext, StopContext, StoppingCriterion};
+use rsgen::{DType, Error, ErrorKind, FinishReason, GenerationConfig, Generator, GeneratorOptions, TokenId};
+
+const PROMPT: &str = "Once upon a time";
+
+fn small(kv_cache_bytes: usize) -> Generator {
+    let options = GeneratorOptions {
+        num_threads: Some(1),
+        kv_cache_bytes: Some(kv_cache_bytes),
+        ..GeneratorOptions::default()
+    };
+    Generator::bundled_with(&options).unwrap()
+}
+
+fn free(generator: &Generator) -> usize {
+    generator.engine().pool().stats().available_blocks
+}
+
+/// A block of the story model: 6 layers of 3 heads with 32 keys and 32 values of 32 tokens, in float32.
+const BLOCK_BYTES: usize = 6 * 3 * (32 + 32) * 32 * 4;
+
+#[test]
+fn a_list_that_does_not_fit_at_once_runs_in_turns_with_the_same_result() {
+    let prompts = vec![PROMPT; 9];
+    let config = GenerationConfig::new().do_sample(true).seed(3).max_new_tokens(50);
+    let roomy = Generator::bundled().unwrap().generate(prompts.clone(), &config).unwrap();
+    // 4 + 50 tokens are two blocks, so two requests fit at a time.
+    let narrow = small(5 * BLOCK_BYTES);
+    let in_turns = narrow.generate(prompts, &config).unwrap();
+    let texts = |output: &rsgen::GenerationOutput| output.texts().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(texts(&in_turns), texts(&roomy));
+    assert_eq!(free(&narrow), 5);
+}
+
+#[test]
+fn a_request_that_can_never_fit_is_refused_before_anything_is_computed() {
+    let generator = small(2 * BLOCK_BYTES);
+    let error = generator.generate(PROMPT, &GenerationConfig::new().max_new_tokens(100)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Capacity);
+    assert!(error.to_string().contains("kv_cache_bytes"), "{error}");
+    assert!(generator.generate(PROMPT, &GenerationConfig::new().max_new_tokens(40)).is_ok());
+}
+
+#[test]
+fn a_stream_without_any_limit_goes_on_to_the_end_of_the_context_or_of_the_cache() {
+    // The story model's own defaults limit it to 256 tokens: leave them out.
+    let folder = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m");
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(format!("{source}/{file}"), folder.path().join(file)).unwrap();
+    }
+    let prompt: Vec<TokenId> = (0..4).map(|i| TokenId(300 + i)).collect();
+    for (blocks, length) in [(100, 512), (3, 96)] {
+        let options =
+            GeneratorOptions { kv_cache_bytes: Some(blocks * BLOCK_BYTES), ..GeneratorOptions::default() };
+        let generator = Generator::open_with(folder.path().to_str().unwrap(), &options).unwrap();
+        let mut config = GenerationConfig::new();
+        config.eos_token_id = Some(OneOrMany::Many(Vec::new()));
+        let output = generator.stream(prompt.clone(), &config).unwrap().into_output().unwrap();
+        assert_eq!(output.token_ids().len(), length - 4, "{blocks} blocks");
+        assert_eq!(output.rows[0].generated.finish_reason, FinishReason::Length);
+    }
+}
+
+#[test]
+fn a_stream_that_is_dropped_at_any_token_gives_its_blocks_back() {
+    let generator = small(40 * BLOCK_BYTES);
+    let config = GenerationConfig::new().do_sample(true).seed(1).num_return_sequences(4).max_new_tokens(40);
+    for tokens in 0..60 {
+        let taken: Vec<_> = generator.stream(PROMPT, &config).unwrap().take(tokens).collect();
+        assert!(taken.iter().all(Result::is_ok));
+        assert_eq!(free(&generator), 40, "after {tokens} tokens");
+    }
+}
+
+/// Fails at the n-th generated token.
+struct FailsAfter(usize);
+
+impl LogitsProcessor for FailsAfter {
+    fn name(&self) -> &'static str {
+        "FailsAfter"
+    }
+
+    fn process_row(&self, _scores: &mut [f32], row: &mut RowContext<'_>) -> rsgen::Result<()> {
+        if row.input_ids.len() - row.prompt_len < self.0 {
+            return Ok(());
+        }
+        Err(Error::callback("the processor of the test failed").with_source("on purpose"))
+    }
+}
+
+#[test]
+fn an_error_of_a_processor_ends_its_request_alone() {
+    let generator = small(40 * BLOCK_BYTES);
+    let config = GenerationConfig::new().max_new_tokens(30);
+    let mut other = generator.stream(PROMPT, &config).unwrap();
+    other.next().unwrap().unwrap();
+    let error = generator.call(PROMPT).config(&config).processor(Arc::new(FailsAfter(5))).run().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Callback);
+    assert!(error.to_string().contains("on purpose"), "{error}");
+
+    let mut failing =
+        generator.call(PROMPT).config(&config).processor(Arc::new(FailsAfter(3))).stream().unwrap();
+    assert_eq!(failing.by_ref().flatten().count(), 3);
+    assert!(failing.next().is_none(), "there is no token after an error");
+
+    let expected = generator.generate(PROMPT, &config).unwrap();
+    assert_eq!(other.into_output().unwrap().token_ids(), expected.token_ids());
+    assert_eq!(free(&generator), 40);
+}
+
+/// Stops at the n-th generated token.
+struct StopsAfter(usize);
+
+impl StoppingCriterion for StopsAfter {
+    fn name(&self) -> &'static str {
+        "StopsAfter"
+    }
+
+    fn should_stop(&self, row: &StopContext<'_>) -> rsgen::Result<Option<FinishReason>> {
+        Ok((row.input_ids.len() - row.prompt_len >= self.0).then_some(FinishReason::Stop))
+    }
+}
+
+#[test]
+fn a_criterion_of_the_callers_ends_a_row() {
+    let generator = small(40 * BLOCK_BYTES);
+    let config = GenerationConfig::new().max_new_tokens(30);
+    let output = generator.call(PROMPT).config(&config).criterion(Arc::new(StopsAfter(7))).run().unwrap();
+    assert_eq!(output.token_ids().len(), 7);
+    assert_eq!(output.rows[0].generated.finish_reason, FinishReason::Stop);
+}
+
+#[test]
+fn an_interrupt_is_asked_for_several_times_within_each_layer_of_a_pass() {
+    let generator = small(40 * BLOCK_BYTES);
+    let prompt: Vec<TokenId> = (0..400).map(|i| TokenId(100 + i % 50)).collect();
+    let config = GenerationConfig::new().max_new_tokens(1);
+    let prepared = generator.call(prompt.clone()).config(&config).prepare(false).unwrap();
+    let mut asked = 0;
+    prepared
+        .run(&mut || {
+            asked += 1;
+            false
+        })
+        .unwrap();
+    assert!(asked >= 4 * generator.config().num_hidden_layers, "asked {asked} times");
+
+    for stop_at in [0, 1, asked / 2, asked - 1] {
+        let prepared = generator.call(prompt.clone()).config(&config).prepare(false).unwrap();
+        let mut left = stop_at;
+        let result = prepared.run(&mut || {
+            left = left.wrapping_sub(1);
+            left == usize::MAX
+        });
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Cancelled);
+        assert_eq!(free(&generator), 40);
+    }
+}
+
+#[test]
+fn the_log_probabilities_of_a_text_are_those_of_generating_it() {
+    let generator = small(40 * BLOCK_BYTES);
+    let output = generator.generate(PROMPT, &GenerationConfig::new().max_new_tokens(150)).unwrap();
+    let row = &output.rows[0];
+    let mut ids = row.prompt_ids.clone();
+    ids.extend(&row.generated.token_ids);
+    let scores = generator.score(ids).unwrap();
+    assert_eq!(scores[0], 0.0);
+    for (score, logprob) in scores[row.prompt_ids.len()..].iter().zip(&row.generated.logprobs) {
+        assert!((score - logprob).abs() < 1e-5, "{score} {logprob}");
+    }
+}
+
+#[test]
+fn weights_can_be_rounded_while_they_are_loaded() {
+    let options = |dtype| GeneratorOptions { dtype, num_threads: Some(1), ..GeneratorOptions::default() };
+    let logits = |dtype| {
+        let generator = Generator::bundled_with(&options(dtype)).unwrap();
+        let ids = generator.tokenizer().unwrap().encode(PROMPT, true).unwrap();
+        (generator.engine().model().weight_bytes(), generator.forward(&[ids]).unwrap())
+    };
+    let (bytes, stored) = logits(None);
+    let (wide_bytes, wide) = logits(Some(DType::F32));
+    assert_eq!(wide_bytes, 2 * bytes, "the story model is stored in bfloat16");
+    assert_eq!(wide, stored, "widening is exact");
+    assert_eq!(logits(Some(DType::Bf16)).1, stored);
+    // Most of its weights are also numbers of float16.
+    let (_, narrow) = logits(Some(DType::F16));
+    assert!(narrow.iter().zip(&stored).all(|(a, b)| (a - b).abs() < 1e-3));
+}

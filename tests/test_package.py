@@ -1,0 +1,92 @@
+"""The package: what it brings, and how quickly."""
+
+import importlib.metadata
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+import rsgen
+from rsgen import types as rsgen_types
+
+
+def run(program: str) -> str:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+
+def test_importing_takes_less_than_50_ms_and_leaves_numpy_alone():
+    program = """
+import sys, time
+before = set(sys.modules)
+start = time.perf_counter()
+import rsgen
+taken = time.perf_counter() - start
+assert "numpy" not in sys.modules, "numpy is imported at its first use"
+print(taken)
+"""
+    assert min(float(run(program)) for _ in range(5)) < 0.05
+
+
+def test_text_needs_no_numpy():
+    program = """
+import sys
+import rsgen
+gen = rsgen.Generator()
+text = gen.generate("Once upon a time", max_new_tokens=5).text
+assert text == "".join(token.text for token in gen.stream("Once upon a time", max_new_tokens=5))
+assert "numpy" not in sys.modules
+"""
+    run(program)
+
+
+def test_every_name_is_documented_and_says_where_it_is_from():
+    assert set(rsgen.__all__) <= set(dir(rsgen))
+    for name in rsgen.__all__:
+        value = getattr(rsgen, name)
+        if isinstance(value, type):
+            assert value.__module__ == "rsgen", name
+            assert value.__doc__, name
+
+
+def test_the_version_is_that_of_the_package():
+    assert rsgen.__version__ == importlib.metadata.version("rsgen")
+
+
+def test_types_for_annotations_can_be_imported():
+    assert all(hasattr(rsgen_types, name) for name in rsgen_types.__all__)
+
+
+def test_the_log_comes_out_of_pythons_loggers(make_llama, caplog):
+    folder = make_llama()
+    (folder / "generation_config.json").write_text('{"no_such_field": 1}')
+    with caplog.at_level(logging.DEBUG, logger="rsgen"):
+        rsgen.Generator(folder, num_threads=1)
+    records = [record for record in caplog.records if "no_such_field" in record.getMessage()]
+    assert [record.levelno for record in records] == [logging.WARNING]
+    assert records[0].name.startswith("rsgen.")
+
+
+def test_threads_and_instruction_set_are_shown(gen):
+    assert gen.num_threads == 2
+    assert gen.isa in ("avx512", "avx2", "scalar")
+    environment = {**os.environ, "RSGEN_NUM_THREADS": "1"}
+    program = "import rsgen; print(rsgen.Generator().num_threads)"
+    shown = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == "1\n"
+
+
+def test_classes_that_calls_give_cannot_be_made_by_hand():
+    for name in (
+        "GenerationOutput",
+        "TokenStream",
+        "StreamedToken",
+        "Tokenizer",
+        "CacheStats",
+        "Usage",
+        "Timings",
+    ):
+        with pytest.raises(TypeError, match=r"No constructor defined|cannot create"):
+            getattr(rsgen, name)()

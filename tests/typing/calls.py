@@ -1,0 +1,75 @@
+"""Calls as users write them, for the type checkers: nothing here runs."""
+
+from collections.abc import Generator
+
+import numpy as np
+import rsgen
+from numpy.typing import NDArray
+from rsgen.types import FinishReason, LogitsProcessor, StoppingCriterion
+from typing_extensions import assert_type
+
+gen = rsgen.Generator("folder", dtype="bfloat16", num_threads=4)
+gen = rsgen.Generator.from_pretrained("folder", revision="main")
+
+out = gen.generate("text", max_new_tokens=5, do_sample=True, top_p=0.9, seed=[1, 2], stop_strings=["a"])
+assert_type(out, rsgen.GenerationOutput)
+assert_type(out.text, str)
+assert_type(out.sequences, NDArray[np.int64])
+assert_type(out.finish_reasons, list[FinishReason])
+assert_type(out.scores, "list[NDArray[np.float32]] | None")
+assert_type(out.usage.generated_tokens, int)
+
+gen.generate([1, 2, 3], rsgen.GenerationConfig(max_new_tokens=3))
+gen.generate(np.array([[1, 2], [3, 4]]), attention_mask=np.array([[0, 1], [1, 1]]))
+gen.sample(["a", [1, 2], np.array([3, 4])], temperature=0.7)
+gen.greedy_search(("a", "b"))
+assert_type(gen.forward([[1, 2], [3, 4]]), NDArray[np.float32])
+assert_type(gen.score("text"), NDArray[np.float32])
+assert_type(gen.tokenizer.encode("text"), list[int])
+assert_type(gen.tokenizer.decode(np.array([1, 2])), str)
+
+
+def ban(input_ids: NDArray[np.int64], scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    scores[:, 7] = -np.inf
+    return scores
+
+
+class Longest:
+    def __call__(self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]) -> bool:
+        return input_ids.shape[1] > 100
+
+
+processor: LogitsProcessor = ban
+criterion: StoppingCriterion = Longest()
+gen.generate("text", logits_processor=[ban, processor], stopping_criteria=Longest())
+gen.generate("text", stopping_criteria=[criterion])
+
+
+def stream() -> Generator[str, None, "rsgen.GenerationOutput | None"]:
+    for token in gen.stream("text"):
+        assert_type(token, rsgen.StreamedToken)
+        yield token.text
+    with gen.stream("text", max_time=1.0) as tokens:
+        assert_type(next(tokens).finish_reason, "FinishReason | None")
+    assert_type(tokens.output, "rsgen.GenerationOutput | None")
+    return tokens.output
+
+
+def relay() -> Generator[rsgen.StreamedToken, None, None]:
+    output = yield from gen.stream("text")
+    assert_type(output, rsgen.GenerationOutput)
+
+
+config = rsgen.GenerationConfig(top_k=5)
+assert_type(config.update(seed=1), rsgen.GenerationConfig)
+assert_type(config.eos_token_id, "int | list[int] | None")
+
+gen.generate("text", topp=0.9)  # pyright: ignore[reportCallIssue]
+gen.generate("text", top_p="0.9")  # pyright: ignore[reportArgumentType]
+gen.generate(5)  # pyright: ignore[reportArgumentType]
+config.top_k = 6  # pyright: ignore[reportAttributeAccessIssue]
+rsgen.GenerationConfig(banana=1)  # pyright: ignore[reportCallIssue]
+try:
+    gen.generate("text")
+except rsgen.RsgenError as error:
+    assert_type(error.args[0], object)  # pyright: ignore[reportAssertTypeFailure]
