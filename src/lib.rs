@@ -2,6 +2,7 @@
 //!
 //! The modules are layers, lowest first; a layer knows nothing of the ones above it. `ARCHITECTURE.md` holds the
 //! table of what each may import, and `tests/architecture.rs` checks the sources against it.
+#![cfg_attr(feature = "bundled", doc = "", doc = include_str!("../README.md"))]
 
 pub mod error;
 pub mod types;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use rsgen::generation::{LogitsProcessor, OneOrMany, RowContext, StopContext, StoppingCriterion};
-use rsgen::{Error, ErrorKind, FinishReason, GenerationConfig, Generator, GeneratorOptions, TokenId};
+use rsgen::{DType, Error, ErrorKind, FinishReason, GenerationConfig, Generator, GeneratorOptions, TokenId};
 
 const PROMPT: &str = "Once upon a time";
 
@@ -107,7 +107,7 @@ fn an_error_of_a_processor_ends_its_request_alone() {
 
     let mut failing =
         generator.call(PROMPT).config(&config).processor(Arc::new(FailsAfter(3))).stream().unwrap();
-    assert_eq!(failing.by_ref().filter(Result::is_ok).count(), 3);
+    assert_eq!(failing.by_ref().flatten().count(), 3);
     assert!(failing.next().is_none(), "there is no token after an error");
 
     let expected = generator.generate(PROMPT, &config).unwrap();
@@ -186,7 +186,6 @@ fn weights_can_be_rounded_while_they_are_loaded() {
         let ids = generator.tokenizer().unwrap().encode(PROMPT, true).unwrap();
         (generator.engine().model().weight_bytes(), generator.forward(&[ids]).unwrap())
     };
-    use rsgen::DType;
     let (bytes, stored) = logits(None);
     let (wide_bytes, wide) = logits(Some(DType::F32));
     assert_eq!(wide_bytes, 2 * bytes, "the story model is stored in bfloat16");

@@ -15,7 +15,7 @@ mod terminal;
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches};
 
@@ -41,16 +41,18 @@ use terminal::Terminal;
 /// | 130 | interrupted |
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
-    bundled: Option<&Path>,
+    bundled: Option<PathBuf>,
     interrupted: &mut dyn FnMut() -> bool,
 ) -> i32 {
-    let terminal = Terminal::new();
-    let work = AssertUnwindSafe(|| match parse(arguments) {
+    let terminal = &Terminal::new();
+    let work = AssertUnwindSafe(move || match parse(arguments) {
         Ok(arguments) => {
             logger::install(arguments.verbose);
             match arguments.verb {
-                Verb::Generate(arguments) => generate::run(&arguments, bundled, &terminal, interrupted),
-                Verb::Inspect(arguments) => inspect::run(&arguments, bundled, &terminal),
+                Verb::Generate(arguments) => {
+                    generate::run(&arguments, bundled.as_deref(), terminal, interrupted)
+                }
+                Verb::Inspect(arguments) => inspect::run(&arguments, bundled.as_deref(), terminal),
             }
         }
         Err(error) => Err(Failure::Arguments(error)),
@@ -58,7 +60,7 @@ pub fn run(
     match catch_unwind(work) {
         Ok(Ok(())) => 0,
         Ok(Err(failure)) => {
-            failure.report(&terminal);
+            failure.report(terminal);
             failure.exit_code()
         }
         // The panic's own message has been printed.

@@ -1,6 +1,6 @@
 //! Runs searches on a model: the one place where loops, threads, the cache and cancellation meet.
 //!
-//! A call, a stream and (later) a service are the same thing here: a set of [`Request`]s whose rows are computed
+//! A call, a stream and (later) a service are the same thing here: a set of requests whose rows are computed
 //! together, pass by pass, on the thread of the caller. There is no background thread; a request that nobody drives
 //! costs nothing but its cache blocks, and dropping it gives those back.
 //!

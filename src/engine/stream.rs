@@ -9,7 +9,7 @@ use super::events::{RowTexts, StreamedToken};
 use super::output::GenerationOutput;
 use super::request::Request;
 use super::step::step;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::generation::{GenerationPlan, TokenEvent};
 use crate::model::ForwardOutput;
 use crate::text::Tokenizer;
@@ -74,6 +74,10 @@ impl TokenStream {
                     }
                 }
                 Err(error) => {
+                    // What an interrupted stream has so far is still an output; a failed one has none.
+                    if error.kind() == ErrorKind::Cancelled {
+                        self.close();
+                    }
                     self.request = None;
                     return Err(error);
                 }

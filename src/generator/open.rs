@@ -7,7 +7,7 @@ use super::{Generator, Shared};
 use crate::cache::KvDtype;
 use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, num_threads};
 use crate::error::{Error, Result, ResultExt};
-use crate::generation::{GenerationConfig, Vocabulary};
+use crate::generation::{GenerationConfig, OneOrMany, Vocabulary};
 use crate::kernels::{Isa, Workers};
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::tensor::DType;
@@ -92,7 +92,7 @@ impl Generator {
 
     fn from_files(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
         let config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
-        let generation_config = generation_config(files)?;
+        let generation_config = generation_config(files, &config)?;
         let tokenizer = tokenizer(files)?;
         let weights = Weights::open(files)?;
 
@@ -142,9 +142,16 @@ impl Generator {
     }
 }
 
-/// The defaults of the model, if it comes with any.
-fn generation_config(files: &ModelFiles) -> Result<GenerationConfig> {
-    let Some(bytes) = files.generation_config()? else { return Ok(GenerationConfig::default()) };
+/// The defaults of the model. Without a file of them, the special tokens of its `config.json`, as in transformers.
+fn generation_config(files: &ModelFiles, config: &ModelConfig) -> Result<GenerationConfig> {
+    let Some(bytes) = files.generation_config()? else {
+        let eos = (!config.eos_token_ids.is_empty()).then(|| OneOrMany::Many(config.eos_token_ids.clone()));
+        let mut defaults = GenerationConfig::default();
+        defaults.bos_token_id = config.bos_token_id;
+        defaults.eos_token_id = eos;
+        defaults.pad_token_id = config.pad_token_id;
+        return Ok(defaults);
+    };
     let text =
         std::str::from_utf8(&bytes).map_err(|error| Error::load("it must be UTF-8").with_source(error));
     text.and_then(GenerationConfig::from_json_file).context(|| "generation_config.json")

@@ -3,7 +3,7 @@
 //! This is the only layer that computes with SIMD and, besides `weights::mmap`, the only one with `unsafe` code. It
 //! knows slices and nothing of tensors, models or files.
 //!
-//! An operation is written once, generically over [`simd::Simd`], a token that proves an instruction set and offers
+//! An operation is written once, generically over `Simd`, a token that proves an instruction set and offers
 //! vectors of 16 `f32` lanes: one AVX-512 register, two AVX2 registers, or a plain array that the compiler
 //! vectorizes. So all paths perform the same operations in the same order, and their results are equal to the last
 //! bit. `scalar` holds twins that read like the formulas; the tests compare every operation with its twin.

@@ -1,6 +1,6 @@
 //! Weight formats: how a matrix is kept in memory, and what can be done with it there.
 //!
-//! A format is a file here and a line in [`WeightFormat::for_dtype`]; everything above sees a [`PackedMatrix`].
+//! A format is a file here and a line in `for_dtype`; everything above sees a [`PackedMatrix`].
 
 mod packed;
 mod panels;

@@ -168,7 +168,7 @@ impl PanelFormat for F16Panels {
     }
 }
 
-/// A weight matrix in panels; see the [module](super) for the layout.
+/// A weight matrix in panels; `kernels::matmul` draws the layout.
 pub struct PanelMatrix<F: PanelFormat> {
     /// `[num_panels, steps]`; outputs and inputs beyond the matrix are 0.
     steps: Vec<F::Step>,
