@@ -1,13 +1,13 @@
 """What tests share: the story model, and tiny models made on the spot."""
 
 import json
-import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import rsgen
+from tiny_llama import llama_tensors, write_safetensors
 
 
 @pytest.fixture(scope="session")
@@ -58,44 +58,3 @@ def make_llama(tmp_path_factory: pytest.TempPathFactory) -> MakeLlama:
         return folder
 
     return make
-
-
-def llama_tensors(config: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    hidden, intermediate = config["hidden_size"], config["intermediate_size"]
-    queries = config["num_attention_heads"] * config["head_dim"]
-    keys = config["num_key_value_heads"] * config["head_dim"]
-
-    def matrix(rows: int, columns: int) -> np.ndarray:
-        return rng.normal(0.0, 0.5, (rows, columns)).astype("<f4")
-
-    def ones() -> np.ndarray:
-        return np.ones(hidden, "<f4")
-
-    tensors = {"model.embed_tokens.weight": matrix(config["vocab_size"], hidden), "model.norm.weight": ones()}
-    for index in range(config["num_hidden_layers"]):
-        layer = f"model.layers.{index}"
-        tensors |= {
-            f"{layer}.input_layernorm.weight": ones(),
-            f"{layer}.self_attn.q_proj.weight": matrix(queries, hidden),
-            f"{layer}.self_attn.k_proj.weight": matrix(keys, hidden),
-            f"{layer}.self_attn.v_proj.weight": matrix(keys, hidden),
-            f"{layer}.self_attn.o_proj.weight": matrix(hidden, queries),
-            f"{layer}.post_attention_layernorm.weight": ones(),
-            f"{layer}.mlp.gate_proj.weight": matrix(intermediate, hidden),
-            f"{layer}.mlp.up_proj.weight": matrix(intermediate, hidden),
-            f"{layer}.mlp.down_proj.weight": matrix(hidden, intermediate),
-        }
-    return tensors
-
-
-def write_safetensors(path: Path, tensors: dict[str, np.ndarray]) -> None:
-    header, offset = {}, 0
-    for name, tensor in tensors.items():
-        end = offset + tensor.nbytes
-        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [offset, end]}
-        offset = end
-    text = json.dumps(header).encode()
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for tensor in tensors.values():
-            file.write(tensor.tobytes())

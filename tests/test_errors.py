@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import rsgen
-from conftest import llama_tensors, write_safetensors
+from tiny_llama import llama_tensors, write_safetensors
 
 PROMPT = "Once upon a time"
 
@@ -220,7 +220,8 @@ def test_a_cache_that_is_too_small_is_a_capacity_error(make_llama):
     with pytest.raises(rsgen.CapacityError, match="raise kv_cache_bytes"):
         gen.generate([1] * 20, max_new_tokens=50)
     with pytest.raises(MemoryError):
-        gen.stream([1] * 20)
+        gen.stream([1] * 20, max_new_tokens=50)
+    assert len(list(gen.stream([1] * 20))) >= 40, "without a limit a stream goes on to the end of the cache"
     assert len(gen.generate([[1] * 20] * 5, max_new_tokens=40)) == 5, "what does not fit at once takes turns"
     with pytest.raises(rsgen.CapacityError):
         rsgen.Generator(folder, kv_cache_bytes=16)

@@ -25,7 +25,9 @@ Prompt: TypeAlias = str | Ids | Sequence[str | Ids]
 """A text; token ids; a two-dimensional array of ids (one request, padding masked); or a list of texts and ids
 (independent prompts)."""
 
-FinishReason: TypeAlias = Literal["eos", "stop", "length", "time", "cancelled"]
+FinishReason: TypeAlias = (
+    Literal["eos"] | Literal["stop"] | Literal["length"] | Literal["time"] | Literal["cancelled"]
+)
 """Why a row ended: an end-of-sequence token, a stop string or criterion, the limit of tokens, ``max_time``, or the
 caller who left."""
 

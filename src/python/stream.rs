@@ -74,13 +74,11 @@ impl TokenStream {
     }
 
     fn end(&self, py: Python<'_>) -> PyResult<()> {
-        match self.state.try_lock() {
-            Some(mut state) => state.end(py),
-            None => {
-                self.cancel.store(true, Ordering::Relaxed);
-                Ok(())
-            }
+        if let Some(mut state) = self.state.try_lock() {
+            return state.end(py);
         }
+        self.cancel.store(true, Ordering::Relaxed);
+        Ok(())
     }
 }
 

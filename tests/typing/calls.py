@@ -36,7 +36,7 @@ def ban(input_ids: NDArray[np.int64], scores: NDArray[np.float32]) -> NDArray[np
 
 class Longest:
     def __call__(self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]) -> bool:
-        return input_ids.shape[1] > 100
+        return bool(input_ids.shape[1] > 100)
 
 
 processor: LogitsProcessor = ban

@@ -1,0 +1,48 @@
+"""Llamas with random weights, written without any library: what a checkpoint is at the least."""
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+
+
+def llama_tensors(config: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    hidden, intermediate = config["hidden_size"], config["intermediate_size"]
+    queries = config["num_attention_heads"] * config["head_dim"]
+    keys = config["num_key_value_heads"] * config["head_dim"]
+
+    def matrix(rows: int, columns: int) -> np.ndarray:
+        return rng.normal(0.0, 0.5, (rows, columns)).astype("<f4")
+
+    def ones() -> np.ndarray:
+        return np.ones(hidden, "<f4")
+
+    tensors = {"model.embed_tokens.weight": matrix(config["vocab_size"], hidden), "model.norm.weight": ones()}
+    for index in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{index}"
+        tensors |= {
+            f"{layer}.input_layernorm.weight": ones(),
+            f"{layer}.self_attn.q_proj.weight": matrix(queries, hidden),
+            f"{layer}.self_attn.k_proj.weight": matrix(keys, hidden),
+            f"{layer}.self_attn.v_proj.weight": matrix(keys, hidden),
+            f"{layer}.self_attn.o_proj.weight": matrix(hidden, queries),
+            f"{layer}.post_attention_layernorm.weight": ones(),
+            f"{layer}.mlp.gate_proj.weight": matrix(intermediate, hidden),
+            f"{layer}.mlp.up_proj.weight": matrix(intermediate, hidden),
+            f"{layer}.mlp.down_proj.weight": matrix(hidden, intermediate),
+        }
+    return tensors
+
+
+def write_safetensors(path: Path, tensors: dict[str, np.ndarray]) -> None:
+    header, offset = {}, 0
+    for name, tensor in tensors.items():
+        end = offset + tensor.nbytes
+        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for tensor in tensors.values():
+            file.write(tensor.tobytes())
