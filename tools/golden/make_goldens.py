@@ -55,17 +55,17 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "rope_linear": ({"rope_type": "linear"}, HALF),
     "rope_dynamic": ({"rope_parameters": DYNAMIC, "max_position_embeddings": 40}, {}),
     "rope_llama3": ({"rope_type": "llama3"}, HALF),
-    "rope_yarn": ({"rope_parameters": YARN, "max_position_embeddings": 96}, {}),
+    "rope_yarn": ({"rope_parameters": YARN, "max_position_embeddings": 256}, {}),
     "rope_yarn_options": (
         {
             "rope_parameters": YARN
             | {"beta_fast": 8.0, "beta_slow": 0.5, "mscale": 0.707, "mscale_all_dim": 0.5, "truncate": False},
-            "max_position_embeddings": 96,
+            "max_position_embeddings": 256,
         },
         HALF,
     ),
     "rope_yarn_attention_factor": (
-        {"rope_parameters": YARN | {"attention_factor": 1.25}, "max_position_embeddings": 96},
+        {"rope_parameters": YARN | {"attention_factor": 1.25}, "max_position_embeddings": 256},
         HALF,
     ),
     "multi_head": ({"num_key_value_heads": 4, "num_hidden_layers": 1}, {}),
@@ -91,7 +91,7 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "config_4_llama3": ({"rope_type": "llama3"}, {"config_form": 4, "dtype": "bfloat16"}),
     "config_4_yarn": (
-        {"rope_parameters": YARN, "max_position_embeddings": 96},
+        {"rope_parameters": YARN, "max_position_embeddings": 256},
         {"config_form": 4, "dtype": "float16"},
     ),
     "generation_defaults": (

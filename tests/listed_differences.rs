@@ -1,0 +1,188 @@
+//! Differences from transformers that are meant, where no test beside the code shows them; and the check that every
+//! test named in `docs/parity.md` is there.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rsgen::generation::testing::{ScriptedModel, WordVocabulary, run};
+use rsgen::generation::{GenerationPlan, PlanContext, search};
+use rsgen::{
+    FinishReason, GenerationConfig, GenerationOutput, Generator, GeneratorOptions, PromptBatch, TokenId,
+};
+
+const STORY: &str = "python/rsgen/models/story-3m";
+const DYNAMIC: &str = "tests/golden/models/rope_dynamic";
+const YARN: &str = "tests/golden/models/rope_yarn";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn open(model: &str) -> Generator {
+    let options = GeneratorOptions { num_threads: Some(1), ..GeneratorOptions::default() };
+    Generator::open_with(root().join(model).to_str().unwrap(), &options).unwrap()
+}
+
+fn ids(ids: impl IntoIterator<Item = u32>) -> Vec<TokenId> {
+    ids.into_iter().map(TokenId).collect()
+}
+
+/// Tokens and the bits of the logits of every row.
+fn bits(output: &GenerationOutput) -> Vec<(Vec<TokenId>, Vec<u32>)> {
+    let rows = output.rows.iter().map(|row| &row.generated);
+    rows.map(|row| {
+        let logits = row.logits.as_ref().unwrap();
+        (row.token_ids.clone(), logits.iter().flatten().map(|logit| logit.to_bits()).collect())
+    })
+    .collect()
+}
+
+// transformers takes the next token from the logits after the padding.
+#[test]
+fn a_prompt_padded_on_the_right_goes_on_from_its_last_token_with_a_warning() {
+    let generator = open(STORY);
+    let config = GenerationConfig::new().max_new_tokens(12).do_sample(false).output_logits(true);
+    let prompt = generator.tokenizer().unwrap().encode("Once upon a time", true).unwrap();
+    let mut padded = prompt.clone();
+    padded.extend([TokenId(2); 3]);
+    let mask: Vec<bool> = (0..padded.len()).map(|index| index < prompt.len()).collect();
+    let batch = PromptBatch::with_mask(vec![padded], vec![mask]).unwrap();
+    let prepared = generator.call(batch).config(&config).prepare(false).unwrap();
+    assert!(prepared.warnings()[0].contains("padded on the right"), "{:?}", prepared.warnings());
+    let output = prepared.run(&mut || false).unwrap();
+    assert_eq!(bits(&output), bits(&generator.generate(prompt, &config).unwrap()));
+}
+
+// transformers keeps drawing real tokens for such a row until all rows stop, because nothing but `eos_token_id` makes
+// it pad.
+#[test]
+fn a_row_with_its_stop_string_ends_also_where_no_token_ends_texts() {
+    let words = ["a", "b", "c", "d", "e"];
+    let mut context = PlanContext::new(words.len(), 64);
+    let vocabulary = WordVocabulary::new(words.iter().map(|word| word.as_bytes().to_vec()).collect());
+    context.vocabulary = Some(Arc::new(vocabulary));
+    // a is followed by b, b by c and c by a, but d by e and e by d.
+    let next = [1, 2, 0, 4, 3];
+    let table = next.map(|next| (0..words.len()).map(|id| f32::from(u8::from(id == next))).collect());
+    let prompts = PromptBatch::with_mask(vec![ids([0]), ids([3])], vec![vec![true]; 2]).unwrap();
+    let config = GenerationConfig::new().max_new_tokens(6).stop_strings("bc");
+    let plan = GenerationPlan::new(&config, prompts, &context).unwrap();
+    let output = run(search::build(plan), &mut ScriptedModel::bigram(table.to_vec())).unwrap().output;
+    let rows: Vec<_> = output.rows.iter().map(|row| (row.token_ids.clone(), row.finish_reason)).collect();
+    assert_eq!(rows, [(ids([1, 2]), FinishReason::Stop), (ids([4, 3, 4, 3, 4, 3]), FinishReason::Length)]);
+    assert_eq!(output.pad_token_id, None, "the caller chooses what fills the shorter row");
+}
+
+#[test]
+fn generation_stops_at_the_context_with_the_reason_length_and_a_warning() {
+    let generator = open(YARN);
+    let context = generator.config().max_position_embeddings;
+    let config = GenerationConfig::new().max_new_tokens(10 * context).do_sample(false);
+    let prepared = generator.call(ids(1..6)).config(&config).prepare(false).unwrap();
+    let expected = format!("has room for {} new tokens", context - 5);
+    assert!(prepared.warnings()[0].contains(&expected), "{:?}", prepared.warnings());
+    let row = prepared.run(&mut || false).unwrap().rows.remove(0).generated;
+    assert_eq!((row.token_ids.len(), row.finish_reason), (context - 5, FinishReason::Length));
+}
+
+// transformers takes the base of all rows from the longest one, and may keep a grown base for later calls.
+#[test]
+fn dynamic_rope_grows_with_each_sequence_alone_and_shrinks_again() {
+    let generator = open(DYNAMIC);
+    let long = 2 * generator.config().max_position_embeddings;
+    assert!(generator.config().context_len() > long + 5);
+    let config = GenerationConfig::new().max_new_tokens(5).do_sample(false).output_logits(true);
+    let alone = |len: usize| {
+        let prompt = ids((0..len as u32).map(|index| 3 + index * 7 % 50));
+        (prompt.clone(), bits(&open(DYNAMIC).generate(prompt, &config).unwrap()).remove(0))
+    };
+    let ((short_prompt, short), (long_prompt, long)) = (alone(6), alone(long));
+
+    let width = long_prompt.len();
+    let mut padded = vec![TokenId(0); width - short_prompt.len()];
+    padded.extend(&short_prompt);
+    let mask = (0..width).map(|index| index >= width - short_prompt.len()).collect();
+    let batch = PromptBatch::with_mask(vec![long_prompt, padded], vec![vec![true; width], mask]).unwrap();
+    assert_eq!(bits(&generator.generate(batch, &config).unwrap()), [long, short.clone()]);
+    assert_eq!(bits(&generator.generate(short_prompt, &config).unwrap()), [short]);
+}
+
+#[test]
+fn max_time_counts_from_the_check_of_a_call() {
+    let generator = open(STORY);
+    let config = GenerationConfig::new().max_new_tokens(200).do_sample(false).max_time(0.02);
+    let prepared = generator.call("Once upon a time").config(&config).prepare(false).unwrap();
+    sleep(Duration::from_millis(50));
+    let row = prepared.run(&mut || false).unwrap().rows.remove(0).generated;
+    assert_eq!((row.token_ids.len(), row.finish_reason), (1, FinishReason::Time));
+}
+
+#[test]
+fn integer_temperatures_are_numbers() {
+    let generator = open(STORY);
+    let sampled = |temperature: serde_json::Value| {
+        let mut config = GenerationConfig::new().max_new_tokens(20).do_sample(true).seed(3);
+        config.set("temperature", &temperature.into()).unwrap();
+        generator.generate("Once upon a time", &config).unwrap().token_ids().to_vec()
+    };
+    assert_eq!(sampled(2.into()), sampled(2.0.into()));
+}
+
+/// What is wrong with the table of differences: rows of `a | b | c` whose last cell names pairs of a file and a test in
+/// it, each in backticks.
+fn faults(page: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let header = "| transformers 5.23 | rsgen | shown by |";
+    let rows = page
+        .lines()
+        .skip_while(|line| *line != header)
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split(" | ").collect::<Vec<_>>());
+    let mut faults = Vec::new();
+    let mut rows_found = 0;
+    for cells in rows {
+        rows_found += 1;
+        let quoted: Vec<&str> = cells.last().map_or("", |cell| *cell).split('`').skip(1).step_by(2).collect();
+        if cells.len() != 3 || quoted.is_empty() || !quoted.len().is_multiple_of(2) {
+            faults.push(format!(
+                "a row without three cells and pairs of `file` and `test`: {}",
+                cells.join(" | ")
+            ));
+        }
+        for pair in quoted.chunks_exact(2) {
+            let source = read(pair[0]).unwrap_or_default();
+            let defined = ["fn", "def"].iter().any(|word| source.contains(&format!("{word} {}(", pair[1])));
+            if !defined {
+                faults.push(format!("{} has no test `{}`", pair[0], pair[1]));
+            }
+        }
+    }
+    if rows_found == 0 {
+        faults.push(format!("no table with the header {header}"));
+    }
+    faults
+}
+
+#[test]
+fn every_test_that_the_parity_page_names_is_there() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).ok();
+    let found = faults(&read("docs/parity.md").unwrap(), read);
+    assert!(found.is_empty(), "docs/parity.md:\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_page_that_names_no_test_or_a_wrong_one_is_found() {
+    let read = |path: &str| (path == "a.rs").then(|| "#[test]\nfn shows_it() {}".to_owned());
+    let page =
+        |row: &str| format!("text\n\n| transformers 5.23 | rsgen | shown by |\n|---|---|---|\n{row}\n");
+    assert_eq!(faults(&page("| x | y `z` | `a.rs` `shows_it` |"), read), [""; 0]);
+    assert_eq!(faults(&page("| x | y | `a.rs` `shows` |"), read), ["a.rs has no test `shows`"]);
+    assert_eq!(faults(&page("| x | y | `b.rs` `shows_it` |"), read).len(), 1);
+    assert_eq!(faults(&page("| x | y | |"), read).len(), 1);
+    assert_eq!(faults(&page("| x | `a.rs` `shows_it` |"), read).len(), 1);
+    assert_eq!(faults("no table", read).len(), 1);
+}
