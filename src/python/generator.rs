@@ -234,13 +234,13 @@ impl Generator {
         })
     }
 
-    fn stats(&self) -> CacheStats {
-        CacheStats::of(self.0.engine())
+    fn stats(&self) -> PyResult<CacheStats> {
+        guarded(|| Ok(CacheStats::of(self.0.engine())))
     }
 
     #[getter]
     fn tokenizer(&self, py: Python<'_>) -> PyResult<Tokenizer> {
-        self.0.tokenizer().cloned().map(Tokenizer).map_err(|error| to_python(py, error))
+        guarded(|| self.0.tokenizer().cloned().map(Tokenizer).map_err(|error| to_python(py, error)))
     }
 
     #[getter]

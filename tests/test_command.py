@@ -1,0 +1,53 @@
+"""The command as pip installs it: the program itself is tested in Rust, here what runs it inside Python."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PROGRAM = [sys.executable, "-m", "rsgen"]
+
+
+def test_it_writes_what_the_generator_writes(gen):
+    command = [*PROGRAM, "generate", "Once upon a time", "--max-new-tokens", "8"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+    text = gen.generate("Once upon a time", max_new_tokens=8).text
+    assert run.stdout.rstrip("\n") == "Once upon a time" + text
+
+
+def test_exit_codes_come_through():
+    assert subprocess.run([*PROGRAM, "--help"], capture_output=True).returncode == 0
+    assert subprocess.run([*PROGRAM, "dance"], capture_output=True).returncode == 2
+    nowhere = subprocess.run([*PROGRAM, "generate", "--model", "./nowhere", "x"], capture_output=True)
+    assert nowhere.returncode == 3
+    assert b"Traceback" not in nowhere.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT for one process")
+def test_ctrl_c_ends_it_in_an_orderly_way():
+    options = ["--do-sample", "--num-return-sequences", "64", "--min-new-tokens", "480", "--seed", "1"]
+    with subprocess.Popen(
+        [*PROGRAM, "generate", "Once", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        time.sleep(1.0)
+        assert run.poll() is None
+        run.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        _, errors = run.communicate(timeout=10)
+    assert time.monotonic() - start < 1.0
+    assert run.returncode == 130
+    assert b"Traceback" not in errors
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT for one process")
+def test_ctrl_c_ends_it_while_it_waits_for_its_input():
+    with subprocess.Popen(
+        [*PROGRAM, "generate"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        time.sleep(0.5)
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=10)
+    assert run.returncode == -signal.SIGINT
