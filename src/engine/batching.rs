@@ -1,8 +1,8 @@
 //! The rows and the results of one pass, while requests add the former and take the latter.
 
 use crate::cache::BlockCopy;
-use crate::generation::search::WantedRow;
-use crate::model::Row;
+use crate::generation::search::{RowInput as WantedInput, WantedRow};
+use crate::model::{Row, RowInput};
 use crate::types::{RowOutputs, SeqId};
 
 /// The rows of one pass while it is put together.
@@ -10,10 +10,26 @@ use crate::types::{RowOutputs, SeqId};
 pub(super) struct PassRows {
     pub(super) rows: Vec<Row>,
     pub(super) copies: Vec<BlockCopy>,
+    /// The inputs of rows that are no tokens, `[num_embeddings, hidden_size]`.
+    pub(super) embeddings: Vec<f32>,
     /// The number of tables so far.
     pub(super) tables: usize,
     /// For each request that takes part, the sequences its rows belong to, in the order of their tables.
     pub(super) used: Vec<Vec<SeqId>>,
+}
+
+impl PassRows {
+    /// Takes the input of a row.
+    pub(super) fn input(&mut self, wanted: &WantedInput) -> RowInput {
+        match wanted {
+            WantedInput::Token(token) => RowInput::Token(*token),
+            WantedInput::Embedding(embedding) => {
+                let index = self.embeddings.len() / embedding.len().max(1);
+                self.embeddings.extend_from_slice(embedding);
+                RowInput::Embedding(index)
+            }
+        }
+    }
 }
 
 /// The results of a pass that no request has taken yet.

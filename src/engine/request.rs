@@ -7,9 +7,9 @@ use super::core::Engine;
 use crate::cache::{BLOCK_TOKENS, BlockTable, ReorderPlan, Reservation, SequenceCache, blocks_for};
 use crate::error::{Error, Result};
 use crate::generation::plan::PlannedPrompt;
-use crate::generation::search::{self, ModelResults, ModelRole, RowInput as WantedInput, SequenceOp};
+use crate::generation::search::{self, ModelResults, ModelRole, SequenceOp};
 use crate::generation::{GenerationPlan, Search, SearchInputs, SearchOutput, SearchResults, SearchStep};
-use crate::model::{ForwardOutput, Row, RowInput};
+use crate::model::{ForwardOutput, Row};
 use crate::types::SeqId;
 
 /// A search with everything it owns. Dropping it stops the work and returns its cache blocks.
@@ -105,12 +105,13 @@ impl Request {
                 used.len() - 1
             });
             pass.copies.extend(live(&mut self.sequences, wanted.seq)?.append(1)?);
+            let input = pass.input(&wanted.input);
             pass.rows.push(Row {
-                input: token_input(&wanted.input)?,
+                input,
                 table: pass.tables + table,
                 position: place.position,
                 rope_len: place.rope_len,
-                last_layer: None,
+                last_layer: wanted.last_layer,
                 outputs: wanted.outputs,
             });
         }
@@ -244,13 +245,6 @@ fn of_target(model: ModelRole) -> Result<()> {
     match model {
         ModelRole::Target => Ok(()),
         _ => Err(Error::internal("a search wants rows of a draft model, but the engine has none")),
-    }
-}
-
-fn token_input(input: &WantedInput) -> Result<RowInput> {
-    match input {
-        WantedInput::Token(token) => Ok(RowInput::Token(*token)),
-        _ => Err(Error::internal("a search wants a row that is not a token")),
     }
 }
 

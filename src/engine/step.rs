@@ -46,7 +46,7 @@ pub(super) fn step(
 
     let tables: Vec<_> =
         taken.iter().zip(&pass.used).flat_map(|(&(index, _), used)| requests[index].tables(used)).collect();
-    engine.pass(&pass.rows, &tables, &[], &pass.copies, interrupted, out)?;
+    engine.pass(&pass.rows, &tables, &pass.embeddings, &pass.copies, interrupted, out)?;
 
     let mut results = ResultsFront {
         logits: &mut out.logits,

@@ -146,11 +146,12 @@ impl Generator {
 fn generation_config(files: &ModelFiles, config: &ModelConfig) -> Result<GenerationConfig> {
     let Some(bytes) = files.generation_config()? else {
         let eos = (!config.eos_token_ids.is_empty()).then(|| OneOrMany::Many(config.eos_token_ids.clone()));
-        let mut defaults = GenerationConfig::default();
-        defaults.bos_token_id = config.bos_token_id;
-        defaults.eos_token_id = eos;
-        defaults.pad_token_id = config.pad_token_id;
-        return Ok(defaults);
+        return Ok(GenerationConfig {
+            bos_token_id: config.bos_token_id,
+            eos_token_id: eos,
+            pad_token_id: config.pad_token_id,
+            ..GenerationConfig::default()
+        });
     };
     let text =
         std::str::from_utf8(&bytes).map_err(|error| Error::load("it must be UTF-8").with_source(error));

@@ -76,6 +76,8 @@ pub struct WantedRow {
     pub input: RowInput,
     /// Whether the row is part of a prompt: dynamic RoPE takes the whole prompt's length for each of its rows.
     pub is_prompt: bool,
+    /// The number of layers after which the row ends early, its logits taken from there; all layers if `None`.
+    pub last_layer: Option<usize>,
     /// What the row is to deliver.
     pub outputs: RowOutputs,
 }
@@ -145,6 +147,7 @@ impl SearchInputs {
             seq,
             input: RowInput::Token(token),
             is_prompt: true,
+            last_layer: None,
             outputs: if index == last { outputs_of_last } else { RowOutputs::NONE },
         }));
     }
@@ -156,6 +159,7 @@ impl SearchInputs {
             seq,
             input: RowInput::Token(token),
             is_prompt: false,
+            last_layer: None,
             outputs,
         });
     }
