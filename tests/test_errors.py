@@ -78,6 +78,17 @@ def test_a_field_that_is_not_possible_is_named(gen, fields, message):
     assert len(str(raised.value)) < 400
 
 
+def test_a_list_that_holds_itself_is_refused(gen):
+    endless: list = []
+    endless.append(endless)
+    for fields in ({"stop_strings": endless}, {"seed": endless}, {"eos_token_id": [endless, 1]}):
+        with pytest.raises(rsgen.ConfigError):
+            gen.generate(PROMPT, **fields)
+    for prompt in (endless, [1, endless], ["a", endless]):
+        with pytest.raises(TypeError):
+            gen.generate(prompt)
+
+
 @pytest.mark.parametrize(
     ("fields", "same"),
     [

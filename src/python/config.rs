@@ -185,6 +185,19 @@ fn set(config: &mut generation::GenerationConfig, name: &str, value: &Bound<'_, 
 
 /// A value as fields take it: Python's own, and numpy's scalars and arrays of one dimension.
 fn field_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
+    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        let values = value.try_iter()?.map(|value| single_value(&value?));
+        return Ok(FieldValue::List(values.collect::<PyResult<_>>()?));
+    }
+    if value.hasattr("__array__")? && value.hasattr("tolist")? {
+        let list = value.call_method0("tolist")?;
+        return if list.is_instance_of::<PyList>() { field_value(&list) } else { single_value(&list) };
+    }
+    single_value(value)
+}
+
+/// A value that is no list: no field takes lists in lists, so there is no depth to follow.
+fn single_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
     if value.is_none() {
         return Ok(FieldValue::Null);
     }
@@ -196,13 +209,6 @@ fn field_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
     }
     if let Ok(value) = value.cast::<PyFloat>() {
         return Ok(FieldValue::Float(value.extract()?));
-    }
-    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        let values = value.try_iter()?.map(|value| field_value(&value?));
-        return Ok(FieldValue::List(values.collect::<PyResult<_>>()?));
-    }
-    if value.hasattr("__array__")? && value.hasattr("tolist")? {
-        return field_value(&value.call_method0("tolist")?);
     }
     if value.hasattr("__index__")?
         && let Ok(value) = value.extract()
