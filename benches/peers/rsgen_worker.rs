@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let engine = generator.engine();
     // An untied embedding is looked up, not read.
-    let words = vec![1u64; engine.model().matrix_bytes() / 8];
+    let values = vec![1.0f32; engine.model().matrix_bytes() / 4];
     for line in std::io::stdin().lock().lines() {
         let request: Value = serde_json::from_str(&line?)?;
         let answer = if let Some(prompt) = request["prompt"].as_array() {
@@ -42,8 +42,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             json!({"seconds": seconds / NEW_TOKENS as f64, "tokens": tokens})
         } else {
             let begin = Instant::now();
-            std::hint::black_box(read_all(engine.workers(), &words));
-            json!({"seconds": begin.elapsed().as_secs_f64(), "bytes": 8 * words.len()})
+            std::hint::black_box(read_all(engine.workers(), &values));
+            json!({"seconds": begin.elapsed().as_secs_f64(), "bytes": 4 * values.len()})
         };
         writeln!(out, "{answer}")?;
         out.flush()?;

@@ -11,6 +11,7 @@ import random
 import statistics
 import subprocess
 import sys
+import time
 import venv
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 WORK = ROOT / "target" / "peers"
 PROMPT_LEN = 32
+# Seconds before each measurement, in which the threads of the worker before stop spinning.
+REST = 0.5
 
 # name -> (worker, packages). rsgen comes first and is not installed.
 PEERS = {
@@ -113,8 +116,10 @@ def measure(shape: str, rounds: int, threads: int, only: list[str] | None) -> di
     reads: list[float] = []
     for turn in range(rounds + 1):
         prompt = [choose.randrange(10, 7000) for _ in range(PROMPT_LEN)]
-        read = workers[0].ask({"read": True})["seconds"]
+        time.sleep(REST)
+        read = statistics.median(workers[0].ask({"read": True})["seconds"] for _ in range(3))
         for worker in workers:
+            time.sleep(REST)
             answer = worker.ask({"prompt": prompt})
             if turn > 0:
                 worker.seconds.append(answer["seconds"])
