@@ -1,6 +1,6 @@
 """Runs rsgen and its peers in turns on the same machine, in one run, and prints what each takes.
 
-    python benches/peers/run.py --shape T --rounds 5
+python benches/peers/run.py --shape T --rounds 5
 """
 
 from __future__ import annotations
@@ -131,11 +131,15 @@ def measure(shape: str, rounds: int, threads: int, only: list[str] | None) -> di
     return report(shape, threads, workers, reads, missing)
 
 
-def report(shape: str, threads: int, workers: list[Worker], reads: list[float], missing: list[str]) -> dict[str, Any]:
+def report(
+    shape: str, threads: int, workers: list[Worker], reads: list[float], missing: list[str]
+) -> dict[str, Any]:
     """The result as data; prints it as a table."""
     read = statistics.median(reads)
     rsgen = statistics.median(workers[0].seconds)
-    print(f"decode_b1 on {shape}, {threads} threads, medians of {len(reads)} rounds; plain read {1e3 * read:.1f} ms")
+    print(
+        f"decode_b1 on {shape}, {threads} threads, medians of {len(reads)} rounds; plain read {1e3 * read:.1f} ms"
+    )
     print(f"{'':22}{'ms/token':>10}{'tok/s':>8}{'÷ read':>8}{'rsgen ÷':>9}{'load s':>8}")
     rows = []
     for worker in workers:
@@ -160,7 +164,14 @@ def report(shape: str, threads: int, workers: list[Worker], reads: list[float], 
             print(f"{'':22}{same} of 65 tokens equal rsgen's (bfloat16 and float32 arithmetic differ)")
     for name in missing:
         print(f"{name:22}missing: it could not be installed")
-    return {"task": "decode_b1", "shape": shape, "threads": threads, "read_seconds": reads, "rsgen": rsgen, "rows": rows}
+    return {
+        "task": "decode_b1",
+        "shape": shape,
+        "threads": threads,
+        "read_seconds": reads,
+        "rsgen": rsgen,
+        "rows": rows,
+    }
 
 
 def main() -> None:

@@ -91,7 +91,7 @@ def write_checkpoint(folder: Path, shape: dict[str, int | bool], seed: int = 0) 
     with partial.open("wb") as file:
         file.write(struct.pack("<Q", len(encoded)))
         file.write(encoded)
-        for name, sizes in tensors.items():
+        for sizes in tensors.values():
             if len(sizes) == 1:
                 values = np.ones(sizes, dtype=np.float32)
             else:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import torch
 from transformers import AutoModelForCausalLM
-
 from worker import serve
 
 

@@ -206,7 +206,8 @@ def assert_same_tokens(reference: Reference, request: Request, got: np.ndarray, 
     expected = reference.generate(request).sequences
     got = np.asarray(got)
     assert got.dtype == np.int64, f"{label}: sequences must be int64, got {got.dtype}"
-    assert got.ndim == 2 and got.shape[0] == request.rows, f"{label}: {got.shape} for {request.rows} rows"
+    assert got.ndim == 2, f"{label}: sequences must have 2 dimensions, got {got.shape}"
+    assert got.shape[0] == request.rows, f"{label}: {got.shape} for {request.rows} rows"
     prompts = expected[:, : request.width]
     assert np.array_equal(got[:, : request.width], prompts), f"{label}: the prompts must stand in front"
     differences = first_differences(reference, request, expected, got)
@@ -224,7 +225,8 @@ def assert_logits_close(
 ) -> None:
     """Compares logits at every position, `[batch, seq, vocab]`."""
     expected = reference.forward(input_ids)
-    assert got.dtype == np.float32 and got.shape == expected.shape, f"{label}: {got.dtype} {got.shape}"
+    assert got.dtype == np.float32, f"{label}: logits must be float32, got {got.dtype}"
+    assert got.shape == expected.shape, f"{label}: {got.shape} for {expected.shape}"
     tolerance = ABSOLUTE + RELATIVE * np.abs(expected)
     off = (np.abs(got - expected) / tolerance).max(axis=-1)
     LEDGER.positions += off.size

@@ -91,7 +91,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """A model in float32, its folder whole or in shards, its config in the form of transformers 4 or 5."""
     rng = random.Random(request.param)
     form = {"config_form": rng.choice([4, 5]), "max_shard_size": rng.choice(["5GB", "30KB"])}
-    yield open_case(request.param, tmp_path_factory.mktemp("model"), **form)
+    return open_case(request.param, tmp_path_factory.mktemp("model"), **form)
 
 
 def test_logits_of_a_prompt_are_those_of_transformers(case: Case) -> None:
