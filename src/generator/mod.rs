@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::generation::{GenerationConfig, Vocabulary};
 use crate::text::Tokenizer;
 use crate::types::TokenId;
-use crate::weights::ModelConfig;
+use crate::weights::{ModelConfig, available_memory};
 
 /// A model that is ready to generate.
 ///
@@ -123,7 +123,17 @@ impl Generator {
                 "the sequences of `forward` must be of one length, and not empty; call it once for each length",
             ));
         }
-        let mut logits = Vec::with_capacity(sequences.len() * len * self.shared.engine.model().vocab_size());
+        let wanted =
+            sequences.len().saturating_mul(len).saturating_mul(self.shared.engine.model().vocab_size());
+        let bytes = wanted.saturating_mul(std::mem::size_of::<f32>());
+        if let Some(available) = available_memory().filter(|&available| bytes as u64 > available) {
+            return Err(Error::capacity(format!(
+                "the logits of {} sequences of {len} tokens take {bytes} bytes, but {available} are available; give \
+                 fewer or shorter sequences, or use `score`",
+                sequences.len()
+            )));
+        }
+        let mut logits = Vec::with_capacity(wanted);
         for sequence in sequences {
             self.check_context(sequence.len())?;
             logits.append(&mut self.shared.engine.logits(sequence, interrupted)?);

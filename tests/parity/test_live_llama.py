@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,7 +86,7 @@ def open_case(seed: int, folder: Path, **form: Any) -> Case:
 
 
 @pytest.fixture(scope="module", params=range(BASE_SEED, BASE_SEED + CASES), ids=lambda seed: f"seed{seed}")
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """A model in float32, its folder whole or in shards, its config in the form of transformers 4 or 5."""
     rng = random.Random(request.param)
     form = {"config_form": rng.choice([4, 5]), "max_shard_size": rng.choice(["5GB", "30KB"])}

@@ -19,6 +19,7 @@
 use std::marker::PhantomData;
 
 use half::bf16;
+use half::slice::HalfFloatSliceExt;
 
 use super::math::exp;
 use super::parallel::Disjoint;
@@ -62,11 +63,8 @@ impl KvElement for f32 {
 impl KvElement for bf16 {
     #[inline(always)]
     fn load<S: Simd>(s: S, source: &[Self; LANES]) -> S::F {
-        let mut bits = [0; LANES];
-        for lane in 0..LANES {
-            bits[lane] = source[lane].to_bits();
-        }
-        s.bf16(&bits)
+        let (bits, _) = source.reinterpret_cast().as_chunks::<LANES>();
+        s.bf16(&bits[0])
     }
 }
 
