@@ -38,4 +38,4 @@ pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
 pub use generator::{Generator, GeneratorOptions, Prompt, Prompts};
 pub use tensor::DType;
-pub use types::{BlockId, FinishReason, RequestId, SeqId, TokenId};
+pub use types::{BlockId, FinishReason, SeqId, TokenId};

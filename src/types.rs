@@ -44,8 +44,6 @@ id_types! {
     TokenId(u32);
     /// A cached sequence, numbered by the search that owns it, from 0 within its request.
     SeqId(u32);
-    /// A request, numbered by the engine.
-    RequestId(u64);
     /// A block of the KV slab.
     BlockId(u32);
 }

@@ -17,9 +17,6 @@ pub trait WeightFormat: Send + Sync {
     /// The name that reports use.
     fn name(&self) -> &'static str;
 
-    /// The bytes that a matrix takes when it is packed.
-    fn packed_bytes(&self, num_outputs: usize, num_inputs: usize) -> Option<usize>;
-
     /// Packs the rows of all `parts`, one after the other, as one matrix, on all threads.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{PackedWeights, WeightFormat};
 use crate::error::{Error, Result};
-use crate::kernels::{MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, Workers, matmul};
+use crate::kernels::{MatrixOutput, PackedRows, PanelFormat, PanelMatrix, Workers, matmul};
 use crate::tensor::{DType, StoredMatrix};
 
 /// A weight matrix, ready to be multiplied with.
@@ -88,14 +88,6 @@ impl<F: PanelFormat> PackedWeights for PanelMatrix<F> {
     }
 }
 
-/// The bytes of a matrix in panels; `None` if there is no such number.
-pub(super) fn panel_bytes<F: PanelFormat>(num_outputs: usize, num_inputs: usize) -> Option<usize> {
-    num_outputs
-        .div_ceil(PANEL_ROWS)
-        .checked_mul(num_inputs.div_ceil(2))?
-        .checked_mul(std::mem::size_of::<F::Step>())
-}
-
 /// Packs stored rows into panels of a format that keeps numbers of type `kept`.
 pub(super) fn pack_panels<F: PanelFormat>(
     workers: &Workers,
@@ -160,8 +152,7 @@ mod tests {
         assert_eq!(row, [103.0, 104.0, 105.0]);
         packed.row(1, &mut row);
         assert_eq!(row, [3.0, 4.0, 5.0]);
-        let expected = <dyn WeightFormat>::for_dtype(DType::F32).packed_bytes(6, 3);
-        assert_eq!(Some(packed.bytes()), expected);
+        assert_eq!(packed.bytes(), 32 * 4 * 4);
     }
 
     #[test]
@@ -198,10 +189,5 @@ mod tests {
                 assert!(error.to_string().contains("finite"), "{error}");
             }
         }
-    }
-
-    #[test]
-    fn a_size_that_overflows_is_no_size() {
-        assert_eq!(<dyn WeightFormat>::for_dtype(DType::Bf16).packed_bytes(usize::MAX, usize::MAX), None);
     }
 }

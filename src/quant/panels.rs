@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::packed::{pack_panels, panel_bytes};
+use super::packed::pack_panels;
 use super::{PackedWeights, WeightFormat};
 use crate::error::Result;
 use crate::kernels::{PanelFormat, Workers};
@@ -26,10 +26,6 @@ impl<F: PanelFormat> WeightFormat for Panels<F> {
         self.dtype.name()
     }
 
-    fn packed_bytes(&self, num_outputs: usize, num_inputs: usize) -> Option<usize> {
-        panel_bytes::<F>(num_outputs, num_inputs)
-    }
-
     fn pack(&self, workers: &Workers, parts: &[StoredMatrix<'_>]) -> Result<Box<dyn PackedWeights>> {
         pack_panels::<F>(workers, parts, self.dtype)
     }
@@ -38,15 +34,18 @@ impl<F: PanelFormat> WeightFormat for Panels<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::{Bf16Panels, F32Panels};
+    use crate::kernels::{Bf16Panels, F32Panels, Isa};
 
     #[test]
     fn a_format_takes_two_or_four_bytes_for_each_weight_of_whole_panels() {
+        let workers = Workers::new(1, Isa::select().unwrap()).unwrap();
+        let bytes = [0; 33 * 5 * 4];
+        let stored = StoredMatrix { dtype: DType::F32, num_rows: 33, num_columns: 5, bytes: &bytes };
         let (narrow, wide) =
             (Panels::<Bf16Panels>::keeping(DType::Bf16), Panels::<F32Panels>::keeping(DType::F32));
         assert_eq!((narrow.name(), wide.name()), ("bfloat16", "float32"));
         // 33 outputs take two panels of 32, and 5 inputs three steps of two.
-        assert_eq!(narrow.packed_bytes(33, 5), Some(2 * 32 * 6 * 2));
-        assert_eq!(wide.packed_bytes(33, 5), Some(2 * 32 * 6 * 4));
+        assert_eq!(narrow.pack(&workers, &[stored]).unwrap().bytes(), 2 * 32 * 6 * 2);
+        assert_eq!(wide.pack(&workers, &[stored]).unwrap().bytes(), 2 * 32 * 6 * 4);
     }
 }
