@@ -3,9 +3,13 @@
 #![cfg(feature = "bundled")]
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod support;
+
 use rsgen::generation::OneOrMany;
 use rsgen::kernels::Isa;
-use rsgen::{GenerationConfig, GenerationOutput, Generator, GeneratorOptions, TokenId};
+use rsgen::{GenerationConfig, Generator, GeneratorOptions};
+
+use support::bits;
 
 const PROMPTS: [&str; 8] = [
     "Once upon a time",
@@ -30,16 +34,6 @@ fn config() -> GenerationConfig {
 
 fn sampling(seed: u64) -> GenerationConfig {
     config().do_sample(true).temperature(0.9).top_p(0.95).seed(seed)
-}
-
-/// Tokens and the bits of the logits of every row.
-fn bits(output: &GenerationOutput) -> Vec<(Vec<TokenId>, Vec<u32>)> {
-    let rows = output.rows.iter().map(|row| &row.generated);
-    rows.map(|row| {
-        let logits = row.logits.as_ref().unwrap();
-        (row.token_ids.clone(), logits.iter().flatten().map(|logit| logit.to_bits()).collect())
-    })
-    .collect()
 }
 
 #[test]

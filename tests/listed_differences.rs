@@ -2,6 +2,8 @@
 //! test named in `docs/parity.md` is there.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod support;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,9 +12,9 @@ use std::time::Duration;
 
 use rsgen::generation::testing::{ScriptedModel, WordVocabulary, run};
 use rsgen::generation::{GenerationPlan, PlanContext, search};
-use rsgen::{
-    FinishReason, GenerationConfig, GenerationOutput, Generator, GeneratorOptions, PromptBatch, TokenId,
-};
+use rsgen::{FinishReason, GenerationConfig, Generator, GeneratorOptions, PromptBatch, TokenId};
+
+use support::bits;
 
 const STORY: &str = "python/rsgen/models/story-3m";
 const DYNAMIC: &str = "tests/golden/models/rope_dynamic";
@@ -29,16 +31,6 @@ fn open(model: &str) -> Generator {
 
 fn ids(ids: impl IntoIterator<Item = u32>) -> Vec<TokenId> {
     ids.into_iter().map(TokenId).collect()
-}
-
-/// Tokens and the bits of the logits of every row.
-fn bits(output: &GenerationOutput) -> Vec<(Vec<TokenId>, Vec<u32>)> {
-    let rows = output.rows.iter().map(|row| &row.generated);
-    rows.map(|row| {
-        let logits = row.logits.as_ref().unwrap();
-        (row.token_ids.clone(), logits.iter().flatten().map(|logit| logit.to_bits()).collect())
-    })
-    .collect()
 }
 
 // transformers takes the next token from the logits after the padding.

@@ -1,6 +1,6 @@
 //! What generation needs to know of text: the bytes of each token, and encoding and decoding.
 //!
-//! A trait, so that this layer stays free of tokenizers: `text` implements it, tests write their own.
+//! A trait, so that this layer stays free of tokenizers: the engine implements it for them, tests write their own.
 
 use crate::error::Result;
 use crate::types::TokenId;

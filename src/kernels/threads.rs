@@ -10,6 +10,7 @@
 //!
 //! Why not a fork and join per operation: that costs 10 µs or more, and a decode step has 150 operations.
 
+use std::any::Any;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::hint::spin_loop;
@@ -17,6 +18,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::isa::Isa;
 use crate::error::{Error, Result};
@@ -47,8 +50,8 @@ struct Shared {
     /// The closure of the current phase. Written by the caller while no chunk is claimed or claimable, read after a
     /// successful claim.
     job: UnsafeCell<Job>,
-    /// Whether a chunk of the current phase panicked.
-    panicked: AtomicBool,
+    /// What the first chunk of the current phase that panicked said.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Set while a phase runs, so that a second caller does without helpers.
     busy: AtomicBool,
 }
@@ -99,7 +102,7 @@ impl Workers {
             done: Line(AtomicUsize::new(0)),
             awake: Line(AtomicUsize::new(0)),
             job: UnsafeCell::new(Job(&|_| {})),
-            panicked: AtomicBool::new(false),
+            panic: Mutex::new(None),
             busy: AtomicBool::new(false),
         };
         Ok(Self { pool, shared: Arc::new(shared), isa })
@@ -152,10 +155,10 @@ impl Workers {
             looks += 1;
             if looks < SPINS { spin_loop() } else { std::thread::yield_now() }
         }
-        let panicked = shared.panicked.swap(false, Ordering::Relaxed);
+        let panic = shared.panic.lock().take();
         shared.busy.store(false, Ordering::Release);
-        if panicked {
-            resume_unwind(Box::new("a chunk of parallel work panicked"));
+        if let Some(panic) = panic {
+            resume_unwind(panic);
         }
     }
 
@@ -184,8 +187,8 @@ impl Shared {
                     // SAFETY: the chunk just claimed is not done, so the phase has not ended: the job is the one
                     // published with this phase, and its closure is alive.
                     let job = unsafe { &*(*self.job.get()).0 };
-                    if catch_unwind(AssertUnwindSafe(|| job(next))).is_err() {
-                        self.panicked.store(true, Ordering::Relaxed);
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(next))) {
+                        self.panic.lock().get_or_insert(panic);
                     }
                     self.done.0.fetch_add(1, Ordering::Release);
                     return true;
@@ -264,8 +267,10 @@ mod tests {
     #[test]
     fn a_panic_in_a_chunk_reaches_the_caller_and_the_workers_stay_usable() {
         let workers = workers(2);
-        let attempt = catch_unwind(AssertUnwindSafe(|| workers.run(8, &|chunk| assert_ne!(chunk, 5))));
-        assert!(attempt.is_err());
+        let attempt =
+            catch_unwind(AssertUnwindSafe(|| workers.run(8, &|chunk| assert_ne!(chunk, 5, "on purpose"))));
+        let panic = attempt.unwrap_err();
+        assert!(panic.downcast_ref::<String>().is_some_and(|message| message.contains("on purpose")));
         let count = AtomicUsize::new(0);
         workers.run(8, &|_| {
             count.fetch_add(1, Ordering::Relaxed);
