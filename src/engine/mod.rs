@@ -7,7 +7,7 @@
 //! ```text
 //!  Request ── wants() ──▶ rows ─┐
 //!  Request ── wants() ──▶ rows ─┼─▶ StepPlan ─▶ Engine::pass ─▶ logits ─┬─▶ advance() ─▶ events
-//!  Request ── wants() ──▶ rows ─┘   (≤ 512 rows)  (one at a time)       └─▶ …
+//!  Request ── wants() ──▶ rows ─┘   (≤ 256 rows)  (one at a time)       └─▶ …
 //! ```
 
 mod batching;

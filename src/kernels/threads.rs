@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 
 /// The most chunks of a phase: the claim word has 16 bits for each of the two counters.
 const MAX_CHUNKS: usize = u16::MAX as usize;
-/// How often an idle helper looks for work before it begins to yield: about 50 µs.
+/// How often an idle helper looks for work before it begins to yield: some tens of microseconds.
 const SPINS: u32 = 1000;
 /// How long an idle helper yields before it goes to sleep: longer than the gap between two decode steps.
 const LINGER: Duration = Duration::from_millis(2);
