@@ -6,7 +6,7 @@
 use crate::error::{Error, Result, ResultExt};
 use crate::types::{FinishReason, RowOutputs, SeqId, TokenId};
 
-use super::super::logits::{ProcessorStates, RowToProcess, ScoreRows};
+use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows};
 use super::super::numerics::log_sum_exp;
 use super::super::output::{OutputRow, SearchOutput};
 use super::super::plan::GenerationPlan;
@@ -247,7 +247,8 @@ impl RowSearch {
         let logits_at = |place: &Option<usize>| {
             place.map(|place| &companion_logits[(place - asked.main) * vocab_size..][..vocab_size])
         };
-        let mut rows: Vec<RowToProcess<'_>> = self
+        let num_rows = self.rows.len();
+        let rows = self
             .rows
             .iter_mut()
             .enumerate()
@@ -255,20 +256,19 @@ impl RowSearch {
             .enumerate()
             .map(|(place, (row_index, row))| {
                 let main_row = if self.step == 0 { row.prompt_index } else { place };
-                RowToProcess {
-                    input_ids: &row.ids,
+                RowContext {
                     prompt_len: self.plan.prompt_len,
                     padding_len: self.plan.prompts[row.prompt_index].padding_len,
                     prompt_index: row.prompt_index,
                     row_index,
-                    beam_group: 0,
-                    group_tokens: &[],
-                    companion_logits: asked.companions[main_row].iter().map(logits_at).collect(),
-                    states: &mut row.states,
+                    companions: asked.companions[main_row].iter().map(logits_at).collect(),
+                    states: Some(&mut row.states),
+                    ..RowContext::of_prompt(&row.ids)
                 }
             })
             .collect();
-        self.plan.processors.process(scores, &mut rows)
+        let mut context = ProcessContext { num_rows, ..ProcessContext::new(rows) };
+        self.plan.processors.process(scores, &mut context)
     }
 
     /// Keeps what the caller asked to see of a step.
