@@ -5,6 +5,7 @@
 >>> print(gen.generate("Once upon a time", max_new_tokens=60).text)  # doctest: +SKIP
 """
 
+from . import processors
 from ._rsgen import (
     CacheStats,
     CallbackError,
@@ -47,4 +48,5 @@ __all__ = [
     "Tokenizer",
     "Usage",
     "__version__",
+    "processors",
 ]

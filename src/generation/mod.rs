@@ -22,8 +22,10 @@ pub mod testing;
 mod torch_sort;
 pub mod vocabulary;
 
-pub use config::{FieldInfo, FieldValue, GenerationConfig, OneOrMany};
-pub use logits::{LogitsProcessor, ProcessContext, ProcessorState, RowContext, ScoreRows};
+pub use config::{
+    Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, GenerationConfig, LogitBias, OneOrMany, SequenceBias,
+};
+pub use logits::{LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows};
 pub use mode::GenerationMode;
 pub use output::{OutputRow, SearchOutput};
 pub use plan::{DefaultLength, GenerationPlan, PlanContext};

@@ -7,8 +7,8 @@ use crate::cache::BLOCK_TOKENS;
 use crate::engine::{self, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, Result};
 use crate::generation::{
-    DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext, PromptBatch,
-    StoppingCriterion,
+    DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
+    PrefixAllowedTokens, PromptBatch, StoppingCriterion,
 };
 
 /// The new tokens of a call without any limit: transformers' default.
@@ -33,6 +33,7 @@ pub struct Call<'a> {
     prompts: Prompts,
     config: GenerationConfig,
     processors: Vec<Arc<dyn LogitsProcessor>>,
+    prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
     criteria: Vec<Arc<dyn StoppingCriterion>>,
 }
 
@@ -46,7 +47,14 @@ pub struct Prepared<'a> {
 impl<'a> Call<'a> {
     pub(super) fn new(generator: &'a Generator, prompts: Prompts) -> Self {
         let config = GenerationConfig::default();
-        Self { generator, prompts, config, processors: Vec::new(), criteria: Vec::new() }
+        Self {
+            generator,
+            prompts,
+            config,
+            processors: Vec::new(),
+            prefix_allowed_tokens_fn: None,
+            criteria: Vec::new(),
+        }
     }
 
     /// The configuration; what it leaves unset comes from the model's `generation_config.json`.
@@ -58,6 +66,13 @@ impl<'a> Call<'a> {
     /// Adds a logits processor of the caller's.
     pub fn processor(mut self, processor: Arc<dyn LogitsProcessor>) -> Self {
         self.processors.push(processor);
+        self
+    }
+
+    /// Sets the function that says which tokens may follow. It is given the place of the prompt among those of the call,
+    /// where several rows are drawn for each prompt that of the row.
+    pub fn prefix_allowed_tokens_fn(mut self, function: Arc<dyn PrefixAllowedTokens>) -> Self {
+        self.prefix_allowed_tokens_fn = Some(function);
         self
     }
 
@@ -92,7 +107,7 @@ impl<'a> Call<'a> {
     /// # Errors
     /// When a field, a prompt or their combination is not possible.
     pub fn prepare(self, to_the_end: bool) -> Result<Prepared<'a>> {
-        let Self { generator, prompts, config, processors, criteria } = self;
+        let Self { generator, prompts, config, processors, prefix_allowed_tokens_fn, criteria } = self;
         let shared = &generator.shared;
         let batches = match prompts {
             Prompts::One(prompt) => vec![PromptBatch::single(generator.encode_prompt(prompt)?)?],
@@ -116,12 +131,14 @@ impl<'a> Call<'a> {
         context.default_length =
             if to_the_end { DefaultLength::Context } else { DefaultLength::Tokens(DEFAULT_NEW_TOKENS) };
         context.processors = processors;
+        context.prefix_allowed_tokens_fn = prefix_allowed_tokens_fn;
         context.criteria = criteria;
 
         let seeds = seeds(&config, &shared.generation_config, batches.len())?;
         let plans = batches.into_iter().enumerate().map(|(index, batch)| {
             let mut config = config.clone();
             config.seed = seeds.as_ref().map(|seeds| OneOrMany::One(seeds[index]));
+            context.first_prompt = index;
             GenerationPlan::new(&config, batch, &context)
         });
         Ok(Prepared { generator, plans: plans.collect::<Result<_>>()? })

@@ -1,4 +1,4 @@
-//! The exponential function in 16 lanes: the one transcendental of the forward pass that is computed per element.
+//! The exponential function in 16 lanes, as the forward pass uses it: fast, and without subnormal results.
 
 use super::simd::Simd;
 

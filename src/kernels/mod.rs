@@ -28,6 +28,7 @@ mod silu;
 mod simd;
 mod softmax;
 mod threads;
+mod vector_math;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
@@ -40,5 +41,5 @@ pub use matmul::{
 pub use rms_norm::rms_norm;
 pub use rope::rotate_half;
 pub use silu::silu_mul;
-pub use softmax::{argmax, log_sum_exp, softmax};
+pub use softmax::{argmax, log_softmax, log_sum_exp, softmax};
 pub use threads::Workers;

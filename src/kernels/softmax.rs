@@ -1,15 +1,26 @@
-//! Softmax, log-sum-exp and argmax over a row of scores, such as the logits of one token.
+//! Softmax, its logarithm, log-sum-exp and argmax over a row of scores, such as the logits of one token.
+//!
+//! The first two give the very bits of torch on a machine with AVX-512: tokens at a border of probability stay or go as
+//! they do in torch.
 
 use super::isa::Isa;
 use super::math::exp;
 use super::reduce::{self, sum_lanes, vectors};
 use super::simd::{LANES, Simd, SimdOp};
+use super::vector_math;
 
 /// Replaces `scores` by their softmax.
 ///
 /// A row without a finite maximum (NaN, `+inf`, or all `-inf`) becomes NaN throughout.
 pub fn softmax(isa: Isa, scores: &mut [f32]) {
     isa.run(Softmax(scores));
+}
+
+/// Replaces `scores` by the logarithms of their softmax.
+///
+/// A row without a finite maximum (NaN, `+inf`, or all `-inf`) becomes NaN throughout.
+pub fn log_softmax(isa: Isa, scores: &mut [f32]) {
+    isa.run(LogSoftmax(scores));
 }
 
 /// `ln(sum(exp(scores)))`, computed without overflow. NaN if there is a NaN; `-inf` for a row of `-inf`.
@@ -32,16 +43,75 @@ impl SimdOp for Softmax<'_> {
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
         let max = reduce::max(s, self.0);
-        let sum = exp_and_sum(s, self.0, max);
-        let divisor = s.splat(sum);
+        if !is_row_of_numbers(self.0, max) {
+            self.0.fill(f32::NAN);
+            return;
+        }
+        exp_below(s, self.0, max);
+        let scale = 1.0 / sum(s, self.0);
         let (full, rest) = self.0.as_chunks_mut::<LANES>();
         for vector in full {
-            s.store(s.div(s.load(vector), divisor), vector);
+            s.store(s.mul(s.load(vector), s.splat(scale)), vector);
         }
         for value in rest {
-            *value /= sum;
+            *value *= scale;
         }
     }
+}
+
+struct LogSoftmax<'a>(&'a mut [f32]);
+
+impl SimdOp for LogSoftmax<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        let max = reduce::max(s, self.0);
+        if !is_row_of_numbers(self.0, max) {
+            self.0.fill(f32::NAN);
+            return;
+        }
+        let mut exponentials = self.0.to_vec();
+        exp_below(s, &mut exponentials, max);
+        let log_sum = vector_math::log(sum(s, &exponentials));
+        for value in self.0 {
+            *value = *value - max - log_sum;
+        }
+    }
+}
+
+/// Whether the largest score is finite and none is NaN.
+#[inline(always)]
+fn is_row_of_numbers(x: &[f32], max: f32) -> bool {
+    max.is_finite() && !x.iter().fold(false, |any, value| any | value.is_nan())
+}
+
+/// Replaces each `x` by `exp(x - max)`.
+#[inline(always)]
+fn exp_below<S: Simd>(s: S, x: &mut [f32], max: f32) {
+    let shift = s.splat(max);
+    let (full, rest) = x.as_chunks_mut::<LANES>();
+    for vector in full {
+        s.store(vector_math::exp(s, s.sub(s.load(vector), shift)), vector);
+    }
+    let mut padded = [max; LANES];
+    padded[..rest.len()].copy_from_slice(rest);
+    s.store(vector_math::exp(s, s.sub(s.load(&padded), shift)), &mut padded);
+    rest.copy_from_slice(&padded[..rest.len()]);
+}
+
+/// The sum in torch's order: fewer elements than lanes one after the other.
+#[inline(always)]
+fn sum<S: Simd>(s: S, x: &[f32]) -> f32 {
+    if x.len() < LANES {
+        return x.iter().sum();
+    }
+    let (full, last) = vectors(x, 0.0);
+    let mut lanes = s.splat(0.0);
+    for vector in full.iter().chain(&last) {
+        lanes = s.add(lanes, s.load(vector));
+    }
+    sum_lanes(s, lanes)
 }
 
 /// Replaces each `x` by `exp(x - max)` and returns the sum.
@@ -111,6 +181,11 @@ mod tests {
         (0..len).map(|i| ((i * 7919 + 13) % 1009) as f32 * 0.03 - 15.0).collect()
     }
 
+    /// A number that all bits of a row go into.
+    fn digest(row: &[f32]) -> u32 {
+        row.iter().fold(0, |digest: u32, value| digest.wrapping_mul(31).wrapping_add(value.to_bits()))
+    }
+
     #[test]
     fn softmax_equals_its_twin_and_is_equal_on_every_instruction_set() {
         for len in [1, 2, 15, 16, 17, 100, 2048, 2049] {
@@ -128,6 +203,50 @@ mod tests {
                 assert!((results[0][i] - value).abs() <= 2e-6 * value.max(1e-6), "{len}: {i}");
             }
             assert!(results.iter().all(|other| *other == results[0]));
+        }
+    }
+
+    // torch.softmax and torch.log_softmax of torch 2.13 with AVX-512, as bits
+    #[test]
+    fn softmax_has_the_bits_of_torch() {
+        for isa in Isa::available() {
+            for (len, probabilities, logs) in
+                [(5, 1_994_012_722, 226_732_369), (17, 2_257_237_786, 87_466_701), (40, 902_621_808, 1_605_640_219)]
+            {
+                let (mut p, mut log) = (row(len), row(len));
+                softmax(isa, &mut p);
+                log_softmax(isa, &mut log);
+                assert_eq!((digest(&p), digest(&log)), (probabilities, logs), "{len} on {isa:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn log_softmax_is_the_logarithm_and_equal_on_every_instruction_set() {
+        for len in [1, 2, 15, 16, 17, 100, 2049] {
+            let results = Isa::available().into_iter().map(|isa| {
+                let (mut probabilities, mut logs) = (row(len), row(len));
+                softmax(isa, &mut probabilities);
+                log_softmax(isa, &mut logs);
+                for (p, log) in probabilities.iter().zip(&logs) {
+                    assert!((p.ln() - log).abs() < 2e-6 * log.abs().max(1.0), "{len}: {p} {log}");
+                }
+                logs
+            });
+            let results: Vec<_> = results.collect();
+            assert!(results.iter().all(|other| *other == results[0]));
+        }
+    }
+
+    #[test]
+    fn rows_without_a_finite_maximum_become_nan() {
+        for isa in Isa::available() {
+            for mut row in [vec![f32::NEG_INFINITY; 20], vec![0.0, f32::NAN, 1.0], vec![f32::INFINITY, 0.0]] {
+                let mut logs = row.clone();
+                softmax(isa, &mut row);
+                log_softmax(isa, &mut logs);
+                assert!(row.iter().chain(&logs).all(|value| value.is_nan()));
+            }
         }
     }
 

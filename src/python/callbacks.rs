@@ -1,4 +1,4 @@
-//! Logits processors and stopping criteria that are Python callables.
+//! Logits processors, stopping criteria and prefix functions that are Python callables.
 //!
 //! They run attached to Python, between passes: nobody waits for them, and they may use the generator themselves. What they
 //! raise ends the request and comes out of the call; what they return is checked before it is used.
@@ -10,25 +10,43 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyList, PyTuple};
 
-use super::arrays::{array, numpy, wide};
+use super::arrays::{self, array, numpy, wide};
+use super::config::field_value;
 use super::errors::exception;
+use super::processors::BuiltInLogitsProcessor;
 use super::prompts::shown;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::{
-    LogitsProcessor, ProcessContext, RowContext, ScoreRows, StopContext, StoppingCriterion,
+    FieldValue, LogitsProcessor, PrefixAllowedTokens, ProcessContext, RowContext, ScoreRows, StopContext,
+    StoppingCriterion,
 };
-use crate::types::FinishReason;
+use crate::types::{FinishReason, TokenId};
 
 /// The processors of an argument: a callable, a list of them, or nothing.
 pub(super) fn processors(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<dyn LogitsProcessor>>> {
-    let callables = callables("logits_processor", given)?.into_iter();
-    Ok(callables.map(|callable| Arc::new(Processor(callable)) as _).collect())
+    let mut processors: Vec<(Bound<'_, PyAny>, Arc<dyn LogitsProcessor>)> = Vec::new();
+    for object in each(given)? {
+        // The same object twice is one processor.
+        let known = processors.iter().find(|(known, _)| known.is(&object)).map(|(_, known)| Arc::clone(known));
+        let native = || object.cast::<BuiltInLogitsProcessor>().ok()?.get().native();
+        let processor = match known.or_else(native) {
+            Some(processor) => processor,
+            None => Arc::new(Processor(Callable::new("logits_processor", &object)?)),
+        };
+        processors.push((object, processor));
+    }
+    Ok(processors.into_iter().map(|(_, processor)| processor).collect())
+}
+
+/// The function of an argument that says which tokens may follow.
+pub(super) fn allowed_tokens(given: &Bound<'_, PyAny>) -> PyResult<Arc<dyn PrefixAllowedTokens>> {
+    Ok(Arc::new(AllowedTokens(Callable::new("prefix_allowed_tokens_fn", given)?)))
 }
 
 /// The criteria of an argument: a callable, a list of them, or nothing.
 pub(super) fn criteria(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<dyn StoppingCriterion>>> {
-    let callables = callables("stopping_criteria", given)?.into_iter();
-    Ok(callables.map(|callable| Arc::new(Criterion(callable)) as _).collect())
+    let criterion = |object| Ok(Arc::new(Criterion(Callable::new("stopping_criteria", &object)?)) as _);
+    each(given)?.into_iter().map(criterion).collect()
 }
 
 /// Code of the caller's.
@@ -41,28 +59,31 @@ struct Processor(Callable);
 
 struct Criterion(Callable);
 
-fn callables(argument: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Callable>> {
+struct AllowedTokens(Callable);
+
+/// The objects of an argument: those of a list, or a single one.
+fn each<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let Some(given) = given else { return Ok(Vec::new()) };
     let list = given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>();
-    let each = if list { given.try_iter()?.collect::<PyResult<Vec<_>>>()? } else { vec![given.clone()] };
-    each.into_iter()
-        .map(|function| {
-            if !function.is_callable() {
-                return Err(PyTypeError::new_err(format!(
-                    "`{argument}` must be a callable or a list of callables, got {}",
-                    shown(&function)
-                )));
-            }
-            // As transformers has it, an object counts by its class.
-            let name = function
-                .getattr_opt("__name__")?
-                .map_or_else(|| function.get_type().name().map(Bound::into_any), Ok)?;
-            Ok(Callable { name: name.to_string(), function: function.unbind() })
-        })
-        .collect()
+    if list { given.try_iter()?.collect() } else { Ok(vec![given.clone()]) }
 }
 
 impl Callable {
+    fn new(argument: &str, function: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if !function.is_callable() {
+            return Err(PyTypeError::new_err(format!(
+                "`{argument}` must be a callable{}, got {}",
+                if argument == "prefix_allowed_tokens_fn" { "" } else { " or a list of callables" },
+                shown(function)
+            )));
+        }
+        // As transformers has it, an object counts by its class.
+        let name = function
+            .getattr_opt("__name__")?
+            .map_or_else(|| function.get_type().name().map(Bound::into_any), Ok)?;
+        Ok(Self { name: name.to_string(), function: function.clone().unbind() })
+    }
+
     /// Calls it; an exception becomes the source of the error, and so comes out of the call unchanged.
     fn attached<T>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
         Python::attach(|py| {
@@ -137,6 +158,37 @@ impl Processor {
         }
         scores.copy_from_slice(new);
         Ok(())
+    }
+}
+
+impl PrefixAllowedTokens for AllowedTokens {
+    fn allowed_tokens(&self, batch_id: usize, input_ids: &[TokenId]) -> Result<Vec<TokenId>> {
+        self.0.attached(|function| {
+            let returned = function.call1((batch_id, arrays::ids(function.py(), input_ids)?))?;
+            self.take(&returned)
+        })
+    }
+}
+
+impl AllowedTokens {
+    /// The ids that the function returned.
+    fn take(&self, returned: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
+        let tokens = match field_value(returned)? {
+            FieldValue::List(tokens) => tokens,
+            _ => match returned.try_iter() {
+                Ok(tokens) => {
+                    tokens.map(|token| field_value(&token?)).collect::<PyResult<_>>()?
+                }
+                Err(_) => vec![FieldValue::Null],
+            },
+        };
+        let token = |token: &FieldValue| match token {
+            FieldValue::Int(id) => u32::try_from(*id).ok().map(TokenId),
+            _ => None,
+        };
+        let rule = "a list of token ids";
+        let tokens: Option<_> = tokens.iter().map(token).collect();
+        tokens.ok_or_else(|| self.0.returned(returned.py(), rule, &shown(returned)))
     }
 }
 

@@ -22,7 +22,8 @@ use super::{json, logging, prompts};
 use crate::generator::{self, Prepared};
 
 /// The keyword arguments of a call that are no fields of a configuration.
-const OWN_KEYWORDS: [&str; 3] = ["attention_mask", "logits_processor", "stopping_criteria"];
+const OWN_KEYWORDS: [&str; 4] =
+    ["attention_mask", "logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria"];
 
 /// A model that is ready to generate.
 #[pyclass(module = "rsgen", name = "Generator", frozen)]
@@ -67,11 +68,14 @@ impl Generator {
         if let Some(passed) = given.generation_config {
             config = config.merged_over(&passed.get().0);
         }
-        let [mask, processors, criteria] = OWN_KEYWORDS;
+        let [mask, processors, allowed_tokens, criteria] = OWN_KEYWORDS;
         let prompts = prompts::prompts(given.prompt, keyword(mask)?.as_ref())?;
         let mut call = self.0.call(prompts).config(&config);
         for processor in callbacks::processors(keyword(processors)?.as_ref())? {
             call = call.processor(processor);
+        }
+        if let Some(function) = keyword(allowed_tokens)? {
+            call = call.prefix_allowed_tokens_fn(callbacks::allowed_tokens(&function)?);
         }
         for criterion in callbacks::criteria(keyword(criteria)?.as_ref())? {
             call = call.criterion(criterion);
@@ -150,7 +154,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt, generation_config=None, **keywords),
         text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
-                          stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
     )]
     fn generate<'py>(
         &self,
@@ -166,7 +170,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt, generation_config=None, **keywords),
         text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
-                          stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
     )]
     fn greedy_search<'py>(
         &self,
@@ -182,7 +186,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt, generation_config=None, **keywords),
         text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
-                          stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
     )]
     fn sample<'py>(
         &self,
@@ -198,7 +202,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt, generation_config=None, **keywords),
         text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
-                          stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
     )]
     fn stream<'py>(
         &self,

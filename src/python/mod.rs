@@ -15,6 +15,7 @@ mod json;
 mod logging;
 mod options;
 mod output;
+mod processors;
 mod prompts;
 mod signals;
 mod stats;
@@ -37,6 +38,8 @@ mod _rsgen {
     use super::generator::Generator;
     #[pymodule_export]
     use super::output::{GenerationOutput, Timings, Usage};
+    #[pymodule_export]
+    use super::processors::{BuiltInLogitsProcessor, LogitsProcessor, tables};
     #[pymodule_export]
     use super::stats::CacheStats;
     #[pymodule_export]

@@ -108,6 +108,14 @@ macro_rules! generation_config {
                 Self { $( $name: self.$name.clone().or_else(|| base.$name.clone()), )* extra }
             }
 
+            /// The type of a field as Python's annotations write it; `None` when there is no such field.
+            pub fn python_type(name: &str) -> Option<String> {
+                match name {
+                    $( stringify!($name) => Some(<$type as FieldType>::python()), )*
+                    _ => None,
+                }
+            }
+
             /// The value of a field; `None` when it is unset, or there is no such field.
             pub fn get(&self, name: &str) -> Option<FieldValue> {
                 match name {

@@ -3,10 +3,12 @@
 //! They have the types of configuration fields, and functions besides. Ranges are checked by the constructors.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
 use super::super::config::{FieldType, FieldValue};
+use super::PrefixAllowedTokens;
 
 /// An argument as it was given.
 #[derive(Clone)]
@@ -14,6 +16,8 @@ use super::super::config::{FieldType, FieldValue};
 pub enum Argument {
     /// A value as configuration fields take it.
     Value(FieldValue),
+    /// A function that says which tokens may follow.
+    AllowedTokens(Arc<dyn PrefixAllowedTokens>),
 }
 
 impl<T: Into<FieldValue>> From<T> for Argument {
@@ -26,6 +30,7 @@ impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Value(value) => value.fmt(f),
+            Self::AllowedTokens(_) => f.write_str("a function"),
         }
     }
 }
@@ -67,11 +72,31 @@ impl<T: FieldType> ArgumentType for T {
     fn parse(argument: &Argument) -> Option<Self> {
         match argument {
             Argument::Value(value) => <T as FieldType>::parse(value),
+            Argument::AllowedTokens(_) => None,
         }
     }
 
     fn to_value(&self) -> FieldValue {
         FieldType::to_value(self)
+    }
+}
+
+impl ArgumentType for Arc<dyn PrefixAllowedTokens> {
+    const KIND: &'static str = "a function of a batch id and the ids so far that returns the allowed tokens";
+
+    fn python() -> String {
+        "Callable[[int, NDArray[np.int64]], Sequence[int] | NDArray[np.int64]]".to_owned()
+    }
+
+    fn parse(argument: &Argument) -> Option<Self> {
+        match argument {
+            Argument::AllowedTokens(function) => Some(Self::clone(function)),
+            Argument::Value(_) => None,
+        }
+    }
+
+    fn to_value(&self) -> FieldValue {
+        FieldValue::Other("a function".to_owned())
     }
 }
 

@@ -109,6 +109,11 @@ impl<'a> RowContext<'a> {
         }
     }
 
+    /// The same for row `row_index` of several.
+    pub fn numbered(input_ids: &'a [TokenId], row_index: usize) -> Self {
+        Self { prompt_index: row_index, row_index, ..Self::of_prompt(input_ids) }
+    }
+
     /// The logits of the row's companion sequence, `[vocab_size]`, if the processor asked for one.
     pub fn companion_logits(&self) -> Option<&'a [f32]> {
         self.companions.get(self.place).copied().flatten()

@@ -34,6 +34,11 @@ impl LogitsProcessorList {
         self.processors.iter().map(|processor| processor.name())
     }
 
+    /// Whether one of them makes usable scores of logits that hold NaN or infinity.
+    pub fn takes_invalid_logits(&self) -> bool {
+        self.processors.iter().any(|processor| processor.takes_invalid_logits())
+    }
+
     /// The states of a new sequence.
     pub fn new_states(&self) -> ProcessorStates {
         ProcessorStates { states: self.processors.iter().map(|processor| processor.new_state()).collect() }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-use super::super::numerics::{kth_largest, maximum, softmax_into};
+use super::super::numerics::{kth_largest, maximum, softmax};
 use super::super::torch_sort::topk;
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
@@ -42,8 +42,7 @@ impl LogitsProcessor for MinPLogitsWarper {
     }
 
     fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
-        let mut probabilities = vec![0.0; scores.len()];
-        softmax_into(scores, &mut probabilities);
+        let probabilities = softmax(scores);
         // The most probable token is never below its own fraction, and comparisons with NaN remove nothing.
         let threshold = self.min_p * maximum(&probabilities);
         let kept = self.kept(&probabilities, threshold);

@@ -6,6 +6,7 @@
 
 mod arguments;
 mod context;
+mod encoder_input_ids;
 mod filter;
 mod list;
 mod registry;
@@ -21,6 +22,7 @@ use super::config::{Compat, GenerationConfig};
 use super::prompt::PromptRow;
 
 pub use arguments::{Argument, ArgumentInfo};
+pub use encoder_input_ids::EncoderInputIds;
 pub use context::{ProcessContext, ProcessorState, ProcessorStates, RowContext, ScoreRows};
 pub use list::LogitsProcessorList;
 use registry::BuiltIn;
@@ -41,6 +43,8 @@ macro_rules! modules {
 }
 
 for_each_processor!(modules);
+
+pub use prefix_constrained::PrefixAllowedTokens;
 
 /// Changes the scores of the next token, in place.
 ///
@@ -81,6 +85,11 @@ pub trait LogitsProcessor: Send + Sync {
     fn companion(&self, _prompt_index: usize, _prompt: &[TokenId]) -> Option<Vec<TokenId>> {
         None
     }
+
+    /// Whether it makes usable scores of logits that hold NaN or infinity, which otherwise end the request.
+    fn takes_invalid_logits(&self) -> bool {
+        false
+    }
 }
 
 /// What the constructors of processors are made from: the merged configuration, with what the plan has
@@ -100,12 +109,23 @@ pub(super) struct ProcessorSettings<'a> {
     /// `max_length`, or what `max_new_tokens` makes of it.
     pub(super) max_length: usize,
     pub(super) eos_token_ids: &'a [TokenId],
+    pub(super) vocab_size: usize,
+    /// The caller's function.
+    pub(super) prefix_allowed_tokens_fn: Option<&'a Arc<dyn PrefixAllowedTokens>>,
+    /// How many prompts of the same call come before those of this request.
+    pub(super) first_prompt: usize,
+    pub(super) num_return_sequences: usize,
 }
 
 impl ProcessorSettings<'_> {
     /// The older transformers to follow, if any.
     fn compat(&self) -> Option<Compat> {
         self.config.compat
+    }
+
+    /// The ids of the prompts, padding included.
+    fn encoder_input_ids(&self) -> EncoderInputIds {
+        EncoderInputIds::new(self.prompts.iter().map(|prompt| prompt.input_ids.clone()).collect())
     }
 
     /// How many tokens every warper keeps: beams need one that does not end the text.
@@ -127,7 +147,12 @@ pub(super) fn build(
     callers: &[Arc<dyn LogitsProcessor>],
 ) -> Result<LogitsProcessorList> {
     let mut list: Vec<Arc<dyn LogitsProcessor>> = Vec::new();
-    let mut waiting: Vec<&Arc<dyn LogitsProcessor>> = callers.iter().collect();
+    // The same object twice is one processor; not so in transformers 4.49.
+    let is_first = |&(place, caller): &(usize, &Arc<dyn LogitsProcessor>)| {
+        settings.compat().is_some() || !callers[..place].iter().any(|earlier| Arc::ptr_eq(earlier, caller))
+    };
+    let callers = callers.iter().enumerate();
+    let mut waiting: Vec<&Arc<dyn LogitsProcessor>> = callers.filter(is_first).map(|(_, caller)| caller).collect();
     for entry in PROCESSORS {
         if entry.after_callers {
             list.extend(waiting.drain(..).map(Arc::clone));
@@ -175,5 +200,24 @@ fn penalize_once<'a>(scores: &mut [f32], tokens: impl Iterator<Item = &'a TokenI
             seen[id / 64] |= bit;
             *score = if *score < 0.0 { *score * penalty } else { *score / penalty };
         }
+    }
+}
+
+/// Leaves `tokens` alone possible, with the score 0; `argument` is where they come from.
+fn force(argument: &str, tokens: &[TokenId], scores: &mut [f32]) -> Result<()> {
+    check_forced(argument, tokens, scores.len())?;
+    scores.fill(f32::NEG_INFINITY);
+    tokens.iter().for_each(|token| scores[token.index()] = 0.0);
+    Ok(())
+}
+
+/// Checks that forced tokens are in the vocabulary.
+fn check_forced(argument: &str, tokens: &[TokenId], vocab_size: usize) -> Result<()> {
+    match tokens.iter().find(|token| token.index() >= vocab_size) {
+        None => Ok(()),
+        Some(token) => Err(Error::config(format!(
+            "`{argument}` must be an id of the model's vocabulary, 0 to {}, but is {token}",
+            vocab_size.saturating_sub(1)
+        ))),
     }
 }

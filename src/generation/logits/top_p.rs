@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use std::cmp::Ordering;
 
-use super::super::numerics::{maximum, softmax_into};
+use super::super::numerics::{cumulated, maximum, softmax_of_middle};
 use super::super::torch_sort::ascending_order;
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
@@ -56,7 +56,8 @@ impl LogitsProcessor for TopPLogitsWarper {
             (0..scores.len() as u32).filter(|&id| !removed(scores[id as usize])).collect();
         let score = |id: u32| scores[id as usize];
         ascending.sort_by(|&a, &b| score(a).partial_cmp(&score(b)).unwrap_or(Ordering::Equal));
-        let count = self.count_to_remove(&ascending.iter().map(|&id| score(id)).collect::<Vec<_>>());
+        let sorted: Vec<f32> = ascending.iter().map(|&id| score(id)).collect();
+        let count = self.count_to_remove(&sorted, scores.len());
         if count > 0 && count < ascending.len() && score(ascending[count - 1]) == score(ascending[count]) {
             // The border runs between equal scores: torch's sort decides which of them go.
             let removed_before = scores.len() - ascending.len();
@@ -70,18 +71,12 @@ impl LogitsProcessor for TopPLogitsWarper {
 }
 
 impl TopPLogitsWarper {
-    /// How many of these scores, which are ascending, are to go: never the last ones.
-    fn count_to_remove(&self, ascending: &[f32]) -> usize {
-        let mut probabilities = vec![0.0; ascending.len()];
-        softmax_into(ascending, &mut probabilities);
-        // torch's cumsum of float32 accumulates in float64 and rounds each sum.
-        let mut cumulated = 0.0_f64;
-        let stays = |probability: &f32| {
-            cumulated += f64::from(*probability);
-            cumulated as f32 > self.removable
-        };
+    /// How many of these scores, which are ascending and the last ones of `len`, are to go: never the best ones.
+    fn count_to_remove(&self, ascending: &[f32], len: usize) -> usize {
+        let probabilities = softmax_of_middle(ascending, len - ascending.len(), len);
         let most = ascending.len().saturating_sub(self.filter.min_tokens_to_keep);
-        probabilities.iter().position(stays).map_or(most, |count| count.min(most))
+        let count = cumulated(&probabilities).position(|sum| sum > self.removable);
+        count.map_or(most, |count| count.min(most))
     }
 }
 

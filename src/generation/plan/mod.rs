@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::types::TokenId;
 
 use super::config::{GenerationConfig, OneOrMany};
-use super::logits::{self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, ProcessorSettings};
+use super::logits::{self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, PrefixAllowedTokens, ProcessorSettings};
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
 use super::rng::TorchRng;
@@ -54,6 +54,10 @@ pub struct PlanContext {
     pub default_length: DefaultLength,
     /// The caller's processors.
     pub processors: Vec<Arc<dyn LogitsProcessor>>,
+    /// The caller's function that says which tokens may follow.
+    pub prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
+    /// How many prompts of the same call come before those of this request.
+    pub first_prompt: usize,
     /// The caller's criteria.
     pub criteria: Vec<Arc<dyn StoppingCriterion>>,
 }
@@ -69,6 +73,8 @@ impl PlanContext {
             model_defaults: Arc::default(),
             default_length: DefaultLength::Tokens(20),
             processors: Vec::new(),
+            prefix_allowed_tokens_fn: None,
+            first_prompt: 0,
             criteria: Vec::new(),
         }
     }
@@ -154,6 +160,10 @@ impl GenerationPlan {
             min_length: lengths.min_length,
             max_length: lengths.max_length,
             eos_token_ids: &special.eos,
+            vocab_size: context.vocab_size,
+            prefix_allowed_tokens_fn: context.prefix_allowed_tokens_fn.as_ref(),
+            first_prompt: context.first_prompt,
+            num_return_sequences,
         };
         let processors = logits::build(&settings, &context.processors)?;
         warn_of_unused_sampling_fields(config, mode, &mut warnings);

@@ -198,7 +198,8 @@ impl RowSearch {
         let (main, companion_logits) = logits.split_at_mut(asked.main * vocab_size);
         let mut expanded = Vec::new();
         let mut scores = ScoreRows::new(self.expand(main, &mut expanded), vocab_size);
-        let normalizers = normalizers(&scores).context(|| format!("step {}", self.step))?;
+        let any_logits = self.plan.processors.takes_invalid_logits();
+        let normalizers = normalizers(&scores, any_logits).context(|| format!("step {}", self.step))?;
         let mut raw = std::mem::take(&mut self.raw);
         raw.clear();
         if !self.plan.processors.is_empty() {
@@ -320,12 +321,12 @@ impl RowSearch {
     }
 }
 
-/// The log-sum-exp of each row of the model's own logits.
-fn normalizers(logits: &ScoreRows<'_>) -> Result<Vec<f32>> {
+/// The log-sum-exp of each row of the model's own logits, which must be numbers unless a processor makes them such.
+fn normalizers(logits: &ScoreRows<'_>, any_logits: bool) -> Result<Vec<f32>> {
     (0..logits.len())
         .map(|row| {
             let normalizer = log_sum_exp(logits.row(row));
-            if normalizer.is_finite() {
+            if normalizer.is_finite() || any_logits {
                 return Ok(normalizer);
             }
             Err(Error::numerical(format!(
