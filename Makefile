@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUST_FEATURES := --no-default-features --features cli,bundled
+# Their `mod` lines are made by a macro, which rustfmt does not look into.
+PROCESSORS := $(wildcard src/generation/logits/*.rs)
 
 .DEFAULT_GOAL := help
 
@@ -33,12 +35,14 @@ check: check-format lint doc test types ## everything that has to pass before a 
 .PHONY: check-format
 check-format: $(VENV)/.checkers ## layout of the sources, and ruff's rules
 	cargo fmt --check
+	rustfmt --check $(PROCESSORS)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 
 .PHONY: format
 format: $(VENV)/.checkers ## lay the sources out, and mend what ruff can mend
 	cargo fmt
+	rustfmt $(PROCESSORS)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
@@ -54,8 +58,12 @@ doc: ## the Rust documentation, without a warning
 
 .PHONY: types
 types: $(VENV)/.checkers develop ## the stub against the extension, and pyright
-	$(BIN)/python -m mypy.stubtest rsgen._rsgen
+	$(BIN)/python -m mypy.stubtest rsgen._rsgen rsgen.processors
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+.PHONY: stubs
+stubs: develop ## write anew what is made of the tables of fields and processors
+	$(BIN)/python tools/make_stubs.py
 
 .PHONY: wheel
 wheel: $(VENV)/.ready ## the wheel of a release, in dist/, checked for what it must hold

@@ -5,7 +5,8 @@
 >>> print(gen.generate("Once upon a time", max_new_tokens=60).text)  # doctest: +SKIP
 """
 
-from . import processors
+from typing import TYPE_CHECKING, Any
+
 from ._rsgen import (
     CacheStats,
     CallbackError,
@@ -28,6 +29,9 @@ from ._rsgen import (
     __version__,
 )
 
+if TYPE_CHECKING:
+    from . import processors as processors
+
 __all__ = [
     "CacheStats",
     "CallbackError",
@@ -48,5 +52,13 @@ __all__ = [
     "Tokenizer",
     "Usage",
     "__version__",
-    "processors",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports ``rsgen.processors`` when it is first used: it takes longer than all the rest."""
+    if name == "processors":
+        import importlib
+
+        return importlib.import_module(".processors", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

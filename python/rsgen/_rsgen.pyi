@@ -4,7 +4,7 @@ import os
 from collections.abc import Generator as PythonGenerator
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,10 +14,11 @@ from .types import (
     FinishReason,
     GenerationFields,
     Ids,
-    LogitsProcessor,
+    PrefixAllowedTokens,
     Prompt,
     StoppingCriterion,
 )
+from .types import LogitsProcessor as AnyLogitsProcessor
 
 __all__ = [
     "CacheStats",
@@ -119,84 +120,41 @@ class GenerationConfig:
         transformers' method of that name changes the object and returns what it did not use.
         """
 
-    @property
-    def max_length(self) -> int | None:
-        """The most tokens of a sequence, prompt included; ``max_new_tokens`` has precedence over it."""
-    @property
-    def max_new_tokens(self) -> int | None:
-        """The most tokens to generate."""
-    @property
-    def min_length(self) -> int | None:
-        """The length, prompt included, before which no end-of-sequence token is generated."""
-    @property
-    def min_new_tokens(self) -> int | None:
-        """The number of new tokens before which no end-of-sequence token is generated."""
-    @property
-    def max_time(self) -> float | None:
-        """Seconds after which generation stops, at the end of the step that is running."""
-    @property
-    def stop_strings(self) -> str | list[str] | None:
-        """Texts that end a row when they are completed; they stay in the output."""
-    @property
-    def do_sample(self) -> bool | None:
-        """Whether to draw each token at random instead of taking the most probable one."""
-    @property
-    def num_beams(self) -> int | None:
-        """The number of beams; only 1, which is no beam search, is possible in this version."""
-    @property
-    def temperature(self) -> float | None:
-        """What the scores are divided by before sampling: below 1 sharpens, above 1 flattens."""
-    @property
-    def top_k(self) -> int | None:
-        """Sampling considers only this many most probable tokens; 0 considers all."""
-    @property
-    def top_p(self) -> float | None:
-        """Sampling considers only the most probable tokens that together reach this probability."""
-    @property
-    def min_p(self) -> float | None:
-        """Sampling considers only tokens that reach this fraction of the most probable one's probability."""
-    @property
-    def repetition_penalty(self) -> float | None:
-        """Above 1 makes tokens that have occurred, prompt included, less probable."""
-    @property
-    def num_return_sequences(self) -> int | None:
-        """The number of rows generated for each prompt."""
-    @property
-    def pad_token_id(self) -> int | None:
-        """The token that fills rows up to equal length."""
-    @property
-    def bos_token_id(self) -> int | None:
-        """The token that begins a text, used when there is no prompt."""
-    @property
-    def eos_token_id(self) -> int | list[int] | None:
-        """The token, or tokens, that end a row; an empty list: none."""
-    @property
-    def output_scores(self) -> bool | None:
-        """Whether to keep the processed scores of every step."""
-    @property
-    def output_logits(self) -> bool | None:
-        """Whether to keep the model's own logits of every step."""
-    @property
-    def return_dict_in_generate(self) -> bool | None:
-        """Accepted for transformers' sake, without effect: results are always objects."""
-    @property
-    def use_cache(self) -> bool | None:
-        """Accepted for transformers' sake: the KV cache is always used."""
-    @property
-    def prefill_chunk_size(self) -> int | None:
-        """The most prompt tokens computed in one pass; changes no result."""
-    @property
-    def seed(self) -> int | list[int] | None:
-        """The seed of sampling: the tokens that ``torch.manual_seed(seed)`` gives transformers.
-
-        For a list of prompts, one seed each, or one from which prompt ``i`` takes ``seed + i``.
-        """
-
+    # Made by tools/make_stubs.py: begin
+    # Made by tools/make_stubs.py: end
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]: ...
     def __setattr__(self, name: str, value: Any, /) -> None: ...
     __hash__: None  # type: ignore[assignment]
+
+class LogitsProcessor:
+    """The base of all logits processors, also of those that you write as classes; any other callable will do as well."""
+
+    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
+    def __call__(self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]) -> ArrayLike:
+        """Returns the new scores: see :class:`rsgen.types.LogitsProcessor`. Classes define this."""
+
+class BuiltInLogitsProcessor(LogitsProcessor):
+    """The base of the processors of :mod:`rsgen.processors`."""
+
+    def __call__(
+        self,
+        input_ids: ArrayLike,
+        scores: ArrayLike,
+        current_tokens: ArrayLike | None = None,
+        beam_group_idx: int = 0,
+    ) -> NDArray[np.float32]:
+        """Returns the new scores, ``[rows, vocab_size]``; what was given stays as it is.
+
+        ``input_ids`` is ``[rows, len]``, ``scores`` is ``[rows, vocab_size]`` and is computed with in float32.
+        ``current_tokens`` and ``beam_group_idx`` are for ``HammingDiversityLogitsProcessor`` alone, as in transformers.
+        """
+
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
+
+def _tables() -> dict[str, list[dict[str, Any]]]:
+    """The fields of a configuration and the logits processors, for what is made of them."""
 
 @final
 class Generator:
@@ -264,7 +222,8 @@ class Generator:
         generation_config: GenerationConfig | None = None,
         *,
         attention_mask: ArrayLike | None = None,
-        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -283,7 +242,9 @@ class Generator:
         length it stops after 20 new tokens, with a warning.
 
         ``logits_processor`` and ``stopping_criteria`` are Python functions, or lists of them: see
-        :class:`rsgen.types.LogitsProcessor` and :class:`rsgen.types.StoppingCriterion`. They cost time at each token.
+        :class:`rsgen.types.LogitsProcessor` and :class:`rsgen.types.StoppingCriterion`. They cost time at each token, but
+        for the processors of :mod:`rsgen.processors`, which run without Python. ``prefix_allowed_tokens_fn`` says which
+        tokens may follow: see :class:`rsgen.types.PrefixAllowedTokens`.
 
         Raises ``TypeError`` for an unknown keyword, with the one that was probably meant; ``ConfigError``, ``InputError``
         or ``CapacityError`` before anything is computed; ``NumericalError``; and whatever a function of the caller's
@@ -296,7 +257,8 @@ class Generator:
         generation_config: GenerationConfig | None = None,
         *,
         attention_mask: ArrayLike | None = None,
-        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -308,7 +270,8 @@ class Generator:
         generation_config: GenerationConfig | None = None,
         *,
         attention_mask: ArrayLike | None = None,
-        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -320,7 +283,8 @@ class Generator:
         generation_config: GenerationConfig | None = None,
         *,
         attention_mask: ArrayLike | None = None,
-        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> TokenStream:

@@ -3,7 +3,7 @@
 Nothing of the package needs this module at run time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict
 
 import numpy as np
@@ -14,6 +14,7 @@ __all__ = [
     "GenerationFields",
     "Ids",
     "LogitsProcessor",
+    "PrefixAllowedTokens",
     "Prompt",
     "StoppingCriterion",
 ]
@@ -44,6 +45,18 @@ class LogitsProcessor(Protocol):
         ...
 
 
+class PrefixAllowedTokens(Protocol):
+    """Says which tokens may follow. Any function of this form will do."""
+
+    def __call__(self, batch_id: int, input_ids: NDArray[np.int64], /) -> Iterable[int] | NDArray[np.integer[Any]]:
+        """Returns the ids of the tokens that may follow, at least one.
+
+        ``input_ids`` is ``[len]``: a row, prompt and padding included. ``batch_id`` is the place of its prompt among those
+        of the call; where several rows are drawn for each prompt it is the place of the row, as in transformers.
+        """
+        ...
+
+
 class StoppingCriterion(Protocol):
     """Says whether a row ends. Any function of this form will do."""
 
@@ -61,6 +74,7 @@ class StoppingCriterion(Protocol):
 class GenerationFields(TypedDict, total=False):
     """The fields of a :class:`rsgen.GenerationConfig`, as keyword arguments. ``None`` leaves a field unset."""
 
+    # Made by tools/make_stubs.py: begin
     max_length: int | None
     max_new_tokens: int | None
     min_length: int | None
@@ -84,3 +98,4 @@ class GenerationFields(TypedDict, total=False):
     use_cache: bool | None
     prefill_chunk_size: int | None
     seed: int | Sequence[int] | None
+    # Made by tools/make_stubs.py: end

@@ -23,9 +23,12 @@ mod torch_sort;
 pub mod vocabulary;
 
 pub use config::{
-    Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, GenerationConfig, LogitBias, OneOrMany, SequenceBias,
+    Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, GenerationConfig, LogitBias, OneOrMany,
+    SequenceBias,
 };
-pub use logits::{LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows};
+pub use logits::{
+    LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows,
+};
 pub use mode::GenerationMode;
 pub use output::{OutputRow, SearchOutput};
 pub use plan::{DefaultLength, GenerationPlan, PlanContext};

@@ -193,7 +193,8 @@ pub(super) fn kth_largest(values: &[f32], k: usize) -> f32 {
         return maximum(values);
     }
     // The sign of a NaN is of no account.
-    let mut copy: Vec<f32> = values.iter().map(|value| if value.is_nan() { f32::NAN } else { *value }).collect();
+    let mut copy: Vec<f32> =
+        values.iter().map(|value| if value.is_nan() { f32::NAN } else { *value }).collect();
     let (_, threshold, _) = copy.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
     *threshold
 }
@@ -261,7 +262,9 @@ mod tests {
 
     #[test]
     fn a_row_in_the_middle_of_removed_ones_has_the_probabilities_it_has_there() {
-        for (before, count, behind) in [(0, 5, 0), (3, 5, 9), (17, 5, 0), (40, 30, 7), (5, 100, 40), (0, 3, 20)] {
+        for (before, count, behind) in
+            [(0, 5, 0), (3, 5, 9), (17, 5, 0), (40, 30, 7), (5, 100, 40), (0, 3, 20)]
+        {
             let middle: Vec<f32> = (0..count).map(|index| (index * 7919 % 1009) as f32 * 0.01).collect();
             let mut all = vec![-INF; before + middle.len() + behind];
             all[before..][..middle.len()].copy_from_slice(&middle);

@@ -8,6 +8,21 @@
 /// Ranges up to this length are left to one insertion sort at the end.
 const SMALL: usize = 16;
 
+/// The indices of those `values` that are above `floor`, in ascending order of the values. Equal ones come in any order;
+/// it is the fastest sort where that does not matter. The values must hold no NaN.
+pub(super) fn ascending_above(values: &[f32], floor: Option<f32>) -> Vec<u32> {
+    // The bits of a float32 as an integer that is ordered like it, then the index: one integer to sort by.
+    let key = |value: f32| {
+        let bits = value.to_bits();
+        if bits >> 31 == 0 { bits | 1 << 31 } else { !bits }
+    };
+    let entries = (0_u32..).zip(values).filter(|(_, value)| floor.is_none_or(|floor| **value > floor));
+    let mut keys: Vec<u64> =
+        entries.map(|(index, &value)| u64::from(key(value)) << 32 | u64::from(index)).collect();
+    keys.sort_unstable();
+    keys.into_iter().map(|key| key as u32).collect()
+}
+
 /// The indices of `values` in ascending order of the values, equal ones in torch's order. The values must
 /// hold no NaN.
 pub(super) fn ascending_order(values: &[f32]) -> Vec<u32> {
@@ -242,6 +257,11 @@ mod tests {
                 (0..len).map(|index: u32| (index.wrapping_mul(2_654_435_761) >> 24) as f32 - 99.0).collect();
             let order = ascending_order(&values);
             assert!(order.windows(2).all(|pair| values[pair[0] as usize] <= values[pair[1] as usize]));
+            let value_of =
+                |order: &[u32]| order.iter().map(|&index| values[index as usize]).collect::<Vec<_>>();
+            assert_eq!(value_of(&ascending_above(&values, None)), value_of(&order));
+            let above: Vec<f32> = value_of(&order).into_iter().filter(|value| *value > 1.0).collect();
+            assert_eq!(value_of(&ascending_above(&values, Some(1.0))), above);
             let mut seen = order;
             seen.sort_unstable();
             assert_eq!(seen, (0..len).collect::<Vec<_>>());

@@ -210,9 +210,11 @@ mod tests {
     #[test]
     fn softmax_has_the_bits_of_torch() {
         for isa in Isa::available() {
-            for (len, probabilities, logs) in
-                [(5, 1_994_012_722, 226_732_369), (17, 2_257_237_786, 87_466_701), (40, 902_621_808, 1_605_640_219)]
-            {
+            for (len, probabilities, logs) in [
+                (5, 1_994_012_722, 226_732_369),
+                (17, 2_257_237_786, 87_466_701),
+                (40, 902_621_808, 1_605_640_219),
+            ] {
                 let (mut p, mut log) = (row(len), row(len));
                 softmax(isa, &mut p);
                 log_softmax(isa, &mut log);

@@ -27,7 +27,8 @@ pub(super) fn processors(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<d
     let mut processors: Vec<(Bound<'_, PyAny>, Arc<dyn LogitsProcessor>)> = Vec::new();
     for object in each(given)? {
         // The same object twice is one processor.
-        let known = processors.iter().find(|(known, _)| known.is(&object)).map(|(_, known)| Arc::clone(known));
+        let known =
+            processors.iter().find(|(known, _)| known.is(&object)).map(|(_, known)| Arc::clone(known));
         let native = || object.cast::<BuiltInLogitsProcessor>().ok()?.get().native();
         let processor = match known.or_else(native) {
             Some(processor) => processor,
@@ -176,9 +177,7 @@ impl AllowedTokens {
         let tokens = match field_value(returned)? {
             FieldValue::List(tokens) => tokens,
             _ => match returned.try_iter() {
-                Ok(tokens) => {
-                    tokens.map(|token| field_value(&token?)).collect::<PyResult<_>>()?
-                }
+                Ok(tokens) => tokens.map(|token| field_value(&token?)).collect::<PyResult<_>>()?,
                 Err(_) => vec![FieldValue::Null],
             },
         };

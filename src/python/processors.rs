@@ -147,7 +147,9 @@ impl BuiltInLogitsProcessor {
 fn entry(class: &Bound<'_, PyType>) -> PyResult<&'static ProcessorInfo> {
     let name = class.getattr_opt(ENTRY)?.map(|name| name.extract::<String>()).transpose()?;
     PROCESSORS.iter().find(|entry| Some(entry.name) == name.as_deref()).ok_or_else(|| {
-        PyTypeError::new_err("this class is the base of the processors of rsgen.processors; make one of those")
+        PyTypeError::new_err(
+            "this class is the base of the processors of rsgen.processors; make one of those",
+        )
     })
 }
 

@@ -21,6 +21,12 @@ def pytest_report_header() -> str:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """What was compared, and every excuse with its margin."""
+    processors = sys.modules.get("test_live_processors")
+    if processors is not None and processors.COUNTS:
+        terminalreporter.section(f"logits processors of transformers {processors.transformers.__version__}")
+        for name, (rows, excused) in processors.COUNTS.items():
+            by_rounding = f", {excused} decided by the rounding of float32" if excused else ""
+            terminalreporter.write_line(f"{name}: {rows} rows equal{by_rounding}")
     excuse = sys.modules.get("excuse")
     if excuse is None or not (excuse.LEDGER.tokens or excuse.LEDGER.positions):
         return

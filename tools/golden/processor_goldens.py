@@ -1,4 +1,8 @@
-"""Inputs and outputs of transformers' logits processors, and of torch's random generator."""
+"""Inputs and outputs of transformers' logits processors, and of torch's random generator.
+
+The three processors of OpenAI's fields, and those that need functions or groups of beams, have no golden: unit tests and
+the live tests show them.
+"""
 
 from __future__ import annotations
 
@@ -10,56 +14,104 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import (
-    LogitsProcessor,
-    MinLengthLogitsProcessor,
-    MinNewTokensLengthLogitsProcessor,
-    MinPLogitsWarper,
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers.generation import logits_process
 
 INFINITY = float("inf")
 
-#: Name, class, arguments to try, under the names of transformers' constructors.
-PROCESSORS: list[tuple[str, type[LogitsProcessor], list[dict[str, Any]]]] = [
-    ("temperature", TemperatureLogitsWarper, [{"temperature": t} for t in (0.1, 0.7, 1.0, 1.5, 10.0)]),
-    (
-        "top_k",
-        TopKLogitsWarper,
-        [{"top_k": 1}, {"top_k": 2}, {"top_k": 5}, {"top_k": 1000}, {"top_k": 1, "min_tokens_to_keep": 3}],
+Arguments = dict[str, Any]
+
+_PROMPTS = [[0, 1, 0, 2, 1, 3]]
+
+#: For each processor its class and the arguments to try, under the names of transformers' constructors.
+PROCESSORS: dict[str, tuple[str, list[Arguments]]] = {
+    "sequence_bias": (
+        "SequenceBiasLogitsProcessor",
+        [
+            {"sequence_bias": [[[0], -2.5]]},
+            {"sequence_bias": [[[1], 3.25], [[0, 1], -1.5], [[1, 1], 0.7], [[2, 0, 1], 100.0]]},
+        ],
     ),
-    (
-        "top_p",
-        TopPLogitsWarper,
-        [{"top_p": p} for p in (0.0, 0.1, 0.5, 0.9, 0.999, 1.0)] + [{"top_p": 0.3, "min_tokens_to_keep": 3}],
+    "encoder_repetition_penalty": (
+        "EncoderRepetitionPenaltyLogitsProcessor",
+        [{"penalty": p, "encoder_input_ids": ids} for p in (0.5, 1.3) for ids in ([[0]], _PROMPTS)],
     ),
-    (
-        "min_p",
-        MinPLogitsWarper,
-        [{"min_p": p} for p in (0.0, 0.02, 0.1, 0.5, 1.0)] + [{"min_p": 0.9, "min_tokens_to_keep": 3}],
-    ),
-    (
-        "repetition_penalty",
-        RepetitionPenaltyLogitsProcessor,
+    "repetition_penalty": (
+        "RepetitionPenaltyLogitsProcessor",
         [{"penalty": p} for p in (0.5, 1.0, 1.2, 3.0)] + [{"penalty": 1.3, "prompt_ignore_length": 3}],
     ),
-    (
-        "min_length",
-        MinLengthLogitsProcessor,
+    "no_repeat_ngram": ("NoRepeatNGramLogitsProcessor", [{"ngram_size": n} for n in (1, 2, 3, 9)]),
+    "encoder_no_repeat_ngram": (
+        "EncoderNoRepeatNGramLogitsProcessor",
+        [{"encoder_ngram_size": n, "encoder_input_ids": _PROMPTS} for n in (1, 2, 3)],
+    ),
+    "no_bad_words": (
+        "NoBadWordsLogitsProcessor",
+        [
+            {"bad_words_ids": [[0], [1, 1], [0, 1], [2, 1, 0]]},
+            {"bad_words_ids": [[0], [1]], "eos_token_id": [1]},
+        ],
+    ),
+    "min_length": (
+        "MinLengthLogitsProcessor",
         [{"min_length": n, "eos_token_id": eos} for n, eos in ((0, [1]), (6, [1]), (7, [0, 2]), (9, [1]))],
     ),
-    (
-        "min_new_tokens",
-        MinNewTokensLengthLogitsProcessor,
+    "min_new_tokens": (
+        "MinNewTokensLengthLogitsProcessor",
         [
             {"prompt_length_to_skip": 4, "min_new_tokens": n, "eos_token_id": eos}
             for n, eos in ((0, [1]), (2, [1]), (3, [0, 2]), (9, [1]))
         ],
     ),
-]
+    "forced_bos_token": ("ForcedBOSTokenLogitsProcessor", [{"bos_token_id": 0}]),
+    "forced_eos_token": (
+        "ForcedEOSTokenLogitsProcessor",
+        [{"max_length": n, "eos_token_id": eos} for n, eos in ((6, [0]), (7, [0]), (7, [1, 2]))],
+    ),
+    "inf_nan_remove": ("InfNanRemoveLogitsProcessor", [{}]),
+    "exponential_decay_length_penalty": (
+        "ExponentialDecayLengthPenalty",
+        [
+            {"exponential_decay_length_penalty": list(decay), "eos_token_id": eos, "input_ids_seq_length": 2}
+            for decay, eos in (((0, 1.1), [0]), ((1, 2.5), [1, 2]), ((9, 3.0), [0]))
+        ],
+    ),
+    "suppress_tokens": (
+        "SuppressTokensLogitsProcessor",
+        [{"suppress_tokens": ids} for ids in ([0], [1, 2], [])],
+    ),
+    "suppress_tokens_at_begin": (
+        "SuppressTokensAtBeginLogitsProcessor",
+        [{"begin_suppress_tokens": [0, 1], "begin_index": n} for n in (5, 6)],
+    ),
+    "temperature": ("TemperatureLogitsWarper", [{"temperature": t} for t in (0.1, 0.7, 1.0, 1.5, 10.0)]),
+    "top_h": ("TopHLogitsWarper", [{"top_h": h} for h in (0.05, 0.3, 0.6, 0.9)]),
+    "top_k": (
+        "TopKLogitsWarper",
+        [{"top_k": 1}, {"top_k": 2}, {"top_k": 5}, {"top_k": 1000}, {"top_k": 1, "min_tokens_to_keep": 3}],
+    ),
+    "top_p": (
+        "TopPLogitsWarper",
+        [{"top_p": p} for p in (0.0, 0.1, 0.5, 0.9, 0.999, 1.0)]
+        + [{"top_p": 0.3, "min_tokens_to_keep": 3}, {"top_p": 0.6, "filter_value": -10.0}],
+    ),
+    "min_p": (
+        "MinPLogitsWarper",
+        [{"min_p": p} for p in (0.0, 0.02, 0.1, 0.5, 1.0)] + [{"min_p": 0.9, "min_tokens_to_keep": 3}],
+    ),
+    "typical": (
+        "TypicalLogitsWarper",
+        [{"mass": p} for p in (0.1, 0.5, 0.9, 0.99)] + [{"mass": 0.2, "min_tokens_to_keep": 3}],
+    ),
+    "epsilon": (
+        "EpsilonLogitsWarper",
+        [{"epsilon": p} for p in (0.001, 0.05, 0.3)] + [{"epsilon": 0.5, "min_tokens_to_keep": 3}],
+    ),
+    "eta": (
+        "EtaLogitsWarper",
+        [{"epsilon": p} for p in (0.001, 0.05, 0.3)] + [{"epsilon": 0.9, "min_tokens_to_keep": 3}],
+    ),
+    "logit_normalization": ("LogitNormalization", [{}]),
+}
 
 #: Length of the ids that every row of scores comes with.
 IDS = 6
@@ -109,35 +161,67 @@ def write_processor_goldens(path: Path, made_with: dict[str, str]) -> None:
             "args": args,
             "expected": [_apply(kind, args, *pair) for pair in zip(ids, rows, strict=True)],
         }
-        for name, kind, arguments in PROCESSORS
+        for name, (kind, arguments) in PROCESSORS.items()
         for args in arguments
     ]
     inputs = [{"input_ids": row_ids, "scores": tensor(row)} for row_ids, row in zip(ids, rows, strict=True)]
     _write(path, {"format": 1, "made_with": made_with, "rows": inputs, "cases": cases})
 
 
-def _apply(
-    kind: type[LogitsProcessor], args: dict[str, Any], ids: list[int], row: np.ndarray
-) -> dict[str, Any] | None:
+def _apply(kind: str, args: Arguments, ids: list[int], row: np.ndarray) -> dict[str, Any] | None:
     """One processor on one row; None where the row is too short for it, or rounding would decide."""
-    needed = max([args.get("min_tokens_to_keep", 1), *(token + 1 for token in args.get("eos_token_id", []))])
+    tokens = [token for name in _TOKENS if name in args for token in np.ravel(_flat(args[name]))]
+    needed = max([args.get("min_tokens_to_keep", 1), *(int(token) + 1 for token in tokens)])
     if needed > len(row) or _decided_by_rounding(args, row):
         return None
-    processor = kind(**args)
+    if "encoder_input_ids" in args:
+        args = args | {"encoder_input_ids": torch.tensor(args["encoder_input_ids"])}
+    processor = getattr(logits_process, kind)(**args)
     return tensor(processor(torch.tensor([ids]), torch.from_numpy(row.copy())[None])[0].numpy())
 
 
-def _decided_by_rounding(args: dict[str, Any], row: np.ndarray) -> bool:
-    """Whether a token lies so near to the threshold of top-p or min-p that float32 may keep or remove it."""
+#: The arguments that hold token ids.
+_TOKENS = (
+    "eos_token_id",
+    "bos_token_id",
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    "bad_words_ids",
+    "sequence_bias",
+    "encoder_input_ids",
+)
+
+
+def _flat(tokens: Any) -> list[int]:
+    """All integers of nested lists."""
+    if isinstance(tokens, list):
+        return [token for item in tokens for token in _flat(item)]
+    return [tokens] if isinstance(tokens, int) else []
+
+
+def _decided_by_rounding(args: Arguments, row: np.ndarray) -> bool:
+    """Whether a token lies so near to a warper's limit that a machine with other vectors may decide otherwise."""
     ascending = np.sort(row[np.isfinite(row)].astype(np.float64))
     probabilities = np.exp(ascending - ascending[-1])
-    if "min_p" in args:
-        below_best = probabilities[probabilities < 1.0]
-        return bool(args["min_p"] > 0.0 and (np.abs(below_best - args["min_p"]) < 1e-6).any())
-    if "top_p" in args:
-        cumulated = np.cumsum(probabilities / probabilities.sum())[:-1]
-        return bool((np.abs(cumulated - (1.0 - args["top_p"])) < 1e-6).any())
-    return False
+    below_best = probabilities[probabilities < 1.0]
+    probabilities /= probabilities.sum()
+    terms = -probabilities * np.log(np.where(probabilities > 0, probabilities, 1.0))
+    entropy = terms.sum()
+    distances: Any = np.array([1.0])
+    if "min_p" in args and args["min_p"] > 0.0:
+        distances = below_best - args["min_p"]
+    elif "top_p" in args:
+        distances = np.cumsum(probabilities)[:-1] - (1.0 - args["top_p"])
+    elif "top_h" in args:
+        distances = np.cumsum(terms[::-1])[:-1] - args["top_h"] * entropy
+    elif "epsilon" in args:
+        limits = args["epsilon"], np.sqrt(args["epsilon"]) * np.exp(-entropy)
+        distances = np.concatenate([probabilities - limit for limit in limits])
+    elif "mass" in args:
+        surprise = np.abs(-np.log(np.maximum(probabilities, 1e-300)) - entropy)
+        sums = np.cumsum(probabilities[np.argsort(surprise, kind="stable")])[:-1]
+        distances = np.append(sums - args["mass"], np.diff(np.unique(surprise)))
+    return bool((np.abs(distances) < 1e-6).any())
 
 
 def write_rng_goldens(path: Path, made_with: dict[str, str]) -> None:

@@ -61,12 +61,32 @@ fn builder_calls_and_json_set_the_same_fields() {
         .prefill_chunk_size(64)
         .seed([7, 8]);
     let json = built.to_json();
-    assert_eq!(json.len(), GenerationConfig::FIELDS.len(), "the test sets every field");
     assert_eq!(GenerationConfig::from_call(json.clone()).unwrap(), built);
     assert_eq!(GenerationConfig::from_json_file(&Value::Object(json.clone()).to_string()).unwrap(), built);
     assert_eq!(json["stop_strings"], json!(["a", "b"]));
     assert_eq!(json["eos_token_id"], json!([1, 7]));
     assert_eq!(GenerationConfig::new().eos_token_id(1).stop_strings("a").seed(3).to_json()["seed"], json!(3));
+}
+
+#[test]
+fn every_field_comes_back_from_json_and_from_its_value() {
+    let samples = json!([
+        true, 3, 1.5, "4.49", "never", "low", [5, 1.5], [5, 6], [[5], [6, 7]], {"5": 2.5}, {"(5, 6)": 2.5}, "text"
+    ]);
+    let mut config = GenerationConfig::new();
+    for info in GenerationConfig::FIELDS {
+        let mut fitting = samples.as_array().unwrap().iter().cloned().map(FieldValue::from);
+        let sample = fitting.find(|value| config.set(info.name, value).is_ok());
+        assert!(sample.is_some(), "no sample fits `{}`", info.name);
+        assert!(GenerationConfig::python_type(info.name).is_some_and(|python| !python.is_empty()));
+        let mut copy = GenerationConfig::new();
+        copy.set(info.name, &config.get(info.name).unwrap()).unwrap();
+        assert_eq!(copy.get(info.name), config.get(info.name), "{}", info.name);
+    }
+    let json = config.to_json();
+    assert_eq!(json.len(), GenerationConfig::FIELDS.len());
+    assert_eq!(GenerationConfig::from_call(json.clone()).unwrap(), config);
+    assert_eq!(GenerationConfig::from_json_file(&Value::Object(json).to_string()).unwrap(), config);
 }
 
 #[test]

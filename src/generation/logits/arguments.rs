@@ -85,7 +85,7 @@ impl ArgumentType for Arc<dyn PrefixAllowedTokens> {
     const KIND: &'static str = "a function of a batch id and the ids so far that returns the allowed tokens";
 
     fn python() -> String {
-        "Callable[[int, NDArray[np.int64]], Sequence[int] | NDArray[np.int64]]".to_owned()
+        "PrefixAllowedTokens".to_owned()
     }
 
     fn parse(argument: &Argument) -> Option<Self> {

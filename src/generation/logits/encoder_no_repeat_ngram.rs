@@ -80,7 +80,9 @@ mod tests {
     #[test]
     fn impossible_arguments_are_refused() {
         let error = |size, prompts| {
-            EncoderNoRepeatNGramLogitsProcessor::new(size, EncoderInputIds::new(prompts)).unwrap_err().to_string()
+            EncoderNoRepeatNGramLogitsProcessor::new(size, EncoderInputIds::new(prompts))
+                .unwrap_err()
+                .to_string()
         };
         assert!(error(0, vec![vec![]]).contains("`encoder_ngram_size` must be 1 or more"));
         assert!(error(2, vec![]).contains("`encoder_input_ids` must hold at least one prompt"));

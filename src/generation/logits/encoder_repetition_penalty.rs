@@ -39,9 +39,10 @@ impl EncoderRepetitionPenaltyLogitsProcessor {
 
 impl BuiltIn for EncoderRepetitionPenaltyLogitsProcessor {
     fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(penalty) = settings.config.encoder_repetition_penalty else { return Ok(None) };
-        let processor = Self::new(penalty, settings.encoder_input_ids())?;
-        Ok((penalty != 1.0).then_some(processor))
+        match settings.config.encoder_repetition_penalty {
+            None | Some(1.0) => Ok(None),
+            Some(penalty) => Self::new(penalty, settings.encoder_input_ids()).map(Some),
+        }
     }
 
     fn with_compat(self, compat: Option<Compat>) -> Self {

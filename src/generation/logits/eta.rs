@@ -94,7 +94,10 @@ mod tests {
     fn values_outside_of_0_to_1_are_refused() {
         for bad in [0.0, -0.1, 1.0, f64::NAN] {
             let error = EtaLogitsWarper::new(bad, 0.0, 1).unwrap_err().to_string();
-            assert!(error.starts_with("`eta_cutoff` must be a number above 0 and below 1, but is"), "{error}");
+            assert!(
+                error.starts_with("`eta_cutoff` must be a number above 0 and below 1, but is"),
+                "{error}"
+            );
         }
         assert!(EtaLogitsWarper::new(0.5, 0.0, 0).unwrap_err().to_string().contains("`min_tokens_to_keep`"));
     }

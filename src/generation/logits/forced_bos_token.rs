@@ -53,6 +53,9 @@ mod tests {
         assert_eq!(process(&processor, &[5, 2], &SECOND), SECOND);
         let beyond = ForcedBOSTokenLogitsProcessor::new(TokenId(8));
         let error = beyond.process_row(&mut [0.0; 8], &mut RowContext::of_prompt(&[TokenId(0)])).unwrap_err();
-        assert!(error.to_string().contains("`bos_token_id` must be an id of the model's vocabulary, 0 to 7"), "{error}");
+        assert!(
+            error.to_string().contains("`bos_token_id` must be an id of the model's vocabulary, 0 to 7"),
+            "{error}"
+        );
     }
 }

@@ -47,6 +47,9 @@ mod tests {
     #[test]
     fn what_is_no_number_becomes_one() {
         let scores = [1.5, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.5];
-        assert_eq!(process(&InfNanRemoveLogitsProcessor::new(), &[], &scores), [1.5, 0.0, f32::MAX, f32::MIN, -0.5]);
+        assert_eq!(
+            process(&InfNanRemoveLogitsProcessor::new(), &[], &scores),
+            [1.5, 0.0, f32::MAX, f32::MIN, -0.5]
+        );
     }
 }

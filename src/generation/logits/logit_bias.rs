@@ -87,6 +87,9 @@ mod tests {
         }
         let beyond = processor(&[(3, 1.0)]).unwrap();
         let error = beyond.process_row(&mut [0.0; 3], &mut RowContext::of_prompt(&[])).unwrap_err();
-        assert!(error.to_string().contains("`logit_bias` must hold ids of the model's vocabulary, 0 to 2"), "{error}");
+        assert!(
+            error.to_string().contains("`logit_bias` must hold ids of the model's vocabulary, 0 to 2"),
+            "{error}"
+        );
     }
 }

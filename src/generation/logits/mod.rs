@@ -22,8 +22,8 @@ use super::config::{Compat, GenerationConfig};
 use super::prompt::PromptRow;
 
 pub use arguments::{Argument, ArgumentInfo};
-pub use encoder_input_ids::EncoderInputIds;
 pub use context::{ProcessContext, ProcessorState, ProcessorStates, RowContext, ScoreRows};
+pub use encoder_input_ids::EncoderInputIds;
 pub use list::LogitsProcessorList;
 use registry::BuiltIn;
 pub(super) use registry::for_each_processor;
@@ -152,7 +152,8 @@ pub(super) fn build(
         settings.compat().is_some() || !callers[..place].iter().any(|earlier| Arc::ptr_eq(earlier, caller))
     };
     let callers = callers.iter().enumerate();
-    let mut waiting: Vec<&Arc<dyn LogitsProcessor>> = callers.filter(is_first).map(|(_, caller)| caller).collect();
+    let mut waiting: Vec<&Arc<dyn LogitsProcessor>> =
+        callers.filter(is_first).map(|(_, caller)| caller).collect();
     for entry in PROCESSORS {
         if entry.after_callers {
             list.extend(waiting.drain(..).map(Arc::clone));

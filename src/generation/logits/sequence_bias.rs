@@ -190,6 +190,9 @@ mod tests {
         assert!(error(vec![(tokens(&[1, 2]), f64::NAN)]).contains("the bias of [1, 2] is NaN"));
         let beyond = processor(&[(&[1, 8], 1.0)]);
         let error = beyond.process_row(&mut [0.0; 8], &mut RowContext::of_prompt(&[])).unwrap_err();
-        assert!(error.to_string().contains("`sequence_bias` must hold ids of the model's vocabulary, 0 to 7"), "{error}");
+        assert!(
+            error.to_string().contains("`sequence_bias` must hold ids of the model's vocabulary, 0 to 7"),
+            "{error}"
+        );
     }
 }

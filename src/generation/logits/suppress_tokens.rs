@@ -69,9 +69,14 @@ mod tests {
                 .suppress_tokens([1, 3].map(TokenId).to_vec())
                 .forced_eos_token_id(forced.map(TokenId).to_vec())
         };
-        let built = |config: &GenerationConfig| SuppressTokensLogitsProcessor::from_settings(&settings(config)).map(|built| built.is_some());
+        let built = |config: &GenerationConfig| {
+            SuppressTokensLogitsProcessor::from_settings(&settings(config)).map(|built| built.is_some())
+        };
         let error = built(&config([3, 1])).unwrap_err().to_string();
-        assert!(error.contains("must leave a token of `forced_eos_token_id`, but holds all of them (3, 1)"), "{error}");
+        assert!(
+            error.contains("must leave a token of `forced_eos_token_id`, but holds all of them (3, 1)"),
+            "{error}"
+        );
         assert!(built(&config([3, 2])).unwrap());
         assert!(built(&config([3, 1]).compat(Compat::V4_49)).unwrap());
         assert!(built(&config([2, 2]).forced_bos_token_id(1)).is_err());

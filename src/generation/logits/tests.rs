@@ -1,5 +1,6 @@
 //! Tests of the registry and the list, and what the processors' own tests share.
 
+use super::super::config::{LogitBias, SequenceBias};
 use super::*;
 
 /// The rows of scores that the goldens of the processors were computed from.
@@ -66,18 +67,12 @@ pub(super) fn settings(config: &GenerationConfig) -> ProcessorSettings<'_> {
 }
 
 /// What `processor` makes of equal rows of scores after these ids.
-pub(super) fn process_rows(
-    processor: &dyn LogitsProcessor,
-    ids: &[&[u32]],
-    scores: &[f32],
-) -> Vec<Vec<f32>> {
+pub(super) fn process_rows(processor: &dyn LogitsProcessor, ids: &[&[u32]], scores: &[f32]) -> Vec<Vec<f32>> {
     let ids: Vec<Vec<TokenId>> = ids.iter().map(|ids| ids.iter().copied().map(TokenId).collect()).collect();
     let rows = ids.iter().enumerate();
     let rows = rows.map(|(index, ids)| RowContext::numbered(ids, index)).collect();
     let mut all = scores.repeat(ids.len());
-    processor
-        .process(&mut ScoreRows::new(&mut all, scores.len()), &mut ProcessContext::new(rows))
-        .unwrap();
+    processor.process(&mut ScoreRows::new(&mut all, scores.len()), &mut ProcessContext::new(rows)).unwrap();
     all.chunks(scores.len()).map(<[f32]>::to_vec).collect()
 }
 
@@ -97,10 +92,45 @@ fn everything() -> GenerationConfig {
         .min_p(0.1)
 }
 
+/// The order of transformers' `_get_logits_processor`, of 4.49 where 5.23 has less.
+const ORDER: [&str; 25] = [
+    "SequenceBiasLogitsProcessor",
+    "HammingDiversityLogitsProcessor",
+    "EncoderRepetitionPenaltyLogitsProcessor",
+    "RepetitionPenaltyLogitsProcessor",
+    "NoRepeatNGramLogitsProcessor",
+    "EncoderNoRepeatNGramLogitsProcessor",
+    "NoBadWordsLogitsProcessor",
+    "MinLengthLogitsProcessor",
+    "MinNewTokensLengthLogitsProcessor",
+    "PrefixConstrainedLogitsProcessor",
+    "ForcedBOSTokenLogitsProcessor",
+    "ForcedEOSTokenLogitsProcessor",
+    "InfNanRemoveLogitsProcessor",
+    "ExponentialDecayLengthPenalty",
+    "SuppressTokensLogitsProcessor",
+    "SuppressTokensAtBeginLogitsProcessor",
+    "TemperatureLogitsWarper",
+    "TopHLogitsWarper",
+    "TopKLogitsWarper",
+    "TopPLogitsWarper",
+    "MinPLogitsWarper",
+    "TypicalLogitsWarper",
+    "EpsilonLogitsWarper",
+    "EtaLogitsWarper",
+    "LogitNormalization",
+];
+
 #[test]
 fn the_order_is_that_of_transformers() {
+    let place = |class: &&str| PROCESSORS.iter().position(|entry| entry.class == *class).unwrap();
+    assert!(ORDER.iter().map(place).is_sorted());
+    let first_warper = PROCESSORS.iter().position(|entry| entry.after_callers);
+    assert_eq!(first_warper, Some(place(&"TemperatureLogitsWarper")));
+    assert!(PROCESSORS.is_sorted_by_key(|entry| entry.after_callers));
+    assert_eq!(PROCESSORS.last().unwrap().class, "LogitNormalization");
     assert_eq!(
-        names(&everything().do_sample(true), &["Mine"]),
+        names(&everything().do_sample(true).renormalize_logits(true), &["Mine"]),
         [
             "RepetitionPenaltyLogitsProcessor",
             "MinLengthLogitsProcessor",
@@ -110,6 +140,7 @@ fn the_order_is_that_of_transformers() {
             "TopKLogitsWarper",
             "TopPLogitsWarper",
             "MinPLogitsWarper",
+            "LogitNormalization",
         ]
     );
 }
@@ -140,8 +171,19 @@ fn neutral_values_make_no_processor() {
         .do_sample(true)
         .top_k(0)
         .top_p(1.0)
+        .typical_p(1.0)
+        .epsilon_cutoff(0.0)
+        .eta_cutoff(0.0)
         .temperature(1.0)
         .repetition_penalty(1.0)
+        .encoder_repetition_penalty(1.0)
+        .frequency_penalty(0.0)
+        .presence_penalty(0.0)
+        .diversity_penalty(0.0)
+        .no_repeat_ngram_size(0)
+        .encoder_no_repeat_ngram_size(0)
+        .remove_invalid_values(false)
+        .renormalize_logits(false)
         .min_new_tokens(0);
     assert_eq!(names(&neutral, &[]), ["MinLengthLogitsProcessor"]);
 }
@@ -218,4 +260,86 @@ fn a_callers_namesake_is_an_error_in_transformers_4_49() {
     );
     let warper: Arc<dyn LogitsProcessor> = Arc::new(Named("TopKLogitsWarper"));
     assert!(build(&settings(&config.do_sample(true)), &[warper]).is_ok());
+}
+
+#[test]
+fn warpers_keep_a_token_more_than_can_end_a_text_when_there_are_beams() {
+    let config = GenerationConfig::new();
+    let kept = |num_beams, eos: &[TokenId]| {
+        ProcessorSettings { num_beams, eos_token_ids: eos, ..settings(&config) }.min_tokens_to_keep()
+    };
+    assert_eq!((kept(1, &[TokenId(1)]), kept(4, &[TokenId(1)])), (1, 2));
+    assert_eq!((kept(4, &[]), kept(2, &[TokenId(1), TokenId(2), TokenId(3)])), (2, 4));
+}
+
+#[test]
+fn a_processor_of_groups_takes_part_where_there_are_groups() {
+    let config = GenerationConfig::new().diversity_penalty(0.5);
+    let grouped = ProcessorSettings { num_beams: 4, num_beam_groups: 2, ..settings(&config) };
+    assert!(build(&grouped, &[]).unwrap().names().any(|name| name == "HammingDiversityLogitsProcessor"));
+    assert_eq!(names(&config, &[]), ["MinLengthLogitsProcessor"]);
+}
+
+#[test]
+fn fields_with_tokens_outside_of_the_vocabulary_are_refused_before_anything_is_computed() {
+    let beyond = vec![TokenId(8)];
+    for config in [
+        GenerationConfig::new().sequence_bias(SequenceBias::new([(beyond.clone(), 1.0)])),
+        GenerationConfig::new().logit_bias(LogitBias::new([(TokenId(8), 1.0)])),
+        GenerationConfig::new().bad_words_ids(vec![beyond.clone()]),
+        GenerationConfig::new().forced_bos_token_id(8),
+        GenerationConfig::new().forced_eos_token_id(beyond),
+    ] {
+        let error = build(&settings(&config), &[]).unwrap_err().to_string();
+        assert!(error.contains("of the model's vocabulary, 0 to 7, but"), "{error}");
+    }
+}
+
+#[test]
+fn the_length_decay_needs_a_token_that_ends_texts() {
+    let config = GenerationConfig::new().exponential_decay_length_penalty((3, 1.1));
+    let without = ProcessorSettings { eos_token_ids: &[], ..settings(&config) };
+    let error = build(&without, &[]).unwrap_err().to_string();
+    assert!(error.contains("`exponential_decay_length_penalty` needs a token that ends texts"), "{error}");
+}
+
+#[test]
+fn the_same_object_twice_is_one_processor_but_in_transformers_4_49() {
+    let mine: Arc<dyn LogitsProcessor> = Arc::new(Named("Mine"));
+    let count = |config: &GenerationConfig| {
+        let list = build(&settings(config), &[Arc::clone(&mine), Arc::clone(&mine)]).unwrap();
+        list.names().filter(|name| *name == "Mine").count()
+    };
+    assert_eq!(count(&GenerationConfig::new()), 1);
+    assert_eq!(count(&GenerationConfig::new().compat(Compat::V4_49)), 2);
+}
+
+#[test]
+fn prompts_of_a_list_have_the_numbers_of_their_places() {
+    let config = GenerationConfig::new();
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let numbers = Arc::clone(&seen);
+    let function: Arc<dyn PrefixAllowedTokens> = Arc::new(move |batch_id: usize, _: &[TokenId]| {
+        numbers.lock().unwrap().push(batch_id);
+        vec![TokenId(0)]
+    });
+    let call = |num_beams, num_beam_groups, num_return_sequences, rows: usize| {
+        let settings = ProcessorSettings {
+            num_beams,
+            num_beam_groups,
+            num_return_sequences,
+            first_prompt: 3,
+            prefix_allowed_tokens_fn: Some(&function),
+            ..settings(&config)
+        };
+        let list = build(&settings, &[]).unwrap();
+        let rows = (0..rows).map(|index| RowContext::numbered(&[], index)).collect::<Vec<_>>();
+        let mut scores = vec![0.0; rows.len()];
+        list.process(&mut ScoreRows::new(&mut scores, 1), &mut ProcessContext::new(rows)).unwrap();
+        std::mem::take(&mut *seen.lock().unwrap())
+    };
+    assert_eq!(call(1, 1, 1, 1), [3]);
+    assert_eq!(call(1, 1, 2, 2), [6, 7]);
+    assert_eq!(call(4, 1, 2, 4), [3, 3, 3, 3]);
+    assert_eq!(call(4, 2, 1, 2), [3, 3]);
 }

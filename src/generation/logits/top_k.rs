@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-use super::super::numerics::{kth_largest, maximum};
+use super::super::numerics::kth_largest;
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
@@ -47,10 +47,10 @@ impl LogitsProcessor for TopKLogitsWarper {
     }
 
     fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
-        // A NaN is the largest of all to torch, and no score is below it.
-        if self.top_k >= scores.len() || maximum(scores).is_nan() {
+        if self.top_k >= scores.len() {
             return Ok(());
         }
+        // No score is below NaN, the largest of all to torch.
         let threshold = kth_largest(scores, self.top_k);
         for score in scores {
             if *score < threshold {
@@ -77,6 +77,14 @@ mod tests {
         assert_eq!(top_k(1, &SECOND), [3]);
         assert_eq!(top_k(2, &SECOND), [3, 4]);
         assert_eq!(top_k(100, &FIRST), [0, 1, 2, 3, 4, 5, 7]);
+    }
+
+    #[test]
+    fn nan_is_the_largest_of_all_as_in_torch() {
+        let top_2 = TopKLogitsWarper::new(2, f64::NEG_INFINITY, 1).unwrap();
+        let after = process(&top_2, &[], &[1.0, f32::NAN, 3.0, 2.0]);
+        assert!(after[1].is_nan() && after[2] == 3.0 && kept(&after) == [2]);
+        assert_eq!(process(&top_2, &[], &[1.0, f32::NAN, f32::NAN])[0], 1.0);
     }
 
     #[test]

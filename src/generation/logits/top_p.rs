@@ -2,10 +2,9 @@
 //! `TopPLogitsWarper`.
 
 use crate::error::{Error, Result};
-use std::cmp::Ordering;
 
 use super::super::numerics::{cumulated, maximum, softmax_of_middle};
-use super::super::torch_sort::ascending_order;
+use super::super::torch_sort::{ascending_above, ascending_order};
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
@@ -51,11 +50,9 @@ impl LogitsProcessor for TopPLogitsWarper {
             return Ok(());
         }
         // Removed tokens have probability 0 and stay removed, so only the others are sorted: after top-k, few.
-        let removed = |score: f32| score == f32::NEG_INFINITY && self.filter.value == f32::NEG_INFINITY;
-        let mut ascending: Vec<u32> =
-            (0..scores.len() as u32).filter(|&id| !removed(scores[id as usize])).collect();
+        let floor = (self.filter.value == f32::NEG_INFINITY).then_some(f32::NEG_INFINITY);
+        let mut ascending = ascending_above(scores, floor);
         let score = |id: u32| scores[id as usize];
-        ascending.sort_by(|&a, &b| score(a).partial_cmp(&score(b)).unwrap_or(Ordering::Equal));
         let sorted: Vec<f32> = ascending.iter().map(|&id| score(id)).collect();
         let count = self.count_to_remove(&sorted, scores.len());
         if count > 0 && count < ascending.len() && score(ascending[count - 1]) == score(ascending[count]) {

@@ -1,11 +1,9 @@
 //! Locally typical sampling: tokens whose surprise is near the expected one, as in transformers' `TypicalLogitsWarper`.
 
-use std::cmp::Ordering;
-
 use crate::error::{Error, Result};
 
 use super::super::numerics::{cumulated, exp, log_softmax, maximum, softmax_of_middle, sum};
-use super::super::torch_sort::ascending_order;
+use super::super::torch_sort::{ascending_above, ascending_order};
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
@@ -35,15 +33,18 @@ impl TypicalLogitsWarper {
         let mut logs = scores.to_vec();
         log_softmax(&mut logs);
         // A removed token adds NaN, which counts as nothing.
-        let terms: Vec<f32> =
-            logs.iter().map(|&log| log * exp(log)).map(|term| if term.is_nan() { 0.0 } else { term }).collect();
+        let terms: Vec<f32> = logs
+            .iter()
+            .map(|&log| log * exp(log))
+            .map(|term| if term.is_nan() { 0.0 } else { term })
+            .collect();
         let entropy = -sum(&terms);
         let distances: Vec<f32> = logs.iter().map(|log| (-log - entropy).abs()).collect();
 
         let distance = |id: u32| distances[id as usize];
-        let mut order: Vec<u32> =
-            (0..scores.len() as u32).filter(|&id| scores[id as usize] > f32::NEG_INFINITY).collect();
-        order.sort_by(|&a, &b| distance(a).partial_cmp(&distance(b)).unwrap_or(Ordering::Equal));
+        // Removed tokens are infinitely far, and last.
+        let mut order = ascending_above(&distances, None);
+        order.truncate(scores.iter().filter(|score| **score > f32::NEG_INFINITY).count());
         let decides = |a: u32, b: u32| {
             distance(a) == distance(b)
                 && (scores[a as usize] != scores[b as usize] || self.filter.min_tokens_to_keep > 1)
@@ -135,6 +136,8 @@ mod tests {
             let error = TypicalLogitsWarper::new(bad, 0.0, 1).unwrap_err().to_string();
             assert!(error.starts_with("`typical_p` must be a number above 0 and below 1, but is"), "{error}");
         }
-        assert!(TypicalLogitsWarper::new(0.5, 0.0, 0).unwrap_err().to_string().contains("`min_tokens_to_keep`"));
+        assert!(
+            TypicalLogitsWarper::new(0.5, 0.0, 0).unwrap_err().to_string().contains("`min_tokens_to_keep`")
+        );
     }
 }

@@ -16,7 +16,9 @@ use crate::error::{Error, Result};
 use crate::types::TokenId;
 
 use super::config::{GenerationConfig, OneOrMany};
-use super::logits::{self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, PrefixAllowedTokens, ProcessorSettings};
+use super::logits::{
+    self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, PrefixAllowedTokens, ProcessorSettings,
+};
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
 use super::rng::TorchRng;
