@@ -234,7 +234,7 @@ def test_a_prefix_function_says_which_tokens_may_follow(gen):
     out = gen.generate(["One day", "One day"], **fields)
     assert all(set(row[-2:]) <= {5 + index, 9} for index, row in enumerate(out.sequences))
     token = next(gen.stream("One day", **fields))
-    assert token.token_id in (5, 9)
+    assert token.id in (5, 9)
     direct = processors.PrefixConstrainedLogitsProcessor(lambda batch_id, _: np.array([batch_id]), num_beams=1)
     np.testing.assert_array_equal(np.isfinite(direct([[1], [1]], np.zeros((2, 3)))), np.eye(2, 3, dtype=bool))
 

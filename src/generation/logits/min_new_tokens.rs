@@ -44,7 +44,7 @@ impl LogitsProcessor for MinNewTokensLengthLogitsProcessor {
     }
 
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
-        if row.input_ids.len().saturating_sub(self.prompt_len) < self.min_new_tokens {
+        if row.input_ids.len() < self.prompt_len.saturating_add(self.min_new_tokens) {
             super::remove(scores, &self.eos_token_ids);
         }
         Ok(())
@@ -61,5 +61,7 @@ mod tests {
         let processor = MinNewTokensLengthLogitsProcessor::new(2, 1, vec![TokenId(0)]);
         assert_eq!(kept(&process(&processor, &[1, 1], &SECOND)), [1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(kept(&process(&processor, &[1, 1, 5], &SECOND)), [0, 1, 2, 3, 4, 5, 6, 7]);
+        let longer_prompt = MinNewTokensLengthLogitsProcessor::new(4, 0, TokenId(0));
+        assert_eq!(kept(&process(&longer_prompt, &[1, 1, 5], &SECOND)), [1, 2, 3, 4, 5, 6, 7]);
     }
 }

@@ -1,5 +1,7 @@
 //! Sequences that never occur, as in transformers' `NoBadWordsLogitsProcessor`.
 
+use std::collections::HashSet;
+
 use crate::error::{Error, Result};
 use crate::types::TokenId;
 
@@ -27,7 +29,10 @@ impl NoBadWordsLogitsProcessor {
         let eos = eos_token_id.as_ref().map_or(&[][..], OneOrMany::as_slice);
         let ends = |word: &[TokenId]| matches!(word, [token] if eos.contains(token));
         let words = bad_words_ids.into_iter().filter(|word| !ends(word));
-        Ok(Self { biases: Biases::new("bad_words_ids", words.map(|word| (word, f64::NEG_INFINITY))) })
+        let words: HashSet<Vec<TokenId>> = words.collect();
+        Ok(Self {
+            biases: Biases::new("bad_words_ids", words.into_iter().map(|word| (word, f64::NEG_INFINITY))),
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-use super::super::config::OneOrMany;
+use super::super::config::{Compat, OneOrMany};
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
 /// Multiplies the negative and divides the other scores of every token that has occurred, once each.
@@ -50,6 +50,13 @@ impl BuiltIn for RepetitionPenaltyLogitsProcessor {
         let Some(penalty) = settings.config.repetition_penalty else { return Ok(None) };
         let processor = Self { ignored: Ignored::Padding, ..Self::new(penalty, None)? };
         Ok((penalty != 1.0).then_some(processor))
+    }
+
+    fn with_compat(mut self, compat: Option<Compat>) -> Self {
+        if compat == Some(Compat::V4_49) && matches!(self.ignored, Ignored::Padding) {
+            self.ignored = Ignored::None;
+        }
+        self
     }
 }
 
@@ -120,6 +127,15 @@ mod tests {
         let built = RepetitionPenaltyLogitsProcessor::from_settings(&settings(&config)).unwrap().unwrap();
         assert_eq!(process_padded(&built, &ids, 1, &SECOND), expected, "padding is, in a call of generate");
         assert_ne!(process_padded(&penalty(1.3), &ids, 1, &SECOND), expected, "and not when made by hand");
+    }
+
+    #[test]
+    fn padding_counts_in_transformers_4_49() {
+        let config = GenerationConfig::new().repetition_penalty(1.3);
+        let built = RepetitionPenaltyLogitsProcessor::from_settings(&settings(&config)).unwrap().unwrap();
+        let old = built.with_compat(Some(Compat::V4_49));
+        let ids = [7, 0, 3, 3];
+        assert_eq!(process_padded(&old, &ids, 1, &SECOND), process(&penalty(1.3), &ids, &SECOND));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Biases for sequences of tokens, as in transformers' `SequenceBiasLogitsProcessor`.
 
+use std::collections::HashMap;
+
 use crate::error::{Error, Result};
 use crate::types::TokenId;
 
@@ -68,69 +70,91 @@ impl LogitsProcessor for SequenceBiasLogitsProcessor {
 pub(super) struct Biases {
     /// The argument they came in, for errors.
     argument: &'static str,
-    /// The first tokens, the last one, and its bias; in the order in which biases of one token are added up.
-    entries: Vec<(Vec<TokenId>, TokenId, f32)>,
-    /// As long as the ids are no longer than a sequence's first tokens, it has no effect in transformers 4.49.
+    /// Those of single tokens.
+    single: HashMap<TokenId, f32>,
+    /// Those of longer sequences, in the order in which the biases of one token are added up.
+    longer: Vec<LongerBias>,
+    /// The largest id of all.
+    largest: Option<TokenId>,
+    /// While the ids are no longer than a sequence's first tokens, it has no effect in transformers 4.49.
     needs_longer_ids: bool,
-    /// The entries in the order in which they were given.
-    as_given: Vec<usize>,
+}
+
+#[derive(Debug, Clone)]
+struct LongerBias {
+    first: Vec<TokenId>,
+    last: TokenId,
+    bias: f32,
+    /// Its place among those that were given.
+    given: usize,
 }
 
 impl Biases {
-    /// Empty sequences are left out.
+    /// No two of the sequences are equal; empty ones are left out.
     pub(super) fn new(argument: &'static str, given: impl Iterator<Item = (Vec<TokenId>, f64)>) -> Self {
-        let mut lens: Vec<usize> = vec![1];
-        let mut entries = Vec::new();
-        for (place, (mut sequence, bias)) in given.enumerate() {
-            if !lens.contains(&sequence.len()) {
-                lens.push(sequence.len());
+        let mut biases = Self {
+            argument,
+            single: HashMap::new(),
+            longer: Vec::new(),
+            largest: None,
+            needs_longer_ids: false,
+        };
+        let mut lens: Vec<usize> = Vec::new();
+        for (given, (mut first, bias)) in given.enumerate() {
+            biases.largest = biases.largest.max(first.iter().copied().max());
+            let Some(last) = first.pop() else { continue };
+            if first.is_empty() {
+                biases.single.insert(last, bias as f32);
+                continue;
             }
-            let group = lens.iter().position(|&len| len == sequence.len());
-            if let Some(last) = sequence.pop() {
-                entries.push((group, place, (sequence, last, bias as f32)));
+            if !lens.contains(&first.len()) {
+                lens.push(first.len());
             }
+            biases.longer.push(LongerBias { first, last, bias: bias as f32, given });
         }
-        // Single tokens first, then the sequences by their lengths, as those first occurred.
-        entries.sort_by_key(|(group, place, _)| (*group, *place));
-        let mut as_given: Vec<usize> = (0..entries.len()).collect();
-        as_given.sort_by_key(|&index| (!entries[index].2.0.is_empty(), entries[index].1));
-        let entries = entries.into_iter().map(|(_, _, entry)| entry).collect();
-        Self { argument, entries, needs_longer_ids: false, as_given }
+        // transformers takes sequences of one length together, the lengths as they first occurred.
+        biases.longer.sort_by_key(|bias| lens.iter().position(|&len| len == bias.first.len()));
+        biases
     }
 
     pub(super) fn with_compat(mut self, compat: Option<Compat>) -> Self {
         if compat == Some(Compat::V4_49) {
             self.needs_longer_ids = true;
-            let given = self.as_given.iter().map(|&index| self.entries[index].clone()).collect();
-            self.entries = given;
+            self.longer.sort_by_key(|bias| bias.given);
         }
         self
     }
 
     /// Checks that all tokens are in the vocabulary.
     pub(super) fn check(&self, vocab_size: usize) -> Result<()> {
-        let all = self.entries.iter().flat_map(|(first, last, _)| first.iter().chain([last]));
-        match all.copied().find(|token| token.index() >= vocab_size) {
-            None => Ok(()),
-            Some(token) => Err(Error::config(format!(
+        match self.largest {
+            Some(token) if token.index() >= vocab_size => Err(Error::config(format!(
                 "`{}` must hold ids of the model's vocabulary, 0 to {}, but one of them is {token}",
                 self.argument,
                 vocab_size.saturating_sub(1)
             ))),
+            _ => Ok(()),
         }
     }
 
     /// Adds the biases of the sequences that one more token completes.
     pub(super) fn apply(&self, scores: &mut [f32], input_ids: &[TokenId]) -> Result<()> {
         self.check(scores.len())?;
+        let least_more = usize::from(self.needs_longer_ids);
+        let completed = self.longer.iter().filter(|bias| {
+            input_ids.len() >= bias.first.len() + least_more && input_ids.ends_with(&bias.first)
+        });
+        // The biases of one token are added up before they are added to its score.
         let mut sums: Vec<(TokenId, f32)> = Vec::new();
-        for (first, last, bias) in &self.entries {
-            let long_enough = !self.needs_longer_ids || first.is_empty() || input_ids.len() > first.len();
-            if long_enough && input_ids.ends_with(first) {
-                match sums.iter_mut().find(|(token, _)| token == last) {
-                    Some((_, sum)) => *sum += bias,
-                    None => sums.push((*last, *bias)),
-                }
+        for LongerBias { last, bias, .. } in completed {
+            match sums.iter_mut().find(|(token, _)| token == last) {
+                Some((_, sum)) => *sum += bias,
+                None => sums.push((*last, self.single.get(last).unwrap_or(&0.0) + bias)),
+            }
+        }
+        for (token, bias) in &self.single {
+            if !sums.iter().any(|(summed, _)| summed == token) {
+                scores[token.index()] += bias;
             }
         }
         for (token, sum) in sums {
@@ -178,6 +202,12 @@ mod tests {
         let processor = processor(&[(&[6, 2], -2.0)]).with_compat(Some(Compat::V4_49));
         assert_eq!(changed(&processor, &[6]), []);
         assert_eq!(changed(&processor, &[1, 6]), [(2, -2.7)]);
+    }
+
+    #[test]
+    fn the_id_0_is_an_id_in_transformers_4_49_too() {
+        let processor = processor(&[(&[0], 1.0)]).with_compat(Some(Compat::V4_49));
+        assert_eq!(changed(&processor, &[1]), [(0, 1.3)]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl TypicalLogitsWarper {
         Ok(Self { mass: mass as f32, filter: Filter::new(filter_value, min_tokens_to_keep)? })
     }
 
-    /// The possible tokens, the most typical first, and how far each is from the expected surprise.
+    /// The tokens that count, the most typical first, and how far each is from the expected surprise.
     fn most_typical_first(&self, scores: &[f32]) -> (Vec<u32>, Vec<f32>) {
         let mut logs = scores.to_vec();
         log_softmax(&mut logs);
@@ -42,17 +42,19 @@ impl TypicalLogitsWarper {
         let distances: Vec<f32> = logs.iter().map(|log| (-log - entropy).abs()).collect();
 
         let distance = |id: u32| distances[id as usize];
-        // Removed tokens are infinitely far, and last.
+        // Removed tokens are infinitely far, and last. They are of no account unless they could get another score.
         let mut order = ascending_above(&distances, None);
-        order.truncate(scores.iter().filter(|score| **score > f32::NEG_INFINITY).count());
+        if self.filter.value == f32::NEG_INFINITY {
+            order.truncate(scores.iter().filter(|score| **score > f32::NEG_INFINITY).count());
+        }
         let decides = |a: u32, b: u32| {
             distance(a) == distance(b)
                 && (scores[a as usize] != scores[b as usize] || self.filter.min_tokens_to_keep > 1)
         };
         if order.windows(2).any(|pair| decides(pair[0], pair[1])) {
-            let possible = order.len();
+            let count = order.len();
             order = ascending_order(&distances);
-            order.truncate(possible);
+            order.truncate(count);
         }
         (order, distances)
     }

@@ -89,6 +89,20 @@ fn logits_of_the_model_that_are_no_numbers_end_the_request_with_an_error() {
     }
 }
 
+#[test]
+fn invalid_logits_can_be_made_numbers() {
+    for (bad, chosen) in [(f32::INFINITY, 4), (f32::NAN, 5)] {
+        let mut model = ScriptedModel::new(VOCAB, move |_| {
+            let mut logits = vec![-1.0; VOCAB];
+            (logits[4], logits[5]) = (bad, 0.5);
+            logits
+        });
+        let config = config().max_new_tokens(2).remove_invalid_values(true);
+        let transcript = try_generate(&config, single(&[3]), &context(), &mut model).unwrap();
+        assert_eq!(transcript.output.rows[0].token_ids, ids(&[chosen, chosen]));
+    }
+}
+
 /// Replaces the scores by those of a companion that began with another prompt.
 struct FollowCompanion;
 
