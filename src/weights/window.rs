@@ -1,0 +1,125 @@
+//! The sliding window of config.json: how many tokens a layer sees, and which layers have one.
+//!
+//! The rules are those by which transformers 5.23 makes its masks. What a window does is attention's business.
+
+use serde_json::Value;
+
+use super::fields::Fields;
+use crate::error::Result;
+
+const MAX_WINDOW: usize = 1 << 30;
+
+/// Which layers of a family have a sliding window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowRule {
+    /// None.
+    Never,
+    /// All, if `sliding_window` is a number.
+    AllLayers {
+        /// What an absent `sliding_window` means; null is no window.
+        sliding_window: Option<usize>,
+    },
+    /// None without `use_sliding_window`; with it those that `layer_types` names, or, where it is absent, those from
+    /// `max_window_layers` on.
+    SomeLayers {
+        /// What an absent `sliding_window` means; null is no window.
+        sliding_window: usize,
+        /// What an absent `max_window_layers` means.
+        max_window_layers: usize,
+    },
+}
+
+/// What a layer sees, with transformers' names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerType {
+    /// All tokens before.
+    FullAttention,
+    /// The tokens of the window.
+    SlidingAttention,
+}
+
+impl LayerType {
+    /// The name that transformers uses: `full_attention` or `sliding_attention`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::FullAttention => "full_attention",
+            Self::SlidingAttention => "sliding_attention",
+        }
+    }
+}
+
+/// The window and the layers of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlidingWindow {
+    /// The tokens that a layer with a window sees, the last one included; `None` if no layer has one.
+    pub size: Option<usize>,
+    /// What each layer sees, `[num_hidden_layers]`.
+    pub layer_types: Vec<LayerType>,
+}
+
+impl SlidingWindow {
+    /// The window of a layer, if it has one.
+    pub fn of_layer(&self, layer: usize) -> Option<usize> {
+        self.size.filter(|_| self.layer_types[layer] == LayerType::SlidingAttention)
+    }
+
+    /// Reads the window out of a whole config.json.
+    pub(super) fn read(fields: Fields<'_>, rule: WindowRule, num_layers: usize) -> Result<Self> {
+        use LayerType::{FullAttention, SlidingAttention};
+        let full = Self { size: None, layer_types: vec![FullAttention; num_layers] };
+        let size = |default: Option<usize>| {
+            let given = fields.integer("sliding_window", 1..=MAX_WINDOW)?;
+            Ok(given.or(default.filter(|_| !fields.has("sliding_window"))))
+        };
+        match rule {
+            WindowRule::Never => Ok(full),
+            WindowRule::AllLayers { sliding_window } => {
+                if layer_types(fields, num_layers)?.is_some_and(|types| types.iter().any(|&t| t != types[0]))
+                {
+                    return Err(fields.wrong("layer_types", "one type for all layers in this architecture"));
+                }
+                let size = size(sliding_window)?;
+                let all = size.map_or(FullAttention, |_| SlidingAttention);
+                Ok(Self { size, layer_types: vec![all; num_layers] })
+            }
+            WindowRule::SomeLayers { sliding_window, max_window_layers } => {
+                let used = fields.flag("use_sliding_window")?.unwrap_or(false);
+                let size = size(Some(sliding_window))?.filter(|_| used);
+                let first = fields.integer("max_window_layers", 0..=MAX_WINDOW)?.unwrap_or(max_window_layers);
+                let by_index =
+                    |layer| if size.is_some() && layer >= first { SlidingAttention } else { FullAttention };
+                let layer_types = match layer_types(fields, num_layers)? {
+                    Some(types) if size.is_none() && types.contains(&SlidingAttention) => {
+                        let rule = "without \"sliding_attention\" where use_sliding_window or sliding_window is unset";
+                        return Err(fields.wrong("layer_types", rule));
+                    }
+                    Some(types) => types,
+                    None => (0..num_layers).map(by_index).collect(),
+                };
+                let size = size.filter(|_| layer_types.contains(&SlidingAttention));
+                Ok(Self { size, layer_types })
+            }
+        }
+    }
+}
+
+/// The field `layer_types`, if it is there.
+fn layer_types(fields: Fields<'_>, num_layers: usize) -> Result<Option<Vec<LayerType>>> {
+    let Some(value) = fields.get("layer_types") else { return Ok(None) };
+    let name = |value: &Value| match value.as_str()? {
+        // The second name is that of older files.
+        "full_attention" | "attention" => Some(LayerType::FullAttention),
+        "sliding_attention" => Some(LayerType::SlidingAttention),
+        _ => None,
+    };
+    let types: Option<Vec<_>> = value.as_array().and_then(|names| names.iter().map(name).collect());
+    match types.filter(|types| types.len() == num_layers) {
+        Some(types) => Ok(Some(types)),
+        None => {
+            let rule = format!(
+                "a list of \"full_attention\" or \"sliding_attention\" for each of the {num_layers} layers"
+            );
+            Err(fields.wrong("layer_types", &rule))
+        }
+    }
+}
