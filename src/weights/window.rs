@@ -123,3 +123,79 @@ fn layer_types(fields: Fields<'_>, num_layers: usize) -> Result<Option<Vec<Layer
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::LayerType::{FullAttention as Full, SlidingAttention as Sliding};
+    use super::*;
+
+    const SOME: WindowRule = WindowRule::SomeLayers { sliding_window: 7, max_window_layers: 2 };
+    const ALL: WindowRule = WindowRule::AllLayers { sliding_window: Some(9) };
+
+    /// The window that these fields give a model of three layers.
+    fn read(rule: WindowRule, fields: &Value) -> Result<SlidingWindow> {
+        SlidingWindow::read(Fields::new(fields.as_object().unwrap(), ""), rule, 3)
+    }
+
+    fn window(size: Option<usize>, layer_types: [LayerType; 3]) -> SlidingWindow {
+        SlidingWindow { size, layer_types: layer_types.to_vec() }
+    }
+
+    #[test]
+    fn a_window_of_some_layers_has_to_be_switched_on() {
+        let types = ["sliding_attention", "attention", "full_attention"];
+        let table = [
+            (json!({"sliding_window": 5}), window(None, [Full; 3])),
+            (json!({"use_sliding_window": true}), window(Some(7), [Full, Full, Sliding])),
+            (json!({"use_sliding_window": true, "max_window_layers": 0}), window(Some(7), [Sliding; 3])),
+            (json!({"use_sliding_window": true, "max_window_layers": 28}), window(None, [Full; 3])),
+            (json!({"use_sliding_window": true, "sliding_window": null}), window(None, [Full; 3])),
+            (
+                json!({"use_sliding_window": true, "sliding_window": 5, "layer_types": types}),
+                window(Some(5), [Sliding, Full, Full]),
+            ),
+        ];
+        for (fields, expected) in table {
+            assert_eq!(read(SOME, &fields).unwrap(), expected, "{fields}");
+        }
+        let window = read(SOME, &json!({"use_sliding_window": true})).unwrap();
+        assert_eq!([0, 1, 2].map(|layer| window.of_layer(layer)), [None, None, Some(7)]);
+    }
+
+    #[test]
+    fn a_window_of_all_layers_is_there_unless_it_is_null() {
+        assert_eq!(read(ALL, &json!({})).unwrap(), window(Some(9), [Sliding; 3]));
+        assert_eq!(read(ALL, &json!({"sliding_window": 4})).unwrap(), window(Some(4), [Sliding; 3]));
+        assert_eq!(read(ALL, &json!({"sliding_window": null})).unwrap(), window(None, [Full; 3]));
+        let none = WindowRule::AllLayers { sliding_window: None };
+        assert_eq!(read(none, &json!({})).unwrap(), window(None, [Full; 3]));
+        assert_eq!(read(WindowRule::Never, &json!({"sliding_window": 4})).unwrap(), window(None, [Full; 3]));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_name() {
+        let types = |types: Value| json!({"use_sliding_window": true, "layer_types": types});
+        let mixed = json!(["full_attention", "full_attention", "sliding_attention"]);
+        let table = [
+            (
+                SOME,
+                json!({"sliding_window": 0}),
+                "sliding_window must be a whole number from 1 to 1073741824, found 0",
+            ),
+            (ALL, json!({"sliding_window": "all"}), "sliding_window must be"),
+            (SOME, json!({"max_window_layers": -1}), "max_window_layers must be a whole number from 0"),
+            (SOME, json!({"use_sliding_window": 1}), "use_sliding_window must be true or false"),
+            (SOME, types(json!(["full_attention"])), "for each of the 3 layers, found [\"full_attention\"]"),
+            (SOME, types(json!("full_attention")), "layer_types must be a list"),
+            (SOME, types(json!(["full_attention", "full_attention", "mamba"])), "layer_types must be a list"),
+            (SOME, json!({"layer_types": mixed}), "without \"sliding_attention\" where use_sliding_window"),
+            (ALL, json!({"layer_types": mixed}), "layer_types must be one type for all layers"),
+        ];
+        for (rule, fields, expected) in table {
+            let message = read(rule, &fields).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+}

@@ -146,35 +146,6 @@ fn a_family_decides_which_switches_count() {
 }
 
 #[test]
-fn windows_belong_to_some_layers_or_to_all() {
-    use LayerType::{FullAttention as Full, SlidingAttention as Sliding};
-    let some = |fields: Value| read(&windowed(fields)).unwrap().window;
-    let on = |fields: Value| some(with(fields, "use_sliding_window", json!(true)));
-    assert_eq!(some(json!({"sliding_window": 5})).size, None);
-    let window = on(json!({}));
-    assert_eq!((window.size, window.layer_types.clone()), (Some(7), vec![Full, Full, Sliding]));
-    assert_eq!([0, 1, 2].map(|layer| window.of_layer(layer)), [None, None, Some(7)]);
-    assert_eq!(on(json!({"max_window_layers": 0})).layer_types, [Sliding; 3]);
-    assert_eq!(on(json!({"max_window_layers": 28})).size, None, "no layer has it");
-    assert_eq!(on(json!({"sliding_window": null})).layer_types, [Full; 3]);
-    let types = json!(["sliding_attention", "attention", "full_attention"]);
-    assert_eq!(on(json!({"layer_types": types})).layer_types, [Sliding, Full, Full]);
-
-    let all = |fields: Value, sliding_window: Option<usize>| {
-        let family = FamilyConfig { window: WindowRule::AllLayers { sliding_window }, ..LLAMA };
-        let text = with(fields, "model_type", json!("llama")).to_string();
-        ModelConfig::from_json(text.as_bytes(), &[family]).map(|config| config.window)
-    };
-    assert_eq!(all(json!({}), None).unwrap().size, None);
-    let window = all(json!({}), Some(9)).unwrap();
-    assert_eq!((window.size, window.layer_types), (Some(9), vec![Sliding; 3]));
-    assert_eq!(all(json!({"sliding_window": null}), Some(9)).unwrap().layer_types, [Full; 3]);
-    let mixed = json!(["sliding_attention", "full_attention", "full_attention"]);
-    let error = all(json!({"layer_types": mixed}), Some(9)).unwrap_err().to_string();
-    assert!(error.contains("layer_types must be one type for all layers"), "{error}");
-}
-
-#[test]
 fn longrope_and_partial_rotation_are_read_from_both_versions() {
     let (short, long) = (vec![1.0, 1.5, 2.0, 2.5, 3.0], vec![4.0, 5.0, 6.0, 7.0, 8.0]);
     let expected = RopeKind::LongRope {
@@ -389,19 +360,7 @@ fn a_bad_value_is_named_with_field_rule_and_value() {
         let scaling = json!({"type": "longrope", "short_factor": vec![1; 10], "long_factor": vec![2; 10]});
         json!({"rope_scaling": with(scaling, name, value)})
     };
-    let types = |types: Value| json!({"use_sliding_window": true, "layer_types": types});
     let table = [
-        (json!({"sliding_window": 0}), "sliding_window must be a whole number from 1 to 1073741824, found 0"),
-        (json!({"sliding_window": "all"}), "sliding_window must be"),
-        (json!({"max_window_layers": -1}), "max_window_layers must be a whole number from 0"),
-        (json!({"use_sliding_window": 1}), "use_sliding_window must be true or false"),
-        (types(json!(["full_attention"])), "for each of the 3 layers, found [\"full_attention\"]"),
-        (types(json!("full_attention")), "layer_types must be a list"),
-        (types(json!(["full_attention", "full_attention", "mamba"])), "layer_types must be a list"),
-        (
-            json!({"layer_types": ["full_attention", "full_attention", "sliding_attention"]}),
-            "layer_types must be without \"sliding_attention\" where use_sliding_window or sliding_window is unset",
-        ),
         (json!({"partial_rotary_factor": 0}), "partial_rotary_factor must be a number above 0 and at most 1"),
         (json!({"partial_rotary_factor": 1.5}), "found 1.5"),
         (json!({"partial_rotary_factor": 0.01}), "so large that one of the 20 dimensions of a head turns"),
