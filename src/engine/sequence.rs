@@ -96,3 +96,108 @@ pub(super) fn insert_switched(
         places.push(place);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{KvCapacity, KvDtype, KvLayout, SharedPool};
+    use crate::generation::search::ModelRole;
+    use crate::types::{SeqId, TokenId};
+
+    const ABOVE: usize = 4;
+
+    fn row(seq: u32, token: u32) -> WantedRow {
+        WantedRow {
+            model: ModelRole::Target,
+            seq: SeqId(seq),
+            input: RowInput::Token(TokenId(token)),
+            is_prompt: false,
+            last_layer: None,
+            outputs: RowOutputs::LOGITS,
+        }
+    }
+
+    /// A sequence of the tokens 0, 1, 2 … that were computed as those of a text of `rope_len`.
+    fn cached(reservation: &Reservation, len: u32, rope_len: usize) -> Sequence {
+        let mut sequence = Sequence::within(reservation, Some(ABOVE));
+        for token in 0..len {
+            sequence.append(&row(0, token).input, rope_len).unwrap();
+        }
+        sequence
+    }
+
+    /// What stands at the end for rows of one new token each, as `(sequence, token, position, rope_len, has outputs)`.
+    fn inserted(sequences: &[Option<Sequence>], new: &[(u32, u32)]) -> Vec<(u32, u32, usize, usize, bool)> {
+        let mut rows: Vec<WantedRow> = new.iter().map(|&(seq, token)| row(seq, token)).collect();
+        let mut lens: Vec<usize> =
+            sequences.iter().map(|sequence| sequence.as_ref().map_or(0, Sequence::len)).collect();
+        let place = |row: &WantedRow| {
+            let len = &mut lens[row.seq.index()];
+            *len += 1;
+            Place { position: *len - 1, rope_len: *len }
+        };
+        let mut places: Vec<Place> = rows.iter().map(place).collect();
+        insert_switched(&mut rows, &mut places, sequences, Some(ABOVE));
+        let token = |row: &WantedRow| match row.input {
+            RowInput::Token(token) => token.0,
+            RowInput::Embedding(_) => panic!("all inputs are tokens"),
+        };
+        let all = rows.iter().zip(&places);
+        all.map(|(row, place)| {
+            (row.seq.0, token(row), place.position, place.rope_len, row.outputs == RowOutputs::LOGITS)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn tokens_are_computed_anew_when_their_sequence_grows_beyond_the_length_or_shrinks_back() {
+        let layout = KvLayout::new(1, 1, 2, KvDtype::F32).unwrap();
+        let pool = SharedPool::new(KvCapacity::from_blocks(layout, 8).unwrap());
+        let reservation = pool.reserve(8).unwrap();
+
+        let short = [Some(cached(&reservation, 3, 3))];
+        assert_eq!(inserted(&short, &[(0, 3)]), [(0, 3, 3, 4, true)], "still short");
+        let long = [Some(cached(&reservation, 6, 6))];
+        assert_eq!(inserted(&long, &[(0, 6)]), [(0, 6, 6, 7, true)], "long as before");
+
+        // The second sequence grows beyond the length; the first one does not.
+        let two = [Some(cached(&reservation, 2, 2)), Some(cached(&reservation, 4, 4))];
+        let anew = (0..4).map(|token| (1, token, token as usize, 5, false));
+        let expected: Vec<_> =
+            [(0, 2, 2, 3, true)].into_iter().chain(anew).chain([(1, 4, 4, 5, true)]).collect();
+        assert_eq!(inserted(&two, &[(0, 2), (1, 4)]), expected);
+
+        // A check of several tokens grows beyond the length on its way: those within it come first, as they were.
+        let straddling = inserted(&short, &[(0, 3), (0, 4), (0, 5)]);
+        let anew = (0..4).map(|token| (0, token, token as usize, 5, false));
+        let expected: Vec<_> = [(0, 3, 3, 4, true)]
+            .into_iter()
+            .chain(anew)
+            .chain([(0, 4, 4, 5, true), (0, 5, 5, 6, true)])
+            .collect();
+        assert_eq!(straddling, expected);
+
+        // Back below the length, and beyond it again.
+        let mut cut = cached(&reservation, 6, 6);
+        cut.truncate(3);
+        let anew =
+            |len: u32, rope_len| (0..len).map(move |token| (0, token, token as usize, rope_len, false));
+        let expected: Vec<_> =
+            anew(3, 4).chain([(0, 3, 3, 4, true)]).chain(anew(4, 5)).chain([(0, 4, 4, 5, true)]).collect();
+        assert_eq!(inserted(&[Some(cut)], &[(0, 3), (0, 4)]), expected);
+    }
+
+    #[test]
+    fn a_fork_remembers_its_tokens_and_an_empty_sequence_has_none_to_compute_anew() {
+        let layout = KvLayout::new(1, 1, 2, KvDtype::F32).unwrap();
+        let pool = SharedPool::new(KvCapacity::from_blocks(layout, 8).unwrap());
+        let reservation = pool.reserve(8).unwrap();
+        let original = cached(&reservation, 4, 4);
+        let fork = original.fork();
+        drop(original);
+        assert_eq!(inserted(&[Some(fork)], &[(0, 4)]).len(), 5);
+        let mut emptied = cached(&reservation, 6, 6);
+        emptied.truncate(0);
+        assert_eq!(inserted(&[None, Some(emptied)], &[(1, 9)]), [(1, 9, 0, 1, true)]);
+    }
+}

@@ -34,7 +34,10 @@ CASES: list[tuple[list[str], dict[str, Any]]] = [
     (["qwen2", "qwen3"], {"use_sliding_window": True}),
     (["qwen2", "qwen3"], {"use_sliding_window": False, "sliding_window": 131072, "max_window_layers": 21}),
     (["qwen2", "qwen3"], {**SMALL, "use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}),
-    (["qwen2", "qwen3"], {**SMALL, "use_sliding_window": True, "sliding_window": None, "max_window_layers": 1}),
+    (
+        ["qwen2", "qwen3"],
+        {**SMALL, "use_sliding_window": True, "sliding_window": None, "max_window_layers": 1},
+    ),
     (
         ["qwen2", "qwen3"],
         {
@@ -46,7 +49,10 @@ CASES: list[tuple[list[str], dict[str, Any]]] = [
     (["phi3"], {**SMALL, "partial_rotary_factor": 0.5}),
     (["phi3"], {**SMALL, "partial_rotary_factor": 0.5, "rope_parameters": {"partial_rotary_factor": 0.75}}),
     (["phi3"], {**SMALL, "rope_scaling": {"type": "longrope", **FACTORS}, "max_position_embeddings": 131072}),
-    (["phi3"], {**SMALL, "rope_scaling": {"type": "yarn", **FACTORS}, "original_max_position_embeddings": 64}),
+    (
+        ["phi3"],
+        {**SMALL, "rope_scaling": {"type": "yarn", **FACTORS}, "original_max_position_embeddings": 64},
+    ),
 ]
 
 

@@ -73,4 +73,6 @@ def _draw_phi3_rope(rng: random.Random, head_dim: int) -> dict[str, Any]:
         rope["attention_factor"] = rng.choice([0.75, 1.0, 1.25])
     if rng.random() < 0.3:
         rope["factor"] = rng.choice([1.0, 2.0, 16.0])
-    return own | {"original_max_position_embeddings": rng.choice([rng.randint(2, 40), rng.randint(40, 220), 1024])}
+    return own | {
+        "original_max_position_embeddings": rng.choice([rng.randint(2, 40), rng.randint(40, 220), 1024])
+    }

@@ -70,7 +70,12 @@ FAMILY_MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         HALF,
     ),
     "phi3_fused": (
-        {"family": "phi3", "sliding_window": None, "rope_parameters": DEFAULT, "max_position_embeddings": 1024},
+        {
+            "family": "phi3",
+            "sliding_window": None,
+            "rope_parameters": DEFAULT,
+            "max_position_embeddings": 1024,
+        },
         {},
     ),
     # Half of six dimensions: an odd number, of which transformers turns one more.

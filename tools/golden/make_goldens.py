@@ -263,7 +263,19 @@ def write_tiny_golden(
             reference,
             [random_ids(reference, numbers, length)],
             # Beginnings and ends of the cache's blocks of 32 tokens and of attention's spans of 256.
-            positions=[0, 1, 2, 15, 31, 32, 33, 50, *([255, 256, 257] if length > 257 else []), length - 2, length - 1],
+            positions=[
+                0,
+                1,
+                2,
+                15,
+                31,
+                32,
+                33,
+                50,
+                *([255, 256, 257] if length > 257 else []),
+                length - 2,
+                length - 1,
+            ],
         ),
         "generate": [generate_golden(reference, label, request, seed) for label, request in requests],
     }
