@@ -20,9 +20,9 @@ mod shards;
 mod source;
 
 pub use config::ModelConfig;
-pub use hub_cache::HubCache;
+pub use hub_cache::{HubCache, HubCacheReason};
 pub use json::read_object;
-pub use memory::available_memory;
+pub use memory::{MemoryLimit, available_memory, memory_limit};
 pub use mmap::Mapping;
 pub use rope::{RopeKind, RopeParameters};
 pub use safetensors::{MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, TensorView};
