@@ -86,9 +86,7 @@ pub fn num_threads(wanted: Option<usize>) -> Result<Choice<usize, ThreadsReason>
 }
 
 /// The number that the environment gives, if it gives one.
-fn num_threads_of(
-    variable: impl Fn(&str) -> Option<String>,
-) -> Result<Option<Choice<usize, ThreadsReason>>> {
+fn num_threads_of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Choice<usize, ThreadsReason>>> {
     for name in VARIABLES {
         let Some(value) = variable(name) else { continue };
         match value.trim().parse::<usize>() {

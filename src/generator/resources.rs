@@ -56,12 +56,12 @@ impl Machine {
         Isa::available().into_iter().map(Isa::name).collect()
     }
 
-    /// The bytes that the KV cache of a very small model may take.
+    /// The bytes that the KV cache of a very small model may take when nothing else is asked for.
     ///
     /// # Errors
-    /// When the options ask for more than there is.
-    pub fn kv_cache_bytes(&self, options: &GeneratorOptions) -> Result<Choice<usize, CacheReason>> {
-        kv_cache_bytes(options.kv_cache_bytes, self.memory.as_ref().map(|memory| memory.value))
+    /// None; it shares the code that checks what is asked for.
+    pub fn default_kv_cache_bytes(&self) -> Result<Choice<usize, CacheReason>> {
+        kv_cache_bytes(None, self.memory.as_ref().map(|memory| memory.value))
     }
 }
 

@@ -144,7 +144,10 @@ mod tests {
         let chosen = Isa::choose(Some(portable)).unwrap();
         assert_eq!((chosen.value.name(), chosen.reason), ("scalar", IsaReason::Argument));
         let chosen = Isa::named_or_fastest("scalar").unwrap();
-        assert_eq!((chosen.value.name(), chosen.reason.to_string()), ("scalar", "named by RSGEN_ISA".to_owned()));
+        assert_eq!(
+            (chosen.value.name(), chosen.reason.to_string()),
+            ("scalar", "named by RSGEN_ISA".to_owned())
+        );
         let chosen = Isa::named_or_fastest("").unwrap();
         assert_eq!((chosen.value.name(), chosen.reason), (Isa::available()[0].name(), IsaReason::Fastest));
     }
@@ -154,7 +157,10 @@ mod tests {
         for name in ["sse9", "AVX2", " "] {
             let error = Isa::named_or_fastest(name).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);
-            assert!(error.to_string().contains("`RSGEN_ISA`") && error.to_string().contains("scalar)"), "{error}");
+            assert!(
+                error.to_string().contains("`RSGEN_ISA`") && error.to_string().contains("scalar)"),
+                "{error}"
+            );
         }
     }
 }

@@ -115,8 +115,12 @@ impl HubCache {
             _ => PathBuf::from(path),
         };
         // The second name is the one that old versions of huggingface_hub used.
-        let places =
-            [("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "hub"), ("XDG_CACHE_HOME", XDG_PLACE)];
+        let places = [
+            ("HF_HUB_CACHE", ""),
+            ("HUGGINGFACE_HUB_CACHE", ""),
+            ("HF_HOME", "hub"),
+            ("XDG_CACHE_HOME", XDG_PLACE),
+        ];
         let named = places.into_iter().find_map(|(variable, rest)| {
             let folder = expanded(&set(variable)?);
             let folder = if rest.is_empty() { folder } else { folder.join(rest) };
@@ -247,7 +251,8 @@ mod tests {
             });
             assert_eq!(cache.value.folder(), Path::new(expected));
             let name = known.first().map(|(name, _)| *name).filter(|name| *name != "HOME");
-            let reason = name.map_or(HubCacheReason::Home, |variable| HubCacheReason::Environment { variable });
+            let reason =
+                name.map_or(HubCacheReason::Home, |variable| HubCacheReason::Environment { variable });
             assert_eq!(cache.reason, reason);
         }
     }

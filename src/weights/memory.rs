@@ -52,8 +52,7 @@ fn limit_under(root: &Path) -> Option<Choice<u64, MemoryLimit>> {
     let limits = [
         system(root).map(|bytes| Choice::new(bytes, MemoryLimit::System)),
         address_space(root).map(|bytes| Choice::new(bytes, MemoryLimit::AddressSpace)),
-        control_group(root)
-            .map(|(bytes, folder)| Choice::new(bytes, MemoryLimit::ControlGroup { folder })),
+        control_group(root).map(|(bytes, folder)| Choice::new(bytes, MemoryLimit::ControlGroup { folder })),
     ];
     limits.into_iter().flatten().min_by_key(|limit| limit.value)
 }
