@@ -116,7 +116,7 @@ pub(super) fn run(
         ModelSource::choose(arguments.model.as_deref(), bundled).and_then(ModelSource::files).and_then(
             |files| Ok((files.name().to_owned(), MemoryPlan::of(&files, &arguments.loading.options())?)),
         );
-    let report = Report::new(&machine, ModelReport::new(arguments, origins, &plan))?;
+    let report = Report::new(&machine, ModelReport::new(arguments, origins, &plan));
     let mut out = stdout().lock();
     if arguments.output.json {
         write_json(&mut out, &report)?;
@@ -128,11 +128,11 @@ pub(super) fn run(
 }
 
 impl Report {
-    fn new(machine: &Machine, model: ModelReport) -> Result<Self, Failure> {
+    fn new(machine: &Machine, model: ModelReport) -> Self {
         let features =
             [("bundled", cfg!(feature = "bundled")), ("cli", true), ("python", cfg!(feature = "python"))];
         let hub_cache = HubCache::choose();
-        Ok(Self {
+        Self {
             schema_version: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION"),
             features: features.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect(),
@@ -144,7 +144,7 @@ impl Report {
             },
             num_threads: machine.num_threads,
             memory: machine.memory.clone(),
-            kv_cache_bytes: machine.default_kv_cache_bytes()?,
+            kv_cache_bytes: machine.default_kv_cache_bytes(),
             hub_cache: HubCacheReport {
                 exists: hub_cache.value.folder().is_dir(),
                 models: hub_cache.value.models(),
@@ -152,7 +152,7 @@ impl Report {
             },
             environment: EnvironmentReport::new(),
             model,
-        })
+        }
     }
 }
 
@@ -236,6 +236,7 @@ fn page(report: &Report, terminal: &Terminal) -> String {
         &match &model.chosen_by {
             ModelReason::Argument => model.name.clone(),
             ModelReason::Environment { variable } => format!("{}: named by {variable}", model.name),
+            ModelReason::Bundled if model.name.is_empty() => "none is named".to_owned(),
             ModelReason::Bundled => format!("{}: the bundled one, since none is named", model.name),
         },
     );

@@ -40,8 +40,9 @@ mod tests {
     #[test]
     fn parts_of_characters_and_control_characters_are_written_out() {
         let json = br#"{"version": "1.0", "truncation": null, "padding": null, "normalizer": null, "pre_tokenizer": null,
-            "post_processor": null, "decoder": {"type": "ByteLevel"}, "added_tokens": [{"id": 3, "content": "\u001b[2J",
+            "post_processor": null, "added_tokens": [{"id": 3, "content": "\u001b[2J",
             "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+            "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
             "model": {"type": "WordLevel", "vocab": {"a\u0120\u00c3\u00a9\u00c3": 0, "\u010a\"": 1, "x": 2},
             "unk_token": "x"}}"#;
         let tokenizer = Tokenizer::from_bytes(json, None, None).unwrap();

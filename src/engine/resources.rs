@@ -135,7 +135,7 @@ fn cores(list: &str) -> Option<usize> {
     })
 }
 
-/// The bytes of the KV cache: `wanted`, or half of the memory that is available.
+/// The bytes of the KV cache: `wanted`, or [`default_kv_cache_bytes`].
 ///
 /// # Errors
 /// When more is wanted than there is.
@@ -145,12 +145,19 @@ pub fn kv_cache_bytes(wanted: Option<usize>, available: Option<u64>) -> Result<C
             "`kv_cache_bytes` must be at most the {available} bytes of memory that are available, got {wanted}"
         ))),
         (Some(wanted), _) => Ok(Choice::new(wanted, CacheReason::Argument)),
-        (None, Some(available)) => {
+        (None, available) => Ok(default_kv_cache_bytes(available)),
+    }
+}
+
+/// The bytes of a KV cache that nobody has asked for: half of the memory that is available.
+pub fn default_kv_cache_bytes(available: Option<u64>) -> Choice<usize, CacheReason> {
+    match available {
+        Some(available) => {
             let half = usize::try_from(available / CACHE_SHARE).unwrap_or(usize::MAX);
-            Ok(Choice::new(half, CacheReason::HalfOfAvailable))
+            Choice::new(half, CacheReason::HalfOfAvailable)
         }
         // A gigabyte is in every machine that runs a model.
-        (None, None) => Ok(Choice::new(1 << 30, CacheReason::UnknownMemory)),
+        None => Choice::new(1 << 30, CacheReason::UnknownMemory),
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::GeneratorOptions;
 use crate::cache::{KvCapacity, KvDtype, KvLayout};
-use crate::engine::{CacheReason, ThreadsReason, kv_cache_bytes, num_threads};
+use crate::engine::{CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads};
 use crate::error::{Error, Result};
 use crate::kernels::{Isa, IsaReason};
 use crate::tensor::DType;
@@ -56,12 +56,9 @@ impl Machine {
         Isa::available().into_iter().map(Isa::name).collect()
     }
 
-    /// The bytes that the KV cache of a very small model may take when nothing else is asked for.
-    ///
-    /// # Errors
-    /// None; it shares the code that checks what is asked for.
-    pub fn default_kv_cache_bytes(&self) -> Result<Choice<usize, CacheReason>> {
-        kv_cache_bytes(None, self.memory.as_ref().map(|memory| memory.value))
+    /// The most bytes of the KV cache of a very small model when nothing else is asked for.
+    pub fn default_kv_cache_bytes(&self) -> Choice<usize, CacheReason> {
+        default_kv_cache_bytes(self.memory.as_ref().map(|memory| memory.value))
     }
 }
 

@@ -3,7 +3,7 @@
 use rsgen::{GenerationConfig, Generator};
 use serde_json::{Value, json};
 
-use super::support::{PROMPT, command, json_of, quiet_stdout, stdout, with_stdin};
+use super::support::{PROMPT, json_of, quiet_stdout, stdout, with_stdin};
 
 #[test]
 fn generate_writes_the_prompt_and_the_greedy_text_of_the_library() {
@@ -83,9 +83,7 @@ fn the_prompt_may_come_from_standard_input() {
     }
     let output = with_stdin(&["generate"], b"\xff\xfe");
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        String::from_utf8_lossy(&output.stderr).starts_with("rsgen: error: the prompt on standard input")
-    );
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("rsgen: error: the text on standard input"));
 }
 
 #[test]

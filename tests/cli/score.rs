@@ -58,7 +58,7 @@ fn ranks_count_the_tokens_that_are_more_likely() {
         .collect();
     let ranks: Vec<usize> = predicted(&object["ranks"]);
     assert_eq!(ranks, expected);
-    assert!(ranks.contains(&1) && ranks.iter().any(|&rank| rank > 100), "an even and an odd text: {ranks:?}");
+    assert!(ranks.contains(&1) && ranks.iter().any(|&rank| rank > 30), "an even and an odd text: {ranks:?}");
 }
 
 #[test]
