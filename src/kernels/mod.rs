@@ -33,7 +33,7 @@ mod x86_64;
 
 pub use attention::{AttentionShape, KvBlocks, KvElement, attention};
 pub use bandwidth::read_all;
-pub use isa::Isa;
+pub use isa::{Isa, IsaReason};
 pub use matmul::{
     Bf16Panels, F16Panels, F32Panels, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, matmul,
 };

@@ -4,6 +4,7 @@
 //! encoder becomes an error. Ids and special tokens are those that transformers 5.23 gives for the same folder,
 //! including what its `LlamaTokenizer` class changes about the file. It makes no chat prompts.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
@@ -148,10 +149,27 @@ impl Tokenizer {
     /// # Errors
     /// `Input` when the tokenizer cannot encode the text, which only a faulty tokenizer.json brings about.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>> {
-        let encoding = guarded(|| self.0.backend.encode_fast(text, add_special_tokens)).map_err(|cause| {
-            Error::input(format!("the tokenizer failed on a text of {} bytes", text.len())).with_source(cause)
-        })?;
+        let encoding = guarded(|| self.0.backend.encode_fast(text, add_special_tokens))
+            .map_err(|cause| failed_on(text, cause))?;
         Ok(encoding.get_ids().iter().copied().map(TokenId).collect())
+    }
+
+    /// The ids of a text as [`Tokenizer::encode`] gives them, each with its place in the text: characters, as in
+    /// transformers' `offset_mapping`. Tokens that were put around the text have none.
+    ///
+    /// # Errors
+    /// As for [`Tokenizer::encode`].
+    pub fn encode_with_offsets(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+    ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
+        let encoding = guarded(|| self.0.backend.encode_char_offsets(text, add_special_tokens))
+            .map_err(|cause| failed_on(text, cause))?;
+        let around = encoding.get_special_tokens_mask().iter().map(|&added| added != 0);
+        let places = encoding.get_offsets().iter().zip(around);
+        let places = places.map(|(&(start, end), added)| (!added).then_some(start..end));
+        Ok(encoding.get_ids().iter().copied().map(TokenId).zip(places).collect())
     }
 
     /// The text of ids; ids that are no token are left out, as transformers does, and so are special tokens with
@@ -255,6 +273,11 @@ fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result
         let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
         Err(message.unwrap_or("the tokenizer panicked").into())
     })
+}
+
+#[cold]
+fn failed_on(text: &str, cause: tokenizers::Error) -> Error {
+    Error::input(format!("the tokenizer failed on a text of {} bytes", text.len())).with_source(cause)
 }
 
 /// An added token that is looked for in normalized prompts is also decoded from its normalized form.

@@ -23,9 +23,9 @@ mod window;
 
 pub use config::ModelConfig;
 pub use family::{FamilyConfig, Switch};
-pub use hub_cache::HubCache;
+pub use hub_cache::{HubCache, HubCacheReason};
 pub use json::read_object;
-pub use memory::available_memory;
+pub use memory::{MemoryLimit, available_memory, memory_limit};
 pub use mmap::Mapping;
 pub use rope::{RopeKind, RopeParameters, RopeRule};
 pub use safetensors::{MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, TensorView};

@@ -11,6 +11,7 @@ use crate::cache::{KvDtype, KvLayout, blocks_for};
 use crate::cli::output::SCHEMA_VERSION;
 use crate::error::{Result, ResultExt as _};
 use crate::generation::GenerationConfig;
+use crate::generator::open_tokenizer;
 use crate::model::SUPPORTED_ARCHITECTURES;
 use crate::text::Tokenizer;
 use crate::types::TokenId;
@@ -117,7 +118,7 @@ impl Description {
         let mut obstacle = None;
         let config = noted(ModelConfig::from_json(&text, SUPPORTED_ARCHITECTURES), &mut obstacle);
         let weights = noted(Weights::open(files), &mut obstacle);
-        let tokenizer = noted(tokenizer(files), &mut obstacle).flatten();
+        let tokenizer = noted(open_tokenizer(files), &mut obstacle).flatten();
         let generation_config = noted(generation_config(files), &mut obstacle).unwrap_or_default();
 
         let weights = weights.map(|weights| WeightFacts::of(&weights));
@@ -150,12 +151,6 @@ fn noted<T>(result: Result<T>, obstacle: &mut Option<String>) -> Option<T> {
 fn architecture(raw: &Map<String, Value>) -> Option<String> {
     let named = raw.get("architectures").and_then(|names| names.get(0)).or_else(|| raw.get("model_type"));
     Some(named?.as_str()?.to_owned())
-}
-
-fn tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
-    let Some(tokenizer) = files.tokenizer()? else { return Ok(None) };
-    let (config, map) = (files.tokenizer_config()?, files.special_tokens_map()?);
-    Tokenizer::from_bytes(&tokenizer, config.as_deref(), map.as_deref()).map(Some)
 }
 
 fn generation_config(files: &ModelFiles) -> Result<GenerationConfig> {
