@@ -8,7 +8,7 @@ use crate::cache::KvDtype;
 use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, num_threads};
 use crate::error::{Error, Result, ResultExt};
 use crate::generation::{GenerationConfig, OneOrMany, Vocabulary};
-use crate::kernels::{Isa, Workers};
+use crate::kernels::{Isa, ThreadPool, Workers};
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::tensor::DType;
 use crate::text::Tokenizer;
@@ -23,6 +23,9 @@ pub struct GeneratorOptions {
     pub kv_dtype: Option<KvDtype>,
     /// The number of threads; see [`num_threads`] for what holds if `None`.
     pub num_threads: Option<usize>,
+    /// The threads to compute on, shared with whoever else has the pool; threads of its own if `None`. It decides the
+    /// number of threads.
+    pub thread_pool: Option<ThreadPool>,
     /// The instruction set of the kernels; see [`Isa::select`] for what holds if `None`.
     pub isa: Option<Isa>,
     /// The most memory that the KV cache may take, in bytes; half of what is available if `None`.
@@ -96,8 +99,7 @@ impl Generator {
         let tokenizer = tokenizer(files)?;
         let weights = Weights::open(files)?;
 
-        let workers =
-            Workers::new(num_threads(options.num_threads)?, options.isa.map_or_else(Isa::select, Ok)?)?;
+        let workers = Workers::on(thread_pool(options)?, options.isa.map_or_else(Isa::select, Ok)?);
         let available = available_memory();
         let needed = bytes_of_weights(&config, &weights, options.dtype);
         if let Some(available) = available.filter(|&available| needed > available) {
@@ -139,6 +141,18 @@ impl Generator {
                 name: files.name().to_owned(),
             }),
         })
+    }
+}
+
+/// The threads that the options ask for.
+fn thread_pool(options: &GeneratorOptions) -> Result<ThreadPool> {
+    match (&options.thread_pool, options.num_threads) {
+        (None, wanted) => ThreadPool::new(num_threads(wanted)?),
+        (Some(pool), None) => Ok(pool.clone()),
+        (Some(pool), Some(wanted)) => Err(Error::config(format!(
+            "`num_threads` must be unset beside a `thread_pool`, which has {} threads, got {wanted}; leave one of them out",
+            pool.num_threads()
+        ))),
     }
 }
 
