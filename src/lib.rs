@@ -40,3 +40,8 @@ pub use generator::{Generator, GeneratorOptions, Prompt, Prompts};
 pub use kernels::ThreadPool;
 pub use tensor::DType;
 pub use types::{BlockId, FinishReason, SeqId, TokenId};
+
+/// The programs of the page on embedding.
+#[cfg(all(doctest, feature = "bundled"))]
+#[doc = include_str!("../docs/rust.md")]
+mod embedding {}

@@ -128,7 +128,11 @@ fn patient_model() -> Generator {
     config["max_position_embeddings"] = json!(1 << 16);
     config["eos_token_id"] = Value::Null;
     std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
-    let options = GeneratorOptions { kv_cache_bytes: Some(1 << 30), ..GeneratorOptions::default() };
+    let options = GeneratorOptions {
+        num_threads: Some(1),
+        kv_cache_bytes: Some(1 << 30),
+        ..GeneratorOptions::default()
+    };
     Generator::open_with(folder.path().to_str().unwrap(), &options).unwrap()
 }
 
@@ -190,8 +194,8 @@ fn a_client_that_leaves_between_tokens_ends_its_work_and_frees_its_blocks() {
 #[test]
 fn a_client_that_leaves_in_the_middle_of_a_long_prompt_ends_its_work_and_frees_its_blocks() {
     let running = Running::new(patient_model());
-    let request = json!({ "prompt": long_prompt(30_000), "max_new_tokens": 1 }).to_string();
-    for pause in [0, 20, 100, 400] {
+    let request = json!({ "prompt": long_prompt(12_000), "max_new_tokens": 1 }).to_string();
+    for pause in [0, 20, 100, 300] {
         // The status comes when the prompt is encoded and its blocks are reserved, and before it is computed.
         let response = running.post(&request);
         assert_eq!(response.status(), 200);

@@ -1,10 +1,9 @@
-//! Generators on a pool that is handed in: shared with each other, with other work, busy, and used from inside.
+//! Generators on a pool that is handed in: shared with each other, busy with other work, and used from inside.
 #![cfg(feature = "bundled")]
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
@@ -117,30 +116,4 @@ fn a_generator_can_be_used_from_inside_its_own_pool() {
             assert_eq!(answer, expected[index], "{num_threads} threads");
         }
     }
-}
-
-#[test]
-fn other_work_on_the_pool_gets_its_turn_while_generators_are_never_idle() {
-    let pool = rayon_pool(2);
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        // As many helpers as the pool has threads.
-        for _ in 0..2 {
-            let generator = on(Arc::clone(&pool));
-            let stop = &stop;
-            scope.spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    generate(&generator, PROMPTS[0]);
-                }
-            });
-        }
-        let (done, ends) = mpsc::channel();
-        let in_time = (0..20).all(|_| {
-            let done = done.clone();
-            pool.spawn(move || done.send(()).unwrap());
-            ends.recv_timeout(NEVER).is_ok()
-        });
-        stop.store(true, Ordering::Relaxed);
-        assert!(in_time);
-    });
 }

@@ -296,4 +296,27 @@ mod tests {
             }
         });
     }
+    #[test]
+    fn others_on_the_pool_get_their_turn_while_the_work_never_pauses() {
+        let pool = ThreadPool::new(2).unwrap();
+        let workers = Workers::on(pool.clone(), Isa::select().unwrap());
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    workers.run(8, &|_| {});
+                }
+            });
+            let (done, ends) = std::sync::mpsc::channel();
+            let in_time = (0..50).all(|_| {
+                let done = done.clone();
+                // By then the one helper is at work.
+                std::thread::sleep(Duration::from_millis(1));
+                pool.helpers().unwrap().spawn(move || done.send(()).unwrap());
+                ends.recv_timeout(Duration::from_secs(20)).is_ok()
+            });
+            stop.store(true, Ordering::Relaxed);
+            assert!(in_time);
+        });
+    }
 }
