@@ -300,11 +300,13 @@ mod tests {
     fn others_on_the_pool_get_their_turn_while_the_work_never_pauses() {
         let pool = ThreadPool::new(2).unwrap();
         let workers = Workers::on(pool.clone(), Isa::select().unwrap());
-        let stop = AtomicBool::new(false);
+        let stop = &AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            // Long enough for the helper to find some of each phase left.
+            let chunk = |_| (0..2000).for_each(|_| spin_loop());
+            scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    workers.run(8, &|_| {});
+                    workers.run(8, &chunk);
                 }
             });
             let (done, ends) = std::sync::mpsc::channel();
