@@ -43,7 +43,7 @@ struct Inner {
     num_threads: usize,
     /// The threads to wait for at the end: none of a pool that is the caller's.
     owned: Vec<JoinHandle<()>>,
-    /// The process that has these threads: a forked child has none of them.
+    /// The process that has these threads.
     process: u32,
 }
 
@@ -99,13 +99,16 @@ impl From<Arc<rayon::ThreadPool>> for ThreadPool {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // A forked process has none of the threads, and may have copied a lock of the pool that one of them held.
+            std::mem::forget(self.helpers.take());
+            return;
+        }
         // Tells the threads of our own to end; no job on them waits for anything.
         self.helpers = None;
-        if self.process == std::process::id() {
-            for thread in self.owned.drain(..) {
-                // A thread that has panicked has ended, too.
-                let _ = thread.join();
-            }
+        for thread in self.owned.drain(..) {
+            // A thread that has panicked has ended, too.
+            let _ = thread.join();
         }
     }
 }

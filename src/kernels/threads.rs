@@ -315,7 +315,7 @@ mod tests {
                 // By then the one helper is at work.
                 std::thread::sleep(Duration::from_millis(1));
                 pool.helpers().unwrap().spawn(move || done.send(()).unwrap());
-                ends.recv_timeout(Duration::from_secs(20)).is_ok()
+                ends.recv_timeout(Duration::from_secs(5)).is_ok()
             });
             stop.store(true, Ordering::Relaxed);
             assert!(in_time);
