@@ -37,5 +37,11 @@ pub use engine::{GenerationOutput, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
 pub use generator::{Generator, GeneratorOptions, Prompt, Prompts};
+pub use kernels::ThreadPool;
 pub use tensor::DType;
 pub use types::{BlockId, FinishReason, SeqId, TokenId};
+
+/// The programs of the page on embedding.
+#[cfg(all(doctest, feature = "bundled"))]
+#[doc = include_str!("../docs/rust.md")]
+mod embedding {}

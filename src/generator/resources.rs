@@ -42,10 +42,21 @@ impl Machine {
     /// What models opened with these options use.
     ///
     /// # Errors
-    /// When `RSGEN_NUM_THREADS` or `RSGEN_ISA` cannot be used; see [`num_threads`] and [`Isa::choose`].
+    /// When both a number of threads and a pool are given, or when `RSGEN_NUM_THREADS` or `RSGEN_ISA` cannot be used; see [`num_threads`] and [`Isa::choose`].
     pub fn choose(options: &GeneratorOptions) -> Result<Self> {
+        let threads = match (&options.thread_pool, options.num_threads) {
+            (None, wanted) => num_threads(wanted)?,
+            (Some(pool), None) => Choice::new(pool.num_threads(), ThreadsReason::Pool),
+            (Some(pool), Some(wanted)) => {
+                return Err(Error::config(format!(
+                    "`num_threads` must be unset beside a `thread_pool`, which has {} threads, got {wanted}; leave one of \
+                     them out",
+                    pool.num_threads()
+                )));
+            }
+        };
         Ok(Self {
-            num_threads: num_threads(options.num_threads)?,
+            num_threads: threads,
             isa: Isa::choose(options.isa)?,
             memory: memory_limit(),
         })
