@@ -90,7 +90,7 @@ impl Generator {
         Self::from_files(&ModelFiles::bundled(), options)
     }
 
-    fn from_files(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
+    pub(crate) fn from_files(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
         let config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
         let generation_config = generation_config(files, &config)?;
         let tokenizer = tokenizer(files)?;
@@ -99,7 +99,10 @@ impl Generator {
         let workers =
             Workers::new(num_threads(options.num_threads)?, options.isa.map_or_else(Isa::select, Ok)?)?;
         let available = available_memory();
-        let needed = bytes_of_weights(&config, &weights, options.dtype);
+        // Packed, they take as much as in the file, unless they are to be rounded.
+        let needed = options.dtype.map_or(weights.data_len(), |dtype| {
+            weights.num_elements().saturating_mul(dtype.bytes() as u64)
+        });
         if let Some(available) = available.filter(|&available| needed > available) {
             return Err(Error::capacity(format!(
                 "{} needs {needed} bytes of memory for its weights, but {available} are available; free memory, or set \
@@ -163,13 +166,6 @@ fn tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
     let Some(tokenizer) = files.tokenizer()? else { return Ok(None) };
     let (config, special) = (files.tokenizer_config()?, files.special_tokens_map()?);
     Tokenizer::from_bytes(&tokenizer, config.as_deref(), special.as_deref()).map(Some)
-}
-
-/// The memory that the weights take when they are packed, in bytes: as in the file, unless they are to be rounded.
-fn bytes_of_weights(config: &ModelConfig, weights: &Weights, dtype: Option<DType>) -> u64 {
-    let stored = config.dtype.unwrap_or(DType::F32).bytes() as u64;
-    let kept = dtype.map_or(stored, |dtype| dtype.bytes() as u64);
-    (weights.data_len() / stored).saturating_mul(kept)
 }
 
 /// Tensors that the architecture has no place for; old checkpoints store the rotary frequencies, which are computed.

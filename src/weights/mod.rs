@@ -6,7 +6,6 @@
 mod config;
 mod fields;
 mod hub_cache;
-mod json;
 mod memory;
 #[expect(
     unsafe_code,
@@ -21,7 +20,6 @@ mod source;
 
 pub use config::ModelConfig;
 pub use hub_cache::HubCache;
-pub use json::read_object;
 pub use memory::available_memory;
 pub use mmap::Mapping;
 pub use rope::{RopeKind, RopeParameters};
@@ -29,3 +27,5 @@ pub use safetensors::{MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, TensorView};
 pub use scope::WeightScope;
 pub use shards::Weights;
 pub use source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};
+
+pub use crate::json::read_object;
