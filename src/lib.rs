@@ -5,6 +5,7 @@
 #![cfg_attr(feature = "bundled", doc = "", doc = include_str!("../README.md"))]
 
 pub mod error;
+mod json;
 pub mod types;
 
 #[expect(unsafe_code, reason = "SIMD loads and stores, and the hand-over of chunks to helper threads")]
@@ -32,6 +33,10 @@ pub mod cli;
 
 #[cfg(feature = "python")]
 mod python;
+
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 
 pub use engine::{GenerationOutput, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};

@@ -93,7 +93,7 @@ impl Generator {
         Self::from_files(&ModelFiles::bundled(), options)
     }
 
-    fn from_files(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
+    pub(crate) fn from_files(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
         let Checked { config, generation_config, tokenizer, weights, machine, memory } =
             Checked::new(files, options)?;
         log::info!("{}: {machine}, {memory}", files.name());

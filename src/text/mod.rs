@@ -3,9 +3,11 @@
 //! It follows the fast tokenizers of transformers 5.23, quirks included, because equal tokens begin with an equal
 //! prompt. It knows no model and opens no file: files come in as bytes.
 
+mod checks;
 mod decoder;
 mod detokenizer;
 mod settings;
+mod splitting;
 mod token_bytes;
 mod tokenizer;
 

@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 
 use super::family::FamilyConfig;
 use super::fields::Fields;
-use super::json::read_object;
 use super::rope::{MAX_POSITIONS, RopeKind, RopeParameters};
 use super::source::MAX_TEXT_BYTES;
 use super::window::SlidingWindow;
 use crate::error::{Error, Result, ResultExt as _};
+use crate::json::{read_object, shown};
 use crate::tensor::DType;
 use crate::types::TokenId;
 
@@ -80,7 +80,7 @@ impl ModelConfig {
     /// the model needs something that is not supported.
     pub fn from_json(text: &[u8], supported: &[FamilyConfig]) -> Result<Self> {
         let raw = read_object("config.json", text, MAX_TEXT_BYTES)?;
-        Self::read(raw, supported).context(|| "config.json")
+        Self::read(raw, supported).and_then(Self::check_family).context(|| "config.json")
     }
 
     /// The most tokens of a sequence: `max_position_embeddings`, except where the position embedding is made to stretch
@@ -97,15 +97,31 @@ impl ModelConfig {
         self.max_position_embeddings.max(stretched)
     }
 
+    /// Refuses an architecture and a `model_type` that contradict each other: transformers goes by the latter.
+    fn check_family(self) -> Result<Self> {
+        let flat = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
+        let family = self.architecture.strip_suffix("ForCausalLM").unwrap_or(&self.architecture).to_ascii_lowercase();
+        // A part of a larger model is called `family_part`.
+        let part = self.model_type.strip_prefix(&*family).is_some_and(|rest| rest.starts_with('_'));
+        let agrees = part || flat(&self.model_type) == family;
+        if agrees || self.model_type.is_empty() {
+            return Ok(self);
+        }
+        let fields = Fields::new(&self.raw, "");
+        Err(fields.wrong("model_type", &format!("the family of {}, {family:?}", self.architecture)))
+    }
+
     fn read(raw: Map<String, Value>, supported: &[FamilyConfig]) -> Result<Self> {
         let fields = Fields::new(&raw, "");
         let model_type = fields.text("model_type")?.unwrap_or_default().to_owned();
         let family = family(fields, &model_type, supported)?;
         if fields.get("quantization_config").is_some() {
-            return Err(Error::load(
-                "quantization_config: weights that are stored quantized are not supported; \
-                 use the checkpoint in float32, bfloat16 or float16",
-            ));
+            let method = fields.get("quantization_config").and_then(|config| config.get("quant_method"));
+            let method = method.map_or_else(String::new, |method| format!(" (quant_method {})", shown(method)));
+            return Err(Error::load(format!(
+                "quantization_config: weights that are stored quantized{method} are not supported; \
+                 use the checkpoint in float32, bfloat16 or float16"
+            )));
         }
         if !matches!(fields.text("hidden_act")?, None | Some("silu" | "swish")) {
             return Err(fields.wrong("hidden_act", "\"silu\", the one activation that is supported"));

@@ -7,7 +7,6 @@ mod config;
 mod family;
 mod fields;
 mod hub_cache;
-mod json;
 mod memory;
 #[expect(
     unsafe_code,
@@ -24,7 +23,6 @@ mod window;
 pub use config::ModelConfig;
 pub use family::{FamilyConfig, Switch};
 pub use hub_cache::{HubCache, HubCacheReason};
-pub use json::read_object;
 pub use memory::{MemoryLimit, available_memory, memory_limit};
 pub use mmap::Mapping;
 pub use rope::{RopeKind, RopeParameters, RopeRule};
@@ -33,3 +31,5 @@ pub use scope::WeightScope;
 pub use shards::Weights;
 pub use source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};
 pub use window::{LayerType, SlidingWindow, WindowRule};
+
+pub use crate::json::read_object;
