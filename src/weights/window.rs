@@ -113,15 +113,12 @@ fn layer_types(fields: Fields<'_>, num_layers: usize) -> Result<Option<Vec<Layer
         _ => None,
     };
     let types: Option<Vec<_>> = value.as_array().and_then(|names| names.iter().map(name).collect());
-    match types.filter(|types| types.len() == num_layers) {
-        Some(types) => Ok(Some(types)),
-        None => {
-            let rule = format!(
-                "a list of \"full_attention\" or \"sliding_attention\" for each of the {num_layers} layers"
-            );
-            Err(fields.wrong("layer_types", &rule))
-        }
+    if let Some(types) = types.filter(|types| types.len() == num_layers) {
+        return Ok(Some(types));
     }
+    let rule =
+        format!("a list of \"full_attention\" or \"sliding_attention\" for each of the {num_layers} layers");
+    Err(fields.wrong("layer_types", &rule))
 }
 
 #[cfg(test)]
