@@ -18,6 +18,7 @@ mod output;
 mod request;
 mod resources;
 mod run;
+mod sequence;
 mod step;
 mod stream;
 mod vocabulary;

@@ -21,6 +21,8 @@ const CACHE_SHARE: u64 = 2;
 pub enum ThreadsReason {
     /// The caller gave the number.
     Argument,
+    /// The caller gave the threads themselves.
+    Pool,
     /// An environment variable gives it.
     Environment {
         /// Its name.
@@ -38,6 +40,7 @@ impl fmt::Display for ThreadsReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Argument => f.write_str("given by the caller"),
+            Self::Pool => f.write_str("those of the pool given by the caller"),
             Self::Environment { variable } => write!(f, "given by {variable}"),
             Self::Quota => f.write_str("the processor time that the control group allows"),
             Self::Affinity => f.write_str("the cores that this process may run on"),

@@ -8,7 +8,7 @@ use crate::cache::KvDtype;
 use crate::engine::{Engine, EngineOptions, TokenizerVocabulary};
 use crate::error::{Error, Result, ResultExt};
 use crate::generation::{GenerationConfig, OneOrMany, Vocabulary};
-use crate::kernels::{Isa, Workers};
+use crate::kernels::{Isa, ThreadPool, Workers};
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::tensor::DType;
 use crate::text::Tokenizer;
@@ -23,6 +23,9 @@ pub struct GeneratorOptions {
     pub kv_dtype: Option<KvDtype>,
     /// The number of threads; see [`num_threads`](crate::engine::num_threads) for what holds if `None`.
     pub num_threads: Option<usize>,
+    /// The threads to compute on, shared with whoever else has the pool; threads of its own if `None`. It decides the
+    /// number of threads.
+    pub thread_pool: Option<ThreadPool>,
     /// The instruction set of the kernels; see [`Isa::select`] for what holds if `None`.
     pub isa: Option<Isa>,
     /// The most memory that the KV cache may take, in bytes; half of what is available if `None`.
@@ -90,11 +93,15 @@ impl Generator {
         Self::from_files(&ModelFiles::bundled(), options)
     }
 
-    fn from_files(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
+    pub(crate) fn from_files(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
         let Checked { config, generation_config, tokenizer, weights, machine, memory } =
             Checked::new(files, options)?;
         log::info!("{}: {machine}, {memory}", files.name());
-        let workers = Workers::new(machine.num_threads.value, machine.isa.value)?;
+        let pool = match &options.thread_pool {
+            Some(pool) => pool.clone(),
+            None => ThreadPool::new(machine.num_threads.value)?,
+        };
+        let workers = Workers::on(pool, machine.isa.value);
         let total = weights.data_len();
         let progress = |done| {
             if let Some(progress) = &options.progress {

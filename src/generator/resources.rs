@@ -10,7 +10,6 @@ use crate::cache::{KvCapacity, KvDtype, KvLayout};
 use crate::engine::{CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads};
 use crate::error::{Error, Result};
 use crate::kernels::{Isa, IsaReason};
-use crate::tensor::DType;
 use crate::types::Choice;
 use crate::weights::{MemoryLimit, ModelConfig, Weights, memory_limit};
 
@@ -42,10 +41,21 @@ impl Machine {
     /// What models opened with these options use.
     ///
     /// # Errors
-    /// When `RSGEN_NUM_THREADS` or `RSGEN_ISA` cannot be used; see [`num_threads`] and [`Isa::choose`].
+    /// When both a number of threads and a pool are given, or when `RSGEN_NUM_THREADS` or `RSGEN_ISA` cannot be used; see [`num_threads`] and [`Isa::choose`].
     pub fn choose(options: &GeneratorOptions) -> Result<Self> {
+        let threads = match (&options.thread_pool, options.num_threads) {
+            (None, wanted) => num_threads(wanted)?,
+            (Some(pool), None) => Choice::new(pool.num_threads(), ThreadsReason::Pool),
+            (Some(pool), Some(wanted)) => {
+                return Err(Error::config(format!(
+                    "`num_threads` must be unset beside a `thread_pool`, which has {} threads, got {wanted}; leave one of \
+                     them out",
+                    pool.num_threads()
+                )));
+            }
+        };
         Ok(Self {
-            num_threads: num_threads(options.num_threads)?,
+            num_threads: threads,
             isa: Isa::choose(options.isa)?,
             memory: memory_limit(),
         })
@@ -81,7 +91,10 @@ impl MemoryPlan {
         options: &GeneratorOptions,
         machine: &Machine,
     ) -> Result<Self> {
-        let weight_bytes = bytes_of_weights(config, weights, options.dtype);
+        // Packed, they take as much as in the file, unless they are to be rounded.
+        let weight_bytes = options.dtype.map_or(weights.data_len(), |dtype| {
+            weights.num_elements().saturating_mul(dtype.bytes() as u64)
+        });
         let available = machine.memory.as_ref();
         if let Some(available) = available.filter(|available| weight_bytes > available.value) {
             return Err(Error::capacity(format!(
@@ -109,11 +122,4 @@ impl fmt::Display for MemoryPlan {
             kv_cache_bytes.value, kv_cache_bytes.reason
         )
     }
-}
-
-/// The memory that the weights take when they are packed, in bytes: as in the file, unless they are to be rounded.
-fn bytes_of_weights(config: &ModelConfig, weights: &Weights, dtype: Option<DType>) -> u64 {
-    let stored = config.dtype.unwrap_or(DType::F32).bytes() as u64;
-    let kept = dtype.map_or(stored, |dtype| dtype.bytes() as u64);
-    (weights.data_len() / stored).saturating_mul(kept)
 }

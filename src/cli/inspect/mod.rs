@@ -14,6 +14,7 @@ use super::numbers::{bytes, count};
 use super::output::write_json;
 use super::terminal::Terminal;
 use crate::generation::GenerationConfig;
+use crate::weights::LayerType;
 use description::{Description, Shape, SpecialToken};
 
 pub(super) fn run(
@@ -81,7 +82,12 @@ fn describe_shape(shape: &Shape, line: &mut impl FnMut(&str, &str)) {
     line("vocabulary", &format!("{} tokens", shape.vocab_size));
     line("context", &format!("{} tokens", shape.max_position_embeddings));
     let factor = shape.rope.factor.map(|factor| format!(", factor {factor}")).unwrap_or_default();
-    line("rotary", &format!("{}, theta {}{factor}", shape.rope.kind, shape.rope.theta));
+    let part = shape.rope.rotary_dim.map(|dim| format!(", {dim} dimensions of a head")).unwrap_or_default();
+    line("rotary", &format!("{}, theta {}{factor}{part}", shape.rope.kind, shape.rope.theta));
+    if let (Some(window), Some(types)) = (shape.sliding_window, &shape.layer_types) {
+        let sliding = types.iter().filter(|name| **name == LayerType::SlidingAttention.as_str()).count();
+        line("window", &format!("{window} tokens in {sliding} of {} layers", types.len()));
+    }
     line(
         "embeddings",
         if shape.tie_word_embeddings { "shared with the head" } else { "apart from the head" },

@@ -281,7 +281,7 @@ fn hostile_files_are_refused_with_a_reason() {
         (String::new(), "not valid JSON"),
         ("{}".to_owned(), "cannot be used"),
         (deep.clone(), "not valid JSON"),
-        (base.to_string().replace("null,\"added", &format!("{deep},\"added")), "cannot be used"),
+        (base.to_string().replace("null,\"added", &format!("{deep},\"added")), "not valid JSON"),
         (
             base.to_string().replace("\"normalizer\":", &format!("\"normalizer\":{deep},\"x\":")),
             "not valid JSON",
