@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::fields::Fields;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 const MAX_WINDOW: usize = 1 << 30;
 
@@ -69,7 +69,7 @@ impl SlidingWindow {
         let full = Self { size: None, layer_types: vec![FullAttention; num_layers] };
         let size = |default: Option<usize>| {
             let given = fields.integer("sliding_window", 1..=MAX_WINDOW)?;
-            Ok(given.or(default.filter(|_| !fields.has("sliding_window"))))
+            Ok::<_, Error>(given.or(default.filter(|_| !fields.has("sliding_window"))))
         };
         match rule {
             WindowRule::Never => Ok(full),
