@@ -13,7 +13,7 @@ pub use prompt::{Prompt, Prompts};
 pub use resources::{Machine, MemoryPlan};
 
 pub use crate::cache::KvDtype;
-pub use crate::kernels::IsaReason;
+pub use crate::kernels::{Isa, IsaReason};
 pub use crate::tensor::DType;
 
 use crate::engine::{Engine, GenerationOutput, TokenScore, TokenStream};
