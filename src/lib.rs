@@ -38,4 +38,5 @@ pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
 pub use generator::{Generator, GeneratorOptions, Prompt, Prompts};
 pub use tensor::DType;
+pub use text::{ChatOptions, Message};
 pub use types::{BlockId, FinishReason, SeqId, TokenId};

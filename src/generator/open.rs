@@ -11,7 +11,7 @@ use crate::generation::{GenerationConfig, OneOrMany, Vocabulary};
 use crate::kernels::{Isa, Workers};
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::tensor::DType;
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplates, Tokenizer};
 use crate::weights::{ModelConfig, ModelFiles, Weights, available_memory};
 
 /// How a model is opened.
@@ -94,6 +94,7 @@ impl Generator {
         let config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
         let generation_config = generation_config(files, &config)?;
         let tokenizer = tokenizer(files)?;
+        let chat_templates = chat_templates(files, tokenizer.as_ref())?;
         let weights = Weights::open(files)?;
 
         let workers =
@@ -134,6 +135,7 @@ impl Generator {
                 engine: Arc::new(engine),
                 tokenizer,
                 vocabulary,
+                chat_templates,
                 config,
                 generation_config: Arc::new(generation_config),
                 name: files.name().to_owned(),
@@ -163,6 +165,14 @@ fn tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
     let Some(tokenizer) = files.tokenizer()? else { return Ok(None) };
     let (config, special) = (files.tokenizer_config()?, files.special_tokens_map()?);
     Tokenizer::from_bytes(&tokenizer, config.as_deref(), special.as_deref()).map(Some)
+}
+
+/// The chat templates that the model comes with.
+fn chat_templates(files: &ModelFiles, tokenizer: Option<&Tokenizer>) -> Result<ChatTemplates> {
+    let (own, config) = (files.chat_template()?, files.tokenizer_config()?);
+    let additional = files.additional_chat_templates()?;
+    let templates = ChatTemplates::read(own.as_deref(), &additional, config.as_deref())?;
+    Ok(templates.with_special_tokens(tokenizer.into_iter().flat_map(Tokenizer::special_tokens_map)))
 }
 
 /// The memory that the weights take when they are packed, in bytes: as in the file, unless they are to be rounded.

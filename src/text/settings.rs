@@ -83,6 +83,11 @@ impl Settings {
         self.named.iter().find(|(known, _)| known == name).map(|(_, token)| token.content.as_str())
     }
 
+    /// The named special tokens with their texts.
+    pub(super) fn named_tokens(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.named.iter().map(|(name, token)| (name.as_str(), token.content.as_str()))
+    }
+
     /// All special tokens, in the order in which transformers adds them to a vocabulary that lacks them.
     pub(super) fn special_tokens(&self) -> impl Iterator<Item = &AddedToken> {
         self.named.iter().map(|(_, token)| token).chain(&self.extra)
