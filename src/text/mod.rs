@@ -4,10 +4,12 @@
 //! prompt. It knows no model and opens no file: files come in as bytes.
 
 mod chat_template;
+mod checks;
 mod decoder;
 mod detokenizer;
 mod jinja;
 mod settings;
+mod splitting;
 mod token_bytes;
 mod tokenizer;
 

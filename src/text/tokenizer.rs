@@ -4,11 +4,10 @@
 //! encoder becomes an error. Ids and special tokens are those that transformers 5.23 gives for the same folder,
 //! including what its `LlamaTokenizer` class changes about the file. It makes no chat prompts.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-use serde::Deserialize;
-use serde_json::Value;
 use tokenizers::decoders::byte_fallback::ByteFallback;
 use tokenizers::decoders::fuse::Fuse;
 use tokenizers::decoders::sequence::Sequence;
@@ -16,21 +15,26 @@ use tokenizers::decoders::strip::Strip;
 use tokenizers::normalizers::replace::Replace;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::{
-    AddedToken, DecoderWrapper, ModelWrapper, NormalizedString, Normalizer, Tokenizer as Backend,
+    AddedToken, DecoderWrapper, ModelWrapper, NormalizedString, Normalizer, NormalizerWrapper,
+    PostProcessorWrapper, TokenizerImpl,
 };
 
+use super::checks::{self, Checked};
 use super::decoder::{Decoder, DecoderState};
 use super::settings::Settings;
+use super::splitting::Splitter;
 use super::token_bytes::TokenBytes;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ResultExt as _};
 use crate::types::TokenId;
 
 /// The largest tokenizer file that is read.
 pub const MAX_TOKENIZER_BYTES: usize = 64 << 20;
 /// The highest token id that a vocabulary may use.
 pub const MAX_TOKEN_ID: u32 = (1 << 22) - 1;
-/// How many times longer a normalizer may make a text.
-const MAX_GROWTH: usize = 4096;
+/// The longest text, in bytes, that a normalizer may make.
+const MAX_NORMALIZED_BYTES: usize = 1 << 30;
+
+type Backend = TokenizerImpl<ModelWrapper, NormalizerWrapper, Splitter, PostProcessorWrapper, DecoderWrapper>;
 
 /// Text to token ids and back; cloning shares it, and it can be used from many threads.
 #[derive(Clone)]
@@ -38,6 +42,8 @@ pub struct Tokenizer(Arc<Inner>);
 
 struct Inner {
     backend: Backend,
+    /// How many times longer the normalizer can make a text.
+    growth: usize,
     decoder: Decoder,
     /// By id.
     tokens: Box<[Option<Box<str>>]>,
@@ -76,10 +82,10 @@ impl Tokenizer {
                 )));
             }
         }
-        refuse_growth(tokenizer_json)?;
+        let checked = checks::check(tokenizer_json).context(|| "tokenizer.json")?;
         let mut settings = Settings::read(tokenizer_config, special_tokens_map)?;
         let backend = guarded(|| {
-            let mut backend = Backend::from_bytes(tokenizer_json)?;
+            let mut backend = serde_json::from_slice::<Backend>(tokenizer_json)?;
             if is_rebuilt_as_llama(&settings, tokenizer_json) {
                 for (name, content) in [("unk_token", "<unk>"), ("bos_token", "<s>"), ("eos_token", "</s>")] {
                     settings.default_token(name, content);
@@ -96,10 +102,10 @@ impl Tokenizer {
         .map_err(|cause| {
             Error::load("tokenizer.json: it cannot be used; download it again").with_source(cause)
         })?;
-        Self::new(backend, &settings)
+        Self::new(backend, &settings, &checked)
     }
 
-    fn new(backend: Backend, settings: &Settings) -> Result<Self> {
+    fn new(backend: Backend, settings: &Settings, checked: &Checked) -> Result<Self> {
         let vocabulary = backend.get_vocab(true);
         let highest = vocabulary.values().copied().max();
         if let Some(highest) = highest.filter(|&id| id > MAX_TOKEN_ID) {
@@ -120,6 +126,12 @@ impl Tokenizer {
             };
             tokens[id as usize] = Some(token.into_boxed_str());
         }
+        let around = checked.ids_around.iter();
+        if let Some(id) = around.copied().find(|&id| tokens.get(id as usize).is_none_or(Option::is_none)) {
+            return Err(Error::load(format!(
+                "tokenizer.json: its post_processor must put tokens of its vocabulary around a prompt, found the id {id}"
+            )));
+        }
         let decoder = serde_json::to_value(backend.get_decoder())
             .map_err(|error| Error::load("tokenizer.json: decoder").with_source(error))?;
         // The clean-up destroys spaces of BPE texts, so transformers does it for other vocabularies only.
@@ -136,6 +148,7 @@ impl Tokenizer {
         let token_bytes = OnceLock::new();
         Ok(Self(Arc::new(Inner {
             backend,
+            growth: checked.growth,
             decoder,
             tokens,
             special,
@@ -151,12 +164,38 @@ impl Tokenizer {
     /// The ids of a text; with `add_special_tokens` also those that the tokenizer puts around a prompt.
     ///
     /// # Errors
-    /// `Input` when the tokenizer cannot encode the text, which only a faulty tokenizer.json brings about.
+    /// `Input` when the tokenizer cannot encode the text, which only a faulty tokenizer.json brings about, or when its
+    /// normalizer could make the text longer than a gigabyte.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>> {
-        let encoding = guarded(|| self.0.backend.encode_fast(text, add_special_tokens)).map_err(|cause| {
-            Error::input(format!("the tokenizer failed on a text of {} bytes", text.len())).with_source(cause)
-        })?;
+        let growth = self.0.growth;
+        if text.len().saturating_mul(growth) > MAX_NORMALIZED_BYTES {
+            return Err(Error::input(format!(
+                "the text has {} bytes, and the tokenizer can make them {growth} times as many, but at most \
+                 {MAX_NORMALIZED_BYTES} are encoded at a time; shorten it",
+                text.len()
+            )));
+        }
+        let encoding = guarded(|| self.0.backend.encode_fast(text, add_special_tokens))
+            .map_err(|cause| failed_on(text, cause))?;
         Ok(encoding.get_ids().iter().copied().map(TokenId).collect())
+    }
+
+    /// The ids of a text as [`Tokenizer::encode`] gives them, each with its place in the text: characters, as in
+    /// transformers' `offset_mapping`. Tokens that were put around the text have none.
+    ///
+    /// # Errors
+    /// As for [`Tokenizer::encode`].
+    pub fn encode_with_offsets(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+    ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
+        let encoding = guarded(|| self.0.backend.encode_char_offsets(text, add_special_tokens))
+            .map_err(|cause| failed_on(text, cause))?;
+        let around = encoding.get_special_tokens_mask().iter().map(|&added| added != 0);
+        let places = encoding.get_offsets().iter().zip(around);
+        let places = places.map(|(&(start, end), added)| (!added).then_some(start..end));
+        Ok(encoding.get_ids().iter().copied().map(TokenId).zip(places).collect())
     }
 
     /// The text of ids; ids that are no token are left out, as transformers does, and so are special tokens with
@@ -267,6 +306,11 @@ fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result
     })
 }
 
+#[cold]
+fn failed_on(text: &str, cause: tokenizers::Error) -> Error {
+    Error::input(format!("the tokenizer failed on a text of {} bytes", text.len())).with_source(cause)
+}
+
 /// An added token that is looked for in normalized prompts is also decoded from its normalized form.
 fn normalized(backend: &Backend, token: &str) -> Result<String> {
     guarded(|| {
@@ -277,43 +321,6 @@ fn normalized(backend: &Backend, token: &str) -> Result<String> {
         Ok(text.get().to_owned())
     })
     .map_err(|cause| Error::load(format!("tokenizer.json: added token {token:?}")).with_source(cause))
-}
-
-/// Refuses normalizers that could turn a short prompt, or an added token at load, into gigabytes.
-fn refuse_growth(tokenizer_json: &[u8]) -> Result<()> {
-    #[derive(Deserialize)]
-    struct Head {
-        #[serde(default)]
-        normalizer: Value,
-    }
-
-    fn growth(normalizer: &Value) -> usize {
-        let length = |value: &Value| value.as_str().map_or(0, str::len);
-        match normalizer["type"].as_str() {
-            Some("Sequence") => {
-                let parts = normalizer["normalizers"].as_array().map(Vec::as_slice).unwrap_or_default();
-                parts.iter().map(growth).fold(1, usize::saturating_mul)
-            }
-            Some("Replace") => {
-                let pattern = length(&normalizer["pattern"]["String"]).max(1);
-                length(&normalizer["content"]).div_ceil(pattern).max(1)
-            }
-            Some("Prepend") => length(&normalizer["prepend"]).max(1),
-            Some("ByteLevel") => 2,
-            _ => 1,
-        }
-    }
-
-    let head: Head = serde_json::from_slice(tokenizer_json).map_err(|error| {
-        Error::load("tokenizer.json: it is not valid JSON; download it again").with_source(error)
-    })?;
-    let growth = growth(&head.normalizer);
-    if growth > MAX_GROWTH {
-        return Err(Error::load(format!(
-            "tokenizer.json: its normalizer may make a text at most {MAX_GROWTH} times longer, found {growth}"
-        )));
-    }
-    Ok(())
 }
 
 /// Whether transformers 5.23 takes only the vocabulary from the file, and builds the rest as `LlamaTokenizer`.
@@ -330,7 +337,7 @@ fn rebuild_as_llama(file: &Backend, settings: &Settings) -> tokenizers::Result<B
     let mut bpe = bpe.clone();
     (bpe.dropout, bpe.unk_token) = (None, None);
     (bpe.fuse_unk, bpe.byte_fallback, bpe.ignore_merges) = (true, true, false);
-    let mut backend = Backend::new(bpe);
+    let mut backend = Backend::new(bpe.into());
     let add_prefix_space = settings.add_prefix_space.unwrap_or(true);
     let scheme = match (add_prefix_space, settings.legacy) {
         (false, _) => PrependScheme::Never,

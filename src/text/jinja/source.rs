@@ -145,10 +145,9 @@ pub(super) fn syntax_failure(error: minijinja::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Error;
 
     fn refused(source: &str) -> String {
-        Error::from(prepare(source).unwrap_err()).to_string()
+        prepare(source).unwrap_err().into_error().to_string()
     }
 
     #[test]
