@@ -15,8 +15,8 @@ use tokenizers::decoders::strip::Strip;
 use tokenizers::normalizers::replace::Replace;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::{
-    AddedToken, DecoderWrapper, ModelWrapper, NormalizedString, Normalizer, NormalizerWrapper, PostProcessorWrapper,
-    TokenizerImpl,
+    AddedToken, DecoderWrapper, ModelWrapper, NormalizedString, Normalizer, NormalizerWrapper,
+    PostProcessorWrapper, TokenizerImpl,
 };
 
 use super::checks::{self, Checked};
@@ -34,8 +34,7 @@ pub const MAX_TOKEN_ID: u32 = (1 << 22) - 1;
 /// The longest text, in bytes, that a normalizer may make.
 const MAX_NORMALIZED_BYTES: usize = 1 << 30;
 
-type Backend =
-    TokenizerImpl<ModelWrapper, NormalizerWrapper, Splitter, PostProcessorWrapper, DecoderWrapper>;
+type Backend = TokenizerImpl<ModelWrapper, NormalizerWrapper, Splitter, PostProcessorWrapper, DecoderWrapper>;
 
 /// Text to token ids and back; cloning shares it, and it can be used from many threads.
 #[derive(Clone)]
@@ -52,6 +51,8 @@ struct Inner {
     special: Box<[bool]>,
     vocab_size: usize,
     token_bytes: OnceLock<TokenBytes>,
+    /// By name, such as `bos_token`.
+    special_tokens: Box<[(String, String)]>,
     bos: Option<TokenId>,
     eos: Option<TokenId>,
     pad: Option<TokenId>,
@@ -141,6 +142,8 @@ impl Tokenizer {
             settings.special_token(name).and_then(|token| backend.token_to_id(token)).map(TokenId)
         };
         let [bos, eos, pad] = ["bos_token", "eos_token", "pad_token"].map(id_of);
+        let special_tokens =
+            settings.named_tokens().map(|(name, token)| (name.to_owned(), token.to_owned())).collect();
         let vocab_size = vocabulary.len();
         let token_bytes = OnceLock::new();
         Ok(Self(Arc::new(Inner {
@@ -151,6 +154,7 @@ impl Tokenizer {
             special,
             vocab_size,
             token_bytes,
+            special_tokens,
             bos,
             eos,
             pad,
@@ -240,6 +244,11 @@ impl Tokenizer {
     /// Whether `skip_special_tokens` leaves this token out.
     pub fn is_special(&self, id: TokenId) -> bool {
         self.0.special.get(id.index()).copied().unwrap_or(false)
+    }
+
+    /// The special tokens that have names, such as `bos_token`, with their texts.
+    pub fn special_tokens_map(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.special_tokens.iter().map(|(name, token)| (name.as_str(), token.as_str()))
     }
 
     /// The token that begins a text, where the folder names one.
