@@ -3,12 +3,14 @@
 mod call;
 mod open;
 mod prompt;
+mod tokenizer;
 
 use std::sync::Arc;
 
 pub use call::{Call, Prepared};
 pub use open::{GeneratorOptions, Progress, Stage};
 pub use prompt::{Prompt, Prompts};
+pub(crate) use tokenizer::open_tokenizer;
 
 pub use crate::cache::KvDtype;
 pub use crate::tensor::DType;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use super::{Generator, Shared};
+use super::{Generator, Shared, open_tokenizer};
 use crate::cache::KvDtype;
 use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, num_threads};
 use crate::error::{Error, Result, ResultExt};
@@ -11,7 +11,6 @@ use crate::generation::{GenerationConfig, OneOrMany, Vocabulary};
 use crate::kernels::{Isa, Workers};
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::tensor::DType;
-use crate::text::Tokenizer;
 use crate::weights::{ModelConfig, ModelFiles, Weights, available_memory};
 
 /// How a model is opened.
@@ -93,7 +92,7 @@ impl Generator {
     fn from_files(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
         let config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
         let generation_config = generation_config(files, &config)?;
-        let tokenizer = tokenizer(files)?;
+        let tokenizer = open_tokenizer(files)?;
         let weights = Weights::open(files)?;
 
         let workers =
@@ -156,13 +155,6 @@ fn generation_config(files: &ModelFiles, config: &ModelConfig) -> Result<Generat
     let text =
         std::str::from_utf8(&bytes).map_err(|error| Error::load("it must be UTF-8").with_source(error));
     text.and_then(GenerationConfig::from_json_file).context(|| "generation_config.json")
-}
-
-/// The tokenizer, if the model comes with one.
-fn tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
-    let Some(tokenizer) = files.tokenizer()? else { return Ok(None) };
-    let (config, special) = (files.tokenizer_config()?, files.special_tokens_map()?);
-    Tokenizer::from_bytes(&tokenizer, config.as_deref(), special.as_deref()).map(Some)
 }
 
 /// The memory that the weights take when they are packed, in bytes: as in the file, unless they are to be rounded.

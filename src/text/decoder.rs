@@ -11,6 +11,7 @@ use tokenizers::Decoder as _;
 use tokenizers::decoders::wordpiece::cleanup;
 use tokenizers::normalizers::replace::{Replace, ReplacePattern};
 
+use super::sentencepiece::{PieceDecoder, PieceState};
 use crate::error::{Error, Result};
 
 /// More stages than any tokenizer has; each is one level of recursion.
@@ -64,6 +65,8 @@ enum Kind {
     },
     /// No decoder at all: tokens with spaces between.
     Spaced,
+    /// A SentencePiece model; joins all tokens.
+    Pieces(PieceDecoder),
     /// `clean_up_tokenization_spaces` of transformers.
     CleanUp,
 }
@@ -78,6 +81,7 @@ struct StageState {
     bytes: Vec<u8>,
     /// Text that a later token can still change; `None` before the first token.
     text: Option<String>,
+    pieces: PieceState,
 }
 
 impl Decoder {
@@ -94,6 +98,15 @@ impl Decoder {
             stages.push(Stage { kind: Kind::CleanUp, fused: true });
         }
         Ok(Self { stages })
+    }
+
+    /// The decoder of a SentencePiece model.
+    pub(super) fn of_pieces(pieces: PieceDecoder, clean_up: bool) -> Self {
+        let mut stages = vec![Stage { kind: Kind::Pieces(pieces), fused: false }];
+        if clean_up {
+            stages.push(Stage { kind: Kind::CleanUp, fused: true });
+        }
+        Self { stages }
     }
 
     /// The state before the first token.
@@ -122,6 +135,7 @@ impl Decoder {
         for stage in &self.stages {
             text = match &stage.kind {
                 Kind::ByteLevel => return byte_level_bytes(&text),
+                Kind::Pieces(pieces) => return pieces.bytes(&text),
                 Kind::ByteFallback => match fallback_byte(&text) {
                     Some(byte) => return vec![byte],
                     None => text,
@@ -200,6 +214,7 @@ impl Stage {
             }
             Kind::Spaced if state.started => pass(&self.later_token(token)),
             Kind::Spaced => pass(token),
+            Kind::Pieces(pieces) => pieces.push(&mut state.pieces, token, pass),
             Kind::CleanUp => {
                 let mut held = state.text.take().unwrap_or_default();
                 held.push_str(token);
@@ -218,6 +233,7 @@ impl Stage {
         match &self.kind {
             Kind::ByteLevel => pass(&take_text(&mut state.bytes, true)),
             Kind::ByteFallback => pass_byte_run(&mut state.bytes, &mut pass),
+            Kind::Pieces(_) => PieceDecoder::finish(&mut state.pieces, pass),
             Kind::EndOfWord { suffix } => {
                 if let Some(held) = state.text.take() {
                     pass(&held.replace(suffix.as_str(), ""));

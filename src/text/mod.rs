@@ -1,10 +1,12 @@
 //! Strings to token ids and back: the tokenizer of a model folder, the bytes of each token, incremental decoding.
 //!
-//! It follows the fast tokenizers of transformers 5.23, quirks included, because equal tokens begin with an equal
-//! prompt. It knows no model and opens no file: files come in as bytes.
+//! A tokenizer.json is read as the fast tokenizers of transformers 5.23 read it, a tokenizer.model as the slow ones did
+//! until version 4; quirks included, because equal tokens begin with an equal prompt. It knows no model and opens no
+//! file: files come in as bytes.
 
 mod decoder;
 mod detokenizer;
+mod sentencepiece;
 mod settings;
 mod token_bytes;
 mod tokenizer;

@@ -1,9 +1,11 @@
-//! The tokenizer of a model: text to ids by the `tokenizers` crate, ids to text by this crate's own decoder.
+//! The tokenizer of a model: text to ids by the `tokenizers` crate or by a SentencePiece model, ids to text by this
+//! crate's own decoder.
 //!
 //! A tokenizer.json is untrusted: its size is capped, growth bombs are refused, and a panic of the crate's parser or
 //! encoder becomes an error. Ids and special tokens are those that transformers 5.23 gives for the same folder,
 //! including what its `LlamaTokenizer` class changes about the file. It makes no chat prompts.
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
@@ -20,9 +22,10 @@ use tokenizers::{
 };
 
 use super::decoder::{Decoder, DecoderState};
+use super::sentencepiece::LlamaTokenizer;
 use super::settings::Settings;
 use super::token_bytes::TokenBytes;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ResultExt as _};
 use crate::types::TokenId;
 
 /// The largest tokenizer file that is read.
@@ -37,7 +40,7 @@ const MAX_GROWTH: usize = 4096;
 pub struct Tokenizer(Arc<Inner>);
 
 struct Inner {
-    backend: Backend,
+    encoder: Encoder,
     decoder: Decoder,
     /// By id.
     tokens: Box<[Option<Box<str>>]>,
@@ -48,6 +51,14 @@ struct Inner {
     bos: Option<TokenId>,
     eos: Option<TokenId>,
     pad: Option<TokenId>,
+}
+
+/// From text to ids.
+enum Encoder {
+    /// A tokenizer.json.
+    Json(Box<Backend>),
+    /// A tokenizer.model.
+    SentencePiece(Box<LlamaTokenizer>),
 }
 
 impl Tokenizer {
@@ -61,19 +72,11 @@ impl Tokenizer {
         tokenizer_config: Option<&[u8]>,
         special_tokens_map: Option<&[u8]>,
     ) -> Result<Self> {
-        let files = [
+        refuse_large([
             ("tokenizer.json", Some(tokenizer_json)),
             ("tokenizer_config.json", tokenizer_config),
             ("special_tokens_map.json", special_tokens_map),
-        ];
-        for (name, bytes) in files {
-            let length = bytes.map_or(0, <[u8]>::len);
-            if length > MAX_TOKENIZER_BYTES {
-                return Err(Error::load(format!(
-                    "{name}: a file of at most {MAX_TOKENIZER_BYTES} bytes is read, found {length}"
-                )));
-            }
-        }
+        ])?;
         refuse_growth(tokenizer_json)?;
         let mut settings = Settings::read(tokenizer_config, special_tokens_map)?;
         let backend = guarded(|| {
@@ -95,6 +98,50 @@ impl Tokenizer {
             Error::load("tokenizer.json: it cannot be used; download it again").with_source(cause)
         })?;
         Self::new(backend, &settings)
+    }
+
+    /// Reads a SentencePiece `tokenizer.model` by the rules of transformers' slow `LlamaTokenizer`, with, where the folder
+    /// has them, `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
+    ///
+    /// # Errors
+    /// `Load` when a file is larger than 64 MiB, damaged, or when the folder names another class of tokenizer.
+    pub fn from_sentencepiece(
+        tokenizer_model: &[u8],
+        tokenizer_config: Option<&[u8]>,
+        special_tokens_map: Option<&[u8]>,
+        added_tokens: Option<&[u8]>,
+    ) -> Result<Self> {
+        refuse_large([
+            ("tokenizer.model", Some(tokenizer_model)),
+            ("tokenizer_config.json", tokenizer_config),
+            ("special_tokens_map.json", special_tokens_map),
+            ("added_tokens.json", added_tokens),
+        ])?;
+        let mut settings = Settings::read(tokenizer_config, special_tokens_map)?;
+        if let Some(added_tokens) = added_tokens {
+            settings.read_added_tokens(added_tokens)?;
+        }
+        let encoder = LlamaTokenizer::new(tokenizer_model, &mut settings).context(|| "tokenizer.model")?;
+        let length = encoder.tokens().map(|(id, ..)| id as usize + 1).max().unwrap_or(0);
+        let mut tokens: Box<[Option<Box<str>>]> = vec![None; length].into_boxed_slice();
+        let mut special = vec![false; length].into_boxed_slice();
+        for (id, token, is_special) in encoder.tokens() {
+            (tokens[id as usize], special[id as usize]) = (Some(token.into()), is_special);
+        }
+        let id_of =
+            |name: &str| settings.special_token(name).and_then(|token| encoder.id(token)).map(TokenId);
+        let [bos, eos, pad] = ["bos_token", "eos_token", "pad_token"].map(id_of);
+        Ok(Self(Arc::new(Inner {
+            vocab_size: tokens.iter().flatten().collect::<HashSet<_>>().len(),
+            decoder: Decoder::of_pieces(encoder.decoder(&settings), settings.clean_up),
+            encoder: Encoder::SentencePiece(Box::new(encoder)),
+            tokens,
+            special,
+            token_bytes: OnceLock::new(),
+            bos,
+            eos,
+            pad,
+        })))
     }
 
     fn new(backend: Backend, settings: &Settings) -> Result<Self> {
@@ -131,7 +178,7 @@ impl Tokenizer {
         let vocab_size = vocabulary.len();
         let token_bytes = OnceLock::new();
         Ok(Self(Arc::new(Inner {
-            backend,
+            encoder: Encoder::Json(Box::new(backend)),
             decoder,
             tokens,
             special,
@@ -148,7 +195,13 @@ impl Tokenizer {
     /// # Errors
     /// `Input` when the tokenizer cannot encode the text, which only a faulty tokenizer.json brings about.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>> {
-        let encoding = guarded(|| self.0.backend.encode_fast(text, add_special_tokens)).map_err(|cause| {
+        let backend = match &self.0.encoder {
+            Encoder::Json(backend) => backend,
+            Encoder::SentencePiece(model) => {
+                return Ok(model.encode(text, add_special_tokens)?.into_iter().map(TokenId).collect());
+            }
+        };
+        let encoding = guarded(|| backend.encode_fast(text, add_special_tokens)).map_err(|cause| {
             Error::input(format!("the tokenizer failed on a text of {} bytes", text.len())).with_source(cause)
         })?;
         Ok(encoding.get_ids().iter().copied().map(TokenId).collect())
@@ -188,7 +241,32 @@ impl Tokenizer {
 
     /// The id of a token as the vocabulary writes it.
     pub fn id(&self, token: &str) -> Option<TokenId> {
-        self.0.backend.token_to_id(token).map(TokenId)
+        let id = match &self.0.encoder {
+            Encoder::Json(backend) => backend.token_to_id(token),
+            Encoder::SentencePiece(model) => model.id(token),
+        };
+        id.map(TokenId)
+    }
+
+    /// The file that holds the vocabulary: `tokenizer.json` or `tokenizer.model`.
+    pub fn file(&self) -> &'static str {
+        match &self.0.encoder {
+            Encoder::Json(_) => "tokenizer.json",
+            Encoder::SentencePiece(_) => "tokenizer.model",
+        }
+    }
+
+    /// The kind of its model: `BPE`, `Unigram`, `WordPiece` or `WordLevel`.
+    pub fn model(&self) -> &'static str {
+        match &self.0.encoder {
+            Encoder::SentencePiece(model) => model.model(),
+            Encoder::Json(backend) => match backend.get_model() {
+                ModelWrapper::BPE(_) => "BPE",
+                ModelWrapper::Unigram(_) => "Unigram",
+                ModelWrapper::WordPiece(_) => "WordPiece",
+                ModelWrapper::WordLevel(_) => "WordLevel",
+            },
+        }
     }
 
     /// The bytes that a token adds in the middle of a text; empty for an id below [`Self::len`] that is no token.
@@ -246,6 +324,18 @@ impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokenizer").field("vocab_size", &self.vocab_size()).finish_non_exhaustive()
     }
+}
+
+fn refuse_large<const N: usize>(files: [(&str, Option<&[u8]>); N]) -> Result<()> {
+    for (name, bytes) in files {
+        let length = bytes.map_or(0, <[u8]>::len);
+        if length > MAX_TOKENIZER_BYTES {
+            return Err(Error::load(format!(
+                "{name}: a file of at most {MAX_TOKENIZER_BYTES} bytes is read, found {length}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Runs code of the `tokenizers` crate; a panic becomes an error with its message.
@@ -322,7 +412,7 @@ fn rebuild_as_llama(file: &Backend, settings: &Settings) -> tokenizers::Result<B
     (bpe.fuse_unk, bpe.byte_fallback, bpe.ignore_merges) = (true, true, false);
     let mut backend = Backend::new(bpe);
     let add_prefix_space = settings.add_prefix_space.unwrap_or(true);
-    let scheme = match (add_prefix_space, settings.legacy) {
+    let scheme = match (add_prefix_space, settings.legacy.unwrap_or(false)) {
         (false, _) => PrependScheme::Never,
         (true, true) => PrependScheme::Always,
         (true, false) => PrependScheme::First,

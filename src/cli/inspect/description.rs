@@ -11,6 +11,7 @@ use crate::cache::{KvDtype, KvLayout, blocks_for};
 use crate::cli::output::SCHEMA_VERSION;
 use crate::error::{Result, ResultExt as _};
 use crate::generation::GenerationConfig;
+use crate::generator::open_tokenizer;
 use crate::model::SUPPORTED_ARCHITECTURES;
 use crate::text::Tokenizer;
 use crate::types::TokenId;
@@ -33,6 +34,9 @@ pub(super) struct Description {
     #[serde(flatten)]
     pub(super) shape: Option<Shape>,
     pub(super) tokenizer: bool,
+    /// The file of the tokenizer, and the kind of its model.
+    pub(super) tokenizer_file: Option<&'static str>,
+    pub(super) tokenizer_model: Option<&'static str>,
     pub(super) special_tokens: Option<SpecialTokens>,
     /// What calls take from the model's `generation_config.json`.
     pub(super) generation_config: Map<String, Value>,
@@ -109,7 +113,7 @@ impl Description {
         let mut obstacle = None;
         let config = noted(ModelConfig::from_json(&text, SUPPORTED_ARCHITECTURES), &mut obstacle);
         let weights = noted(Weights::open(files), &mut obstacle);
-        let tokenizer = noted(tokenizer(files), &mut obstacle).flatten();
+        let tokenizer = noted(open_tokenizer(files), &mut obstacle).flatten();
         let generation_config = noted(generation_config(files), &mut obstacle).unwrap_or_default();
 
         let weights = weights.map(|weights| WeightFacts::of(&weights));
@@ -126,6 +130,8 @@ impl Description {
             weights,
             shape: config.as_ref().map(Shape::of),
             tokenizer: tokenizer.is_some(),
+            tokenizer_file: tokenizer.as_ref().map(Tokenizer::file),
+            tokenizer_model: tokenizer.as_ref().map(Tokenizer::model),
             special_tokens: config
                 .map(|config| SpecialTokens::of(&config, &generation_config, tokenizer.as_ref())),
             generation_config: generation_config.to_json(),
@@ -142,12 +148,6 @@ fn noted<T>(result: Result<T>, obstacle: &mut Option<String>) -> Option<T> {
 fn architecture(raw: &Map<String, Value>) -> Option<String> {
     let named = raw.get("architectures").and_then(|names| names.get(0)).or_else(|| raw.get("model_type"));
     Some(named?.as_str()?.to_owned())
-}
-
-fn tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
-    let Some(tokenizer) = files.tokenizer()? else { return Ok(None) };
-    let (config, map) = (files.tokenizer_config()?, files.special_tokens_map()?);
-    Tokenizer::from_bytes(&tokenizer, config.as_deref(), map.as_deref()).map(Some)
 }
 
 fn generation_config(files: &ModelFiles) -> Result<GenerationConfig> {
