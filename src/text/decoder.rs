@@ -6,6 +6,7 @@
 //! same machines; tests hold them against the crate. Speech decoders (CTC) and orders of stages that would need
 //! the whole text are refused when the tokenizer is loaded.
 
+use clean_up::{clean_up, last_safe_cut};
 use serde_json::Value;
 use tokenizers::Decoder as _;
 use tokenizers::decoders::wordpiece::cleanup;
@@ -13,6 +14,8 @@ use tokenizers::normalizers::replace::{Replace, ReplacePattern};
 
 use super::sentencepiece::{PieceDecoder, PieceState};
 use crate::error::{Error, Result};
+
+mod clean_up;
 
 /// More stages than any tokenizer has; each is one level of recursion.
 const MAX_STAGES: usize = 64;
@@ -465,36 +468,6 @@ fn strip_start<'a>(state: &mut StageState, piece: &'a str, content: char, start:
         }
     }
     rest
-}
-
-/// What transformers' `clean_up_tokenization` does, in its order.
-fn clean_up(text: &str) -> String {
-    const REPLACEMENTS: [(&str, &str); 10] = [
-        (" .", "."),
-        (" ?", "?"),
-        (" !", "!"),
-        (" ,", ","),
-        (" ' ", "'"),
-        (" n't", "n't"),
-        (" 'm", "'m"),
-        (" 's", "'s"),
-        (" 've", "'ve"),
-        (" 're", "'re"),
-    ];
-    REPLACEMENTS.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
-}
-
-/// The last place where `text` can be cut so that cleaning both halves equals cleaning the whole.
-///
-/// Cleaning only removes spaces, so a pair of other characters stays a pair; and of the pairs inside the replaced
-/// texts only those with an apostrophe, `ve` and `re` have no space.
-fn last_safe_cut(text: &str) -> usize {
-    let mut pairs = text.char_indices().rev().zip(text.chars().rev().skip(1));
-    let safe = pairs.find(|&((_, right), left)| {
-        ![left, right].iter().any(|char| matches!(char, ' ' | '\''))
-            && !matches!((left, right), ('v' | 'r', 'e'))
-    });
-    safe.map_or(0, |((at, _), _)| at)
 }
 
 #[cfg(test)]

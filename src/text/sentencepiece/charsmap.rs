@@ -30,7 +30,8 @@ impl Charsmap {
             .split_at_checked(length)
             .filter(|(units, _)| !units.is_empty() && units.len().is_multiple_of(4))
             .ok_or_else(|| damaged(&format!("its rules must have a multiple of 4 bytes, found {length}")))?;
-        let units = units.chunks_exact(4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
+        let units =
+            units.chunks_exact(4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
         let replacements = str::from_utf8(replacements)
             .map_err(|error| damaged("its texts must be UTF-8").with_source(error))?;
         let longest = replacements.split('\0').map(str::len).max().unwrap_or(0);

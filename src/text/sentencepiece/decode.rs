@@ -77,7 +77,12 @@ impl PieceDecoder {
             run.after_special = true;
             run.stretch.keeps_space = self.legacy;
         } else {
-            if run.after_special && !self.legacy && run.num_tokens == 1 && self.add_prefix_space && !token.starts_with(SPACE) {
+            if run.after_special
+                && !self.legacy
+                && run.num_tokens == 1
+                && self.add_prefix_space
+                && !token.starts_with(SPACE)
+            {
                 run.write(" ", follows, &mut pass);
             }
             run.after_special = false;

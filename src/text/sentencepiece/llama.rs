@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use tokenizers::AddedToken;
 
-use super::added_tokens::{AddedTokens, Part};
 use super::CONVERSION;
+use super::added_tokens::{AddedTokens, Part};
 use super::decode::PieceDecoder;
 use super::normalizer::SPACE;
 use super::processor::{Found, Processor};
@@ -100,8 +100,7 @@ impl LlamaTokenizer {
         } else {
             let begin = if self.add_prefix_space { SPACE } else { "" };
             let from = ids.len();
-            let special_at =
-                self.encode_parts(&format!("{begin}{}", text.replace(SPACE, " ")), &mut ids)?;
+            let special_at = self.encode_parts(&format!("{begin}{}", text.replace(SPACE, " ")), &mut ids)?;
             // The space put before a special token is taken back.
             let space = self.processor.vocabulary.textual(SPACE).map(|piece| self.ids[piece as usize]);
             if special_at == Some(from + 1) && space == Some(ids[from]) {

@@ -125,9 +125,8 @@ fn next_field<'a>(rest: &mut &'a [u8]) -> Result<Option<(u32, &'a [u8])>> {
     }
     let length = decode_varint(rest).map_err(damaged)?;
     let parts = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
-    let (content, after) = parts.ok_or_else(|| {
-        Error::load(format!("it ends within a field of {length} bytes; download it again"))
-    })?;
+    let (content, after) = parts
+        .ok_or_else(|| Error::load(format!("it ends within a field of {length} bytes; download it again")))?;
     *rest = after;
     Ok(Some((tag, content)))
 }

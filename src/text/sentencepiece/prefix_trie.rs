@@ -34,7 +34,8 @@ impl PrefixTrie {
                 nodes[node].value = value;
             }
             nodes[node].first_child = nodes.len() as u32;
-            for children in strings[ends_here..].chunk_by(|(left, _), (right, _)| left[depth] == right[depth]) {
+            for children in strings[ends_here..].chunk_by(|(left, _), (right, _)| left[depth] == right[depth])
+            {
                 nodes[node].num_children += 1;
                 open.push_back((nodes.len(), children, depth + 1));
                 let label = children[0].0[depth];

@@ -46,7 +46,10 @@ impl Processor {
         let vocabulary = &self.vocabulary;
         let text = self.normalizer.normalize(text, &vocabulary.user_defined, add_dummy_prefix);
         if text.len() >= u32::MAX as usize {
-            return Err(Error::input(format!("a text must have less than 4 GiB, found {} bytes", text.len())));
+            return Err(Error::input(format!(
+                "a text must have less than 4 GiB, found {} bytes",
+                text.len()
+            )));
         }
         let pieces = match &self.unigram {
             Some(unigram) => unigram.cut(vocabulary, &text),

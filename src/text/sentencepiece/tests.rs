@@ -11,7 +11,8 @@ use crate::types::TokenId;
 const MODELS: [&str; 5] = ["llama", "symbols", "nmt_nfkc", "suffix", "ties"];
 
 fn read(name: &str) -> Vec<u8> {
-    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/sentencepiece").join(name)).unwrap()
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/sentencepiece").join(name))
+        .unwrap()
 }
 
 fn golden(name: &str) -> Value {
@@ -234,7 +235,10 @@ fn files_beside_the_model_that_do_not_fit_are_refused_with_a_reason() {
             serde_json::json!({"tokenizer_config.json": {"added_tokens_decoder": {"4194304": {"content": "<x>"}}}}),
             "tokenizer.model: added token \"<x>\": token ids must be at most 4194303, found 4194304",
         ),
-        (serde_json::json!({"added_tokens.json": {"<x>": -1}}), "added_tokens.json: <x> must be a token id, found -1"),
+        (
+            serde_json::json!({"added_tokens.json": {"<x>": -1}}),
+            "added_tokens.json: <x> must be a token id, found -1",
+        ),
         (serde_json::json!({"added_tokens.json": []}), "added_tokens.json: it must be a JSON object"),
     ] {
         let error = refusal(&llama, &files);

@@ -88,13 +88,15 @@ impl Vocabulary {
                 if !byte_fallback {
                     return Err(faulty("a piece of a byte needs `byte_fallback`"));
                 }
-                let byte = byte_of(&piece.text).ok_or_else(|| faulty("the piece of a byte must be <0xNN>"))?;
+                let byte =
+                    byte_of(&piece.text).ok_or_else(|| faulty("the piece of a byte must be <0xNN>"))?;
                 bytes[usize::from(byte)] = Some(id);
             }
         }
         let unknown = unknown.ok_or_else(|| Error::load("no piece is for unknown characters"))?;
         let bytes = byte_fallback.then(|| {
-            let missing = |byte| Error::load(format!("`byte_fallback` needs a piece for each byte, {byte} has none"));
+            let missing =
+                |byte| Error::load(format!("`byte_fallback` needs a piece for each byte, {byte} has none"));
             let mut ids = [0; 256];
             for (byte, id) in bytes.into_iter().enumerate() {
                 ids[byte] = id.ok_or_else(|| missing(byte))?;
@@ -140,9 +142,5 @@ impl Vocabulary {
 pub(super) fn byte_of(text: &str) -> Option<u8> {
     let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'A'..=b'F').contains(&byte);
-    if digits.len() == 2 && digits.bytes().all(is_digit) {
-        u8::from_str_radix(digits, 16).ok()
-    } else {
-        None
-    }
+    if digits.len() == 2 && digits.bytes().all(is_digit) { u8::from_str_radix(digits, 16).ok() } else { None }
 }
