@@ -3,19 +3,20 @@
 mod call;
 mod open;
 mod prompt;
-mod tokenizer;
+mod resources;
 
 use std::sync::Arc;
 
 pub use call::{Call, Prepared};
-pub use open::{GeneratorOptions, Progress, Stage};
+pub use open::{GeneratorOptions, Progress, Stage, open_tokenizer};
 pub use prompt::{Prompt, Prompts};
-pub(crate) use tokenizer::open_tokenizer;
+pub use resources::{Machine, MemoryPlan};
 
 pub use crate::cache::KvDtype;
+pub use crate::kernels::IsaReason;
 pub use crate::tensor::DType;
 
-use crate::engine::{Engine, GenerationOutput, TokenStream};
+use crate::engine::{Engine, GenerationOutput, TokenScore, TokenStream};
 use crate::error::{Error, Result};
 use crate::generation::{GenerationConfig, Vocabulary};
 use crate::text::Tokenizer;
@@ -163,6 +164,21 @@ impl Generator {
         let token_ids = self.encode_prompt(text.into())?;
         self.check_context(token_ids.len())?;
         self.shared.engine.token_logprobs(&token_ids, interrupted)
+    }
+
+    /// The tokens of a text, each with its log-probability and its rank given those before it, until `interrupted` says
+    /// stop.
+    ///
+    /// # Errors
+    /// As for [`Generator::score`], and `Cancelled`.
+    pub fn token_scores(
+        &self,
+        text: impl Into<Prompt>,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<TokenScore>> {
+        let token_ids = self.encode_prompt(text.into())?;
+        self.check_context(token_ids.len())?;
+        self.shared.engine.token_scores(&token_ids, interrupted)
     }
 
     /// The tokenizer.

@@ -4,12 +4,18 @@
 //! until version 4; quirks included, because equal tokens begin with an equal prompt. It knows no model and opens no
 //! file: files come in as bytes.
 
+mod chat_template;
+mod checks;
 mod decoder;
 mod detokenizer;
+mod jinja;
 mod sentencepiece;
 mod settings;
+mod splitting;
 mod token_bytes;
 mod tokenizer;
+mod tokenizer_json;
 
+pub use chat_template::{ChatOptions, ChatTemplate, ChatTemplates, Message};
 pub use detokenizer::Detokenizer;
 pub use tokenizer::{MAX_TOKEN_ID, MAX_TOKENIZER_BYTES, Tokenizer};

@@ -7,7 +7,9 @@
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
+use super::tokenizer::MAX_TOKENIZER_BYTES;
 use crate::error::{Error, Result};
+use crate::json::{read_object, shown};
 
 /// The special tokens that every tokenizer of transformers may have, in its order.
 const NAMED: [&str; 7] =
@@ -41,7 +43,7 @@ impl Settings {
     pub(super) fn read(tokenizer_config: Option<&[u8]>, special_tokens_map: Option<&[u8]>) -> Result<Self> {
         const FILE: &str = "tokenizer_config.json";
         let mut settings = Self::default();
-        let config = tokenizer_config.map(|bytes| object(FILE, bytes)).transpose()?.unwrap_or_default();
+        let config = tokenizer_config.map(|bytes| read_object(FILE, bytes, MAX_TOKENIZER_BYTES)).transpose()?.unwrap_or_default();
         settings.class = match config.get("tokenizer_class") {
             None | Some(Value::Null) => None,
             Some(Value::String(class)) => Some(class.strip_suffix("Fast").unwrap_or(class).to_owned()),
@@ -62,7 +64,7 @@ impl Settings {
             None | Some(Value::Null) => {
                 if let Some(bytes) = special_tokens_map {
                     const FILE: &str = "special_tokens_map.json";
-                    settings.add_named(FILE, &object(FILE, bytes)?)?;
+                    settings.add_named(FILE, &read_object(FILE, bytes, MAX_TOKENIZER_BYTES)?)?;
                 }
             }
             Some(other) => return Err(wrong(FILE, "added_tokens_decoder", "an object", other)),
@@ -78,7 +80,7 @@ impl Settings {
             return Ok(());
         }
         let mut added = Vec::new();
-        for (content, id) in object(FILE, added_tokens)? {
+        for (content, id) in read_object(FILE, added_tokens, MAX_TOKENIZER_BYTES)? {
             let number = id.as_u64().and_then(|id| u32::try_from(id).ok());
             let number = number.ok_or_else(|| wrong(FILE, &content, "a token id", &id))?;
             let special = self.special_tokens().any(|token| token.content == content);
@@ -188,11 +190,6 @@ impl Settings {
     }
 }
 
-fn object(file: &str, bytes: &[u8]) -> Result<Map<String, Value>> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Error::load(format!("{file}: it must be a JSON object")).with_source(error))
-}
-
 fn flag(file: &str, config: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
     match config.get(name) {
         None | Some(Value::Null) => Ok(None),
@@ -235,11 +232,7 @@ fn token(file: &str, name: &str, value: &Value) -> Result<AddedToken> {
 }
 
 fn wrong(file: &str, field: &str, rule: &str, found: &Value) -> Error {
-    let mut found = found.to_string();
-    if found.chars().count() > 60 {
-        found = found.chars().take(60).chain("…".chars()).collect();
-    }
-    Error::load(format!("{file}: {field} must be {rule}, found {found}"))
+    Error::load(format!("{file}: {field} must be {rule}, found {}; correct the file", shown(found)))
 }
 
 #[cfg(test)]
@@ -294,6 +287,7 @@ mod tests {
         for (config, message) in [
             (&b"[1]"[..], "tokenizer_config.json: it must be a JSON object"),
             (br#"{"legacy": 3}"#, "tokenizer_config.json: legacy must be true or false, found 3"),
+            (br#"{"bos_token": "a", "bos_token": "b"}"#, "the key \"bos_token\" comes twice"),
             (br#"{"bos_token": 3}"#, "tokenizer_config.json: bos_token must be a token"),
             (br#"{"added_tokens_decoder": {"x": "a"}}"#, "\"x\" must be a token id"),
             (br#"{"extra_special_tokens": "a"}"#, "extra_special_tokens must be a list"),

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use super::hub_cache::HubCache;
 use super::mmap::Mapping;
 use crate::error::{Error, Result};
+use crate::json::shown;
 
 /// The largest file that is read as text, such as config.json or tokenizer.json.
 pub const MAX_TEXT_BYTES: usize = 64 << 20;
@@ -33,6 +34,8 @@ enum Place {
     },
     #[cfg_attr(not(feature = "bundled"), expect(dead_code, reason = "the feature `bundled` embeds a model"))]
     Embedded(&'static [(&'static str, &'static [u8])]),
+    #[cfg(feature = "fuzzing")]
+    Memory(std::sync::Arc<[(String, Vec<u8>)]>),
 }
 
 /// The contents of a weight file.
@@ -120,6 +123,12 @@ impl ModelFiles {
         Self { name: "story-3m".to_owned(), place: Place::Embedded(files) }
     }
 
+    /// Files that were made up, by their names.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn in_memory(files: impl Into<std::sync::Arc<[(String, Vec<u8>)]>>) -> Self {
+        Self { name: "memory".to_owned(), place: Place::Memory(files.into()) }
+    }
+
     /// The path or id that the model was asked for by.
     pub fn name(&self) -> &str {
         &self.name
@@ -130,6 +139,8 @@ impl ModelFiles {
         match &self.place {
             Place::Folder { path, .. } => Some(path),
             Place::Embedded(_) => None,
+            #[cfg(feature = "fuzzing")]
+            Place::Memory(_) => None,
         }
     }
 
@@ -207,6 +218,8 @@ impl ModelFiles {
         match self.locate(file)? {
             None => Ok(None),
             Some(Located::Static(bytes)) => Ok(Some(Cow::Borrowed(bytes))),
+            #[cfg(feature = "fuzzing")]
+            Some(Located::Owned(bytes)) => Ok(Some(Cow::Owned(bytes))),
             Some(Located::File(handle)) => {
                 let mut bytes = Vec::new();
                 // One byte more tells a file that is too large, whatever its length is said to be.
@@ -231,6 +244,8 @@ impl ModelFiles {
         match self.locate(file)? {
             None => Ok(None),
             Some(Located::Static(bytes)) => Ok(Some(FileBytes::Static(bytes))),
+            #[cfg(feature = "fuzzing")]
+            Some(Located::Owned(bytes)) => Ok(Some(FileBytes::Owned(bytes))),
             Some(Located::File(handle)) => {
                 let mapping = Mapping::new(&handle).map_err(|error| error.context(file))?;
                 Ok(Some(FileBytes::Mapped(mapping)))
@@ -242,6 +257,8 @@ impl ModelFiles {
     pub fn contains(&self, file: &str) -> bool {
         match &self.place {
             Place::Embedded(files) => files.iter().any(|(name, _)| *name == file),
+            #[cfg(feature = "fuzzing")]
+            Place::Memory(files) => files.iter().any(|(name, _)| name == file),
             Place::Folder { path, .. } => is_plain_file_name(file) && path.join(file).exists(),
         }
     }
@@ -249,14 +266,20 @@ impl ModelFiles {
     fn locate(&self, file: &str) -> Result<Option<Located>> {
         if !is_plain_file_name(file) {
             return Err(Error::load(format!(
-                "{}: the files of a model have plain names, found {file:?}",
-                self.name
+                "{}: a file of a model must have a plain name, without folders, a leading dot or a colon, found {}",
+                self.name,
+                shown(&file.into())
             )));
         }
         let (path, roots) = match &self.place {
             Place::Embedded(files) => {
                 let found = files.iter().find(|(name, _)| *name == file);
                 return Ok(found.map(|(_, bytes)| Located::Static(bytes)));
+            }
+            #[cfg(feature = "fuzzing")]
+            Place::Memory(files) => {
+                let found = files.iter().find(|(name, _)| name == file);
+                return Ok(found.map(|(_, bytes)| Located::Owned(bytes.clone())));
             }
             Place::Folder { path, roots } => (path.join(file), roots),
         };
@@ -289,6 +312,8 @@ impl ModelFiles {
 enum Located {
     File(File),
     Static(&'static [u8]),
+    #[cfg(feature = "fuzzing")]
+    Owned(Vec<u8>),
 }
 
 /// Whether a name can only be that of a file right in a folder, on every operating system.

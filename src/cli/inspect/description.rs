@@ -66,6 +66,11 @@ pub(super) struct Shape {
     pub(super) tie_word_embeddings: bool,
     pub(super) attention_bias: bool,
     pub(super) mlp_bias: bool,
+    /// Left out, with the types of the layers, where no layer has a window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sliding_window: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) layer_types: Option<Vec<&'static str>>,
 }
 
 /// The rotary position embedding, by transformers' names.
@@ -77,6 +82,9 @@ pub(super) struct Rope {
     pub(super) theta: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) factor: Option<f64>,
+    /// The dimensions that turn, where these are not all of a head.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rotary_dim: Option<usize>,
 }
 
 /// The tokens that begin, end and fill up.
@@ -179,24 +187,30 @@ impl Shape {
             intermediate_size: config.intermediate_size,
             vocab_size: config.vocab_size,
             max_position_embeddings: config.max_position_embeddings,
-            rope: Rope::of(&config.rope),
+            rope: Rope::of(&config.rope, config.head_dim),
             tie_word_embeddings: config.tie_word_embeddings,
             attention_bias: config.attention_bias,
             mlp_bias: config.mlp_bias,
+            sliding_window: config.window.size,
+            layer_types: config
+                .window
+                .size
+                .map(|_| config.window.layer_types.iter().map(|layer_type| layer_type.as_str()).collect()),
         }
     }
 }
 
 impl Rope {
-    fn of(rope: &RopeParameters) -> Self {
+    fn of(rope: &RopeParameters, head_dim: usize) -> Self {
         let (kind, factor) = match rope.kind {
             RopeKind::Default => ("default", None),
             RopeKind::Linear { factor } => ("linear", Some(factor)),
             RopeKind::Dynamic { factor, .. } => ("dynamic", Some(factor)),
             RopeKind::Llama3 { factor, .. } => ("llama3", Some(factor)),
             RopeKind::Yarn { factor, .. } => ("yarn", Some(factor)),
+            RopeKind::LongRope { factor, .. } => ("longrope", Some(factor)),
         };
-        Self { kind, theta: rope.theta, factor }
+        Self { kind, theta: rope.theta, factor, rotary_dim: Some(rope.dim).filter(|&dim| dim < head_dim) }
     }
 }
 

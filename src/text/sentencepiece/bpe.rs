@@ -44,7 +44,7 @@ impl PartialOrd for Candidate {
     }
 }
 
-/// Cuts a text of less than 4 GiB into parts, each with its piece, which may be the unknown one.
+/// Cuts a text of at most 1 GiB into parts, each with its piece, which may be the unknown one.
 pub(super) fn cut<'t>(vocabulary: &Vocabulary, text: &'t str) -> Vec<(&'t str, u32)> {
     let mut merging = Merging {
         vocabulary,

@@ -17,6 +17,8 @@ pub(super) struct Charsmap {
     units: Box<[u32]>,
     /// Each text ends with NUL.
     replacements: Box<str>,
+    /// The longest text in bytes, spaces counted as what pieces write for them.
+    pub(super) longest: usize,
 }
 
 impl Charsmap {
@@ -34,13 +36,14 @@ impl Charsmap {
             units.chunks_exact(4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
         let replacements = str::from_utf8(replacements)
             .map_err(|error| damaged("its texts must be UTF-8").with_source(error))?;
-        let longest = replacements.split('\0').map(str::len).max().unwrap_or(0);
+        let length = |text: &str| text.len() + 2 * text.matches(' ').count();
+        let longest = replacements.split('\0').map(length).max().unwrap_or(0);
         if longest > MAX_REPLACEMENT_BYTES {
             return Err(damaged(&format!(
                 "a rule may put in at most {MAX_REPLACEMENT_BYTES} bytes, found {longest}"
             )));
         }
-        Ok(Self { units: units.collect(), replacements: replacements.into() })
+        Ok(Self { units: units.collect(), replacements: replacements.into(), longest })
     }
 
     /// The longest rule for the beginning of `text`: how many bytes it takes, and what it puts in for them.

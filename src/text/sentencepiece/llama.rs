@@ -15,6 +15,7 @@ use super::decode::PieceDecoder;
 use super::normalizer::SPACE;
 use super::processor::{Found, Processor};
 use crate::error::{Error, Result};
+use crate::json::shown;
 use crate::text::settings::Settings;
 use crate::text::tokenizer::MAX_TOKEN_ID;
 
@@ -48,8 +49,9 @@ impl LlamaTokenizer {
             None | Some("LlamaTokenizer") => {}
             Some(class) => {
                 return Err(Error::load(format!(
-                    "the class {class} that tokenizer_config.json names has rules of its own, and only those of \
-                     LlamaTokenizer are known; {CONVERSION}"
+                    "the class {} that tokenizer_config.json names has rules of its own, and only those of \
+                     LlamaTokenizer are known; {CONVERSION}",
+                    shown(&class.into())
                 )));
             }
         }
@@ -60,8 +62,8 @@ impl LlamaTokenizer {
         let added = added_by_id(&processor, settings);
         if let Some((&highest, token)) = added.last_key_value().filter(|&(&id, _)| id > MAX_TOKEN_ID) {
             return Err(Error::load(format!(
-                "added token {:?}: token ids must be at most {MAX_TOKEN_ID}, found {highest}",
-                token.content
+                "added token {}: token ids must be at most {MAX_TOKEN_ID}, found {highest}",
+                shown(&token.content.as_str().into())
             )));
         }
         let added = AddedTokens::new(added);

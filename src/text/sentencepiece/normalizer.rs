@@ -18,6 +18,11 @@ pub(super) struct Normalizer {
 }
 
 impl Normalizer {
+    /// How many times longer it can make a text.
+    pub(super) fn growth(&self) -> usize {
+        self.charsmap.as_ref().map_or(0, |charsmap| charsmap.longest).max(SPACE.len())
+    }
+
     /// The text as the model cuts it.
     pub(super) fn normalize(&self, text: &str, user_defined: &PrefixTrie, add_dummy_prefix: bool) -> String {
         let mut rest = text;

@@ -7,6 +7,9 @@ use super::unigram::Unigram;
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 
+/// The longest text, in bytes, that is cut.
+const MAX_NORMALIZED_BYTES: usize = 1 << 30;
+
 /// A loaded model.
 #[derive(Debug)]
 pub(super) struct Processor {
@@ -44,13 +47,15 @@ impl Processor {
         mut found: impl FnMut(Found<'_>),
     ) -> Result<()> {
         let vocabulary = &self.vocabulary;
-        let text = self.normalizer.normalize(text, &vocabulary.user_defined, add_dummy_prefix);
-        if text.len() >= u32::MAX as usize {
+        let growth = self.normalizer.growth();
+        if text.len().saturating_mul(growth) > MAX_NORMALIZED_BYTES {
             return Err(Error::input(format!(
-                "a text must have less than 4 GiB, found {} bytes",
+                "the text has {} bytes, and the tokenizer can make them {growth} times as many, but at most \
+                 {MAX_NORMALIZED_BYTES} are encoded at a time; shorten it",
                 text.len()
             )));
         }
+        let text = self.normalizer.normalize(text, &vocabulary.user_defined, add_dummy_prefix);
         let pieces = match &self.unigram {
             Some(unigram) => unigram.cut(vocabulary, &text),
             None => bpe::cut(vocabulary, &text),

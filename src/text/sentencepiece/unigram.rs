@@ -42,7 +42,7 @@ impl Unigram {
         }
     }
 
-    /// Cuts a text of less than 4 GiB into parts, each with its piece, which may be the unknown one.
+    /// Cuts a text of at most 1 GiB into parts, each with its piece, which may be the unknown one.
     pub(super) fn cut<'t>(&self, vocabulary: &Vocabulary, text: &'t str) -> Vec<(&'t str, u32)> {
         let mut best = vec![Best { score: 0.0, start: NOWHERE, id: 0 }; text.len() + 1];
         let (mut start, mut frontier) = (0, 0);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::prefix_trie::PrefixTrie;
 use crate::error::{Error, Result};
+use crate::json::shown;
 
 /// The most pieces that a model may have, as ids are limited.
 pub(super) const MAX_PIECES: usize = 1 << 22;
@@ -62,7 +63,7 @@ impl Vocabulary {
                 piece.kind = PieceKind::Unused;
                 continue;
             }
-            let faulty = |rule: &str| Error::load(format!("piece {id}, {:?}: {rule}", piece.text));
+            let faulty = |rule: &str| Error::load(format!("piece {id}, {}: {rule}", shown(&(*piece.text).into())));
             if piece.text.is_empty() || piece.text.len() > MAX_PIECE_BYTES {
                 let length = piece.text.len();
                 return Err(Error::load(format!(
@@ -101,7 +102,7 @@ impl Vocabulary {
             for (byte, id) in bytes.into_iter().enumerate() {
                 ids[byte] = id.ok_or_else(|| missing(byte))?;
             }
-            Ok(Box::new(ids))
+            Ok::<_, Error>(Box::new(ids))
         });
         let bytes = bytes.transpose()?;
         let symbols = pieces.iter().filter(|piece| piece.kind == PieceKind::UserDefined);
