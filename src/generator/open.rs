@@ -188,14 +188,18 @@ fn generation_config(files: &ModelFiles, config: &ModelConfig) -> Result<Generat
     text.and_then(GenerationConfig::from_json_file).context(|| "generation_config.json")
 }
 
-/// The tokenizer of a model, if it comes with one.
+/// The tokenizer of a model, if it comes with one: its `tokenizer.json`, else its SentencePiece `tokenizer.model`.
 ///
 /// # Errors
 /// When its files are damaged, or need what this crate does not have.
 pub fn open_tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
-    let Some(tokenizer) = files.tokenizer()? else { return Ok(None) };
     let (config, special) = (files.tokenizer_config()?, files.special_tokens_map()?);
-    Tokenizer::from_bytes(&tokenizer, config.as_deref(), special.as_deref()).map(Some)
+    let (config, special) = (config.as_deref(), special.as_deref());
+    if let Some(tokenizer) = files.tokenizer()? {
+        return Tokenizer::from_bytes(&tokenizer, config, special).map(Some);
+    }
+    let Some(model) = files.tokenizer_model()? else { return Ok(None) };
+    Tokenizer::from_sentencepiece(&model, config, special, files.added_tokens()?.as_deref()).map(Some)
 }
 
 /// The chat templates that the model comes with.

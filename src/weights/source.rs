@@ -173,6 +173,22 @@ impl ModelFiles {
         self.read_optional("tokenizer.json")
     }
 
+    /// The contents of `tokenizer.model`, if there is one.
+    ///
+    /// # Errors
+    /// `Load` when it cannot be read.
+    pub fn tokenizer_model(&self) -> Result<Option<Cow<'static, [u8]>>> {
+        self.read_optional("tokenizer.model")
+    }
+
+    /// The text of `added_tokens.json`, if there is one.
+    ///
+    /// # Errors
+    /// `Load` when it cannot be read.
+    pub fn added_tokens(&self) -> Result<Option<Cow<'static, [u8]>>> {
+        self.read_optional("added_tokens.json")
+    }
+
     /// The text of `tokenizer_config.json`, if there is one.
     ///
     /// # Errors

@@ -28,6 +28,8 @@ fn the_bundled_model_is_described() {
         "attention_bias": false,
         "mlp_bias": false,
         "tokenizer": true,
+        "tokenizer_file": "tokenizer.json",
+        "tokenizer_model": "BPE",
         "special_tokens": {
             "bos": {"id": 0, "token": "<s>"},
             "eos": [{"id": 1, "token": "</s>"}],
@@ -81,6 +83,31 @@ fn what_families_have_beside_llama_is_described() {
     assert!(text.contains("longrope, theta 10000, factor 8, 6 dimensions of a head"), "{text}");
     let text = inspect("mistral_no_window", &[]);
     assert!(text.contains("MistralForCausalLM") && !text.contains("window "), "{text}");
+}
+
+#[test]
+fn a_sentencepiece_model_is_the_tokenizer_where_there_is_no_tokenizer_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden.join("models/tied").join(file), folder.path().join(file)).unwrap();
+    }
+    let model = golden.join("sentencepiece/nmt_nfkc.model");
+    std::fs::copy(model, folder.path().join("tokenizer.model")).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let json = json_of(&["inspect", "--json", path]);
+    assert_eq!(
+        (&json["supported"], &json["tokenizer_file"], &json["tokenizer_model"]),
+        (&json!(true), &json!("tokenizer.model"), &json!("Unigram"))
+    );
+    assert!(stdout(&["inspect", path]).contains("tokenizer.model, Unigram"));
+
+    std::fs::write(folder.path().join("tokenizer.model"), b"IQ== 0").unwrap();
+    let json = json_of(&["inspect", "--json", path]);
+    assert!(json["unsupported_because"].as_str().unwrap().starts_with("tokenizer.model: "), "{json}");
+    let story = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("python/rsgen/models/story-3m");
+    std::fs::copy(story.join("tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
+    assert_eq!(json_of(&["inspect", "--json", path])["tokenizer_file"], "tokenizer.json", "it comes first");
 }
 
 #[test]
