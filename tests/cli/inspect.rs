@@ -1,8 +1,8 @@
 //! `rsgen inspect`: what a model is, without its weights.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::support::{PROMPT, failure, json_of, stdout};
+use super::support::{PROMPT, command, failure, json_of, stdout};
 
 #[test]
 fn the_bundled_model_is_described() {
