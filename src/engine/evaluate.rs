@@ -14,10 +14,20 @@ impl Engine {
     /// The logits after each token, `[token_ids.len(), vocab_size]`.
     ///
     /// # Errors
-    /// When the tokens do not fit the vocabulary, the context or the cache, or when interrupted.
+    /// When the tokens do not fit the vocabulary, the context or the cache, or when interrupted; `Numerical` when logits
+    /// are NaN or infinity.
     pub fn logits(&self, token_ids: &[TokenId], interrupted: &mut Interrupt<'_>) -> Result<Vec<f32>> {
-        let mut all = Vec::with_capacity(token_ids.len() * self.model().vocab_size());
-        self.for_each_chunk(token_ids, interrupted, |_, logits| all.extend_from_slice(logits))?;
+        let vocab_size = self.model().vocab_size();
+        let mut all = Vec::with_capacity(token_ids.len() * vocab_size);
+        self.for_each_chunk(token_ids, interrupted, |first, logits| {
+            for (place, row) in logits.chunks_exact(vocab_size).enumerate() {
+                if let Some(&bad) = row.iter().find(|logit| logit.is_nan() || **logit == f32::INFINITY) {
+                    return Err(not_finite(first + place, bad));
+                }
+            }
+            all.extend_from_slice(logits);
+            Ok(())
+        })?;
         Ok(all)
     }
 
@@ -31,8 +41,13 @@ impl Engine {
         logprobs.push(0.0);
         self.for_each_chunk(token_ids, interrupted, |first, logits| {
             for (row, next) in logits.chunks_exact(vocab_size).zip(&token_ids[first + 1..]) {
-                logprobs.push(row[next.index()] - log_sum_exp(isa, row));
+                let normalizer = log_sum_exp(isa, row);
+                if !normalizer.is_finite() {
+                    return Err(not_finite(logprobs.len() - 1, normalizer));
+                }
+                logprobs.push(row[next.index()] - normalizer);
             }
+            Ok(())
         })?;
         logprobs.truncate(token_ids.len());
         Ok(logprobs)
@@ -43,12 +58,15 @@ impl Engine {
         &self,
         token_ids: &[TokenId],
         interrupted: &mut Interrupt<'_>,
-        mut take: impl FnMut(usize, &[f32]),
+        mut take: impl FnMut(usize, &[f32]) -> Result<()>,
     ) -> Result<()> {
         let vocab_size = self.model().vocab_size();
-        if let Some(bad) = token_ids.iter().find(|token| token.index() >= vocab_size) {
+        if let Some(position) = token_ids.iter().position(|token| token.index() >= vocab_size) {
             return Err(Error::input(format!(
-                "token ids must be below the vocabulary size, {vocab_size}, got {bad}"
+                "the ids must be in the model's vocabulary, 0 to {}, got {} at position {position}; was the text encoded by \
+                 another tokenizer?",
+                vocab_size - 1,
+                token_ids[position]
             )));
         }
         let reservation = self.pool().reserve(crate::cache::blocks_for(token_ids.len()))?;
@@ -71,8 +89,16 @@ impl Engine {
             let copy = sequence.append(chunk.len())?;
             let copies = copy.as_slice();
             self.pass(&rows, &[sequence.table()], &[], copies, interrupted, &mut out)?;
-            take(first, &out.logits);
+            take(first, &out.logits)?;
         }
         Ok(())
     }
+}
+
+#[cold]
+fn not_finite(position: usize, found: f32) -> Error {
+    Error::numerical(format!(
+        "the model's logits after token {position} hold NaN or infinity (found {found}); its weights may be damaged, or \
+         compute_dtype too narrow for them"
+    ))
 }

@@ -100,9 +100,9 @@ impl Generator {
             Workers::new(num_threads(options.num_threads)?, options.isa.map_or_else(Isa::select, Ok)?)?;
         let available = available_memory();
         // Packed, they take as much as in the file, unless they are to be rounded.
-        let needed = options.dtype.map_or(weights.data_len(), |dtype| {
-            weights.num_elements().saturating_mul(dtype.bytes() as u64)
-        });
+        let needed = options
+            .dtype
+            .map_or(weights.data_len(), |dtype| weights.num_elements().saturating_mul(dtype.bytes() as u64));
         if let Some(available) = available.filter(|&available| needed > available) {
             return Err(Error::capacity(format!(
                 "{} needs {needed} bytes of memory for its weights, but {available} are available; free memory, or set \

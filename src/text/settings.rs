@@ -42,7 +42,10 @@ impl Settings {
     pub(super) fn read(tokenizer_config: Option<&[u8]>, special_tokens_map: Option<&[u8]>) -> Result<Self> {
         const FILE: &str = "tokenizer_config.json";
         let mut settings = Self::default();
-        let config = tokenizer_config.map(|bytes| read_object(FILE, bytes, MAX_TOKENIZER_BYTES)).transpose()?.unwrap_or_default();
+        let config = tokenizer_config
+            .map(|bytes| read_object(FILE, bytes, MAX_TOKENIZER_BYTES))
+            .transpose()?
+            .unwrap_or_default();
         settings.class = match config.get("tokenizer_class") {
             None | Some(Value::Null) => None,
             Some(Value::String(class)) => Some(class.strip_suffix("Fast").unwrap_or(class).to_owned()),

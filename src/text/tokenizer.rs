@@ -14,8 +14,8 @@ use tokenizers::decoders::strip::Strip;
 use tokenizers::normalizers::replace::Replace;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::{
-    AddedToken, DecoderWrapper, ModelWrapper, NormalizedString, Normalizer, NormalizerWrapper, PostProcessorWrapper,
-    TokenizerImpl,
+    AddedToken, DecoderWrapper, ModelWrapper, NormalizedString, Normalizer, NormalizerWrapper,
+    PostProcessorWrapper, TokenizerImpl,
 };
 
 use super::checks::{self, Checked};
@@ -33,8 +33,7 @@ pub const MAX_TOKEN_ID: u32 = (1 << 22) - 1;
 /// The longest text, in bytes, that a normalizer may make.
 const MAX_NORMALIZED_BYTES: usize = 1 << 30;
 
-type Backend =
-    TokenizerImpl<ModelWrapper, NormalizerWrapper, Splitter, PostProcessorWrapper, DecoderWrapper>;
+type Backend = TokenizerImpl<ModelWrapper, NormalizerWrapper, Splitter, PostProcessorWrapper, DecoderWrapper>;
 
 /// Text to token ids and back; cloning shares it, and it can be used from many threads.
 #[derive(Clone)]

@@ -91,7 +91,8 @@ impl ModelConfig {
     /// Refuses an architecture and a `model_type` that contradict each other: transformers goes by the latter.
     fn check_family(self) -> Result<Self> {
         let flat = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
-        let family = self.architecture.strip_suffix("ForCausalLM").unwrap_or(&self.architecture).to_ascii_lowercase();
+        let family =
+            self.architecture.strip_suffix("ForCausalLM").unwrap_or(&self.architecture).to_ascii_lowercase();
         // A part of a larger model is called `family_part`.
         let part = self.model_type.strip_prefix(&*family).is_some_and(|rest| rest.starts_with('_'));
         let agrees = part || flat(&self.model_type) == family;
@@ -108,7 +109,8 @@ impl ModelConfig {
         let architecture = architecture(fields, &model_type, supported)?;
         if fields.get("quantization_config").is_some() {
             let method = fields.get("quantization_config").and_then(|config| config.get("quant_method"));
-            let method = method.map_or_else(String::new, |method| format!(" (quant_method {})", shown(method)));
+            let method =
+                method.map_or_else(String::new, |method| format!(" (quant_method {})", shown(method)));
             return Err(Error::load(format!(
                 "quantization_config: weights that are stored quantized{method} are not supported; \
                  use the checkpoint in float32, bfloat16 or float16"

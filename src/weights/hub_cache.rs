@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::json::shown;
 
 /// A cache folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +36,9 @@ impl HubCache {
     pub fn find(&self, model: &str, revision: Option<&str>) -> Result<PathBuf> {
         if !is_hub_id(model) {
             return Err(Error::load(format!(
-                "{model:?}: there is no folder of this path, and it is no id of the Hugging Face Hub such as org/name"
+                "{}: there is no folder of this path, and it is no id of the Hugging Face Hub such as org/name; check the \
+                 path",
+                shown(&model.into())
             )));
         }
         let wanted = revision.unwrap_or("main");
