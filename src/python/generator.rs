@@ -98,10 +98,14 @@ impl Generator {
 #[pymethods]
 impl Generator {
     #[new]
-    #[pyo3(signature = (
-        model=None, *, dtype="auto", compute_dtype="float32", kv_dtype="auto", num_threads=None, kv_cache_bytes=None,
-        local_files_only=true, revision=None
-    ))]
+    #[pyo3(
+        signature = (
+            model=None, *, dtype="auto", compute_dtype="float32", kv_dtype="auto", num_threads=None, kv_cache_bytes=None,
+            local_files_only=true, revision=None, **unknown
+        ),
+        text_signature = "(model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', num_threads=None, \
+                          kv_cache_bytes=None, local_files_only=True, revision=None)"
+    )]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
     fn new(
         py: Python<'_>,
@@ -109,13 +113,15 @@ impl Generator {
         dtype: &str,
         compute_dtype: &str,
         kv_dtype: &str,
-        num_threads: Option<i64>,
-        kv_cache_bytes: Option<i64>,
+        #[pyo3(from_py_with = options::count)] num_threads: Option<i64>,
+        #[pyo3(from_py_with = options::count)] kv_cache_bytes: Option<i64>,
         local_files_only: bool,
         revision: Option<String>,
+        unknown: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         guarded(|| {
             logging::install();
+            options::refuse_unknown(unknown)?;
             let options = Options {
                 dtype,
                 compute_dtype,

@@ -88,6 +88,11 @@ impl ModelFiles {
         if Path::new(model).is_dir() {
             return Self::folder(model);
         }
+        if Path::new(model).exists() {
+            return Err(Error::load(format!(
+                "{model}: it must be the folder of a model, found a file; give the folder that it is in"
+            )));
+        }
         let folder = HubCache::from_env().find(model, revision)?;
         Ok(Self { name: model.to_owned(), ..Self::folder(folder)? })
     }
