@@ -5,6 +5,8 @@
 #![cfg_attr(feature = "bundled", doc = "", doc = include_str!("../README.md"))]
 
 pub mod error;
+mod process;
+mod sync;
 pub mod types;
 
 #[expect(unsafe_code, reason = "SIMD loads and stores, and the hand-over of chunks to helper threads")]

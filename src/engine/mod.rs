@@ -20,6 +20,7 @@ mod resources;
 mod run;
 mod step;
 mod stream;
+mod turns;
 mod vocabulary;
 
 pub use self::core::{Engine, EngineOptions, Interrupt};

@@ -1,6 +1,7 @@
 //! The friendly façade: a model with its tokenizer and its defaults, and the calls that generate.
 
 mod call;
+mod loading;
 mod open;
 mod prompt;
 

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Generator, Shared};
 use crate::cache::KvDtype;
@@ -29,7 +30,7 @@ pub struct GeneratorOptions {
     pub kv_cache_bytes: Option<usize>,
     /// The revision of a model in the Hub cache: a branch, a tag or a commit; `main` if `None`.
     pub revision: Option<String>,
-    /// Called while the model is loaded, from the loading thread.
+    /// Called while the model is loaded, from the calling thread.
     pub progress: Option<Box<dyn Fn(Progress) + Send + Sync>>,
 }
 
@@ -68,8 +69,17 @@ impl Generator {
     /// # Errors
     /// As for [`Generator::open`].
     pub fn open_with(model: impl AsRef<str>, options: &GeneratorOptions) -> Result<Self> {
-        let files = ModelFiles::open(model.as_ref(), options.revision.as_deref())?;
-        Self::from_files(&files, options)
+        Self::open_unless(model.as_ref(), options, &AtomicBool::new(false))
+    }
+
+    /// Opens a model, unless it is given up meanwhile.
+    pub(super) fn open_unless(
+        model: &str,
+        options: &GeneratorOptions,
+        given_up: &AtomicBool,
+    ) -> Result<Self> {
+        let files = ModelFiles::open(model, options.revision.as_deref())?;
+        Self::from_files(&files, options, given_up)
     }
 
     /// The story model that is built in: a llama of 2.8 million parameters that tells short children's stories.
@@ -87,14 +97,17 @@ impl Generator {
     /// As for [`Generator::bundled`].
     #[cfg(feature = "bundled")]
     pub fn bundled_with(options: &GeneratorOptions) -> Result<Self> {
-        Self::from_files(&ModelFiles::bundled(), options)
+        Self::from_files(&ModelFiles::bundled(), options, &AtomicBool::new(false))
     }
 
-    fn from_files(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
+    fn from_files(files: &ModelFiles, options: &GeneratorOptions, given_up: &AtomicBool) -> Result<Self> {
         let config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
         let generation_config = generation_config(files, &config)?;
         let tokenizer = tokenizer(files)?;
         let weights = Weights::open(files)?;
+        if given_up.load(Ordering::Relaxed) {
+            return Err(Error::cancelled());
+        }
 
         let workers =
             Workers::new(num_threads(options.num_threads)?, options.isa.map_or_else(Isa::select, Ok)?)?;
@@ -117,9 +130,14 @@ impl Generator {
             workers: &workers,
             dtype: options.dtype,
             progress: &progress,
+            given_up,
             done: Cell::new(0),
         };
         let model = model::load(&config, &Loader::new(weights.root(), &loading)).context(|| files.name())?;
+        // Tensors that the architecture has no place for count as well.
+        if loading.done.get() < total {
+            progress(total);
+        }
         log_unused(&weights);
 
         let engine_options =

@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::isa::Isa;
 use crate::error::{Error, Result};
+use crate::process::Home;
+use crate::sync::Mutex;
 
 /// The most chunks of a phase: the claim word has 16 bits for each of the two counters.
 const MAX_CHUNKS: usize = u16::MAX as usize;
@@ -37,6 +37,8 @@ pub struct Workers {
     pool: Option<rayon::ThreadPool>,
     shared: Arc<Shared>,
     isa: Isa,
+    /// Where the helpers are.
+    home: Home,
 }
 
 /// What the caller and its helpers have in common.
@@ -105,7 +107,7 @@ impl Workers {
             panic: Mutex::new(None),
             busy: AtomicBool::new(false),
         };
-        Ok(Self { pool, shared: Arc::new(shared), isa })
+        Ok(Self { pool, shared: Arc::new(shared), isa, home: Home::here() })
     }
 
     /// The instruction set of the kernels.
@@ -169,6 +171,15 @@ impl Workers {
             self.shared.awake.0.fetch_add(1, Ordering::Relaxed);
             let shared = Arc::clone(&self.shared);
             pool.spawn(move || shared.help());
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        // A forked process has none of the threads, and may have copied a lock of the pool that one of them held.
+        if !self.home.is_here() {
+            std::mem::forget(self.pool.take());
         }
     }
 }

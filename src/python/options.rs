@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyString};
 
 use super::errors::{config_error, exception};
 use super::prompts::shown;
@@ -15,6 +15,7 @@ use crate::generator::{DType, GeneratorOptions, KvDtype};
 const BUNDLED: &str = "models/story-3m";
 
 /// The arguments as they were given.
+#[derive(Clone)]
 pub(super) struct Options<'a> {
     pub(super) dtype: &'a str,
     pub(super) compute_dtype: &'a str,
@@ -26,6 +27,24 @@ pub(super) struct Options<'a> {
 }
 
 impl Options<'_> {
+    /// Those that are not the default ones, by their names.
+    pub(super) fn changed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let changed = PyDict::new(py);
+        let names = [("dtype", self.dtype), ("kv_dtype", self.kv_dtype)];
+        for (name, value) in names.into_iter().filter(|(_, value)| *value != "auto") {
+            changed.set_item(name, value)?;
+        }
+        for (name, value) in [("num_threads", self.num_threads), ("kv_cache_bytes", self.kv_cache_bytes)] {
+            if let Some(value) = value {
+                changed.set_item(name, value)?;
+            }
+        }
+        if let Some(revision) = &self.revision {
+            changed.set_item("revision", revision)?;
+        }
+        Ok(changed)
+    }
+
     /// The options they mean.
     pub(super) fn check(self, py: Python<'_>) -> PyResult<GeneratorOptions> {
         let names = [DType::F32, DType::Bf16, DType::F16].map(|dtype| (dtype.name(), dtype));
