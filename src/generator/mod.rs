@@ -2,6 +2,7 @@
 
 mod call;
 mod chat;
+mod loading;
 mod open;
 mod prompt;
 mod resources;

@@ -20,11 +20,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::isa::Isa;
 use super::thread_pool::ThreadPool;
 use crate::error::Result;
+use crate::process::Home;
+use crate::sync::Mutex;
 
 /// The most chunks of a phase: the claim word has 16 bits for each of the two counters.
 const MAX_CHUNKS: usize = u16::MAX as usize;
@@ -41,6 +41,8 @@ pub struct Workers {
     pool: ThreadPool,
     shared: Arc<Shared>,
     isa: Isa,
+    /// Where the helpers are.
+    home: Home,
 }
 
 /// What the caller and its helpers have in common.
@@ -101,7 +103,7 @@ impl Workers {
             panic: Mutex::new(None),
             busy: AtomicBool::new(false),
         };
-        Self { pool, shared: Arc::new(shared), isa }
+        Self { pool, shared: Arc::new(shared), isa, home: Home::here() }
     }
 
     /// The instruction set of the kernels.
@@ -165,6 +167,15 @@ impl Workers {
             self.shared.awake.0.fetch_add(1, Ordering::Relaxed);
             let (shared, called) = (Arc::clone(&self.shared), Instant::now());
             pool.spawn(move || shared.help(called));
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        // A forked process has none of the threads, and may have copied a lock of the pool that one of them held.
+        if !self.home.is_here() {
+            std::mem::forget(self.pool.take());
         }
     }
 }
