@@ -45,6 +45,7 @@ impl ErrorKind {
             Self::Numerical => "numerical",
             Self::Callback => "callback",
             Self::Cancelled => "cancelled",
+            Self::Fork => "fork",
             Self::Internal => "internal",
         }
     }

@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 use super::isa::Isa;
 use super::thread_pool::ThreadPool;
 use crate::error::Result;
-use crate::process::Home;
 use crate::sync::Mutex;
 
 /// The most chunks of a phase: the claim word has 16 bits for each of the two counters.
@@ -41,8 +40,6 @@ pub struct Workers {
     pool: ThreadPool,
     shared: Arc<Shared>,
     isa: Isa,
-    /// Where the helpers are.
-    home: Home,
 }
 
 /// What the caller and its helpers have in common.
@@ -103,7 +100,7 @@ impl Workers {
             panic: Mutex::new(None),
             busy: AtomicBool::new(false),
         };
-        Self { pool, shared: Arc::new(shared), isa, home: Home::here() }
+        Self { pool, shared: Arc::new(shared), isa }
     }
 
     /// The instruction set of the kernels.
@@ -167,15 +164,6 @@ impl Workers {
             self.shared.awake.0.fetch_add(1, Ordering::Relaxed);
             let (shared, called) = (Arc::clone(&self.shared), Instant::now());
             pool.spawn(move || shared.help(called));
-        }
-    }
-}
-
-impl Drop for Workers {
-    fn drop(&mut self) {
-        // A forked process has none of the threads, and may have copied a lock of the pool that one of them held.
-        if !self.home.is_here() {
-            std::mem::forget(self.pool.take());
         }
     }
 }
