@@ -1,10 +1,11 @@
 """The extension module. Its names are public as those of the package ``rsgen``."""
 
 import os
+from asyncio import Future
+from collections.abc import Callable, Sequence
 from collections.abc import Generator as PythonGenerator
-from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Literal, final
+from typing import Any, Literal, NoReturn, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +27,7 @@ __all__ = [
     "CancelledError",
     "CapacityError",
     "ConfigError",
+    "ForkError",
     "GenerationConfig",
     "GenerationOutput",
     "Generator",
@@ -74,7 +76,14 @@ class CallbackError(RsgenError, ValueError):
     """
 
 class CancelledError(RsgenError):
-    """The stream was closed by another thread."""
+    """The stream was closed by another thread or task."""
+
+class ForkError(RsgenError, RuntimeError):
+    """A Generator or stream was used in a process that was forked after it had been made.
+
+    A fork copies neither threads nor what they were doing. Start processes by ``spawn`` or ``forkserver``, or open a new
+    Generator in the forked one: ``rsgen.Generator(gen.name_or_path)``.
+    """
 
 class InternalError(RsgenError, RuntimeError):
     """A defect of rsgen. Please report it."""
@@ -121,6 +130,139 @@ class GenerationConfig:
         """
 
     # Made by tools/make_stubs.py: begin
+    @property
+    def max_length(self) -> int | None:
+        """The most tokens of a sequence, prompt included; ``max_new_tokens`` has precedence over it."""
+    @property
+    def max_new_tokens(self) -> int | None:
+        """The most tokens to generate."""
+    @property
+    def min_length(self) -> int | None:
+        """The length, prompt included, before which no end-of-sequence token is generated."""
+    @property
+    def min_new_tokens(self) -> int | None:
+        """The number of new tokens before which no end-of-sequence token is generated."""
+    @property
+    def max_time(self) -> float | None:
+        """Seconds after which generation stops, at the end of the step that is running."""
+    @property
+    def stop_strings(self) -> str | list[str] | None:
+        """Texts that end a row when they are completed; they stay in the output."""
+    @property
+    def do_sample(self) -> bool | None:
+        """Whether to draw each token at random instead of taking the most probable one."""
+    @property
+    def num_beams(self) -> int | None:
+        """The number of beams; only 1, which is no beam search, is possible in this version."""
+    @property
+    def num_return_sequences(self) -> int | None:
+        """The number of rows generated for each prompt."""
+    @property
+    def pad_token_id(self) -> int | None:
+        """The token that fills rows up to equal length."""
+    @property
+    def bos_token_id(self) -> int | None:
+        """The token that begins a text, used when there is no prompt."""
+    @property
+    def eos_token_id(self) -> int | list[int] | None:
+        """The token, or tokens, that end a row; an empty list: none."""
+    @property
+    def output_scores(self) -> bool | None:
+        """Whether to keep the processed scores of every step."""
+    @property
+    def output_logits(self) -> bool | None:
+        """Whether to keep the model's own logits of every step."""
+    @property
+    def return_dict_in_generate(self) -> bool | None:
+        """Accepted for transformers' sake, without effect: results are always objects."""
+    @property
+    def compat(self) -> Literal["4.49"] | None:
+        """An older transformers whose results are wanted where they differ: "4.49"."""
+    @property
+    def use_cache(self) -> bool | None:
+        """Accepted for transformers' sake: the KV cache is always used."""
+    @property
+    def prefill_chunk_size(self) -> int | None:
+        """The most prompt tokens computed in one pass; changes no result."""
+    @property
+    def seed(self) -> int | list[int] | None:
+        """The seed of sampling: the tokens that ``torch.manual_seed(seed)`` gives transformers. For a list of
+        prompts, one seed each, or one from which prompt ``i`` takes ``seed + i``."""
+    @property
+    def sequence_bias(self) -> dict[tuple[int, ...], float] | list[list[list[int] | float]] | None:
+        """Adds a bias to the score of a sequence's last token when its other tokens have just occurred."""
+    @property
+    def logit_bias(self) -> dict[int, float] | None:
+        """Adds a number from -100 to 100 to the score of a token, as OpenAI's field of that name."""
+    @property
+    def diversity_penalty(self) -> float | None:
+        """Subtracts a number for each earlier group of beams that has chosen the token in this step."""
+    @property
+    def encoder_repetition_penalty(self) -> float | None:
+        """Divides the negative and multiplies the other scores of the prompt's tokens, once each."""
+    @property
+    def repetition_penalty(self) -> float | None:
+        """Multiplies the negative and divides the other scores of tokens that have occurred, once each."""
+    @property
+    def frequency_penalty(self) -> float | None:
+        """Subtracts a number from -2 to 2 for each time a token was generated, as OpenAI's field of that name."""
+    @property
+    def presence_penalty(self) -> float | None:
+        """Subtracts a number from -2 to 2 if a token was generated, as OpenAI's field of that name."""
+    @property
+    def no_repeat_ngram_size(self) -> int | None:
+        """Allows no n-gram of this size to occur twice, prompt included; 0 allows all."""
+    @property
+    def encoder_no_repeat_ngram_size(self) -> int | None:
+        """Allows no n-gram of this size that occurs in the prompt to occur again; 0 allows all."""
+    @property
+    def bad_words_ids(self) -> list[list[int]] | None:
+        """Allows no sequence of this list to occur; end-of-sequence tokens are exempt."""
+    @property
+    def forced_bos_token_id(self) -> int | None:
+        """Forces the token that follows a prompt of a single token."""
+    @property
+    def forced_eos_token_id(self) -> int | list[int] | None:
+        """Forces one of these tokens as the last when the most tokens are reached."""
+    @property
+    def remove_invalid_values(self) -> bool | None:
+        """Replaces NaN by 0 and the infinities by the largest and the least number."""
+    @property
+    def exponential_decay_length_penalty(self) -> tuple[int, float] | None:
+        """Raises the scores of end-of-sequence tokens by a factor to the power of the new tokens after a start."""
+    @property
+    def suppress_tokens(self) -> list[int] | None:
+        """Allows none of these tokens."""
+    @property
+    def begin_suppress_tokens(self) -> list[int] | None:
+        """Allows none of these tokens as the first."""
+    @property
+    def temperature(self) -> float | None:
+        """Divides the scores by a number: below 1 sharpens, above 1 flattens."""
+    @property
+    def top_h(self) -> float | None:
+        """Keeps only the most probable tokens, up to 100, within this fraction of the entropy."""
+    @property
+    def top_k(self) -> int | None:
+        """Keeps only this many of the most probable tokens, and ties with the last of them; 0 keeps all."""
+    @property
+    def top_p(self) -> float | None:
+        """Keeps only the most probable tokens that together reach this probability."""
+    @property
+    def min_p(self) -> float | None:
+        """Keeps only tokens that reach this fraction of the most probable one's probability."""
+    @property
+    def typical_p(self) -> float | None:
+        """Keeps only the tokens nearest to the expected surprise that together reach this probability."""
+    @property
+    def epsilon_cutoff(self) -> float | None:
+        """Keeps only tokens of at least this probability."""
+    @property
+    def eta_cutoff(self) -> float | None:
+        """Keeps only tokens of at least this probability, or less where the entropy is high."""
+    @property
+    def renormalize_logits(self) -> bool | None:
+        """Replaces the scores by the logarithms of their softmax, after all other processors."""
     # Made by tools/make_stubs.py: end
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
@@ -161,7 +303,8 @@ class Generator:
     """A model that is ready to generate.
 
     Usable from any number of threads at once; calls alternate pass by pass, and Python goes on meanwhile. Ctrl-C ends a
-    call within a quarter of a second.
+    call within a quarter of a second. It pickles as the recipe that it was opened by, and is opened again when it is
+    unpickled; a copy is the same object. In a forked process whatever computes raises ``ForkError``.
 
     >>> import rsgen
     >>> gen = rsgen.Generator()                      # the bundled story model
@@ -184,6 +327,7 @@ class Generator:
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
     ) -> Self:
         """Loads a model.
 
@@ -195,10 +339,12 @@ class Generator:
         type of the KV cache, ``"float32"`` (``"auto"``) or ``"bfloat16"``. ``num_threads``: by default
         ``RSGEN_NUM_THREADS``, ``OMP_NUM_THREADS`` or as many as this process may use. ``kv_cache_bytes``: the most memory
         of the KV cache in bytes, by default half of what is available. ``revision``: a branch, tag or commit in the Hub
-        cache, ``main`` by default.
+        cache, ``main`` by default. ``progress``: called in this thread with the stage (``"pack"``, the only one of this
+        version), and the bytes of weights that are done and in all; what it raises ends the loading.
 
         Raises ``LoadError`` for a model that is missing, damaged or not supported, ``CapacityError`` when it does not fit
-        into memory, and ``ConfigError`` for an argument that is not possible.
+        into memory, and ``ConfigError`` for an argument that is not possible. Ctrl-C ends it within a quarter of a
+        second.
         """
 
     @classmethod
@@ -213,6 +359,7 @@ class Generator:
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
     ) -> Self:
         """The same as ``Generator(model, …)``."""
 
@@ -294,6 +441,26 @@ class Generator:
         on to an end-of-sequence token or the end of the model's context.
         """
 
+    def astream(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> TokenStream:
+        """Generates token by token, for ``async for``.
+
+        As :meth:`stream`, and the same kind of object, which a loop of asyncio iterates while it goes on with everything
+        else. Cancelling the task that waits for a token ends the stream.
+
+        >>> async with gen.astream("Once upon a time") as stream:
+        ...     async for token in stream:
+        ...         print(token, end="", flush=True)
+        """
+
     def forward(self, ids: Ids | Sequence[Ids]) -> NDArray[np.float32]:
         """The model's logits after each token, float32 ``[batch, seq, vocab_size]``.
 
@@ -310,6 +477,10 @@ class Generator:
 
     def stats(self) -> CacheStats:
         """How full the KV cache is at this moment."""
+
+    def __reduce__(self) -> tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, memo: Any, /) -> Self: ...
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -384,6 +555,7 @@ class GenerationOutput:
     def timings(self) -> Timings:
         """Where the time went."""
     def __len__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
 
 @final
 class Usage:
@@ -395,6 +567,7 @@ class Usage:
     @property
     def generated_tokens(self) -> int:
         """Generated tokens of all rows."""
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -409,6 +582,7 @@ class Timings:
     @property
     def total(self) -> float:
         """From the start to the end."""
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -438,16 +612,18 @@ class StreamedToken:
     @property
     def finish_reason(self) -> FinishReason | None:
         """Why the row ends with this token, if it does."""
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
 
 @final
 class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
-    """The tokens of a request, as they are generated: an iterator, a context manager, and a generator in Python's sense.
+    """The tokens of a request, as they are generated: an iterator, a context manager, and a generator in Python's sense;
+    with asyncio also an asynchronous iterator and context manager.
 
-    The model works while the stream is iterated. Leaving it ends the work and gives its cache blocks back at once: by
-    ``break`` when nothing else refers to it, by the end of a ``with`` block, or by :meth:`close`.
+    The model works while a token is waited for. Leaving the stream ends the work and gives its cache blocks back at once:
+    by ``break`` when nothing else refers to it, by the end of a ``with`` block, or by :meth:`close`.
 
     >>> with gen.stream("Once upon a time", max_new_tokens=60) as stream:
     ...     for token in stream:
@@ -456,7 +632,8 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
     Usage(prompt_tokens=5, generated_tokens=60)
 
     In a generator function, ``output = yield from stream`` gives the finished output. A function of the caller's, or
-    Ctrl-C, ends the stream with its exception.
+    Ctrl-C, ends the stream with its exception; so does cancelling the task that waits for a token. One reader at a time:
+    a second one gets a ``ValueError``.
     """
 
     def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput]: ...
@@ -483,9 +660,25 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
         traceback: TracebackType | None = None,
         /,
     ) -> None: ...
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Future[StreamedToken]:
+        """A future of the next token, which other threads compute. ``StopAsyncIteration`` at the end carries the output."""
+
+    def aclose(self) -> Future[None]:
+        """Ends the work, and waits until it has ended."""
+
+    def __aenter__(self) -> Future[Self]: ...
+    def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> Future[None]: ...
+    def __reduce__(self) -> NoReturn: ...
     @property
     def output(self) -> GenerationOutput | None:
-        """The output, once the stream has ended or was closed; ``None`` before, and after an error."""
+        """The output, once the stream has ended, was closed or was interrupted; ``None`` before, and after an error."""
 
 @final
 class Tokenizer:
@@ -509,6 +702,9 @@ class Tokenizer:
     @property
     def pad_token_id(self) -> int | None:
         """The token for padding."""
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, memo: Any, /) -> Self: ...
+    def __reduce__(self) -> NoReturn: ...
     def __len__(self) -> int: ...
 
 @final
@@ -536,6 +732,7 @@ class CacheStats:
     @property
     def bytes_total(self) -> int:
         """The bytes of all blocks."""
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

@@ -83,11 +83,6 @@ class GenerationFields(TypedDict, total=False):
     stop_strings: str | Sequence[str] | None
     do_sample: bool | None
     num_beams: int | None
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    repetition_penalty: float | None
     num_return_sequences: int | None
     pad_token_id: int | None
     bos_token_id: int | None
@@ -95,7 +90,33 @@ class GenerationFields(TypedDict, total=False):
     output_scores: bool | None
     output_logits: bool | None
     return_dict_in_generate: bool | None
+    compat: Literal["4.49"] | None
     use_cache: bool | None
     prefill_chunk_size: int | None
     seed: int | Sequence[int] | None
+    sequence_bias: dict[tuple[int, ...], float] | Sequence[Sequence[Sequence[int] | float]] | None
+    logit_bias: dict[int, float] | None
+    diversity_penalty: float | None
+    encoder_repetition_penalty: float | None
+    repetition_penalty: float | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
+    no_repeat_ngram_size: int | None
+    encoder_no_repeat_ngram_size: int | None
+    bad_words_ids: Sequence[Sequence[int]] | None
+    forced_bos_token_id: int | None
+    forced_eos_token_id: int | Sequence[int] | None
+    remove_invalid_values: bool | None
+    exponential_decay_length_penalty: tuple[int, float] | None
+    suppress_tokens: Sequence[int] | None
+    begin_suppress_tokens: Sequence[int] | None
+    temperature: float | None
+    top_h: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical_p: float | None
+    epsilon_cutoff: float | None
+    eta_cutoff: float | None
+    renormalize_logits: bool | None
     # Made by tools/make_stubs.py: end

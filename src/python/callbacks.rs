@@ -13,6 +13,7 @@ use pyo3::types::{PyBool, PyList, PyTuple};
 use super::arrays::{self, array, numpy, wide};
 use super::config::field_value;
 use super::errors::exception;
+use super::exit::attached;
 use super::processors::BuiltInLogitsProcessor;
 use super::prompts::shown;
 use crate::error::{Error, ErrorKind, Result};
@@ -87,10 +88,11 @@ impl Callable {
 
     /// Calls it; an exception becomes the source of the error, and so comes out of the call unchanged.
     fn attached<T>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
-        Python::attach(|py| {
+        let called = attached(|py| {
             call(self.function.bind(py))
                 .map_err(|exception| Error::callback(format!("{} failed", self.name)).with_source(exception))
-        })
+        });
+        called.unwrap_or_else(|| Err(Error::cancelled()))
     }
 
     fn returned(&self, py: Python<'_>, rule: &str, value: &str) -> PyErr {

@@ -1,0 +1,359 @@
+"""transformers' logits processors: functions of numpy arrays, and entries of ``logits_processor`` lists.
+
+Made by tools/make_stubs.py.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from numpy.typing import ArrayLike
+from typing_extensions import Self
+
+from ._rsgen import BuiltInLogitsProcessor, LogitsProcessor
+from .types import PrefixAllowedTokens
+
+__all__ = [
+    "LogitsProcessor",
+    "SequenceBiasLogitsProcessor",
+    "LogitBiasLogitsProcessor",
+    "HammingDiversityLogitsProcessor",
+    "EncoderRepetitionPenaltyLogitsProcessor",
+    "RepetitionPenaltyLogitsProcessor",
+    "FrequencyPenaltyLogitsProcessor",
+    "PresencePenaltyLogitsProcessor",
+    "NoRepeatNGramLogitsProcessor",
+    "EncoderNoRepeatNGramLogitsProcessor",
+    "NoBadWordsLogitsProcessor",
+    "MinLengthLogitsProcessor",
+    "MinNewTokensLengthLogitsProcessor",
+    "PrefixConstrainedLogitsProcessor",
+    "ForcedBOSTokenLogitsProcessor",
+    "ForcedEOSTokenLogitsProcessor",
+    "InfNanRemoveLogitsProcessor",
+    "ExponentialDecayLengthPenalty",
+    "SuppressTokensLogitsProcessor",
+    "SuppressTokensAtBeginLogitsProcessor",
+    "TemperatureLogitsWarper",
+    "TopHLogitsWarper",
+    "TopKLogitsWarper",
+    "TopPLogitsWarper",
+    "MinPLogitsWarper",
+    "TypicalLogitsWarper",
+    "EpsilonLogitsWarper",
+    "EtaLogitsWarper",
+    "LogitNormalization",
+]
+
+class SequenceBiasLogitsProcessor(BuiltInLogitsProcessor):
+    """Adds a bias to the score of a sequence's last token when its other tokens have just occurred."""
+
+    def __new__(
+        cls,
+        sequence_bias: dict[tuple[int, ...], float] | Sequence[Sequence[Sequence[int] | float]],
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class LogitBiasLogitsProcessor(BuiltInLogitsProcessor):
+    """Adds a number from -100 to 100 to the score of a token, as OpenAI's field of that name."""
+
+    def __new__(
+        cls,
+        logit_bias: dict[int, float],
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class HammingDiversityLogitsProcessor(BuiltInLogitsProcessor):
+    """Subtracts a number for each earlier group of beams that has chosen the token in this step."""
+
+    def __new__(
+        cls,
+        diversity_penalty: float,
+        num_beams: int,
+        num_beam_groups: int,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class EncoderRepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
+    """Divides the negative and multiplies the other scores of the prompt's tokens, once each."""
+
+    def __new__(
+        cls,
+        penalty: float,
+        encoder_input_ids: ArrayLike,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class RepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
+    """Multiplies the negative and divides the other scores of tokens that have occurred, once each."""
+
+    def __new__(
+        cls,
+        penalty: float,
+        prompt_ignore_length: int | Sequence[int] | None = None,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class FrequencyPenaltyLogitsProcessor(BuiltInLogitsProcessor):
+    """Subtracts a number from -2 to 2 for each time a token was generated, as OpenAI's field of that name."""
+
+    def __new__(
+        cls,
+        frequency_penalty: float,
+        prompt_length_to_skip: int = 0,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class PresencePenaltyLogitsProcessor(BuiltInLogitsProcessor):
+    """Subtracts a number from -2 to 2 if a token was generated, as OpenAI's field of that name."""
+
+    def __new__(
+        cls,
+        presence_penalty: float,
+        prompt_length_to_skip: int = 0,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class NoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
+    """Allows no n-gram of this size to occur twice, prompt included; 0 allows all."""
+
+    def __new__(
+        cls,
+        ngram_size: int,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class EncoderNoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
+    """Allows no n-gram of this size that occurs in the prompt to occur again; 0 allows all."""
+
+    def __new__(
+        cls,
+        encoder_ngram_size: int,
+        encoder_input_ids: ArrayLike,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class NoBadWordsLogitsProcessor(BuiltInLogitsProcessor):
+    """Allows no sequence of this list to occur; end-of-sequence tokens are exempt."""
+
+    def __new__(
+        cls,
+        bad_words_ids: Sequence[Sequence[int]],
+        eos_token_id: int | Sequence[int] | None = None,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class MinLengthLogitsProcessor(BuiltInLogitsProcessor):
+    """Allows no end-of-sequence token before a length, prompt included."""
+
+    def __new__(
+        cls,
+        min_length: int,
+        eos_token_id: int | Sequence[int],
+        device: Literal["cpu"] = "cpu",
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class MinNewTokensLengthLogitsProcessor(BuiltInLogitsProcessor):
+    """Allows no end-of-sequence token before a number of new tokens."""
+
+    def __new__(
+        cls,
+        prompt_length_to_skip: int,
+        min_new_tokens: int,
+        eos_token_id: int | Sequence[int],
+        device: Literal["cpu"] = "cpu",
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class PrefixConstrainedLogitsProcessor(BuiltInLogitsProcessor):
+    """Allows only the tokens that a function of the ids so far returns."""
+
+    def __new__(
+        cls,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens,
+        num_beams: int,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class ForcedBOSTokenLogitsProcessor(BuiltInLogitsProcessor):
+    """Forces the token that follows a prompt of a single token."""
+
+    def __new__(
+        cls,
+        bos_token_id: int,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class ForcedEOSTokenLogitsProcessor(BuiltInLogitsProcessor):
+    """Forces one of these tokens as the last when the most tokens are reached."""
+
+    def __new__(
+        cls,
+        max_length: int,
+        eos_token_id: int | Sequence[int],
+        device: Literal["cpu"] = "cpu",
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class InfNanRemoveLogitsProcessor(BuiltInLogitsProcessor):
+    """Replaces NaN by 0 and the infinities by the largest and the least number."""
+
+    def __new__(
+        cls,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class ExponentialDecayLengthPenalty(BuiltInLogitsProcessor):
+    """Raises the scores of end-of-sequence tokens by a factor to the power of the new tokens after a start."""
+
+    def __new__(
+        cls,
+        exponential_decay_length_penalty: tuple[int, float],
+        eos_token_id: int | Sequence[int],
+        input_ids_seq_length: int,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class SuppressTokensLogitsProcessor(BuiltInLogitsProcessor):
+    """Allows none of these tokens."""
+
+    def __new__(
+        cls,
+        suppress_tokens: Sequence[int],
+        device: Literal["cpu"] = "cpu",
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class SuppressTokensAtBeginLogitsProcessor(BuiltInLogitsProcessor):
+    """Allows none of these tokens as the first."""
+
+    def __new__(
+        cls,
+        begin_suppress_tokens: Sequence[int],
+        begin_index: int,
+        device: Literal["cpu"] = "cpu",
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class TemperatureLogitsWarper(BuiltInLogitsProcessor):
+    """Divides the scores by a number: below 1 sharpens, above 1 flattens."""
+
+    def __new__(
+        cls,
+        temperature: float,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class TopHLogitsWarper(BuiltInLogitsProcessor):
+    """Keeps only the most probable tokens, up to 100, within this fraction of the entropy."""
+
+    def __new__(
+        cls,
+        top_h: float,
+        filter_value: float = -math.inf,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class TopKLogitsWarper(BuiltInLogitsProcessor):
+    """Keeps only this many of the most probable tokens, and ties with the last of them; 0 keeps all."""
+
+    def __new__(
+        cls,
+        top_k: int,
+        filter_value: float = -math.inf,
+        min_tokens_to_keep: int = 1,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class TopPLogitsWarper(BuiltInLogitsProcessor):
+    """Keeps only the most probable tokens that together reach this probability."""
+
+    def __new__(
+        cls,
+        top_p: float,
+        filter_value: float = -math.inf,
+        min_tokens_to_keep: int = 1,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class MinPLogitsWarper(BuiltInLogitsProcessor):
+    """Keeps only tokens that reach this fraction of the most probable one's probability."""
+
+    def __new__(
+        cls,
+        min_p: float,
+        filter_value: float = -math.inf,
+        min_tokens_to_keep: int = 1,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class TypicalLogitsWarper(BuiltInLogitsProcessor):
+    """Keeps only the tokens nearest to the expected surprise that together reach this probability."""
+
+    def __new__(
+        cls,
+        mass: float = 0.9,
+        filter_value: float = -math.inf,
+        min_tokens_to_keep: int = 1,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class EpsilonLogitsWarper(BuiltInLogitsProcessor):
+    """Keeps only tokens of at least this probability."""
+
+    def __new__(
+        cls,
+        epsilon: float,
+        filter_value: float = -math.inf,
+        min_tokens_to_keep: int = 1,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class EtaLogitsWarper(BuiltInLogitsProcessor):
+    """Keeps only tokens of at least this probability, or less where the entropy is high."""
+
+    def __new__(
+        cls,
+        epsilon: float,
+        filter_value: float = -math.inf,
+        min_tokens_to_keep: int = 1,
+        device: Literal["cpu"] = "cpu",
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+
+class LogitNormalization(BuiltInLogitsProcessor):
+    """Replaces the scores by the logarithms of their softmax, after all other processors."""
+
+    def __new__(
+        cls,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
