@@ -447,7 +447,8 @@ class Generator:
         generation_config: GenerationConfig | None = None,
         *,
         attention_mask: ArrayLike | None = None,
-        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> TokenStream:

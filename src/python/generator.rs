@@ -259,7 +259,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt, generation_config=None, **keywords),
         text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
-                          stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
     )]
     fn astream<'py>(
         &self,
