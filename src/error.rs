@@ -28,8 +28,27 @@ pub enum ErrorKind {
     Callback,
     /// The work was interrupted by its caller.
     Cancelled,
+    /// A generator or stream was used in a process that was forked after it had been made.
+    Fork,
     /// A defect of this crate.
     Internal,
+}
+
+impl ErrorKind {
+    /// The name that JSON uses, such as `config` or `load`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::Load => "load",
+            Self::Input => "input",
+            Self::Capacity => "capacity",
+            Self::Numerical => "numerical",
+            Self::Callback => "callback",
+            Self::Cancelled => "cancelled",
+            Self::Fork => "fork",
+            Self::Internal => "internal",
+        }
+    }
 }
 
 /// An error, with the path of places it passed through.
@@ -73,6 +92,8 @@ impl Error {
         numerical => Numerical;
         /// The caller's own code failed.
         callback => Callback;
+        /// Something belongs to the process that this one was forked from.
+        fork => Fork;
         /// A defect of this crate.
         internal => Internal;
     }

@@ -6,6 +6,8 @@
 
 pub mod error;
 mod json;
+mod process;
+mod sync;
 pub mod types;
 
 #[expect(unsafe_code, reason = "SIMD loads and stores, and the hand-over of chunks to helper threads")]
@@ -42,5 +44,12 @@ pub use engine::{GenerationOutput, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
 pub use generator::{Generator, GeneratorOptions, Prompt, Prompts};
+pub use kernels::ThreadPool;
 pub use tensor::DType;
+pub use text::{ChatOptions, Message};
 pub use types::{BlockId, FinishReason, SeqId, TokenId};
+
+/// The programs of the page on embedding.
+#[cfg(all(doctest, feature = "bundled"))]
+#[doc = include_str!("../docs/rust.md")]
+mod embedding {}

@@ -1,13 +1,16 @@
-//! The identifiers that all layers share, and the reasons why a row of a request ends.
+//! The identifiers that all layers share, the reasons why a row of a request ends, and choices with their reasons.
 //!
 //! Identifiers are newtypes because they are all small integers that would be easy to swap.
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 macro_rules! id_types {
     ($($(#[$doc:meta])* $name:ident($inner:ty);)*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+        #[serde(transparent)]
         #[repr(transparent)]
         pub struct $name(pub $inner);
 
@@ -49,7 +52,8 @@ id_types! {
 }
 
 /// Why a row of a request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum FinishReason {
     /// An end-of-sequence token was generated.
@@ -65,6 +69,9 @@ pub enum FinishReason {
 }
 
 impl FinishReason {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Eos, Self::Stop, Self::Length, Self::Time, Self::Cancelled];
+
     /// The name that Python, JSON and the shell use: `eos`, `stop`, `length`, `time` or `cancelled`.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -80,6 +87,30 @@ impl FinishReason {
 impl fmt::Display for FinishReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// What was chosen where nothing else was asked for, or what was asked for; with the rule that decided.
+///
+/// The reason prints as the end of a sentence, such as `named by RSGEN_ISA`; in JSON its fields stand beside `value`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Choice<T, R> {
+    /// What was chosen.
+    pub value: T,
+    /// Why.
+    #[serde(flatten)]
+    pub reason: R,
+}
+
+impl<T, R> Choice<T, R> {
+    /// A value and its reason.
+    pub const fn new(value: T, reason: R) -> Self {
+        Self { value, reason }
+    }
+
+    /// The same reason for what `change` makes of the value.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Choice<U, R> {
+        Choice { value: change(self.value), reason: self.reason }
     }
 }
 

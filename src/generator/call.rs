@@ -94,6 +94,7 @@ impl<'a> Call<'a> {
     pub fn prepare(self, to_the_end: bool) -> Result<Prepared<'a>> {
         let Self { generator, prompts, config, processors, criteria } = self;
         let shared = &generator.shared;
+        shared.engine.check_process()?;
         let batches = match prompts {
             Prompts::One(prompt) => vec![PromptBatch::single(generator.encode_prompt(prompt)?)?],
             Prompts::Batch(batch) => vec![batch],
@@ -176,7 +177,7 @@ impl Prepared<'_> {
         }
     }
 
-    fn log_warnings(&self) {
+    pub(super) fn log_warnings(&self) {
         for warning in self.warnings() {
             log::warn!("{warning}");
         }

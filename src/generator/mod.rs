@@ -1,22 +1,27 @@
 //! The friendly façade: a model with its tokenizer and its defaults, and the calls that generate.
 
 mod call;
+mod chat;
+mod loading;
 mod open;
 mod prompt;
+mod resources;
 
 use std::sync::Arc;
 
 pub use call::{Call, Prepared};
-pub use open::{GeneratorOptions, Progress, Stage};
+pub use open::{GeneratorOptions, Progress, Stage, open_tokenizer};
 pub use prompt::{Prompt, Prompts};
+pub use resources::{Machine, MemoryPlan};
 
 pub use crate::cache::KvDtype;
+pub use crate::kernels::{Isa, IsaReason};
 pub use crate::tensor::DType;
 
-use crate::engine::{Engine, GenerationOutput, TokenStream};
+use crate::engine::{Engine, GenerationOutput, TokenScore, TokenStream};
 use crate::error::{Error, Result};
 use crate::generation::{GenerationConfig, Vocabulary};
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplates, Tokenizer};
 use crate::types::TokenId;
 use crate::weights::{ModelConfig, available_memory};
 
@@ -47,6 +52,7 @@ struct Shared {
     engine: Arc<Engine>,
     tokenizer: Option<Tokenizer>,
     vocabulary: Option<Arc<dyn Vocabulary>>,
+    chat_templates: ChatTemplates,
     config: ModelConfig,
     generation_config: Arc<GenerationConfig>,
     /// The folder, or what stands for it.
@@ -165,6 +171,21 @@ impl Generator {
         let token_ids = self.encode_prompt(text.into())?;
         self.check_context(token_ids.len())?;
         self.shared.engine.token_logprobs(&token_ids, interrupted)
+    }
+
+    /// The tokens of a text, each with its log-probability and its rank given those before it, until `interrupted` says
+    /// stop.
+    ///
+    /// # Errors
+    /// As for [`Generator::score`], and `Cancelled`.
+    pub fn token_scores(
+        &self,
+        text: impl Into<Prompt>,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<TokenScore>> {
+        let token_ids = self.encode_prompt(text.into())?;
+        self.check_context(token_ids.len())?;
+        self.shared.engine.token_scores(&token_ids, interrupted)
     }
 
     /// The tokenizer.

@@ -16,7 +16,7 @@ use crate::generator::{DType, GeneratorOptions, KvDtype};
 const BUNDLED: &str = "models/story-3m";
 
 /// What a generator can be opened with.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "model",
     "dtype",
     "compute_dtype",
@@ -25,9 +25,11 @@ const NAMES: [&str; 8] = [
     "kv_cache_bytes",
     "local_files_only",
     "revision",
+    "progress",
 ];
 
 /// The arguments as they were given.
+#[derive(Clone)]
 pub(super) struct Options<'a> {
     pub(super) dtype: &'a str,
     pub(super) compute_dtype: &'a str,
@@ -39,6 +41,24 @@ pub(super) struct Options<'a> {
 }
 
 impl Options<'_> {
+    /// Those that are not the default ones, by their names.
+    pub(super) fn changed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let changed = PyDict::new(py);
+        let names = [("dtype", self.dtype), ("kv_dtype", self.kv_dtype)];
+        for (name, value) in names.into_iter().filter(|(_, value)| *value != "auto") {
+            changed.set_item(name, value)?;
+        }
+        for (name, value) in [("num_threads", self.num_threads), ("kv_cache_bytes", self.kv_cache_bytes)] {
+            if let Some(value) = value {
+                changed.set_item(name, value)?;
+            }
+        }
+        if let Some(revision) = &self.revision {
+            changed.set_item("revision", revision)?;
+        }
+        Ok(changed)
+    }
+
     /// The options they mean.
     pub(super) fn check(self, py: Python<'_>) -> PyResult<GeneratorOptions> {
         let names = [DType::F32, DType::Bf16, DType::F16].map(|dtype| (dtype.name(), dtype));

@@ -45,8 +45,7 @@ pub struct PlanContext {
     pub vocab_size: usize,
     /// The model's own figure, which caps the default length.
     pub max_position_embeddings: usize,
-    /// The most tokens of a sequence. More than `max_position_embeddings` only where RoPE stretches with the
-    /// length.
+    /// The most tokens of a sequence. More than `max_position_embeddings` only where RoPE stretches the context.
     pub context_len: usize,
     /// The tokenizer's side of the model, if it has one.
     pub vocabulary: Option<Arc<dyn Vocabulary>>,
