@@ -28,6 +28,8 @@ pub enum ErrorKind {
     Callback,
     /// The work was interrupted by its caller.
     Cancelled,
+    /// A generator or stream was used in a process that was forked after it had been made.
+    Fork,
     /// A defect of this crate.
     Internal,
 }
@@ -43,6 +45,7 @@ impl ErrorKind {
             Self::Numerical => "numerical",
             Self::Callback => "callback",
             Self::Cancelled => "cancelled",
+            Self::Fork => "fork",
             Self::Internal => "internal",
         }
     }
@@ -89,6 +92,8 @@ impl Error {
         numerical => Numerical;
         /// The caller's own code failed.
         callback => Callback;
+        /// Something belongs to the process that this one was forked from.
+        fork => Fork;
         /// A defect of this crate.
         internal => Internal;
     }

@@ -6,6 +6,8 @@
 
 pub mod error;
 mod json;
+mod process;
+mod sync;
 pub mod types;
 
 #[expect(unsafe_code, reason = "SIMD loads and stores, and the hand-over of chunks to helper threads")]

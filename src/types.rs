@@ -4,12 +4,13 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 macro_rules! id_types {
     ($($(#[$doc:meta])* $name:ident($inner:ty);)*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+        #[serde(transparent)]
         #[repr(transparent)]
         pub struct $name(pub $inner);
 
@@ -51,7 +52,8 @@ id_types! {
 }
 
 /// Why a row of a request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum FinishReason {
     /// An end-of-sequence token was generated.
@@ -67,6 +69,9 @@ pub enum FinishReason {
 }
 
 impl FinishReason {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Eos, Self::Stop, Self::Length, Self::Time, Self::Cancelled];
+
     /// The name that Python, JSON and the shell use: `eos`, `stop`, `length`, `time` or `cancelled`.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -10,10 +10,11 @@ use rsgen::fuzzing;
 
 /// The most that all inputs together may take, in bytes.
 const LARGEST_CORPUS: u64 = 500_000;
-const TARGETS: [(&str, fn(&[u8])); 4] = [
+const TARGETS: [(&str, fn(&[u8])); 5] = [
     ("config", fuzzing::config),
     ("generate_arguments", fuzzing::generate_arguments),
     ("header", fuzzing::header),
+    ("sentencepiece", fuzzing::sentencepiece),
     ("tokenizer", fuzzing::tokenizer),
 ];
 

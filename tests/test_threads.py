@@ -178,3 +178,62 @@ def test_a_program_that_is_interrupted_ends_by_keyboard_interrupt(tmp_path):
         _, errors = process.communicate(timeout=10)
     assert process.returncode != 0
     assert errors.rstrip().endswith("KeyboardInterrupt")
+
+
+def kinds_of_calls(gen, seed):
+    """One call of each kind, all of them with results that can be compared."""
+    prompt = [PROMPT, "One day", "Tom and Sue", "The cat"][seed % 4]
+    sampled = {"do_sample": True, "seed": seed, "max_new_tokens": 6}
+    return [
+        lambda: gen.generate(prompt, **sampled).text,
+        lambda: [token.id for token in gen.stream(prompt, **sampled)],
+        lambda: gen.score(prompt).tolist(),
+        lambda: gen.forward(gen.tokenizer.encode(prompt)).tobytes(),
+        lambda: gen.tokenizer.decode(gen.tokenizer.encode(prompt)),
+    ]
+
+
+def test_sixteen_threads_make_a_hundred_calls_each_with_equal_results(gen):
+    expected = [[call() for call in kinds_of_calls(gen, seed)] for seed in range(4)]
+    all_there = threading.Barrier(16)
+
+    def work(thread):
+        all_there.wait()
+        for index in range(20):
+            seed = (thread + index) % 4
+            for call, result in zip(kinds_of_calls(gen, seed), expected[seed], strict=True):
+                assert call() == result
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(work, range(16)))
+
+
+def count_for(seconds):
+    """How far this thread counts."""
+    count, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        count += 1
+    return count
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a core to spare is needed")
+def test_another_thread_keeps_most_of_its_speed_while_the_model_computes(slow):
+    """The best of several attempts, because other processes come and go."""
+
+    def fraction():
+        alone = count_for(0.2)
+        stop = threading.Event()
+
+        def generate():
+            while not stop.is_set():
+                slow.generate(LONG[:300], max_new_tokens=4)
+
+        worker = threading.Thread(target=generate)
+        worker.start()
+        time.sleep(0.05)
+        beside = count_for(0.2)
+        stop.set()
+        worker.join()
+        return beside / alone
+
+    assert any(fraction() > 0.5 for _ in range(10))

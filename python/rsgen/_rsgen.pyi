@@ -1,10 +1,11 @@
 """The extension module. Its names are public as those of the package ``rsgen``."""
 
 import os
+from asyncio import Future
+from collections.abc import Callable, Sequence
 from collections.abc import Generator as PythonGenerator
-from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +26,7 @@ __all__ = [
     "CancelledError",
     "CapacityError",
     "ConfigError",
+    "ForkError",
     "GenerationConfig",
     "GenerationOutput",
     "Generator",
@@ -73,7 +75,14 @@ class CallbackError(RsgenError, ValueError):
     """
 
 class CancelledError(RsgenError):
-    """The stream was closed by another thread."""
+    """The stream was closed by another thread or task."""
+
+class ForkError(RsgenError, RuntimeError):
+    """A Generator or stream was used in a process that was forked after it had been made.
+
+    A fork copies neither threads nor what they were doing. Start processes by ``spawn`` or ``forkserver``, or open a new
+    Generator in the forked one: ``rsgen.Generator(gen.name_or_path)``.
+    """
 
 class InternalError(RsgenError, RuntimeError):
     """A defect of rsgen. Please report it."""
@@ -203,7 +212,8 @@ class Generator:
     """A model that is ready to generate.
 
     Usable from any number of threads at once; calls alternate pass by pass, and Python goes on meanwhile. Ctrl-C ends a
-    call within a quarter of a second.
+    call within a quarter of a second. It pickles as the recipe that it was opened by, and is opened again when it is
+    unpickled; a copy is the same object. In a forked process whatever computes raises ``ForkError``.
 
     >>> import rsgen
     >>> gen = rsgen.Generator()                      # the bundled story model
@@ -226,6 +236,7 @@ class Generator:
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
     ) -> Self:
         """Loads a model.
 
@@ -237,10 +248,12 @@ class Generator:
         type of the KV cache, ``"float32"`` (``"auto"``) or ``"bfloat16"``. ``num_threads``: by default
         ``RSGEN_NUM_THREADS``, ``OMP_NUM_THREADS`` or as many as this process may use. ``kv_cache_bytes``: the most memory
         of the KV cache in bytes, by default half of what is available. ``revision``: a branch, tag or commit in the Hub
-        cache, ``main`` by default.
+        cache, ``main`` by default. ``progress``: called in this thread with the stage (``"pack"``, the only one of this
+        version), and the bytes of weights that are done and in all; what it raises ends the loading.
 
         Raises ``LoadError`` for a model that is missing, damaged or not supported, ``CapacityError`` when it does not fit
-        into memory, and ``ConfigError`` for an argument that is not possible.
+        into memory, and ``ConfigError`` for an argument that is not possible. Ctrl-C ends it within a quarter of a
+        second.
         """
 
     @classmethod
@@ -255,6 +268,7 @@ class Generator:
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
     ) -> Self:
         """The same as ``Generator(model, …)``."""
 
@@ -330,6 +344,26 @@ class Generator:
         on to an end-of-sequence token or the end of the model's context.
         """
 
+    def astream(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> TokenStream:
+        """Generates token by token, for ``async for``.
+
+        As :meth:`stream`, and the same kind of object, which a loop of asyncio iterates while it goes on with everything
+        else. Cancelling the task that waits for a token ends the stream.
+
+        >>> async with gen.astream("Once upon a time") as stream:
+        ...     async for token in stream:
+        ...         print(token, end="", flush=True)
+        """
+
     def forward(self, ids: Ids | Sequence[Ids]) -> NDArray[np.float32]:
         """The model's logits after each token, float32 ``[batch, seq, vocab_size]``.
 
@@ -346,6 +380,10 @@ class Generator:
 
     def stats(self) -> CacheStats:
         """How full the KV cache is at this moment."""
+
+    def __reduce__(self) -> tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, memo: Any, /) -> Self: ...
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -420,6 +458,7 @@ class GenerationOutput:
     def timings(self) -> Timings:
         """Where the time went."""
     def __len__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
 
 @final
 class Usage:
@@ -431,6 +470,7 @@ class Usage:
     @property
     def generated_tokens(self) -> int:
         """Generated tokens of all rows."""
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -445,6 +485,7 @@ class Timings:
     @property
     def total(self) -> float:
         """From the start to the end."""
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -474,16 +515,18 @@ class StreamedToken:
     @property
     def finish_reason(self) -> FinishReason | None:
         """Why the row ends with this token, if it does."""
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
 
 @final
 class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
-    """The tokens of a request, as they are generated: an iterator, a context manager, and a generator in Python's sense.
+    """The tokens of a request, as they are generated: an iterator, a context manager, and a generator in Python's sense;
+    with asyncio also an asynchronous iterator and context manager.
 
-    The model works while the stream is iterated. Leaving it ends the work and gives its cache blocks back at once: by
-    ``break`` when nothing else refers to it, by the end of a ``with`` block, or by :meth:`close`.
+    The model works while a token is waited for. Leaving the stream ends the work and gives its cache blocks back at once:
+    by ``break`` when nothing else refers to it, by the end of a ``with`` block, or by :meth:`close`.
 
     >>> with gen.stream("Once upon a time", max_new_tokens=60) as stream:
     ...     for token in stream:
@@ -492,7 +535,8 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
     Usage(prompt_tokens=5, generated_tokens=60)
 
     In a generator function, ``output = yield from stream`` gives the finished output. A function of the caller's, or
-    Ctrl-C, ends the stream with its exception.
+    Ctrl-C, ends the stream with its exception; so does cancelling the task that waits for a token. One reader at a time:
+    a second one gets a ``ValueError``.
     """
 
     def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput]: ...
@@ -519,9 +563,25 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
         traceback: TracebackType | None = None,
         /,
     ) -> None: ...
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Future[StreamedToken]:
+        """A future of the next token, which other threads compute. ``StopAsyncIteration`` at the end carries the output."""
+
+    def aclose(self) -> Future[None]:
+        """Ends the work, and waits until it has ended."""
+
+    def __aenter__(self) -> Future[Self]: ...
+    def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> Future[None]: ...
+    def __reduce__(self) -> NoReturn: ...
     @property
     def output(self) -> GenerationOutput | None:
-        """The output, once the stream has ended or was closed; ``None`` before, and after an error."""
+        """The output, once the stream has ended, was closed or was interrupted; ``None`` before, and after an error."""
 
 @final
 class Tokenizer:
@@ -545,6 +605,9 @@ class Tokenizer:
     @property
     def pad_token_id(self) -> int | None:
         """The token for padding."""
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, memo: Any, /) -> Self: ...
+    def __reduce__(self) -> NoReturn: ...
     def __len__(self) -> int: ...
 
 @final
@@ -572,6 +635,7 @@ class CacheStats:
     @property
     def bytes_total(self) -> int:
         """The bytes of all blocks."""
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::types::BlockId;
 
 /// How a pool stands, in blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolStats {
     /// The most blocks there can ever be.
     pub max_blocks: usize,

@@ -94,13 +94,13 @@ impl SequenceCache {
     }
 
     /// Rolls back to the first `len` tokens and returns the blocks that this empties. O(blocks returned). A `len` past
-    /// the end changes nothing.
+    /// the end changes nothing. In a forked process, which has no pool to return them to, they are forgotten.
     pub fn truncate(&mut self, len: usize) {
         if len >= self.table.len {
             return;
         }
         self.table.len = len;
-        let mut pool = self.pool.lock();
+        let Some(mut pool) = self.pool.lock_at_home() else { return };
         // From the end, so that the free list hands them out again in their order.
         for block in self.table.blocks.drain(blocks_for(len)..).rev() {
             pool.release(block);

@@ -5,27 +5,35 @@
 //! [`SequenceCache`](super::SequenceCache) does, because only there a block cannot be forgotten.
 
 use std::fmt;
-use std::sync::Arc;
-
-use parking_lot::{Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 
 use super::capacity::KvCapacity;
 use super::pool::{BlockPool, PoolStats, ReservationId};
 use crate::error::Result;
+use crate::process::Home;
+use crate::sync::Mutex;
 
 /// A handle of a pool of blocks; clones refer to the same pool.
 #[derive(Clone)]
-pub struct SharedPool(Arc<Mutex<BlockPool>>);
+pub struct SharedPool(Arc<Shared>);
+
+struct Shared {
+    capacity: KvCapacity,
+    blocks: Mutex<BlockPool>,
+    /// The process whose threads may hold the lock. In a forked one nobody is left to unlock it.
+    home: Home,
+}
 
 impl SharedPool {
     /// A pool that owns no block yet and grows up to `capacity`.
     pub fn new(capacity: KvCapacity) -> Self {
-        Self(Arc::new(Mutex::new(BlockPool::new(capacity))))
+        let blocks = Mutex::new(BlockPool::new(capacity));
+        Self(Arc::new(Shared { capacity, blocks, home: Home::here() }))
     }
 
     /// The limits of the pool.
     pub fn capacity(&self) -> KvCapacity {
-        self.lock().capacity
+        self.0.capacity
     }
 
     /// Blocks the pool has grown to so far: those the store must have memory for.
@@ -33,31 +41,37 @@ impl SharedPool {
         self.lock().blocks.len()
     }
 
-    /// How the pool stands at this moment.
+    /// How the pool stands at this moment; without a block in a forked process, which has none of it.
     pub fn stats(&self) -> PoolStats {
-        self.lock().stats()
+        self.lock_at_home().map_or_else(PoolStats::default, |pool| pool.stats())
     }
 
     /// Sets `blocks` blocks aside, so that sequences made [`within`](super::SequenceCache::within) the reservation
     /// cannot run out before they hold that many at once. Constant time; no memory is taken.
     ///
     /// # Errors
-    /// `Capacity` when fewer are available; the message tells needed, free and total blocks.
+    /// `Capacity` when fewer are available; the message tells needed, free and total blocks. `Fork` in a forked process.
     pub fn reserve(&self, blocks: usize) -> Result<Reservation> {
+        self.0.home.check()?;
         let id = self.lock().reserve(blocks)?;
         Ok(Reservation { pool: self.clone(), id })
     }
 
     /// Never hold this while dropping a sequence or a reservation: they lock, too.
     pub(super) fn lock(&self) -> MutexGuard<'_, BlockPool> {
-        self.0.lock()
+        self.0.blocks.lock()
+    }
+
+    /// The lock for what must come to an end in a forked process as well.
+    pub(super) fn lock_at_home(&self) -> Option<MutexGuard<'_, BlockPool>> {
+        self.0.home.is_here().then(|| self.lock())
     }
 }
 
 impl fmt::Debug for SharedPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Fails on a held lock instead of waiting for it, for it is printed by panicking code as well.
-        let stats = self.0.try_lock().map(|pool| pool.stats());
+        let stats = self.0.blocks.try_lock().map(|pool| pool.stats());
         f.debug_tuple("SharedPool").field(&stats).finish()
     }
 }
@@ -97,7 +111,9 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.pool.lock().unreserve(self.id);
+        if let Some(mut pool) = self.pool.lock_at_home() {
+            pool.unreserve(self.id);
+        }
     }
 }
 

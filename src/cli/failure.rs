@@ -43,7 +43,7 @@ impl Failure {
                 ErrorKind::Capacity => CAPACITY,
                 ErrorKind::Internal => INTERNAL,
                 ErrorKind::Cancelled => INTERRUPTED,
-                ErrorKind::Input | ErrorKind::Numerical | ErrorKind::Callback => RUNTIME,
+                ErrorKind::Input | ErrorKind::Numerical | ErrorKind::Callback | ErrorKind::Fork => RUNTIME,
             },
             // The reader has had enough, as `head` does: nothing is wrong.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,

@@ -1,12 +1,12 @@
 //! A model with its threads and its cache, and the forward pass that everything goes through.
 
-use parking_lot::{Mutex, MutexGuard};
-
 use super::resources;
+use super::turns::Turns;
 use crate::cache::{BlockCopy, BlockTable, KvCapacity, KvDtype, KvStore, SharedPool};
 use crate::error::Result;
 use crate::kernels::Workers;
 use crate::model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Row, Scratch};
+use crate::process::Home;
 
 /// Asked again and again while work goes on; true ends it. It is called from the thread that drives the work, at least
 /// every few milliseconds.
@@ -23,12 +23,13 @@ pub struct EngineOptions {
 
 /// A model that can run any number of requests, from any number of threads.
 ///
-/// Calls from several threads alternate pass by pass.
+/// Calls from several threads alternate pass by pass. In a forked process every call is an error.
 pub struct Engine {
     model: Box<dyn CausalLm>,
     workers: Workers,
     pool: SharedPool,
-    turn: Mutex<Turn>,
+    turns: Turns<Turn>,
+    home: Home,
 }
 
 /// What only one pass at a time may use.
@@ -52,7 +53,8 @@ impl Engine {
         let bytes = resources::kv_cache_bytes(options.kv_cache_bytes, available)?.value;
         let capacity = KvCapacity::from_bytes(layout, bytes)?;
         let turn = Turn { store: KvStore::new(capacity), scratch: Scratch::default() };
-        Ok(Self { model, workers, pool: SharedPool::new(capacity), turn: Mutex::new(turn) })
+        let pool = SharedPool::new(capacity);
+        Ok(Self { model, workers, pool, turns: Turns::new(turn), home: Home::here() })
     }
 
     /// The model.
@@ -70,6 +72,14 @@ impl Engine {
         &self.pool
     }
 
+    /// Refuses to work in a forked process.
+    ///
+    /// # Errors
+    /// `Fork`.
+    pub fn check_process(&self) -> Result<()> {
+        self.home.check()
+    }
+
     /// Computes rows whose slots have been appended to their tables.
     ///
     /// `copies` are those that the appends have asked for, in their order. The results are the caller's own memory, so
@@ -83,7 +93,8 @@ impl Engine {
         interrupted: &mut Interrupt<'_>,
         out: &mut ForwardOutput,
     ) -> Result<()> {
-        let mut turn = self.turn.lock();
+        self.check_process()?;
+        let mut turn = self.turns.take(interrupted)?;
         let Turn { store, scratch } = &mut *turn;
         store.ensure(self.pool.num_blocks())?;
         for copy in copies {
@@ -91,10 +102,7 @@ impl Engine {
         }
         let mut context = ForwardContext { workers: &self.workers, scratch, interrupted };
         let batch = ForwardBatch { rows, tables, embeddings };
-        let result = self.model.forward(&batch, store, &mut context, out);
-        // Whoever waits gets the next turn, even if this thread comes back at once.
-        MutexGuard::unlock_fair(turn);
-        result
+        self.model.forward(&batch, store, &mut context, out)
     }
 }
 

@@ -26,10 +26,20 @@ impl Engine {
     /// The logits after each token, `[token_ids.len(), vocab_size]`.
     ///
     /// # Errors
-    /// When the tokens do not fit the vocabulary, the context or the cache, or when interrupted.
+    /// When the tokens do not fit the vocabulary, the context or the cache, or when interrupted; `Numerical` when logits
+    /// are NaN or infinity.
     pub fn logits(&self, token_ids: &[TokenId], interrupted: &mut Interrupt<'_>) -> Result<Vec<f32>> {
-        let mut all = Vec::with_capacity(token_ids.len() * self.model().vocab_size());
-        self.for_each_chunk(token_ids, interrupted, |_, logits| all.extend_from_slice(logits))?;
+        let vocab_size = self.model().vocab_size();
+        let mut all = Vec::with_capacity(token_ids.len() * vocab_size);
+        self.for_each_chunk(token_ids, interrupted, |first, logits| {
+            for (place, row) in logits.chunks_exact(vocab_size).enumerate() {
+                if let Some(&bad) = row.iter().find(|logit| logit.is_nan() || **logit == f32::INFINITY) {
+                    return Err(not_finite(first + place, bad));
+                }
+            }
+            all.extend_from_slice(logits);
+            Ok(())
+        })?;
         Ok(all)
     }
 
@@ -38,10 +48,9 @@ impl Engine {
     /// # Errors
     /// As for [`Engine::logits`].
     pub fn token_logprobs(&self, token_ids: &[TokenId], interrupted: &mut Interrupt<'_>) -> Result<Vec<f32>> {
-        let isa = self.workers().isa();
         let mut logprobs = vec![0.0];
-        self.for_each_prediction(token_ids, interrupted, |logits, next| {
-            logprobs.push(logits[next.index()] - log_sum_exp(isa, logits));
+        self.for_each_prediction(token_ids, interrupted, |_, _, logprob| {
+            logprobs.push(logprob);
         })?;
         logprobs.truncate(token_ids.len());
         Ok(logprobs)
@@ -56,29 +65,34 @@ impl Engine {
         token_ids: &[TokenId],
         interrupted: &mut Interrupt<'_>,
     ) -> Result<Vec<TokenScore>> {
-        let isa = self.workers().isa();
         let first = token_ids.first().map(|&token_id| TokenScore { token_id, logprob: 0.0, rank: 0 });
         let mut scores: Vec<TokenScore> = first.into_iter().collect();
-        self.for_each_prediction(token_ids, interrupted, |logits, token_id| {
+        self.for_each_prediction(token_ids, interrupted, |logits, token_id, logprob| {
             let logit = logits[token_id.index()];
             let rank = 1 + logits.iter().filter(|&&other| other > logit).count();
-            scores.push(TokenScore { token_id, logprob: logit - log_sum_exp(isa, logits), rank });
+            scores.push(TokenScore { token_id, logprob, rank });
         })?;
         Ok(scores)
     }
 
-    /// Calls `take` with each token but the first, and the logits that predict it.
+    /// Calls `take` with each token but the first: the logits that predict it, the token, and its log-probability.
     fn for_each_prediction(
         &self,
         token_ids: &[TokenId],
         interrupted: &mut Interrupt<'_>,
-        mut take: impl FnMut(&[f32], TokenId),
+        mut take: impl FnMut(&[f32], TokenId, f32),
     ) -> Result<()> {
-        let vocab_size = self.model().vocab_size();
+        let (vocab_size, isa) = (self.model().vocab_size(), self.workers().isa());
         self.for_each_chunk(token_ids, interrupted, |first, logits| {
-            for (row, &next) in logits.chunks_exact(vocab_size).zip(&token_ids[first + 1..]) {
-                take(row, next);
+            for (place, row) in logits.chunks_exact(vocab_size).enumerate() {
+                let Some(&next) = token_ids.get(first + place + 1) else { break };
+                let normalizer = log_sum_exp(isa, row);
+                if !normalizer.is_finite() {
+                    return Err(not_finite(first + place, normalizer));
+                }
+                take(row, next, row[next.index()] - normalizer);
             }
+            Ok(())
         })
     }
 
@@ -87,12 +101,15 @@ impl Engine {
         &self,
         token_ids: &[TokenId],
         interrupted: &mut Interrupt<'_>,
-        mut take: impl FnMut(usize, &[f32]),
+        mut take: impl FnMut(usize, &[f32]) -> Result<()>,
     ) -> Result<()> {
         let vocab_size = self.model().vocab_size();
-        if let Some(bad) = token_ids.iter().find(|token| token.index() >= vocab_size) {
+        if let Some(position) = token_ids.iter().position(|token| token.index() >= vocab_size) {
             return Err(Error::input(format!(
-                "token ids must be below the vocabulary size, {vocab_size}, got {bad}"
+                "the ids must be in the model's vocabulary, 0 to {}, got {} at position {position}; was the text encoded by \
+                 another tokenizer?",
+                vocab_size - 1,
+                token_ids[position]
             )));
         }
         let reservation = self.pool().reserve(crate::cache::blocks_for(token_ids.len()))?;
@@ -115,8 +132,16 @@ impl Engine {
             let copy = sequence.append(chunk.len())?;
             let copies = copy.as_slice();
             self.pass(&rows, &[sequence.table()], &[], copies, interrupted, &mut out)?;
-            take(first, &out.logits);
+            take(first, &out.logits)?;
         }
         Ok(())
     }
+}
+
+#[cold]
+fn not_finite(position: usize, found: f32) -> Error {
+    Error::numerical(format!(
+        "the model's logits after token {position} hold NaN or infinity (found {found}); its weights may be damaged, or \
+         compute_dtype too narrow for them"
+    ))
 }

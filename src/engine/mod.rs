@@ -21,6 +21,7 @@ mod run;
 mod sequence;
 mod step;
 mod stream;
+mod turns;
 mod vocabulary;
 
 pub use self::core::{Engine, EngineOptions, Interrupt};

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::request::Request;
 use crate::generation::OutputRow;
 use crate::text::{Detokenizer, Tokenizer};
 use crate::types::TokenId;
 
 /// The result of a request, or of several that were given as one list.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct GenerationOutput {
     /// The rows: for each prompt its return sequences, the prompts in order.
@@ -24,7 +26,7 @@ pub struct GenerationOutput {
 }
 
 /// One generated sequence.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GeneratedRow {
     /// The ids of the prompt as they were given, padding included.
     pub prompt_ids: Vec<TokenId>,
@@ -35,7 +37,7 @@ pub struct GeneratedRow {
 }
 
 /// Tokens in and out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens of the prompts, padding left out.
     pub prompt_tokens: usize,
@@ -44,7 +46,7 @@ pub struct Usage {
 }
 
 /// Where the time of a request went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Timings {
     /// From the start to the first token.
     pub first_token: Duration,

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use super::core::{Engine, Interrupt};
 use super::events::{RowTexts, StreamedToken};
@@ -10,13 +11,14 @@ use super::output::GenerationOutput;
 use super::request::Request;
 use super::step::step;
 use crate::error::{Error, ErrorKind, Result};
-use crate::generation::{GenerationPlan, TokenEvent};
+use crate::generation::GenerationPlan;
 use crate::model::ForwardOutput;
 use crate::text::Tokenizer;
 
 /// The tokens of one request, as they are generated.
 ///
-/// Iterating drives the model on the calling thread. Dropping the stream gives its cache blocks back.
+/// Iterating drives the model on the calling thread. Dropping the stream gives its cache blocks back. In a forked
+/// process it fails with a `Fork` error.
 pub struct TokenStream {
     engine: Arc<Engine>,
     tokenizer: Option<Tokenizer>,
@@ -58,31 +60,57 @@ impl TokenStream {
     /// What ended the request. There is no next token after an error.
     pub fn next_token(&mut self, interrupted: &mut Interrupt<'_>) -> Result<Option<StreamedToken>> {
         loop {
-            if let Some(token) = self.ready.pop_front() {
-                return Ok(Some(token));
-            }
-            let Some(request) = &mut self.request else { return Ok(None) };
-            let cancelled = &self.cancelled;
-            let mut interrupted = || cancelled.load(Ordering::Relaxed) || interrupted();
-            match advance(&self.engine, request, &mut self.out, &mut interrupted) {
-                Ok((events, finished)) => {
-                    for event in events {
-                        self.ready.push_back(self.texts.token(event));
-                    }
-                    if finished {
-                        self.close();
-                    }
-                }
-                Err(error) => {
-                    // What an interrupted stream has so far is still an output; a failed one has none.
-                    if error.kind() == ErrorKind::Cancelled {
-                        self.close();
-                    }
-                    self.request = None;
-                    return Err(error);
-                }
+            if let Poll::Ready(token) = self.poll_token(interrupted)? {
+                return Ok(token);
             }
         }
+    }
+
+    /// At most one pass towards the next token: `Pending` says that it takes more of them, as after a part of a long
+    /// prompt. For those who step several streams in turns.
+    ///
+    /// # Errors
+    /// As for [`TokenStream::next_token`].
+    pub fn poll_token(&mut self, interrupted: &mut Interrupt<'_>) -> Result<Poll<Option<StreamedToken>>> {
+        if self.ready.is_empty() && self.request.is_some() {
+            self.engine.check_process()?;
+            self.advance(interrupted)?;
+        }
+        let ended = self.request.is_none();
+        Ok(match self.ready.pop_front() {
+            None if !ended => Poll::Pending,
+            token => Poll::Ready(token),
+        })
+    }
+
+    /// One pass. The request comes back when there is more to do: an error, or a panic, ends it.
+    fn advance(&mut self, interrupted: &mut Interrupt<'_>) -> Result<()> {
+        let Some(mut request) = self.request.take() else { return Ok(()) };
+        let cancelled = &self.cancelled;
+        let mut interrupted = || cancelled.load(Ordering::Relaxed) || interrupted();
+        let stepped = step(&self.engine, &mut [&mut request], 0, &mut self.out, &mut interrupted)
+            .and_then(|stepped| stepped.advanced.into_iter().next().map(|(_, step)| step).transpose());
+        match stepped {
+            Ok(None) => self.request = Some(request),
+            Ok(Some(step)) => {
+                for event in step.events {
+                    self.ready.push_back(self.texts.token(event));
+                }
+                self.request = Some(request);
+                if step.finished {
+                    self.close();
+                }
+            }
+            Err(error) => {
+                // What an interrupted stream has so far is still an output; a failed one has none.
+                if error.kind() == ErrorKind::Cancelled {
+                    self.request = Some(request);
+                    self.close();
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Ends the work and gives the cache blocks back. What was generated so far becomes the output.
@@ -110,19 +138,6 @@ impl TokenStream {
     /// middle of a prompt.
     pub fn cancel_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.cancelled)
-    }
-}
-
-fn advance(
-    engine: &Engine,
-    request: &mut Request,
-    out: &mut ForwardOutput,
-    interrupted: &mut Interrupt<'_>,
-) -> Result<(Vec<TokenEvent>, bool)> {
-    let stepped = step(engine, &mut [request], 0, out, interrupted)?;
-    match stepped.advanced.into_iter().next() {
-        Some((_, step)) => step.map(|step| (step.events, step.finished)),
-        None => Ok((Vec::new(), false)),
     }
 }
 

@@ -25,7 +25,11 @@ static MODEL: LazyLock<Generator> = LazyLock::new(|| {
         kv_cache_bytes: Some(24 * 2 * 32 * 8 * 4),
         ..GeneratorOptions::default()
     };
-    Generator::from_files(&ModelFiles::in_memory(checkpoint::model()), &options)
+    Generator::from_files(
+        &ModelFiles::in_memory(checkpoint::model()),
+        &options,
+        &std::sync::atomic::AtomicBool::new(false),
+    )
         .expect("the small model loads")
 });
 

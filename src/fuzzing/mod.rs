@@ -102,15 +102,32 @@ pub fn tokenizer(data: &[u8]) {
         Ok(tokenizer) => tokenizer,
         Err(error) => return expect(&error, &[ErrorKind::Load]),
     };
+    run_tokenizer(&tokenizer, &String::from_utf8_lossy(text));
+}
+
+/// The length of a text in one byte, the text, and a SentencePiece tokenizer.model.
+pub fn sentencepiece(data: &[u8]) {
+    let Some((&length, rest)) = data.split_first() else { return };
+    let (text, model) = rest.split_at(rest.len().min(usize::from(length)));
+    for settings in [None, Some(&br#"{"legacy": false}"#[..])] {
+        match Tokenizer::from_sentencepiece(model, settings, None, None) {
+            Ok(tokenizer) => run_tokenizer(&tokenizer, &String::from_utf8_lossy(text)),
+            Err(error) => return expect(&error, &[ErrorKind::Load]),
+        }
+    }
+}
+
+/// Encodes a text, and decodes what came out.
+fn run_tokenizer(tokenizer: &Tokenizer, text: &str) {
     for id in 0..tokenizer.len() as u32 {
         assert!(tokenizer.token_bytes(TokenId(id)).is_some());
     }
     for add_special_tokens in [false, true] {
-        let ids = match tokenizer.encode(&String::from_utf8_lossy(text), add_special_tokens) {
+        let ids = match tokenizer.encode(text, add_special_tokens) {
             Ok(ids) => ids,
             Err(error) => return expect(&error, &[ErrorKind::Input]),
         };
-        let mut streamed = Detokenizer::new(&tokenizer, &[], true);
+        let mut streamed = Detokenizer::new(tokenizer, &[], true);
         let mut joined: String = ids.iter().map(|&id| streamed.push(id)).collect();
         joined.push_str(&streamed.flush());
         assert_eq!(joined, tokenizer.decode(&ids, true), "a stream decodes as the whole");

@@ -1,5 +1,7 @@
 //! What a finished search leaves: the tokens of each row, why it ended, and what was asked to be kept.
 
+use serde::{Deserialize, Serialize};
+
 use crate::types::{FinishReason, TokenId};
 
 /// The result of a search.
@@ -15,7 +17,7 @@ pub struct SearchOutput {
 }
 
 /// One row of a result.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OutputRow {
     /// The prompt that the row continues.

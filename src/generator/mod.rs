@@ -2,6 +2,7 @@
 
 mod call;
 mod chat;
+mod loading;
 mod open;
 mod prompt;
 mod resources;
@@ -14,7 +15,7 @@ pub use prompt::{Prompt, Prompts};
 pub use resources::{Machine, MemoryPlan};
 
 pub use crate::cache::KvDtype;
-pub use crate::kernels::IsaReason;
+pub use crate::kernels::{Isa, IsaReason};
 pub use crate::tensor::DType;
 
 use crate::engine::{Engine, GenerationOutput, TokenScore, TokenStream};
@@ -23,6 +24,10 @@ use crate::generation::{GenerationConfig, Vocabulary};
 use crate::text::{ChatTemplates, Tokenizer};
 use crate::types::TokenId;
 use crate::weights::{ModelConfig, available_memory};
+
+/// The bytes of text for each token of the context beyond which a prompt is refused unread: no vocabulary has tokens of
+/// such a length on the average, and reading megabytes only to refuse them takes seconds.
+const MAX_BYTES_PER_TOKEN: usize = 256;
 
 /// A model that is ready to generate.
 ///
@@ -220,7 +225,11 @@ impl Generator {
     pub(crate) fn encode_prompt(&self, prompt: Prompt) -> Result<Vec<TokenId>> {
         let mut token_ids = match prompt {
             Prompt::Ids(token_ids) => token_ids,
-            Prompt::Text(text) => self.tokenizer()?.encode(&text, true)?,
+            Prompt::Text(text) => {
+                let tokenizer = self.tokenizer()?;
+                self.check_bytes(&text)?;
+                tokenizer.encode(&text, true)?
+            }
         };
         if token_ids.is_empty() {
             token_ids.extend(self.shared.generation_config.bos_token_id.or(self.shared.config.bos_token_id));
@@ -231,6 +240,18 @@ impl Generator {
             ));
         }
         Ok(token_ids)
+    }
+
+    fn check_bytes(&self, text: &str) -> Result<()> {
+        let context = self.shared.config.context_len();
+        if text.len() / MAX_BYTES_PER_TOKEN > context {
+            return Err(Error::input(format!(
+                "the text has {} bytes, more than {MAX_BYTES_PER_TOKEN} for each of the {context} tokens that the model's \
+                 context holds; shorten it",
+                text.len()
+            )));
+        }
+        Ok(())
     }
 
     fn check_context(&self, len: usize) -> Result<()> {

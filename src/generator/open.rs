@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Generator, Machine, MemoryPlan, Shared};
 use crate::cache::KvDtype;
@@ -32,7 +33,7 @@ pub struct GeneratorOptions {
     pub kv_cache_bytes: Option<usize>,
     /// The revision of a model in the Hub cache: a branch, a tag or a commit; `main` if `None`.
     pub revision: Option<String>,
-    /// Called while the model is loaded, from the loading thread.
+    /// Called while the model is loaded, from the calling thread.
     pub progress: Option<Box<dyn Fn(Progress) + Send + Sync>>,
 }
 
@@ -71,8 +72,17 @@ impl Generator {
     /// # Errors
     /// As for [`Generator::open`].
     pub fn open_with(model: impl AsRef<str>, options: &GeneratorOptions) -> Result<Self> {
-        let files = ModelFiles::open(model.as_ref(), options.revision.as_deref())?;
-        Self::from_files(&files, options)
+        Self::open_unless(model.as_ref(), options, &AtomicBool::new(false))
+    }
+
+    /// Opens a model, unless it is given up meanwhile.
+    pub(super) fn open_unless(
+        model: &str,
+        options: &GeneratorOptions,
+        given_up: &AtomicBool,
+    ) -> Result<Self> {
+        let files = ModelFiles::open(model, options.revision.as_deref())?;
+        Self::from_files(&files, options, given_up)
     }
 
     /// The story model that is built in: a llama of 2.8 million parameters that tells short children's stories.
@@ -90,12 +100,19 @@ impl Generator {
     /// As for [`Generator::bundled`].
     #[cfg(feature = "bundled")]
     pub fn bundled_with(options: &GeneratorOptions) -> Result<Self> {
-        Self::from_files(&ModelFiles::bundled(), options)
+        Self::from_files(&ModelFiles::bundled(), options, &AtomicBool::new(false))
     }
 
-    pub(crate) fn from_files(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
+    pub(crate) fn from_files(
+        files: &ModelFiles,
+        options: &GeneratorOptions,
+        given_up: &AtomicBool,
+    ) -> Result<Self> {
         let Checked { config, generation_config, tokenizer, chat_templates, weights, machine, memory } =
             Checked::new(files, options)?;
+        if given_up.load(Ordering::Relaxed) {
+            return Err(Error::cancelled());
+        }
         log::info!("{}: {machine}, {memory}", files.name());
         let pool = match &options.thread_pool {
             Some(pool) => pool.clone(),
@@ -112,9 +129,14 @@ impl Generator {
             workers: &workers,
             dtype: options.dtype,
             progress: &progress,
+            given_up,
             done: Cell::new(0),
         };
         let model = model::load(&config, &Loader::new(weights.root(), &loading)).context(|| files.name())?;
+        // Tensors that the architecture has no place for count as well.
+        if loading.done.get() < total {
+            progress(total);
+        }
         log_unused(&weights);
 
         let engine_options =
@@ -188,14 +210,18 @@ fn generation_config(files: &ModelFiles, config: &ModelConfig) -> Result<Generat
     text.and_then(GenerationConfig::from_json_file).context(|| "generation_config.json")
 }
 
-/// The tokenizer of a model, if it comes with one.
+/// The tokenizer of a model, if it comes with one: its `tokenizer.json`, else its SentencePiece `tokenizer.model`.
 ///
 /// # Errors
 /// When its files are damaged, or need what this crate does not have.
 pub fn open_tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
-    let Some(tokenizer) = files.tokenizer()? else { return Ok(None) };
     let (config, special) = (files.tokenizer_config()?, files.special_tokens_map()?);
-    Tokenizer::from_bytes(&tokenizer, config.as_deref(), special.as_deref()).map(Some)
+    let (config, special) = (config.as_deref(), special.as_deref());
+    if let Some(tokenizer) = files.tokenizer()? {
+        return Tokenizer::from_bytes(&tokenizer, config, special).map(Some);
+    }
+    let Some(model) = files.tokenizer_model()? else { return Ok(None) };
+    Tokenizer::from_sentencepiece(&model, config, special, files.added_tokens()?.as_deref()).map(Some)
 }
 
 /// The chat templates that the model comes with.

@@ -57,11 +57,6 @@ impl Machine {
         Ok(Self { num_threads: threads, isa: Isa::choose(options.isa)?, memory: memory_limit() })
     }
 
-    /// The names of the instruction sets of this machine, the fastest first.
-    pub fn available_isas() -> Vec<&'static str> {
-        Isa::available().into_iter().map(Isa::name).collect()
-    }
-
     /// The most bytes of the KV cache of a very small model when nothing else is asked for.
     pub fn default_kv_cache_bytes(&self) -> Choice<usize, CacheReason> {
         default_kv_cache_bytes(self.memory.as_ref().map(|memory| memory.value))

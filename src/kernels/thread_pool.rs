@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::error::{Error, Result};
+use crate::process::Home;
 
 /// Threads that one or more generators compute on.
 ///
@@ -44,7 +45,7 @@ struct Inner {
     /// The threads to wait for at the end: none of a pool that is the caller's.
     owned: Vec<JoinHandle<()>>,
     /// The process that has these threads.
-    process: u32,
+    home: Home,
 }
 
 impl ThreadPool {
@@ -73,7 +74,7 @@ impl ThreadPool {
                 .with_source(error)
         })?;
         let helpers = helpers.map(Arc::new);
-        Ok(Self(Arc::new(Inner { helpers, num_threads, owned, process: std::process::id() })))
+        Ok(Self(Arc::new(Inner { helpers, num_threads, owned, home: Home::here() })))
     }
 
     /// The threads that a call computes on, the calling one included.
@@ -93,13 +94,13 @@ impl From<Arc<rayon::ThreadPool>> for ThreadPool {
     fn from(pool: Arc<rayon::ThreadPool>) -> Self {
         let num_threads = pool.current_num_threads();
         let helpers = (num_threads > 1).then_some(pool);
-        Self(Arc::new(Inner { helpers, num_threads, owned: Vec::new(), process: std::process::id() }))
+        Self(Arc::new(Inner { helpers, num_threads, owned: Vec::new(), home: Home::here() }))
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if !self.home.is_here() {
             // A forked process has none of the threads, and may have copied a lock of the pool that one of them held.
             std::mem::forget(self.helpers.take());
             return;

@@ -20,11 +20,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::isa::Isa;
 use super::thread_pool::ThreadPool;
 use crate::error::Result;
+use crate::sync::Mutex;
 
 /// The most chunks of a phase: the claim word has 16 bits for each of the two counters.
 const MAX_CHUNKS: usize = u16::MAX as usize;

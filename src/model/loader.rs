@@ -1,6 +1,7 @@
 //! What the layers of a model load themselves from: a place in the checkpoint, and the way to pack what is there.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result, ResultExt};
 use crate::kernels::Workers;
@@ -26,6 +27,8 @@ pub struct LoaderOptions<'a> {
     pub dtype: Option<DType>,
     /// Told after each tensor.
     pub progress: &'a LoadProgress<'a>,
+    /// Ends the loading after the tensor at hand.
+    pub given_up: &'a AtomicBool,
     /// The bytes that have been packed.
     pub done: Cell<u64>,
 }
@@ -56,7 +59,7 @@ impl<'a> Loader<'a> {
         if values.iter().any(|value| !value.is_finite()) {
             return Err(not_finite().context(tensor.name));
         }
-        self.count(tensor.bytes);
+        self.count(tensor.bytes)?;
         Ok(values.into_iter().map(|value| self.round(value)).collect())
     }
 
@@ -73,7 +76,7 @@ impl<'a> Loader<'a> {
         };
         let packed = PackedMatrix::pack(self.shared.workers, &stored, self.shared.dtype).context(place)?;
         for part in &stored {
-            self.count(part.bytes);
+            self.count(part.bytes)?;
         }
         Ok(packed)
     }
@@ -84,7 +87,7 @@ impl<'a> Loader<'a> {
         if !self.is_finite(&stored) {
             return Err(not_finite().context(self.scope.full_name(name)));
         }
-        self.count(stored.bytes);
+        self.count(stored.bytes)?;
         match self.shared.dtype.filter(|&dtype| dtype != stored.dtype) {
             None => Ok((stored.dtype, stored.bytes.to_vec())),
             Some(dtype) => {
@@ -109,10 +112,12 @@ impl<'a> Loader<'a> {
         self.shared.dtype.map_or(value, |dtype| dtype.round(value))
     }
 
-    fn count(&self, bytes: &[u8]) {
+    /// Counts a tensor that is ready.
+    fn count(&self, bytes: &[u8]) -> Result<()> {
         let shared = self.shared;
         shared.done.set(shared.done.get() + bytes.len() as u64);
         (shared.progress)(shared.done.get());
+        if shared.given_up.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { Ok(()) }
     }
 }
 

@@ -12,6 +12,7 @@ use pyo3::types::{PyBool, PyList, PyTuple};
 
 use super::arrays::{array, numpy, wide};
 use super::errors::exception;
+use super::exit::attached;
 use super::prompts::shown;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::{
@@ -65,10 +66,11 @@ fn callables(argument: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<C
 impl Callable {
     /// Calls it; an exception becomes the source of the error, and so comes out of the call unchanged.
     fn attached<T>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
-        Python::attach(|py| {
+        let called = attached(|py| {
             call(self.function.bind(py))
                 .map_err(|exception| Error::callback(format!("{} failed", self.name)).with_source(exception))
-        })
+        });
+        called.unwrap_or_else(|| Err(Error::cancelled()))
     }
 
     fn returned(&self, py: Python<'_>, rule: &str, value: &str) -> PyErr {

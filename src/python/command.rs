@@ -6,6 +6,7 @@ use std::time::Instant;
 use pyo3::prelude::*;
 
 use super::errors::guarded;
+use super::exit::{attached, detached};
 use super::options::bundled;
 use super::signals::{INTERVAL, check_signals};
 use crate::cli;
@@ -22,15 +23,15 @@ pub(super) fn run(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<i32> {
             // From now on work can be ended in an orderly way, so Python takes the signal over.
             None => {
                 last = Some(Instant::now());
-                Python::attach(handle_interrupts).is_err()
+                attached(handle_interrupts).is_none_or(|handled| handled.is_err())
             }
             Some(asked) if asked.elapsed() < INTERVAL => false,
             Some(_) => {
                 last = Some(Instant::now());
-                Python::attach(check_signals).is_err()
+                attached(check_signals).is_none_or(|checked| checked.is_err())
             }
         };
-        Ok(py.detach(|| cli::run(arguments, Some(bundled), &mut interrupted)))
+        Ok(detached(py, || cli::run(arguments, Some(&bundled), &mut interrupted)))
     })
 }
 

@@ -99,22 +99,23 @@ impl GenerationConfig {
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyDict>,))> {
-        Ok((slf.get_type().getattr("from_dict")?, (slf.get().to_dict(slf.py())?,)))
+        guarded(|| Ok((slf.get_type().getattr("from_dict")?, (slf.get().to_dict(slf.py())?,))))
     }
 
     #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __getattr__(&self, name: &str) -> PyResult<()> {
-        let message = generation::GenerationConfig::unknown_field(name);
-        Err(PyAttributeError::new_err(message))
+        guarded(|| Err(PyAttributeError::new_err(generation::GenerationConfig::unknown_field(name))))
     }
 
     #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __setattr__(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        Err(PyAttributeError::new_err(format!(
-            "a GenerationConfig does not change, so `{name}` cannot be set to {}; make a changed copy: config = \
-             config.update({name}=…)",
-            shown(value)
-        )))
+        guarded(|| {
+            Err(PyAttributeError::new_err(format!(
+                "a GenerationConfig does not change, so `{name}` cannot be set to {}; make a changed copy: config = \
+                 config.update({name}=…)",
+                shown(value)
+            )))
+        })
     }
 }
 
@@ -128,12 +129,14 @@ pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
             None,
             None,
             |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<Py<PyAny>> {
-                let config = arguments.get_item(0)?;
-                let config = config.cast::<GenerationConfig>()?.get();
-                match config.0.to_json().get(info.name) {
-                    Some(value) => json::to_python(arguments.py(), value).map(Bound::unbind),
-                    None => Ok(arguments.py().None()),
-                }
+                guarded(|| {
+                    let config = arguments.get_item(0)?;
+                    let config = config.cast::<GenerationConfig>()?.get();
+                    match config.0.to_json().get(info.name) {
+                        Some(value) => json::to_python(arguments.py(), value).map(Bound::unbind),
+                        None => Ok(arguments.py().None()),
+                    }
+                })
             },
         )?;
         let doc = format!("{} Must be {}. Default: {}.", info.doc.trim(), info.kind, info.default);
@@ -205,7 +208,8 @@ fn single_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
         return Ok(FieldValue::Bool(value.is_true()));
     }
     if let Ok(value) = value.cast::<PyString>() {
-        return Ok(FieldValue::Text(value.extract()?));
+        let unreadable = || FieldValue::Other(format!("{}, which is no Unicode", shown(value)));
+        return Ok(value.extract().map_or_else(|_| unreadable(), FieldValue::Text));
     }
     if let Ok(value) = value.cast::<PyFloat>() {
         return Ok(FieldValue::Float(value.extract()?));

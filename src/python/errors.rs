@@ -14,7 +14,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use crate::error::{Error, ErrorKind};
+use super::exit::inside;
+use super::panics;
+use crate::error::{Error, ErrorKind, Result};
 
 /// An exception class.
 struct Class {
@@ -27,7 +29,7 @@ struct Class {
 
 const BASE: (&str, &str) = ("RsgenError", "The base of all errors that rsgen raises.");
 
-const CLASSES: [Class; 8] = [
+const CLASSES: [Class; 9] = [
     Class {
         kind: ErrorKind::Config,
         name: "ConfigError",
@@ -70,6 +72,14 @@ const CLASSES: [Class; 8] = [
         name: "CancelledError",
         built_in: None,
         doc: "The stream was closed by another thread.",
+    },
+    Class {
+        kind: ErrorKind::Fork,
+        name: "ForkError",
+        built_in: Some(built_in::<PyRuntimeError>),
+        doc: "A Generator or stream was used in a process that was forked after it had been made.\n\n\
+              A fork copies neither threads nor what they were doing. Start processes by spawn or forkserver, or open a new\n\
+              Generator in the forked one: Generator(gen.name_or_path).",
     },
     Class {
         kind: ErrorKind::Internal,
@@ -159,12 +169,22 @@ pub(super) fn to_python(py: Python<'_>, error: Error) -> PyErr {
     exception(py, kind, message)
 }
 
-/// Runs the body of a method that Python calls: a panic becomes an `InternalError`, which `except Exception` sees, unlike
-/// PyO3's own exception for panics.
+/// Runs the body of a function that Python calls: a panic becomes an `InternalError`, which `except Exception` sees, unlike
+/// PyO3's own exception for panics. Every exported function goes through here; `tests/architecture.rs` checks it.
 pub(super) fn guarded<T>(body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        let message = format!("a defect of rsgen: {}; please report it", panic_message(&*panic));
-        Python::attach(|py| Err(exception(py, ErrorKind::Internal, message)))
+    inside(|| caught(body).unwrap_or_else(|error| Python::attach(|py| Err(to_python(py, error)))))
+}
+
+/// Makes an error of a panic.
+pub(super) fn caught<T>(body: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(|| {
+        #[cfg(test)]
+        tests::panic_if_asked();
+        body()
+    }))
+    .map_err(|panic| {
+        let place = panics::last_place().map(|place| format!(", at {place}")).unwrap_or_default();
+        Error::internal(format!("a defect of rsgen: {}{place}; please report it", panic_message(&*panic)))
     })
 }
 

@@ -3,17 +3,23 @@
 //! Arguments are converted, the work runs detached from Python, results are wrapped. What a call means is decided below.
 
 use std::ffi::CString;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyType};
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::arrays::array;
 use super::callbacks;
 use super::config::{GenerationConfig, from_keywords};
+use super::drivers::Drivers;
 use super::errors::{config_error, guarded, to_python};
+use super::exit::detached;
+use super::opened::Opened;
 use super::options::{self, Options};
 use super::output::GenerationOutput;
+use super::pickle::Recipe;
+use super::progress::Reporter;
 use super::signals::interruptible;
 use super::stats::CacheStats;
 use super::stream::TokenStream;
@@ -26,7 +32,15 @@ const OWN_KEYWORDS: [&str; 3] = ["attention_mask", "logits_processor", "stopping
 
 /// A model that is ready to generate.
 #[pyclass(module = "rsgen", name = "Generator", frozen)]
-pub(super) struct Generator(generator::Generator);
+pub(super) struct Generator(Opened, Runtime);
+
+/// What a generator has in Python alone.
+struct Runtime {
+    /// How it was opened.
+    recipe: Recipe,
+    /// What computes its streams on event loops.
+    drivers: Arc<Drivers>,
+}
 
 /// A method that generates.
 struct Method {
@@ -76,7 +90,8 @@ impl Generator {
         for criterion in callbacks::criteria(keyword(criteria)?.as_ref())? {
             call = call.criterion(criterion);
         }
-        let prepared = py.detach(|| call.prepare(method.to_the_end)).map_err(|error| to_python(py, error))?;
+        let prepared =
+            detached(py, || call.prepare(method.to_the_end)).map_err(|error| to_python(py, error))?;
         let category = py.get_type::<PyUserWarning>();
         for warning in prepared.warnings() {
             let warning = CString::new(warning.replace('\0', ""))?;
@@ -93,15 +108,32 @@ impl Generator {
             GenerationOutput::new(py, output?)
         })
     }
+
+    fn open_stream(
+        &self,
+        py: Python<'_>,
+        name: &'static str,
+        given: &Arguments<'_, '_>,
+    ) -> PyResult<TokenStream> {
+        guarded(|| {
+            let prepared = self.prepare(py, &Method { name, do_sample: None, to_the_end: true }, given)?;
+            let stream = prepared.stream().map_err(|error| to_python(py, error))?;
+            Ok(TokenStream::new(stream, &self.1.drivers))
+        })
+    }
 }
 
 #[pymethods]
 impl Generator {
     #[new]
-    #[pyo3(signature = (
-        model=None, *, dtype="auto", compute_dtype="float32", kv_dtype="auto", num_threads=None, kv_cache_bytes=None,
-        local_files_only=true, revision=None
-    ))]
+    #[pyo3(
+        signature = (
+            model=None, *, dtype="auto", compute_dtype="float32", kv_dtype="auto", num_threads=None, kv_cache_bytes=None,
+            local_files_only=true, revision=None, progress=None, **unknown
+        ),
+        text_signature = "(model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', num_threads=None, \
+                          kv_cache_bytes=None, local_files_only=True, revision=None, progress=None)"
+    )]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
     fn new(
         py: Python<'_>,
@@ -109,13 +141,16 @@ impl Generator {
         dtype: &str,
         compute_dtype: &str,
         kv_dtype: &str,
-        num_threads: Option<i64>,
-        kv_cache_bytes: Option<i64>,
+        #[pyo3(from_py_with = options::count)] num_threads: Option<i64>,
+        #[pyo3(from_py_with = options::count)] kv_cache_bytes: Option<i64>,
         local_files_only: bool,
         revision: Option<String>,
+        progress: Option<&Bound<'_, PyAny>>,
+        unknown: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         guarded(|| {
             logging::install();
+            options::refuse_unknown(unknown)?;
             let options = Options {
                 dtype,
                 compute_dtype,
@@ -125,11 +160,18 @@ impl Generator {
                 local_files_only,
                 revision,
             };
-            let options = options.check(py)?;
-            let model = options::model_path(py, model)?;
-            let opened = py.detach(|| generator::Generator::open_with(model, &options));
+            let path = options::model_path(py, model)?;
+            let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
+            let mut options = options.check(py)?;
+            let reporter = progress.map(Reporter::new).transpose()?;
+            options.progress = reporter.as_ref().map(Reporter::report);
+            let opened = interruptible(py, |interrupted| {
+                let mut stopped = || reporter.as_ref().is_some_and(Reporter::has_failed) || interrupted();
+                generator::Generator::open_interruptible(path, &options, &mut stopped)
+            });
             logging::flush(py);
-            opened.map(Self).map_err(|error| to_python(py, error))
+            let opened = Reporter::outcome(reporter, opened)?;
+            Ok(Self(Opened::new(opened), Runtime { recipe, drivers: Arc::default() }))
         })
     }
 
@@ -137,14 +179,14 @@ impl Generator {
     #[pyo3(
         signature = (model=None, **options),
         text_signature = "($cls, model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', \
-                          num_threads=None, kv_cache_bytes=None, local_files_only=True, revision=None)"
+                          num_threads=None, kv_cache_bytes=None, local_files_only=True, revision=None, progress=None)"
     )]
     fn from_pretrained<'py>(
         class: &Bound<'py, PyType>,
         model: Option<&Bound<'py, PyAny>>,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        class.call((model,), options)
+        guarded(|| class.call((model,), options))
     }
 
     #[pyo3(
@@ -207,11 +249,22 @@ impl Generator {
         generation_config: Option<&Bound<'py, GenerationConfig>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<TokenStream> {
-        guarded(|| {
-            let method = Method { name: "stream", do_sample: None, to_the_end: true };
-            let prepared = self.prepare(py, &method, &Arguments { prompt, generation_config, keywords })?;
-            prepared.stream().map(TokenStream::new).map_err(|error| to_python(py, error))
-        })
+        self.open_stream(py, "stream", &Arguments { prompt, generation_config, keywords })
+    }
+
+    #[pyo3(
+        signature = (prompt, generation_config=None, **keywords),
+        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+                          stopping_criteria=None, **fields)"
+    )]
+    fn astream<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<TokenStream> {
+        self.open_stream(py, "astream", &Arguments { prompt, generation_config, keywords })
     }
 
     #[pyo3(signature = (ids))]
@@ -234,8 +287,8 @@ impl Generator {
         })
     }
 
-    fn stats(&self) -> PyResult<CacheStats> {
-        guarded(|| Ok(CacheStats::of(self.0.engine())))
+    fn stats(&self, py: Python<'_>) -> PyResult<CacheStats> {
+        guarded(|| CacheStats::of(self.0.engine()).map_err(|error| to_python(py, error)))
     }
 
     #[getter]
@@ -249,38 +302,53 @@ impl Generator {
     }
 
     #[getter]
-    fn generation_config(&self) -> GenerationConfig {
-        GenerationConfig(self.0.generation_config().clone())
+    fn generation_config(&self) -> PyResult<GenerationConfig> {
+        guarded(|| Ok(GenerationConfig(self.0.generation_config().clone())))
     }
 
     #[getter]
-    fn name_or_path(&self) -> &str {
-        self.0.name()
+    fn name_or_path(&self) -> PyResult<&str> {
+        guarded(|| Ok(self.0.name()))
     }
 
     #[getter]
-    fn num_threads(&self) -> usize {
-        self.0.engine().workers().num_threads()
+    fn num_threads(&self) -> PyResult<usize> {
+        guarded(|| Ok(self.0.engine().workers().num_threads()))
     }
 
     #[getter]
-    fn isa(&self) -> &'static str {
-        self.0.engine().workers().isa().name()
+    fn isa(&self) -> PyResult<&'static str> {
+        guarded(|| Ok(self.0.engine().workers().isa().name()))
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        guarded(|| slf.get().1.recipe.reduce(&slf.get_type()))
+    }
+
+    fn __copy__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        guarded(|| Ok(slf))
+    }
+
+    #[pyo3(signature = (memo, /))]
+    fn __deepcopy__<'py>(slf: PyRef<'py, Self>, memo: &Bound<'py, PyAny>) -> PyResult<PyRef<'py, Self>> {
+        let _ = memo;
+        guarded(|| Ok(slf))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let config = self.0.config();
-        Ok(format!(
-            "<rsgen.Generator {}: {}, {} layers, hidden size {}, vocabulary {}, context {}; {} thread{}, {}>",
-            PyString::new(py, self.0.name()).repr()?,
-            config.architecture,
-            config.num_hidden_layers,
-            config.hidden_size,
-            config.vocab_size,
-            config.context_len(),
-            self.num_threads(),
-            if self.num_threads() == 1 { "" } else { "s" },
-            self.isa()
-        ))
+        guarded(|| {
+            let (config, num_threads) = (self.0.config(), self.num_threads()?);
+            Ok(format!(
+                "<rsgen.Generator {}: {}, {} layers, hidden size {}, vocabulary {}, context {}; {num_threads} thread{}, {}>",
+                PyString::new(py, self.0.name()).repr()?,
+                config.architecture,
+                config.num_hidden_layers,
+                config.hidden_size,
+                config.vocab_size,
+                config.context_len(),
+                if num_threads == 1 { "" } else { "s" },
+                self.isa()?
+            ))
+        })
     }
 }

@@ -4,20 +4,39 @@
 //! them is back at the border. They are dropped when the program has not imported `logging`: then nobody listens.
 
 use std::collections::VecDeque;
+use std::sync::MutexGuard;
+use std::thread;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+
+use crate::sync::Mutex;
 
 /// The most records that wait; the oldest give way.
 const MOST_WAITING: usize = 256;
 
 static LOGGER: Logger = Logger { waiting: Mutex::new(VecDeque::new()) };
 
+/// Level, target and text.
+type Waiting = VecDeque<(Level, String, String)>;
+
 struct Logger {
-    /// Level, target and text.
-    waiting: Mutex<VecDeque<(Level, String, String)>>,
+    waiting: Mutex<Waiting>,
+}
+
+impl Logger {
+    /// The records that wait. The lock is only ever held for a moment, unless a fork has copied it in that moment: then
+    /// this process does without.
+    fn waiting(&self) -> Option<MutexGuard<'_, Waiting>> {
+        (0..1000).find_map(|_| {
+            let waiting = self.waiting.try_lock();
+            if waiting.is_none() {
+                thread::yield_now();
+            }
+            waiting
+        })
+    }
 }
 
 impl Log for Logger {
@@ -29,7 +48,7 @@ impl Log for Logger {
         if !self.enabled(record.metadata()) {
             return;
         }
-        let mut waiting = self.waiting.lock();
+        let Some(mut waiting) = self.waiting() else { return };
         if waiting.len() == MOST_WAITING {
             waiting.pop_front();
         }
@@ -48,11 +67,8 @@ pub(super) fn install() {
 
 /// Hands the waiting records to Python. What a handler raises is Python's to report.
 pub(super) fn flush(py: Python<'_>) {
-    let waiting = std::mem::take(&mut *LOGGER.waiting.lock());
-    if waiting.is_empty() {
-        return;
-    }
-    for record in waiting {
+    let waiting = LOGGER.waiting().map(|mut waiting| std::mem::take(&mut *waiting));
+    for record in waiting.into_iter().flatten() {
         if let Err(error) = hand_over(py, &record) {
             error.write_unraisable(py, None);
             return;

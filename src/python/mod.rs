@@ -5,16 +5,23 @@
 //! layers below. One file per class, and one per thing that classes share.
 
 mod arrays;
+mod astream;
 mod callbacks;
 #[cfg(feature = "cli")]
 mod command;
 mod config;
+mod drivers;
 mod errors;
+mod exit;
 mod generator;
 mod json;
 mod logging;
+mod opened;
 mod options;
 mod output;
+mod panics;
+mod pickle;
+mod progress;
 mod prompts;
 mod signals;
 mod stats;
@@ -22,6 +29,9 @@ mod stream;
 mod tokenizer;
 
 use pyo3::prelude::*;
+
+#[cfg(not(panic = "unwind"))]
+compile_error!("a panic must become an exception, so it has to unwind");
 
 /// The extension module.
 #[pymodule]
@@ -48,6 +58,8 @@ mod _rsgen {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        super::panics::install();
+        super::exit::prepare(module)?;
         super::errors::add_to(module)?;
         super::config::add_fields_to(&py.get_type::<GenerationConfig>())
     }

@@ -4,17 +4,32 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyBool, PyDict, PyString};
 
 use super::errors::{config_error, exception};
 use super::prompts::shown;
 use crate::error::ErrorKind;
+use crate::generation::config::suggest::suggest;
 use crate::generator::{DType, GeneratorOptions, KvDtype};
 
 /// The model that comes with the package, in its folder.
 const BUNDLED: &str = "models/story-3m";
 
+/// What a generator can be opened with.
+const NAMES: [&str; 9] = [
+    "model",
+    "dtype",
+    "compute_dtype",
+    "kv_dtype",
+    "num_threads",
+    "kv_cache_bytes",
+    "local_files_only",
+    "revision",
+    "progress",
+];
+
 /// The arguments as they were given.
+#[derive(Clone)]
 pub(super) struct Options<'a> {
     pub(super) dtype: &'a str,
     pub(super) compute_dtype: &'a str,
@@ -26,6 +41,24 @@ pub(super) struct Options<'a> {
 }
 
 impl Options<'_> {
+    /// Those that are not the default ones, by their names.
+    pub(super) fn changed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let changed = PyDict::new(py);
+        let names = [("dtype", self.dtype), ("kv_dtype", self.kv_dtype)];
+        for (name, value) in names.into_iter().filter(|(_, value)| *value != "auto") {
+            changed.set_item(name, value)?;
+        }
+        for (name, value) in [("num_threads", self.num_threads), ("kv_cache_bytes", self.kv_cache_bytes)] {
+            if let Some(value) = value {
+                changed.set_item(name, value)?;
+            }
+        }
+        if let Some(revision) = &self.revision {
+            changed.set_item("revision", revision)?;
+        }
+        Ok(changed)
+    }
+
     /// The options they mean.
     pub(super) fn check(self, py: Python<'_>) -> PyResult<GeneratorOptions> {
         let names = [DType::F32, DType::Bf16, DType::F16].map(|dtype| (dtype.name(), dtype));
@@ -57,6 +90,34 @@ impl Options<'_> {
             ..GeneratorOptions::default()
         })
     }
+}
+
+/// A number of threads or bytes, before its range is checked.
+pub(super) fn count(given: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    if given.is_none() {
+        return Ok(None);
+    }
+    if given.is_instance_of::<PyBool>() || !given.hasattr("__index__")? {
+        let rule = "must be a whole number, or None to choose by itself";
+        return Err(PyTypeError::new_err(format!("{rule}, got {}", shown(given))));
+    }
+    let out_of_range = |_| {
+        let rule = "must be from 1 to 2^63 - 1, or None to choose by itself";
+        config_error(given.py(), format!("{rule}, got {}", shown(given)))
+    };
+    given.extract().map(Some).map_err(out_of_range)
+}
+
+/// Refuses keywords that are no options.
+pub(super) fn refuse_unknown(unknown: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    let Some((name, _)) = unknown.and_then(|unknown| unknown.iter().next()) else { return Ok(()) };
+    let meant = suggest(&name.to_string(), NAMES.into_iter());
+    let meant = meant
+        .map_or_else(|| format!("it takes {}", NAMES.join(", ")), |meant| format!("did you mean `{meant}`?"));
+    Err(PyTypeError::new_err(format!(
+        "Generator() got an unexpected keyword argument {}; {meant}",
+        shown(&name)
+    )))
 }
 
 fn choose<T: Copy>(py: Python<'_>, argument: &str, given: &str, names: &[(&str, T)]) -> PyResult<Option<T>> {

@@ -2,11 +2,14 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyList, PyString};
+use pyo3::types::{PyList, PyString, PyType};
 
 use super::arrays::{array, ids, wide};
-use super::errors::guarded;
+use super::errors::{exception, guarded, input_error};
+use super::json;
+use super::pickle::{self, Restored};
 use crate::engine;
+use crate::error::ErrorKind;
 
 /// What a call has generated.
 #[pyclass(module = "rsgen", name = "GenerationOutput", frozen)]
@@ -17,6 +20,9 @@ pub(super) struct GenerationOutput {
     logits: Option<Py<PyList>>,
     sequences: PyOnceLock<Py<PyAny>>,
 }
+
+/// An output as plain Python: its values, its scores and its logits.
+type OutputValues<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyList>>, Option<Bound<'py, PyList>>);
 
 /// Tokens in and out.
 #[pyclass(module = "rsgen", frozen, get_all, eq)]
@@ -51,13 +57,13 @@ impl GenerationOutput {
 #[pymethods]
 impl GenerationOutput {
     #[getter]
-    fn text(&self) -> &str {
-        self.output.text()
+    fn text(&self) -> PyResult<&str> {
+        guarded(|| Ok(self.output.text()))
     }
 
     #[getter]
-    fn texts(&self) -> Vec<&str> {
-        self.output.texts().collect()
+    fn texts(&self) -> PyResult<Vec<&str>> {
+        guarded(|| Ok(self.output.texts().collect()))
     }
 
     #[getter]
@@ -82,81 +88,131 @@ impl GenerationOutput {
     }
 
     #[getter]
-    fn finish_reasons(&self) -> Vec<&str> {
-        self.output.rows.iter().map(|row| row.generated.finish_reason.as_str()).collect()
+    fn finish_reasons(&self) -> PyResult<Vec<&str>> {
+        guarded(|| Ok(self.output.rows.iter().map(|row| row.generated.finish_reason.as_str()).collect()))
     }
 
     #[getter]
-    fn prompt_indices(&self) -> Vec<usize> {
-        self.output.rows.iter().map(|row| row.generated.prompt_index).collect()
+    fn prompt_indices(&self) -> PyResult<Vec<usize>> {
+        guarded(|| Ok(self.output.rows.iter().map(|row| row.generated.prompt_index).collect()))
     }
 
     #[getter]
-    fn scores(&self, py: Python<'_>) -> Option<Py<PyList>> {
-        self.scores.as_ref().map(|scores| scores.clone_ref(py))
+    fn scores(&self, py: Python<'_>) -> PyResult<Option<Py<PyList>>> {
+        guarded(|| Ok(self.scores.as_ref().map(|scores| scores.clone_ref(py))))
     }
 
     #[getter]
-    fn logits(&self, py: Python<'_>) -> Option<Py<PyList>> {
-        self.logits.as_ref().map(|logits| logits.clone_ref(py))
+    fn logits(&self, py: Python<'_>) -> PyResult<Option<Py<PyList>>> {
+        guarded(|| Ok(self.logits.as_ref().map(|logits| logits.clone_ref(py))))
     }
 
     #[getter]
-    fn seed(&self) -> Option<u64> {
-        self.output.seeds.first().copied()
+    fn seed(&self) -> PyResult<Option<u64>> {
+        guarded(|| Ok(self.output.seeds.first().copied()))
     }
 
     #[getter]
-    fn seeds(&self) -> Vec<u64> {
-        self.output.seeds.clone()
+    fn seeds(&self) -> PyResult<Vec<u64>> {
+        guarded(|| Ok(self.output.seeds.clone()))
     }
 
     #[getter]
-    fn usage(&self) -> Usage {
-        let engine::Usage { prompt_tokens, generated_tokens } = self.output.usage;
-        Usage { prompt_tokens, generated_tokens }
+    fn usage(&self) -> PyResult<Usage> {
+        guarded(|| {
+            let engine::Usage { prompt_tokens, generated_tokens } = self.output.usage;
+            Ok(Usage { prompt_tokens, generated_tokens })
+        })
     }
 
     #[getter]
-    fn timings(&self) -> Timings {
-        let engine::Timings { first_token, total } = self.output.timings;
-        Timings { first_token: first_token.as_secs_f64(), total: total.as_secs_f64() }
+    fn timings(&self) -> PyResult<Timings> {
+        guarded(|| {
+            let engine::Timings { first_token, total } = self.output.timings;
+            Ok(Timings { first_token: first_token.as_secs_f64(), total: total.as_secs_f64() })
+        })
     }
 
-    fn __len__(&self) -> usize {
-        self.output.rows.len()
+    fn __len__(&self) -> PyResult<usize> {
+        guarded(|| Ok(self.output.rows.len()))
     }
 
-    fn __str__(&self) -> &str {
-        self.output.text()
+    fn __str__(&self) -> PyResult<&str> {
+        guarded(|| Ok(self.output.text()))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         const SHOWN: usize = 60;
-        let text = self.output.text();
-        let beginning: String = text.chars().take(SHOWN).collect();
-        Ok(format!(
-            "GenerationOutput(text={}{}, rows={}, generated_tokens={}, finish_reasons={})",
-            PyString::new(py, &beginning).repr()?,
-            if beginning.len() < text.len() { "…" } else { "" },
-            self.output.rows.len(),
-            self.output.usage.generated_tokens,
-            PyList::new(py, self.finish_reasons())?.repr()?
-        ))
+        guarded(|| {
+            let text = self.output.text();
+            let beginning: String = text.chars().take(SHOWN).collect();
+            Ok(format!(
+                "GenerationOutput(text={}{}, rows={}, generated_tokens={}, finish_reasons={})",
+                PyString::new(py, &beginning).repr()?,
+                if beginning.len() < text.len() { "…" } else { "" },
+                self.output.rows.len(),
+                self.output.usage.generated_tokens,
+                PyList::new(py, self.finish_reasons()?)?.repr()?
+            ))
+        })
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, OutputValues<'py>>> {
+        guarded(|| {
+            let (py, this) = (slf.py(), slf.get());
+            let output = serde_json::to_value(&this.output)
+                .map_err(|error| exception(py, ErrorKind::Internal, error.to_string()))?;
+            let lists =
+                [&this.scores, &this.logits].map(|list| list.as_ref().map(|list| list.bind(py).clone()));
+            let [scores, logits] = lists;
+            Ok((pickle::restorer(slf)?, ((json::to_python(py, &output)?, scores, logits),)))
+        })
+    }
+
+    #[classmethod]
+    fn _restore(class: &Bound<'_, PyType>, values: OutputValues<'_>) -> PyResult<Self> {
+        guarded(|| {
+            let (output, scores, logits) = values;
+            let output = serde_json::from_value(json::from_python(&output)?)
+                .map_err(|error| input_error(class.py(), format!("this is no pickled output: {error}")))?;
+            let [scores, logits] = [scores, logits].map(|list| list.map(Bound::unbind));
+            Ok(Self { output, scores, logits, sequences: PyOnceLock::new() })
+        })
     }
 }
 
 #[pymethods]
 impl Usage {
-    fn __repr__(&self) -> String {
-        format!("Usage(prompt_tokens={}, generated_tokens={})", self.prompt_tokens, self.generated_tokens)
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, (usize, usize)>> {
+        guarded(|| Ok((pickle::restorer(slf)?, ((slf.get().prompt_tokens, slf.get().generated_tokens),))))
+    }
+
+    #[classmethod]
+    fn _restore(_class: &Bound<'_, PyType>, values: (usize, usize)) -> PyResult<Self> {
+        guarded(|| Ok(Self { prompt_tokens: values.0, generated_tokens: values.1 }))
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        guarded(|| {
+            let Self { prompt_tokens, generated_tokens } = self;
+            Ok(format!("Usage(prompt_tokens={prompt_tokens}, generated_tokens={generated_tokens})"))
+        })
     }
 }
 
 #[pymethods]
 impl Timings {
-    fn __repr__(&self) -> String {
-        format!("Timings(first_token={:.4}, total={:.4})", self.first_token, self.total)
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, (f64, f64)>> {
+        guarded(|| Ok((pickle::restorer(slf)?, ((slf.get().first_token, slf.get().total),))))
+    }
+
+    #[classmethod]
+    fn _restore(_class: &Bound<'_, PyType>, values: (f64, f64)) -> PyResult<Self> {
+        guarded(|| Ok(Self { first_token: values.0, total: values.1 }))
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        guarded(|| Ok(format!("Timings(first_token={:.4}, total={:.4})", self.first_token, self.total)))
     }
 }
 

@@ -11,8 +11,10 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use super::errors::to_python;
+use super::exit::{attached, detached, is_ending};
 use crate::engine::Interrupt;
 use crate::error::Result;
+use crate::process::Home;
 
 /// How often Python's signals are looked at.
 pub(super) const INTERVAL: Duration = Duration::from_millis(50);
@@ -35,14 +37,18 @@ pub(super) fn interruptible<T: Send>(
              compute later",
         ));
     }
-    let mut raised = None;
-    let result = py.detach(|| {
+    let (mut raised, home) = (None, Home::here());
+    let result = detached(py, || {
         let mut last = Instant::now();
         work(&mut || {
-            if last.elapsed() < INTERVAL {
-                return false;
+            if is_ending() || last.elapsed() < INTERVAL {
+                return is_ending();
             }
-            raised = Python::attach(check_signals).err();
+            raised = attached(|py| {
+                // A handler may have forked.
+                check_signals(py).and_then(|()| home.check().map_err(|error| to_python(py, error))).err()
+            })
+            .flatten();
             last = Instant::now();
             raised.is_some()
         })

@@ -1,28 +1,42 @@
 //! The classes `TokenStream` and `StreamedToken`: a request that works while it is iterated.
 //!
 //! A stream behaves as a Python generator does: its last `StopIteration` carries the finished output, `close` ends it, and
-//! dropping it gives its cache blocks back at once.
+//! dropping it gives its cache blocks back at once. On an event loop it is an asynchronous iterator besides; see
+//! [`astream`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
-use parking_lot::Mutex;
 use pyo3::exceptions::{PyStopIteration, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
-use super::errors::{guarded, to_python};
-use super::logging;
+use super::drivers::Drivers;
+use super::errors::{caught, guarded, to_python};
+use super::exit::detached;
 use super::output::GenerationOutput;
+use super::pickle::Restored;
 use super::signals::interruptible;
-use crate::engine;
+use super::{astream, logging, pickle};
+use crate::engine::{self, Interrupt};
+use crate::error::Result;
+use crate::process::Home;
+use crate::sync::Mutex;
+
+const BUSY: &str = "the stream is being read already, by another thread or task or around this callback";
 
 /// The tokens of a request, as they are generated.
 #[pyclass(module = "rsgen", name = "TokenStream", frozen)]
 pub(super) struct TokenStream {
-    /// Held while a token is computed. Nobody waits for it: whoever finds it locked has made a mistake, or cancels.
+    /// Held while a token is computed. Nobody who is attached to Python waits for it: whoever finds it locked there has
+    /// made a mistake, or cancels.
     state: Mutex<State>,
     cancel: Arc<AtomicBool>,
+    /// Whether an event loop waits for the next token.
+    awaited: AtomicBool,
+    drivers: Arc<Drivers>,
+    home: Home,
 }
 
 enum State {
@@ -43,91 +57,158 @@ pub(super) struct StreamedToken {
     finish_reason: Option<&'static str>,
 }
 
+/// The fields of a token, in their order.
+type TokenValues = (u32, String, usize, f32, f32, Option<String>);
+
+/// What a step towards the next token has brought: the token, or the end.
+pub(super) type Computed = Result<Option<engine::StreamedToken>>;
+
 impl TokenStream {
-    pub(super) fn new(stream: engine::TokenStream) -> Self {
-        Self { cancel: stream.cancel_flag(), state: Mutex::new(State::Running(Box::new(stream))) }
+    /// `drivers` are those of the generator.
+    pub(super) fn new(stream: engine::TokenStream, drivers: &Arc<Drivers>) -> Self {
+        Self {
+            cancel: stream.cancel_flag(),
+            state: Mutex::new(State::Running(Box::new(stream))),
+            awaited: AtomicBool::new(false),
+            drivers: Arc::clone(drivers),
+            home: Home::here(),
+        }
     }
 
-    /// The next token, or the `StopIteration` with the output.
-    fn next_token(&self, py: Python<'_>) -> PyResult<StreamedToken> {
+    /// The next token, or `None` at the end.
+    fn next_token(&self, py: Python<'_>) -> PyResult<Option<StreamedToken>> {
+        self.check_process(py)?;
         // Loops in C, such as `list(stream)`, run no handlers between the tokens.
         py.check_signals()?;
-        let mut state = self.state.try_lock().ok_or_else(|| {
-            PyValueError::new_err(
-                "the stream is being read already, by another thread or around this callback",
-            )
-        })?;
-        let State::Running(stream) = &mut *state else { return Err(state.stop_iteration(py)) };
+        let mut state = self.state.try_lock().ok_or_else(|| PyValueError::new_err(BUSY))?;
+        let State::Running(stream) = &mut *state else { return Ok(None) };
         let next = interruptible(py, |interrupted| stream.next_token(interrupted));
         logging::flush(py);
-        match next {
-            Ok(Some(token)) => Ok(token.into()),
-            Ok(None) => {
-                state.end(py)?;
-                Err(state.stop_iteration(py))
-            }
-            Err(error) => {
-                *state = State::Ended(None);
-                Err(error)
-            }
+        state.take(py, next)
+    }
+
+    /// A pass towards the next token, on a thread that is detached from Python. `None`: it takes more of them.
+    pub(super) fn step(&self, interrupted: &mut Interrupt<'_>) -> Option<Computed> {
+        let mut state = self.state.lock();
+        let State::Running(stream) = &mut *state else { return Some(Ok(None)) };
+        match caught(|| stream.poll_token(interrupted)).flatten() {
+            Ok(Poll::Pending) => None,
+            Ok(Poll::Ready(token)) => Some(Ok(token)),
+            Err(error) => Some(Err(error)),
         }
     }
 
-    fn end(&self, py: Python<'_>) -> PyResult<()> {
+    /// What [`TokenStream::step`] has brought, as Python is to see it.
+    pub(super) fn take(&self, py: Python<'_>, computed: Computed) -> PyResult<Option<StreamedToken>> {
+        let next = computed.map_err(|error| to_python(py, error));
+        match self.state.try_lock() {
+            Some(mut state) => state.take(py, next),
+            None => next.map(|token| token.map(Into::into)),
+        }
+    }
+
+    /// Ends the work, now or as soon as the step that is going on has noticed it. Returns whether it has ended.
+    pub(super) fn end(&self, py: Python<'_>) -> PyResult<bool> {
         if let Some(mut state) = self.state.try_lock() {
-            return state.end(py);
+            return state.end(py).map(|()| true);
         }
         self.cancel.store(true, Ordering::Relaxed);
-        Ok(())
+        // In a forked process nobody goes on with the step.
+        Ok(!self.home.is_here())
+    }
+
+    /// Waits for the step that is going on; not for those who are attached to Python.
+    pub(super) fn wait(&self) {
+        drop(self.state.lock());
+    }
+
+    /// Whether there will be no token any more.
+    pub(super) fn has_ended(&self) -> bool {
+        let state = self.state.try_lock();
+        state.map_or_else(|| self.cancel.load(Ordering::Relaxed), |state| matches!(&*state, State::Ended(_)))
+    }
+
+    /// Marks it as read by an event loop, or as not read any more; returns what it was before.
+    pub(super) fn set_awaited(&self, awaited: bool) -> bool {
+        self.awaited.swap(awaited, Ordering::Relaxed)
+    }
+
+    pub(super) fn drivers(&self) -> &Drivers {
+        &self.drivers
+    }
+
+    pub(super) fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+        self.home.check().map_err(|error| to_python(py, error))
+    }
+
+    pub(super) fn busy() -> PyErr {
+        PyValueError::new_err(BUSY)
+    }
+
+    /// The output, if there is one.
+    pub(super) fn finished(&self, py: Python<'_>) -> Option<Py<GenerationOutput>> {
+        match &*self.state.try_lock()? {
+            State::Ended(output) => output.as_ref().map(|output| output.clone_ref(py)),
+            State::Running(_) => None,
+        }
+    }
+
+    fn or_stop(&self, py: Python<'_>, token: Option<StreamedToken>) -> PyResult<StreamedToken> {
+        token.ok_or_else(|| PyStopIteration::new_err((self.finished(py),)))
     }
 }
 
 impl State {
-    /// Ends the work and keeps the output.
+    /// A token as it is; everything else ends the stream.
+    fn take(
+        &mut self,
+        py: Python<'_>,
+        next: PyResult<Option<engine::StreamedToken>>,
+    ) -> PyResult<Option<StreamedToken>> {
+        if let Ok(Some(token)) = next {
+            return Ok(Some(token.into()));
+        }
+        let ended = self.end(py);
+        next?;
+        ended.map(|()| None)
+    }
+
+    /// Ends the work and keeps the output, if there is one.
     fn end(&mut self, py: Python<'_>) -> PyResult<()> {
         if let State::Ended(_) = self {
             return Ok(());
         }
         let State::Running(mut stream) = std::mem::replace(self, State::Ended(None)) else { return Ok(()) };
-        let output = py.detach(|| {
+        let output = detached(py, || {
             stream.close();
-            stream.into_output()
+            stream.into_output().ok()
         });
-        let output = output.map_err(|error| to_python(py, error))?;
-        *self = State::Ended(Some(Py::new(py, GenerationOutput::new(py, output)?)?));
+        let output = output.map(|output| Py::new(py, GenerationOutput::new(py, output)?)).transpose()?;
+        *self = State::Ended(output);
         Ok(())
-    }
-
-    fn output(&self, py: Python<'_>) -> Option<Py<GenerationOutput>> {
-        match self {
-            State::Ended(Some(output)) => Some(output.clone_ref(py)),
-            _ => None,
-        }
-    }
-
-    fn stop_iteration(&self, py: Python<'_>) -> PyErr {
-        PyStopIteration::new_err((self.output(py),))
     }
 }
 
 #[pymethods]
 impl TokenStream {
-    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
-        slf
+    fn __iter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        guarded(|| Ok(slf))
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<StreamedToken> {
-        guarded(|| self.next_token(py))
+        guarded(|| self.or_stop(py, self.next_token(py)?))
     }
 
     #[pyo3(signature = (value, /))]
     fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<StreamedToken> {
-        if !value.is_none() {
-            return Err(PyTypeError::new_err(
-                "a TokenStream takes no values; send(None) gives the next token",
-            ));
-        }
-        guarded(|| self.next_token(py))
+        guarded(|| {
+            if !value.is_none() {
+                return Err(PyTypeError::new_err(
+                    "a TokenStream takes no values; send(None) gives the next token",
+                ));
+            }
+            self.or_stop(py, self.next_token(py)?)
+        })
     }
 
     #[pyo3(signature = (typ, val=None, tb=None, /))]
@@ -154,11 +235,11 @@ impl TokenStream {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        guarded(|| self.end(py))
+        guarded(|| self.end(py).map(|_| ()))
     }
 
-    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
-        slf
+    fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        guarded(|| Ok(slf))
     }
 
     #[pyo3(signature = (exc_type=None, exc_value=None, traceback=None, /))]
@@ -170,20 +251,57 @@ impl TokenStream {
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let _ = (exc_type, exc_value, traceback);
-        guarded(|| self.end(py))
+        guarded(|| self.end(py).map(|_| ()))
+    }
+
+    fn __aiter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        guarded(|| Ok(slf))
+    }
+
+    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| astream::next(slf))
+    }
+
+    fn aclose<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| astream::close(slf))
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| astream::ready(slf.as_any()))
+    }
+
+    #[pyo3(signature = (exc_type=None, exc_value=None, traceback=None, /))]
+    fn __aexit__<'py>(
+        slf: &Bound<'py, Self>,
+        exc_type: Option<&Bound<'py, PyAny>>,
+        exc_value: Option<&Bound<'py, PyAny>>,
+        traceback: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let _ = (exc_type, exc_value, traceback);
+        guarded(|| astream::close(slf))
     }
 
     #[getter]
-    fn output(&self, py: Python<'_>) -> Option<Py<GenerationOutput>> {
-        self.state.try_lock().and_then(|state| state.output(py))
+    fn output(&self, py: Python<'_>) -> PyResult<Option<Py<GenerationOutput>>> {
+        guarded(|| Ok(self.finished(py)))
     }
 
-    fn __repr__(&self) -> &'static str {
-        match self.state.try_lock().as_deref() {
-            Some(State::Ended(Some(_))) => "<TokenStream, ended>",
-            Some(State::Ended(None)) => "<TokenStream, failed>",
-            Some(State::Running(_)) | None => "<TokenStream, running>",
-        }
+    fn __reduce__(&self) -> PyResult<()> {
+        guarded(|| {
+            let remedy =
+                "pickle its output when it has ended, or the Generator and the arguments of the call";
+            Err(pickle::refused("TokenStream", "is work in progress", remedy))
+        })
+    }
+
+    fn __repr__(&self) -> PyResult<&'static str> {
+        guarded(|| {
+            Ok(match self.state.try_lock().as_deref() {
+                Some(State::Ended(Some(_))) => "<TokenStream, ended>",
+                Some(State::Ended(None)) => "<TokenStream, failed>",
+                Some(State::Running(_)) | None => "<TokenStream, running>",
+            })
+        })
     }
 }
 
@@ -202,17 +320,36 @@ impl From<engine::StreamedToken> for StreamedToken {
 
 #[pymethods]
 impl StreamedToken {
-    fn __str__(&self) -> &str {
-        &self.text
+    fn __str__(&self) -> PyResult<&str> {
+        guarded(|| Ok(self.text.as_str()))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let Self { id, text, index, logprob, score, finish_reason } = self;
-        let (text, finish_reason) = (PyString::new(py, text), finish_reason.into_pyobject(py)?);
-        Ok(format!(
-            "StreamedToken(id={id}, text={}, index={index}, logprob={logprob:.4}, score={score:.4}, finish_reason={})",
-            text.repr()?,
-            finish_reason.repr()?
-        ))
+        guarded(|| {
+            let Self { id, text, index, logprob, score, finish_reason } = self;
+            let (text, finish_reason) = (PyString::new(py, text), finish_reason.into_pyobject(py)?);
+            Ok(format!(
+                "StreamedToken(id={id}, text={}, index={index}, logprob={logprob:.4}, score={score:.4}, finish_reason={})",
+                text.repr()?,
+                finish_reason.repr()?
+            ))
+        })
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, TokenValues>> {
+        guarded(|| {
+            let Self { id, text, index, logprob, score, finish_reason } = slf.get();
+            let finish_reason = finish_reason.map(str::to_owned);
+            Ok((pickle::restorer(slf)?, ((*id, text.clone(), *index, *logprob, *score, finish_reason),)))
+        })
+    }
+
+    #[classmethod]
+    fn _restore(_class: &Bound<'_, PyType>, values: TokenValues) -> PyResult<Self> {
+        guarded(|| {
+            let (id, text, index, logprob, score, finish_reason) = values;
+            let finish_reason = finish_reason.as_deref().map(pickle::finish_reason).transpose()?;
+            Ok(Self { id, text, index, logprob, score, finish_reason })
+        })
     }
 }

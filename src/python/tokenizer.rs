@@ -3,6 +3,8 @@
 use pyo3::prelude::*;
 
 use super::errors::{guarded, to_python};
+use super::exit::detached;
+use super::pickle;
 use super::prompts::ids;
 use crate::text;
 use crate::types::TokenId;
@@ -16,7 +18,7 @@ impl Tokenizer {
     #[pyo3(signature = (text, *, add_special_tokens=true))]
     fn encode(&self, py: Python<'_>, text: &str, add_special_tokens: bool) -> PyResult<Vec<u32>> {
         guarded(|| {
-            let encoded = py.detach(|| self.0.encode(text, add_special_tokens));
+            let encoded = detached(py, || self.0.encode(text, add_special_tokens));
             let token_ids = encoded.map_err(|error| to_python(py, error))?;
             Ok(token_ids.into_iter().map(|id| id.0).collect())
         })
@@ -31,42 +33,61 @@ impl Tokenizer {
     ) -> PyResult<String> {
         guarded(|| {
             let token_ids = ids(token_ids)?;
-            Ok(py.detach(|| self.0.decode(&token_ids, skip_special_tokens)))
+            Ok(detached(py, || self.0.decode(&token_ids, skip_special_tokens)))
         })
     }
 
     #[getter]
-    fn vocab_size(&self) -> usize {
-        self.0.vocab_size()
+    fn vocab_size(&self) -> PyResult<usize> {
+        guarded(|| Ok(self.0.vocab_size()))
     }
 
     #[getter]
-    fn bos_token_id(&self) -> Option<u32> {
-        self.0.bos().map(|id| id.0)
+    fn bos_token_id(&self) -> PyResult<Option<u32>> {
+        guarded(|| Ok(self.0.bos().map(|id| id.0)))
     }
 
     #[getter]
-    fn eos_token_id(&self) -> Option<u32> {
-        self.0.eos().map(|id| id.0)
+    fn eos_token_id(&self) -> PyResult<Option<u32>> {
+        guarded(|| Ok(self.0.eos().map(|id| id.0)))
     }
 
     #[getter]
-    fn pad_token_id(&self) -> Option<u32> {
-        self.0.pad().map(|id| id.0)
+    fn pad_token_id(&self) -> PyResult<Option<u32>> {
+        guarded(|| Ok(self.0.pad().map(|id| id.0)))
     }
 
-    fn __len__(&self) -> usize {
-        self.0.vocab_size()
+    fn __len__(&self) -> PyResult<usize> {
+        guarded(|| Ok(self.0.vocab_size()))
     }
 
-    fn __repr__(&self) -> String {
-        let shown = |id: Option<TokenId>| id.map_or("None".to_owned(), |id| id.to_string());
-        format!(
-            "Tokenizer(vocab_size={}, bos_token_id={}, eos_token_id={}, pad_token_id={})",
-            self.0.vocab_size(),
-            shown(self.0.bos()),
-            shown(self.0.eos()),
-            shown(self.0.pad())
-        )
+    fn __reduce__(&self) -> PyResult<()> {
+        guarded(|| {
+            let remedy = "pickle the Generator and take its `tokenizer`, or copy the model's tokenizer.json";
+            Err(pickle::refused("Tokenizer", "belongs to its Generator", remedy))
+        })
+    }
+
+    fn __copy__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        guarded(|| Ok(slf))
+    }
+
+    #[pyo3(signature = (memo, /))]
+    fn __deepcopy__<'py>(slf: PyRef<'py, Self>, memo: &Bound<'py, PyAny>) -> PyResult<PyRef<'py, Self>> {
+        let _ = memo;
+        guarded(|| Ok(slf))
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        guarded(|| {
+            let shown = |id: Option<TokenId>| id.map_or("None".to_owned(), |id| id.to_string());
+            Ok(format!(
+                "Tokenizer(vocab_size={}, bos_token_id={}, eos_token_id={}, pad_token_id={})",
+                self.0.vocab_size(),
+                shown(self.0.bos()),
+                shown(self.0.eos()),
+                shown(self.0.pad())
+            ))
+        })
     }
 }

@@ -1,8 +1,8 @@
-//! What `tokenizer_config.json` and `special_tokens_map.json` say about a tokenizer.json, as transformers 5.23 reads
-//! them: special tokens by name, tokens to add, and how to decode.
+//! What the small files beside a vocabulary say, as transformers reads them: special tokens by name, tokens to add, and
+//! how to decode.
 //!
-//! `add_bos_token` and `add_eos_token` are not read: beside a tokenizer.json transformers ignores them, and the
-//! file's own post-processor decides. Chat templates are not read here.
+//! `add_bos_token` and `add_eos_token` count beside a tokenizer.model alone: a tokenizer.json has a post-processor of its
+//! own. Chat templates are not read here.
 
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
@@ -33,12 +33,13 @@ pub(super) struct Settings {
     /// Encode special tokens in a prompt as plain text.
     pub(super) split_special_tokens: bool,
     pub(super) add_prefix_space: Option<bool>,
-    /// Absent means false, null means false, as for transformers' `LlamaTokenizer`.
-    pub(super) legacy: bool,
+    pub(super) legacy: Option<bool>,
+    pub(super) add_bos_token: Option<bool>,
+    pub(super) add_eos_token: Option<bool>,
 }
 
 impl Settings {
-    /// Reads the two files, of which either may be missing.
+    /// Reads `tokenizer_config.json` and `special_tokens_map.json`, of which either may be missing.
     pub(super) fn read(tokenizer_config: Option<&[u8]>, special_tokens_map: Option<&[u8]>) -> Result<Self> {
         const FILE: &str = "tokenizer_config.json";
         let mut settings = Self::default();
@@ -57,7 +58,9 @@ impl Settings {
                 .unwrap_or(false);
         settings.split_special_tokens = flag(FILE, &config, "split_special_tokens")?.unwrap_or(false);
         settings.add_prefix_space = flag(FILE, &config, "add_prefix_space")?;
-        settings.legacy = flag(FILE, &config, "legacy")?.unwrap_or(false);
+        settings.legacy = flag(FILE, &config, "legacy")?;
+        settings.add_bos_token = flag(FILE, &config, "add_bos_token")?;
+        settings.add_eos_token = flag(FILE, &config, "add_eos_token")?;
         settings.add_named(FILE, &config)?;
         match config.get("added_tokens_decoder") {
             Some(Value::Object(tokens)) => settings.added = Some(added_tokens(FILE, tokens)?),
@@ -71,6 +74,24 @@ impl Settings {
         }
         settings.share_added_tokens();
         Ok(settings)
+    }
+
+    /// Reads `added_tokens.json`, texts with their ids: it counts where `tokenizer_config.json` lists no added tokens.
+    pub(super) fn read_added_tokens(&mut self, added_tokens: &[u8]) -> Result<()> {
+        const FILE: &str = "added_tokens.json";
+        if self.added.is_some() {
+            return Ok(());
+        }
+        let mut added = Vec::new();
+        for (content, id) in read_object(FILE, added_tokens, MAX_TOKENIZER_BYTES)? {
+            let number = id.as_u64().and_then(|id| u32::try_from(id).ok());
+            let number = number.ok_or_else(|| wrong(FILE, &content, "a token id", &id))?;
+            let special = self.special_tokens().any(|token| token.content == content);
+            added.push((number, AddedToken::from(content, special)));
+        }
+        added.sort_by_key(|&(id, _)| id);
+        self.added = Some(added);
+        Ok(())
     }
 
     /// Sets a standard special token that the files do not mention.
@@ -96,6 +117,18 @@ impl Settings {
     /// All special tokens, in the order in which transformers adds them to a vocabulary that lacks them.
     pub(super) fn special_tokens(&self) -> impl Iterator<Item = &AddedToken> {
         self.named.iter().map(|(_, token)| token).chain(&self.extra)
+    }
+
+    /// All special tokens, the standard ones in transformers' order first.
+    pub(super) fn special_tokens_in_order(&self) -> impl Iterator<Item = &AddedToken> {
+        let standard = NAMED.iter().filter_map(|&name| self.named.iter().find(|(known, _)| known == name));
+        let own = self.named.iter().filter(|(name, _)| !NAMED.contains(&name.as_str()));
+        standard.chain(own).map(|(_, token)| token).chain(&self.extra)
+    }
+
+    /// Whether this is the text of a special token without a name.
+    pub(super) fn is_extra(&self, content: &str) -> bool {
+        self.extra.iter().any(|token| token.content == content)
     }
 
     /// Whether a standard or model-specific name stands for this text.

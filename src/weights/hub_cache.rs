@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::json::shown;
 use crate::types::Choice;
 
 /// The cache within a folder for caches of all kinds.
@@ -70,7 +71,9 @@ impl HubCache {
     pub fn find(&self, model: &str, revision: Option<&str>) -> Result<PathBuf> {
         if !is_hub_id(model) {
             return Err(Error::load(format!(
-                "{model:?}: there is no folder of this path, and it is no id of the Hugging Face Hub such as org/name"
+                "{}: there is no folder of this path, and it is no id of the Hugging Face Hub such as org/name; check the \
+                 path",
+                shown(&model.into())
             )));
         }
         let wanted = revision.unwrap_or("main");

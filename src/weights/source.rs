@@ -88,6 +88,11 @@ impl ModelFiles {
         if Path::new(model).is_dir() {
             return Self::folder(model);
         }
+        if Path::new(model).exists() {
+            return Err(Error::load(format!(
+                "{model}: it must be the folder of a model, found a file; give the folder that it is in"
+            )));
+        }
         let folder = HubCache::from_env().find(model, revision)?;
         Ok(Self { name: model.to_owned(), ..Self::folder(folder)? })
     }
@@ -171,6 +176,22 @@ impl ModelFiles {
     /// `Load` when it cannot be read.
     pub fn tokenizer(&self) -> Result<Option<Cow<'static, [u8]>>> {
         self.read_optional("tokenizer.json")
+    }
+
+    /// The contents of `tokenizer.model`, if there is one.
+    ///
+    /// # Errors
+    /// `Load` when it cannot be read.
+    pub fn tokenizer_model(&self) -> Result<Option<Cow<'static, [u8]>>> {
+        self.read_optional("tokenizer.model")
+    }
+
+    /// The text of `added_tokens.json`, if there is one.
+    ///
+    /// # Errors
+    /// `Load` when it cannot be read.
+    pub fn added_tokens(&self) -> Result<Option<Cow<'static, [u8]>>> {
+        self.read_optional("added_tokens.json")
     }
 
     /// The text of `tokenizer_config.json`, if there is one.

@@ -1,8 +1,8 @@
 //! `rsgen inspect`: what a model is, without its weights.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::support::{PROMPT, failure, json_of, stdout};
+use super::support::{PROMPT, command, failure, json_of, stdout};
 
 #[test]
 fn the_bundled_model_is_described() {
@@ -28,6 +28,8 @@ fn the_bundled_model_is_described() {
         "attention_bias": false,
         "mlp_bias": false,
         "tokenizer": true,
+        "tokenizer_file": "tokenizer.json",
+        "tokenizer_model": "BPE",
         "special_tokens": {
             "bos": {"id": 0, "token": "<s>"},
             "eos": [{"id": 1, "token": "</s>"}],
@@ -55,8 +57,15 @@ fn the_bundled_model_is_described() {
 
 #[test]
 fn what_families_have_beside_llama_is_described() {
-    let folder = |name: &str| format!("{}/tests/golden/models/{name}", env!("CARGO_MANIFEST_DIR"));
-    let phi3 = json_of(&["inspect", "--json", &folder("phi3_longrope_partial")]);
+    // The goldens' files of defaults have entries that there is a warning for.
+    let inspect = |name: &str, form: &[&str]| {
+        let folder = format!("{}/tests/golden/models/{name}", env!("CARGO_MANIFEST_DIR"));
+        let output = command(&[&["inspect", &folder], form].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json = |name: &str| serde_json::from_str::<Value>(&inspect(name, &["--json"])).unwrap();
+    let phi3 = json("phi3_longrope_partial");
     assert_eq!((&phi3["supported"], &phi3["architecture"]), (&json!(true), &json!("Phi3ForCausalLM")));
     let rope = json!({"rope_type": "longrope", "rope_theta": 10000.0, "factor": 8.0, "rotary_dim": 6});
     assert_eq!(phi3["rope"], rope);
@@ -66,14 +75,39 @@ fn what_families_have_beside_llama_is_described() {
     // 2 layers of K and V, 2 heads, 8 dimensions of K and a plane of 32 of V, in 4 bytes; 32 blocks of 32 tokens.
     assert_eq!(phi3["memory"]["kv_cache_bytes_per_1000_tokens"], json!(2 * 2 * (8 + 32) * 4 * 1024));
 
-    let qwen2 = json_of(&["inspect", "--json", &folder("qwen2_window")]);
+    let qwen2 = json("qwen2_window");
     assert_eq!((&qwen2["attention_bias"], &qwen2["mlp_bias"]), (&json!(true), &json!(false)));
-    let text = stdout(&["inspect", &folder("qwen2_window")]);
+    let text = inspect("qwen2_window", &[]);
     assert!(text.contains("9 tokens in 2 of 3 layers"), "{text}");
-    let text = stdout(&["inspect", &folder("phi3_longrope_partial")]);
+    let text = inspect("phi3_longrope_partial", &[]);
     assert!(text.contains("longrope, theta 10000, factor 8, 6 dimensions of a head"), "{text}");
-    let text = stdout(&["inspect", &folder("mistral_no_window")]);
+    let text = inspect("mistral_no_window", &[]);
     assert!(text.contains("MistralForCausalLM") && !text.contains("window "), "{text}");
+}
+
+#[test]
+fn a_sentencepiece_model_is_the_tokenizer_where_there_is_no_tokenizer_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden.join("models/tied").join(file), folder.path().join(file)).unwrap();
+    }
+    let model = golden.join("sentencepiece/nmt_nfkc.model");
+    std::fs::copy(model, folder.path().join("tokenizer.model")).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let json = json_of(&["inspect", "--json", path]);
+    assert_eq!(
+        (&json["supported"], &json["tokenizer_file"], &json["tokenizer_model"]),
+        (&json!(true), &json!("tokenizer.model"), &json!("Unigram"))
+    );
+    assert!(stdout(&["inspect", path]).contains("tokenizer.model, Unigram"));
+
+    std::fs::write(folder.path().join("tokenizer.model"), b"IQ== 0").unwrap();
+    let json = json_of(&["inspect", "--json", path]);
+    assert!(json["unsupported_because"].as_str().unwrap().starts_with("tokenizer.model: "), "{json}");
+    let story = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("python/rsgen/models/story-3m");
+    std::fs::copy(story.join("tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
+    assert_eq!(json_of(&["inspect", "--json", path])["tokenizer_file"], "tokenizer.json", "it comes first");
 }
 
 #[test]

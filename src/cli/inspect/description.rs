@@ -34,6 +34,9 @@ pub(super) struct Description {
     #[serde(flatten)]
     pub(super) shape: Option<Shape>,
     pub(super) tokenizer: bool,
+    /// The file of the tokenizer, and the kind of its model.
+    pub(super) tokenizer_file: Option<&'static str>,
+    pub(super) tokenizer_model: Option<&'static str>,
     pub(super) special_tokens: Option<SpecialTokens>,
     /// What calls take from the model's `generation_config.json`.
     pub(super) generation_config: Map<String, Value>,
@@ -135,6 +138,8 @@ impl Description {
             weights,
             shape: config.as_ref().map(Shape::of),
             tokenizer: tokenizer.is_some(),
+            tokenizer_file: tokenizer.as_ref().map(Tokenizer::file),
+            tokenizer_model: tokenizer.as_ref().map(Tokenizer::model),
             special_tokens: config
                 .map(|config| SpecialTokens::of(&config, &generation_config, tokenizer.as_ref())),
             generation_config: generation_config.to_json(),

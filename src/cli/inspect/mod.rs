@@ -54,7 +54,10 @@ fn page(description: &Description, terminal: &Terminal) -> String {
     if let Some(shape) = &description.shape {
         describe_shape(shape, &mut line);
     }
-    line("tokenizer", if description.tokenizer { "yes" } else { "none: give token ids" });
+    match (description.tokenizer_file, description.tokenizer_model) {
+        (Some(file), Some(model)) => line("tokenizer", &format!("{file}, {model}")),
+        _ => line("tokenizer", "none: give token ids"),
+    }
     if let Some(special) = &description.special_tokens {
         let bos = special.bos.iter().map(|token| ("bos", token));
         let eos = special.eos.iter().map(|token| ("eos", token));

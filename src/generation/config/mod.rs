@@ -6,7 +6,7 @@
 //! other fields.
 
 mod field;
-mod suggest;
+pub(crate) mod suggest;
 #[cfg(test)]
 mod tests;
 

@@ -290,7 +290,9 @@ fn check_fields_of_one_value(config: &GenerationConfig, merged: &GenerationConfi
 fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts: usize) -> Result<usize> {
     let rows_each = merged.num_return_sequences.unwrap_or(1);
     if rows_each == 0 {
-        return Err(Error::config("`num_return_sequences` must be 1 or more, but is 0"));
+        return Err(Error::config(
+            "`num_return_sequences` must be 1 or more, but is 0; None leaves it unset",
+        ));
     }
     if rows_each > 1 && !mode.samples() {
         return Err(Error::config(format!(

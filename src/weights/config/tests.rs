@@ -337,7 +337,7 @@ fn a_bad_value_is_named_with_field_rule_and_value() {
             json!({"type": "linear"}),
             "rope_scaling.factor must be given for this rope_type, found nothing",
         ),
-        ("rope_scaling", json!({"type": "linear", "factor": 0}), "a number above 0"),
+        ("rope_scaling", json!({"type": "linear", "factor": 0}), "a number from 1e-15"),
         (
             "rope_scaling",
             json!({"full_attention": {"rope_type": "default"}}),

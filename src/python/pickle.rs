@@ -1,0 +1,66 @@
+//! Pickling: a generator as the recipe it was opened by, results by value.
+//!
+//! A recipe is the place of a model and options that are numbers and names: no weights, and nothing that is executed.
+//! What is work in progress is refused with a `TypeError`.
+
+use std::path::Path;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use super::errors::input_error;
+use super::options::Options;
+use crate::types::FinishReason;
+
+/// What `__reduce__` of a value gives: the class method that restores it, and its only argument.
+pub(super) type Restored<'py, T> = (Bound<'py, PyAny>, (T,));
+
+/// How a generator is opened again.
+pub(super) struct Recipe {
+    /// `None` is the model that comes with the package, wherever that is installed.
+    model: Option<String>,
+    /// The options that are not the default ones.
+    options: Py<PyDict>,
+}
+
+impl Recipe {
+    /// The recipe of a model, folder or Hub id, that is about to be opened.
+    pub(super) fn new(py: Python<'_>, model: Option<&str>, options: &Options<'_>) -> PyResult<Self> {
+        let model = model.map(|model| match std::path::absolute(model) {
+            // Another process may be in another folder.
+            Ok(path) if Path::new(model).is_dir() => {
+                path.into_os_string().into_string().unwrap_or(model.to_owned())
+            }
+            _ => model.to_owned(),
+        });
+        Ok(Self { model, options: options.changed(py)?.unbind() })
+    }
+
+    /// The value of `__reduce__`: `class(model, **options)`.
+    pub(super) fn reduce<'py>(
+        &self,
+        class: &Bound<'py, PyType>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let py = class.py();
+        let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
+        let arguments = (class, (self.model.as_deref(),), self.options.bind(py).copy()?);
+        Ok((new, arguments.into_pyobject(py)?))
+    }
+}
+
+/// The class method that restores a value of this class.
+pub(super) fn restorer<'py, T>(value: &Bound<'py, T>) -> PyResult<Bound<'py, PyAny>> {
+    value.as_any().get_type().getattr("_restore")
+}
+
+/// A reason by its name.
+pub(super) fn finish_reason(name: &str) -> PyResult<&'static str> {
+    let reason = FinishReason::ALL.into_iter().map(FinishReason::as_str).find(|known| *known == name);
+    reason.ok_or_else(|| Python::attach(|py| input_error(py, format!("there is no finish reason {name:?}"))))
+}
+
+/// The error of what cannot be pickled.
+pub(super) fn refused(class: &str, why: &str, remedy: &str) -> PyErr {
+    PyTypeError::new_err(format!("a {class} cannot be pickled, because it {why}; {remedy}"))
+}

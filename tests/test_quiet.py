@@ -1,0 +1,137 @@
+"""What the package says, and where: Python's loggers alone, and nothing when the process ends."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import rsgen
+
+PROMPT = "Once upon a time"
+
+
+def run(program: str, *, seconds: float = 60.0, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, **variables}
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, env=environment, timeout=seconds, check=False
+    )
+
+
+def test_nothing_is_written_while_loading_generating_failing_and_ending():
+    program = """
+import asyncio, gc, threading
+import rsgen
+gen = rsgen.Generator(num_threads=2)
+gen.generate("Once", max_new_tokens=3)
+gen.generate(["Once", "One"], do_sample=True, max_new_tokens=3)
+next(gen.stream("Once"))
+kept = gen.stream("Once")
+next(kept)
+for wrong in (lambda: rsgen.Generator("nowhere"), lambda: gen.generate("Once", top_p=7), lambda: gen.stream([])):
+    try:
+        wrong()
+    except rsgen.RsgenError:
+        pass
+async def read():
+    async for token in gen.astream("Once", max_new_tokens=5):
+        pass
+    try:
+        await asyncio.wait_for(anext(gen.astream("Once " * 100)), 0.001)
+    except asyncio.TimeoutError:
+        pass
+    return anext(gen.astream("Once"))
+left = asyncio.run(read())
+del gen
+gc.collect()
+"""
+    ended = run(program)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+
+
+def test_daemon_threads_that_compute_do_not_disturb_the_end_of_the_process():
+    program = """
+import asyncio, sys, threading, time
+import rsgen
+gen = rsgen.Generator(num_threads=1)
+def forever(work):
+    def repeat():
+        while True:
+            work()
+    threading.Thread(target=repeat, daemon=True).start()
+async def read():
+    async for token in gen.astream("Once", max_new_tokens=50):
+        pass
+forever(lambda: gen.generate("Once", max_new_tokens=50))
+forever(lambda: list(gen.stream("Once", max_new_tokens=50)))
+forever(lambda: gen.generate("Once", logits_processor=lambda ids, scores: scores, max_new_tokens=50))
+forever(lambda: asyncio.run(read()))
+forever(lambda: rsgen.Generator(num_threads=1))
+forever(lambda: gen.tokenizer.encode("Once upon a time"))
+class Slow:  # the end takes its time, so that the threads come along in the middle of it
+    def __del__(self, sleep=time.sleep, gen=gen):
+        sleep(0.3)
+        gen.generate("Once", max_new_tokens=2)
+sys.slow = Slow()
+time.sleep(0.3)
+"""
+    for _ in range(5):
+        ended = run(program)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+
+
+def test_levels_are_respected(tmp_path):
+    program = """
+import logging, sys
+logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(name)s %(message)s", level={level})
+import rsgen
+rsgen.Generator()
+"""
+    debug = run(program.format(level="logging.DEBUG"), RSGEN_NUM_THREADS="1").stdout.decode()
+    assert debug.startswith("DEBUG rsgen.")
+    assert "RSGEN_NUM_THREADS" in debug
+    assert run(program.format(level="logging.INFO"), RSGEN_NUM_THREADS="1").stdout == b""
+    silenced = program.format(level="logging.DEBUG") + "\n"
+    silenced = silenced.replace("import rsgen\n", "import rsgen\nlogging.getLogger('rsgen').setLevel('INFO')\n")
+    assert run(silenced, RSGEN_NUM_THREADS="1").stdout == b""
+
+
+def test_without_a_handler_nothing_is_written(make_llama):
+    folder = make_llama()
+    (folder / "generation_config.json").write_text('{"no_such_field": 1}')
+    program = f"import logging, rsgen; rsgen.Generator({str(folder)!r}); print(logging.getLogger('rsgen').handlers)"
+    ended = run(program)
+    assert b"NullHandler" in ended.stdout
+    assert ended.stderr == b""
+
+
+class Busy(logging.Handler):
+    """A handler that uses the generator, and another thread that uses it and logs itself."""
+
+    def __init__(self, gen: rsgen.Generator, folder: str) -> None:
+        super().__init__()
+        self.gen, self.folder, self.records = gen, folder, 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records += 1
+        self.gen.generate(PROMPT, max_new_tokens=1)
+        if threading.current_thread().name != "inner":
+            inner = threading.Thread(target=self.gen.score, args=(PROMPT,), name="inner")
+            inner.start()
+            inner.join()
+
+
+@pytest.mark.timeout(60)
+def test_records_of_many_threads_and_a_handler_that_computes_do_not_lock_each_other_out(gen, make_llama):
+    folder = make_llama()
+    (folder / "generation_config.json").write_text('{"no_such_field": 1}')
+    logger, handler = logging.getLogger("rsgen"), Busy(gen, str(folder))
+    logger.addHandler(handler)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: rsgen.Generator(folder, num_threads=2), range(40)))
+    finally:
+        logger.removeHandler(handler)
+    assert handler.records == 40
