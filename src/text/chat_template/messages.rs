@@ -8,8 +8,9 @@ use crate::text::jinja::strip;
 
 /// Names that the reasoning of a message goes by; the first one is what templates ask for.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
-/// Stands at the end of a message that is to be continued. Templates strip the space from it, or leave it there.
-const MARK: &str = "<<the message goes on here>> ";
+/// Stands at the end of a message that is to be continued. Templates strip the space from it, or leave it there. A
+/// template sees it, and may count it among its words: hence it is transformers'.
+const MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 /// One message of a conversation: an object, usually with `role` and `content`.
 #[derive(Debug, Clone, PartialEq)]
