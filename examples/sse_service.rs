@@ -50,13 +50,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
     println!("{} on http://{}", generator.name(), listener.local_addr()?);
+    let service = Service { generator, places: Arc::new(Semaphore::new(MAX_REQUESTS)) };
     // The first signal lets requests come to their end; the second, or the time, ends them.
     let hurry = async {
         signal().await;
         let _ = tokio::time::timeout(GRACE, signal()).await;
     };
     tokio::select! {
-        served = axum::serve(listener, app(Service::new(generator))).with_graceful_shutdown(signal()) => Ok(served?),
+        served = axum::serve(listener, app(service)).with_graceful_shutdown(signal()) => Ok(served?),
         () = hurry => Ok(()),
     }
 }
@@ -73,17 +74,13 @@ pub(crate) async fn signal() {
     let _ = tokio::signal::ctrl_c().await;
 }
 
+type Event = Result<sse::Event, Infallible>;
+
 /// What all requests share.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) generator: Generator,
     pub(crate) places: Arc<Semaphore>,
-}
-
-impl Service {
-    pub(crate) fn new(generator: Generator) -> Self {
-        Self { generator, places: Arc::new(Semaphore::new(MAX_REQUESTS)) }
-    }
 }
 
 pub(crate) fn app(service: Service) -> Router {
@@ -141,8 +138,10 @@ async fn generate(
     let Json(request) = request?;
     let place = service.places.try_acquire_owned().map_err(|_| Error::capacity("all places are taken"))?;
     // Encodes the prompt, checks everything and reserves the cache: errors come before the first byte of the answer.
-    let stream = spawn_blocking(move || service.generator.stream(&*request.prompt, &request.config()));
-    let stream = stream.await.map_err(|error| Error::internal(error.to_string()))??;
+    let checked =
+        spawn_blocking(move || (place, service.generator.stream(&*request.prompt, &request.config())));
+    let (place, stream) = checked.await.map_err(|error| Error::internal(error.to_string()))?;
+    let stream = stream?;
     let (sender, receiver) = mpsc::channel(AHEAD);
     spawn_blocking(move || {
         send_tokens(stream, &sender, PATIENCE);
@@ -152,10 +151,8 @@ async fn generate(
     Ok(Sse::new(ReceiverStream::new(receiver)).keep_alive(sse::KeepAlive::default()).into_response())
 }
 
-pub(crate) type Sender = mpsc::Sender<Result<sse::Event, Infallible>>;
-
 /// Generates on this thread, until the end or until nobody listens any more.
-pub(crate) fn send_tokens(mut stream: TokenStream, sender: &Sender, patience: Duration) {
+pub(crate) fn send_tokens(mut stream: TokenStream, sender: &mpsc::Sender<Event>, patience: Duration) {
     loop {
         let (name, data) = match stream.next_token(&mut || sender.is_closed()) {
             Ok(Some(StreamedToken { id, text, logprob, finish_reason, .. })) => {

@@ -44,6 +44,7 @@ pub use generation::{GenerationConfig, PromptBatch};
 pub use generator::{Generator, GeneratorOptions, Prompt, Prompts};
 pub use kernels::ThreadPool;
 pub use tensor::DType;
+pub use text::{ChatOptions, Message};
 pub use types::{BlockId, FinishReason, SeqId, TokenId};
 
 /// The programs of the page on embedding.

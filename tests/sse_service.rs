@@ -16,7 +16,7 @@ use rsgen::cache::PoolStats;
 use rsgen::{GenerationConfig, GenerationOutput, Generator, GeneratorOptions};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use ureq::http::{Response, StatusCode};
 
@@ -40,7 +40,7 @@ impl Running {
         let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let service = Service::new(generator);
+        let service = Service { generator, places: Arc::new(Semaphore::new(8)) };
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async { stopped.await.unwrap_or_default() };
         let server = axum::serve(listener, app(service.clone())).with_graceful_shutdown(stopped);

@@ -17,7 +17,7 @@ use super::numbers::{bytes, count};
 use super::output::{SCHEMA_VERSION, write_json};
 use super::terminal::Terminal;
 use crate::engine::{CacheReason, ThreadsReason};
-use crate::generator::{Machine, MemoryPlan};
+use crate::generator::{Isa, IsaReason, Machine, MemoryPlan};
 use crate::types::Choice;
 use crate::weights::{HubCache, HubCacheReason, MemoryLimit};
 
@@ -61,7 +61,7 @@ struct Report {
 #[derive(Serialize)]
 struct IsaReport {
     #[serde(flatten)]
-    chosen: Choice<&'static str, crate::generator::IsaReason>,
+    chosen: Choice<&'static str, IsaReason>,
     /// The fastest first.
     available: Vec<&'static str>,
 }
@@ -139,8 +139,8 @@ impl Report {
             architecture: std::env::consts::ARCH,
             system: std::env::consts::OS,
             isa: IsaReport {
-                chosen: machine.isa.map(|isa| isa.name()),
-                available: Machine::available_isas(),
+                chosen: machine.isa.map(Isa::name),
+                available: Isa::available().into_iter().map(Isa::name).collect(),
             },
             num_threads: machine.num_threads,
             memory: machine.memory.clone(),

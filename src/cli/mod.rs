@@ -22,7 +22,7 @@ mod tokens;
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use args::{Arguments, Verb};
 use environment::Origins;
@@ -49,7 +49,7 @@ use crate::engine::Interrupt;
 /// | 130 | interrupted |
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
-    bundled: Option<PathBuf>,
+    bundled: Option<&Path>,
     interrupted: &mut dyn FnMut() -> bool,
 ) -> i32 {
     let line: Vec<OsString> = arguments.into_iter().collect();
@@ -57,7 +57,7 @@ pub fn run(
     let work = AssertUnwindSafe(|| {
         let (arguments, origins) = environment::parse(&line).map_err(Failure::Arguments)?;
         logger::install(arguments.verbose, terminal);
-        run_verb(&arguments, &origins, bundled.as_deref(), terminal, interrupted)
+        run_verb(&arguments, &origins, bundled, terminal, interrupted)
             .map_err(|failure| failure.explained(&origins))
     });
     match catch_unwind(work).unwrap_or_else(|panic| Err(panic.into())) {

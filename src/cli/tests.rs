@@ -196,7 +196,7 @@ fn weights_can_be_rounded_while_they_are_loaded() {
 
 #[test]
 fn a_panic_becomes_the_exit_code_of_a_defect() {
-    let bundled = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m"));
+    let bundled = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m"));
     let arguments = ["rsgen", "generate", "--json", "x"].map(OsString::from);
     assert_eq!(run(arguments, Some(bundled), &mut || panic!("a defect")), 70);
 }

@@ -20,9 +20,13 @@ const MOST_ROWS: usize = 8;
 
 static MODEL: LazyLock<Generator> = LazyLock::new(|| {
     // 24 blocks of 32 tokens: enough for a call, and not for every one.
-    let options =
-        GeneratorOptions { num_threads: Some(1), kv_cache_bytes: Some(24 * 2 * 32 * 8 * 4), ..GeneratorOptions::default() };
-    Generator::from_files(&ModelFiles::in_memory(checkpoint::model()), &options).expect("the small model loads")
+    let options = GeneratorOptions {
+        num_threads: Some(1),
+        kv_cache_bytes: Some(24 * 2 * 32 * 8 * 4),
+        ..GeneratorOptions::default()
+    };
+    Generator::from_files(&ModelFiles::in_memory(checkpoint::model()), &options)
+        .expect("the small model loads")
 });
 
 /// A call.
@@ -79,7 +83,9 @@ impl Given {
 
 impl GivenPrompts {
     fn prompts(self) -> Result<Prompts> {
-        let ids = |ids: Vec<u8>| ids.into_iter().take(LONGEST_PROMPT).map(|id| TokenId(id.into())).collect::<Vec<_>>();
+        let ids = |ids: Vec<u8>| {
+            ids.into_iter().take(LONGEST_PROMPT).map(|id| TokenId(id.into())).collect::<Vec<_>>()
+        };
         let text = |text: String| Prompt::Text(text.chars().take(LONGEST_PROMPT).collect());
         Ok(match self {
             Self::Text(given) => text(given).into(),
@@ -137,7 +143,9 @@ fn run(prompts: Prompts, config: &GenerationConfig, stream: bool) -> Result<Gene
     let same_work = config.max_new_tokens.or(config.max_length).is_some() && config.max_time.is_none();
     if same_work && (config.do_sample != Some(true) || config.seed.is_some()) {
         let whole = whole.expect("what can be streamed can be run");
-        assert!(whole.rows.iter().map(|row| &row.generated).eq(streamed.rows.iter().map(|row| &row.generated)));
+        assert!(
+            whole.rows.iter().map(|row| &row.generated).eq(streamed.rows.iter().map(|row| &row.generated))
+        );
     }
     Ok(streamed)
 }

@@ -13,7 +13,10 @@ pub(super) fn safetensors(tensors: &[(&str, Vec<usize>)]) -> Vec<u8> {
     for (name, shape) in tensors {
         let start = end;
         end += 4 * shape.iter().product::<usize>();
-        header.insert((*name).to_owned(), json!({"dtype": "F32", "shape": shape, "data_offsets": [start, end]}));
+        header.insert(
+            (*name).to_owned(),
+            json!({"dtype": "F32", "shape": shape, "data_offsets": [start, end]}),
+        );
     }
     let header = Value::Object(header).to_string();
     let numbers = (0..end / 4).map(|index| ((index * 37 % 101) as f32 - 50.0) / 64.0);

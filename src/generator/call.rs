@@ -167,7 +167,7 @@ impl Prepared<'_> {
         }
     }
 
-    fn log_warnings(&self) {
+    pub(super) fn log_warnings(&self) {
         for warning in self.warnings() {
             log::warn!("{warning}");
         }

@@ -1,6 +1,7 @@
 //! The friendly façade: a model with its tokenizer and its defaults, and the calls that generate.
 
 mod call;
+mod chat;
 mod open;
 mod prompt;
 mod resources;
@@ -13,13 +14,13 @@ pub use prompt::{Prompt, Prompts};
 pub use resources::{Machine, MemoryPlan};
 
 pub use crate::cache::KvDtype;
-pub use crate::kernels::IsaReason;
+pub use crate::kernels::{Isa, IsaReason};
 pub use crate::tensor::DType;
 
 use crate::engine::{Engine, GenerationOutput, TokenScore, TokenStream};
 use crate::error::{Error, Result};
 use crate::generation::{GenerationConfig, Vocabulary};
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplates, Tokenizer};
 use crate::types::TokenId;
 use crate::weights::{ModelConfig, available_memory};
 
@@ -46,6 +47,7 @@ struct Shared {
     engine: Arc<Engine>,
     tokenizer: Option<Tokenizer>,
     vocabulary: Option<Arc<dyn Vocabulary>>,
+    chat_templates: ChatTemplates,
     config: ModelConfig,
     generation_config: Arc<GenerationConfig>,
     /// The folder, or what stands for it.

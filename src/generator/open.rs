@@ -11,7 +11,7 @@ use crate::generation::{GenerationConfig, OneOrMany, Vocabulary};
 use crate::kernels::{Isa, ThreadPool, Workers};
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::tensor::DType;
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplates, Tokenizer};
 use crate::weights::{ModelConfig, ModelFiles, Weights};
 
 /// How a model is opened.
@@ -94,7 +94,7 @@ impl Generator {
     }
 
     pub(crate) fn from_files(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
-        let Checked { config, generation_config, tokenizer, weights, machine, memory } =
+        let Checked { config, generation_config, tokenizer, chat_templates, weights, machine, memory } =
             Checked::new(files, options)?;
         log::info!("{}: {machine}, {memory}", files.name());
         let pool = match &options.thread_pool {
@@ -128,6 +128,7 @@ impl Generator {
                 engine: Arc::new(engine),
                 tokenizer,
                 vocabulary,
+                chat_templates,
                 config,
                 generation_config: Arc::new(generation_config),
                 name: files.name().to_owned(),
@@ -141,6 +142,7 @@ struct Checked {
     config: ModelConfig,
     generation_config: GenerationConfig,
     tokenizer: Option<Tokenizer>,
+    chat_templates: ChatTemplates,
     weights: Weights,
     machine: Machine,
     memory: MemoryPlan,
@@ -151,10 +153,11 @@ impl Checked {
         let config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
         let generation_config = generation_config(files, &config)?;
         let tokenizer = open_tokenizer(files)?;
+        let chat_templates = chat_templates(files, tokenizer.as_ref())?;
         let weights = Weights::open(files)?;
         let machine = Machine::choose(options)?;
         let memory = MemoryPlan::new(files.name(), &config, &weights, options, &machine)?;
-        Ok(Self { config, generation_config, tokenizer, weights, machine, memory })
+        Ok(Self { config, generation_config, tokenizer, chat_templates, weights, machine, memory })
     }
 }
 
@@ -197,6 +200,14 @@ pub fn open_tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
     }
     let Some(model) = files.tokenizer_model()? else { return Ok(None) };
     Tokenizer::from_sentencepiece(&model, config, special, files.added_tokens()?.as_deref()).map(Some)
+}
+
+/// The chat templates that the model comes with.
+fn chat_templates(files: &ModelFiles, tokenizer: Option<&Tokenizer>) -> Result<ChatTemplates> {
+    let (own, config) = (files.chat_template()?, files.tokenizer_config()?);
+    let additional = files.additional_chat_templates()?;
+    let templates = ChatTemplates::read(own.as_deref(), &additional, config.as_deref())?;
+    Ok(templates.with_special_tokens(tokenizer.into_iter().flat_map(Tokenizer::special_tokens_map)))
 }
 
 /// Tensors that the architecture has no place for; old checkpoints store the rotary frequencies, which are computed.

@@ -54,16 +54,7 @@ impl Machine {
                 )));
             }
         };
-        Ok(Self {
-            num_threads: threads,
-            isa: Isa::choose(options.isa)?,
-            memory: memory_limit(),
-        })
-    }
-
-    /// The names of the instruction sets of this machine, the fastest first.
-    pub fn available_isas() -> Vec<&'static str> {
-        Isa::available().into_iter().map(Isa::name).collect()
+        Ok(Self { num_threads: threads, isa: Isa::choose(options.isa)?, memory: memory_limit() })
     }
 
     /// The most bytes of the KV cache of a very small model when nothing else is asked for.
@@ -97,9 +88,9 @@ impl MemoryPlan {
         machine: &Machine,
     ) -> Result<Self> {
         // Packed, they take as much as in the file, unless they are to be rounded.
-        let weight_bytes = options.dtype.map_or(weights.data_len(), |dtype| {
-            weights.num_elements().saturating_mul(dtype.bytes() as u64)
-        });
+        let weight_bytes = options
+            .dtype
+            .map_or(weights.data_len(), |dtype| weights.num_elements().saturating_mul(dtype.bytes() as u64));
         let available = machine.memory.as_ref();
         if let Some(available) = available.filter(|available| weight_bytes > available.value) {
             return Err(Error::capacity(format!(

@@ -118,5 +118,7 @@ impl<'a> Loader<'a> {
 
 #[cold]
 fn not_finite() -> Error {
-    Error::load("the weights must be finite, but there is a NaN or an infinity; the file is damaged, download it again")
+    Error::load(
+        "the weights must be finite, but there is a NaN or an infinity; the file is damaged, download it again",
+    )
 }

@@ -30,7 +30,7 @@ pub(super) fn run(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<i32> {
                 Python::attach(check_signals).is_err()
             }
         };
-        Ok(py.detach(|| cli::run(arguments, Some(bundled), &mut interrupted)))
+        Ok(py.detach(|| cli::run(arguments, Some(&bundled), &mut interrupted)))
     })
 }
 

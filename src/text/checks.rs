@@ -153,7 +153,8 @@ fn check_template(processor: &Value, ids: &mut Vec<u32>) -> Result<()> {
             (Some(other), _) => return wrong("have in `single` one text, A", other),
             (_, Some(name)) => {
                 let token = &processor["special_tokens"][name];
-                let (Some(its_ids), Some(tokens)) = (token["ids"].as_array(), token["tokens"].as_array()) else {
+                let (Some(its_ids), Some(tokens)) = (token["ids"].as_array(), token["tokens"].as_array())
+                else {
                     return wrong("list in `special_tokens` what `single` names", &shown(&name.into()));
                 };
                 if its_ids.len() != tokens.len() {

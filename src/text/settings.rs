@@ -43,7 +43,10 @@ impl Settings {
     pub(super) fn read(tokenizer_config: Option<&[u8]>, special_tokens_map: Option<&[u8]>) -> Result<Self> {
         const FILE: &str = "tokenizer_config.json";
         let mut settings = Self::default();
-        let config = tokenizer_config.map(|bytes| read_object(FILE, bytes, MAX_TOKENIZER_BYTES)).transpose()?.unwrap_or_default();
+        let config = tokenizer_config
+            .map(|bytes| read_object(FILE, bytes, MAX_TOKENIZER_BYTES))
+            .transpose()?
+            .unwrap_or_default();
         settings.class = match config.get("tokenizer_class") {
             None | Some(Value::Null) => None,
             Some(Value::String(class)) => Some(class.strip_suffix("Fast").unwrap_or(class).to_owned()),
@@ -104,6 +107,11 @@ impl Settings {
     /// The text of a special token, such as `bos_token`.
     pub(super) fn special_token(&self, name: &str) -> Option<&str> {
         self.named.iter().find(|(known, _)| known == name).map(|(_, token)| token.content.as_str())
+    }
+
+    /// The named special tokens with their texts.
+    pub(super) fn named_tokens(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.named.iter().map(|(name, token)| (name.as_str(), token.content.as_str()))
     }
 
     /// All special tokens, in the order in which transformers adds them to a vocabulary that lacks them.

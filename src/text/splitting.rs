@@ -41,7 +41,12 @@ impl TryFrom<PreTokenizerWrapper> for Splitter {
 
     fn try_from(pre_tokenizer: PreTokenizerWrapper) -> Result<Self, Self::Error> {
         match pre_tokenizer {
-            PreTokenizerWrapper::Split(Split { pattern: SplitPattern::Regex(regex), behavior, invert, .. }) => {
+            PreTokenizerWrapper::Split(Split {
+                pattern: SplitPattern::Regex(regex),
+                behavior,
+                invert,
+                ..
+            }) => {
                 let regex = RegexBuilder::new(&regex).backtrack_limit(MAX_BACKTRACKS).build()?;
                 Ok(Self::Bounded { regex: BoundedRegex(regex), behavior, invert })
             }
@@ -74,7 +79,9 @@ impl PreTokenizer for Splitter {
             Self::Bounded { regex, behavior, invert: true } => {
                 text.split(|_, part| part.split(Invert(regex), *behavior))
             }
-            Self::Sequence(splitters) => splitters.iter().try_for_each(|splitter| splitter.pre_tokenize(text)),
+            Self::Sequence(splitters) => {
+                splitters.iter().try_for_each(|splitter| splitter.pre_tokenize(text))
+            }
             Self::Other(other) => other.pre_tokenize(text),
         }
     }
@@ -115,7 +122,9 @@ mod tests {
     const SLOW: &str = r"(?:a|aa){18}b(?!\S)|a";
 
     fn splitter(regex: &str, invert: bool) -> (Splitter, PreTokenizerWrapper) {
-        let split = |pattern: &str| Split::new(SplitPattern::Regex(pattern.into()), SplitDelimiterBehavior::Isolated, invert);
+        let split = |pattern: &str| {
+            Split::new(SplitPattern::Regex(pattern.into()), SplitDelimiterBehavior::Isolated, invert)
+        };
         let split = PreTokenizerWrapper::from(split(regex).unwrap());
         (split.clone().try_into().unwrap(), split)
     }
@@ -132,8 +141,13 @@ mod tests {
         for regex in [GPT2, "", "x*", "b", r"\s+(?!\S)", "(?=b)"] {
             for invert in [false, true] {
                 let (ours, theirs) = splitter(regex, invert);
-                for text in ["", "b", "abc b", "  a   b's  ", "Ünï 1234 x…\n\n\ny", "a".repeat(3000).as_str()] {
-                    assert_eq!(pieces(&ours, text).unwrap(), pieces(&theirs, text).unwrap(), "{regex:?} {text:?}");
+                for text in ["", "b", "abc b", "  a   b's  ", "Ünï 1234 x…\n\n\ny", "a".repeat(3000).as_str()]
+                {
+                    assert_eq!(
+                        pieces(&ours, text).unwrap(),
+                        pieces(&theirs, text).unwrap(),
+                        "{regex:?} {text:?}"
+                    );
                 }
             }
         }

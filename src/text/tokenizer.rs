@@ -33,6 +33,8 @@ struct Inner {
     special: Box<[bool]>,
     vocab_size: usize,
     token_bytes: OnceLock<TokenBytes>,
+    /// By name, such as `bos_token`.
+    special_tokens: Box<[(String, String)]>,
     bos: Option<TokenId>,
     eos: Option<TokenId>,
     pad: Option<TokenId>,
@@ -112,8 +114,19 @@ impl Tokenizer {
             Encoder::Json(json) => json.vocab_size(),
             Encoder::SentencePiece(_) => tokens.iter().flatten().collect::<HashSet<_>>().len(),
         };
-        let token_bytes = OnceLock::new();
-        Self(Arc::new(Inner { encoder, decoder, tokens, special, vocab_size, token_bytes, bos, eos, pad }))
+        let named = settings.named_tokens();
+        Self(Arc::new(Inner {
+            encoder,
+            decoder,
+            tokens,
+            special,
+            vocab_size,
+            token_bytes: OnceLock::new(),
+            special_tokens: named.map(|(name, token)| (name.to_owned(), token.to_owned())).collect(),
+            bos,
+            eos,
+            pad,
+        }))
     }
 
     /// The ids of a text; with `add_special_tokens` also those that the tokenizer puts around a prompt.
@@ -210,6 +223,11 @@ impl Tokenizer {
     /// Whether `skip_special_tokens` leaves this token out.
     pub fn is_special(&self, id: TokenId) -> bool {
         self.0.special.get(id.index()).copied().unwrap_or(false)
+    }
+
+    /// The special tokens that have names, such as `bos_token`, with their texts.
+    pub fn special_tokens_map(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.special_tokens.iter().map(|(name, token)| (name.as_str(), token.as_str()))
     }
 
     /// The token that begins a text, where the folder names one.

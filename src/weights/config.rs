@@ -100,7 +100,8 @@ impl ModelConfig {
     /// Refuses an architecture and a `model_type` that contradict each other: transformers goes by the latter.
     fn check_family(self) -> Result<Self> {
         let flat = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
-        let family = self.architecture.strip_suffix("ForCausalLM").unwrap_or(&self.architecture).to_ascii_lowercase();
+        let family =
+            self.architecture.strip_suffix("ForCausalLM").unwrap_or(&self.architecture).to_ascii_lowercase();
         // A part of a larger model is called `family_part`.
         let part = self.model_type.strip_prefix(&*family).is_some_and(|rest| rest.starts_with('_'));
         let agrees = part || flat(&self.model_type) == family;
@@ -117,7 +118,8 @@ impl ModelConfig {
         let family = family(fields, &model_type, supported)?;
         if fields.get("quantization_config").is_some() {
             let method = fields.get("quantization_config").and_then(|config| config.get("quant_method"));
-            let method = method.map_or_else(String::new, |method| format!(" (quant_method {})", shown(method)));
+            let method =
+                method.map_or_else(String::new, |method| format!(" (quant_method {})", shown(method)));
             return Err(Error::load(format!(
                 "quantization_config: weights that are stored quantized{method} are not supported; \
                  use the checkpoint in float32, bfloat16 or float16"
@@ -126,7 +128,8 @@ impl ModelConfig {
         if !matches!(fields.text("hidden_act")?, None | Some("silu" | "swish")) {
             return Err(fields.wrong("hidden_act", "\"silu\", the one activation that is supported"));
         }
-        let integer = |name, most, default| Ok(fields.integer(name, 1..=most)?.unwrap_or(default));
+        let integer =
+            |name, most, default| Ok::<usize, Error>(fields.integer(name, 1..=most)?.unwrap_or(default));
         let hidden_size = integer("hidden_size", MAX_HIDDEN, family.hidden_size)?;
         let num_hidden_layers = integer("num_hidden_layers", MAX_LAYERS, family.num_hidden_layers)?;
         let num_attention_heads = integer("num_attention_heads", MAX_HEADS, family.num_attention_heads)?;

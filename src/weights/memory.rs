@@ -134,13 +134,8 @@ mod tests {
         root
     }
 
-    fn system(bytes: u64) -> Option<Choice<u64, MemoryLimit>> {
-        Some(Choice::new(bytes, MemoryLimit::System))
-    }
-
-    fn group(bytes: u64, root: &tempfile::TempDir, folder: &str) -> Option<Choice<u64, MemoryLimit>> {
-        let folder = root.path().join("sys/fs/cgroup").join(folder);
-        Some(Choice::new(bytes, MemoryLimit::ControlGroup { folder }))
+    fn group(root: &tempfile::TempDir, folder: &str) -> MemoryLimit {
+        MemoryLimit::ControlGroup { folder: root.path().join("sys/fs/cgroup").join(folder) }
     }
 
     const MEMINFO: (&str, &str) = ("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    4000 kB\n");
@@ -156,7 +151,7 @@ mod tests {
             ("proc/self/cgroup", "0::/a/b\n"),
             ("sys/fs/cgroup/a/memory.max", "max\n"),
         ];
-        assert_eq!(limit_under(root(&files).path()), system(4000 * 1024));
+        assert_eq!(limit_under(root(&files).path()), Some(Choice::new(4000 * 1024, MemoryLimit::System)));
     }
 
     #[test]
@@ -171,7 +166,7 @@ mod tests {
             ("sys/fs/cgroup/a/b/memory.current", "5000\n"),
         ];
         let root = root(&files);
-        assert_eq!(limit_under(root.path()), group(900_000, &root, "a"));
+        assert_eq!(limit_under(root.path()), Some(Choice::new(900_000, group(&root, "a"))));
     }
 
     #[test]
@@ -185,13 +180,13 @@ mod tests {
         ];
         let version_1 = root(&files);
         // The group's own folder is not there: the mount is the group.
-        assert_eq!(limit_under(version_1.path()), group(1_500_000, &version_1, "memory"));
+        assert_eq!(limit_under(version_1.path()), Some(Choice::new(1_500_000, group(&version_1, "memory"))));
         let unlimited = [
             MEMINFO,
             ("proc/self/cgroup", "4:memory:/\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ];
-        assert_eq!(limit_under(root(&unlimited).path()), system(4000 * 1024));
+        assert_eq!(limit_under(root(&unlimited).path()), Some(Choice::new(4000 * 1024, MemoryLimit::System)));
     }
 
     #[test]

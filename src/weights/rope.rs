@@ -134,67 +134,44 @@ impl RopeParameters {
             Some(theta) => theta,
             None => top.positive("rope_theta", MAX_THETA)?.unwrap_or(DEFAULT_THETA),
         };
-        let kind_field = if fields.get("rope_type").is_some() { "rope_type" } else { "type" };
-        let kind = fields.text(kind_field)?.unwrap_or("default");
-        let unknown = |kinds: &str| fields.wrong(kind_field, kinds);
-        let (dim, kind) = match rule {
-            RopeRule::WholeHead => {
-                for fields in [fields, top] {
-                    if fields.get(PARTIAL).is_some_and(|value| value.as_f64() != Some(1.0)) {
-                        return Err(fields
-                            .wrong(PARTIAL, "1: partial rotation is not supported in this architecture"));
-                    }
-                }
-                (head_dim, whole_head(kind, fields, top, theta, max_positions, head_dim)?)
-            }
-            RopeRule::Partial { original_max_position_embeddings } => {
-                let dim = partial_dim(fields, top, head_dim)?;
-                let kind = match kind {
-                    "default" => Some(RopeKind::Default),
-                    "longrope" | "su" | "yarn" => {
-                        let original = top.integer(ORIGINAL, 2..=MAX_POSITIONS)?;
-                        let original = original.unwrap_or(original_max_position_embeddings);
-                        Some(longrope(fields, original, max_positions, dim.div_ceil(2))?)
-                    }
-                    _ => None,
-                };
-                (dim, kind)
-            }
+        let dim = match rule {
+            RopeRule::WholeHead => whole_dim(fields, top, head_dim)?,
+            RopeRule::Partial { .. } => partial_dim(fields, top, head_dim)?,
         };
-        let kind = kind.ok_or_else(|| {
-            unknown(match rule {
-                RopeRule::WholeHead => "default, linear, dynamic, llama3 or yarn",
-                RopeRule::Partial { .. } => "default or longrope",
-            })
-        })?;
+        let kind_field = if fields.get("rope_type").is_some() { "rope_type" } else { "type" };
+        let kind = match (rule, fields.text(kind_field)?.unwrap_or("default")) {
+            (_, "default") => RopeKind::Default,
+            (RopeRule::Partial { original_max_position_embeddings }, "longrope" | "su" | "yarn") => {
+                let original = top.integer(ORIGINAL, 2..=MAX_POSITIONS)?;
+                let original = original.unwrap_or(original_max_position_embeddings);
+                longrope(fields, original, max_positions, dim.div_ceil(2))?
+            }
+            (RopeRule::Partial { .. }, _) => return Err(fields.wrong(kind_field, "default or longrope")),
+            (_, "linear") => RopeKind::Linear { factor: required(fields, "factor")? },
+            (_, "dynamic") if head_dim < 4 => {
+                return Err(top.wrong("head_dim", "at least 4 for dynamic rotary scaling"));
+            }
+            (_, "dynamic") => RopeKind::Dynamic {
+                factor: required(fields, "factor")?,
+                original_max_position_embeddings: max_positions,
+            },
+            (_, "llama3") => llama3(fields, original_positions(fields, top, max_positions)?)?,
+            (_, "yarn") if theta <= 1.0 => return Err(fields.wrong("rope_theta", "above 1 for yarn")),
+            (_, "yarn") => yarn(fields, original_positions(fields, top, max_positions)?, max_positions)?,
+            _ => return Err(fields.wrong(kind_field, "default, linear, dynamic, llama3 or yarn")),
+        };
         Ok(Self { theta, dim, kind })
     }
 }
 
-/// The kinds that turn whole heads; `None` when there is none of that name.
-fn whole_head(
-    kind: &str,
-    fields: Fields<'_>,
-    top: Fields<'_>,
-    theta: f64,
-    max_positions: usize,
-    head_dim: usize,
-) -> Result<Option<RopeKind>> {
-    Ok(Some(match kind {
-        "default" => RopeKind::Default,
-        "linear" => RopeKind::Linear { factor: required(fields, "factor")? },
-        "dynamic" if head_dim < 4 => {
-            return Err(top.wrong("head_dim", "at least 4 for dynamic rotary scaling"));
+/// All dimensions of a head; a `partial_rotary_factor` must agree.
+fn whole_dim(fields: Fields<'_>, top: Fields<'_>, head_dim: usize) -> Result<usize> {
+    for fields in [fields, top] {
+        if fields.get(PARTIAL).is_some_and(|value| value.as_f64() != Some(1.0)) {
+            return Err(fields.wrong(PARTIAL, "1: partial rotation is not supported in this architecture"));
         }
-        "dynamic" => RopeKind::Dynamic {
-            factor: required(fields, "factor")?,
-            original_max_position_embeddings: max_positions,
-        },
-        "llama3" => llama3(fields, original_positions(fields, top, max_positions)?)?,
-        "yarn" if theta <= 1.0 => return Err(fields.wrong("rope_theta", "above 1 for yarn")),
-        "yarn" => yarn(fields, original_positions(fields, top, max_positions)?, max_positions)?,
-        _ => return Ok(None),
-    }))
+    }
+    Ok(head_dim)
 }
 
 /// The dimensions of a head that `partial_rotary_factor` says turn; the one among the parameters wins.

@@ -80,7 +80,8 @@ impl TensorFile {
 
     /// The numbers that all tensors hold.
     pub fn num_elements(&self) -> u64 {
-        let sizes = self.metadata.tensors().into_values().map(|info| info.shape.iter().product::<usize>() as u64);
+        let sizes =
+            self.metadata.tensors().into_values().map(|info| info.shape.iter().product::<usize>() as u64);
         sizes.sum()
     }
 
@@ -168,7 +169,8 @@ impl<'de> Visitor<'de> for HeaderVisitor {
                     return Err(A::Error::custom(format!("more than {MAX_TENSORS} tensors")));
                 }
                 let Strict(entry) = entries.next_value()?;
-                check_entry(&entry).map_err(|what| A::Error::custom(format!("the tensor {name:?} {what}")))?;
+                check_entry(&entry)
+                    .map_err(|what| A::Error::custom(format!("the tensor {name:?} {what}")))?;
             }
             if let Some(name) = names.replace(name) {
                 return Err(A::Error::custom(format!("the tensor {name:?} comes twice")));
@@ -182,7 +184,8 @@ impl<'de> Visitor<'de> for HeaderVisitor {
 fn check_entry(entry: &Value) -> Result<(), String> {
     let field = |name: &str| entry.get(name).ok_or_else(|| format!("has no {name}"));
     let (dtype, shape, offsets) = (field("dtype")?, field("shape")?, field("data_offsets")?);
-    let bits = Dtype::deserialize(dtype).map_err(|_| format!("has the unknown dtype {}", shown(dtype)))?.bitsize();
+    let bits =
+        Dtype::deserialize(dtype).map_err(|_| format!("has the unknown dtype {}", shown(dtype)))?.bitsize();
     let sizes = |value: &Value| Vec::<usize>::deserialize(value).ok();
     let dimensions =
         sizes(shape).ok_or_else(|| format!("has the shape {}, which is no list of sizes", shown(shape)))?;

@@ -18,6 +18,11 @@ use crate::json::shown;
 /// The largest file that is read as text, such as config.json or tokenizer.json.
 pub const MAX_TEXT_BYTES: usize = 64 << 20;
 
+/// The folder of chat templates besides the model's own, and what is read of it.
+const TEMPLATE_FOLDER: &str = "additional_chat_templates";
+const MAX_TEMPLATES: usize = 64;
+const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
+
 /// The files of one model.
 #[derive(Debug, Clone)]
 pub struct ModelFiles {
@@ -200,6 +205,56 @@ impl ModelFiles {
         self.read_optional("special_tokens_map.json")
     }
 
+    /// The text of `chat_template.jinja`, if there is one.
+    ///
+    /// # Errors
+    /// `Load` when it cannot be read.
+    pub fn chat_template(&self) -> Result<Option<Cow<'static, [u8]>>> {
+        self.read_optional("chat_template.jinja")
+    }
+
+    /// The files `additional_chat_templates/*.jinja`, by their names without the ending, in order.
+    ///
+    /// # Errors
+    /// `Load` when there are more than 64, or one is larger than 1 MiB, no plain file of the model, or cannot be read.
+    pub fn additional_chat_templates(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        let Some(folder) =
+            self.path().map(|path| path.join(TEMPLATE_FOLDER)).filter(|folder| folder.is_dir())
+        else {
+            return Ok(Vec::new());
+        };
+        let unreadable = |error| self.unreadable(TEMPLATE_FOLDER).with_source(error);
+        let mut templates = Vec::new();
+        for entry in folder.read_dir().map_err(unreadable)? {
+            let name = entry.map_err(unreadable)?.file_name();
+            let Some((file, name)) =
+                name.to_str().and_then(|file| Some((file, file.strip_suffix(".jinja")?)))
+            else {
+                continue;
+            };
+            let label = format!("{TEMPLATE_FOLDER}/{file}");
+            let Some(Located::File(handle)) = self.locate_in(Some(TEMPLATE_FOLDER), file)? else { continue };
+            let mut bytes = Vec::new();
+            let read = handle.take(MAX_TEMPLATE_BYTES + 1).read_to_end(&mut bytes);
+            read.map_err(|error| self.unreadable(&label).with_source(error))?;
+            if bytes.len() as u64 > MAX_TEMPLATE_BYTES {
+                return Err(Error::load(format!(
+                    "{}: {label} may have at most {MAX_TEMPLATE_BYTES} bytes",
+                    self.name
+                )));
+            }
+            templates.push((name.to_owned(), bytes));
+            if templates.len() > MAX_TEMPLATES {
+                return Err(Error::load(format!(
+                    "{}: {TEMPLATE_FOLDER} may hold at most {MAX_TEMPLATES} templates",
+                    self.name
+                )));
+            }
+        }
+        templates.sort();
+        Ok(templates)
+    }
+
     /// The contents of a file of at most 64 MiB that must be there.
     ///
     /// # Errors
@@ -264,6 +319,11 @@ impl ModelFiles {
     }
 
     fn locate(&self, file: &str) -> Result<Option<Located>> {
+        self.locate_in(None, file)
+    }
+
+    /// A file right in the model's folder, or in one of the folders in there.
+    fn locate_in(&self, folder: Option<&str>, file: &str) -> Result<Option<Located>> {
         if !is_plain_file_name(file) {
             return Err(Error::load(format!(
                 "{}: a file of a model must have a plain name, without folders, a leading dot or a colon, found {}",
@@ -273,7 +333,7 @@ impl ModelFiles {
         }
         let (path, roots) = match &self.place {
             Place::Embedded(files) => {
-                let found = files.iter().find(|(name, _)| *name == file);
+                let found = files.iter().find(|(name, _)| folder.is_none() && *name == file);
                 return Ok(found.map(|(_, bytes)| Located::Static(bytes)));
             }
             #[cfg(feature = "fuzzing")]
@@ -281,7 +341,7 @@ impl ModelFiles {
                 let found = files.iter().find(|(name, _)| name == file);
                 return Ok(found.map(|(_, bytes)| Located::Owned(bytes.clone())));
             }
-            Place::Folder { path, roots } => (path.join(file), roots),
+            Place::Folder { path, roots } => (path.join(folder.unwrap_or("")).join(file), roots),
         };
         if path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             return Ok(None);

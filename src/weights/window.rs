@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::fields::Fields;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 const MAX_WINDOW: usize = 1 << 30;
 
@@ -69,7 +69,7 @@ impl SlidingWindow {
         let full = Self { size: None, layer_types: vec![FullAttention; num_layers] };
         let size = |default: Option<usize>| {
             let given = fields.integer("sliding_window", 1..=MAX_WINDOW)?;
-            Ok(given.or(default.filter(|_| !fields.has("sliding_window"))))
+            Ok::<_, Error>(given.or(default.filter(|_| !fields.has("sliding_window"))))
         };
         match rule {
             WindowRule::Never => Ok(full),
@@ -113,15 +113,12 @@ fn layer_types(fields: Fields<'_>, num_layers: usize) -> Result<Option<Vec<Layer
         _ => None,
     };
     let types: Option<Vec<_>> = value.as_array().and_then(|names| names.iter().map(name).collect());
-    match types.filter(|types| types.len() == num_layers) {
-        Some(types) => Ok(Some(types)),
-        None => {
-            let rule = format!(
-                "a list of \"full_attention\" or \"sliding_attention\" for each of the {num_layers} layers"
-            );
-            Err(fields.wrong("layer_types", &rule))
-        }
+    if let Some(types) = types.filter(|types| types.len() == num_layers) {
+        return Ok(Some(types));
     }
+    let rule =
+        format!("a list of \"full_attention\" or \"sliding_attention\" for each of the {num_layers} layers");
+    Err(fields.wrong("layer_types", &rule))
 }
 
 #[cfg(test)]

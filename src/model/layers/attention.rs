@@ -6,7 +6,7 @@ use super::linear::Linear;
 use super::rms_norm::RmsNorm;
 use super::{LayerParts, Projections};
 use crate::cache::{KvStore, KvView, TypedKv};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernels::{AttentionShape, Isa, KvBlocks, KvElement, Workers, attention, rotate_half};
 use crate::model::context::{ForwardContext, Scratch, sized};
 use crate::model::loader::Loader;
@@ -52,7 +52,7 @@ impl Attention {
         };
         let head_norms = || {
             let query = RmsNorm::load(loader, "q_norm", head_dim, eps)?;
-            Ok(HeadNorms { query, key: RmsNorm::load(loader, "k_norm", head_dim, eps)? })
+            Ok::<_, Error>(HeadNorms { query, key: RmsNorm::load(loader, "k_norm", head_dim, eps)? })
         };
         Ok(Self {
             qkv: Linear::load(loader, qkv, hidden_size, parts.qkv_bias)?,

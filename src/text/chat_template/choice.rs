@@ -7,6 +7,8 @@ use serde_json::Value;
 
 use super::ChatTemplate;
 use crate::error::{Error, Result};
+use crate::json::read_object;
+use crate::text::tokenizer::MAX_TOKENIZER_BYTES;
 
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
@@ -115,8 +117,7 @@ fn utf8(file: &str, bytes: &[u8]) -> Result<String> {
 
 /// The field `chat_template`: a text, a list of names with texts, or an object of such.
 fn of_config(bytes: &[u8]) -> Result<Own> {
-    let config: Value = serde_json::from_slice(bytes)
-        .map_err(|error| Error::load(format!("{CONFIG}: it must be a JSON object")).with_source(error))?;
+    let config = read_object(CONFIG, bytes, MAX_TOKENIZER_BYTES)?;
     let wrong = || {
         Error::load(format!(
             "{CONFIG}: chat_template must be a text, or a list of objects with `name` and `template`"

@@ -1,7 +1,7 @@
-//! What a rendering may cost: one number that pays for time and for memory, so that neither can run away.
+//! What a rendering may cost, in time and in memory, so that neither can run away.
 //!
-//! Every step of the interpreter costs, every byte of text it makes and every element of a list. What would cost more
-//! than is left is refused before it is made. Larger inputs have larger budgets: a long conversation is no attack.
+//! Every step of the interpreter is paid for, every byte of text it makes and every element of a list, before it is made;
+//! what was made stays paid for when it goes. Larger inputs have larger budgets: a long conversation is no attack.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,55 +9,57 @@ use std::rc::Rc;
 use super::failure::{Failure, Result};
 use super::value::{Dict, Seq, SeqKind, Value};
 
-/// What a step costs: one expression or statement, some tens of nanoseconds.
-pub(super) const STEP: usize = 32;
-/// What an element of a list or dict costs, besides what it holds.
-const ELEMENT: usize = 32;
-/// What a byte of text costs.
-const BYTE: usize = 2;
-/// What a rendering may cost whatever its input: a million steps, or 16 MiB of text.
-const BASE: usize = 32 << 20;
-/// What each byte of the input adds: its text may be copied 128 times.
-const PER_INPUT_BYTE: usize = 256;
+/// The steps of a rendering, whatever its input. A step is one expression or statement: some tens of nanoseconds.
+const STEPS: usize = 500_000;
+/// The steps that each byte of the input adds.
+const STEPS_PER_INPUT_BYTE: usize = 40;
+/// The bytes that a rendering may make, whatever its input.
+const BYTES: usize = 16 << 20;
+/// The bytes that each byte of the input adds: templates copy it a dozen times.
+const BYTES_PER_INPUT_BYTE: usize = 128;
+/// Bytes of text that are made or looked through in the time of a step.
+const BYTES_PER_STEP: usize = 32;
+/// The bytes of an element of a list or dict, besides what it holds.
+const ELEMENT_BYTES: usize = 32;
 
 /// Lists within lists, at most: far from the end of the stack.
 pub(super) const MAX_DEPTH: u16 = 200;
 
 /// What is left.
 #[derive(Debug)]
-pub(super) struct Budget(Cell<usize>);
+pub(super) struct Budget {
+    steps: Cell<usize>,
+    bytes: Cell<usize>,
+}
 
 impl Budget {
     /// For an input of so many bytes, each element of it counted as some.
     pub(super) fn for_input(bytes: usize) -> Self {
-        Self(Cell::new(BASE.saturating_add(bytes.saturating_mul(PER_INPUT_BYTE))))
+        let budget =
+            |base: usize, per_byte: usize| Cell::new(base.saturating_add(bytes.saturating_mul(per_byte)));
+        Self { steps: budget(STEPS, STEPS_PER_INPUT_BYTE), bytes: budget(BYTES, BYTES_PER_INPUT_BYTE) }
     }
 
-    /// Takes from what is left.
-    pub(super) fn charge(&self, cost: usize) -> Result<()> {
-        match self.0.get().checked_sub(cost) {
-            Some(left) => {
-                self.0.set(left);
-                Ok(())
-            }
-            None => {
-                self.0.set(0);
-                Err(Failure::new(
-                    "it takes more time or memory than a chat template may: it loops, recurses, or makes texts or lists \
-                     without end",
-                ))
-            }
-        }
+    /// Pays for so many steps.
+    pub(super) fn charge(&self, steps: usize) -> Result<()> {
+        take(&self.steps, steps, "time")
     }
 
-    /// Pays for so many bytes of text.
+    /// Pays for looking through so many bytes of text.
+    pub(super) fn scan(&self, bytes: usize) -> Result<()> {
+        self.charge(bytes / BYTES_PER_STEP)
+    }
+
+    /// Pays for making so many bytes of text.
     pub(super) fn charge_bytes(&self, bytes: usize) -> Result<()> {
-        self.charge(bytes.saturating_mul(BYTE))
+        self.scan(bytes)?;
+        take(&self.bytes, bytes, "memory")
     }
 
     /// Pays for so many elements.
     pub(super) fn charge_elements(&self, elements: usize) -> Result<()> {
-        self.charge(elements.saturating_mul(ELEMENT))
+        self.charge(elements)?;
+        take(&self.bytes, elements.saturating_mul(ELEMENT_BYTES), "memory")
     }
 
     /// Adds to a text.
@@ -98,6 +100,21 @@ impl Budget {
     }
 }
 
+fn take(left: &Cell<usize>, amount: usize, of: &str) -> Result<()> {
+    match left.get().checked_sub(amount) {
+        Some(rest) => {
+            left.set(rest);
+            Ok(())
+        }
+        None => {
+            left.set(0);
+            Err(Failure::new(format!(
+                "it takes more {of} than a chat template may: it loops, recurses, or makes texts or lists without end"
+            )))
+        }
+    }
+}
+
 /// One more than that of the deepest item.
 fn depth<'a>(items: impl Iterator<Item = &'a Value>) -> Result<u16> {
     let depth = 1 + items.map(Value::depth).max().unwrap_or(0);
@@ -114,9 +131,14 @@ mod tests {
     #[test]
     fn a_charge_beyond_the_budget_fails_and_so_does_all_after_it() {
         let budget = Budget::for_input(0);
-        assert!(budget.charge(BASE - 1).is_ok());
+        assert!(budget.charge(STEPS - 1).is_ok());
         assert!(budget.charge(2).is_err());
         assert!(budget.charge(1).is_err());
+        let budget = Budget::for_input(1);
+        assert!(budget.charge_bytes(BYTES).is_err(), "making so much takes too long");
+        let budget = Budget::for_input(10);
+        assert!(budget.charge_elements(STEPS + 400).is_ok());
+        assert!(budget.charge_elements(1).is_err(), "nothing is left");
         assert!(Budget::for_input(usize::MAX).charge(usize::MAX).is_ok());
     }
 

@@ -126,7 +126,7 @@ fn alone(interpreter: &Interpreter<'_>, name: &str, value: &Value) -> Result<boo
         "even" => remainder()?.equals(&Value::Int(0), &interpreter.budget)?,
         "lower" | "upper" => {
             let value = interpreter.to_text(value)?;
-            interpreter.budget.charge_bytes(value.len())?;
+            interpreter.budget.scan(value.len())?;
             text::is_case(&value, name == "upper")
         }
         "filter" => value.as_str().is_some_and(|name| filters::find(name).is_some()),

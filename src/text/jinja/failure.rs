@@ -21,12 +21,11 @@ impl Failure {
         self.0.1.get_or_insert(line);
         self
     }
-}
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        let (message, line) = *failure.0;
+    /// The error of the crate.
+    pub(super) fn into_error(self) -> Error {
+        let (message, line) = *self.0;
         let place = line.map_or_else(String::new, |line| format!(", line {line}"));
-        Self::input(format!("chat template{place}: {message}"))
+        Error::input(format!("chat template{place}: {message}"))
     }
 }

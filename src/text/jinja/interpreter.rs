@@ -10,7 +10,7 @@ use std::rc::Rc;
 use minijinja::machinery::Span;
 use minijinja::machinery::ast::{self, Expr, Stmt};
 
-use super::budget::{Budget, STEP};
+use super::budget::Budget;
 use super::failure::{Failure, Result};
 use super::value::{Dict, Function, Seq, SeqKind, Value};
 
@@ -145,7 +145,7 @@ impl<'t> Interpreter<'t> {
             self.depth -= 1;
             return Err(Failure::new("macros, loops and expressions are nested too deep").at(line));
         }
-        let result = self.budget.charge(STEP).and_then(|()| run(self));
+        let result = self.budget.charge(1).and_then(|()| run(self));
         self.depth -= 1;
         result.map_err(|failure| failure.at(line))
     }
@@ -172,7 +172,7 @@ impl<'t> Interpreter<'t> {
     fn statement(&mut self, statement: &'t Stmt<'t>, out: &mut String) -> Result<Flow> {
         match statement {
             Stmt::EmitRaw(raw) => {
-                self.budget.charge(STEP)?;
+                self.budget.charge(1)?;
                 self.budget.push(out, raw.raw)?;
             }
             Stmt::EmitExpr(emit) => {
@@ -279,7 +279,7 @@ impl<'t> Interpreter<'t> {
         });
         self.scoped(outside, |this| {
             for (index, item) in items.items.iter().enumerate() {
-                this.budget.charge(STEP)?;
+                this.budget.charge(1)?;
                 this.loops[place].index = index;
                 this.scopes[this.scope].variables.clear();
                 this.define("loop", Value::Loop(place));

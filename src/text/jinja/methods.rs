@@ -76,8 +76,8 @@ pub(super) fn call(
     match value {
         Value::Str(value) if name == "format" => strformat::format(interpreter, value, arguments),
         Value::Str(value) => {
-            // All of them look at the whole text, and some make another one of up to three times the length.
-            interpreter.budget.charge_bytes(value.len().saturating_mul(2))?;
+            // All of them look at the whole text; what they make is paid for when it is a value.
+            interpreter.budget.scan(value.len())?;
             call_str(interpreter, value, name, arguments)
         }
         Value::Dict(dict) => call_dict(&interpreter.budget, dict, name, arguments),
@@ -161,12 +161,16 @@ fn call_str(
             }
             let most = integer(name, most.as_ref())?.unwrap_or(-1);
             let most = usize::try_from(most).unwrap_or(usize::MAX);
-            budget.charge_elements(value.len())?;
+            let parts = match &separator {
+                Some(separator) => value.matches(&**separator).count(),
+                None => value.chars().filter(|char| strings::is_space(*char)).count(),
+            };
+            budget.charge_elements(parts.min(most))?;
             list(strings::split(value, separator.as_deref(), most, name == "rsplit"))
         }
         "splitlines" => {
             let [keepends] = arguments.bind(name, ["keepends"])?;
-            budget.charge_elements(value.len())?;
+            budget.charge_elements(value.chars().filter(|char| strings::is_line_end(*char)).count())?;
             let lines = strings::lines(value);
             if !flag(keepends.as_ref()) {
                 return list(lines);
@@ -334,10 +338,10 @@ fn within<'a>(
 /// `str.replace`; a negative count replaces all.
 pub(super) fn replace(budget: &Budget, value: &str, old: &str, new: &str, count: i64) -> Result<Value> {
     let most = usize::try_from(count).unwrap_or(usize::MAX);
-    budget.charge_bytes(value.len())?;
+    budget.scan(value.len())?;
     let found = if old.is_empty() { value.chars().count() + 1 } else { value.matches(old).count() };
-    budget.charge_bytes(found.min(most).saturating_mul(new.len()))?;
-    budget.text(value.replacen(old, new, most))
+    budget.charge_bytes(value.len().saturating_add(found.min(most).saturating_mul(new.len())))?;
+    Ok(Value::Str(value.replacen(old, new, most).into()))
 }
 
 /// A text in a field of so many characters.

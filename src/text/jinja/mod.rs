@@ -73,7 +73,7 @@ pub(super) fn render(source: &str, variables: &[(&str, &Json)]) -> Result<String
 
 /// Runs on a stack of its own, whatever the caller's: templates nest and recurse.
 fn with_stack<T: Send>(run: impl FnOnce() -> failure::Result<T> + Send) -> Result<T> {
-    let run = || run().map_err(Error::from);
+    let run = || run().map_err(failure::Failure::into_error);
     thread::scope(|scope| {
         let builder = thread::Builder::new().name(NAME.to_owned()).stack_size(STACK_BYTES);
         let started = builder.spawn_scoped(scope, run);

@@ -156,7 +156,7 @@ pub(super) fn contains(budget: &Budget, container: &Value, value: &Value) -> Res
     match container {
         Value::Str(text) => match value {
             Value::Str(part) => {
-                budget.charge_bytes(text.len())?;
+                budget.scan(text.len())?;
                 Ok(text.contains(&**part))
             }
             _ => {

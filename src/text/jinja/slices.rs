@@ -16,7 +16,7 @@ pub(super) fn place(key: &Value, len: usize) -> Option<usize> {
 /// The character at a place of a text.
 pub(super) fn char_at(budget: &Budget, text: &str, key: &Value) -> Result<Option<Value>> {
     let Some(number) = key.as_int() else { return Ok(None) };
-    budget.charge_bytes(text.len())?;
+    budget.scan(text.len())?;
     let step = usize::try_from(number.unsigned_abs()).unwrap_or(usize::MAX);
     let char = if number < 0 { text.chars().nth_back(step - 1) } else { text.chars().nth(step) };
     Ok(char.map(|char| Value::str(char.encode_utf8(&mut [0; 4]))))
@@ -36,16 +36,16 @@ pub(super) fn slice(budget: &Budget, value: &Value, bounds: &[Value; 3]) -> Resu
     }
     match value {
         Value::Str(text) => {
-            budget.charge_bytes(text.len().saturating_mul(2))?;
+            budget.scan(text.len())?;
             if text.is_ascii() {
                 let places = places(text.len(), start, stop, step);
                 let bytes = text.as_bytes();
                 let text: String = places.map(|place| char::from(bytes[place])).collect();
-                return Ok(Value::Str(text.into()));
+                return budget.text(text);
             }
             let chars: Vec<char> = text.chars().collect();
             let text: String = places(chars.len(), start, stop, step).map(|place| chars[place]).collect();
-            Ok(Value::Str(text.into()))
+            budget.text(text)
         }
         Value::Seq(seq) if !seq.kind.is_view() => {
             let places = places(seq.items.len(), start, stop, step);

@@ -10,6 +10,8 @@ use super::failure::{Failure, Result};
 
 /// The longest template that is read, in bytes.
 pub(super) const MAX_SOURCE_BYTES: usize = 256 << 10;
+/// The most lines, and the most characters of one: the lexer counts them in 16 bits.
+const MAX_LINES: usize = 60_000;
 /// The most tokens within one tag.
 const MAX_TAG_TOKENS: usize = 2000;
 /// The most `elif` of one `if`.
@@ -50,6 +52,12 @@ pub(super) fn prepare(source: &str) -> Result<String> {
         )));
     }
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
+    let longest = source.lines().map(str::len).max().unwrap_or(0);
+    if longest.max(source.lines().count()) > MAX_LINES {
+        return Err(Failure::new(format!(
+            "it may have at most {MAX_LINES} lines, each of at most {MAX_LINES} bytes"
+        )));
+    }
     let mut generation_tags = Vec::new();
     let mut open: Vec<Open<'_>> = Vec::new();
     let mut tag = Vec::new();
@@ -137,10 +145,9 @@ pub(super) fn syntax_failure(error: minijinja::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Error;
 
     fn refused(source: &str) -> String {
-        Error::from(prepare(source).unwrap_err()).to_string()
+        prepare(source).unwrap_err().into_error().to_string()
     }
 
     #[test]
@@ -169,7 +176,9 @@ mod tests {
     #[test]
     fn sizes_are_limited_before_parsing() {
         assert!(refused(&" ".repeat(MAX_SOURCE_BYTES + 1)).contains("at most 262144 bytes"));
-        assert!(refused(&format!("{{{{ a{} }}}}", "+a".repeat(2000))).contains("at most 2000 tokens"));
+        assert!(refused(&" ".repeat(MAX_LINES + 1)).contains("at most 60000 lines"));
+        assert!(refused(&"\r".repeat(MAX_LINES + 1)).contains("at most 60000 lines"));
+        assert!(refused(&format!("{{{{ a{} }}}}", "+a".repeat(1000))).contains("at most 2000 tokens"));
         let branches = format!("{{% if a %}}{}{{% endif %}}", "{% elif b %}".repeat(201));
         assert!(refused(&branches).contains("at most 200 `elif`"));
     }

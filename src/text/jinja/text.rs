@@ -5,14 +5,16 @@ pub(super) fn is_space(char: char) -> bool {
     char.is_whitespace() || ('\x1c'..='\x1f').contains(&char)
 }
 
+/// Whether a line ends with it.
+pub(super) fn is_line_end(char: char) -> bool {
+    matches!(char, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
 /// `str.splitlines()`
 pub(super) fn lines(text: &str) -> Vec<&str> {
-    let is_end = |char: char| {
-        matches!(char, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
-    };
     let mut lines = Vec::new();
     let mut rest = text;
-    while let Some(end) = rest.find(is_end) {
+    while let Some(end) = rest.find(is_line_end) {
         lines.push(&rest[..end]);
         let length = if rest[end..].starts_with("\r\n") {
             2

@@ -9,10 +9,8 @@ use std::rc::Rc;
 use super::budget::Budget;
 use super::failure::{Failure, Result};
 
-/// What it costs to compare two values, besides what is in them.
-const COMPARISON: usize = 16;
-/// What it costs to pass a key that is not the one.
-const LOOKUP: usize = 4;
+/// Entries that are passed in the time of a step when a key is looked for.
+const ENTRIES_PER_STEP: usize = 8;
 
 /// A value.
 #[derive(Debug, Clone)]
@@ -185,10 +183,10 @@ impl Value {
 
     /// Python's `==`.
     pub(super) fn equals(&self, other: &Self, budget: &Budget) -> Result<bool> {
-        budget.charge(COMPARISON)?;
+        budget.charge(1)?;
         Ok(match (self, other) {
             (Self::Str(a), Self::Str(b)) => {
-                budget.charge_bytes(a.len().min(b.len()))?;
+                budget.scan(a.len().min(b.len()))?;
                 a == b
             }
             (Self::Seq(a), Self::Seq(b)) => {
@@ -231,7 +229,7 @@ impl Value {
     pub(super) fn compare(&self, other: &Self, operator: &str, budget: &Budget) -> Result<Option<Ordering>> {
         match (self, other) {
             (Self::Str(a), Self::Str(b)) => {
-                budget.charge_bytes(a.len().min(b.len()))?;
+                budget.scan(a.len().min(b.len()))?;
                 Ok(Some(a.cmp(b)))
             }
             (Self::Seq(a), Self::Seq(b))
@@ -286,7 +284,7 @@ impl Dict {
 
     /// The value of a key that is a text.
     pub(super) fn named(&self, budget: &Budget, name: &str) -> Result<Option<&Value>> {
-        budget.charge(self.entries.len().saturating_mul(LOOKUP))?;
+        budget.charge(self.entries.len() / ENTRIES_PER_STEP)?;
         Ok(self.entries.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value))
     }
 

@@ -109,10 +109,26 @@ fn hostile_files_are_refused() {
         ("hole", file(&two("[0,4]", "[6,10]"), &[0; 10]), "do not fill"),
         ("does not begin at 0", file(&two("[4,8]", "[8,12]"), &[0; 12]), "do not fill"),
         ("end before start", file(&one.replace("[0,8]", "[8,0]"), &[0; 8]), "whose end is before the start"),
-        ("beyond the file", file(&one.replace("[0,8]", "[0,8000000000]").replace("[2]", "[2000000000]"), &[0; 8]), "do not fill"),
-        ("negative offset", file(&one.replace("[0,8]", "[-8,0]"), &[0; 8]), "data_offsets [-8,0], which are not two places"),
-        ("three offsets", file(&one.replace("[0,8]", "[0,8,8]"), &[0; 8]), "[0,8,8], which are not two places"),
-        ("shape larger than the bytes", file(&one.replace("[2]", "[3]"), &[0; 8]), "\"a\" has the shape [3] of dtype \"F32\", but its data_offsets [0,8] hold 8 bytes"),
+        (
+            "beyond the file",
+            file(&one.replace("[0,8]", "[0,8000000000]").replace("[2]", "[2000000000]"), &[0; 8]),
+            "do not fill",
+        ),
+        (
+            "negative offset",
+            file(&one.replace("[0,8]", "[-8,0]"), &[0; 8]),
+            "data_offsets [-8,0], which are not two places",
+        ),
+        (
+            "three offsets",
+            file(&one.replace("[0,8]", "[0,8,8]"), &[0; 8]),
+            "[0,8,8], which are not two places",
+        ),
+        (
+            "shape larger than the bytes",
+            file(&one.replace("[2]", "[3]"), &[0; 8]),
+            "\"a\" has the shape [3] of dtype \"F32\", but its data_offsets [0,8] hold 8 bytes",
+        ),
         ("shape smaller than the bytes", file(&one.replace("[2]", "[1]"), &[0; 8]), "hold 8 bytes"),
         (
             "shape whose product wraps to the right size",

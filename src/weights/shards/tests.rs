@@ -45,7 +45,10 @@ fn what_the_index_says_must_be_so() {
         (r#"{"weight_map": {"x": "a.safetensors", "x": "b.safetensors"}}"#, "\"x\" comes twice"),
         (r#"{"weight_map": {"x": 3}}"#, "must be the name of a .safetensors file"),
         (r#"{"weight_map": {"x": "a.bin"}}"#, "must be the name of a .safetensors file"),
-        (r#"{"weight_map": {"x": "c.safetensors"}}"#, "\"c.safetensors\" is missing; download the model again"),
+        (
+            r#"{"weight_map": {"x": "c.safetensors"}}"#,
+            "\"c.safetensors\" is missing; download the model again",
+        ),
         (r#"{"weight_map": {"z": "a.safetensors"}}"#, "z is not in a.safetensors"),
         (r#"{"weight_map": {"q": "a.safetensors"}}"#, "q is not in a.safetensors"),
     ] {

@@ -26,7 +26,7 @@ pub(super) fn int(interpreter: &mut Interpreter<'_>, value: &Value, arguments: &
     let default = default.unwrap_or(Value::Int(0));
     Ok(match value {
         Value::Str(text) => {
-            interpreter.budget.charge_bytes(text.len())?;
+            interpreter.budget.scan(text.len())?;
             let whole = parse_int(text, base);
             whole.or_else(|| parse_float(text).and_then(truncate)).map_or(default, Value::Int)
         }
@@ -45,7 +45,7 @@ pub(super) fn float(
     let default = default.unwrap_or(Value::Float(0.0));
     Ok(match value {
         Value::Str(text) => {
-            interpreter.budget.charge_bytes(text.len())?;
+            interpreter.budget.scan(text.len())?;
             parse_float(text).map_or(default, Value::Float)
         }
         Value::Undefined(_) => return value.must_be_defined().map(|()| Value::None),

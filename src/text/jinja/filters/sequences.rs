@@ -17,7 +17,7 @@ pub(super) fn length(
     let [] = arguments.bind("length", [])?;
     let length = match value {
         Value::Str(text) => {
-            interpreter.budget.charge_bytes(text.len())?;
+            interpreter.budget.scan(text.len())?;
             text.chars().count()
         }
         Value::Seq(seq) => seq.items.len(),

@@ -19,8 +19,7 @@ macro_rules! changes {
         ) -> Result<Value> {
             let [] = arguments.bind(stringify!($name), [])?;
             let text = interpreter.to_text(value)?;
-            // The longest change of a character is that of `"` to `&#34;`.
-            interpreter.budget.charge_bytes(text.len().saturating_mul(2))?;
+            interpreter.budget.scan(text.len())?;
             let change: fn(&str) -> String = $change;
             interpreter.budget.text(change(&text))
         }
@@ -130,7 +129,7 @@ pub(super) fn indent(
     };
     // The end of the last line is one of a line of its own.
     let value = format!("{value}\n");
-    budget.charge_bytes(value.len())?;
+    budget.charge_elements(value.chars().filter(|char| strings::is_line_end(*char)).count())?;
     let mut out = String::new();
     for (index, line) in strings::lines(&value).into_iter().enumerate() {
         if index > 0 {
@@ -165,7 +164,7 @@ pub(super) fn truncate(
             "truncate: the length must hold the end, and the leeway must not be negative",
         ));
     }
-    interpreter.budget.charge_bytes(value.len())?;
+    interpreter.budget.scan(value.len())?;
     if value.chars().count() as i64 <= length.saturating_add(leeway) {
         return Ok(Value::Str(value.clone()));
     }
@@ -183,7 +182,7 @@ pub(super) fn wordcount(
 ) -> Result<Value> {
     let [] = arguments.bind("wordcount", [])?;
     let value = interpreter.to_text(value)?;
-    interpreter.budget.charge_bytes(value.len())?;
+    interpreter.budget.scan(value.len())?;
     let words = value.split(|char: char| !char.is_alphanumeric() && char != '_');
     Ok(Value::Int(words.filter(|word| !word.is_empty()).count() as i128))
 }
