@@ -363,7 +363,7 @@ fn a_bad_value_is_named_with_field_rule_and_value() {
         json!({"rope_scaling": with(scaling, name, value)})
     };
     let table = [
-        (json!({"partial_rotary_factor": 0}), "partial_rotary_factor must be a number above 0 and at most 1"),
+        (json!({"partial_rotary_factor": 0}), "partial_rotary_factor must be a number from 1e-15 to 1e0"),
         (json!({"partial_rotary_factor": 1.5}), "found 1.5"),
         (json!({"partial_rotary_factor": 0.01}), "so large that one of the 20 dimensions of a head turns"),
         (
