@@ -163,7 +163,11 @@ fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result
 
 #[cold]
 fn failed_on(text: &str, cause: tokenizers::Error) -> Error {
-    Error::input(format!("the tokenizer failed on a text of {} bytes", text.len())).with_source(cause)
+    Error::input(format!(
+        "the tokenizer failed on a text of {} bytes; its tokenizer.json may be damaged",
+        text.len()
+    ))
+    .with_source(cause)
 }
 
 /// An added token that is looked for in normalized prompts is also decoded from its normalized form.

@@ -377,8 +377,8 @@ fn a_bad_value_is_named_with_field_rule_and_value() {
         (longrope("long_factor", json!(null)), "rope_scaling.long_factor must be a list of 10 numbers"),
         (longrope("long_factor", json!(vec![0; 10])), "long_factor must be"),
         (longrope("short_factor", json!(vec!["1"; 10])), "short_factor must be"),
-        (longrope("attention_factor", json!(0)), "attention_factor must be a number above 0"),
-        (longrope("factor", json!(-2)), "factor must be a number above 0"),
+        (longrope("attention_factor", json!(0)), "attention_factor must be a number from 1e-15"),
+        (longrope("factor", json!(-2)), "factor must be a number from 1e-15"),
         (
             with(longrope("factor", json!(2)), "original_max_position_embeddings", json!(1)),
             "original_max_position_embeddings must be a whole number from 2",
