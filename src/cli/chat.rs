@@ -95,7 +95,7 @@ pub(super) fn run(
     };
     for mut conversation in conversations {
         conversation.tell(arguments.system.as_deref())?;
-        conversation.options.chat_template = options.chat_template.clone();
+        conversation.options.chat_template.clone_from(&options.chat_template);
         session.reply(&conversation, interrupted)?;
     }
     Ok(())

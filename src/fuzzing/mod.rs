@@ -78,7 +78,14 @@ fn run_model(config: &ModelConfig) {
     let Some(weights) = checkpoint::llama(config) else { return };
     let workers = Workers::new(1, Isa::select().expect("an instruction set")).expect("one thread");
     let weights = Weights::from_bytes(weights).expect("a whole file");
-    let options = LoaderOptions { workers: &workers, dtype: None, progress: &|_| {}, done: 0.into() };
+    let given_up = std::sync::atomic::AtomicBool::new(false);
+    let options = LoaderOptions {
+        workers: &workers,
+        dtype: None,
+        progress: &|_| {},
+        done: 0.into(),
+        given_up: &given_up,
+    };
     let engine = model::load(config, &Loader::new(weights.root(), &options)).and_then(|model| {
         let options = EngineOptions { kv_cache_bytes: Some(1 << 22), ..EngineOptions::default() };
         Engine::new(model, workers, options, None)
