@@ -48,7 +48,10 @@ impl Drivers {
     /// `Capacity` when there is no thread, and the operating system refuses one.
     pub(super) fn add(&self, job: Box<dyn Job>, is_urgent: bool) -> Result<()> {
         let mut queue = self.0.queue.lock();
-        if queue.jobs.len() >= queue.num_idle && queue.num_threads < std::env::var("RSGEN_MOST").ok().and_then(|m| m.parse().ok()).unwrap_or(MOST) {
+        if queue.jobs.len() >= queue.num_idle
+            && queue.num_threads
+                < std::env::var("RSGEN_MOST").ok().and_then(|m| m.parse().ok()).unwrap_or(MOST)
+        {
             let shared = Arc::clone(&self.0);
             match thread::Builder::new().name("rsgen-stream".to_owned()).spawn(move || shared.drive()) {
                 Ok(_) => queue.num_threads += 1,
