@@ -104,7 +104,10 @@ fn a_chat_template_without_end_is_an_error_and_the_model_goes_on() {
     }
     let template = folder.path().join("chat_template.jinja");
     let bombs = [
-        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "than a chat template may"),
+        (
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            "than a chat template may",
+        ),
         ("{% for a in range(9999) %}{{ 'a' * 100000 }}{% endfor %}", "than a chat template may"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "chat template"),
         ("{% for %}", "chat template"),

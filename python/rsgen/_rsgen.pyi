@@ -476,7 +476,6 @@ class Generator:
         tokenize: Literal[False],
         **kwargs: Any,
     ) -> list[str]: ...
-
     def forward(self, ids: Ids | Sequence[Ids]) -> NDArray[np.float32]:
         """The model's logits after each token, float32 ``[batch, seq, vocab_size]``.
 

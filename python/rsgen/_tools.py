@@ -5,6 +5,7 @@ Signature, type hints and a docstring in Google's form give the schema that tran
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import re
@@ -35,7 +36,9 @@ def json_schema(function: Callable[..., Any]) -> dict[str, Any]:
     name = getattr(function, "__name__", "operation")
     docstring = (inspect.getdoc(function) or "").strip()
     if not docstring:
-        raise ValueError(f"the tool {name} must have a docstring that says what it does; or pass its JSON schema")
+        raise ValueError(
+            f"the tool {name} must have a docstring that says what it does; or pass its JSON schema"
+        )
     described = parameter_descriptions(docstring)
     parameters, returned = parameter_schemas(function, name)
     for parameter, schema in parameters["properties"].items():
@@ -77,7 +80,9 @@ def parameter_descriptions(docstring: str) -> dict[str, str]:
     return described
 
 
-def parameter_schemas(function: Callable[..., Any], name: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def parameter_schemas(
+    function: Callable[..., Any], name: str
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The schema of the parameters, without descriptions, and that of the result, if its hint has one."""
     hints = get_type_hints(function)
     required: list[str] = []
@@ -91,10 +96,8 @@ def parameter_schemas(function: Callable[..., Any], name: str) -> tuple[dict[str
     returned = None
     if "return" in hints:
         # A model never writes the result, so a hint without a form in JSON does no harm.
-        try:
+        with contextlib.suppress(TypeError):
             returned = hint_schema(hints.pop("return"))
-        except TypeError:
-            pass
     properties = {parameter: hint_schema(hint) for parameter, hint in hints.items() if parameter != "return"}
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     if required:
@@ -122,7 +125,9 @@ def hint_schema(hint: Any) -> dict[str, Any]:
         return {"type": "array", "items": hint_schema(arguments[0])}
     if origin is tuple and arguments:
         if len(arguments) == 1 or ... in arguments:
-            raise TypeError(f"the type hint {hint!r} of a tool must name each of several items; use list instead")
+            raise TypeError(
+                f"the type hint {hint!r} of a tool must name each of several items; use list instead"
+            )
         return {"type": "array", "prefixItems": [hint_schema(argument) for argument in arguments]}
     if origin in (list, tuple):
         return {"type": "array"}
@@ -150,7 +155,9 @@ def enum_schema(values: Iterable[Any], hint: Any) -> dict[str, Any]:
     """Given values, with the names of their types in the order in which they come."""
     values = list(values)
     if not values or any(type(value) not in SCALARS for value in values):
-        raise TypeError(f"the values of the type hint {hint!r} of a tool must be int, float, str, bool or None")
+        raise TypeError(
+            f"the values of the type hint {hint!r} of a tool must be int, float, str, bool or None"
+        )
     return {"type": one_or_all(list(dict.fromkeys(NAMES[type(value)] for value in values))), "enum": values}
 
 

@@ -60,7 +60,7 @@ fn check_tensors(file: &TensorFile) {
     assert!(taken <= file.data_len(), "tensors overlap");
 }
 
-/// A config.json, and after a zero byte a generation_config.json. A small model is made to fit the former, and run.
+/// A config.json, and after a zero byte a `generation_config.json`. A small model is made to fit the former, and run.
 pub fn config(data: &[u8]) {
     let (config, defaults) = split(data);
     match ModelConfig::from_json(config, SUPPORTED_ARCHITECTURES) {
@@ -105,7 +105,7 @@ fn run_model(config: &ModelConfig) {
     }
 }
 
-/// A tokenizer.json, after a zero byte a tokenizer_config.json, and after another one a text.
+/// A tokenizer.json, after a zero byte a `tokenizer_config.json`, and after another one a text.
 pub fn tokenizer(data: &[u8]) {
     let (tokenizer, rest) = split(data);
     let (settings, text) = split(rest);
