@@ -140,6 +140,7 @@ def hint_schema(hint: Any) -> dict[str, Any]:
 def union_schema(arguments: tuple[Any, ...]) -> dict[str, Any]:
     """One of several types: their names, unless one of them says more than its name."""
     schemas = [hint_schema(argument) for argument in arguments if argument is not type(None)]
+    schema: dict[str, Any]
     if len(schemas) == 1:
         schema = schemas[0]
     elif all(schema.keys() == {"type"} and isinstance(schema["type"], str) for schema in schemas):
