@@ -34,6 +34,23 @@ pub enum ErrorKind {
     Internal,
 }
 
+impl ErrorKind {
+    /// The name that JSON uses, such as `config` or `load`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::Load => "load",
+            Self::Input => "input",
+            Self::Capacity => "capacity",
+            Self::Numerical => "numerical",
+            Self::Callback => "callback",
+            Self::Cancelled => "cancelled",
+            Self::Fork => "fork",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 /// An error, with the path of places it passed through.
 pub struct Error(Box<Repr>);
 

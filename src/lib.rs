@@ -5,6 +5,7 @@
 #![cfg_attr(feature = "bundled", doc = "", doc = include_str!("../README.md"))]
 
 pub mod error;
+mod json;
 mod process;
 mod sync;
 pub mod types;
@@ -35,9 +36,20 @@ pub mod cli;
 #[cfg(feature = "python")]
 mod python;
 
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub use engine::{GenerationOutput, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
 pub use generator::{Generator, GeneratorOptions, Prompt, Prompts};
+pub use kernels::ThreadPool;
 pub use tensor::DType;
+pub use text::{ChatOptions, Message};
 pub use types::{BlockId, FinishReason, SeqId, TokenId};
+
+/// The programs of the page on embedding.
+#[cfg(all(doctest, feature = "bundled"))]
+#[doc = include_str!("../docs/rust.md")]
+mod embedding {}

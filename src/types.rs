@@ -1,4 +1,4 @@
-//! The identifiers that all layers share, and the reasons why a row of a request ends.
+//! The identifiers that all layers share, the reasons why a row of a request ends, and choices with their reasons.
 //!
 //! Identifiers are newtypes because they are all small integers that would be easy to swap.
 
@@ -87,6 +87,30 @@ impl FinishReason {
 impl fmt::Display for FinishReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// What was chosen where nothing else was asked for, or what was asked for; with the rule that decided.
+///
+/// The reason prints as the end of a sentence, such as `named by RSGEN_ISA`; in JSON its fields stand beside `value`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Choice<T, R> {
+    /// What was chosen.
+    pub value: T,
+    /// Why.
+    #[serde(flatten)]
+    pub reason: R,
+}
+
+impl<T, R> Choice<T, R> {
+    /// A value and its reason.
+    pub const fn new(value: T, reason: R) -> Self {
+        Self { value, reason }
+    }
+
+    /// The same reason for what `change` makes of the value.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Choice<U, R> {
+        Choice { value: change(self.value), reason: self.reason }
     }
 }
 

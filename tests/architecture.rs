@@ -20,7 +20,7 @@ const LONG_FILES: &[(&str, &str)] =
 const UNSAFE_PLACES: &[&str] = &["src/kernels/", "src/weights/mmap.rs"];
 /// Traits whose implementors in a folder each need a golden or a test.
 const REGISTERED: &[(&str, &str)] = &[
-    ("CausalLm", "src/model/"),
+    ("Family", "src/model/"),
     ("LogitsProcessor", "src/generation/logits/"),
     ("Search", "src/generation/search/"),
     ("WeightFormat", "src/quant/"),

@@ -206,3 +206,20 @@ fn logits_that_memory_cannot_hold_are_refused_before_they_are_computed() {
     assert_eq!(error.kind(), ErrorKind::Capacity);
     assert!(error.to_string().contains("score"), "{error}");
 }
+
+#[test]
+fn token_scores_are_the_score_with_the_rank_among_the_logits() {
+    let generator = Generator::bundled().unwrap();
+    // Longer than a chunk of the evaluation, so that ranks are taken across its border.
+    let ids: Vec<TokenId> = (0..200u32).map(|i| TokenId(i * 37 % 2048)).collect();
+    let scores = generator.token_scores(ids.as_slice(), &mut || false).unwrap();
+    assert_eq!(scores.iter().map(|score| score.token_id).collect::<Vec<_>>(), ids);
+    let logprobs: Vec<f32> = scores.iter().map(|score| score.logprob).collect();
+    assert_eq!(logprobs, generator.score(ids.as_slice()).unwrap());
+    assert_eq!(scores[0].rank, 0, "nothing predicts the first token");
+    let logits = generator.forward(std::slice::from_ref(&ids)).unwrap();
+    for ((row, next), score) in logits.chunks_exact(2048).zip(&ids[1..]).zip(&scores[1..]) {
+        let above = row.iter().filter(|&&logit| logit > row[next.index()]).count();
+        assert_eq!(score.rank, above + 1);
+    }
+}

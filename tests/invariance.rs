@@ -9,6 +9,7 @@ use rsgen::generation::OneOrMany;
 use rsgen::kernels::Isa;
 use rsgen::{GenerationConfig, Generator, GeneratorOptions};
 
+use rsgen::{Prompts, TokenId};
 use support::bits;
 
 const PROMPTS: [&str; 8] = [
@@ -159,4 +160,105 @@ fn threads_that_share_a_generator_get_what_each_gets_alone() {
             });
         }
     });
+}
+
+/// Families with windows of 5, 33 and 7 tokens, the latter two in some layers only.
+const WINDOWED: [&str; 3] = ["mistral_window", "qwen2_layer_types", "qwen3_window"];
+/// Models whose rotary frequencies switch beyond 40 and beyond 64 tokens, the latter with a window of 50.
+const SWITCHING: [&str; 2] = ["phi3_longrope", "phi3_longrope_partial"];
+
+fn tiny(name: &str, isa: Option<Isa>, num_threads: usize) -> Generator {
+    let options = GeneratorOptions { isa, num_threads: Some(num_threads), ..GeneratorOptions::default() };
+    let folder = format!("{}/tests/golden/models/{name}", env!("CARGO_MANIFEST_DIR"));
+    Generator::open_with(folder, &options).unwrap()
+}
+
+fn ids(len: u32, first: u32) -> Vec<TokenId> {
+    (0..len).map(|i| TokenId((first + i * i % 59 + 7 * i) % 61)).collect()
+}
+
+/// The prompt ends in the third of attention's spans of 256 tokens.
+#[test]
+fn a_sliding_window_gives_the_same_bits_in_any_chunks_threads_and_instruction_sets() {
+    for name in WINDOWED {
+        let prompts = || Prompts::from(vec![ids(600, 3), ids(70, 11), ids(1, 5), ids(290, 8)]);
+        let expected = bits(&tiny(name, None, 2).generate(prompts(), &config()).unwrap());
+        for (chunk, isa) in [(1, None), (7, None), (100, None)]
+            .into_iter()
+            .chain(Isa::available().into_iter().map(|isa| (1000, Some(isa))))
+        {
+            let config = config().prefill_chunk_size(chunk);
+            let generator = tiny(name, isa, 1 + chunk % 3);
+            assert!(
+                bits(&generator.generate(prompts(), &config).unwrap()) == expected,
+                "{name} {chunk} {isa:?}"
+            );
+        }
+        let generator = tiny(name, None, 2);
+        assert_eq!(bits(&generator.generate(ids(600, 3), &config()).unwrap()), expected[..1], "{name} alone");
+        let mut all = ids(600, 3);
+        all.extend(&expected[0].0);
+        let vocab_size = generator.config().vocab_size;
+        let forward: Vec<u32> =
+            generator.forward(&[all]).unwrap().iter().map(|logit| logit.to_bits()).collect();
+        assert!(
+            forward[599 * vocab_size..(599 + NEW_TOKENS) * vocab_size] == expected[0].1,
+            "{name} forward"
+        );
+    }
+}
+
+#[test]
+fn a_sequence_that_outgrows_its_original_context_is_what_it_is_as_a_prompt() {
+    for name in SWITCHING {
+        let generator = tiny(name, None, 2);
+        let vocab_size = generator.config().vocab_size;
+        let rows = generator.generate(ids(30, 3), &sampling(9).num_return_sequences(3)).unwrap().rows;
+        for row in rows {
+            let mut text = row.prompt_ids;
+            let logits = row.generated.logits.unwrap();
+            for (logits, token) in logits.iter().zip(row.generated.token_ids) {
+                let forward = generator.forward(&[text.clone()]).unwrap();
+                let same = logits.iter().zip(&forward[(text.len() - 1) * vocab_size..]);
+                assert!(same.clone().all(|(a, b)| a.to_bits() == b.to_bits()), "{name} after {}", text.len());
+                text.push(token);
+            }
+            assert!(text.len() > 80);
+        }
+    }
+}
+
+#[test]
+fn sequences_that_switch_at_different_times_do_not_disturb_each_other() {
+    for name in SWITCHING {
+        let prompts = [ids(30, 3), ids(39, 7), ids(40, 1), ids(41, 9), ids(63, 4), ids(64, 4), ids(300, 2)];
+        let expected: Vec<_> = prompts
+            .iter()
+            .flat_map(|prompt| bits(&tiny(name, None, 1).generate(prompt.clone(), &config()).unwrap()))
+            .collect();
+        for (chunk, isa) in [(1, None), (7, None), (1000, Some(Isa::available()[0]))] {
+            let generator = tiny(name, isa, 2);
+            let config = config().prefill_chunk_size(chunk);
+            let together = bits(&generator.generate(prompts.to_vec(), &config).unwrap());
+            assert!(together == expected, "{name} chunk {chunk} {isa:?}");
+        }
+    }
+}
+
+/// Before the switch the rows share the blocks of their prompt, after it none.
+#[test]
+fn a_cache_that_a_switching_request_is_admitted_to_never_runs_out() {
+    let blocks = |new_tokens: usize| 4 * (30 + new_tokens).div_ceil(32) + 1;
+    let folder = format!("{}/tests/golden/models/{}", env!("CARGO_MANIFEST_DIR"), SWITCHING[0]);
+    let one = tiny(SWITCHING[0], None, 1).engine().pool().capacity().layout().bytes_per_block();
+    for new_tokens in [11, 34, 35, 66, 99] {
+        let options =
+            GeneratorOptions { kv_cache_bytes: Some(one * blocks(new_tokens)), ..Default::default() };
+        let generator = Generator::open_with(&folder, &options).unwrap();
+        let config = GenerationConfig::new().max_new_tokens(new_tokens).do_sample(true).seed(3);
+        let output = generator.generate(ids(30, 3), &config.num_return_sequences(4)).unwrap();
+        assert!(output.rows.iter().all(|row| row.generated.token_ids.len() == new_tokens));
+        let stats = generator.engine().pool().stats();
+        assert_eq!((stats.used_blocks, stats.reserved_blocks), (0, 0));
+    }
 }

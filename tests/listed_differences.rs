@@ -19,6 +19,8 @@ use support::bits;
 const STORY: &str = "python/rsgen/models/story-3m";
 const DYNAMIC: &str = "tests/golden/models/rope_dynamic";
 const YARN: &str = "tests/golden/models/rope_yarn";
+const LONGROPE: &str = "tests/golden/models/phi3_longrope";
+const WINDOW: &str = "tests/golden/models/mistral_window";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -101,6 +103,41 @@ fn dynamic_rope_grows_with_each_sequence_alone_and_shrinks_again() {
     let batch = PromptBatch::with_mask(vec![long_prompt, padded], vec![vec![true; width], mask]).unwrap();
     assert_eq!(bits(&generator.generate(batch, &config).unwrap()), [long, short.clone()]);
     assert_eq!(bits(&generator.generate(short_prompt, &config).unwrap()), [short]);
+}
+
+// transformers takes the factors of all rows from the longest one.
+#[test]
+fn the_factors_of_longrope_follow_from_each_sequences_own_length() {
+    let generator = open(LONGROPE);
+    let config = GenerationConfig::new().max_new_tokens(5).do_sample(false).output_logits(true);
+    // The original context of this model is 40 tokens.
+    let prompts = [ids(3..13), ids((0..70).map(|index| index * 7 % 50))];
+    let alone = prompts
+        .each_ref()
+        .map(|prompt| bits(&generator.generate(prompt.clone(), &config).unwrap()).remove(0));
+    let padded =
+        prompts.each_ref().map(|prompt| [vec![TokenId(0); 70 - prompt.len()], prompt.clone()].concat());
+    let mask = prompts.each_ref().map(|prompt| (0..70).map(|index| index >= 70 - prompt.len()).collect());
+    let batch = PromptBatch::with_mask(padded.to_vec(), mask.to_vec()).unwrap();
+    assert_eq!(bits(&generator.generate(batch, &config).unwrap()), alone);
+}
+
+// transformers' `forward` sees the token alone, but the cache of its `generate` forgets nothing then.
+#[test]
+fn in_a_window_of_one_token_each_sees_itself_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = root().join(WINDOW);
+    fs::copy(source.join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();
+    let config = fs::read_to_string(source.join("config.json")).unwrap();
+    let config = config.replace("\"sliding_window\": 5", "\"sliding_window\": 1");
+    assert!(config.contains("\"sliding_window\": 1"));
+    fs::write(folder.path().join("config.json"), config).unwrap();
+    let generator = Generator::open(folder.path().to_str().unwrap()).unwrap();
+
+    let config = GenerationConfig::new().max_new_tokens(8).do_sample(false).output_logits(true);
+    let last = |prompt: Vec<TokenId>| bits(&generator.generate(prompt, &config).unwrap());
+    assert_eq!(last(ids([5, 9, 33])), last(ids([33])), "what stands before changes nothing");
+    assert_ne!(last(ids([33])), last(ids([9])));
 }
 
 #[test]

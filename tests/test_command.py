@@ -1,11 +1,14 @@
 """The command as pip installs it: the program itself is tested in Rust, here what runs it inside Python."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+import rsgen
 
 PROGRAM = [sys.executable, "-m", "rsgen"]
 
@@ -16,6 +19,32 @@ def test_it_writes_what_the_generator_writes(gen):
     assert (run.returncode, run.stderr) == (0, "")
     text = gen.generate("Once upon a time", max_new_tokens=8).text
     assert run.stdout.rstrip("\n") == "Once upon a time" + text
+
+
+def test_it_has_every_verb(gen):
+    def object_of(*arguments: str) -> dict[str, object]:
+        run = subprocess.run([*PROGRAM, *arguments, "--json"], capture_output=True, text=True, check=True)
+        assert run.stderr == ""
+        return json.loads(run.stdout)
+
+    scored = object_of("score", "Once upon a time")
+    assert scored["logprobs"] == [None, *(pytest.approx(score, rel=1e-6) for score in gen.score("Once upon a time")[1:])]
+    assert object_of("tokenize", "Once upon")["token_ids"] == gen.tokenizer.encode("Once upon")
+    report = object_of("doctor")
+    assert report["version"] == rsgen.__version__
+    assert "python" in report["features"]
+    assert report["model"]["fits"]
+    assert object_of("inspect")["supported"]
+    assert "_rsgen()" in object_of("completions", "bash")["script"]
+
+
+def test_the_environment_counts_as_it_does_for_the_program():
+    environment = {**os.environ, "RSGEN_JSON": "1", "RSGEN_TOP_K": "many"}
+    run = subprocess.run([*PROGRAM, "generate", "x"], env=environment, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (2, "")
+    error = json.loads(run.stderr)["error"]
+    assert error["kind"] == "usage"
+    assert "RSGEN_TOP_K" in error["message"]
 
 
 def test_exit_codes_come_through():

@@ -90,11 +90,14 @@ import rsgen
 rsgen.Generator()
 """
     debug = run(program.format(level="logging.DEBUG"), RSGEN_NUM_THREADS="1").stdout.decode()
-    assert debug.startswith("DEBUG rsgen.")
+    assert "DEBUG rsgen." in debug
     assert "RSGEN_NUM_THREADS" in debug
-    assert run(program.format(level="logging.INFO"), RSGEN_NUM_THREADS="1").stdout == b""
+    info = run(program.format(level="logging.INFO"), RSGEN_NUM_THREADS="1").stdout.decode()
+    assert "RSGEN_NUM_THREADS" in info
+    assert all(line.startswith("INFO rsgen.") for line in info.splitlines())
+    assert run(program.format(level="logging.WARNING"), RSGEN_NUM_THREADS="1").stdout == b""
     silenced = program.format(level="logging.DEBUG") + "\n"
-    silenced = silenced.replace("import rsgen\n", "import rsgen\nlogging.getLogger('rsgen').setLevel('INFO')\n")
+    silenced = silenced.replace("import rsgen\n", "import rsgen\nlogging.getLogger('rsgen').setLevel('WARNING')\n")
     assert run(silenced, RSGEN_NUM_THREADS="1").stdout == b""
 
 

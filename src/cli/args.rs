@@ -1,12 +1,17 @@
 //! What can be said on the command line, and in the environment instead.
 //!
 //! Options of generation have transformers' names in kebab case. Only types are checked here: whether a value is
-//! possible is decided where the request is planned, with the same messages as in Rust and Python.
+//! possible is decided where the request is planned, with the same messages as in Rust and Python. Groups of options
+//! that several verbs share are structs to flatten; what is the same for all options is done by `environment`.
 
-use clap::builder::{BoolishValueParser, FalseyValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::completions::CompletionsArguments;
+use super::doctor::DoctorArguments;
+use super::score::ScoreArguments;
+use super::tokenize::TokenizeArguments;
 use crate::generation::{GenerationConfig, OneOrMany};
+use crate::generator::GeneratorOptions;
 use crate::tensor::DType;
 
 const ABOUT: &str = "Text generation on CPUs: transformers' generate(), exact to the token";
@@ -17,11 +22,16 @@ Examples:
   rsgen generate --do-sample --top-p 0.9 --seed 7 \"The little fox\"
   rsgen inspect path/to/llama";
 
-const GENERATE_NOTES: &str = "\
-In the environment, --top-p 0.9 is RSGEN_TOP_P=0.9, and so on for every option.
-Example: echo \"Once upon a time\" | rsgen generate --do-sample --seed 7 --json";
+const GENERATE_EXAMPLES: &str = "\
+Examples:
+  rsgen generate --do-sample --top-p 0.9 --seed 7 \"The little fox\"
+  echo \"Once upon a time\" | rsgen generate --json
+  RSGEN_TOP_P=0.9 RSGEN_DO_SAMPLE=1 rsgen generate --model path/to/llama \"One day\"";
 
-const INSPECT_NOTES: &str = "Example: rsgen inspect path/to/llama --json";
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  rsgen inspect path/to/llama
+  rsgen inspect HuggingFaceTB/SmolLM2-135M --json";
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -31,129 +41,155 @@ pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) verb: Verb,
     /// Say more on standard error; -vv says most
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, env = "RSGEN_VERBOSE")]
     pub(super) verbose: u8,
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
     Generate(Box<GenerateArguments>),
+    Score(ScoreArguments),
+    Tokenize(TokenizeArguments),
     Inspect(InspectArguments),
+    Doctor(DoctorArguments),
+    Completions(CompletionsArguments),
 }
 
 /// Continue a text
 #[derive(Debug, Args)]
-#[command(after_help = GENERATE_NOTES)]
+#[command(after_help = GENERATE_EXAMPLES)]
 pub(super) struct GenerateArguments {
     /// The text to continue; `-` or nothing: read standard input
     pub(super) prompt: Option<String>,
 
     #[command(flatten)]
-    pub(super) length: LengthArguments,
-    #[command(flatten)]
-    pub(super) sampling: SamplingArguments,
+    pub(super) decoding: DecodingArguments,
     #[command(flatten)]
     pub(super) model: ModelArguments,
     #[command(flatten)]
     pub(super) output: OutputArguments,
+    /// Leave the prompt out
+    #[arg(long, env = "RSGEN_NO_PROMPT", help_heading = OUTPUT)]
+    pub(super) no_prompt: bool,
+}
+
+/// How a text is continued: the fields of a `GenerationConfig`.
+#[derive(Debug, Args)]
+pub(super) struct DecodingArguments {
+    #[command(flatten)]
+    length: LengthArguments,
+    #[command(flatten)]
+    sampling: SamplingArguments,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Length")]
-pub(super) struct LengthArguments {
+struct LengthArguments {
     /// The most tokens to add [default: up to the end]
-    #[arg(long, value_name = "N", env = "RSGEN_MAX_NEW_TOKENS", hide_env = true)]
+    #[arg(long, value_name = "N", env = "RSGEN_MAX_NEW_TOKENS")]
     max_new_tokens: Option<usize>,
     /// No end before this many new tokens
-    #[arg(long, value_name = "N", env = "RSGEN_MIN_NEW_TOKENS", hide_env = true)]
+    #[arg(long, value_name = "N", env = "RSGEN_MIN_NEW_TOKENS", hide_short_help = true)]
     min_new_tokens: Option<usize>,
     /// The most tokens, prompt included
-    #[arg(long, value_name = "N", env = "RSGEN_MAX_LENGTH", hide_env = true)]
+    #[arg(long, value_name = "N", env = "RSGEN_MAX_LENGTH", hide_short_help = true)]
     max_length: Option<usize>,
     /// Stop after this time
-    #[arg(long, value_name = "SECONDS", env = "RSGEN_MAX_TIME", hide_env = true)]
-    #[arg(allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", env = "RSGEN_MAX_TIME", allow_negative_numbers = true)]
+    #[arg(hide_short_help = true)]
     max_time: Option<f64>,
     /// Stop after this text; may be repeated
-    #[arg(long, value_name = "TEXT", env = "RSGEN_STOP", hide_env = true)]
-    stop: Vec<String>,
+    #[arg(long = "stop", value_name = "TEXT", env = "RSGEN_STOP")]
+    stop_strings: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Choice of tokens")]
-pub(super) struct SamplingArguments {
+#[command(next_help_heading = "Decoding")]
+struct SamplingArguments {
     /// Draw each token at random
-    #[arg(long, value_name = "BOOL", env = "RSGEN_DO_SAMPLE", hide_env = true, hide_possible_values = true)]
-    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    #[arg(value_parser = BoolishValueParser::new())]
+    #[arg(long, env = "RSGEN_DO_SAMPLE")]
     do_sample: Option<bool>,
     /// Below 1: likely tokens gain [default: 1]
-    #[arg(long, value_name = "T", env = "RSGEN_TEMPERATURE", hide_env = true)]
-    #[arg(allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", env = "RSGEN_TEMPERATURE", allow_negative_numbers = true)]
     temperature: Option<f64>,
     /// From the K likeliest; 0: all [default: 50]
-    #[arg(long, value_name = "K", env = "RSGEN_TOP_K", hide_env = true)]
+    #[arg(long, value_name = "K", env = "RSGEN_TOP_K")]
     top_k: Option<usize>,
     /// From the likeliest, in sum P [default: 1]
-    #[arg(long, value_name = "P", env = "RSGEN_TOP_P", hide_env = true)]
-    #[arg(allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", env = "RSGEN_TOP_P", allow_negative_numbers = true)]
     top_p: Option<f64>,
     /// From those above P times the likeliest
-    #[arg(long, value_name = "P", env = "RSGEN_MIN_P", hide_env = true)]
-    #[arg(allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", env = "RSGEN_MIN_P", allow_negative_numbers = true)]
+    #[arg(hide_short_help = true)]
     min_p: Option<f64>,
     /// Above 1: repeat less [default: 1]
-    #[arg(long, value_name = "R", env = "RSGEN_REPETITION_PENALTY", hide_env = true)]
-    #[arg(allow_negative_numbers = true)]
+    #[arg(long, value_name = "R", env = "RSGEN_REPETITION_PENALTY", allow_negative_numbers = true)]
+    #[arg(hide_short_help = true)]
     repetition_penalty: Option<f64>,
     /// How many texts to draw [default: 1]
-    #[arg(long, value_name = "N", env = "RSGEN_NUM_RETURN_SEQUENCES", hide_env = true)]
+    #[arg(long, value_name = "N", env = "RSGEN_NUM_RETURN_SEQUENCES")]
     num_return_sequences: Option<usize>,
     /// The same seed draws the same text
-    #[arg(long, value_name = "N", env = "RSGEN_SEED", hide_env = true)]
+    #[arg(long, value_name = "N", env = "RSGEN_SEED")]
     seed: Option<u64>,
 }
 
+/// Which model a text is given to, and how it is loaded.
+#[derive(Debug, Args)]
+pub(super) struct ModelArguments {
+    #[command(flatten)]
+    pub(super) named: NamedModelArguments,
+    #[command(flatten)]
+    pub(super) loading: LoadingArguments,
+}
+
+/// Which model a text is given to.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
-pub(super) struct ModelArguments {
+pub(super) struct NamedModelArguments {
     /// A folder or a Hub cache id [default: bundled]
-    #[arg(long, value_name = "MODEL", env = "RSGEN_MODEL", hide_env = true)]
+    #[arg(long, value_name = "MODEL", env = "RSGEN_MODEL")]
     pub(super) model: Option<String>,
+}
+
+/// How a model is loaded.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub(super) struct LoadingArguments {
     /// auto, float32, bfloat16 or float16 weights
-    #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_env = true, hide_default_value = true)]
+    #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_default_value = true)]
     #[arg(value_enum, default_value_t = WeightType::Auto, hide_possible_values = true)]
     pub(super) dtype: WeightType,
-    // Its variable is read by the engine, which all callers share.
     /// How many threads [default: all cores]
-    #[arg(long, alias = "threads", value_name = "N", value_parser = positive)]
+    #[arg(long, alias = "threads", value_name = "N", env = "RSGEN_NUM_THREADS", value_parser = positive)]
     pub(super) num_threads: Option<usize>,
     /// The KV cache's memory, as in 512M or 2G
-    #[arg(long, value_name = "BYTES", env = "RSGEN_KV_CACHE_BYTES", hide_env = true, value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", env = "RSGEN_KV_CACHE_BYTES", value_parser = bytes)]
+    #[arg(hide_short_help = true)]
     pub(super) kv_cache_bytes: Option<usize>,
 }
 
+/// The heading of options that say how results are written.
+pub(super) const OUTPUT: &str = "Output";
+
+/// How results are written; every verb has it.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Output")]
+#[command(next_help_heading = OUTPUT)]
 pub(super) struct OutputArguments {
-    /// One JSON object on one line, at the end
-    #[arg(long, env = "RSGEN_JSON", hide_env = true, value_parser = FalseyValueParser::new())]
+    /// JSON: an object on a line of its own
+    #[arg(long, env = "RSGEN_JSON")]
     pub(super) json: bool,
-    /// Leave the prompt out
-    #[arg(long, env = "RSGEN_NO_PROMPT", hide_env = true, value_parser = FalseyValueParser::new())]
-    pub(super) no_prompt: bool,
 }
 
 /// Describe a model without loading its weights
 #[derive(Debug, Args)]
-#[command(after_help = INSPECT_NOTES)]
+#[command(after_help = INSPECT_EXAMPLES)]
 pub(super) struct InspectArguments {
     /// A folder or a Hub cache id [default: bundled]
-    #[arg(env = "RSGEN_MODEL", hide_env = true)]
+    #[arg(env = "RSGEN_MODEL")]
     pub(super) model: Option<String>,
-    /// One JSON object on one line
-    #[arg(long, env = "RSGEN_JSON", hide_env = true, value_parser = FalseyValueParser::new())]
-    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
 }
 
 /// The type that weights are kept in.
@@ -177,16 +213,17 @@ impl WeightType {
     }
 }
 
-impl GenerateArguments {
+impl DecodingArguments {
     /// The fields that were given; all others are left to the model's defaults.
     pub(super) fn generation_config(&self) -> GenerationConfig {
-        let Self { length, sampling, .. } = self;
+        let Self { length, sampling } = self;
         let mut config = GenerationConfig::new();
         config.max_new_tokens = length.max_new_tokens;
         config.min_new_tokens = length.min_new_tokens;
         config.max_length = length.max_length;
         config.max_time = length.max_time;
-        config.stop_strings = (!length.stop.is_empty()).then(|| OneOrMany::Many(length.stop.clone()));
+        config.stop_strings =
+            (!length.stop_strings.is_empty()).then(|| OneOrMany::Many(length.stop_strings.clone()));
         config.do_sample = sampling.do_sample;
         config.temperature = sampling.temperature;
         config.top_k = sampling.top_k;
@@ -196,6 +233,18 @@ impl GenerateArguments {
         config.num_return_sequences = sampling.num_return_sequences;
         config.seed = sampling.seed.map(OneOrMany::One);
         config
+    }
+}
+
+impl LoadingArguments {
+    /// The options of the library.
+    pub(super) fn options(&self) -> GeneratorOptions {
+        GeneratorOptions {
+            dtype: self.dtype.dtype(),
+            num_threads: self.num_threads,
+            kv_cache_bytes: self.kv_cache_bytes,
+            ..GeneratorOptions::default()
+        }
     }
 }
 

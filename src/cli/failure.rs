@@ -1,9 +1,11 @@
 //! Why the command did not do what it was asked for: one message, one exit code.
 
-use std::io;
+use std::any::Any;
+use std::{fmt, io};
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
+use super::environment::Origins;
 use super::terminal::{Terminal, say};
 use crate::error::{Error, ErrorKind};
 
@@ -12,7 +14,7 @@ const USAGE: i32 = 2;
 const LOAD: i32 = 3;
 const CAPACITY: i32 = 4;
 /// A defect of this crate: `EX_SOFTWARE` of sysexits.h.
-pub(super) const INTERNAL: i32 = 70;
+const INTERNAL: i32 = 70;
 /// What a shell reports for a program that SIGINT ended.
 const INTERRUPTED: i32 = 130;
 
@@ -27,6 +29,8 @@ pub(super) enum Failure {
     Output(io::Error),
     /// The user interrupted the work.
     Interrupted,
+    /// Something panicked, with this message, which has been printed.
+    Panic(String),
 }
 
 impl Failure {
@@ -45,16 +49,35 @@ impl Failure {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::Output(_) => RUNTIME,
             Self::Interrupted => INTERRUPTED,
+            Self::Panic(_) => INTERNAL,
+        }
+    }
+
+    /// The failure, with the variable of the environment that it is about.
+    pub(super) fn explained(self, origins: &Origins) -> Self {
+        match self {
+            Self::Library(error) => Self::Library(origins.explain(error)),
+            other => other,
         }
     }
 
     /// Writes the message to standard error, or the help that was asked for to standard output.
     pub(super) fn report(&self, terminal: &Terminal) {
+        let kind = match self {
+            Self::Arguments(_) => "usage",
+            Self::Library(error) => error.kind().as_str(),
+            Self::Output(_) => "output",
+            Self::Interrupted => ErrorKind::Cancelled.as_str(),
+            Self::Panic(_) => ErrorKind::Internal.as_str(),
+        };
         match self {
-            // Help, asked for or not. A reader that closes the pipe in the middle of it has had enough.
-            Self::Arguments(error)
-                if !error.use_stderr() || error.kind() == DisplayHelpOnMissingArgumentOrSubcommand =>
-            {
+            // A reader that closes the pipe in the middle of the help has had enough.
+            Self::Arguments(error) if !error.use_stderr() => {
+                let _ = error.print();
+            }
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            _ if terminal.is_json() => terminal.error(kind, self),
+            Self::Arguments(error) if error.kind() == DisplayHelpOnMissingArgumentOrSubcommand => {
                 let _ = error.print();
             }
             Self::Arguments(error) => {
@@ -65,13 +88,42 @@ impl Failure {
                     say(format_args!("rsgen: {}", message.to_string().trim_end()));
                 }
             }
-            Self::Library(error) => terminal.error(error),
-            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-            Self::Output(error) => {
-                terminal.error(format_args!("standard output cannot be written: {error}"));
-            }
-            Self::Interrupted => {}
+            Self::Library(_) | Self::Output(_) => terminal.error(kind, self),
+            // The user knows, and the panic has spoken.
+            Self::Interrupted | Self::Panic(_) => {}
         }
+    }
+}
+
+/// The message of an error about arguments, on one line and without the usage.
+fn plain(error: &clap::Error) -> String {
+    if error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
+        return "no verb is given; see rsgen --help".to_owned();
+    }
+    let text = error.render().to_string();
+    let parts = text.trim_start_matches("error: ").split("\n\n").map(str::trim);
+    let parts = parts.filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"));
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ").replace("\n  ", " ")
+}
+
+/// The message alone.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Arguments(error) => f.write_str(&plain(error)),
+            Self::Library(error) => error.fmt(f),
+            Self::Output(error) => write!(f, "standard output cannot be written: {error}"),
+            Self::Interrupted => f.write_str("interrupted"),
+            Self::Panic(message) => f.write_str(message),
+        }
+    }
+}
+
+impl From<Box<dyn Any + Send>> for Failure {
+    fn from(panic: Box<dyn Any + Send>) -> Self {
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
+        Self::Panic(message.unwrap_or("a panic").to_owned())
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn run(
     let generator = model::load(&arguments.model, bundled, terminal)?;
     let loading = started.elapsed();
 
-    let config = arguments.generation_config();
+    let config = arguments.decoding.generation_config();
     let num_rows = config.merged_over(generator.generation_config()).num_return_sequences.unwrap_or(1);
     let prepared = generator.call(prompt.as_str()).config(&config).prepare(true)?;
     for warning in prepared.warnings() {
@@ -40,7 +40,7 @@ pub(super) fn run(
         }
         return result;
     }
-    let prompt = if arguments.output.no_prompt { String::new() } else { terminal.dimmed(&prompt) };
+    let prompt = if arguments.no_prompt { String::new() } else { terminal.dimmed(&prompt) };
     write_text(&mut stream, prompt, num_rows, terminal, interrupted)?;
     if let (true, Some(output)) = (terminal.is_watched(), stream.output()) {
         terminal.note(summary(output));

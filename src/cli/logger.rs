@@ -1,16 +1,24 @@
-//! The log of the library, on standard error: warnings, and more with `-v`.
+//! The log of the library, on standard error: warnings, and more with `-v`; as JSON where errors are.
 //!
 //! When the process has a logger already, as it may in Python, that one is left in place.
 
-use std::io::{Write, stderr};
+use std::sync::OnceLock;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use serde_json::json;
 
-struct StderrLogger;
+use super::output::SCHEMA_VERSION;
+use super::terminal::{Terminal, say};
+
+#[derive(Debug)]
+struct StderrLogger {
+    json: bool,
+}
 
 /// Lets the log of this crate through: warnings, from `-v` on information, from `-vv` on everything.
-pub(super) fn install(verbose: u8) {
-    if log::set_logger(&StderrLogger).is_ok() {
+pub(super) fn install(verbose: u8, terminal: &Terminal) {
+    static LOGGER: OnceLock<StderrLogger> = OnceLock::new();
+    if log::set_logger(LOGGER.get_or_init(|| StderrLogger { json: terminal.is_json() })).is_ok() {
         log::set_max_level(match verbose {
             0 => LevelFilter::Warn,
             1 => LevelFilter::Info,
@@ -34,7 +42,12 @@ impl Log for StderrLogger {
                 Level::Debug => "debug",
                 Level::Trace => "trace",
             };
-            let _ = writeln!(stderr(), "rsgen: {name}: {}", record.args());
+            if self.json {
+                let entry = json!({"level": name, "message": record.args().to_string()});
+                say(json!({"schema_version": SCHEMA_VERSION, "log": entry}));
+            } else {
+                say(format_args!("rsgen: {name}: {}", record.args()));
+            }
         }
     }
 

@@ -4,24 +4,32 @@
 //! installed: whoever calls [`run`] says how an interrupt is noticed.
 
 mod args;
+mod completions;
+mod doctor;
+mod environment;
 mod failure;
 mod generate;
 mod inspect;
 mod logger;
 mod model;
+mod numbers;
 mod output;
 mod prompt;
+mod score;
 mod terminal;
+mod tokenize;
+mod tokens;
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
-
-use clap::{CommandFactory, FromArgMatches};
+use std::path::Path;
 
 use args::{Arguments, Verb};
-use failure::{Failure, INTERNAL};
+use environment::Origins;
+use failure::Failure;
 use terminal::Terminal;
+
+use crate::engine::Interrupt;
 
 /// Runs the command with these arguments, of which the first is the program's name, and returns its exit code.
 ///
@@ -41,39 +49,41 @@ use terminal::Terminal;
 /// | 130 | interrupted |
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
-    bundled: Option<PathBuf>,
+    bundled: Option<&Path>,
     interrupted: &mut dyn FnMut() -> bool,
 ) -> i32 {
-    let terminal = &Terminal::new();
-    let work = AssertUnwindSafe(move || match parse(arguments) {
-        Ok(arguments) => {
-            logger::install(arguments.verbose);
-            match arguments.verb {
-                Verb::Generate(arguments) => {
-                    generate::run(&arguments, bundled.as_deref(), terminal, interrupted)
-                }
-                Verb::Inspect(arguments) => inspect::run(&arguments, bundled.as_deref(), terminal),
-            }
-        }
-        Err(error) => Err(Failure::Arguments(error)),
+    let line: Vec<OsString> = arguments.into_iter().collect();
+    let terminal = &Terminal::new(environment::asks_for_json(&line));
+    let work = AssertUnwindSafe(|| {
+        let (arguments, origins) = environment::parse(&line).map_err(Failure::Arguments)?;
+        logger::install(arguments.verbose, terminal);
+        run_verb(&arguments, &origins, bundled, terminal, interrupted)
+            .map_err(|failure| failure.explained(&origins))
     });
-    match catch_unwind(work) {
-        Ok(Ok(())) => 0,
-        Ok(Err(failure)) => {
+    match catch_unwind(work).unwrap_or_else(|panic| Err(panic.into())) {
+        Ok(()) => 0,
+        Err(failure) => {
             failure.report(terminal);
             failure.exit_code()
         }
-        // The panic's own message has been printed.
-        Err(_) => INTERNAL,
     }
 }
 
-fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
-    // The name is fixed, so that help is the same however Python starts the program.
-    let command = Arguments::command().no_binary_name(true).bin_name("rsgen");
-    let mut command_of_errors = command.clone();
-    let matches = command.try_get_matches_from(arguments.into_iter().skip(1))?;
-    Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command_of_errors))
+fn run_verb(
+    arguments: &Arguments,
+    origins: &Origins,
+    bundled: Option<&Path>,
+    terminal: &Terminal,
+    interrupted: &mut Interrupt<'_>,
+) -> Result<(), Failure> {
+    match &arguments.verb {
+        Verb::Generate(arguments) => generate::run(arguments, bundled, terminal, interrupted),
+        Verb::Score(arguments) => score::run(arguments, bundled, terminal, interrupted),
+        Verb::Tokenize(arguments) => tokenize::run(arguments, bundled, terminal),
+        Verb::Inspect(arguments) => inspect::run(arguments, bundled, terminal),
+        Verb::Doctor(arguments) => doctor::run(arguments, origins, bundled, terminal),
+        Verb::Completions(arguments) => completions::run(arguments),
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use super::args::ModelArguments;
 use super::failure::Failure;
 use super::terminal::Terminal;
 use crate::error::Error;
-use crate::generator::{Generator, GeneratorOptions, Progress};
+use crate::generator::{Generator, Progress};
+use crate::weights::ModelFiles;
 
 /// Smaller models are there before a bar could be read.
 const BAR_FROM_BYTES: u64 = 200_000_000;
@@ -52,23 +53,29 @@ impl<'a> ModelSource<'a> {
     }
 }
 
+impl ModelSource<'_> {
+    /// The files of the model.
+    pub(super) fn files(self) -> Result<ModelFiles, Failure> {
+        match self {
+            Self::Named(model) => Ok(ModelFiles::open(model, None)?),
+            #[cfg(feature = "bundled")]
+            Self::BuiltIn => Ok(ModelFiles::bundled()),
+        }
+    }
+}
+
 /// Loads the model.
 pub(super) fn load(
     arguments: &ModelArguments,
     bundled: Option<&Path>,
     terminal: &Terminal,
 ) -> Result<Generator, Failure> {
-    let mut options = GeneratorOptions {
-        dtype: arguments.dtype.dtype(),
-        num_threads: arguments.num_threads,
-        kv_cache_bytes: arguments.kv_cache_bytes,
-        ..GeneratorOptions::default()
-    };
+    let mut options = arguments.loading.options();
     if terminal.is_watched() && shows_bars() {
         let bar = OnceLock::new();
         options.progress = Some(Box::new(move |progress| show(&bar, progress)));
     }
-    let generator = match ModelSource::choose(arguments.model.as_deref(), bundled)? {
+    let generator = match ModelSource::choose(arguments.named.model.as_deref(), bundled)? {
         ModelSource::Named(model) => Generator::open_with(model, &options),
         #[cfg(feature = "bundled")]
         ModelSource::BuiltIn => Generator::bundled_with(&options),

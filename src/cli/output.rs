@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn printed(num_rows: usize, steps: &[(usize, &str, bool)]) -> Vec<String> {
-        let terminal = Terminal::new();
+        let terminal = Terminal::new(false);
         let mut shared = Vec::new();
         let mut states = Vec::new();
         let mut printer = RowPrinter::new(&mut shared, "P".to_owned(), num_rows, &terminal);

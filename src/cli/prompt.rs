@@ -1,11 +1,11 @@
-//! Where the prompt comes from: the argument, or standard input.
+//! Where a text comes from: the argument, or standard input.
 
 use std::io::{IsTerminal, Read, stdin};
 
 use super::failure::Failure;
 use crate::error::Error;
 
-/// The most bytes of a prompt from standard input: far more than any context holds.
+/// The most bytes that are read from standard input: far more than any context holds.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// The prompt: the argument, or standard input for `-` and, unless it is a terminal, for no argument.
@@ -21,25 +21,43 @@ pub(super) fn read(argument: Option<&str>) -> Result<String, Failure> {
     }
 }
 
-fn from_reader(reader: impl Read) -> Result<String, Failure> {
-    let mut bytes = Vec::new();
-    let cannot_read = |error| Error::input("the prompt on standard input cannot be read").with_source(error);
-    reader.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        let message =
-            format!("the prompt on standard input must have at most {MOST_BYTES} bytes; shorten it");
-        return Err(Error::input(message).into());
+/// The text: the argument, or standard input for `-` and for no argument, as [`read`] reads it.
+pub(super) fn read_text(argument: Option<&str>) -> Result<String, Failure> {
+    match argument {
+        Some("-") | None => from_reader(stdin().lock()),
+        Some(text) => Ok(text.to_owned()),
     }
-    let mut text = String::from_utf8(bytes).map_err(|error| {
-        let place = error.utf8_error().valid_up_to();
-        Error::input(format!(
-            "the prompt on standard input must be UTF-8, but byte {place} is not; convert it"
-        ))
-    })?;
+}
+
+/// The texts: the argument, or each line of standard input for `-` and for no argument.
+pub(super) fn read_texts(argument: Option<&str>) -> Result<Vec<String>, Failure> {
+    match argument {
+        Some("-") | None => Ok(everything(stdin().lock())?.lines().map(str::to_owned).collect()),
+        Some(text) => Ok(vec![text.to_owned()]),
+    }
+}
+
+fn from_reader(reader: impl Read) -> Result<String, Failure> {
+    let mut text = everything(reader)?;
     if text.ends_with('\n') {
         text.truncate(text.len() - if text.ends_with("\r\n") { 2 } else { 1 });
     }
     Ok(text)
+}
+
+fn everything(reader: impl Read) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let cannot_read = |error| Error::input("the text on standard input cannot be read").with_source(error);
+    reader.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        let message = format!("the text on standard input must have at most {MOST_BYTES} bytes; shorten it");
+        return Err(Error::input(message).into());
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let place = error.utf8_error().valid_up_to();
+        Error::input(format!("the text on standard input must be UTF-8, but byte {place} is not; convert it"))
+            .into()
+    })
 }
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
-//! What standard output and standard error are: terminals or files, with colours or without.
+//! What standard output and standard error are: terminals or files, with colours or without, for people or programs.
 //!
 //! Colours follow `NO_COLOR` and `TERM=dumb`. Messages that cannot be written are dropped: there is nowhere to say so.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write, stderr, stdout};
+
+use serde_json::json;
+
+use super::output::SCHEMA_VERSION;
 
 const DIM: &str = "\x1b[2m";
 const RED: &str = "\x1b[1;31m";
@@ -14,10 +18,12 @@ pub(super) struct Terminal {
     colors_output: bool,
     colors_errors: bool,
     is_watched: bool,
+    json: bool,
 }
 
 impl Terminal {
-    pub(super) fn new() -> Self {
+    /// With `json`, errors are written as JSON.
+    pub(super) fn new(json: bool) -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let colors = !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         let is_watched = stderr().is_terminal();
@@ -25,12 +31,18 @@ impl Terminal {
             colors_output: colors && stdout().is_terminal(),
             colors_errors: colors && is_watched,
             is_watched,
+            json,
         }
     }
 
     /// Whether somebody is watching standard error.
     pub(super) fn is_watched(&self) -> bool {
         self.is_watched
+    }
+
+    /// Whether errors are written as JSON.
+    pub(super) fn is_json(&self) -> bool {
+        self.json
     }
 
     /// Whether messages may have colours.
@@ -53,9 +65,14 @@ impl Terminal {
     }
 
     /// Writes an error to standard error.
-    pub(super) fn error(&self, message: impl Display) {
-        let (on, off) = if self.colors_errors { (RED, RESET) } else { ("", "") };
-        say(format_args!("rsgen: {on}error:{off} {message}"));
+    pub(super) fn error(&self, kind: &str, message: impl Display) {
+        if self.json {
+            let error = json!({"kind": kind, "message": message.to_string()});
+            say(json!({"schema_version": SCHEMA_VERSION, "error": error}));
+        } else {
+            let (on, off) = if self.colors_errors { (RED, RESET) } else { ("", "") };
+            say(format_args!("rsgen: {on}error:{off} {message}"));
+        }
     }
 }
 

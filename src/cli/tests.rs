@@ -1,13 +1,18 @@
 //! What of the command can be tested without a process of its own.
 
-use clap::CommandFactory;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
-use super::args::{Arguments, Verb};
+use clap::{Arg, Command};
+
+use super::args::Verb;
+use super::environment::{LIBRARY_VARIABLES, command, variable};
 use super::*;
 
 fn parsed(line: &str) -> Result<Verb, clap::Error> {
-    let arguments = std::iter::once("rsgen").chain(line.split_whitespace()).map(OsString::from);
-    parse(arguments).map(|arguments| arguments.verb)
+    let line: Vec<OsString> =
+        std::iter::once("rsgen").chain(line.split_whitespace()).map(OsString::from).collect();
+    environment::parse(&line).map(|(arguments, _)| arguments.verb)
 }
 
 fn generate(line: &str) -> args::GenerateArguments {
@@ -17,20 +22,122 @@ fn generate(line: &str) -> args::GenerateArguments {
     }
 }
 
+/// All arguments of all verbs, with the verb.
+fn each_argument(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
+    let verbs = std::iter::once(command).chain(command.get_subcommands());
+    verbs.flat_map(|verb| verb.get_arguments().map(|arg| (verb.get_name(), arg)))
+}
+
 #[test]
 fn the_definition_of_the_arguments_is_consistent() {
-    Arguments::command().debug_assert();
+    command().debug_assert();
 }
 
 #[test]
 fn every_option_has_its_name_in_the_environment() {
-    for verb in Arguments::command().get_subcommands() {
-        for option in verb.get_arguments() {
-            // That of the number of threads is read by the engine, and help, version and verbose have none.
-            let Some(long) = option.get_long().filter(|long| *long != "num-threads") else { continue };
-            let expected = format!("RSGEN_{}", long.to_ascii_uppercase().replace('-', "_"));
-            assert_eq!(option.get_env().and_then(|name| name.to_str()), Some(&*expected), "--{long}");
+    for (verb, option) in each_argument(&command()) {
+        let Some(long) = option.get_long() else { continue };
+        let expected = format!("RSGEN_{}", long.to_ascii_uppercase().replace('-', "_"));
+        assert_eq!(variable(option), Some(expected), "{verb} --{long}");
+    }
+}
+
+#[test]
+fn a_name_of_the_environment_has_one_meaning() {
+    let command = command();
+    let mut meanings = BTreeMap::new();
+    for (verb, arg) in each_argument(&command) {
+        let Some(variable) = variable(arg) else { continue };
+        let meaning = (arg.get_help().map(ToString::to_string), arg.get_value_names());
+        let (other, known) = meanings.entry(variable.clone()).or_insert((verb, meaning.clone()));
+        assert_eq!(*known, meaning, "{variable} in {other} and in {verb}");
+    }
+    assert!(meanings.len() > 20, "{meanings:?}");
+}
+
+#[test]
+fn every_verb_has_json_and_examples() {
+    for verb in command().get_subcommands() {
+        let name = verb.get_name();
+        assert!(verb.get_arguments().any(|arg| arg.get_long() == Some("json")), "{name}");
+        assert!(verb.get_after_help().is_some_and(|help| help.to_string().contains("rsgen")), "{name}");
+    }
+}
+
+/// The part of docs/shell.md that follows from the command.
+fn tables() -> String {
+    let command = command();
+    let mut page = String::from("| verb | |\n|---|---|\n");
+    for verb in command.get_subcommands() {
+        let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(page, "| `{}` | {about} |", verb.get_name());
+    }
+    page.push_str("\n| variable | option | of | |\n|---|---|---|---|\n");
+    let mut rows: BTreeMap<String, (String, Vec<&str>, String)> = BTreeMap::new();
+    for (verb, arg) in each_argument(&command) {
+        let Some(variable) = variable(arg) else { continue };
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        let row = rows.entry(variable).or_insert_with(|| (String::new(), Vec::new(), help));
+        if let Some(long) = arg.get_long() {
+            row.0 = format!("`--{long}`");
         }
+        row.1.push(verb);
+    }
+    for (variable, (option, verbs, help)) in rows {
+        let verbs = if verbs == ["rsgen"] || verbs.len() == command.get_subcommands().count() {
+            "all verbs".to_owned()
+        } else {
+            verbs.join(", ")
+        };
+        let _ = writeln!(page, "| `{variable}` | {option} | {verbs} | {help} |");
+    }
+    page
+}
+
+#[test]
+fn the_page_of_the_shell_has_the_tables_of_the_command() {
+    const BEGIN: &str = "<!-- tables of the command: begin -->\n\n";
+    const END: &str = "\n<!-- tables of the command: end -->";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/shell.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (found, after) = rest.split_once(END).unwrap();
+    if std::env::var_os("RSGEN_TEST_WRITE").is_some() {
+        std::fs::write(path, [before, BEGIN, &tables(), END, after].concat()).unwrap();
+        return;
+    }
+    assert_eq!(found, tables(), "docs/shell.md is not up to date: run this test with RSGEN_TEST_WRITE=1");
+    for name in LIBRARY_VARIABLES {
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
+#[test]
+fn switches_can_be_switched_off() {
+    for (options, json, no_prompt) in [
+        ("", false, false),
+        ("--json --no-prompt", true, true),
+        ("--json=1 --no-prompt=false", true, false),
+        ("--json=no --no-prompt=YES", false, true),
+    ] {
+        let arguments = generate(&format!("{options} text"));
+        assert_eq!((arguments.output.json, arguments.no_prompt), (json, no_prompt), "{options}");
+        assert_eq!(arguments.prompt.as_deref(), Some("text"));
+    }
+    assert!(parsed("generate --json=maybe").is_err());
+}
+
+#[test]
+fn whether_errors_are_json_is_known_before_the_line_is_understood() {
+    let asks = |line: &str| {
+        let line: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        environment::asks_for_json(&line)
+    };
+    for line in ["rsgen x --json", "rsgen --json --bogus", "rsgen x --json=false --json=1"] {
+        assert!(asks(line), "{line}");
+    }
+    for line in ["rsgen", "rsgen x", "rsgen x --json=0", "rsgen x -- --json", "rsgen --jsonl", "--json"] {
+        assert!(!asks(line), "{line}");
     }
 }
 
@@ -41,7 +148,7 @@ fn options_have_the_names_of_the_fields_they_set() {
                 --num-return-sequences 10 --seed 18446744073709551615 text";
     let arguments = generate(line);
     assert_eq!(arguments.prompt.as_deref(), Some("text"));
-    let fields = arguments.generation_config().to_json();
+    let fields = arguments.decoding.generation_config().to_json();
     let expected = serde_json::json!({
         "max_length": 3, "max_new_tokens": 1, "min_new_tokens": 2, "max_time": 4.5, "stop_strings": ["a", "b"],
         "do_sample": true, "temperature": 0.5, "top_k": 6, "top_p": 0.7, "min_p": 0.08, "repetition_penalty": 1.9,
@@ -49,22 +156,22 @@ fn options_have_the_names_of_the_fields_they_set() {
     });
     assert_eq!(serde_json::Value::Object(fields), expected);
     assert!(
-        generate("text").generation_config().to_json().is_empty(),
+        generate("text").decoding.generation_config().to_json().is_empty(),
         "what is not given stays with the model"
     );
 }
 
 #[test]
 fn sampling_can_be_switched_off_and_does_not_take_the_prompt_for_its_value() {
-    assert_eq!(generate("--do-sample=false x").generation_config().do_sample, Some(false));
+    assert_eq!(generate("--do-sample=false x").decoding.generation_config().do_sample, Some(false));
     let arguments = generate("--do-sample no");
     assert_eq!(arguments.prompt.as_deref(), Some("no"));
-    assert_eq!(arguments.generation_config().do_sample, Some(true));
+    assert_eq!(arguments.decoding.generation_config().do_sample, Some(true));
 }
 
 #[test]
 fn bytes_may_be_given_in_units() {
-    let bytes = |text: &str| generate(&format!("--kv-cache-bytes {text}")).model.kv_cache_bytes;
+    let bytes = |text: &str| generate(&format!("--kv-cache-bytes {text}")).model.loading.kv_cache_bytes;
     assert_eq!(bytes("1000"), Some(1000));
     assert_eq!(bytes("3k"), Some(3 << 10));
     assert_eq!(bytes("512M"), Some(512 << 20));
@@ -82,14 +189,14 @@ fn a_dash_is_a_prompt_and_two_end_the_options() {
 
 #[test]
 fn weights_can_be_rounded_while_they_are_loaded() {
-    assert_eq!(generate("x").model.dtype.dtype(), None);
-    assert_eq!(generate("--dtype bfloat16 x").model.dtype.dtype(), Some(crate::tensor::DType::Bf16));
+    assert_eq!(generate("x").model.loading.dtype.dtype(), None);
+    assert_eq!(generate("--dtype bfloat16 x").model.loading.dtype.dtype(), Some(crate::tensor::DType::Bf16));
     assert!(parsed("generate --dtype int3 x").is_err());
 }
 
 #[test]
 fn a_panic_becomes_the_exit_code_of_a_defect() {
-    let bundled = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m"));
+    let bundled = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m"));
     let arguments = ["rsgen", "generate", "--json", "x"].map(OsString::from);
     assert_eq!(run(arguments, Some(bundled), &mut || panic!("a defect")), 70);
 }

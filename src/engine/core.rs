@@ -50,7 +50,7 @@ impl Engine {
         available: Option<u64>,
     ) -> Result<Self> {
         let layout = model.kv_layout(options.kv_dtype.unwrap_or(KvDtype::F32))?;
-        let bytes = resources::kv_cache_bytes(options.kv_cache_bytes, available)?;
+        let bytes = resources::kv_cache_bytes(options.kv_cache_bytes, available)?.value;
         let capacity = KvCapacity::from_bytes(layout, bytes)?;
         let turn = Turn { store: KvStore::new(capacity), scratch: Scratch::default() };
         let pool = SharedPool::new(capacity);

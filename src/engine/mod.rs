@@ -18,15 +18,17 @@ mod output;
 mod request;
 mod resources;
 mod run;
+mod sequence;
 mod step;
 mod stream;
 mod turns;
 mod vocabulary;
 
 pub use self::core::{Engine, EngineOptions, Interrupt};
+pub use evaluate::TokenScore;
 pub use events::StreamedToken;
 pub use output::{GenerationOutput, Timings, Usage};
-pub use resources::num_threads;
+pub use resources::{CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads};
 pub use run::run;
 pub use stream::TokenStream;
 pub use vocabulary::TokenizerVocabulary;

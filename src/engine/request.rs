@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::batching::{PassRows, ResultsFront};
 use super::core::Engine;
-use crate::cache::{BLOCK_TOKENS, BlockTable, ReorderPlan, Reservation, SequenceCache, blocks_for};
+use super::sequence::{Sequence, insert_switched};
+use crate::cache::{BLOCK_TOKENS, BlockTable, ReorderPlan, Reservation, blocks_for};
 use crate::error::{Error, Result};
 use crate::generation::plan::PlannedPrompt;
 use crate::generation::search::{self, ModelResults, ModelRole, SequenceOp};
@@ -16,8 +17,10 @@ use crate::types::SeqId;
 pub(super) struct Request {
     search: Box<dyn Search>,
     /// By [`SeqId`].
-    sequences: Vec<Option<SequenceCache>>,
+    sequences: Vec<Option<Sequence>>,
     reservation: Reservation,
+    /// See [`CausalLm::switches_above`](crate::model::CausalLm::switches_above).
+    switches_above: Option<usize>,
     inputs: SearchInputs,
     /// Position and rotary length of each wanted row.
     places: Vec<Place>,
@@ -33,10 +36,11 @@ pub(super) struct Request {
     first_token: Option<Duration>,
 }
 
+/// Where a row stands; see [`Row`].
 #[derive(Clone, Copy)]
-struct Place {
-    position: usize,
-    rope_len: usize,
+pub(super) struct Place {
+    pub(super) position: usize,
+    pub(super) rope_len: usize,
 }
 
 impl Request {
@@ -45,7 +49,7 @@ impl Request {
     /// # Errors
     /// When the cache has not enough free blocks.
     pub(super) fn reserve(engine: &Engine, plan: &GenerationPlan) -> Result<Reservation> {
-        engine.pool().reserve(blocks_at_most(plan))
+        engine.pool().reserve(blocks_at_most(plan, engine.model().switches_above()))
     }
 
     /// Begins a request; nothing is computed yet.
@@ -56,6 +60,7 @@ impl Request {
             search: search::build(plan),
             sequences: Vec::new(),
             reservation,
+            switches_above: engine.model().switches_above(),
             inputs: SearchInputs::default(),
             places: Vec::new(),
             computed: 0,
@@ -96,15 +101,25 @@ impl Request {
 
     /// Adds rows to a pass, `budget` at most. Returns how many.
     pub(super) fn add_rows(&mut self, budget: usize, pass: &mut PassRows) -> Result<usize> {
-        let count = budget.min(self.chunk).min(self.inputs.rows.len() - self.computed);
-        let range = self.computed..self.computed + count;
+        let most = budget.min(self.chunk).min(self.inputs.rows.len() - self.computed);
+        let range = self.computed..self.computed + most;
         let mut used: Vec<SeqId> = Vec::new();
+        let mut count = 0;
         for (wanted, place) in self.inputs.rows[range.clone()].iter().zip(&self.places[range]) {
+            let sequence = live(&mut self.sequences, wanted.seq)?;
+            if place.position == 0 && sequence.len() > 0 {
+                // It is computed anew from here; the rows before still need its tokens as they were.
+                if used.contains(&wanted.seq) {
+                    break;
+                }
+                sequence.truncate(0);
+            }
+            pass.copies.extend(sequence.append(&wanted.input, place.rope_len)?);
+            count += 1;
             let table = used.iter().rposition(|&seq| seq == wanted.seq).unwrap_or_else(|| {
                 used.push(wanted.seq);
                 used.len() - 1
             });
-            pass.copies.extend(live(&mut self.sequences, wanted.seq)?.append(1)?);
             let input = pass.input(&wanted.input);
             pass.rows.push(Row {
                 input,
@@ -122,7 +137,7 @@ impl Request {
 
     /// The tables of the sequences that the rows just added belong to.
     pub(super) fn tables(&self, used: &[SeqId]) -> impl Iterator<Item = &BlockTable> {
-        used.iter().filter_map(|seq| self.sequences[seq.index()].as_ref()).map(SequenceCache::table)
+        used.iter().filter_map(|seq| self.sequences[seq.index()].as_ref()).map(Sequence::table)
     }
 
     /// Takes the results of `count` rows from the front of `results`; advances the search when it has all it wanted.
@@ -168,7 +183,8 @@ impl Request {
         match op {
             SequenceOp::Create { seq, model } => {
                 of_target(model)?;
-                self.put(seq, SequenceCache::within(&self.reservation))
+                let sequence = Sequence::within(&self.reservation, self.switches_above);
+                self.put(seq, sequence)
             }
             SequenceOp::Fork { parent, child } => {
                 let fork = live(&mut self.sequences, parent)?.fork();
@@ -198,13 +214,13 @@ impl Request {
             live(&mut self.sequences, seq)?;
             current.extend(self.sequences[seq.index()].take());
         }
-        for (&seq, sequence) in seqs.iter().zip(plan.apply(current)) {
+        for (&seq, sequence) in seqs.iter().zip(plan.apply_with(current, Sequence::fork)) {
             self.put(seq, sequence)?;
         }
         Ok(())
     }
 
-    fn put(&mut self, seq: SeqId, sequence: SequenceCache) -> Result<()> {
+    fn put(&mut self, seq: SeqId, sequence: Sequence) -> Result<()> {
         if self.sequences.len() <= seq.index() {
             self.sequences.resize_with(seq.index() + 1, || None);
         }
@@ -214,11 +230,11 @@ impl Request {
         }
     }
 
-    /// Gives every wanted row its position, and the length that a dynamic rotary embedding goes by.
+    /// Gives every wanted row its position, and the length that a rotary embedding may go by.
     fn place_rows(&mut self) -> Result<()> {
         let Self { inputs, sequences, places, .. } = self;
         let mut ends: Vec<usize> =
-            sequences.iter().map(|sequence| sequence.as_ref().map_or(0, SequenceCache::len)).collect();
+            sequences.iter().map(|sequence| sequence.as_ref().map_or(0, Sequence::len)).collect();
         places.clear();
         for wanted in &inputs.rows {
             of_target(wanted.model)?;
@@ -232,11 +248,12 @@ impl Request {
                 place.rope_len = ends[wanted.seq.index()];
             }
         }
+        insert_switched(&mut self.inputs.rows, &mut self.places, &self.sequences, self.switches_above);
         Ok(())
     }
 }
 
-fn live(sequences: &mut [Option<SequenceCache>], seq: SeqId) -> Result<&mut SequenceCache> {
+fn live(sequences: &mut [Option<Sequence>], seq: SeqId) -> Result<&mut Sequence> {
     let sequence = sequences.get_mut(seq.index()).and_then(Option::as_mut);
     sequence.ok_or_else(|| Error::internal(format!("a search names sequence {seq}, which does not exist")))
 }
@@ -248,11 +265,13 @@ fn of_target(model: ModelRole) -> Result<()> {
     }
 }
 
-/// The blocks that a request needs at most: a prompt's full blocks once, everything after them for each sequence.
-fn blocks_at_most(plan: &GenerationPlan) -> usize {
+/// The blocks that a request needs at most: a prompt's full blocks once, everything after them for each sequence. When
+/// the sequences of a prompt are computed anew, they share nothing any more.
+fn blocks_at_most(plan: &GenerationPlan, switches_above: Option<usize>) -> usize {
     let rows = plan.num_return_sequences();
     let of_prompt = |tokens: usize, new_tokens: usize| {
-        let shared = tokens / BLOCK_TOKENS;
+        let switches = switches_above.is_some_and(|above| tokens <= above && above < tokens + new_tokens);
+        let shared = if switches { 0 } else { tokens / BLOCK_TOKENS };
         let own = blocks_for(tokens + new_tokens) - shared;
         // While a shared last block is copied, the one that it is copied from is still there.
         shared + own * rows + usize::from(rows > 1)

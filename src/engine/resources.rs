@@ -1,6 +1,12 @@
-//! How much of the machine a model takes: threads, and memory for its cache.
+//! How much of the machine a model takes: threads, and memory for its cache. Each with the rule that decided.
+
+use std::fmt;
+use std::fs;
+
+use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::types::Choice;
 
 /// Where the number of threads is looked for when the caller does not give it.
 const VARIABLES: [&str; 3] = ["RSGEN_NUM_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"];
@@ -8,22 +14,87 @@ const VARIABLES: [&str; 3] = ["RSGEN_NUM_THREADS", "OMP_NUM_THREADS", "RAYON_NUM
 /// The share of the available memory that the KV cache may take by default.
 const CACHE_SHARE: u64 = 2;
 
+/// Why there are so many threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ThreadsReason {
+    /// The caller gave the number.
+    Argument,
+    /// The caller gave the threads themselves.
+    Pool,
+    /// An environment variable gives it.
+    Environment {
+        /// Its name.
+        variable: &'static str,
+    },
+    /// A control group limits the processor time to that of so many cores.
+    Quota,
+    /// The process may run on so many cores only.
+    Affinity,
+    /// The machine has so many cores.
+    Cores,
+}
+
+impl fmt::Display for ThreadsReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Argument => f.write_str("given by the caller"),
+            Self::Pool => f.write_str("those of the pool given by the caller"),
+            Self::Environment { variable } => write!(f, "given by {variable}"),
+            Self::Quota => f.write_str("the processor time that the control group allows"),
+            Self::Affinity => f.write_str("the cores that this process may run on"),
+            Self::Cores => f.write_str("all cores of this machine"),
+        }
+    }
+}
+
+/// Why the KV cache may take so much memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CacheReason {
+    /// The caller gave the bytes.
+    Argument,
+    /// It is half of what is available.
+    HalfOfAvailable,
+    /// The system does not say what is available.
+    UnknownMemory,
+}
+
+impl fmt::Display for CacheReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Argument => "given by the caller",
+            Self::HalfOfAvailable => "half of the memory that is available",
+            Self::UnknownMemory => "a gigabyte, since the system does not say how much is available",
+        })
+    }
+}
+
 /// The number of threads to compute with: `wanted`, or the first of `RSGEN_NUM_THREADS`, `OMP_NUM_THREADS` and
 /// `RAYON_NUM_THREADS` that is set, or as many as this process may use (affinity and cgroup quota).
 ///
 /// # Errors
 /// When `RSGEN_NUM_THREADS` is no number of threads. The other two belong to other libraries, so a value that is of no
 /// use here is passed over.
-pub fn num_threads(wanted: Option<usize>) -> Result<usize> {
-    if let Some(wanted) = wanted {
-        return Ok(wanted);
+pub fn num_threads(wanted: Option<usize>) -> Result<Choice<usize, ThreadsReason>> {
+    match wanted {
+        Some(wanted) => Ok(Choice::new(wanted, ThreadsReason::Argument)),
+        None => match num_threads_of(|name| std::env::var(name).ok())? {
+            Some(named) => Ok(named),
+            None => Ok(num_usable_cores()),
+        },
     }
+}
+
+/// The number that the environment gives, if it gives one.
+fn num_threads_of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Choice<usize, ThreadsReason>>> {
     for name in VARIABLES {
-        let Ok(value) = std::env::var(name) else { continue };
+        let Some(value) = variable(name) else { continue };
         match value.trim().parse::<usize>() {
             Ok(number @ 1..) => {
-                log::debug!("{number} threads, from {name}");
-                return Ok(number);
+                return Ok(Some(Choice::new(number, ThreadsReason::Environment { variable: name })));
             }
             _ if name == VARIABLES[0] && !value.trim().is_empty() => {
                 return Err(Error::config(format!(
@@ -33,22 +104,63 @@ pub fn num_threads(wanted: Option<usize>) -> Result<usize> {
             _ => {}
         }
     }
-    Ok(std::thread::available_parallelism().map_or(1, usize::from))
+    Ok(None)
 }
 
-/// The bytes of the KV cache: `wanted`, or half of the memory that is available.
+/// The cores that this process may use: the standard library knows the rules, and what the kernel says of the cores
+/// tells which of them was the tightest.
+fn num_usable_cores() -> Choice<usize, ThreadsReason> {
+    let usable = std::thread::available_parallelism().map_or(1, usize::from);
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).and_then(cores);
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").ok().and_then(|list| cores(&list));
+    Choice::new(usable, reason_of(usable, allowed, online))
+}
+
+/// Without knowledge of the cores, all of them are taken to be usable.
+fn reason_of(usable: usize, allowed: Option<usize>, online: Option<usize>) -> ThreadsReason {
+    let allowed = allowed.unwrap_or(usable);
+    if usable < allowed {
+        ThreadsReason::Quota
+    } else if online.is_some_and(|online| allowed < online) {
+        ThreadsReason::Affinity
+    } else {
+        ThreadsReason::Cores
+    }
+}
+
+/// The number of cores in a list such as `0-3,8`.
+fn cores(list: &str) -> Option<usize> {
+    list.trim().split(',').try_fold(0usize, |sum, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+        sum.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    })
+}
+
+/// The bytes of the KV cache: `wanted`, or [`default_kv_cache_bytes`].
 ///
 /// # Errors
 /// When more is wanted than there is.
-pub(super) fn kv_cache_bytes(wanted: Option<usize>, available: Option<u64>) -> Result<usize> {
+pub fn kv_cache_bytes(wanted: Option<usize>, available: Option<u64>) -> Result<Choice<usize, CacheReason>> {
     match (wanted, available) {
         (Some(wanted), Some(available)) if wanted as u64 > available => Err(Error::capacity(format!(
             "`kv_cache_bytes` must be at most the {available} bytes of memory that are available, got {wanted}"
         ))),
-        (Some(wanted), _) => Ok(wanted),
-        (None, Some(available)) => Ok(usize::try_from(available / CACHE_SHARE).unwrap_or(usize::MAX)),
-        // The system does not say: a gigabyte is in every machine that runs a model.
-        (None, None) => Ok(1 << 30),
+        (Some(wanted), _) => Ok(Choice::new(wanted, CacheReason::Argument)),
+        (None, available) => Ok(default_kv_cache_bytes(available)),
+    }
+}
+
+/// The bytes of a KV cache that nobody has asked for: half of the memory that is available.
+pub fn default_kv_cache_bytes(available: Option<u64>) -> Choice<usize, CacheReason> {
+    match available {
+        Some(available) => {
+            let half = usize::try_from(available / CACHE_SHARE).unwrap_or(usize::MAX);
+            Choice::new(half, CacheReason::HalfOfAvailable)
+        }
+        // A gigabyte is in every machine that runs a model.
+        None => Choice::new(1 << 30, CacheReason::UnknownMemory),
     }
 }
 
@@ -57,16 +169,58 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
+    fn from(variables: &[(&str, &str)]) -> Result<Option<Choice<usize, ThreadsReason>>> {
+        num_threads_of(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
     #[test]
     fn an_explicit_number_of_threads_wins() {
-        assert_eq!(num_threads(Some(7)).unwrap(), 7);
-        assert!(num_threads(None).unwrap() >= 1);
+        assert_eq!(num_threads(Some(7)).unwrap(), Choice::new(7, ThreadsReason::Argument));
+        assert!(num_threads(None).unwrap().value >= 1);
+    }
+
+    #[test]
+    fn the_variables_are_asked_in_their_order_and_foreign_ones_may_be_of_no_use() {
+        let named = |number, variable| Some(Choice::new(number, ThreadsReason::Environment { variable }));
+        let all = [("RAYON_NUM_THREADS", "4"), ("OMP_NUM_THREADS", "3"), ("RSGEN_NUM_THREADS", " 2 ")];
+        assert_eq!(from(&all).unwrap(), named(2, "RSGEN_NUM_THREADS"));
+        assert_eq!(from(&all[..2]).unwrap(), named(3, "OMP_NUM_THREADS"));
+        let odd = [("RAYON_NUM_THREADS", "4"), ("OMP_NUM_THREADS", "2,1"), ("RSGEN_NUM_THREADS", "")];
+        assert_eq!(from(&odd).unwrap(), named(4, "RAYON_NUM_THREADS"));
+        assert_eq!(from(&[("OMP_NUM_THREADS", "0")]).unwrap(), None);
+        for wrong in ["0", "-1", "many", "99999999999999999999"] {
+            let error = from(&[("RSGEN_NUM_THREADS", wrong)]).unwrap_err();
+            assert!(error.to_string().contains("`RSGEN_NUM_THREADS`"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_tightest_rule_on_cores_is_the_reason() {
+        assert_eq!(reason_of(8, Some(8), Some(8)), ThreadsReason::Cores);
+        assert_eq!(reason_of(4, Some(4), Some(8)), ThreadsReason::Affinity);
+        assert_eq!(reason_of(2, Some(4), Some(8)), ThreadsReason::Quota);
+        assert_eq!(reason_of(2, Some(4), Some(4)), ThreadsReason::Quota);
+        assert_eq!(reason_of(8, None, None), ThreadsReason::Cores);
+    }
+
+    #[test]
+    fn lists_of_cores_are_counted() {
+        for (list, count) in [("0", 1), ("0-3\n", 4), ("\t0-3,8,10-11", 7)] {
+            assert_eq!(cores(list), Some(count), "{list:?}");
+        }
+        for wrong in ["", "a", "3-1", "0-18446744073709551615", "1,,2"] {
+            assert_eq!(cores(wrong), None, "{wrong:?}");
+        }
     }
 
     #[test]
     fn the_cache_takes_half_of_what_is_available_unless_told_otherwise() {
-        assert_eq!(kv_cache_bytes(None, Some(1000)).unwrap(), 500);
-        assert_eq!(kv_cache_bytes(Some(900), Some(1000)).unwrap(), 900);
+        assert_eq!(kv_cache_bytes(None, Some(1000)).unwrap(), Choice::new(500, CacheReason::HalfOfAvailable));
+        assert_eq!(kv_cache_bytes(Some(900), Some(1000)).unwrap(), Choice::new(900, CacheReason::Argument));
+        assert_eq!(kv_cache_bytes(None, None).unwrap().reason, CacheReason::UnknownMemory);
         let error = kv_cache_bytes(Some(1001), Some(1000)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Capacity);
         assert!(error.to_string().contains("kv_cache_bytes") && error.to_string().contains("1001"));

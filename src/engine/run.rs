@@ -18,7 +18,7 @@ const MAX_TOGETHER: usize = 256;
 /// which.
 ///
 /// # Errors
-/// The first error of any request. The others are given up.
+/// The first error of any request, with its place in the list if there are several. The others are given up.
 pub fn run(
     engine: &Engine,
     tokenizer: Option<&Tokenizer>,
@@ -26,6 +26,7 @@ pub fn run(
     interrupted: &mut Interrupt<'_>,
 ) -> Result<Vec<GenerationOutput>> {
     let mut outputs: Vec<Option<GenerationOutput>> = plans.iter().map(|_| None).collect();
+    let many = outputs.len() > 1;
     let mut waiting = plans.into_iter().enumerate().peekable();
     let mut running: Vec<(usize, Request)> = Vec::new();
     let mut out = ForwardOutput::default();
@@ -49,7 +50,9 @@ pub fn run(
         let Stepped { advanced, next } = step(engine, &mut requests, first, &mut out, interrupted)?;
         let mut finished = Vec::new();
         for (place, result) in advanced {
-            if result?.finished {
+            let index = running[place].0;
+            let named = |error: Error| if many { error.context(format!("prompt {index}")) } else { error };
+            if result.map_err(named)?.finished {
                 finished.push(place);
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Generator, Prompt, Prompts};
 use crate::cache::BLOCK_TOKENS;
 use crate::engine::{self, GenerationOutput, Interrupt, TokenStream};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result, ResultExt as _};
 use crate::generation::{
     DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext, PromptBatch,
     StoppingCriterion,
@@ -100,7 +100,11 @@ impl<'a> Call<'a> {
             Prompts::Batch(batch) => vec![batch],
             Prompts::List(list) => list
                 .into_iter()
-                .map(|prompt: Prompt| PromptBatch::single(generator.encode_prompt(prompt)?))
+                .enumerate()
+                .map(|(index, prompt): (usize, Prompt)| {
+                    let encoded = generator.encode_prompt(prompt).context(|| format!("prompt {index}"))?;
+                    PromptBatch::single(encoded)
+                })
                 .collect::<Result<_>>()?,
         };
         if batches.is_empty() {
@@ -120,10 +124,15 @@ impl<'a> Call<'a> {
         context.criteria = criteria;
 
         let seeds = seeds(&config, &shared.generation_config, batches.len())?;
+        let many = batches.len() > 1;
         let plans = batches.into_iter().enumerate().map(|(index, batch)| {
             let mut config = config.clone();
             config.seed = seeds.as_ref().map(|seeds| OneOrMany::One(seeds[index]));
-            GenerationPlan::new(&config, batch, &context)
+            GenerationPlan::new(&config, batch, &context).map_err(|error| match error.kind() {
+                ErrorKind::Input if many => error.context(format!("prompt {index}")),
+                ErrorKind::Config => name_the_file(error, &config, &context.model_defaults),
+                _ => error,
+            })
         });
         Ok(Prepared { generator, plans: plans.collect::<Result<_>>()? })
     }
@@ -168,11 +177,21 @@ impl Prepared<'_> {
         }
     }
 
-    fn log_warnings(&self) {
+    pub(super) fn log_warnings(&self) {
         for warning in self.warnings() {
             log::warn!("{warning}");
         }
     }
+}
+
+/// Says so when the value that is not possible is not the caller's but the model's: messages begin with their field.
+fn name_the_file(error: Error, call: &GenerationConfig, defaults: &GenerationConfig) -> Error {
+    let message = error.to_string();
+    let (given, inherited) = (call.to_json(), defaults.to_json());
+    let of_the_file = GenerationConfig::FIELDS.iter().map(|field| field.name).any(|name| {
+        message.starts_with(&format!("`{name}`")) && inherited.contains_key(name) && !given.contains_key(name)
+    });
+    if of_the_file { error.context("the model's generation_config.json") } else { error }
 }
 
 /// The tokens that the free part of the cache can hold of each row. Only a call without any limit of its own goes by it:

@@ -48,6 +48,7 @@ impl Generator {
                 let _ = sender.send(progress);
             })),
             revision: options.revision.clone(),
+            thread_pool: options.thread_pool.clone(),
             ..*options
         };
         let given_up = Arc::clone(&caller.gone);

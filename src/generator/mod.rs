@@ -1,25 +1,33 @@
 //! The friendly façade: a model with its tokenizer and its defaults, and the calls that generate.
 
 mod call;
+mod chat;
 mod loading;
 mod open;
 mod prompt;
+mod resources;
 
 use std::sync::Arc;
 
 pub use call::{Call, Prepared};
-pub use open::{GeneratorOptions, Progress, Stage};
+pub use open::{GeneratorOptions, Progress, Stage, open_tokenizer};
 pub use prompt::{Prompt, Prompts};
+pub use resources::{Machine, MemoryPlan};
 
 pub use crate::cache::KvDtype;
+pub use crate::kernels::{Isa, IsaReason};
 pub use crate::tensor::DType;
 
-use crate::engine::{Engine, GenerationOutput, TokenStream};
+use crate::engine::{Engine, GenerationOutput, TokenScore, TokenStream};
 use crate::error::{Error, Result};
 use crate::generation::{GenerationConfig, Vocabulary};
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplates, Tokenizer};
 use crate::types::TokenId;
 use crate::weights::{ModelConfig, available_memory};
+
+/// The bytes of text for each token of the context beyond which a prompt is refused unread: no vocabulary has tokens of
+/// such a length on the average, and reading megabytes only to refuse them takes seconds.
+const MAX_BYTES_PER_TOKEN: usize = 256;
 
 /// A model that is ready to generate.
 ///
@@ -44,6 +52,7 @@ struct Shared {
     engine: Arc<Engine>,
     tokenizer: Option<Tokenizer>,
     vocabulary: Option<Arc<dyn Vocabulary>>,
+    chat_templates: ChatTemplates,
     config: ModelConfig,
     generation_config: Arc<GenerationConfig>,
     /// The folder, or what stands for it.
@@ -164,6 +173,21 @@ impl Generator {
         self.shared.engine.token_logprobs(&token_ids, interrupted)
     }
 
+    /// The tokens of a text, each with its log-probability and its rank given those before it, until `interrupted` says
+    /// stop.
+    ///
+    /// # Errors
+    /// As for [`Generator::score`], and `Cancelled`.
+    pub fn token_scores(
+        &self,
+        text: impl Into<Prompt>,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<TokenScore>> {
+        let token_ids = self.encode_prompt(text.into())?;
+        self.check_context(token_ids.len())?;
+        self.shared.engine.token_scores(&token_ids, interrupted)
+    }
+
     /// The tokenizer.
     ///
     /// # Errors
@@ -201,7 +225,11 @@ impl Generator {
     pub(crate) fn encode_prompt(&self, prompt: Prompt) -> Result<Vec<TokenId>> {
         let mut token_ids = match prompt {
             Prompt::Ids(token_ids) => token_ids,
-            Prompt::Text(text) => self.tokenizer()?.encode(&text, true)?,
+            Prompt::Text(text) => {
+                let tokenizer = self.tokenizer()?;
+                self.check_bytes(&text)?;
+                tokenizer.encode(&text, true)?
+            }
         };
         if token_ids.is_empty() {
             token_ids.extend(self.shared.generation_config.bos_token_id.or(self.shared.config.bos_token_id));
@@ -212,6 +240,18 @@ impl Generator {
             ));
         }
         Ok(token_ids)
+    }
+
+    fn check_bytes(&self, text: &str) -> Result<()> {
+        let context = self.shared.config.context_len();
+        if text.len() / MAX_BYTES_PER_TOKEN > context {
+            return Err(Error::input(format!(
+                "the text has {} bytes, more than {MAX_BYTES_PER_TOKEN} for each of the {context} tokens that the model's \
+                 context holds; shorten it",
+                text.len()
+            )));
+        }
+        Ok(())
     }
 
     fn check_context(&self, len: usize) -> Result<()> {

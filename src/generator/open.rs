@@ -4,16 +4,16 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Generator, Shared};
+use super::{Generator, Machine, MemoryPlan, Shared};
 use crate::cache::KvDtype;
-use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, num_threads};
+use crate::engine::{Engine, EngineOptions, TokenizerVocabulary};
 use crate::error::{Error, Result, ResultExt};
 use crate::generation::{GenerationConfig, OneOrMany, Vocabulary};
-use crate::kernels::{Isa, Workers};
+use crate::kernels::{Isa, ThreadPool, Workers};
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::tensor::DType;
-use crate::text::Tokenizer;
-use crate::weights::{ModelConfig, ModelFiles, Weights, available_memory};
+use crate::text::{ChatTemplates, Tokenizer};
+use crate::weights::{ModelConfig, ModelFiles, Weights};
 
 /// How a model is opened.
 #[derive(Default)]
@@ -22,8 +22,11 @@ pub struct GeneratorOptions {
     pub dtype: Option<DType>,
     /// The type of the KV cache; `float32` if `None`.
     pub kv_dtype: Option<KvDtype>,
-    /// The number of threads; see [`num_threads`] for what holds if `None`.
+    /// The number of threads; see [`num_threads`](crate::engine::num_threads) for what holds if `None`.
     pub num_threads: Option<usize>,
+    /// The threads to compute on, shared with whoever else has the pool; threads of its own if `None`. It decides the
+    /// number of threads.
+    pub thread_pool: Option<ThreadPool>,
     /// The instruction set of the kernels; see [`Isa::select`] for what holds if `None`.
     pub isa: Option<Isa>,
     /// The most memory that the KV cache may take, in bytes; half of what is available if `None`.
@@ -100,26 +103,22 @@ impl Generator {
         Self::from_files(&ModelFiles::bundled(), options, &AtomicBool::new(false))
     }
 
-    fn from_files(files: &ModelFiles, options: &GeneratorOptions, given_up: &AtomicBool) -> Result<Self> {
-        let config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
-        let generation_config = generation_config(files, &config)?;
-        let tokenizer = tokenizer(files)?;
-        let weights = Weights::open(files)?;
+    pub(crate) fn from_files(
+        files: &ModelFiles,
+        options: &GeneratorOptions,
+        given_up: &AtomicBool,
+    ) -> Result<Self> {
+        let Checked { config, generation_config, tokenizer, chat_templates, weights, machine, memory } =
+            Checked::new(files, options)?;
         if given_up.load(Ordering::Relaxed) {
             return Err(Error::cancelled());
         }
-
-        let workers =
-            Workers::new(num_threads(options.num_threads)?, options.isa.map_or_else(Isa::select, Ok)?)?;
-        let available = available_memory();
-        let needed = bytes_of_weights(&config, &weights, options.dtype);
-        if let Some(available) = available.filter(|&available| needed > available) {
-            return Err(Error::capacity(format!(
-                "{} needs {needed} bytes of memory for its weights, but {available} are available; free memory, or set \
-                 `dtype` to a smaller type",
-                files.name()
-            )));
-        }
+        log::info!("{}: {machine}, {memory}", files.name());
+        let pool = match &options.thread_pool {
+            Some(pool) => pool.clone(),
+            None => ThreadPool::new(machine.num_threads.value)?,
+        };
+        let workers = Workers::on(pool, machine.isa.value);
         let total = weights.data_len();
         let progress = |done| {
             if let Some(progress) = &options.progress {
@@ -142,8 +141,7 @@ impl Generator {
 
         let engine_options =
             EngineOptions { kv_dtype: options.kv_dtype, kv_cache_bytes: options.kv_cache_bytes };
-        let left = available.map(|available| available - needed);
-        let engine = Engine::new(model, workers, engine_options, left)?;
+        let engine = Engine::new(model, workers, engine_options, memory.left)?;
         let vocabulary = tokenizer
             .clone()
             .map(|tokenizer| Arc::new(TokenizerVocabulary(tokenizer)) as Arc<dyn Vocabulary>);
@@ -152,11 +150,47 @@ impl Generator {
                 engine: Arc::new(engine),
                 tokenizer,
                 vocabulary,
+                chat_templates,
                 config,
                 generation_config: Arc::new(generation_config),
                 name: files.name().to_owned(),
             }),
         })
+    }
+}
+
+/// A model as it is before its weights are read: all that can be refused without reading them has been looked at.
+struct Checked {
+    config: ModelConfig,
+    generation_config: GenerationConfig,
+    tokenizer: Option<Tokenizer>,
+    chat_templates: ChatTemplates,
+    weights: Weights,
+    machine: Machine,
+    memory: MemoryPlan,
+}
+
+impl Checked {
+    fn new(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
+        let config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
+        let generation_config = generation_config(files, &config)?;
+        let tokenizer = open_tokenizer(files)?;
+        let chat_templates = chat_templates(files, tokenizer.as_ref())?;
+        let weights = Weights::open(files)?;
+        let machine = Machine::choose(options)?;
+        let memory = MemoryPlan::new(files.name(), &config, &weights, options, &machine)?;
+        Ok(Self { config, generation_config, tokenizer, chat_templates, weights, machine, memory })
+    }
+}
+
+impl MemoryPlan {
+    /// How the memory would be divided if the model were opened; its weights are not read.
+    ///
+    /// # Errors
+    /// Those of [`Generator::open`] that show before the weights are read: the model is damaged, not supported, or does
+    /// not fit into memory.
+    pub fn of(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
+        Checked::new(files, options).map(|checked| checked.memory)
     }
 }
 
@@ -176,18 +210,26 @@ fn generation_config(files: &ModelFiles, config: &ModelConfig) -> Result<Generat
     text.and_then(GenerationConfig::from_json_file).context(|| "generation_config.json")
 }
 
-/// The tokenizer, if the model comes with one.
-fn tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
-    let Some(tokenizer) = files.tokenizer()? else { return Ok(None) };
+/// The tokenizer of a model, if it comes with one: its `tokenizer.json`, else its SentencePiece `tokenizer.model`.
+///
+/// # Errors
+/// When its files are damaged, or need what this crate does not have.
+pub fn open_tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
     let (config, special) = (files.tokenizer_config()?, files.special_tokens_map()?);
-    Tokenizer::from_bytes(&tokenizer, config.as_deref(), special.as_deref()).map(Some)
+    let (config, special) = (config.as_deref(), special.as_deref());
+    if let Some(tokenizer) = files.tokenizer()? {
+        return Tokenizer::from_bytes(&tokenizer, config, special).map(Some);
+    }
+    let Some(model) = files.tokenizer_model()? else { return Ok(None) };
+    Tokenizer::from_sentencepiece(&model, config, special, files.added_tokens()?.as_deref()).map(Some)
 }
 
-/// The memory that the weights take when they are packed, in bytes: as in the file, unless they are to be rounded.
-fn bytes_of_weights(config: &ModelConfig, weights: &Weights, dtype: Option<DType>) -> u64 {
-    let stored = config.dtype.unwrap_or(DType::F32).bytes() as u64;
-    let kept = dtype.map_or(stored, |dtype| dtype.bytes() as u64);
-    (weights.data_len() / stored).saturating_mul(kept)
+/// The chat templates that the model comes with.
+fn chat_templates(files: &ModelFiles, tokenizer: Option<&Tokenizer>) -> Result<ChatTemplates> {
+    let (own, config) = (files.chat_template()?, files.tokenizer_config()?);
+    let additional = files.additional_chat_templates()?;
+    let templates = ChatTemplates::read(own.as_deref(), &additional, config.as_deref())?;
+    Ok(templates.with_special_tokens(tokenizer.into_iter().flat_map(Tokenizer::special_tokens_map)))
 }
 
 /// Tensors that the architecture has no place for; old checkpoints store the rotary frequencies, which are computed.

@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use super::portable::Portable;
 use super::simd::SimdOp;
 #[cfg(target_arch = "x86_64")]
 use super::x86_64::{avx2::Avx2, avx512::Avx512};
 use crate::error::{Error, Result};
+use crate::types::Choice;
 
 /// The environment variable that forces an instruction set.
 const VARIABLE: &str = "RSGEN_ISA";
@@ -26,6 +29,32 @@ enum Kind {
     Portable(Portable),
 }
 
+/// Why an instruction set is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum IsaReason {
+    /// The caller named it.
+    Argument,
+    /// An environment variable names it.
+    Environment {
+        /// Its name.
+        variable: &'static str,
+    },
+    /// It is the fastest that this machine has.
+    Fastest,
+}
+
+impl fmt::Display for IsaReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Argument => f.write_str("given by the caller"),
+            Self::Environment { variable } => write!(f, "named by {variable}"),
+            Self::Fastest => f.write_str("the fastest of this machine"),
+        }
+    }
+}
+
 impl Isa {
     /// The instruction sets of this machine, the fastest first. The portable one is always there.
     pub fn available() -> Vec<Self> {
@@ -39,24 +68,40 @@ impl Isa {
         found
     }
 
-    /// The instruction set that the environment variable `RSGEN_ISA` (`avx512`, `avx2` or `scalar`) asks for, or else
-    /// the fastest one.
+    /// The instruction set to compute with: `wanted`, or the one that the environment variable `RSGEN_ISA` names
+    /// (`avx512`, `avx2` or `scalar`), or the fastest one.
     ///
     /// # Errors
     /// When the variable names an instruction set that is unknown, or that this machine does not have.
-    pub fn select() -> Result<Self> {
-        let wanted = std::env::var(VARIABLE).unwrap_or_default();
-        let available = Self::available();
-        if wanted.is_empty() {
-            return Ok(available[0]);
+    pub fn choose(wanted: Option<Self>) -> Result<Choice<Self, IsaReason>> {
+        match wanted {
+            Some(wanted) => Ok(Choice::new(wanted, IsaReason::Argument)),
+            None => Self::named_or_fastest(&std::env::var(VARIABLE).unwrap_or_default()),
         }
-        available.iter().find(|isa| isa.name() == wanted).copied().ok_or_else(|| {
+    }
+
+    /// [`Isa::choose`] for callers that want nothing in particular.
+    ///
+    /// # Errors
+    /// As for [`Isa::choose`].
+    pub fn select() -> Result<Self> {
+        Self::choose(None).map(|choice| choice.value)
+    }
+
+    /// `name` is the value of the variable, empty when it is not set.
+    fn named_or_fastest(name: &str) -> Result<Choice<Self, IsaReason>> {
+        let available = Self::available();
+        if name.is_empty() {
+            return Ok(Choice::new(available[0], IsaReason::Fastest));
+        }
+        let named = available.iter().find(|isa| isa.name() == name).copied().ok_or_else(|| {
             let names: Vec<_> = available.iter().map(|isa| isa.name()).collect();
             Error::config(format!(
-                "`{VARIABLE}` must name an instruction set of this machine ({}), got {wanted:?}; unset it to use the fastest",
+                "`{VARIABLE}` must name an instruction set of this machine ({}), got {name:?}; unset it to use the fastest",
                 names.join(", ")
             ))
-        })
+        })?;
+        Ok(Choice::new(named, IsaReason::Environment { variable: VARIABLE }))
     }
 
     /// The name that `RSGEN_ISA` takes: `avx512`, `avx2` or `scalar`.
@@ -85,5 +130,37 @@ impl Isa {
 impl fmt::Debug for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn a_caller_goes_before_the_variable_and_the_variable_before_the_fastest() {
+        let portable = Isa(Kind::Portable(Portable));
+        let chosen = Isa::choose(Some(portable)).unwrap();
+        assert_eq!((chosen.value.name(), chosen.reason), ("scalar", IsaReason::Argument));
+        let chosen = Isa::named_or_fastest("scalar").unwrap();
+        assert_eq!(
+            (chosen.value.name(), chosen.reason.to_string()),
+            ("scalar", "named by RSGEN_ISA".to_owned())
+        );
+        let chosen = Isa::named_or_fastest("").unwrap();
+        assert_eq!((chosen.value.name(), chosen.reason), (Isa::available()[0].name(), IsaReason::Fastest));
+    }
+
+    #[test]
+    fn an_instruction_set_that_is_not_there_is_refused_with_those_that_are() {
+        for name in ["sse9", "AVX2", " "] {
+            let error = Isa::named_or_fastest(name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(
+                error.to_string().contains("`RSGEN_ISA`") && error.to_string().contains("scalar)"),
+                "{error}"
+            );
+        }
     }
 }

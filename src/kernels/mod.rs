@@ -27,13 +27,14 @@ pub mod scalar;
 mod silu;
 mod simd;
 mod softmax;
+mod thread_pool;
 mod threads;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
 pub use attention::{AttentionShape, KvBlocks, KvElement, attention};
 pub use bandwidth::read_all;
-pub use isa::Isa;
+pub use isa::{Isa, IsaReason};
 pub use matmul::{
     Bf16Panels, F16Panels, F32Panels, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, matmul,
 };
@@ -41,4 +42,5 @@ pub use rms_norm::rms_norm;
 pub use rope::rotate_half;
 pub use silu::silu_mul;
 pub use softmax::{argmax, log_sum_exp, softmax};
+pub use thread_pool::ThreadPool;
 pub use threads::Workers;

@@ -40,9 +40,9 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
 }
 
 /// See [`super::rotate_half`].
-pub fn rotate_half(x: &mut [f32], cos: &[f32], sin: &[f32]) {
+pub fn rotate_half(x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
     let half = cos.len();
-    for head in x.chunks_exact_mut(2 * half) {
+    for head in x.chunks_exact_mut(head_dim) {
         for i in 0..half {
             let (a, b) = (head[i], head[i + half]);
             head[i] = a * cos[i] - b * sin[i];
@@ -61,11 +61,20 @@ pub fn silu_mul(gate_up: &[f32], width: usize, out: &mut [f32]) {
     }
 }
 
-/// Attention of one query head over plain rows of keys and values, all visible.
+/// Attention of the query head of the last token over plain rows of keys and values, of which it sees the last `window`.
 ///
 /// `query` is `[head_dim]`, `keys` and `values` are `[num_tokens, head_dim]`.
-pub fn attention(query: &[f32], keys: &[f32], values: &[f32], scale: f32, out: &mut [f32]) {
+pub fn attention(
+    query: &[f32],
+    keys: &[f32],
+    values: &[f32],
+    scale: f32,
+    window: Option<usize>,
+    out: &mut [f32],
+) {
     let dim = query.len();
+    let hidden = window.map_or(0, |window| (keys.len() / dim).saturating_sub(window));
+    let (keys, values) = (&keys[hidden * dim..], &values[hidden * dim..]);
     let mut weights: Vec<f32> = keys
         .chunks_exact(dim)
         .map(|key| {

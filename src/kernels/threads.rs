@@ -1,12 +1,13 @@
 //! The threads that share the work of a forward pass.
 //!
-//! The calling thread is worker 0. Helpers are jobs on a rayon pool of our own. A *phase* is a closure and a number
+//! The calling thread is worker 0. Helpers are jobs on a [`ThreadPool`]. A *phase* is a closure and a number
 //! of chunks; whoever is there claims chunks by compare-and-swap, and the phase ends when all chunks are done, not
 //! when all threads have arrived. So a helper that the operating system has taken off its core, or that has not
 //! woken up yet, delays nobody unless it holds a chunk.
 //!
 //! Between phases and passes a helper spins for some microseconds, then yields its core at each look, then goes back
-//! to rayon's pool to sleep; the next phase that has a chunk to spare wakes it again.
+//! to the pool to sleep; the next phase that has a chunk to spare wakes it again. Where others wait for a thread of
+//! the pool it also leaves in the middle of the work, when it has had its turn, and comes back behind them.
 //!
 //! Why not a fork and join per operation: that costs 10 µs or more, and a decode step has 150 operations.
 
@@ -20,8 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::isa::Isa;
-use crate::error::{Error, Result};
-use crate::process::Home;
+use super::thread_pool::ThreadPool;
+use crate::error::Result;
 use crate::sync::Mutex;
 
 /// The most chunks of a phase: the claim word has 16 bits for each of the two counters.
@@ -30,15 +31,15 @@ const MAX_CHUNKS: usize = u16::MAX as usize;
 const SPINS: u32 = 1000;
 /// How long an idle helper yields before it goes to sleep: longer than the gap between two decode steps.
 const LINGER: Duration = Duration::from_millis(2);
+/// How long a helper keeps its thread of the pool from others: long beside the microseconds that a new one takes to
+/// come.
+const TURN: Duration = Duration::from_millis(10);
 
 /// The threads of one model, and the instruction set they compute with.
 pub struct Workers {
-    /// The helpers; `None` when the caller works alone.
-    pool: Option<rayon::ThreadPool>,
+    pool: ThreadPool,
     shared: Arc<Shared>,
     isa: Isa,
-    /// Where the helpers are.
-    home: Home,
 }
 
 /// What the caller and its helpers have in common.
@@ -47,7 +48,7 @@ struct Shared {
     claim: Line<AtomicU64>,
     /// The chunks of the current phase that are done.
     done: Line<AtomicUsize>,
-    /// The helpers that are awake.
+    /// The helpers that are awake, or called and waiting for a thread of the pool.
     awake: Line<AtomicUsize>,
     /// The closure of the current phase. Written by the caller while no chunk is claimed or claimable, read after a
     /// successful claim.
@@ -86,19 +87,11 @@ impl Workers {
     /// # Errors
     /// When `num_threads` is 0 or above 1024, or when the operating system refuses the threads.
     pub fn new(num_threads: usize, isa: Isa) -> Result<Self> {
-        if !(1..=1024).contains(&num_threads) {
-            return Err(Error::config(format!("`num_threads` must be from 1 to 1024, got {num_threads}")));
-        }
-        let pool = (num_threads > 1).then(|| {
-            rayon::ThreadPoolBuilder::new()
-                .num_threads(num_threads - 1)
-                .thread_name(|index| format!("rsgen-{}", index + 1))
-                .build()
-        });
-        let pool = pool.transpose().map_err(|error| {
-            Error::capacity(format!("could not start {} threads; lower `num_threads`", num_threads - 1))
-                .with_source(error)
-        })?;
+        Ok(Self::on(ThreadPool::new(num_threads)?, isa))
+    }
+
+    /// The calling thread and helpers out of a pool.
+    pub fn on(pool: ThreadPool, isa: Isa) -> Self {
         let shared = Shared {
             claim: Line(AtomicU64::new(0)),
             done: Line(AtomicUsize::new(0)),
@@ -107,7 +100,7 @@ impl Workers {
             panic: Mutex::new(None),
             busy: AtomicBool::new(false),
         };
-        Ok(Self { pool, shared: Arc::new(shared), isa, home: Home::here() })
+        Self { pool, shared: Arc::new(shared), isa }
     }
 
     /// The instruction set of the kernels.
@@ -117,7 +110,7 @@ impl Workers {
 
     /// The number of threads, the calling one included.
     pub fn num_threads(&self) -> usize {
-        1 + self.pool.as_ref().map_or(0, rayon::ThreadPool::current_num_threads)
+        self.pool.num_threads()
     }
 
     /// Runs `job(0)` to `job(num_chunks - 1)`, each once, on all threads; returns when all are done.
@@ -135,7 +128,7 @@ impl Workers {
 
     fn run_phase(&self, num_chunks: usize, job: &(dyn Fn(usize) + Sync)) {
         let shared = &*self.shared;
-        let pool = self.pool.as_ref().filter(|_| num_chunks > 1);
+        let pool = self.pool.helpers().filter(|_| num_chunks > 1);
         let Some(pool) = pool.filter(|_| !shared.busy.swap(true, Ordering::Acquire)) else {
             (0..num_chunks).for_each(job);
             return;
@@ -164,22 +157,13 @@ impl Workers {
         }
     }
 
-    /// Starts the helpers that have gone to sleep.
+    /// Starts the helpers that have gone to sleep, or that have given up their place to others.
     fn wake(&self, pool: &rayon::ThreadPool) {
-        let helpers = pool.current_num_threads();
+        let helpers = self.num_threads() - 1;
         while self.shared.awake.0.load(Ordering::Relaxed) < helpers {
             self.shared.awake.0.fetch_add(1, Ordering::Relaxed);
-            let shared = Arc::clone(&self.shared);
-            pool.spawn(move || shared.help());
-        }
-    }
-}
-
-impl Drop for Workers {
-    fn drop(&mut self) {
-        // A forked process has none of the threads, and may have copied a lock of the pool that one of them held.
-        if !self.home.is_here() {
-            std::mem::forget(self.pool.take());
+            let (shared, called) = (Arc::clone(&self.shared), Instant::now());
+            pool.spawn(move || shared.help(called));
         }
     }
 }
@@ -209,16 +193,21 @@ impl Shared {
         }
     }
 
-    /// The life of a helper from its wake-up to its sleep.
-    fn help(&self) {
+    /// The life of a helper from its wake-up to its sleep. One that comes late, because the pool was busy, and finds no
+    /// work does not linger.
+    fn help(&self, called: Instant) {
+        let came = Instant::now();
         let mut looks = 0u32;
-        let mut idle_since = None;
+        let mut idle_since = Some(called);
         loop {
             if self.work_on_one() {
                 (looks, idle_since) = (0, None);
                 continue;
             }
             looks += 1;
+            if looks == 1 && came.elapsed() > TURN {
+                break;
+            }
             if looks < SPINS {
                 spin_loop();
                 continue;
@@ -306,12 +295,29 @@ mod tests {
             }
         });
     }
-
     #[test]
-    fn absurd_thread_counts_are_refused() {
-        for count in [0, 1025, usize::MAX] {
-            let error = Workers::new(count, Isa::select().unwrap()).unwrap_err();
-            assert!(error.to_string().contains("num_threads"), "{error}");
-        }
+    fn others_on_the_pool_get_their_turn_while_the_work_never_pauses() {
+        let pool = ThreadPool::new(2).unwrap();
+        let workers = Workers::on(pool.clone(), Isa::select().unwrap());
+        let stop = &AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Long enough for the helper to find some of each phase left.
+            let chunk = |_| (0..2000).for_each(|_| spin_loop());
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    workers.run(8, &chunk);
+                }
+            });
+            let (done, ends) = std::sync::mpsc::channel();
+            let in_time = (0..50).all(|_| {
+                let done = done.clone();
+                // By then the one helper is at work.
+                std::thread::sleep(Duration::from_millis(1));
+                pool.helpers().unwrap().spawn(move || done.send(()).unwrap());
+                ends.recv_timeout(Duration::from_secs(5)).is_ok()
+            });
+            stop.store(true, Ordering::Relaxed);
+            assert!(in_time);
+        });
     }
 }

@@ -25,8 +25,8 @@ pub struct Row {
     pub table: usize,
     /// The position in the sequence, from 0: also the slot in its cache.
     pub position: usize,
-    /// The length that decides the base of a dynamic rotary embedding: the whole prompt's for its rows, `position + 1`
-    /// for a new token, however prompts are cut into chunks.
+    /// The length that decides the frequencies of a rotary embedding that depends on it: the whole prompt's for its rows,
+    /// `position + 1` for a new token, however prompts are cut into chunks.
     pub rope_len: usize,
     /// The number of layers after which the row ends early; all of them if `None`. Its logits come from there.
     pub last_layer: Option<usize>,

@@ -34,13 +34,15 @@ pub struct Scratch {
     pub(super) packed: PackedRows,
     /// `[num_rows, (num_heads + 2 * num_kv_heads) * head_dim]`: queries, keys, values.
     pub(super) qkv: Vec<f32>,
+    /// The queries and keys of one row before their heads are normalized.
+    pub(super) heads: Vec<f32>,
     /// What attention gives, `[num_rows, num_heads * head_dim]`.
     pub(super) attended: Vec<f32>,
     /// `[num_rows, 2 * intermediate_size]`
     pub(super) gate_up: Vec<f32>,
     /// `[num_rows, intermediate_size]`
     pub(super) activated: Vec<f32>,
-    /// Cosines and sines of the rows' rotary angles, `[num_rows, head_dim / 2]` each.
+    /// Cosines and sines of the rows' rotary angles, `[num_rows, dimensions that turn / 2]` each.
     pub(super) cos: Vec<f32>,
     pub(super) sin: Vec<f32>,
 }

@@ -1,281 +1,40 @@
 //! Llama (Touvron et al., arXiv:2302.13971 and 2307.09288), as transformers' `LlamaForCausalLM` computes it.
 
-use super::CausalLm;
-use super::batch::{ForwardBatch, ForwardOutput, Row, RowInput};
-use super::context::{ForwardContext, Scratch, sized};
-use super::layers::{Attention, Embedding, Linear, Mlp, RmsNorm, RotaryEmbedding};
-use super::loader::Loader;
-use super::rows::{ActiveRows, OutputIndex, rank};
-use crate::cache::{KvDtype, KvLayout, KvStore};
-use crate::error::{Error, Result};
-use crate::kernels::AttentionShape;
-use crate::types::RowOutputs;
-use crate::weights::ModelConfig;
+use super::family::Family;
+use super::layers::{LayerParts, Projections};
+use crate::weights::{FamilyConfig, ModelConfig, RopeRule, Switch, WindowRule};
 
-/// A llama with its weights packed.
-pub(super) struct Llama {
-    embedding: Embedding,
-    layers: Vec<Layer>,
-    norm: RmsNorm,
-    /// `[vocab_size, hidden_size]`
-    head: Linear,
-    rotary: RotaryEmbedding,
-    shape: AttentionShape,
-    vocab_size: usize,
-    hidden_size: usize,
-}
+/// The family that the others are described by.
+pub(super) struct Llama;
 
-/// One decoder layer.
-struct Layer {
-    input_norm: RmsNorm,
-    attention: Attention,
-    post_attention_norm: RmsNorm,
-    mlp: Mlp,
-}
+impl Family for Llama {
+    const CONFIG: FamilyConfig = FamilyConfig {
+        architecture: "LlamaForCausalLM",
+        vocab_size: 32_000,
+        hidden_size: 4096,
+        intermediate_size: 11_008,
+        num_hidden_layers: 32,
+        num_attention_heads: 32,
+        num_key_value_heads: None,
+        head_dim: None,
+        max_position_embeddings: 2048,
+        rms_norm_eps: 1e-6,
+        bos_token_id: Some(1),
+        eos_token_id: Some(2),
+        pad_token_id: None,
+        attention_bias: Switch::Configured,
+        mlp_bias: Switch::Configured,
+        window: WindowRule::Never,
+        rope: RopeRule::WholeHead,
+    };
 
-impl Llama {
-    /// Loads all tensors.
-    pub(super) fn load(config: &ModelConfig, loader: &Loader<'_>) -> Result<Self> {
-        let (hidden_size, vocab_size) = (config.hidden_size, config.vocab_size);
-        let shape = AttentionShape {
-            num_heads: config.num_attention_heads,
-            num_kv_heads: config.num_key_value_heads,
-            head_dim: config.head_dim,
-            scale: 1.0 / (config.head_dim as f32).sqrt(),
-        };
-        let model = loader.child("model");
-        let (embedding, head) = if config.tie_word_embeddings {
-            let head = Linear::load(&model, &[("embed_tokens", vocab_size)], hidden_size, false)?;
-            (Embedding::Tied, head)
-        } else {
-            let embedding = Embedding::load(&model.child("embed_tokens"), vocab_size, hidden_size)?;
-            (embedding, Linear::load(loader, &[("lm_head", vocab_size)], hidden_size, false)?)
-        };
-        let layers = (0..config.num_hidden_layers)
-            .map(|index| Layer::load(config, &model.child("layers").index(index), shape))
-            .collect::<Result<_>>()?;
-        Ok(Self {
-            embedding,
-            layers,
-            norm: RmsNorm::load(&model, "norm", hidden_size, config.rms_norm_eps as f32)?,
-            head,
-            rotary: RotaryEmbedding::new(config),
-            shape,
-            vocab_size,
-            hidden_size,
-        })
-    }
-
-    /// The hidden states that the batch starts from.
-    fn embed(&self, batch: &ForwardBatch<'_>, hidden: &mut Vec<f32>) -> Result<()> {
-        let width = self.hidden_size;
-        for (row, out) in
-            batch.rows.iter().zip(sized(hidden, batch.rows.len() * width).chunks_exact_mut(width))
-        {
-            match row.input {
-                RowInput::Token(token) if token.index() < self.vocab_size => {
-                    self.embedding.embed(token, &self.head, out);
-                }
-                RowInput::Token(token) => {
-                    return Err(Error::internal(format!(
-                        "token {token} of a vocabulary of {}",
-                        self.vocab_size
-                    )));
-                }
-                RowInput::Embedding(index) => {
-                    let embedding = batch.embeddings.get(index * width..(index + 1) * width);
-                    let missing = || Error::internal(format!("the batch has no embedding {index}"));
-                    out.copy_from_slice(embedding.ok_or_else(missing)?);
-                }
-            }
+    fn layer_parts(config: &ModelConfig) -> LayerParts {
+        LayerParts {
+            projections: Projections::Apart,
+            qkv_bias: config.attention_bias,
+            output_bias: config.attention_bias,
+            head_norms: false,
+            mlp_bias: config.mlp_bias,
         }
-        Ok(())
-    }
-
-    /// The logits of some of the rows in `scratch.hidden`, written to their places in `logits`.
-    fn logits(
-        &self,
-        places: &[(usize, usize)],
-        normalize: bool,
-        context: &mut ForwardContext<'_>,
-        logits: &mut [f32],
-    ) -> Result<()> {
-        if places.is_empty() {
-            return Ok(());
-        }
-        let (workers, scratch, width) = (context.workers, &mut *context.scratch, self.hidden_size);
-        let normed = sized(&mut scratch.normed, places.len() * width);
-        for (&(place, _), out) in places.iter().zip(normed.chunks_exact_mut(width)) {
-            let hidden = &scratch.hidden[place * width..(place + 1) * width];
-            if normalize {
-                self.norm.forward(workers.isa(), hidden, out);
-            } else {
-                out.copy_from_slice(hidden);
-            }
-        }
-        scratch.packed.pack(workers, &scratch.normed, width);
-        let contiguous = places.windows(2).all(|pair| pair[1].1 == pair[0].1 + 1);
-        if contiguous {
-            let first = places[0].1 * self.vocab_size;
-            let out = &mut logits[first..first + places.len() * self.vocab_size];
-            self.head.forward(workers, &scratch.packed, false, out);
-        } else {
-            let mut scattered = vec![0.0; places.len() * self.vocab_size];
-            self.head.forward(workers, &scratch.packed, false, &mut scattered);
-            for (&(_, to), row) in places.iter().zip(scattered.chunks_exact(self.vocab_size)) {
-                logits[to * self.vocab_size..(to + 1) * self.vocab_size].copy_from_slice(row);
-            }
-        }
-        context.check()
-    }
-
-    /// What rows want of the state before layer `layer` (after the last one, if it is the number of layers).
-    fn tap(
-        &self,
-        layer: usize,
-        rows: &ActiveRows<'_>,
-        index: &Indices,
-        context: &mut ForwardContext<'_>,
-        out: &mut ForwardOutput,
-    ) -> Result<()> {
-        let (width, last) = (self.hidden_size, layer == self.layers.len());
-        for (place, first) in
-            rows.wanting(|row| row.outputs.hidden_states.contains(layer), &index.hidden_states)
-        {
-            let to = first + rank(rows.row(place).outputs.hidden_states, layer);
-            let hidden = &context.scratch.hidden[place * width..(place + 1) * width];
-            let out = &mut out.hidden_states[to * width..(to + 1) * width];
-            if last {
-                self.norm.forward(context.workers.isa(), hidden, out);
-            } else {
-                out.copy_from_slice(hidden);
-            }
-        }
-        let mut places = rows.wanting(|row| row.outputs.layer_logits.contains(layer), &index.layer_logits);
-        for (place, to) in &mut places {
-            *to += rank(rows.row(*place).outputs.layer_logits, layer);
-        }
-        self.logits(&places, last, context, &mut out.layer_logits)?;
-        let ends = |row: &Row| row.outputs.logits && row.last_layer.unwrap_or(self.layers.len()) == layer;
-        self.logits(&rows.wanting(ends, &index.logits), true, context, &mut out.logits)
-    }
-}
-
-impl Layer {
-    fn load(config: &ModelConfig, loader: &Loader<'_>, shape: AttentionShape) -> Result<Self> {
-        let (hidden_size, eps) = (config.hidden_size, config.rms_norm_eps as f32);
-        let (self_attn, mlp) = (loader.child("self_attn"), loader.child("mlp"));
-        Ok(Self {
-            input_norm: RmsNorm::load(loader, "input_layernorm", hidden_size, eps)?,
-            attention: Attention::load(&self_attn, hidden_size, shape, config.attention_bias)?,
-            post_attention_norm: RmsNorm::load(loader, "post_attention_layernorm", hidden_size, eps)?,
-            mlp: Mlp::load(&mlp, hidden_size, config.intermediate_size, config.mlp_bias)?,
-        })
-    }
-
-    /// Takes the rows in `scratch.hidden` through the layer. In the last one, rows that nothing more is wanted of
-    /// leave as soon as their keys and values are in the cache.
-    fn forward(
-        &self,
-        index: usize,
-        rows: &mut ActiveRows<'_>,
-        is_last: bool,
-        kv: &mut KvStore,
-        context: &mut ForwardContext<'_>,
-    ) -> Result<()> {
-        normalize(&self.input_norm, context);
-        self.attention.project(index, rows, kv, context)?;
-        if is_last {
-            let (hidden_size, qkv_width) =
-                (context.scratch.hidden.len() / rows.len(), self.attention.qkv_width());
-            let Scratch { hidden, qkv, .. } = &mut *context.scratch;
-            let wanted = |row: &Row| {
-                let RowOutputs { logits, hidden_states, layer_logits } = row.outputs;
-                logits || hidden_states.contains(index + 1) || layer_logits.contains(index + 1)
-            };
-            rows.retain(wanted, &mut [(hidden, hidden_size), (qkv, qkv_width)]);
-            if rows.is_empty() {
-                return Ok(());
-            }
-        }
-        self.attention.attend(index, rows, kv, context)?;
-        normalize(&self.post_attention_norm, context);
-        self.mlp.forward(context)
-    }
-}
-
-/// Normalizes the residual stream into `scratch.normed`.
-fn normalize(norm: &RmsNorm, context: &mut ForwardContext<'_>) {
-    let Scratch { hidden, normed, .. } = &mut *context.scratch;
-    norm.forward(context.workers.isa(), hidden, sized(normed, hidden.len()));
-}
-
-/// Where the outputs of each row begin, for each kind of output.
-struct Indices {
-    logits: OutputIndex,
-    hidden_states: OutputIndex,
-    layer_logits: OutputIndex,
-}
-
-impl CausalLm for Llama {
-    fn kv_layout(&self, dtype: KvDtype) -> Result<KvLayout> {
-        KvLayout::new(self.layers.len(), self.shape.num_kv_heads, self.shape.head_dim, dtype)
-    }
-
-    fn vocab_size(&self) -> usize {
-        self.vocab_size
-    }
-
-    fn hidden_size(&self) -> usize {
-        self.hidden_size
-    }
-
-    fn num_layers(&self) -> usize {
-        self.layers.len()
-    }
-
-    fn weight_bytes(&self) -> usize {
-        self.matrix_bytes() + self.embedding.bytes()
-    }
-
-    fn matrix_bytes(&self) -> usize {
-        let layers: usize = self.layers.iter().map(|layer| layer.attention.bytes() + layer.mlp.bytes()).sum();
-        layers + self.head.bytes()
-    }
-
-    fn forward(
-        &self,
-        batch: &ForwardBatch<'_>,
-        kv: &mut KvStore,
-        context: &mut ForwardContext<'_>,
-        out: &mut ForwardOutput,
-    ) -> Result<()> {
-        let index = Indices {
-            logits: OutputIndex::new(batch.rows, |row| usize::from(row.outputs.logits)),
-            hidden_states: OutputIndex::new(batch.rows, |row| row.outputs.hidden_states.len()),
-            layer_logits: OutputIndex::new(batch.rows, |row| row.outputs.layer_logits.len()),
-        };
-        sized(&mut out.logits, index.logits.total * self.vocab_size);
-        sized(&mut out.hidden_states, index.hidden_states.total * self.hidden_size);
-        sized(&mut out.layer_logits, index.layer_logits.total * self.vocab_size);
-
-        self.embed(batch, &mut context.scratch.hidden)?;
-        let mut rows = ActiveRows::new(*batch);
-        let Scratch { cos, sin, .. } = &mut *context.scratch;
-        self.rotary.angles(&rows, cos, sin);
-        for (i, layer) in self.layers.iter().enumerate() {
-            self.tap(i, &rows, &index, context, out)?;
-            let Scratch { hidden, cos, sin, .. } = &mut *context.scratch;
-            let half = RotaryEmbedding::row_len(self.shape.head_dim);
-            rows.retain(
-                |row| row.last_layer.is_none_or(|last| last > i),
-                &mut [(hidden, self.hidden_size), (cos, half), (sin, half)],
-            );
-            if rows.is_empty() {
-                return Ok(());
-            }
-            layer.forward(i, &mut rows, i + 1 == self.layers.len(), kv, context)?;
-        }
-        self.tap(self.layers.len(), &rows, &index, context, out)
     }
 }

@@ -57,10 +57,7 @@ impl<'a> Loader<'a> {
         let stored = StoredMatrix { dtype: tensor.dtype, num_rows: 1, num_columns: len, bytes: tensor.bytes };
         let values = stored.to_f32();
         if values.iter().any(|value| !value.is_finite()) {
-            return Err(Error::load(
-                "the weights must be finite, but there is a NaN or an infinity; the file is damaged",
-            )
-            .context(tensor.name));
+            return Err(not_finite().context(tensor.name));
         }
         self.count(tensor.bytes)?;
         Ok(values.into_iter().map(|value| self.round(value)).collect())
@@ -72,9 +69,10 @@ impl<'a> Loader<'a> {
         for &(name, num_rows) in parts {
             stored.push(self.child(name).stored("weight", num_rows, num_columns)?);
         }
+        // The matrix was packed as one; the damaged part is looked for only when there is one.
         let place = || {
-            let names: Vec<_> = parts.iter().map(|(name, _)| self.scope.full_name(name)).collect();
-            names.join(" and ")
+            let damaged = stored.iter().position(|part| !self.is_finite(part)).unwrap_or(0);
+            self.child(parts[damaged].0).scope.full_name("weight")
         };
         let packed = PackedMatrix::pack(self.shared.workers, &stored, self.shared.dtype).context(place)?;
         for part in &stored {
@@ -86,6 +84,9 @@ impl<'a> Loader<'a> {
     /// A copy of the matrix of this name, in the type that weights are kept in.
     pub(super) fn copy(&self, name: &str, num_rows: usize, num_columns: usize) -> Result<(DType, Vec<u8>)> {
         let stored = self.stored(name, num_rows, num_columns)?;
+        if !self.is_finite(&stored) {
+            return Err(not_finite().context(self.scope.full_name(name)));
+        }
         self.count(stored.bytes)?;
         match self.shared.dtype.filter(|&dtype| dtype != stored.dtype) {
             None => Ok((stored.dtype, stored.bytes.to_vec())),
@@ -101,6 +102,12 @@ impl<'a> Loader<'a> {
         Ok(StoredMatrix { dtype: tensor.dtype, num_rows, num_columns, bytes: tensor.bytes })
     }
 
+    /// Whether every weight is a number in the type that weights are kept in.
+    fn is_finite(&self, matrix: &StoredMatrix<'_>) -> bool {
+        (0..matrix.num_rows)
+            .all(|row| (0..matrix.num_columns).all(|column| self.round(matrix.get(row, column)).is_finite()))
+    }
+
     fn round(&self, value: f32) -> f32 {
         self.shared.dtype.map_or(value, |dtype| dtype.round(value))
     }
@@ -112,4 +119,11 @@ impl<'a> Loader<'a> {
         (shared.progress)(shared.done.get());
         if shared.given_up.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { Ok(()) }
     }
+}
+
+#[cold]
+fn not_finite() -> Error {
+    Error::load(
+        "the weights must be finite, but there is a NaN or an infinity; the file is damaged, download it again",
+    )
 }

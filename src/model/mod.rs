@@ -3,13 +3,20 @@
 //! There is no prefill and no decode here, only a ragged batch of rows ([`ForwardBatch`]): a chunk of a prompt, one
 //! new token of each of eight beams and the six tokens of a speculative check are all just rows.
 //!
-//! An architecture is a file and a line in the [`registry`](load); it is put together from the `layers`.
+//! An architecture is a file and a line in the [`registry`](load). Those in llama's manner share the `decoder`, which is
+//! put together from the `layers`, and say as a `Family` in what they differ.
 
 mod batch;
 mod context;
+mod decoder;
+mod family;
 mod layers;
 mod llama;
 mod loader;
+mod mistral;
+mod phi3;
+mod qwen2;
+mod qwen3;
 mod registry;
 mod rows;
 
@@ -43,6 +50,12 @@ pub trait CausalLm: Send + Sync {
 
     /// The part of the weights that a pass over one token reads, in bytes: all but an untied embedding.
     fn matrix_bytes(&self) -> usize;
+
+    /// The length above which the keys and values of all tokens of a sequence are others, if there is one: a sequence that
+    /// grows beyond it, or shrinks back, has to be computed anew from its first token. See [`Row::rope_len`].
+    fn switches_above(&self) -> Option<usize> {
+        None
+    }
 
     /// Computes all rows of the batch: writes their keys and values to the cache, and what they ask for to `out`.
     ///

@@ -1,43 +1,54 @@
 //! The architectures, by the name that `config.json` gives them.
 
 use super::CausalLm;
-use super::llama::Llama;
+use super::decoder::Decoder;
+use super::family::Family;
 use super::loader::Loader;
 use crate::error::{Error, Result};
-use crate::weights::ModelConfig;
-
-type Load = fn(&ModelConfig, &Loader<'_>) -> Result<Box<dyn CausalLm>>;
+use crate::weights::{FamilyConfig, ModelConfig};
 
 /// One line each.
-const ARCHITECTURES: &[(&str, Load)] =
-    &[("LlamaForCausalLM", |config, loader| Ok(Box::new(Llama::load(config, loader)?)))];
+const ARCHITECTURES: &[Architecture] = &[
+    Architecture::of::<super::llama::Llama>(),
+    Architecture::of::<super::mistral::Mistral>(),
+    Architecture::of::<super::phi3::Phi3>(),
+    Architecture::of::<super::qwen2::Qwen2>(),
+    Architecture::of::<super::qwen3::Qwen3>(),
+];
 
-/// The names of the architectures that [`load`] knows.
-pub const SUPPORTED_ARCHITECTURES: &[&str] = &["LlamaForCausalLM"];
+/// How an architecture's models are described and loaded.
+struct Architecture {
+    config: FamilyConfig,
+    load: fn(&ModelConfig, &Loader<'_>) -> Result<Box<dyn CausalLm>>,
+}
+
+impl Architecture {
+    const fn of<F: Family>() -> Self {
+        Self { config: F::CONFIG, load: |config, loader| Ok(Box::new(Decoder::load::<F>(config, loader)?)) }
+    }
+}
+
+/// The families whose models [`load`] loads: what [`ModelConfig::from_json`] reads their `config.json` by.
+pub const SUPPORTED_ARCHITECTURES: &[FamilyConfig] = &{
+    let mut configs = [ARCHITECTURES[0].config; ARCHITECTURES.len()];
+    let mut index = 0;
+    while index < configs.len() {
+        configs[index] = ARCHITECTURES[index].config;
+        index += 1;
+    }
+    configs
+};
 
 /// Loads the model that the configuration describes: `loader` is the root of its tensors.
 ///
 /// # Errors
 /// When the architecture is unknown, or when a tensor is missing, has another shape, or is damaged.
 pub fn load(config: &ModelConfig, loader: &Loader<'_>) -> Result<Box<dyn CausalLm>> {
-    let known = ARCHITECTURES.iter().find(|(name, _)| *name == config.architecture);
-    let (_, load) = known.ok_or_else(|| {
-        Error::load(format!(
-            "`architectures` must name one of {}, got {:?}",
-            SUPPORTED_ARCHITECTURES.join(", "),
-            config.architecture
-        ))
+    let known = ARCHITECTURES.iter().find(|known| known.config.architecture == config.architecture);
+    let known = known.ok_or_else(|| {
+        let names: Vec<_> = SUPPORTED_ARCHITECTURES.iter().map(|family| family.architecture).collect();
+        let (names, found) = (names.join(", "), &config.architecture);
+        Error::load(format!("`architectures` must name one of {names}, got {found:?}"))
     })?;
-    load(config, loader)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_list_of_names_is_that_of_the_table() {
-        let names: Vec<_> = ARCHITECTURES.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, SUPPORTED_ARCHITECTURES);
-    }
+    (known.load)(config, loader)
 }

@@ -31,7 +31,7 @@ pub(super) fn run(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<i32> {
                 attached(check_signals).is_none_or(|checked| checked.is_err())
             }
         };
-        Ok(detached(py, || cli::run(arguments, Some(bundled), &mut interrupted)))
+        Ok(detached(py, || cli::run(arguments, Some(&bundled), &mut interrupted)))
     })
 }
 

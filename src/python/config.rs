@@ -208,7 +208,8 @@ fn single_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
         return Ok(FieldValue::Bool(value.is_true()));
     }
     if let Ok(value) = value.cast::<PyString>() {
-        return Ok(FieldValue::Text(value.extract()?));
+        let unreadable = || FieldValue::Other(format!("{}, which is no Unicode", shown(value)));
+        return Ok(value.extract().map_or_else(|_| unreadable(), FieldValue::Text));
     }
     if let Ok(value) = value.cast::<PyFloat>() {
         return Ok(FieldValue::Float(value.extract()?));

@@ -126,10 +126,14 @@ impl Generator {
 #[pymethods]
 impl Generator {
     #[new]
-    #[pyo3(signature = (
-        model=None, *, dtype="auto", compute_dtype="float32", kv_dtype="auto", num_threads=None, kv_cache_bytes=None,
-        local_files_only=true, revision=None, progress=None
-    ))]
+    #[pyo3(
+        signature = (
+            model=None, *, dtype="auto", compute_dtype="float32", kv_dtype="auto", num_threads=None, kv_cache_bytes=None,
+            local_files_only=true, revision=None, progress=None, **unknown
+        ),
+        text_signature = "(model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', num_threads=None, \
+                          kv_cache_bytes=None, local_files_only=True, revision=None, progress=None)"
+    )]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
     fn new(
         py: Python<'_>,
@@ -137,14 +141,16 @@ impl Generator {
         dtype: &str,
         compute_dtype: &str,
         kv_dtype: &str,
-        num_threads: Option<i64>,
-        kv_cache_bytes: Option<i64>,
+        #[pyo3(from_py_with = options::count)] num_threads: Option<i64>,
+        #[pyo3(from_py_with = options::count)] kv_cache_bytes: Option<i64>,
         local_files_only: bool,
         revision: Option<String>,
         progress: Option<&Bound<'_, PyAny>>,
+        unknown: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         guarded(|| {
             logging::install();
+            options::refuse_unknown(unknown)?;
             let options = Options {
                 dtype,
                 compute_dtype,

@@ -4,15 +4,30 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyBool, PyDict, PyString};
 
 use super::errors::{config_error, exception};
 use super::prompts::shown;
 use crate::error::ErrorKind;
+use crate::generation::config::suggest::suggest;
 use crate::generator::{DType, GeneratorOptions, KvDtype};
+use crate::json;
 
 /// The model that comes with the package, in its folder.
 const BUNDLED: &str = "models/story-3m";
+
+/// What a generator can be opened with.
+const NAMES: [&str; 9] = [
+    "model",
+    "dtype",
+    "compute_dtype",
+    "kv_dtype",
+    "num_threads",
+    "kv_cache_bytes",
+    "local_files_only",
+    "revision",
+    "progress",
+];
 
 /// The arguments as they were given.
 #[derive(Clone)]
@@ -55,8 +70,8 @@ impl Options<'_> {
             return Err(config_error(
                 py,
                 format!(
-                    "`compute_dtype` must be \"float32\", the only one of this version, got {:?}; leave it out",
-                    self.compute_dtype
+                    "`compute_dtype` must be \"float32\", the only one of this version, got {}; leave it out",
+                    json::shown(&self.compute_dtype.into())
                 ),
             ));
         }
@@ -78,6 +93,34 @@ impl Options<'_> {
     }
 }
 
+/// A number of threads or bytes, before its range is checked.
+pub(super) fn count(given: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    if given.is_none() {
+        return Ok(None);
+    }
+    if given.is_instance_of::<PyBool>() || !given.hasattr("__index__")? {
+        let rule = "must be a whole number, or None to choose by itself";
+        return Err(PyTypeError::new_err(format!("{rule}, got {}", shown(given))));
+    }
+    let out_of_range = |_| {
+        let rule = "must be from 1 to 2^63 - 1, or None to choose by itself";
+        config_error(given.py(), format!("{rule}, got {}", shown(given)))
+    };
+    given.extract().map(Some).map_err(out_of_range)
+}
+
+/// Refuses keywords that are no options.
+pub(super) fn refuse_unknown(unknown: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    let Some((name, _)) = unknown.and_then(|unknown| unknown.iter().next()) else { return Ok(()) };
+    let meant = suggest(&name.to_string(), NAMES.into_iter());
+    let meant = meant
+        .map_or_else(|| format!("it takes {}", NAMES.join(", ")), |meant| format!("did you mean `{meant}`?"));
+    Err(PyTypeError::new_err(format!(
+        "Generator() got an unexpected keyword argument {}; {meant}",
+        shown(&name)
+    )))
+}
+
 fn choose<T: Copy>(py: Python<'_>, argument: &str, given: &str, names: &[(&str, T)]) -> PyResult<Option<T>> {
     if given == "auto" {
         return Ok(None);
@@ -86,7 +129,7 @@ fn choose<T: Copy>(py: Python<'_>, argument: &str, given: &str, names: &[(&str, 
         let names: Vec<_> = names.iter().map(|(name, _)| format!("{name:?}")).collect();
         config_error(
             py,
-            format!("`{argument}` must be \"auto\" or one of {}, got {given:?}", names.join(", ")),
+            format!("`{argument}` must be \"auto\" or one of {}, got {}", names.join(", "), json::shown(&given.into())),
         )
     })
 }

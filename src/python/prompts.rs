@@ -50,9 +50,33 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
         ));
     }
     if prompt.is_instance_of::<PyString>() {
-        return Ok(Prompts::One(Prompt::Text(prompt.extract()?)));
+        return text(prompt).map(Prompt::Text).map(Prompts::One);
     }
-    sequence(prompt)?.try_iter()?.map(|item| single(&item?)).collect::<PyResult<_>>().map(Prompts::List)
+    let items = sequence(prompt)?.try_iter()?.enumerate();
+    let prompts = items.map(|(index, item)| single(&item?).map_err(|error| of_prompt(py, index, error)));
+    prompts.collect::<PyResult<_>>().map(Prompts::List)
+}
+
+/// An error about a prompt of a list, with its place.
+fn of_prompt(py: Python<'_>, index: usize, error: PyErr) -> PyErr {
+    let named = PyErr::from_type(error.get_type(py), format!("prompt {index}: {}", error.value(py)));
+    named.set_cause(py, error.cause(py));
+    named
+}
+
+/// A text, which in Python may hold what no Unicode text holds.
+fn text(given: &Bound<'_, PyAny>) -> PyResult<String> {
+    given.extract().map_err(|error: PyErr| {
+        let position = error.value(given.py()).getattr("start").map_or_else(|_| "?".to_owned(), |at| at.to_string());
+        input_error(
+            given.py(),
+            format!(
+                "a text must be Unicode, but has a lone surrogate at position {position}: {}; replace it, for example with \
+                 text.encode(\"utf-8\", \"replace\").decode()",
+                shown(given)
+            ),
+        )
+    })
 }
 
 /// A single prompt: text, or ids in one dimension.
@@ -61,7 +85,7 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
 /// As for [`prompts`].
 pub(super) fn single(prompt: &Bound<'_, PyAny>) -> PyResult<Prompt> {
     if prompt.is_instance_of::<PyString>() {
-        return Ok(Prompt::Text(prompt.extract()?));
+        return text(prompt).map(Prompt::Text);
     }
     ids(prompt).map(Prompt::Ids)
 }
@@ -160,7 +184,12 @@ fn batch(
 
 /// The mask of ids that have this many dimensions.
 fn mask_rows(mask: &Bound<'_, PyAny>, dimensions: usize) -> PyResult<Vec<Vec<bool>>> {
-    let array = numpy(mask.py())?.call_method1("asarray", (mask,))?;
+    let array = numpy(mask.py())?.call_method1("asarray", (mask,)).map_err(|error| {
+        input_error(
+            mask.py(),
+            format!("`attention_mask` must have rows of one length: {}", error.value(mask.py())),
+        )
+    })?;
     let list = array.call_method0("tolist")?;
     match (array.getattr("ndim")?.extract::<usize>()?, dimensions) {
         (1, 1) => Ok(vec![mask_row(&list)?]),

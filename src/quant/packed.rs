@@ -123,7 +123,9 @@ pub(super) fn pack_panels<F: PanelFormat>(
         all_finite.into_inner().then_some(packed)
     };
     let packed = packed.ok_or_else(|| {
-        Error::load("the weights must be finite, but there is a NaN or an infinity; the file is damaged")
+        Error::load(
+            "the weights must be finite, but there is a NaN or an infinity; the file is damaged, download it again",
+        )
     })?;
     Ok(Box::new(packed))
 }

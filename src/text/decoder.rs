@@ -6,12 +6,16 @@
 //! same machines; tests hold them against the crate. Speech decoders (CTC) and orders of stages that would need
 //! the whole text are refused when the tokenizer is loaded.
 
+use clean_up::{clean_up, last_safe_cut};
 use serde_json::Value;
 use tokenizers::Decoder as _;
 use tokenizers::decoders::wordpiece::cleanup;
 use tokenizers::normalizers::replace::{Replace, ReplacePattern};
 
+use super::sentencepiece::{PieceDecoder, PieceState};
 use crate::error::{Error, Result};
+
+mod clean_up;
 
 /// More stages than any tokenizer has; each is one level of recursion.
 const MAX_STAGES: usize = 64;
@@ -64,6 +68,8 @@ enum Kind {
     },
     /// No decoder at all: tokens with spaces between.
     Spaced,
+    /// A SentencePiece model; joins all tokens.
+    Pieces(PieceDecoder),
     /// `clean_up_tokenization_spaces` of transformers.
     CleanUp,
 }
@@ -78,6 +84,7 @@ struct StageState {
     bytes: Vec<u8>,
     /// Text that a later token can still change; `None` before the first token.
     text: Option<String>,
+    pieces: PieceState,
 }
 
 impl Decoder {
@@ -94,6 +101,15 @@ impl Decoder {
             stages.push(Stage { kind: Kind::CleanUp, fused: true });
         }
         Ok(Self { stages })
+    }
+
+    /// The decoder of a SentencePiece model.
+    pub(super) fn of_pieces(pieces: PieceDecoder, clean_up: bool) -> Self {
+        let mut stages = vec![Stage { kind: Kind::Pieces(pieces), fused: false }];
+        if clean_up {
+            stages.push(Stage { kind: Kind::CleanUp, fused: true });
+        }
+        Self { stages }
     }
 
     /// The state before the first token.
@@ -122,6 +138,7 @@ impl Decoder {
         for stage in &self.stages {
             text = match &stage.kind {
                 Kind::ByteLevel => return byte_level_bytes(&text),
+                Kind::Pieces(pieces) => return pieces.bytes(&text),
                 Kind::ByteFallback => match fallback_byte(&text) {
                     Some(byte) => return vec![byte],
                     None => text,
@@ -200,6 +217,7 @@ impl Stage {
             }
             Kind::Spaced if state.started => pass(&self.later_token(token)),
             Kind::Spaced => pass(token),
+            Kind::Pieces(pieces) => pieces.push(&mut state.pieces, token, pass),
             Kind::CleanUp => {
                 let mut held = state.text.take().unwrap_or_default();
                 held.push_str(token);
@@ -218,6 +236,7 @@ impl Stage {
         match &self.kind {
             Kind::ByteLevel => pass(&take_text(&mut state.bytes, true)),
             Kind::ByteFallback => pass_byte_run(&mut state.bytes, &mut pass),
+            Kind::Pieces(_) => PieceDecoder::finish(&mut state.pieces, pass),
             Kind::EndOfWord { suffix } => {
                 if let Some(held) = state.text.take() {
                     pass(&held.replace(suffix.as_str(), ""));
@@ -449,36 +468,6 @@ fn strip_start<'a>(state: &mut StageState, piece: &'a str, content: char, start:
         }
     }
     rest
-}
-
-/// What transformers' `clean_up_tokenization` does, in its order.
-fn clean_up(text: &str) -> String {
-    const REPLACEMENTS: [(&str, &str); 10] = [
-        (" .", "."),
-        (" ?", "?"),
-        (" !", "!"),
-        (" ,", ","),
-        (" ' ", "'"),
-        (" n't", "n't"),
-        (" 'm", "'m"),
-        (" 's", "'s"),
-        (" 've", "'ve"),
-        (" 're", "'re"),
-    ];
-    REPLACEMENTS.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
-}
-
-/// The last place where `text` can be cut so that cleaning both halves equals cleaning the whole.
-///
-/// Cleaning only removes spaces, so a pair of other characters stays a pair; and of the pairs inside the replaced
-/// texts only those with an apostrophe, `ve` and `re` have no space.
-fn last_safe_cut(text: &str) -> usize {
-    let mut pairs = text.char_indices().rev().zip(text.chars().rev().skip(1));
-    let safe = pairs.find(|&((_, right), left)| {
-        ![left, right].iter().any(|char| matches!(char, ' ' | '\''))
-            && !matches!((left, right), ('v' | 'r', 'e'))
-    });
-    safe.map_or(0, |((at, _), _)| at)
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
-//! What `tokenizer_config.json` and `special_tokens_map.json` say about a tokenizer.json, as transformers 5.23 reads
-//! them: special tokens by name, tokens to add, and how to decode.
+//! What the small files beside a vocabulary say, as transformers reads them: special tokens by name, tokens to add, and
+//! how to decode.
 //!
-//! `add_bos_token` and `add_eos_token` are not read: beside a tokenizer.json transformers ignores them, and the
-//! file's own post-processor decides. Chat templates are not read here.
+//! `add_bos_token` and `add_eos_token` count beside a tokenizer.model alone: a tokenizer.json has a post-processor of its
+//! own. Chat templates are not read here.
 
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
+use super::tokenizer::MAX_TOKENIZER_BYTES;
 use crate::error::{Error, Result};
+use crate::json::{read_object, shown};
 
 /// The special tokens that every tokenizer of transformers may have, in its order.
 const NAMED: [&str; 7] =
@@ -31,16 +33,20 @@ pub(super) struct Settings {
     /// Encode special tokens in a prompt as plain text.
     pub(super) split_special_tokens: bool,
     pub(super) add_prefix_space: Option<bool>,
-    /// Absent means false, null means false, as for transformers' `LlamaTokenizer`.
-    pub(super) legacy: bool,
+    pub(super) legacy: Option<bool>,
+    pub(super) add_bos_token: Option<bool>,
+    pub(super) add_eos_token: Option<bool>,
 }
 
 impl Settings {
-    /// Reads the two files, of which either may be missing.
+    /// Reads `tokenizer_config.json` and `special_tokens_map.json`, of which either may be missing.
     pub(super) fn read(tokenizer_config: Option<&[u8]>, special_tokens_map: Option<&[u8]>) -> Result<Self> {
         const FILE: &str = "tokenizer_config.json";
         let mut settings = Self::default();
-        let config = tokenizer_config.map(|bytes| object(FILE, bytes)).transpose()?.unwrap_or_default();
+        let config = tokenizer_config
+            .map(|bytes| read_object(FILE, bytes, MAX_TOKENIZER_BYTES))
+            .transpose()?
+            .unwrap_or_default();
         settings.class = match config.get("tokenizer_class") {
             None | Some(Value::Null) => None,
             Some(Value::String(class)) => Some(class.strip_suffix("Fast").unwrap_or(class).to_owned()),
@@ -52,20 +58,40 @@ impl Settings {
                 .unwrap_or(false);
         settings.split_special_tokens = flag(FILE, &config, "split_special_tokens")?.unwrap_or(false);
         settings.add_prefix_space = flag(FILE, &config, "add_prefix_space")?;
-        settings.legacy = flag(FILE, &config, "legacy")?.unwrap_or(false);
+        settings.legacy = flag(FILE, &config, "legacy")?;
+        settings.add_bos_token = flag(FILE, &config, "add_bos_token")?;
+        settings.add_eos_token = flag(FILE, &config, "add_eos_token")?;
         settings.add_named(FILE, &config)?;
         match config.get("added_tokens_decoder") {
             Some(Value::Object(tokens)) => settings.added = Some(added_tokens(FILE, tokens)?),
             None | Some(Value::Null) => {
                 if let Some(bytes) = special_tokens_map {
                     const FILE: &str = "special_tokens_map.json";
-                    settings.add_named(FILE, &object(FILE, bytes)?)?;
+                    settings.add_named(FILE, &read_object(FILE, bytes, MAX_TOKENIZER_BYTES)?)?;
                 }
             }
             Some(other) => return Err(wrong(FILE, "added_tokens_decoder", "an object", other)),
         }
         settings.share_added_tokens();
         Ok(settings)
+    }
+
+    /// Reads `added_tokens.json`, texts with their ids: it counts where `tokenizer_config.json` lists no added tokens.
+    pub(super) fn read_added_tokens(&mut self, added_tokens: &[u8]) -> Result<()> {
+        const FILE: &str = "added_tokens.json";
+        if self.added.is_some() {
+            return Ok(());
+        }
+        let mut added = Vec::new();
+        for (content, id) in read_object(FILE, added_tokens, MAX_TOKENIZER_BYTES)? {
+            let number = id.as_u64().and_then(|id| u32::try_from(id).ok());
+            let number = number.ok_or_else(|| wrong(FILE, &content, "a token id", &id))?;
+            let special = self.special_tokens().any(|token| token.content == content);
+            added.push((number, AddedToken::from(content, special)));
+        }
+        added.sort_by_key(|&(id, _)| id);
+        self.added = Some(added);
+        Ok(())
     }
 
     /// Sets a standard special token that the files do not mention.
@@ -83,9 +109,26 @@ impl Settings {
         self.named.iter().find(|(known, _)| known == name).map(|(_, token)| token.content.as_str())
     }
 
+    /// The named special tokens with their texts.
+    pub(super) fn named_tokens(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.named.iter().map(|(name, token)| (name.as_str(), token.content.as_str()))
+    }
+
     /// All special tokens, in the order in which transformers adds them to a vocabulary that lacks them.
     pub(super) fn special_tokens(&self) -> impl Iterator<Item = &AddedToken> {
         self.named.iter().map(|(_, token)| token).chain(&self.extra)
+    }
+
+    /// All special tokens, the standard ones in transformers' order first.
+    pub(super) fn special_tokens_in_order(&self) -> impl Iterator<Item = &AddedToken> {
+        let standard = NAMED.iter().filter_map(|&name| self.named.iter().find(|(known, _)| known == name));
+        let own = self.named.iter().filter(|(name, _)| !NAMED.contains(&name.as_str()));
+        standard.chain(own).map(|(_, token)| token).chain(&self.extra)
+    }
+
+    /// Whether this is the text of a special token without a name.
+    pub(super) fn is_extra(&self, content: &str) -> bool {
+        self.extra.iter().any(|token| token.content == content)
     }
 
     /// Whether a standard or model-specific name stands for this text.
@@ -155,11 +198,6 @@ impl Settings {
     }
 }
 
-fn object(file: &str, bytes: &[u8]) -> Result<Map<String, Value>> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Error::load(format!("{file}: it must be a JSON object")).with_source(error))
-}
-
 fn flag(file: &str, config: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
     match config.get(name) {
         None | Some(Value::Null) => Ok(None),
@@ -202,11 +240,7 @@ fn token(file: &str, name: &str, value: &Value) -> Result<AddedToken> {
 }
 
 fn wrong(file: &str, field: &str, rule: &str, found: &Value) -> Error {
-    let mut found = found.to_string();
-    if found.chars().count() > 60 {
-        found = found.chars().take(60).chain("…".chars()).collect();
-    }
-    Error::load(format!("{file}: {field} must be {rule}, found {found}"))
+    Error::load(format!("{file}: {field} must be {rule}, found {}; correct the file", shown(found)))
 }
 
 #[cfg(test)]
@@ -261,6 +295,7 @@ mod tests {
         for (config, message) in [
             (&b"[1]"[..], "tokenizer_config.json: it must be a JSON object"),
             (br#"{"legacy": 3}"#, "tokenizer_config.json: legacy must be true or false, found 3"),
+            (br#"{"bos_token": "a", "bos_token": "b"}"#, "the key \"bos_token\" comes twice"),
             (br#"{"bos_token": 3}"#, "tokenizer_config.json: bos_token must be a token"),
             (br#"{"added_tokens_decoder": {"x": "a"}}"#, "\"x\" must be a token id"),
             (br#"{"extra_special_tokens": "a"}"#, "extra_special_tokens must be a list"),

@@ -1,43 +1,32 @@
-//! The tokenizer of a model: text to ids by the `tokenizers` crate, ids to text by this crate's own decoder.
+//! The tokenizer of a model: text to ids by its tokenizer.json or its SentencePiece model, ids to text by this crate's own
+//! decoder.
 //!
-//! A tokenizer.json is untrusted: its size is capped, growth bombs are refused, and a panic of the crate's parser or
-//! encoder becomes an error. Ids and special tokens are those that transformers 5.23 gives for the same folder,
-//! including what its `LlamaTokenizer` class changes about the file. It makes no chat prompts.
+//! Files are untrusted, and what they may hold is checked where they are read. Special tokens are those that transformers
+//! finds in the same folder. It makes no chat prompts.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use serde::Deserialize;
-use serde_json::Value;
-use tokenizers::decoders::byte_fallback::ByteFallback;
-use tokenizers::decoders::fuse::Fuse;
-use tokenizers::decoders::sequence::Sequence;
-use tokenizers::decoders::strip::Strip;
-use tokenizers::normalizers::replace::Replace;
-use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
-use tokenizers::{
-    AddedToken, DecoderWrapper, ModelWrapper, NormalizedString, Normalizer, Tokenizer as Backend,
-};
-
 use super::decoder::{Decoder, DecoderState};
+use super::sentencepiece::LlamaTokenizer;
 use super::settings::Settings;
 use super::token_bytes::TokenBytes;
-use crate::error::{Error, Result};
+use super::tokenizer_json::TokenizerJson;
+use crate::error::{Error, Result, ResultExt as _};
 use crate::types::TokenId;
 
 /// The largest tokenizer file that is read.
 pub const MAX_TOKENIZER_BYTES: usize = 64 << 20;
 /// The highest token id that a vocabulary may use.
 pub const MAX_TOKEN_ID: u32 = (1 << 22) - 1;
-/// How many times longer a normalizer may make a text.
-const MAX_GROWTH: usize = 4096;
 
 /// Text to token ids and back; cloning shares it, and it can be used from many threads.
 #[derive(Clone)]
 pub struct Tokenizer(Arc<Inner>);
 
 struct Inner {
-    backend: Backend,
+    encoder: Encoder,
     decoder: Decoder,
     /// By id.
     tokens: Box<[Option<Box<str>>]>,
@@ -45,9 +34,17 @@ struct Inner {
     special: Box<[bool]>,
     vocab_size: usize,
     token_bytes: OnceLock<TokenBytes>,
+    /// By name, such as `bos_token`.
+    special_tokens: Box<[(String, String)]>,
     bos: Option<TokenId>,
     eos: Option<TokenId>,
     pad: Option<TokenId>,
+}
+
+/// From text to ids.
+enum Encoder {
+    Json(Box<TokenizerJson>),
+    SentencePiece(Box<LlamaTokenizer>),
 }
 
 impl Tokenizer {
@@ -61,97 +58,109 @@ impl Tokenizer {
         tokenizer_config: Option<&[u8]>,
         special_tokens_map: Option<&[u8]>,
     ) -> Result<Self> {
-        let files = [
+        refuse_large([
             ("tokenizer.json", Some(tokenizer_json)),
             ("tokenizer_config.json", tokenizer_config),
             ("special_tokens_map.json", special_tokens_map),
-        ];
-        for (name, bytes) in files {
-            let length = bytes.map_or(0, <[u8]>::len);
-            if length > MAX_TOKENIZER_BYTES {
-                return Err(Error::load(format!(
-                    "{name}: a file of at most {MAX_TOKENIZER_BYTES} bytes is read, found {length}"
-                )));
-            }
-        }
-        refuse_growth(tokenizer_json)?;
+        ])?;
         let mut settings = Settings::read(tokenizer_config, special_tokens_map)?;
-        let backend = guarded(|| {
-            let mut backend = Backend::from_bytes(tokenizer_json)?;
-            if is_rebuilt_as_llama(&settings, tokenizer_json) {
-                for (name, content) in [("unk_token", "<unk>"), ("bos_token", "<s>"), ("eos_token", "</s>")] {
-                    settings.default_token(name, content);
-                }
-                backend = rebuild_as_llama(&backend, &settings)?;
-            }
-            // Prompts are neither cut nor padded here.
-            backend.with_truncation(None)?;
-            backend.with_padding(None);
-            backend.set_encode_special_tokens(settings.split_special_tokens);
-            add_tokens(&mut backend, &settings);
-            Ok(backend)
-        })
-        .map_err(|cause| {
-            Error::load("tokenizer.json: it cannot be used; download it again").with_source(cause)
-        })?;
-        Self::new(backend, &settings)
+        let encoder = TokenizerJson::new(tokenizer_json, &mut settings)?;
+        let (tokens, decoder) = (encoder.tokens()?, encoder.decoder(&settings)?);
+        Ok(Self::new(Encoder::Json(Box::new(encoder)), decoder, tokens, &settings))
     }
 
-    fn new(backend: Backend, settings: &Settings) -> Result<Self> {
-        let vocabulary = backend.get_vocab(true);
-        let highest = vocabulary.values().copied().max();
-        if let Some(highest) = highest.filter(|&id| id > MAX_TOKEN_ID) {
-            return Err(Error::load(format!(
-                "tokenizer.json: token ids must be at most {MAX_TOKEN_ID}, found {highest}"
-            )));
+    /// Reads a SentencePiece `tokenizer.model` by the rules of transformers' slow `LlamaTokenizer`, with, where the folder
+    /// has them, `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
+    ///
+    /// # Errors
+    /// `Load` when a file is larger than 64 MiB, damaged, or when the folder names another class of tokenizer.
+    pub fn from_sentencepiece(
+        tokenizer_model: &[u8],
+        tokenizer_config: Option<&[u8]>,
+        special_tokens_map: Option<&[u8]>,
+        added_tokens: Option<&[u8]>,
+    ) -> Result<Self> {
+        refuse_large([
+            ("tokenizer.model", Some(tokenizer_model)),
+            ("tokenizer_config.json", tokenizer_config),
+            ("special_tokens_map.json", special_tokens_map),
+            ("added_tokens.json", added_tokens),
+        ])?;
+        let mut settings = Settings::read(tokenizer_config, special_tokens_map)?;
+        if let Some(added_tokens) = added_tokens {
+            settings.read_added_tokens(added_tokens)?;
         }
-        let length = highest.map_or(0, |id| id as usize + 1);
+        let encoder = LlamaTokenizer::new(tokenizer_model, &mut settings).context(|| "tokenizer.model")?;
+        let tokens = encoder.tokens().map(|(id, token, special)| (id, token.to_owned(), special)).collect();
+        let decoder = Decoder::of_pieces(encoder.decoder(&settings), settings.clean_up);
+        Ok(Self::new(Encoder::SentencePiece(Box::new(encoder)), decoder, tokens, &settings))
+    }
+
+    /// `tokens` are all ids with their texts, and whether they are special; of an id that comes twice the last one counts.
+    fn new(
+        encoder: Encoder,
+        decoder: Decoder,
+        all_tokens: Vec<(u32, String, bool)>,
+        settings: &Settings,
+    ) -> Self {
+        let length = all_tokens.iter().map(|&(id, ..)| id as usize + 1).max().unwrap_or(0);
         let mut tokens: Box<[Option<Box<str>>]> = vec![None; length].into_boxed_slice();
         let mut special = vec![false; length].into_boxed_slice();
-        let added = backend.get_added_tokens_decoder();
-        for &id in vocabulary.values() {
-            let Some(token) = backend.id_to_token(id) else { continue };
-            special[id as usize] = backend.get_added_vocabulary().is_special_token(&token);
-            let token = match added.get(&id) {
-                Some(added) if added.normalized => normalized(&backend, &token)?,
-                _ => token,
-            };
-            tokens[id as usize] = Some(token.into_boxed_str());
+        for (id, token, is_special) in all_tokens {
+            (tokens[id as usize], special[id as usize]) = (Some(token.into_boxed_str()), is_special);
         }
-        let decoder = serde_json::to_value(backend.get_decoder())
-            .map_err(|error| Error::load("tokenizer.json: decoder").with_source(error))?;
-        // The clean-up destroys spaces of BPE texts, so transformers does it for other vocabularies only.
-        let is_bpe = matches!(backend.get_model(), ModelWrapper::BPE(_));
-        let decoder =
-            Decoder::from_json(&decoder, settings.clean_up && (!is_bpe || settings.force_clean_up))?;
-        let id_of = |name: &str| {
-            settings.special_token(name).and_then(|token| backend.token_to_id(token)).map(TokenId)
-        };
+        let id_of = |name: &str| settings.special_token(name).and_then(|token| encoder.id(token));
         let [bos, eos, pad] = ["bos_token", "eos_token", "pad_token"].map(id_of);
-        let vocab_size = vocabulary.len();
-        let token_bytes = OnceLock::new();
-        Ok(Self(Arc::new(Inner {
-            backend,
+        let vocab_size = match &encoder {
+            Encoder::Json(json) => json.vocab_size(),
+            Encoder::SentencePiece(_) => tokens.iter().flatten().collect::<HashSet<_>>().len(),
+        };
+        let special_tokens =
+            settings.named_tokens().map(|(name, token)| (name.to_owned(), token.to_owned())).collect();
+        Self(Arc::new(Inner {
+            encoder,
             decoder,
             tokens,
             special,
             vocab_size,
-            token_bytes,
+            token_bytes: OnceLock::new(),
+            special_tokens,
             bos,
             eos,
             pad,
-        })))
+        }))
     }
 
     /// The ids of a text; with `add_special_tokens` also those that the tokenizer puts around a prompt.
     ///
     /// # Errors
-    /// `Input` when the tokenizer cannot encode the text, which only a faulty tokenizer.json brings about.
+    /// `Input` when the tokenizer cannot encode the text, which only a faulty tokenizer.json brings about, or when its
+    /// normalizer could make the text longer than a gigabyte.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>> {
-        let encoding = guarded(|| self.0.backend.encode_fast(text, add_special_tokens)).map_err(|cause| {
-            Error::input(format!("the tokenizer failed on a text of {} bytes", text.len())).with_source(cause)
-        })?;
-        Ok(encoding.get_ids().iter().copied().map(TokenId).collect())
+        let ids = match &self.0.encoder {
+            Encoder::Json(json) => json.encode(text, add_special_tokens),
+            Encoder::SentencePiece(model) => model.encode(text, add_special_tokens),
+        };
+        Ok(ids?.into_iter().map(TokenId).collect())
+    }
+
+    /// The ids of a text as [`Tokenizer::encode`] gives them, each with its place in the text: characters, as in
+    /// transformers' `offset_mapping`. Tokens that were put around the text have none, and those of a tokenizer.model
+    /// neither, as in transformers.
+    ///
+    /// # Errors
+    /// As for [`Tokenizer::encode`].
+    pub fn encode_with_offsets(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+    ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
+        match &self.0.encoder {
+            Encoder::Json(json) => json.encode_with_offsets(text, add_special_tokens),
+            Encoder::SentencePiece(_) => {
+                Ok(self.encode(text, add_special_tokens)?.into_iter().map(|id| (id, None)).collect())
+            }
+        }
     }
 
     /// The text of ids; ids that are no token are left out, as transformers does, and so are special tokens with
@@ -188,7 +197,23 @@ impl Tokenizer {
 
     /// The id of a token as the vocabulary writes it.
     pub fn id(&self, token: &str) -> Option<TokenId> {
-        self.0.backend.token_to_id(token).map(TokenId)
+        self.0.encoder.id(token)
+    }
+
+    /// The file that holds the vocabulary: `tokenizer.json` or `tokenizer.model`.
+    pub fn file(&self) -> &'static str {
+        match &self.0.encoder {
+            Encoder::Json(_) => "tokenizer.json",
+            Encoder::SentencePiece(_) => "tokenizer.model",
+        }
+    }
+
+    /// The kind of its model: `BPE`, `Unigram`, `WordPiece` or `WordLevel`.
+    pub fn model(&self) -> &'static str {
+        match &self.0.encoder {
+            Encoder::Json(json) => json.model(),
+            Encoder::SentencePiece(model) => model.model(),
+        }
     }
 
     /// The bytes that a token adds in the middle of a text; empty for an id below [`Self::len`] that is no token.
@@ -200,6 +225,11 @@ impl Tokenizer {
     /// Whether `skip_special_tokens` leaves this token out.
     pub fn is_special(&self, id: TokenId) -> bool {
         self.0.special.get(id.index()).copied().unwrap_or(false)
+    }
+
+    /// The special tokens that have names, such as `bos_token`, with their texts.
+    pub fn special_tokens_map(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.special_tokens.iter().map(|(name, token)| (name.as_str(), token.as_str()))
     }
 
     /// The token that begins a text, where the folder names one.
@@ -242,131 +272,32 @@ impl Tokenizer {
     }
 }
 
+impl Encoder {
+    fn id(&self, token: &str) -> Option<TokenId> {
+        let id = match self {
+            Self::Json(json) => json.id(token),
+            Self::SentencePiece(model) => model.id(token),
+        };
+        id.map(TokenId)
+    }
+}
+
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokenizer").field("vocab_size", &self.vocab_size()).finish_non_exhaustive()
     }
 }
 
-/// Runs code of the `tokenizers` crate; a panic becomes an error with its message.
-fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let message = panic.downcast_ref::<String>().map(String::as_str);
-        let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(message.unwrap_or("the tokenizer panicked").into())
-    })
-}
-
-/// An added token that is looked for in normalized prompts is also decoded from its normalized form.
-fn normalized(backend: &Backend, token: &str) -> Result<String> {
-    guarded(|| {
-        let mut text = NormalizedString::from(token);
-        if let Some(normalizer) = backend.get_normalizer() {
-            normalizer.normalize(&mut text)?;
+fn refuse_large<const N: usize>(files: [(&str, Option<&[u8]>); N]) -> Result<()> {
+    for (name, bytes) in files {
+        let length = bytes.map_or(0, <[u8]>::len);
+        if length > MAX_TOKENIZER_BYTES {
+            return Err(Error::load(format!(
+                "{name}: a file of at most {MAX_TOKENIZER_BYTES} bytes is read, found {length}"
+            )));
         }
-        Ok(text.get().to_owned())
-    })
-    .map_err(|cause| Error::load(format!("tokenizer.json: added token {token:?}")).with_source(cause))
-}
-
-/// Refuses normalizers that could turn a short prompt, or an added token at load, into gigabytes.
-fn refuse_growth(tokenizer_json: &[u8]) -> Result<()> {
-    #[derive(Deserialize)]
-    struct Head {
-        #[serde(default)]
-        normalizer: Value,
-    }
-
-    fn growth(normalizer: &Value) -> usize {
-        let length = |value: &Value| value.as_str().map_or(0, str::len);
-        match normalizer["type"].as_str() {
-            Some("Sequence") => {
-                let parts = normalizer["normalizers"].as_array().map(Vec::as_slice).unwrap_or_default();
-                parts.iter().map(growth).fold(1, usize::saturating_mul)
-            }
-            Some("Replace") => {
-                let pattern = length(&normalizer["pattern"]["String"]).max(1);
-                length(&normalizer["content"]).div_ceil(pattern).max(1)
-            }
-            Some("Prepend") => length(&normalizer["prepend"]).max(1),
-            Some("ByteLevel") => 2,
-            _ => 1,
-        }
-    }
-
-    let head: Head = serde_json::from_slice(tokenizer_json).map_err(|error| {
-        Error::load("tokenizer.json: it is not valid JSON; download it again").with_source(error)
-    })?;
-    let growth = growth(&head.normalizer);
-    if growth > MAX_GROWTH {
-        return Err(Error::load(format!(
-            "tokenizer.json: its normalizer may make a text at most {MAX_GROWTH} times longer, found {growth}"
-        )));
     }
     Ok(())
-}
-
-/// Whether transformers 5.23 takes only the vocabulary from the file, and builds the rest as `LlamaTokenizer`.
-fn is_rebuilt_as_llama(settings: &Settings, tokenizer_json: &[u8]) -> bool {
-    const BYTE_LEVEL: &[u8] = b"\"ByteLevel\"";
-    settings.class.as_deref() == Some("LlamaTokenizer")
-        && !tokenizer_json.windows(BYTE_LEVEL.len()).any(|window| window == BYTE_LEVEL)
-}
-
-fn rebuild_as_llama(file: &Backend, settings: &Settings) -> tokenizers::Result<Backend> {
-    let ModelWrapper::BPE(bpe) = file.get_model() else {
-        return Ok(file.clone());
-    };
-    let mut bpe = bpe.clone();
-    (bpe.dropout, bpe.unk_token) = (None, None);
-    (bpe.fuse_unk, bpe.byte_fallback, bpe.ignore_merges) = (true, true, false);
-    let mut backend = Backend::new(bpe);
-    let add_prefix_space = settings.add_prefix_space.unwrap_or(true);
-    let scheme = match (add_prefix_space, settings.legacy) {
-        (false, _) => PrependScheme::Never,
-        (true, true) => PrependScheme::Always,
-        (true, false) => PrependScheme::First,
-    };
-    backend.with_pre_tokenizer(Some(Metaspace::new('▁', scheme, false)));
-    let mut decoders: Vec<DecoderWrapper> =
-        vec![Replace::new("▁", " ")?.into(), ByteFallback::new().into(), Fuse::new().into()];
-    if add_prefix_space {
-        decoders.push(Strip::new(' ', 1, 0).into());
-    }
-    backend.with_decoder(Some(Sequence::new(decoders)));
-    backend.with_post_processor(file.get_post_processor().cloned());
-    if settings.added.is_none() {
-        let mut added: Vec<(u32, AddedToken)> = file.get_added_tokens_decoder().into_iter().collect();
-        added.sort_by_key(|&(id, _)| id);
-        let named = |token: AddedToken| {
-            let special = token.special || settings.is_named(&token.content);
-            token.special(special)
-        };
-        let added: Vec<AddedToken> = added.into_iter().map(|(_, token)| named(token)).collect();
-        backend.add_tokens(&added);
-    }
-    Ok(backend)
-}
-
-/// Adds what the settings list and the vocabulary does not have yet, in transformers' order.
-fn add_tokens(backend: &mut Backend, settings: &Settings) {
-    let known = backend.get_added_tokens_decoder();
-    let mut wanted: Vec<AddedToken> = Vec::new();
-    for (_, token) in settings.added.iter().flatten() {
-        if !known.values().any(|other| other == token) {
-            let special = token.special || settings.is_named(&token.content);
-            wanted.push(token.clone().special(special));
-        }
-    }
-    for token in settings.special_tokens() {
-        let listed = known.values().chain(&wanted).any(|other| other.content == token.content);
-        if !listed {
-            wanted.push(token.clone());
-        }
-    }
-    if !wanted.is_empty() {
-        backend.add_tokens(&wanted);
-    }
 }
 
 #[cfg(test)]

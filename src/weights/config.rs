@@ -1,16 +1,18 @@
-//! config.json of a llama-like model, as transformers 4 and 5 write it.
+//! config.json of a decoder in llama's manner, as transformers 4 and 5 write it.
 //!
-//! Absent fields have the defaults of transformers' `LlamaConfig`; every field has a range, so that sizes computed
-//! from it cannot overflow. The whole object is kept for architectures with fields of their own. Generation
+//! Absent fields have the defaults of the model's family, which come from outside; every field has a range, so that sizes
+//! computed from it cannot overflow. The whole object is kept for architectures with fields of their own. Generation
 //! defaults that old files have here are not read.
 
 use serde_json::{Map, Value};
 
+use super::family::FamilyConfig;
 use super::fields::Fields;
-use super::json::read_object;
 use super::rope::{MAX_POSITIONS, RopeKind, RopeParameters};
 use super::source::MAX_TEXT_BYTES;
+use super::window::SlidingWindow;
 use crate::error::{Error, Result, ResultExt as _};
+use crate::json::{read_object, shown};
 use crate::tensor::DType;
 use crate::types::TokenId;
 
@@ -50,10 +52,12 @@ pub struct ModelConfig {
     pub rms_norm_eps: f64,
     /// Whether the head shares the embedding's weights.
     pub tie_word_embeddings: bool,
-    /// Whether q, k, v and o have biases.
+    /// Whether q, k and v have biases; the family says whether o then has one, too.
     pub attention_bias: bool,
     /// Whether gate, up and down have biases.
     pub mlp_bias: bool,
+    /// Which layers see a window of the last tokens only.
+    pub window: SlidingWindow,
     /// The rotary position embedding.
     pub rope: RopeParameters,
     /// The token that begins a text.
@@ -69,76 +73,104 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
-    /// Reads the text of a config.json; `supported` are the architectures that there is code for.
+    /// Reads the text of a config.json; `supported` are the families that there is code for.
     ///
     /// # Errors
     /// `Load`, naming the field, its rule and the value, when the file is damaged, a field is out of its range, or
     /// the model needs something that is not supported.
-    pub fn from_json(text: &[u8], supported: &[&str]) -> Result<Self> {
+    pub fn from_json(text: &[u8], supported: &[FamilyConfig]) -> Result<Self> {
         let raw = read_object("config.json", text, MAX_TEXT_BYTES)?;
-        Self::read(raw, supported).context(|| "config.json")
+        Self::read(raw, supported).and_then(Self::check_family).context(|| "config.json")
     }
 
     /// The most tokens of a sequence: `max_position_embeddings`, except where the position embedding is made to stretch
-    /// with the sequence.
+    /// with the sequence, or stretches what `max_position_embeddings` says.
     pub fn context_len(&self) -> usize {
-        match self.rope.kind {
-            RopeKind::Dynamic { .. } => self.max_position_embeddings.max(MAX_STRETCHED),
-            _ => self.max_position_embeddings,
-        }
+        let stretched = match self.rope.kind {
+            RopeKind::Dynamic { .. } => MAX_STRETCHED,
+            // Files name the context before or after stretching.
+            RopeKind::Yarn { factor, original_max_position_embeddings, .. } => {
+                ((original_max_position_embeddings as f64 * factor) as usize).min(MAX_POSITIONS)
+            }
+            _ => 0,
+        };
+        self.max_position_embeddings.max(stretched)
     }
 
-    fn read(raw: Map<String, Value>, supported: &[&str]) -> Result<Self> {
+    /// Refuses an architecture and a `model_type` that contradict each other: transformers goes by the latter.
+    fn check_family(self) -> Result<Self> {
+        let flat = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
+        let family =
+            self.architecture.strip_suffix("ForCausalLM").unwrap_or(&self.architecture).to_ascii_lowercase();
+        // A part of a larger model is called `family_part`.
+        let part = self.model_type.strip_prefix(&*family).is_some_and(|rest| rest.starts_with('_'));
+        let agrees = part || flat(&self.model_type) == family;
+        if agrees || self.model_type.is_empty() {
+            return Ok(self);
+        }
+        let fields = Fields::new(&self.raw, "");
+        Err(fields.wrong("model_type", &format!("the family of {}, {family:?}", self.architecture)))
+    }
+
+    fn read(raw: Map<String, Value>, supported: &[FamilyConfig]) -> Result<Self> {
         let fields = Fields::new(&raw, "");
         let model_type = fields.text("model_type")?.unwrap_or_default().to_owned();
-        let architecture = architecture(fields, &model_type, supported)?;
+        let family = family(fields, &model_type, supported)?;
         if fields.get("quantization_config").is_some() {
-            return Err(Error::load(
-                "quantization_config: weights that are stored quantized are not supported; \
-                 use the checkpoint in float32, bfloat16 or float16",
-            ));
+            let method = fields.get("quantization_config").and_then(|config| config.get("quant_method"));
+            let method =
+                method.map_or_else(String::new, |method| format!(" (quant_method {})", shown(method)));
+            return Err(Error::load(format!(
+                "quantization_config: weights that are stored quantized{method} are not supported; \
+                 use the checkpoint in float32, bfloat16 or float16"
+            )));
         }
         if !matches!(fields.text("hidden_act")?, None | Some("silu" | "swish")) {
             return Err(fields.wrong("hidden_act", "\"silu\", the one activation that is supported"));
         }
-        let hidden_size = fields.integer("hidden_size", 1..=MAX_HIDDEN)?.unwrap_or(4096);
-        let num_attention_heads = fields.integer("num_attention_heads", 1..=MAX_HEADS)?.unwrap_or(32);
-        let num_key_value_heads =
-            fields.integer("num_key_value_heads", 1..=num_attention_heads)?.unwrap_or(num_attention_heads);
-        if !num_attention_heads.is_multiple_of(num_key_value_heads) {
-            let rule = format!("a divisor of num_attention_heads ({num_attention_heads})");
-            return Err(fields.wrong("num_key_value_heads", &rule));
-        }
-        let head_dim = head_dim(fields, hidden_size, num_attention_heads)?;
+        let integer =
+            |name, most, default| Ok::<usize, Error>(fields.integer(name, 1..=most)?.unwrap_or(default));
+        let hidden_size = integer("hidden_size", MAX_HIDDEN, family.hidden_size)?;
+        let num_hidden_layers = integer("num_hidden_layers", MAX_LAYERS, family.num_hidden_layers)?;
+        let num_attention_heads = integer("num_attention_heads", MAX_HEADS, family.num_attention_heads)?;
+        let num_key_value_heads = num_key_value_heads(fields, family, num_attention_heads)?;
+        let head_dim = head_dim(fields, family, hidden_size, num_attention_heads)?;
         let max_position_embeddings =
-            fields.integer("max_position_embeddings", 1..=MAX_POSITIONS)?.unwrap_or(2048);
+            integer("max_position_embeddings", MAX_POSITIONS, family.max_position_embeddings)?;
         Ok(Self {
-            architecture,
+            architecture: family.architecture.to_owned(),
             model_type,
-            vocab_size: fields.integer("vocab_size", 1..=MAX_VOCAB)?.unwrap_or(32_000),
+            vocab_size: integer("vocab_size", MAX_VOCAB, family.vocab_size)?,
             hidden_size,
-            intermediate_size: fields.integer("intermediate_size", 1..=MAX_INTERMEDIATE)?.unwrap_or(11_008),
-            num_hidden_layers: fields.integer("num_hidden_layers", 1..=MAX_LAYERS)?.unwrap_or(32),
+            intermediate_size: integer("intermediate_size", MAX_INTERMEDIATE, family.intermediate_size)?,
+            num_hidden_layers,
             num_attention_heads,
             num_key_value_heads,
             head_dim,
             max_position_embeddings,
-            rms_norm_eps: fields.positive("rms_norm_eps", 1.0)?.unwrap_or(1e-6),
+            rms_norm_eps: fields.positive("rms_norm_eps", 1.0)?.unwrap_or(family.rms_norm_eps),
             tie_word_embeddings: fields.flag("tie_word_embeddings")?.unwrap_or(false),
-            attention_bias: fields.flag("attention_bias")?.unwrap_or(false),
-            mlp_bias: fields.flag("mlp_bias")?.unwrap_or(false),
-            rope: RopeParameters::read(&raw, max_position_embeddings, head_dim)?,
-            bos_token_id: token_ids(fields, "bos_token_id", Some(1))?.first().copied(),
-            eos_token_ids: token_ids(fields, "eos_token_id", Some(2))?,
-            pad_token_id: token_ids(fields, "pad_token_id", None)?.first().copied(),
+            attention_bias: family.attention_bias.read(fields, "attention_bias")?,
+            mlp_bias: family.mlp_bias.read(fields, "mlp_bias")?,
+            window: SlidingWindow::read(fields, family.window, num_hidden_layers)?,
+            rope: RopeParameters::read(&raw, family.rope, max_position_embeddings, head_dim)?,
+            bos_token_id: token_ids(fields, "bos_token_id", family.bos_token_id)?.first().copied(),
+            eos_token_ids: token_ids(fields, "eos_token_id", family.eos_token_id)?,
+            pad_token_id: token_ids(fields, "pad_token_id", family.pad_token_id)?.first().copied(),
             dtype: dtype(fields),
             raw,
         })
     }
 }
 
-fn architecture(fields: Fields<'_>, model_type: &str, supported: &[&str]) -> Result<String> {
+/// The family of the first of `architectures`.
+fn family<'a>(
+    fields: Fields<'_>,
+    model_type: &str,
+    supported: &'a [FamilyConfig],
+) -> Result<&'a FamilyConfig> {
     let unsupported = |found: &str| {
+        let supported: Vec<_> = supported.iter().map(|family| family.architecture).collect();
         let supported = supported.join(", ");
         Error::load(format!("architectures: {found} is not supported; supported are {supported}"))
     };
@@ -150,18 +182,33 @@ fn architecture(fields: Fields<'_>, model_type: &str, supported: &[&str]) -> Res
     let Some(named) = named else {
         // Configurations that were never saved with a model have the family alone.
         let wanted = model_type.replace(['_', '-'], "") + "forcausallm";
-        let found = supported.iter().find(|name| name.to_ascii_lowercase() == wanted);
-        return found.map(|&name| name.to_owned()).ok_or_else(|| unsupported(&format!("{model_type:?}")));
+        let found = supported.iter().find(|family| family.architecture.to_ascii_lowercase() == wanted);
+        return found.ok_or_else(|| unsupported(&format!("{model_type:?}")));
     };
-    match named.as_str() {
-        Some(name) if supported.contains(&name) => Ok(name.to_owned()),
-        Some(name) => Err(unsupported(&format!("{:?}", name.chars().take(60).collect::<String>()))),
-        None => Err(fields.wrong("architectures", "a list of class names")),
-    }
+    let Some(named) = named.as_str() else {
+        return Err(fields.wrong("architectures", "a list of class names"));
+    };
+    let found = supported.iter().find(|family| family.architecture == named);
+    found.ok_or_else(|| unsupported(&format!("{:?}", named.chars().take(60).collect::<String>())))
 }
 
-fn head_dim(fields: Fields<'_>, hidden_size: usize, heads: usize) -> Result<usize> {
-    let head_dim = match fields.integer("head_dim", 2..=MAX_HEAD_DIM)? {
+fn num_key_value_heads(fields: Fields<'_>, family: &FamilyConfig, heads: usize) -> Result<usize> {
+    const NAME: &str = "num_key_value_heads";
+    let default = family.num_key_value_heads.filter(|_| !fields.has(NAME));
+    let kv_heads = fields.integer(NAME, 1..=heads)?.or(default).unwrap_or(heads);
+    if heads.is_multiple_of(kv_heads) {
+        return Ok(kv_heads);
+    }
+    let given = if default.is_some() {
+        format!(", or given: without it there are {kv_heads}")
+    } else {
+        String::new()
+    };
+    Err(fields.wrong(NAME, &format!("a divisor of num_attention_heads ({heads}){given}")))
+}
+
+fn head_dim(fields: Fields<'_>, family: &FamilyConfig, hidden_size: usize, heads: usize) -> Result<usize> {
+    let head_dim = match fields.integer("head_dim", 2..=MAX_HEAD_DIM)?.or(family.head_dim) {
         Some(head_dim) => head_dim,
         None if hidden_size.is_multiple_of(heads) => hidden_size / heads,
         None => {

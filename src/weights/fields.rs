@@ -8,6 +8,10 @@ use std::ops::RangeInclusive;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::json::shown;
+
+/// The least that counts as positive: below it, a number or its reciprocal leaves the range of float32 in computations.
+const LEAST: f64 = 1e-15;
 
 /// The fields of one object of config.json.
 #[derive(Clone, Copy)]
@@ -44,12 +48,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A number above 0 and at most `most`.
+    /// A number from [`LEAST`] to `most`.
     pub(super) fn positive(self, name: &str, most: f64) -> Result<Option<f64>> {
         let Some(value) = self.get(name) else { return Ok(None) };
-        match value.as_f64().filter(|number| *number > 0.0 && *number <= most) {
+        match value.as_f64().filter(|number| (LEAST..=most).contains(number)) {
             Some(number) => Ok(Some(number)),
-            None => Err(self.wrong(name, &format!("a number above 0 and at most {most:e}"))),
+            None => Err(self.wrong(name, &format!("a number from {LEAST:e} to {most:e}"))),
         }
     }
 
@@ -67,10 +71,7 @@ impl<'a> Fields<'a> {
 
     /// The error that a field is not what it must be.
     pub(super) fn wrong(self, name: &str, rule: &str) -> Error {
-        let mut found = self.get(name).map_or_else(|| "nothing".to_owned(), Value::to_string);
-        if found.chars().count() > 60 {
-            found = found.chars().take(60).chain("…".chars()).collect();
-        }
+        let found = self.get(name).map_or_else(|| "nothing".to_owned(), shown);
         let field = format!("{}{name}", self.prefix);
         Error::load(format!("{field} must be {rule}, found {found}; correct the file or download it again"))
     }

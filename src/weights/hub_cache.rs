@@ -3,10 +3,18 @@
 //!
 //! It never opens a socket and never writes; a model that is not there is an error with the command that downloads it.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use crate::error::{Error, Result};
+use crate::json::shown;
+use crate::types::Choice;
+
+/// The cache within a folder for caches of all kinds.
+const XDG_PLACE: &str = "huggingface/hub";
 
 /// A cache folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,10 +22,38 @@ pub struct HubCache {
     folder: PathBuf,
 }
 
+/// Why a folder is the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum HubCacheReason {
+    /// An environment variable names it, or a folder around it.
+    Environment {
+        /// Its name.
+        variable: &'static str,
+    },
+    /// It is in its usual place in the home folder.
+    Home,
+}
+
+impl fmt::Display for HubCacheReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Environment { variable } => write!(f, "named by {variable}"),
+            Self::Home => f.write_str("the usual place in the home folder"),
+        }
+    }
+}
+
 impl HubCache {
     /// The cache that the environment names: `HF_HUB_CACHE`, else `$HF_HOME/hub`, else
     /// `$XDG_CACHE_HOME/huggingface/hub`, else `~/.cache/huggingface/hub`.
     pub fn from_env() -> Self {
+        Self::choose().value
+    }
+
+    /// [`HubCache::from_env`], with what names it.
+    pub fn choose() -> Choice<Self, HubCacheReason> {
         Self::from_variables(|name| std::env::var(name).ok())
     }
 
@@ -35,7 +71,9 @@ impl HubCache {
     pub fn find(&self, model: &str, revision: Option<&str>) -> Result<PathBuf> {
         if !is_hub_id(model) {
             return Err(Error::load(format!(
-                "{model:?}: there is no folder of this path, and it is no id of the Hugging Face Hub such as org/name"
+                "{}: there is no folder of this path, and it is no id of the Hugging Face Hub such as org/name; check the \
+                 path",
+                shown(&model.into())
             )));
         }
         let wanted = revision.unwrap_or("main");
@@ -71,28 +109,46 @@ impl HubCache {
         )))
     }
 
-    fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Choice<Self, HubCacheReason> {
+        let set = |name: &'static str| variable(name).filter(|value| !value.is_empty());
         let home = set("HOME").or_else(|| set("USERPROFILE")).map_or_else(PathBuf::new, PathBuf::from);
-        let expanded = |path: String| match path.strip_prefix('~') {
+        let expanded = |path: &str| match path.strip_prefix('~') {
             Some("") => home.clone(),
             Some(rest) if rest.starts_with(['/', '\\']) => home.join(&rest[1..]),
             _ => PathBuf::from(path),
         };
         // The second name is the one that old versions of huggingface_hub used.
-        if let Some(cache) = set("HF_HUB_CACHE").or_else(|| set("HUGGINGFACE_HUB_CACHE")) {
-            return Self::at(expanded(cache));
-        }
-        let hugging_face = set("HF_HOME").map_or_else(
-            || set("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), &expanded).join("huggingface"),
-            &expanded,
-        );
-        Self::at(hugging_face.join("hub"))
+        let places = [
+            ("HF_HUB_CACHE", ""),
+            ("HUGGINGFACE_HUB_CACHE", ""),
+            ("HF_HOME", "hub"),
+            ("XDG_CACHE_HOME", XDG_PLACE),
+        ];
+        let named = places.into_iter().find_map(|(variable, rest)| {
+            let folder = expanded(&set(variable)?);
+            let folder = if rest.is_empty() { folder } else { folder.join(rest) };
+            Some(Choice::new(Self::at(folder), HubCacheReason::Environment { variable }))
+        });
+        named.unwrap_or_else(|| {
+            Choice::new(Self::at(home.join(".cache").join(XDG_PLACE)), HubCacheReason::Home)
+        })
     }
 
     /// Where the cache is.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The ids of the models in it, in alphabetical order; whether they are complete is not looked at.
+    pub fn models(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut models: Vec<String> = names
+            .filter_map(|name| Some(name.strip_prefix("models--")?.replacen("--", "/", 1)))
+            .filter(|model| is_hub_id(model))
+            .collect();
+        models.sort_unstable();
+        models
     }
 }
 
@@ -196,7 +252,21 @@ mod tests {
                 // An empty variable counts as absent.
                 found.map(|(_, value)| (*value).to_owned()).or(Some(String::new()))
             });
-            assert_eq!(cache.folder(), Path::new(expected));
+            assert_eq!(cache.value.folder(), Path::new(expected));
+            let name = known.first().map(|(name, _)| *name).filter(|name| *name != "HOME");
+            let reason =
+                name.map_or(HubCacheReason::Home, |variable| HubCacheReason::Environment { variable });
+            assert_eq!(cache.reason, reason);
         }
+    }
+
+    #[test]
+    fn the_models_of_a_cache_are_listed_by_their_ids() {
+        let (folder, cache) = cache();
+        for name in ["models--gpt2", "datasets--org--text", "models--", "version.txt"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        assert_eq!(cache.models(), ["gpt2", "org/name"]);
+        assert!(HubCache::at(folder.path().join("missing")).models().is_empty());
     }
 }

@@ -3,18 +3,58 @@
 //! It is the least of what the system has, what the control groups (v1 and v2) leave, and what the limit of the
 //! address space leaves. On systems without `/proc` nothing is known. Nothing is reserved here.
 
+use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::types::Choice;
+
+/// Which limit is the tightest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum MemoryLimit {
+    /// What the whole system has.
+    System,
+    /// The limit of the address space, `ulimit -v`.
+    AddressSpace,
+    /// A control group.
+    ControlGroup {
+        /// The folder of the group.
+        folder: PathBuf,
+    },
+}
+
+impl fmt::Display for MemoryLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System => f.write_str("what the system has"),
+            Self::AddressSpace => f.write_str("the limit of the address space (ulimit -v)"),
+            Self::ControlGroup { folder } => write!(f, "the limit of the control group {}", folder.display()),
+        }
+    }
+}
 
 /// Bytes that may still be allocated; `None` where the system does not say.
 pub fn available_memory() -> Option<u64> {
-    available_under(Path::new("/"))
+    memory_limit().map(|limit| limit.value)
 }
 
-/// As [`available_memory`], with `/proc` and `/sys` below `root`.
-fn available_under(root: &Path) -> Option<u64> {
-    let limits = [system(root), address_space(root), control_group(root)];
-    limits.into_iter().flatten().min()
+/// [`available_memory`], with the limit that it follows from.
+pub fn memory_limit() -> Option<Choice<u64, MemoryLimit>> {
+    limit_under(Path::new("/"))
+}
+
+/// As [`memory_limit`], with `/proc` and `/sys` below `root`.
+fn limit_under(root: &Path) -> Option<Choice<u64, MemoryLimit>> {
+    let limits = [
+        system(root).map(|bytes| Choice::new(bytes, MemoryLimit::System)),
+        address_space(root).map(|bytes| Choice::new(bytes, MemoryLimit::AddressSpace)),
+        control_group(root).map(|(bytes, folder)| Choice::new(bytes, MemoryLimit::ControlGroup { folder })),
+    ];
+    limits.into_iter().flatten().min_by_key(|limit| limit.value)
 }
 
 /// What the kernel estimates can be allocated without swapping.
@@ -32,8 +72,8 @@ fn address_space(root: &Path) -> Option<u64> {
     Some(soft.saturating_sub(kibibytes(&status, "VmSize:")?))
 }
 
-/// The least that the process's control group and the groups around it leave.
-fn control_group(root: &Path) -> Option<u64> {
+/// The least that the process's control group and the groups around it leave, and which of them does.
+fn control_group(root: &Path) -> Option<(u64, PathBuf)> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = root.join("sys/fs/cgroup");
     let left = groups.lines().flat_map(|line| {
@@ -52,10 +92,13 @@ fn control_group(root: &Path) -> Option<u64> {
         let path = Path::new(path.trim_start_matches('/')).to_owned();
         let folders: Vec<_> = path.ancestors().map(|ancestor| mount.join(ancestor)).collect();
         files.into_iter().flat_map(move |(limit, usage, cached)| {
-            folders.clone().into_iter().filter_map(move |folder| left_in_group(&folder, limit, usage, cached))
+            folders
+                .clone()
+                .into_iter()
+                .filter_map(move |folder| Some((left_in_group(&folder, limit, usage, cached)?, folder)))
         })
     });
-    left.min()
+    left.min_by_key(|(bytes, _)| *bytes)
 }
 
 /// What one group leaves; `None` without a limit.
@@ -91,6 +134,10 @@ mod tests {
         root
     }
 
+    fn group(root: &tempfile::TempDir, folder: &str) -> MemoryLimit {
+        MemoryLimit::ControlGroup { folder: root.path().join("sys/fs/cgroup").join(folder) }
+    }
+
     const MEMINFO: (&str, &str) = ("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    4000 kB\n");
 
     #[test]
@@ -104,7 +151,7 @@ mod tests {
             ("proc/self/cgroup", "0::/a/b\n"),
             ("sys/fs/cgroup/a/memory.max", "max\n"),
         ];
-        assert_eq!(available_under(root(&files).path()), Some(4000 * 1024));
+        assert_eq!(limit_under(root(&files).path()), Some(Choice::new(4000 * 1024, MemoryLimit::System)));
     }
 
     #[test]
@@ -118,7 +165,8 @@ mod tests {
             ("sys/fs/cgroup/a/b/memory.max", "1000000\n"),
             ("sys/fs/cgroup/a/b/memory.current", "5000\n"),
         ];
-        assert_eq!(available_under(root(&files).path()), Some(900_000));
+        let root = root(&files);
+        assert_eq!(limit_under(root.path()), Some(Choice::new(900_000, group(&root, "a"))));
     }
 
     #[test]
@@ -130,13 +178,15 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "700000\n"),
             ("sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 200000\n"),
         ];
-        assert_eq!(available_under(root(&files).path()), Some(1_500_000));
+        let version_1 = root(&files);
+        // The group's own folder is not there: the mount is the group.
+        assert_eq!(limit_under(version_1.path()), Some(Choice::new(1_500_000, group(&version_1, "memory"))));
         let unlimited = [
             MEMINFO,
             ("proc/self/cgroup", "4:memory:/\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ];
-        assert_eq!(available_under(root(&unlimited).path()), Some(4000 * 1024));
+        assert_eq!(limit_under(root(&unlimited).path()), Some(Choice::new(4000 * 1024, MemoryLimit::System)));
     }
 
     #[test]
@@ -149,12 +199,13 @@ mod tests {
             ),
             ("proc/self/status", "Name: x\nVmSize:\t    1000 kB\n"),
         ];
-        assert_eq!(available_under(root(&files).path()), Some(3_000_000 - 1_024_000));
+        let expected = Choice::new(3_000_000 - 1_024_000, MemoryLimit::AddressSpace);
+        assert_eq!(limit_under(root(&files).path()), Some(expected));
     }
 
     #[test]
     fn nothing_is_known_without_proc() {
-        assert_eq!(available_under(root(&[]).path()), None);
+        assert_eq!(limit_under(root(&[]).path()), None);
     }
 
     #[test]

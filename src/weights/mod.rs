@@ -4,9 +4,9 @@
 //! here, and nothing is ever downloaded.
 
 mod config;
+mod family;
 mod fields;
 mod hub_cache;
-mod json;
 mod memory;
 #[expect(
     unsafe_code,
@@ -18,14 +18,18 @@ mod safetensors;
 mod scope;
 mod shards;
 mod source;
+mod window;
 
 pub use config::ModelConfig;
-pub use hub_cache::HubCache;
-pub use json::read_object;
-pub use memory::available_memory;
+pub use family::{FamilyConfig, Switch};
+pub use hub_cache::{HubCache, HubCacheReason};
+pub use memory::{MemoryLimit, available_memory, memory_limit};
 pub use mmap::Mapping;
-pub use rope::{RopeKind, RopeParameters};
+pub use rope::{RopeKind, RopeParameters, RopeRule};
 pub use safetensors::{MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, TensorView};
 pub use scope::WeightScope;
 pub use shards::Weights;
 pub use source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};
+pub use window::{LayerType, SlidingWindow, WindowRule};
+
+pub use crate::json::read_object;

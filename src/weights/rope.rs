@@ -14,13 +14,29 @@ pub(super) const MAX_POSITIONS: usize = 1 << 30;
 const DEFAULT_THETA: f64 = 10_000.0;
 const MAX_THETA: f64 = 1e15;
 const MAX_FACTOR: f64 = 1e6;
-const KINDS: &str = "default, linear, dynamic, llama3 or yarn";
+const PARTIAL: &str = "partial_rotary_factor";
+const ORIGINAL: &str = "original_max_position_embeddings";
+
+/// Which rotary embeddings a family has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RopeRule {
+    /// All kinds but longrope, each turning whole heads.
+    WholeHead,
+    /// `default` and `longrope`, which old files call `su` or `yarn`; a head may be turned in part.
+    Partial {
+        /// What an absent `original_max_position_embeddings` means. It counts beside the parameters only.
+        original_max_position_embeddings: usize,
+    },
+}
 
 /// How the rotation angles of positions are made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeParameters {
     /// The base of the wavelengths.
     pub theta: f64,
+    /// The dimensions at the front of a head that turn: all of them, or less. An odd number turns one more, as in
+    /// transformers.
+    pub dim: usize,
     /// What is done to them for longer contexts.
     pub kind: RopeKind,
 }
@@ -73,11 +89,29 @@ pub enum RopeKind {
         /// The context before scaling.
         original_max_position_embeddings: usize,
     },
+    /// Each frequency divided by a factor of its own, from one list up to the original context and from another beyond.
+    LongRope {
+        /// The divisors for sequences within the original context, one for each frequency.
+        short_factor: Vec<f64>,
+        /// The divisors for longer sequences.
+        long_factor: Vec<f64>,
+        /// How many times longer the context is.
+        factor: f64,
+        /// The factor on cosines and sines; computed from the others when absent.
+        attention_factor: Option<f64>,
+        /// The context before scaling; at least 2.
+        original_max_position_embeddings: usize,
+    },
 }
 
 impl RopeParameters {
     /// Reads them out of a whole config.json.
-    pub(super) fn read(config: &Map<String, Value>, max_positions: usize, head_dim: usize) -> Result<Self> {
+    pub(super) fn read(
+        config: &Map<String, Value>,
+        rule: RopeRule,
+        max_positions: usize,
+        head_dim: usize,
+    ) -> Result<Self> {
         let top = Fields::new(config, "");
         let empty = Map::new();
         // Transformers 5 prefers the old name when both are there.
@@ -96,33 +130,88 @@ impl RopeParameters {
         if let Some((key, _)) = parameters.iter().find(|(_, value)| value.is_object()) {
             return Err(fields.wrong(key, "a plain value: parameters per layer type are not supported"));
         }
-        for fields in [fields, top] {
-            if fields.get("partial_rotary_factor").is_some_and(|value| value.as_f64() != Some(1.0)) {
-                return Err(fields.wrong("partial_rotary_factor", "1: partial rotation is not supported"));
-            }
-        }
         let theta = match fields.positive("rope_theta", MAX_THETA)? {
             Some(theta) => theta,
             None => top.positive("rope_theta", MAX_THETA)?.unwrap_or(DEFAULT_THETA),
         };
+        let dim = match rule {
+            RopeRule::WholeHead => whole_dim(fields, top, head_dim)?,
+            RopeRule::Partial { .. } => partial_dim(fields, top, head_dim)?,
+        };
         let kind_field = if fields.get("rope_type").is_some() { "rope_type" } else { "type" };
-        let kind = match fields.text(kind_field)?.unwrap_or("default") {
-            "default" => RopeKind::Default,
-            "linear" => RopeKind::Linear { factor: required(fields, "factor")? },
-            "dynamic" if head_dim < 4 => {
+        let kind = match (rule, fields.text(kind_field)?.unwrap_or("default")) {
+            (_, "default") => RopeKind::Default,
+            (RopeRule::Partial { original_max_position_embeddings }, "longrope" | "su" | "yarn") => {
+                let original = top.integer(ORIGINAL, 2..=MAX_POSITIONS)?;
+                let original = original.unwrap_or(original_max_position_embeddings);
+                longrope(fields, original, max_positions, dim.div_ceil(2))?
+            }
+            (RopeRule::Partial { .. }, _) => return Err(fields.wrong(kind_field, "default or longrope")),
+            (_, "linear") => RopeKind::Linear { factor: required(fields, "factor")? },
+            (_, "dynamic") if head_dim < 4 => {
                 return Err(top.wrong("head_dim", "at least 4 for dynamic rotary scaling"));
             }
-            "dynamic" => RopeKind::Dynamic {
+            (_, "dynamic") => RopeKind::Dynamic {
                 factor: required(fields, "factor")?,
                 original_max_position_embeddings: max_positions,
             },
-            "llama3" => llama3(fields, original_positions(fields, top, max_positions)?)?,
-            "yarn" if theta <= 1.0 => return Err(fields.wrong("rope_theta", "above 1 for yarn")),
-            "yarn" => yarn(fields, original_positions(fields, top, max_positions)?, max_positions)?,
-            _ => return Err(fields.wrong(kind_field, KINDS)),
+            (_, "llama3") => llama3(fields, original_positions(fields, top, max_positions)?)?,
+            (_, "yarn") if theta <= 1.0 => return Err(fields.wrong("rope_theta", "above 1 for yarn")),
+            (_, "yarn") => yarn(fields, original_positions(fields, top, max_positions)?, max_positions)?,
+            _ => return Err(fields.wrong(kind_field, "default, linear, dynamic, llama3 or yarn")),
         };
-        Ok(Self { theta, kind })
+        Ok(Self { theta, dim, kind })
     }
+}
+
+/// All dimensions of a head; a `partial_rotary_factor` must agree.
+fn whole_dim(fields: Fields<'_>, top: Fields<'_>, head_dim: usize) -> Result<usize> {
+    for fields in [fields, top] {
+        if fields.get(PARTIAL).is_some_and(|value| value.as_f64() != Some(1.0)) {
+            return Err(fields.wrong(PARTIAL, "1: partial rotation is not supported in this architecture"));
+        }
+    }
+    Ok(head_dim)
+}
+
+/// The dimensions of a head that `partial_rotary_factor` says turn; the one among the parameters wins.
+fn partial_dim(fields: Fields<'_>, top: Fields<'_>, head_dim: usize) -> Result<usize> {
+    let inside = fields.positive(PARTIAL, 1.0)?;
+    let outside = top.positive(PARTIAL, 1.0)?;
+    let dim = (head_dim as f64 * inside.or(outside).unwrap_or(1.0)) as usize;
+    if dim == 0 {
+        let fields = if inside.is_some() { fields } else { top };
+        return Err(
+            fields.wrong(PARTIAL, &format!("so large that one of the {head_dim} dimensions of a head turns"))
+        );
+    }
+    Ok(dim)
+}
+
+fn longrope(
+    fields: Fields<'_>,
+    original_max_position_embeddings: usize,
+    max_positions: usize,
+    num_frequencies: usize,
+) -> Result<RopeKind> {
+    let list = |name: &str| {
+        let factor =
+            |value: &Value| value.as_f64().filter(|factor| (1.0 / MAX_FACTOR..=MAX_FACTOR).contains(factor));
+        let factors: Option<Vec<f64>> =
+            fields.get(name).and_then(Value::as_array).and_then(|list| list.iter().map(factor).collect());
+        let rule =
+            || format!("a list of {num_frequencies} numbers from {:e} to {MAX_FACTOR:e}", 1.0 / MAX_FACTOR);
+        let factors = factors.filter(|factors| factors.len() == num_frequencies);
+        factors.ok_or_else(|| fields.wrong(name, &rule()))
+    };
+    let ratio = max_positions as f64 / original_max_position_embeddings as f64;
+    Ok(RopeKind::LongRope {
+        short_factor: list("short_factor")?,
+        long_factor: list("long_factor")?,
+        factor: fields.positive("factor", MAX_FACTOR)?.unwrap_or(ratio),
+        attention_factor: fields.positive("attention_factor", MAX_FACTOR)?,
+        original_max_position_embeddings,
+    })
 }
 
 fn llama3(fields: Fields<'_>, original_max_position_embeddings: usize) -> Result<RopeKind> {
@@ -157,9 +246,8 @@ fn yarn(
 
 /// The context before scaling: a field beside the parameters wins over one among them.
 fn original_positions(fields: Fields<'_>, top: Fields<'_>, max_positions: usize) -> Result<usize> {
-    const NAME: &str = "original_max_position_embeddings";
-    let outside = top.integer(NAME, 1..=MAX_POSITIONS)?;
-    let inside = fields.integer(NAME, 1..=MAX_POSITIONS)?;
+    let outside = top.integer(ORIGINAL, 1..=MAX_POSITIONS)?;
+    let inside = fields.integer(ORIGINAL, 1..=MAX_POSITIONS)?;
     Ok(outside.or(inside).unwrap_or(max_positions))
 }
 

@@ -1,19 +1,21 @@
 //! One safetensors file: its header is checked before any tensor is touched.
 //!
-//! The crate `safetensors` checks offsets, holes, overlaps and lengths; here the header is capped first, and names
-//! that come twice are refused, which the crate would merge. Data types other than the three that models are stored in
-//! are an error when the tensor is asked for.
+//! The crate `safetensors` checks holes, overlaps and lengths; here the header is capped first, names that come twice are
+//! refused, which the crate would merge, and so are entries that contradict themselves, with the tensor's name, which the
+//! crate would not tell. Data types other than the three that models are stored in are an error when the tensor is asked
+//! for.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata};
-use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::Value;
 
-use super::json::Strict;
 use super::source::FileBytes;
 use crate::error::{Error, Result, ResultExt as _};
+use crate::json::{Checked, Strict, shown};
 use crate::tensor::DType;
 
 /// The longest header that is read.
@@ -76,6 +78,13 @@ impl TensorFile {
         self.bytes.len() - self.data
     }
 
+    /// The numbers that all tensors hold.
+    pub fn num_elements(&self) -> u64 {
+        let sizes =
+            self.metadata.tensors().into_values().map(|info| info.shape.iter().product::<usize>() as u64);
+        sizes.sum()
+    }
+
     /// The tensor of this name, if the file has it.
     ///
     /// # Errors
@@ -130,7 +139,7 @@ fn read_header(bytes: &[u8]) -> Result<(usize, Metadata)> {
     })
 }
 
-/// Looks at nothing but the number of entries and duplicate keys.
+/// Looks at the number of entries, duplicate keys, and each entry by itself.
 struct HeaderCheck;
 
 impl<'de> Deserialize<'de> for HeaderCheck {
@@ -153,13 +162,15 @@ impl<'de> Visitor<'de> for HeaderVisitor {
         let mut tensors = 0;
         while let Some(name) = entries.next_key::<String>()? {
             if name == "__metadata__" {
-                entries.next_value::<Strict>()?;
+                entries.next_value::<Checked>()?;
             } else {
                 tensors += 1;
                 if tensors > MAX_TENSORS {
                     return Err(A::Error::custom(format!("more than {MAX_TENSORS} tensors")));
                 }
-                entries.next_value::<EntryCheck>()?;
+                let Strict(entry) = entries.next_value()?;
+                check_entry(&entry)
+                    .map_err(|what| A::Error::custom(format!("the tensor {name:?} {what}")))?;
             }
             if let Some(name) = names.replace(name) {
                 return Err(A::Error::custom(format!("the tensor {name:?} comes twice")));
@@ -169,15 +180,31 @@ impl<'de> Visitor<'de> for HeaderVisitor {
     }
 }
 
-/// The derived reader refuses fields that come twice.
-#[derive(serde::Deserialize)]
-struct EntryCheck {
-    #[serde(rename = "dtype")]
-    _dtype: IgnoredAny,
-    #[serde(rename = "shape")]
-    _shape: IgnoredAny,
-    #[serde(rename = "data_offsets")]
-    _data_offsets: IgnoredAny,
+/// Says what is wrong with the entry of a tensor.
+fn check_entry(entry: &Value) -> Result<(), String> {
+    let field = |name: &str| entry.get(name).ok_or_else(|| format!("has no {name}"));
+    let (dtype, shape, offsets) = (field("dtype")?, field("shape")?, field("data_offsets")?);
+    let bits =
+        Dtype::deserialize(dtype).map_err(|_| format!("has the unknown dtype {}", shown(dtype)))?.bitsize();
+    let sizes = |value: &Value| Vec::<usize>::deserialize(value).ok();
+    let dimensions =
+        sizes(shape).ok_or_else(|| format!("has the shape {}, which is no list of sizes", shown(shape)))?;
+    let [start, end] = sizes(offsets).unwrap_or_default()[..] else {
+        return Err(format!("has the data_offsets {}, which are not two places", shown(offsets)));
+    };
+    let Some(held) = end.checked_sub(start) else {
+        return Err(format!("has the data_offsets {}, whose end is before the start", shown(offsets)));
+    };
+    let taken = dimensions.iter().try_fold(bits, |bits, &size| bits.checked_mul(size));
+    if taken != held.checked_mul(8) {
+        let dtype = shown(dtype);
+        return Err(format!(
+            "has the shape {} of dtype {dtype}, but its data_offsets {} hold {held} bytes",
+            shown(shape),
+            shown(offsets)
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
-use super::json::read_object;
 use super::safetensors::{MAX_TENSORS, TensorFile, TensorView};
 use super::scope::WeightScope;
 use super::source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ResultExt as _};
+use crate::json::{read_object, shown};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -65,7 +65,7 @@ impl Weights {
         let index = read_object(INDEX, index, MAX_TEXT_BYTES)?;
         let Some(Value::Object(map)) = index.get("weight_map") else {
             return Err(Error::load(format!(
-                "{INDEX}: weight_map must be an object of tensor and file names"
+                "{INDEX}: weight_map must be an object of tensor and file names; download the model again"
             )));
         };
         if map.len() > MAX_TENSORS {
@@ -80,13 +80,16 @@ impl Weights {
         for (name, file) in map {
             let Some(file) = file.as_str().filter(|file| file.ends_with(".safetensors")) else {
                 return Err(Error::load(format!(
-                    "{INDEX}: the file of {name} must be the name of a .safetensors file, found {file}"
+                    "{INDEX}: the file of {name} must be the name of a .safetensors file, found {}; download the model \
+                     again",
+                    shown(file)
                 )));
             };
             let known = by_file.get(file).copied();
             let shard = known.unwrap_or(shards.len());
             if known.is_none() {
-                shards.push(open_shard(files, file)?);
+                let bytes = map_shard(files, file).context(|| format!("{INDEX}: the file of {name}"))?;
+                shards.push(TensorFile::new(file, bytes)?);
                 by_file.insert(file, shard);
             }
             if !shards[shard].contains(name) {
@@ -148,14 +151,17 @@ impl Weights {
     pub fn data_len(&self) -> u64 {
         self.files.iter().map(|file| file.data_len() as u64).sum()
     }
+
+    /// The numbers in all weight files.
+    pub fn num_elements(&self) -> u64 {
+        self.files.iter().map(TensorFile::num_elements).sum()
+    }
 }
 
-fn open_shard(files: &ModelFiles, file: &str) -> Result<TensorFile> {
-    let bytes = files.map(file)?.ok_or_else(|| {
-        let name = files.name();
-        Error::load(format!("{name}: {file} is missing, {INDEX} lists it; download the model again"))
-    })?;
-    TensorFile::new(file, bytes)
+fn map_shard(files: &ModelFiles, file: &str) -> Result<FileBytes> {
+    files.map(file)?.ok_or_else(|| {
+        Error::load(format!("{}: {file:?} is missing; download the model again", files.name()))
+    })
 }
 
 impl std::fmt::Debug for Weights {

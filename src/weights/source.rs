@@ -13,9 +13,15 @@ use std::path::{Path, PathBuf};
 use super::hub_cache::HubCache;
 use super::mmap::Mapping;
 use crate::error::{Error, Result};
+use crate::json::shown;
 
 /// The largest file that is read as text, such as config.json or tokenizer.json.
 pub const MAX_TEXT_BYTES: usize = 64 << 20;
+
+/// The folder of chat templates besides the model's own, and what is read of it.
+const TEMPLATE_FOLDER: &str = "additional_chat_templates";
+const MAX_TEMPLATES: usize = 64;
+const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 
 /// The files of one model.
 #[derive(Debug, Clone)]
@@ -33,6 +39,8 @@ enum Place {
     },
     #[cfg_attr(not(feature = "bundled"), expect(dead_code, reason = "the feature `bundled` embeds a model"))]
     Embedded(&'static [(&'static str, &'static [u8])]),
+    #[cfg(feature = "fuzzing")]
+    Memory(std::sync::Arc<[(String, Vec<u8>)]>),
 }
 
 /// The contents of a weight file.
@@ -80,6 +88,11 @@ impl ModelFiles {
         if Path::new(model).is_dir() {
             return Self::folder(model);
         }
+        if Path::new(model).exists() {
+            return Err(Error::load(format!(
+                "{model}: it must be the folder of a model, found a file; give the folder that it is in"
+            )));
+        }
         let folder = HubCache::from_env().find(model, revision)?;
         Ok(Self { name: model.to_owned(), ..Self::folder(folder)? })
     }
@@ -120,6 +133,12 @@ impl ModelFiles {
         Self { name: "story-3m".to_owned(), place: Place::Embedded(files) }
     }
 
+    /// Files that were made up, by their names.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn in_memory(files: impl Into<std::sync::Arc<[(String, Vec<u8>)]>>) -> Self {
+        Self { name: "memory".to_owned(), place: Place::Memory(files.into()) }
+    }
+
     /// The path or id that the model was asked for by.
     pub fn name(&self) -> &str {
         &self.name
@@ -130,6 +149,8 @@ impl ModelFiles {
         match &self.place {
             Place::Folder { path, .. } => Some(path),
             Place::Embedded(_) => None,
+            #[cfg(feature = "fuzzing")]
+            Place::Memory(_) => None,
         }
     }
 
@@ -157,6 +178,22 @@ impl ModelFiles {
         self.read_optional("tokenizer.json")
     }
 
+    /// The contents of `tokenizer.model`, if there is one.
+    ///
+    /// # Errors
+    /// `Load` when it cannot be read.
+    pub fn tokenizer_model(&self) -> Result<Option<Cow<'static, [u8]>>> {
+        self.read_optional("tokenizer.model")
+    }
+
+    /// The text of `added_tokens.json`, if there is one.
+    ///
+    /// # Errors
+    /// `Load` when it cannot be read.
+    pub fn added_tokens(&self) -> Result<Option<Cow<'static, [u8]>>> {
+        self.read_optional("added_tokens.json")
+    }
+
     /// The text of `tokenizer_config.json`, if there is one.
     ///
     /// # Errors
@@ -171,6 +208,56 @@ impl ModelFiles {
     /// `Load` when it cannot be read.
     pub fn special_tokens_map(&self) -> Result<Option<Cow<'static, [u8]>>> {
         self.read_optional("special_tokens_map.json")
+    }
+
+    /// The text of `chat_template.jinja`, if there is one.
+    ///
+    /// # Errors
+    /// `Load` when it cannot be read.
+    pub fn chat_template(&self) -> Result<Option<Cow<'static, [u8]>>> {
+        self.read_optional("chat_template.jinja")
+    }
+
+    /// The files `additional_chat_templates/*.jinja`, by their names without the ending, in order.
+    ///
+    /// # Errors
+    /// `Load` when there are more than 64, or one is larger than 1 MiB, no plain file of the model, or cannot be read.
+    pub fn additional_chat_templates(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        let Some(folder) =
+            self.path().map(|path| path.join(TEMPLATE_FOLDER)).filter(|folder| folder.is_dir())
+        else {
+            return Ok(Vec::new());
+        };
+        let unreadable = |error| self.unreadable(TEMPLATE_FOLDER).with_source(error);
+        let mut templates = Vec::new();
+        for entry in folder.read_dir().map_err(unreadable)? {
+            let name = entry.map_err(unreadable)?.file_name();
+            let Some((file, name)) =
+                name.to_str().and_then(|file| Some((file, file.strip_suffix(".jinja")?)))
+            else {
+                continue;
+            };
+            let label = format!("{TEMPLATE_FOLDER}/{file}");
+            let Some(Located::File(handle)) = self.locate_in(Some(TEMPLATE_FOLDER), file)? else { continue };
+            let mut bytes = Vec::new();
+            let read = handle.take(MAX_TEMPLATE_BYTES + 1).read_to_end(&mut bytes);
+            read.map_err(|error| self.unreadable(&label).with_source(error))?;
+            if bytes.len() as u64 > MAX_TEMPLATE_BYTES {
+                return Err(Error::load(format!(
+                    "{}: {label} may have at most {MAX_TEMPLATE_BYTES} bytes",
+                    self.name
+                )));
+            }
+            templates.push((name.to_owned(), bytes));
+            if templates.len() > MAX_TEMPLATES {
+                return Err(Error::load(format!(
+                    "{}: {TEMPLATE_FOLDER} may hold at most {MAX_TEMPLATES} templates",
+                    self.name
+                )));
+            }
+        }
+        templates.sort();
+        Ok(templates)
     }
 
     /// The contents of a file of at most 64 MiB that must be there.
@@ -191,6 +278,8 @@ impl ModelFiles {
         match self.locate(file)? {
             None => Ok(None),
             Some(Located::Static(bytes)) => Ok(Some(Cow::Borrowed(bytes))),
+            #[cfg(feature = "fuzzing")]
+            Some(Located::Owned(bytes)) => Ok(Some(Cow::Owned(bytes))),
             Some(Located::File(handle)) => {
                 let mut bytes = Vec::new();
                 // One byte more tells a file that is too large, whatever its length is said to be.
@@ -215,6 +304,8 @@ impl ModelFiles {
         match self.locate(file)? {
             None => Ok(None),
             Some(Located::Static(bytes)) => Ok(Some(FileBytes::Static(bytes))),
+            #[cfg(feature = "fuzzing")]
+            Some(Located::Owned(bytes)) => Ok(Some(FileBytes::Owned(bytes))),
             Some(Located::File(handle)) => {
                 let mapping = Mapping::new(&handle).map_err(|error| error.context(file))?;
                 Ok(Some(FileBytes::Mapped(mapping)))
@@ -226,23 +317,36 @@ impl ModelFiles {
     pub fn contains(&self, file: &str) -> bool {
         match &self.place {
             Place::Embedded(files) => files.iter().any(|(name, _)| *name == file),
+            #[cfg(feature = "fuzzing")]
+            Place::Memory(files) => files.iter().any(|(name, _)| name == file),
             Place::Folder { path, .. } => is_plain_file_name(file) && path.join(file).exists(),
         }
     }
 
     fn locate(&self, file: &str) -> Result<Option<Located>> {
+        self.locate_in(None, file)
+    }
+
+    /// A file right in the model's folder, or in one of the folders in there.
+    fn locate_in(&self, folder: Option<&str>, file: &str) -> Result<Option<Located>> {
         if !is_plain_file_name(file) {
             return Err(Error::load(format!(
-                "{}: the files of a model have plain names, found {file:?}",
-                self.name
+                "{}: a file of a model must have a plain name, without folders, a leading dot or a colon, found {}",
+                self.name,
+                shown(&file.into())
             )));
         }
         let (path, roots) = match &self.place {
             Place::Embedded(files) => {
-                let found = files.iter().find(|(name, _)| *name == file);
+                let found = files.iter().find(|(name, _)| folder.is_none() && *name == file);
                 return Ok(found.map(|(_, bytes)| Located::Static(bytes)));
             }
-            Place::Folder { path, roots } => (path.join(file), roots),
+            #[cfg(feature = "fuzzing")]
+            Place::Memory(files) => {
+                let found = files.iter().find(|(name, _)| name == file);
+                return Ok(found.map(|(_, bytes)| Located::Owned(bytes.clone())));
+            }
+            Place::Folder { path, roots } => (path.join(folder.unwrap_or("")).join(file), roots),
         };
         if path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             return Ok(None);
@@ -273,6 +377,8 @@ impl ModelFiles {
 enum Located {
     File(File),
     Static(&'static [u8]),
+    #[cfg(feature = "fuzzing")]
+    Owned(Vec<u8>),
 }
 
 /// Whether a name can only be that of a file right in a folder, on every operating system.

@@ -19,7 +19,9 @@ from transformers import AutoTokenizer
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests" / "parity")]
 
+from config_goldens import write_config_goldens  # noqa: E402
 from excuse import candidates  # noqa: E402
+from family_models import FAMILY_MODELS  # noqa: E402
 from processor_goldens import write_processor_goldens, write_rng_goldens  # noqa: E402
 from reference import Answer, Reference, Request  # noqa: E402
 from story_goldens import STORY_REQUESTS, chat_prompt, tokenizer_golden  # noqa: E402
@@ -200,7 +202,7 @@ def main() -> None:
     parser.add_argument(
         "names", nargs="*", help="models to write again; all of them, the story and the rest without names"
     )
-    names = parser.parse_args().names or [*MODELS, "story-3m", "processors", "rng"]
+    names = parser.parse_args().names or [*MODELS, *FAMILY_MODELS, "configs", "story-3m", "processors", "rng"]
     for name in names:
         if name == "story-3m":
             write_story_golden()
@@ -208,8 +210,13 @@ def main() -> None:
             write_processor_goldens(OUT / "processors.json", made_with())
         elif name == "rng":
             write_rng_goldens(OUT / "rng.json", made_with())
+        elif name == "configs":
+            write_json(OUT / "configs.json", {"format": FORMAT, **write_config_goldens(made_with())})
+        elif name in MODELS:
+            write_tiny_golden(name, 1000 + list(MODELS).index(name), *MODELS[name])
         else:
-            write_tiny_golden(name)
+            changes, form = FAMILY_MODELS[name]
+            write_tiny_golden(name, 2000 + list(FAMILY_MODELS).index(name), changes, form, length=300)
     size = sum(path.stat().st_size for path in OUT.rglob("*") if path.is_file())
     print(f"{OUT.relative_to(ROOT)}: {size / 1e6:.2f} MB")
 
@@ -229,10 +236,10 @@ def tensor(array: np.ndarray) -> dict[str, Any]:
     return {"shape": list(values.shape), "f32": base64.b64encode(values.tobytes()).decode()}
 
 
-def write_tiny_golden(name: str) -> None:
-    """One tiny model and its golden."""
-    changes, form = MODELS[name]
-    seed = 1000 + list(MODELS).index(name)
+def write_tiny_golden(
+    name: str, seed: int, changes: dict[str, Any], form: dict[str, Any], length: int = 70
+) -> None:
+    """One tiny model and its golden, with logits of a text of `length` tokens."""
     model_folder = OUT / "models" / name
     write_model(model_folder, seed, {**SMALL, **changes}, dict(form))
     reference = Reference(model_folder)
@@ -240,7 +247,7 @@ def write_tiny_golden(name: str) -> None:
     requests = [
         (label, tiny_request(reference, numbers, rows, fields))
         for label, rows, fields in TINY_REQUESTS
-        if not (label == "sample_left_padded" and reference.is_dynamic())
+        if not (label == "sample_left_padded" and reference.couples_rows())
     ]
     if form.get("defaults"):
         requests = [
@@ -253,7 +260,22 @@ def write_tiny_golden(name: str) -> None:
         "model": f"tests/golden/models/{name}",
         "model_seed": seed,
         **evaluation(
-            reference, [random_ids(reference, numbers, 70)], positions=[0, 1, 2, 15, 31, 32, 33, 50, 68, 69]
+            reference,
+            [random_ids(reference, numbers, length)],
+            # Beginnings and ends of the cache's blocks of 32 tokens and of attention's spans of 256.
+            positions=[
+                0,
+                1,
+                2,
+                15,
+                31,
+                32,
+                33,
+                50,
+                *([255, 256, 257] if length > 257 else []),
+                length - 2,
+                length - 1,
+            ],
         ),
         "generate": [generate_golden(reference, label, request, seed) for label, request in requests],
     }
@@ -268,6 +290,7 @@ def write_model(folder: Path, seed: int, changes: dict[str, Any], form: dict[str
     """Draws the model and writes its folder afresh."""
     shutil.rmtree(folder, ignore_errors=True)
     old_type_key, defaults = form.pop("old_type_key", False), form.pop("defaults", {})
+    old_type = form.pop("old_type", "longrope")
     config = draw_config(seed, **changes)
     model = build_model(config, seed, attention_spread=1.0)
     for field, value in defaults.items():
@@ -276,7 +299,8 @@ def write_model(folder: Path, seed: int, changes: dict[str, Any], form: dict[str
     save_model(model, folder, **form)
     if old_type_key:
         path = folder / "config.json"
-        path.write_text(path.read_text().replace('"rope_type"', '"type"'))
+        text = path.read_text().replace('"rope_type"', '"type"')
+        path.write_text(text.replace('"longrope"', f'"{old_type}"'))
 
 
 def random_ids(reference: Reference, numbers: np.random.RandomState, length: int) -> list[int]:
@@ -352,7 +376,7 @@ def shifted(reference: Reference, request: Request) -> Request:
 
 def answer_of(reference: Reference, request: Request) -> Answer:
     """What transformers gives. Where it would couple padded rows by the RoPE base, each row is run alone."""
-    if not (request.attention_mask and reference.is_dynamic()):
+    if not (request.attention_mask and reference.couples_rows()):
         return reference.generate(request)
     rows = [
         reference.generate(Request([request.prompt(row)], request.fields, request.seed))

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from transformers import LlamaForCausalLM
-from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -62,18 +61,18 @@ class Answer:
 class Reference:
     """A model folder, or a model, computed by transformers."""
 
-    def __init__(self, model: LlamaForCausalLM | Path, tokenizer: Any = None) -> None:
+    def __init__(self, model: PreTrainedModel | Path, tokenizer: Any = None) -> None:
         if isinstance(model, Path):
-            model = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32)
+            model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
         self.model = model.eval()
         self.tokenizer = tokenizer
 
     @cached_property
-    def model64(self) -> LlamaForCausalLM:
+    def model64(self) -> PreTrainedModel:
         """The model in float64; its norms too, which transformers would compute in float32."""
         double = copy.deepcopy(self.model).double()
         for module in double.modules():
-            if isinstance(module, LlamaRMSNorm):
+            if hasattr(module, "variance_epsilon"):
                 module.forward = _exact_norm.__get__(module)
         return double
 
@@ -82,9 +81,9 @@ class Reference:
         """Width of the logits."""
         return self.model.config.vocab_size
 
-    def is_dynamic(self) -> bool:
-        """Whether the RoPE base depends on the longest row of a batch."""
-        return self.model.config.rope_parameters["rope_type"] == "dynamic"
+    def couples_rows(self) -> bool:
+        """Whether the frequencies of all rows of a batch depend on the longest one."""
+        return self.model.config.rope_parameters["rope_type"] in ("dynamic", "longrope")
 
     def forward(self, input_ids: list[list[int]], *, float64: bool = False) -> np.ndarray:
         """Logits at every position, `[batch, seq, vocab]`."""
@@ -120,11 +119,17 @@ class Reference:
         """Logits after the prompt and after each token, step by step: `[1 + len(continuation), vocab]`."""
         model = self.model64 if float64 else self.model
         reset_rope(model)
+        ids = list(prompt)
+        # `generate` drops the cache of a Phi-3 that becomes longer than this.
+        original = getattr(model.config, "original_max_position_embeddings", None)
         with torch.no_grad():
-            out = model(torch.tensor([prompt]), use_cache=True)
+            out = model(torch.tensor([ids]), use_cache=True)
             steps = [out.logits[0, -1]]
             for token in continuation:
-                out = model(torch.tensor([[token]]), past_key_values=out.past_key_values, use_cache=True)
+                anew = len(ids) == original
+                ids.append(token)
+                fed, past = (ids, None) if anew else ([token], out.past_key_values)
+                out = model(torch.tensor([fed]), past_key_values=past, use_cache=True)
                 steps.append(out.logits[0, -1])
         return torch.stack(steps).numpy()
 
@@ -141,15 +146,15 @@ class Reference:
         return [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
 
 
-def _exact_norm(self: LlamaRMSNorm, hidden: torch.Tensor) -> torch.Tensor:
+def _exact_norm(self: Any, hidden: torch.Tensor) -> torch.Tensor:
     """RMSNorm in the dtype of its input."""
     return self.weight * (hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
 
 
-def reset_rope(model: LlamaForCausalLM) -> None:
+def reset_rope(model: PreTrainedModel) -> None:
     """Forgets the longest sequence seen, else dynamic RoPE would keep its base into the next call."""
     for module in model.modules():
-        if isinstance(module, LlamaRotaryEmbedding):
+        if hasattr(module, "original_inv_freq"):
             module.inv_freq = module.original_inv_freq.clone()
             module.max_seq_len_cached = module.original_max_seq_len
 

@@ -1,4 +1,4 @@
-"""Seeded tiny llamas: random configurations, weights from the seed, folders in every supported form."""
+"""Seeded tiny models: random configurations, weights from the seed, folders in every supported form."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from draw_families import draw_family
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+FAMILIES = ("llama", "mistral", "phi3", "qwen2", "qwen3")
 ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def draw_config(seed: int, **fixed: Any) -> dict[str, Any]:
-    """Arguments of a `LlamaConfig`; `fixed` replaces drawn fields, `rope_type` sets the kind of RoPE."""
+def draw_config(seed: int, family: str = "llama", **fixed: Any) -> dict[str, Any]:
+    """The fields of a config.json; `fixed` replaces drawn fields, `rope_type` sets the kind of RoPE."""
     rng = random.Random(seed)
     heads, kv_heads = _draw_heads(rng)
     rope_type = fixed.pop("rope_type", None) or rng.choice(ROPE_TYPES)
@@ -39,7 +41,7 @@ def draw_config(seed: int, **fixed: Any) -> dict[str, Any]:
         "eos_token_id": None,
         "pad_token_id": None,
     }
-    config.update(fixed)
+    config = draw_family(random.Random(~seed), family, config | {"model_type": family}, fixed)
     return {name: value for name, value in config.items() if name != "head_dim" or value is not None}
 
 
@@ -87,23 +89,25 @@ def _draw_yarn_options(rng: random.Random) -> dict[str, Any]:
     return options
 
 
-def draw_model(seed: int, *, plain: bool = False, **fixed: Any) -> tuple[dict[str, Any], LlamaForCausalLM]:
+def draw_model(
+    seed: int, family: str = "llama", *, plain: bool = False, **fixed: Any
+) -> tuple[dict[str, Any], PreTrainedModel]:
     """A configuration and its model in float32, both from `seed` alone."""
-    config = draw_config(seed, **fixed)
+    config = draw_config(seed, family, **fixed)
     spread = None if plain else random.Random(~seed).uniform(0.5, 2.0)
     return config, build_model(config, seed, attention_spread=spread)
 
 
 def build_model(
     config: dict[str, Any], seed: int, *, attention_spread: float | None = None
-) -> LlamaForCausalLM:
+) -> PreTrainedModel:
     """The model of a configuration; biases and norms, which transformers leaves at 0 and 1, are filled too.
 
     `attention_spread` is the standard deviation wanted of the attention scores. Left plain, they reach the
     hundreds at an initializer_range near 1, and float32 logits of transformers itself are off by up to 1e-2.
     """
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(LlamaConfig(**config)).float().eval()
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).float().eval()
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in sorted(model.named_parameters()):
@@ -119,17 +123,28 @@ def build_model(
     return model
 
 
-def _spread_attention_scores(model: LlamaForCausalLM, spread: float) -> None:
-    """Scales the query and key projections so that their products have this standard deviation."""
+def _spread_attention_scores(model: PreTrainedModel, spread: float) -> None:
+    """Scales the query and key projections so that their products have this standard deviation.
+
+    It changes nothing where queries and keys are normalized: their products have a deviation of 1 as they are.
+    """
     factor = (spread / model.config.hidden_size) ** 0.5 / model.config.initializer_range
     with torch.no_grad():
         for name, tensor in model.named_parameters():
-            if "q_proj" in name or "k_proj" in name:
+            if "qkv_proj" in name:
+                values = model.config.num_key_value_heads * head_dim(model.config)
+                tensor[:-values].mul_(factor)
+            elif "q_proj" in name or "k_proj" in name:
                 tensor.mul_(factor)
 
 
+def head_dim(config: Any) -> int:
+    """The width of a head."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
 def save_model(
-    model: LlamaForCausalLM,
+    model: PreTrainedModel,
     folder: Path,
     *,
     dtype: str = "float32",
@@ -145,17 +160,22 @@ def save_model(
 
 
 def rewrite_config_as_4(folder: Path) -> None:
-    """Rewrites `config.json` with the keys of transformers 4: `rope_theta`, `rope_scaling`, `torch_dtype`."""
+    """Rewrites `config.json` with the keys of transformers 4: `rope_theta`, `rope_scaling`, `torch_dtype`.
+
+    What it had outside of `rope_scaling` goes there, and `layer_types` goes where it follows from `max_window_layers`,
+    as in files that are older than it.
+    """
     path = folder / "config.json"
     config = json.loads(path.read_text())
     rope = config.pop("rope_parameters")
     config["rope_theta"] = rope.pop("rope_theta")
+    if "partial_rotary_factor" in rope:
+        config["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
+    if rope["rope_type"] == "longrope":
+        config["original_max_position_embeddings"] = rope.pop("original_max_position_embeddings")
     config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
+    if config.get("use_sliding_window") and config["max_window_layers"] < config["num_hidden_layers"]:
+        del config["layer_types"]
     config["torch_dtype"] = config.pop("dtype")
     config["transformers_version"] = "4.57.1"
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-
-
-def load_reference(folder: Path) -> LlamaForCausalLM:
-    """The folder as transformers loads it, widened to float32."""
-    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

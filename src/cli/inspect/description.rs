@@ -11,6 +11,7 @@ use crate::cache::{KvDtype, KvLayout, blocks_for};
 use crate::cli::output::SCHEMA_VERSION;
 use crate::error::{Result, ResultExt as _};
 use crate::generation::GenerationConfig;
+use crate::generator::open_tokenizer;
 use crate::model::SUPPORTED_ARCHITECTURES;
 use crate::text::Tokenizer;
 use crate::types::TokenId;
@@ -33,6 +34,9 @@ pub(super) struct Description {
     #[serde(flatten)]
     pub(super) shape: Option<Shape>,
     pub(super) tokenizer: bool,
+    /// The file of the tokenizer, and the kind of its model.
+    pub(super) tokenizer_file: Option<&'static str>,
+    pub(super) tokenizer_model: Option<&'static str>,
     pub(super) special_tokens: Option<SpecialTokens>,
     /// What calls take from the model's `generation_config.json`.
     pub(super) generation_config: Map<String, Value>,
@@ -62,6 +66,11 @@ pub(super) struct Shape {
     pub(super) tie_word_embeddings: bool,
     pub(super) attention_bias: bool,
     pub(super) mlp_bias: bool,
+    /// Left out, with the types of the layers, where no layer has a window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sliding_window: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) layer_types: Option<Vec<&'static str>>,
 }
 
 /// The rotary position embedding, by transformers' names.
@@ -73,6 +82,9 @@ pub(super) struct Rope {
     pub(super) theta: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) factor: Option<f64>,
+    /// The dimensions that turn, where these are not all of a head.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rotary_dim: Option<usize>,
 }
 
 /// The tokens that begin, end and fill up.
@@ -109,7 +121,7 @@ impl Description {
         let mut obstacle = None;
         let config = noted(ModelConfig::from_json(&text, SUPPORTED_ARCHITECTURES), &mut obstacle);
         let weights = noted(Weights::open(files), &mut obstacle);
-        let tokenizer = noted(tokenizer(files), &mut obstacle).flatten();
+        let tokenizer = noted(open_tokenizer(files), &mut obstacle).flatten();
         let generation_config = noted(generation_config(files), &mut obstacle).unwrap_or_default();
 
         let weights = weights.map(|weights| WeightFacts::of(&weights));
@@ -126,6 +138,8 @@ impl Description {
             weights,
             shape: config.as_ref().map(Shape::of),
             tokenizer: tokenizer.is_some(),
+            tokenizer_file: tokenizer.as_ref().map(Tokenizer::file),
+            tokenizer_model: tokenizer.as_ref().map(Tokenizer::model),
             special_tokens: config
                 .map(|config| SpecialTokens::of(&config, &generation_config, tokenizer.as_ref())),
             generation_config: generation_config.to_json(),
@@ -142,12 +156,6 @@ fn noted<T>(result: Result<T>, obstacle: &mut Option<String>) -> Option<T> {
 fn architecture(raw: &Map<String, Value>) -> Option<String> {
     let named = raw.get("architectures").and_then(|names| names.get(0)).or_else(|| raw.get("model_type"));
     Some(named?.as_str()?.to_owned())
-}
-
-fn tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
-    let Some(tokenizer) = files.tokenizer()? else { return Ok(None) };
-    let (config, map) = (files.tokenizer_config()?, files.special_tokens_map()?);
-    Tokenizer::from_bytes(&tokenizer, config.as_deref(), map.as_deref()).map(Some)
 }
 
 fn generation_config(files: &ModelFiles) -> Result<GenerationConfig> {
@@ -179,24 +187,30 @@ impl Shape {
             intermediate_size: config.intermediate_size,
             vocab_size: config.vocab_size,
             max_position_embeddings: config.max_position_embeddings,
-            rope: Rope::of(&config.rope),
+            rope: Rope::of(&config.rope, config.head_dim),
             tie_word_embeddings: config.tie_word_embeddings,
             attention_bias: config.attention_bias,
             mlp_bias: config.mlp_bias,
+            sliding_window: config.window.size,
+            layer_types: config
+                .window
+                .size
+                .map(|_| config.window.layer_types.iter().map(|layer_type| layer_type.as_str()).collect()),
         }
     }
 }
 
 impl Rope {
-    fn of(rope: &RopeParameters) -> Self {
+    fn of(rope: &RopeParameters, head_dim: usize) -> Self {
         let (kind, factor) = match rope.kind {
             RopeKind::Default => ("default", None),
             RopeKind::Linear { factor } => ("linear", Some(factor)),
             RopeKind::Dynamic { factor, .. } => ("dynamic", Some(factor)),
             RopeKind::Llama3 { factor, .. } => ("llama3", Some(factor)),
             RopeKind::Yarn { factor, .. } => ("yarn", Some(factor)),
+            RopeKind::LongRope { factor, .. } => ("longrope", Some(factor)),
         };
-        Self { kind, theta: rope.theta, factor }
+        Self { kind, theta: rope.theta, factor, rotary_dim: Some(rope.dim).filter(|&dim| dim < head_dim) }
     }
 }
 

@@ -10,10 +10,11 @@ use std::path::Path;
 use super::args::InspectArguments;
 use super::failure::Failure;
 use super::model::ModelSource;
+use super::numbers::{bytes, count};
 use super::output::write_json;
 use super::terminal::Terminal;
 use crate::generation::GenerationConfig;
-use crate::weights::ModelFiles;
+use crate::weights::LayerType;
 use description::{Description, Shape, SpecialToken};
 
 pub(super) fn run(
@@ -21,14 +22,10 @@ pub(super) fn run(
     bundled: Option<&Path>,
     terminal: &Terminal,
 ) -> Result<(), Failure> {
-    let files = match ModelSource::choose(arguments.model.as_deref(), bundled)? {
-        ModelSource::Named(model) => ModelFiles::open(model, None)?,
-        #[cfg(feature = "bundled")]
-        ModelSource::BuiltIn => ModelFiles::bundled(),
-    };
+    let files = ModelSource::choose(arguments.model.as_deref(), bundled)?.files()?;
     let description = Description::of(&files)?;
     let mut out = stdout().lock();
-    if arguments.json {
+    if arguments.output.json {
         write_json(&mut out, &description)?;
     } else {
         out.write_all(page(&description, terminal).as_bytes())?;
@@ -57,7 +54,10 @@ fn page(description: &Description, terminal: &Terminal) -> String {
     if let Some(shape) = &description.shape {
         describe_shape(shape, &mut line);
     }
-    line("tokenizer", if description.tokenizer { "yes" } else { "none: give token ids" });
+    match (description.tokenizer_file, description.tokenizer_model) {
+        (Some(file), Some(model)) => line("tokenizer", &format!("{file}, {model}")),
+        _ => line("tokenizer", "none: give token ids"),
+    }
     if let Some(special) = &description.special_tokens {
         let bos = special.bos.iter().map(|token| ("bos", token));
         let eos = special.eos.iter().map(|token| ("eos", token));
@@ -85,7 +85,12 @@ fn describe_shape(shape: &Shape, line: &mut impl FnMut(&str, &str)) {
     line("vocabulary", &format!("{} tokens", shape.vocab_size));
     line("context", &format!("{} tokens", shape.max_position_embeddings));
     let factor = shape.rope.factor.map(|factor| format!(", factor {factor}")).unwrap_or_default();
-    line("rotary", &format!("{}, theta {}{factor}", shape.rope.kind, shape.rope.theta));
+    let part = shape.rope.rotary_dim.map(|dim| format!(", {dim} dimensions of a head")).unwrap_or_default();
+    line("rotary", &format!("{}, theta {}{factor}{part}", shape.rope.kind, shape.rope.theta));
+    if let (Some(window), Some(types)) = (shape.sliding_window, &shape.layer_types) {
+        let sliding = types.iter().filter(|name| **name == LayerType::SlidingAttention.as_str()).count();
+        line("window", &format!("{window} tokens in {sliding} of {} layers", types.len()));
+    }
     line(
         "embeddings",
         if shape.tie_word_embeddings { "shared with the head" } else { "apart from the head" },
@@ -101,37 +106,5 @@ fn shown_token(token: &SpecialToken) -> String {
     match &token.token {
         Some(text) => format!("{text} ({})", token.id),
         None => token.id.to_string(),
-    }
-}
-
-/// A number of things, with three digits: `2.83 million`.
-fn count(number: u64) -> String {
-    scaled(number, &[(1_000_000_000, " billion"), (1_000_000, " million"), (1000, " thousand")])
-        .unwrap_or_else(|| number.to_string())
-}
-
-/// A number of bytes, with three digits: `5.66 MB`.
-fn bytes(number: u64) -> String {
-    scaled(number, &[(1_000_000_000, " GB"), (1_000_000, " MB"), (1000, " kB")])
-        .unwrap_or_else(|| format!("{number} bytes"))
-}
-
-fn scaled(number: u64, units: &[(u64, &str)]) -> Option<String> {
-    let (unit, name) = units.iter().find(|(unit, _)| number >= *unit)?;
-    let value = number as f64 / *unit as f64;
-    let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
-    Some(format!("{value:.decimals$}{name}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_shown_with_three_digits() {
-        assert_eq!(count(2_828_736), "2.83 million");
-        assert_eq!(count(13_015_864_320), "13.0 billion");
-        assert_eq!(bytes(134_000_000), "134 MB");
-        assert_eq!(bytes(999), "999 bytes");
     }
 }

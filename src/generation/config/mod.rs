@@ -6,13 +6,14 @@
 //! other fields.
 
 mod field;
-mod suggest;
+pub(crate) mod suggest;
 #[cfg(test)]
 mod tests;
 
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::json;
 use crate::types::TokenId;
 
 use field::FieldType;
@@ -153,6 +154,9 @@ generation_config! {
     seed: OneOrMany<u64>, impl Into<OneOrMany<u64>>, "drawn, and reported in the output";
 }
 
+/// The longest file that is read.
+const MAX_FILE_BYTES: usize = 16 << 20;
+
 /// Keys of a file that say nothing about how to generate.
 const BOOKKEEPING: &[&str] =
     &["transformers_version", "_from_model_config", "_commit_hash", "_name_or_path", "_original_object_hash"];
@@ -166,11 +170,10 @@ impl GenerationConfig {
     /// Reads a `generation_config.json`. Keys that are no fields are kept in `extra` and logged.
     ///
     /// # Errors
-    /// When the text is not a JSON object, or a field has a value of another type.
+    /// `Load` when the text is longer than 16 MiB, no JSON object, has a key twice, or a field has a value of another
+    /// type. The caller names the file.
     pub fn from_json_file(text: &str) -> Result<Self> {
-        let map: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
-            Error::load("generation_config.json must be a JSON object").with_source(error)
-        })?;
+        let map = json::object(text.as_bytes(), MAX_FILE_BYTES)?;
         let mut config = Self::new();
         let mut unused = Vec::new();
         for (name, json) in map {

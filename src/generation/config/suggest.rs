@@ -5,6 +5,7 @@
 /// Names of other libraries, and what they are called here.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("max_tokens", "max_new_tokens"),
+    ("max_token", "max_new_tokens"),
     ("max_gen_len", "max_new_tokens"),
     ("n_predict", "max_new_tokens"),
     ("min_tokens", "min_new_tokens"),
@@ -20,7 +21,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
 const LONGEST: usize = 64;
 
 /// The name of `known` that `name` was probably meant to be.
-pub(super) fn suggest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn suggest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > LONGEST {
         return None;
     }

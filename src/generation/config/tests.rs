@@ -161,9 +161,17 @@ fn a_file_keeps_what_is_no_field() {
 
 #[test]
 fn damaged_files_are_refused() {
-    for text in ["", "[1]", "{\"top_k\": ", "{\"top_k\": NaN}"] {
+    for (text, reason) in [
+        ("", "it is not valid JSON"),
+        ("[1]", "it must be a JSON object"),
+        ("{\"top_k\": ", "it is not valid JSON"),
+        ("{\"top_k\": NaN}", "which has no NaN and no Infinity"),
+        (r#"{"top_k": 1, "top_k": 2}"#, "the key \"top_k\" comes twice"),
+        (r#"{"other": {"a": 1, "a": 2}}"#, "the key \"a\" comes twice"),
+    ] {
         let error = GenerationConfig::from_json_file(text).unwrap_err();
-        assert!(error.to_string().starts_with("generation_config.json must be a JSON object"), "{error}");
+        assert_eq!(error.kind(), crate::error::ErrorKind::Load);
+        assert!(error.to_string().contains(reason), "{error}");
     }
     let error = GenerationConfig::from_json_file(r#"{"top_k": "many"}"#).unwrap_err();
     assert_eq!(error.kind(), crate::error::ErrorKind::Load);

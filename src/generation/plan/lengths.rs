@@ -65,7 +65,9 @@ fn max_length(
     warnings: &mut Vec<String>,
 ) -> Result<usize> {
     match (merged.max_new_tokens, merged.max_length) {
-        (Some(0), _) => Err(Error::config("`max_new_tokens` must be 1 or more, but is 0")),
+        (Some(0), _) => {
+            Err(Error::config("`max_new_tokens` must be 1 or more, but is 0; None leaves it unset"))
+        }
         (Some(new), max_length) => {
             // The model's own `max_length` is a default that gives way in silence.
             if let Some(max_length) = max_length.filter(|_| call.max_length.is_some()) {

@@ -45,8 +45,7 @@ pub struct PlanContext {
     pub vocab_size: usize,
     /// The model's own figure, which caps the default length.
     pub max_position_embeddings: usize,
-    /// The most tokens of a sequence. More than `max_position_embeddings` only where RoPE stretches with the
-    /// length.
+    /// The most tokens of a sequence. More than `max_position_embeddings` only where RoPE stretches the context.
     pub context_len: usize,
     /// The tokenizer's side of the model, if it has one.
     pub vocabulary: Option<Arc<dyn Vocabulary>>,
@@ -291,7 +290,9 @@ fn check_fields_of_one_value(config: &GenerationConfig, merged: &GenerationConfi
 fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts: usize) -> Result<usize> {
     let rows_each = merged.num_return_sequences.unwrap_or(1);
     if rows_each == 0 {
-        return Err(Error::config("`num_return_sequences` must be 1 or more, but is 0"));
+        return Err(Error::config(
+            "`num_return_sequences` must be 1 or more, but is 0; None leaves it unset",
+        ));
     }
     if rows_each > 1 && !mode.samples() {
         return Err(Error::config(format!(

@@ -113,11 +113,11 @@ fn impossible_stop_strings_are_refused() {
 #[test]
 fn prompts_must_be_in_the_vocabulary_and_leave_room() {
     let error = |prompt: &[u32]| plan_of(&limited(), prompt, &context()).unwrap_err();
-    assert!(error(&[3, 10]).to_string().contains("prompt 0 holds the id 10 (token 1)"));
+    assert!(error(&[3, 10]).to_string().contains("the prompt holds the id 10 (token 1)"));
     for len in [64, 65] {
         let message = error(&vec![3; len]).to_string();
         assert!(
-            message.contains(&format!("prompt 0 has {len} tokens, but the model's context holds 64")),
+            message.contains(&format!("the prompt has {len} tokens, but the model's context holds 64")),
             "{message}"
         );
         assert_eq!(error(&vec![3; len]).kind(), ErrorKind::Input);

@@ -24,7 +24,7 @@ impl SpecialTokens {
     ) -> Result<Self> {
         let check = |field: &str, id: Option<TokenId>| match id {
             Some(id) if id.index() >= context.vocab_size => Err(Error::config(format!(
-                "`{field}` must be an id of the model's vocabulary, 0 to {}, but is {id}",
+                "`{field}` must be an id of the model's vocabulary, 0 to {}, but is {id}; None leaves it unset",
                 context.vocab_size - 1
             ))),
             _ => Ok(()),
@@ -39,8 +39,7 @@ impl SpecialTokens {
         eos.retain(|id| id.index() < context.vocab_size);
         if eos.len() < all {
             warnings.push(
-                "the model's generation_config.json lists an `eos_token_id` outside of its vocabulary, \
-                 which is ignored; \
+                "the model's files list an `eos_token_id` outside of its vocabulary, which is ignored; \
                  set `eos_token_id`"
                     .to_owned(),
             );
@@ -76,11 +75,12 @@ impl SpecialTokens {
 pub(super) fn check_prompts(prompts: &PromptBatch, context: &PlanContext) -> Result<()> {
     for (index, row) in prompts.rows().iter().enumerate() {
         let tokens = row.tokens();
-        check_ids(&format!("prompt {index}"), &tokens, context)?;
+        let prompt =
+            if prompts.rows().len() == 1 { "the prompt".to_owned() } else { format!("prompt {index}") };
+        check_ids(&prompt, &tokens, context)?;
         if tokens.len() >= context.context_len {
             return Err(Error::input(format!(
-                "prompt {index} has {} tokens, but the model's context holds {} and at least one is to be \
-                 generated; \
+                "{prompt} has {} tokens, but the model's context holds {} and at least 1 is to be generated; \
                  shorten the prompt",
                 tokens.len(),
                 context.context_len

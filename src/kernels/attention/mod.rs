@@ -15,6 +15,9 @@
 //! In a block the keys are transposed, `[head_dim][32 tokens]`, so that a vector holds 16 tokens and a score is one
 //! chain over the dimensions; the values lie in planes of 32 dimensions, `[planes][32 tokens][32 dims]`, so that an
 //! output is one chain over the tokens. No sum is ever split, so a row's result depends on its own context only.
+//!
+//! A sliding window cuts the context off at its front: what lies before it is neither read nor computed, except for the
+//! scores that share a block with visible ones. Where a span begins still depends on the position alone.
 
 use std::marker::PhantomData;
 
@@ -33,7 +36,7 @@ const BLOCK: usize = 32;
 /// The tokens of a span.
 const SPAN: usize = 256;
 
-/// The heads of a model's attention.
+/// The heads of a layer's attention, and how far they see.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionShape {
     /// Query heads.
@@ -44,6 +47,16 @@ pub struct AttentionShape {
     pub head_dim: usize,
     /// What scores are multiplied with, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
+    /// The tokens that a row sees at most, itself included: token `j` is visible to row `i` if `i - j < window`. All
+    /// tokens before it if `None`.
+    pub window: Option<usize>,
+}
+
+impl AttentionShape {
+    /// The first token that the last one of a context sees.
+    fn first_visible(&self, context_len: usize) -> usize {
+        self.window.map_or(0, |window| context_len.saturating_sub(window))
+    }
 }
 
 /// A type that keys and values are stored in.
@@ -70,7 +83,7 @@ impl KvElement for bf16 {
 
 /// Where the keys and values of the rows' sequences are.
 pub trait KvBlocks<E>: Sync {
-    /// The number of tokens that row `row` sees, its own included: its position plus one.
+    /// The number of tokens up to row `row`, its own included: its position plus one.
     fn context_len(&self, row: usize) -> usize;
     /// The keys of a block of the row's sequence (block `i` holds tokens `32 i` to `32 i + 31`), `[head_dim][32]`.
     fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[E];
@@ -78,13 +91,14 @@ pub trait KvBlocks<E>: Sync {
     fn values(&self, row: usize, block: usize, kv_head: usize) -> &[E];
 }
 
-/// Computes `out[row, head] = softmax(queries[row, head] · keys * scale) · values` for every row, on all threads.
+/// Computes `out[row, head] = softmax(queries[row, head] · keys * scale) · values` over the visible tokens of every row,
+/// on all threads.
 ///
 /// The queries of row `r` are `[num_heads, head_dim]`, from element `r * query_stride` of `queries` on; `out` is
 /// `[num_rows, num_heads, head_dim]`.
 ///
 /// # Panics
-/// When the shapes do not fit.
+/// When the shapes do not fit, or when a window is 0.
 pub fn attention<E: KvElement>(
     workers: &Workers,
     shape: AttentionShape,
@@ -100,6 +114,7 @@ pub fn attention<E: KvElement>(
         0,
         "every key-value head serves the same number of heads"
     );
+    assert_ne!(shape.window, Some(0), "a row sees itself");
     let num_items = out.len() / group_len;
     // Contiguous runs of items, several for each thread since contexts differ in length.
     let num_chunks = num_items.min(4 * workers.num_threads());
@@ -194,16 +209,19 @@ impl<E: KvElement, B: KvBlocks<E>> SimdOp for Item<'_, E, B> {
         let width = dim.next_multiple_of(BLOCK);
         let group = out.len() / dim;
         let context = blocks.context_len(row);
-        for start in (0..context).step_by(SPAN) {
+        let first = shape.first_visible(context);
+        let first_start = first / SPAN * SPAN;
+        for start in (first_start..context).step_by(SPAN) {
             let len = SPAN.min(context - start);
-            let span = Span { row, kv_head, start, len, width };
+            let skipped = first.saturating_sub(start);
+            let span = Span { row, kv_head, start, skipped, len, width };
             let first_block = start / BLOCK;
-            for b in 0..len.div_ceil(BLOCK) {
+            for b in skipped / BLOCK..len.div_ceil(BLOCK) {
                 let keys = blocks.keys(row, first_block + b, kv_head);
                 for_head_tiles!(group, block_scores(s, queries, keys, shape, &mut scores[b * BLOCK..]));
             }
             for head in 0..group {
-                let scores = &mut scores[head * SPAN..head * SPAN + len];
+                let scores = &mut scores[head * SPAN..][skipped..len];
                 let max = reduce::max(s, scores);
                 now[head] = (max, exp_and_sum(s, scores, max));
             }
@@ -213,7 +231,7 @@ impl<E: KvElement, B: KvBlocks<E>> SimdOp for Item<'_, E, B> {
             for head in 0..group {
                 let (values, merged) =
                     (&span_values[head * width..][..width], &mut merged[head * width..][..width]);
-                if start == 0 {
+                if start == first_start {
                     state[head] = now[head];
                     merged.copy_from_slice(values);
                 } else {
@@ -266,12 +284,16 @@ fn block_scores<S: Simd, E: KvElement, const H: usize>(
     }
 }
 
-/// Where a span is: its row, its key-value head, its first token and the number of its tokens.
+/// Where a span is: its row, its key-value head, and its tokens.
 #[derive(Clone, Copy)]
 struct Span {
     row: usize,
     kv_head: usize,
+    /// The position of its first token.
     start: usize,
+    /// Tokens at its front that the row does not see.
+    skipped: usize,
+    /// The number of its tokens, those included.
     len: usize,
     /// The elements of a head's values, rounded up to planes.
     width: usize,
@@ -295,11 +317,12 @@ fn weighted_values<S: Simd, E: KvElement, const H: usize>(
     for h in 0..H {
         heads[h] = &weights[(head + h) * SPAN..][..span.len];
     }
-    for offset in (0..span.len).step_by(BLOCK) {
+    for offset in (span.skipped / BLOCK * BLOCK..span.len).step_by(BLOCK) {
         let values = blocks.values(span.row, (span.start + offset) / BLOCK, span.kv_head);
         let (vectors, _) = values[plane * BLOCK * BLOCK..].as_chunks::<LANES>();
         let (tokens, _) = vectors.as_chunks::<2>();
-        for (t, values) in tokens[..BLOCK.min(span.len - offset)].iter().enumerate() {
+        let visible = span.skipped.saturating_sub(offset)..BLOCK.min(span.len - offset);
+        for (t, values) in visible.clone().zip(&tokens[visible]) {
             let (low, high) = (E::load(s, &values[0]), E::load(s, &values[1]));
             for h in 0..H {
                 let weight = s.splat(heads[h][offset + t]);

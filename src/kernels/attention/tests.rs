@@ -76,14 +76,15 @@ impl<E: KvElement> Cache<E> {
     }
 
     fn expected(&self) -> Vec<f32> {
-        let AttentionShape { num_heads, num_kv_heads, head_dim, scale } = self.shape;
+        let AttentionShape { num_heads, num_kv_heads, head_dim, scale, window } = self.shape;
         let queries = self.queries();
         let mut out = vec![0.0; queries.len()];
         for (i, (query, out)) in queries.chunks(head_dim).zip(out.chunks_mut(head_dim)).enumerate() {
             let (row, head) = (i / num_heads, i % num_heads);
             let first = head / (num_heads / num_kv_heads) * self.num_tokens * head_dim;
             let range = first..first + self.contexts[row] * head_dim;
-            scalar::attention(query, &self.plain_keys[range.clone()], &self.plain_values[range], scale, out);
+            let (keys, values) = (&self.plain_keys[range.clone()], &self.plain_values[range]);
+            scalar::attention(query, keys, values, scale, window, out);
         }
         out
     }
@@ -113,13 +114,22 @@ fn shapes() -> Vec<AttentionShape> {
             num_kv_heads,
             head_dim,
             scale: 1.0 / (head_dim as f32).sqrt(),
+            window: None,
         })
         .collect()
 }
 
+const CONTEXTS: [usize; 11] = [1, 2, 31, 32, 33, 64, 255, 256, 257, 512, 600];
+
+fn equal_bits(left: &[f32], right: &[f32]) -> bool {
+    left.iter().zip(right).all(|(a, b)| a.to_bits() == b.to_bits())
+}
+
 fn attention_equals_its_twin<E: KvElement>(convert: impl Fn(f32) -> (E, f32) + Copy) {
-    for shape in shapes() {
-        let cache = Cache::new(shape, 600, &[1, 2, 31, 32, 33, 64, 255, 256, 257, 512, 600], convert);
+    let windows = [1, 2, 31, 32, 33, 100, 256, 300].map(Some);
+    let windowed = windows.map(|window| AttentionShape { window, ..shapes()[2] });
+    for shape in shapes().into_iter().chain(windowed) {
+        let cache = Cache::new(shape, 600, &CONTEXTS, convert);
         let expected = cache.expected();
         let mut first: Option<Vec<f32>> = None;
         for isa in Isa::available() {
@@ -129,10 +139,7 @@ fn attention_equals_its_twin<E: KvElement>(convert: impl Fn(f32) -> (E, f32) + C
                     assert!((a - b).abs() < 4e-6, "{shape:?} {isa:?}: {a} {b}");
                 }
                 let first = first.get_or_insert_with(|| actual.clone());
-                assert!(
-                    first.iter().zip(&actual).all(|(a, b)| a.to_bits() == b.to_bits()),
-                    "{shape:?} {isa:?}"
-                );
+                assert!(equal_bits(first, &actual), "{shape:?} {isa:?}");
             }
         }
     }
@@ -164,4 +171,40 @@ fn what_lies_behind_the_context_does_not_matter() {
         }
     }
     assert_eq!(cache.run(Isa::select().unwrap(), 1), clean);
+}
+
+#[test]
+fn a_window_that_holds_the_context_changes_no_bit() {
+    let shape = shapes()[4];
+    let run = |window| {
+        let shape = AttentionShape { window, ..shape };
+        Cache::new(shape, 600, &CONTEXTS, |value| (value, value)).run(Isa::select().unwrap(), 1)
+    };
+    let whole = run(None);
+    assert!(equal_bits(&run(Some(600)), &whole) && equal_bits(&run(Some(usize::MAX)), &whole));
+    assert!(!equal_bits(&run(Some(599)), &whole), "one token less shows");
+}
+
+/// Not even times zero: a block before the window may belong to somebody else one day.
+#[test]
+fn what_lies_before_the_window_does_not_matter() {
+    let (context, window) = (600, 270);
+    let shape = AttentionShape { window: Some(window), ..shapes()[2] };
+    let mut cache = Cache::new(shape, context, &[context], |value| (value, value));
+    let clean = cache.run(Isa::select().unwrap(), 1);
+    let first = context - window;
+    let key_block = shape.num_kv_heads * shape.head_dim * BLOCK;
+    for (i, key) in cache.keys.iter_mut().enumerate() {
+        if i / key_block * BLOCK + i % BLOCK < first {
+            *key = f32::NAN;
+        }
+    }
+    let value_block = shape.num_kv_heads * BLOCK * BLOCK;
+    for (i, value) in cache.values.iter_mut().enumerate() {
+        if i / value_block * BLOCK + i / BLOCK % BLOCK < first {
+            *value = f32::NAN;
+        }
+    }
+    assert!(clean.iter().all(|value| value.is_finite()));
+    assert!(equal_bits(&cache.run(Isa::select().unwrap(), 1), &clean));
 }

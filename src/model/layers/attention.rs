@@ -1,37 +1,63 @@
-//! Grouped-query self-attention over the KV cache.
+//! Grouped-query self-attention over the KV cache, all of it or a sliding window.
 
 use half::bf16;
 
 use super::linear::Linear;
-use super::rotary::RotaryEmbedding;
+use super::rms_norm::RmsNorm;
+use super::{LayerParts, Projections};
 use crate::cache::{KvStore, KvView, TypedKv};
-use crate::error::Result;
-use crate::kernels::{AttentionShape, KvBlocks, KvElement, Workers, attention, rotate_half};
+use crate::error::{Error, Result};
+use crate::kernels::{AttentionShape, Isa, KvBlocks, KvElement, Workers, attention, rotate_half};
 use crate::model::context::{ForwardContext, Scratch, sized};
 use crate::model::loader::Loader;
 use crate::model::rows::ActiveRows;
+use crate::weights::ModelConfig;
 
 /// Four projections, the first three stacked, and the shape of the heads.
 #[derive(Debug)]
 pub(in crate::model) struct Attention {
     qkv: Linear,
+    head_norms: Option<HeadNorms>,
     output: Linear,
     shape: AttentionShape,
 }
 
+/// What normalizes each head before it is turned.
+#[derive(Debug)]
+struct HeadNorms {
+    query: RmsNorm,
+    key: RmsNorm,
+}
+
 impl Attention {
-    /// Loads `q_proj`, `k_proj`, `v_proj` and `o_proj`.
+    /// Loads the attention of layer `layer`.
     pub(in crate::model) fn load(
         loader: &Loader<'_>,
-        hidden_size: usize,
-        shape: AttentionShape,
-        has_bias: bool,
+        config: &ModelConfig,
+        layer: usize,
+        parts: LayerParts,
     ) -> Result<Self> {
-        let (queries, keys) = (shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim);
-        let qkv = [("q_proj", queries), ("k_proj", keys), ("v_proj", keys)];
+        let (hidden_size, head_dim, eps) = (config.hidden_size, config.head_dim, config.rms_norm_eps as f32);
+        let shape = AttentionShape {
+            num_heads: config.num_attention_heads,
+            num_kv_heads: config.num_key_value_heads,
+            head_dim,
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            window: config.window.of_layer(layer),
+        };
+        let (queries, keys) = (shape.num_heads * head_dim, shape.num_kv_heads * head_dim);
+        let qkv: &[_] = match parts.projections {
+            Projections::Apart => &[("q_proj", queries), ("k_proj", keys), ("v_proj", keys)],
+            Projections::Fused => &[("qkv_proj", queries + 2 * keys)],
+        };
+        let head_norms = || {
+            let query = RmsNorm::load(loader, "q_norm", head_dim, eps)?;
+            Ok::<_, Error>(HeadNorms { query, key: RmsNorm::load(loader, "k_norm", head_dim, eps)? })
+        };
         Ok(Self {
-            qkv: Linear::load(loader, &qkv, hidden_size, has_bias)?,
-            output: Linear::load(loader, &[("o_proj", hidden_size)], queries, has_bias)?,
+            qkv: Linear::load(loader, qkv, hidden_size, parts.qkv_bias)?,
+            head_norms: parts.head_norms.then(head_norms).transpose()?,
+            output: Linear::load(loader, &[("o_proj", hidden_size)], queries, parts.output_bias)?,
             shape,
         })
     }
@@ -50,16 +76,20 @@ impl Attention {
         let width = self.qkv.num_outputs();
         let qkv = sized(&mut scratch.qkv, rows.len() * width);
         self.qkv.forward(workers, &scratch.packed, false, qkv);
+        if let Some(norms) = &self.head_norms {
+            norms.forward(workers.isa(), self.shape, width, qkv, &mut scratch.heads);
+        }
 
         let AttentionShape { num_heads, num_kv_heads, head_dim, .. } = self.shape;
         let (keys_at, values_at) = (num_heads * head_dim, (num_heads + num_kv_heads) * head_dim);
-        let angles = RotaryEmbedding::row_len(head_dim);
+        let angles = scratch.cos.len() / rows.len();
         for (place, (row, qkv)) in rows.iter().zip(qkv.chunks_exact_mut(width)).enumerate() {
             let range = place * angles..(place + 1) * angles;
             // Queries and keys lie side by side, so all their heads are turned in one go.
             rotate_half(
                 workers.isa(),
                 &mut qkv[..values_at],
+                head_dim,
                 &scratch.cos[range.clone()],
                 &scratch.sin[range],
             );
@@ -103,6 +133,27 @@ impl Attention {
     /// The memory it takes, in bytes.
     pub(in crate::model) fn bytes(&self) -> usize {
         self.qkv.bytes() + self.output.bytes()
+    }
+}
+
+impl HeadNorms {
+    /// Normalizes the heads of queries and keys in each row of `qkv`, `[num_rows, width]`.
+    fn forward(
+        &self,
+        isa: Isa,
+        shape: AttentionShape,
+        width: usize,
+        qkv: &mut [f32],
+        scratch: &mut Vec<f32>,
+    ) {
+        let queries = shape.num_heads * shape.head_dim;
+        let heads = queries + shape.num_kv_heads * shape.head_dim;
+        let scratch = sized(scratch, heads);
+        for row in qkv.chunks_exact_mut(width) {
+            scratch.copy_from_slice(&row[..heads]);
+            self.query.forward(isa, &scratch[..queries], &mut row[..queries]);
+            self.key.forward(isa, &scratch[queries..], &mut row[queries..heads]);
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! The gated feed-forward block: `down(silu(gate(x)) * up(x))`.
 
 use super::linear::Linear;
+use super::{LayerParts, Projections};
 use crate::error::Result;
 use crate::kernels::silu_mul;
 use crate::model::context::{ForwardContext, sized};
 use crate::model::loader::Loader;
+use crate::weights::ModelConfig;
 
 /// Three projections, the first two stacked.
 #[derive(Debug)]
@@ -15,18 +17,21 @@ pub(in crate::model) struct Mlp {
 }
 
 impl Mlp {
-    /// Loads `gate_proj`, `up_proj` and `down_proj`.
+    /// Loads the three projections.
     pub(in crate::model) fn load(
         loader: &Loader<'_>,
-        hidden_size: usize,
-        intermediate_size: usize,
-        has_bias: bool,
+        config: &ModelConfig,
+        parts: LayerParts,
     ) -> Result<Self> {
-        let gate_up = [("gate_proj", intermediate_size), ("up_proj", intermediate_size)];
+        let (hidden_size, width) = (config.hidden_size, config.intermediate_size);
+        let gate_up: &[_] = match parts.projections {
+            Projections::Apart => &[("gate_proj", width), ("up_proj", width)],
+            Projections::Fused => &[("gate_up_proj", 2 * width)],
+        };
         Ok(Self {
-            gate_up: Linear::load(loader, &gate_up, hidden_size, has_bias)?,
-            down: Linear::load(loader, &[("down_proj", hidden_size)], intermediate_size, has_bias)?,
-            intermediate_size,
+            gate_up: Linear::load(loader, gate_up, hidden_size, parts.mlp_bias)?,
+            down: Linear::load(loader, &[("down_proj", hidden_size)], width, parts.mlp_bias)?,
+            intermediate_size: width,
         })
     }
 

@@ -12,15 +12,25 @@ use crate::weights::{ModelConfig, RopeKind};
 /// The frequencies of a model.
 #[derive(Debug)]
 pub(in crate::model) struct RotaryEmbedding {
-    /// `[head_dim / 2]`
+    /// One for each pair of dimensions that turn.
     inv_freq: Vec<f32>,
-    /// What cosines and sines are multiplied with (1 except for yarn).
+    /// What cosines and sines are multiplied with (1 except for yarn and longrope).
     attention_scaling: f32,
-    /// Present where the frequencies depend on the length of the sequence.
-    dynamic: Option<Dynamic>,
+    /// What becomes of the frequencies in long sequences.
+    long: Long,
 }
 
-/// Neural-tangent-kernel scaling whose base grows with the sequence.
+/// How the frequencies depend on the length of the sequence.
+#[derive(Debug)]
+enum Long {
+    /// Not at all.
+    Same,
+    /// Neural-tangent-kernel scaling, whose base grows with the sequence.
+    Grown(Dynamic),
+    /// Sequences of more than `above` tokens have these.
+    Switched { above: usize, inv_freq: Vec<f32> },
+}
+
 #[derive(Debug)]
 struct Dynamic {
     theta: f32,
@@ -31,16 +41,16 @@ struct Dynamic {
 impl RotaryEmbedding {
     /// The frequencies that a configuration describes.
     pub(in crate::model) fn new(config: &ModelConfig) -> Self {
-        let (dim, theta) = (config.head_dim, config.rope.theta);
+        let (dim, theta) = (config.rope.dim, config.rope.theta);
         let plain = inverse_frequencies(theta as f32, dim);
-        let mut rotary = Self { inv_freq: plain.clone(), attention_scaling: 1.0, dynamic: None };
+        let mut rotary = Self { inv_freq: plain.clone(), attention_scaling: 1.0, long: Long::Same };
         match &config.rope.kind {
             RopeKind::Default => {}
             RopeKind::Linear { factor } => {
                 rotary.inv_freq = plain.iter().map(|&frequency| frequency / *factor as f32).collect();
             }
             RopeKind::Dynamic { factor, .. } => {
-                rotary.dynamic = Some(Dynamic {
+                rotary.long = Long::Grown(Dynamic {
                     theta: theta as f32,
                     factor: *factor as f32,
                     max_position_embeddings: config.max_position_embeddings,
@@ -50,29 +60,52 @@ impl RotaryEmbedding {
             RopeKind::Yarn { .. } => {
                 (rotary.inv_freq, rotary.attention_scaling) = yarn(theta, dim, &config.rope.kind);
             }
+            RopeKind::LongRope {
+                short_factor,
+                long_factor,
+                factor,
+                attention_factor,
+                original_max_position_embeddings,
+            } => {
+                let above = *original_max_position_embeddings;
+                rotary.inv_freq = divided_frequencies(theta, dim, short_factor);
+                rotary.long =
+                    Long::Switched { above, inv_freq: divided_frequencies(theta, dim, long_factor) };
+                let stretch = if *factor <= 1.0 { 0.0 } else { factor.ln() / (above as f64).ln() };
+                rotary.attention_scaling = attention_factor.unwrap_or_else(|| (1.0 + stretch).sqrt()) as f32;
+            }
         }
         rotary
     }
 
-    /// The cosines of one row.
-    pub(in crate::model) fn row_len(head_dim: usize) -> usize {
-        head_dim / 2
+    /// The cosines of one row: half the dimensions of a head that turn.
+    pub(in crate::model) fn row_len(&self) -> usize {
+        self.inv_freq.len()
     }
 
-    /// Computes cosines and sines of every row, `[num_rows, head_dim / 2]` each.
+    /// The length above which a sequence has other frequencies for all its tokens, if there is one.
+    pub(in crate::model) fn switches_above(&self) -> Option<usize> {
+        match self.long {
+            Long::Switched { above, .. } => Some(above),
+            _ => None,
+        }
+    }
+
+    /// Computes cosines and sines of every row, `[num_rows, row_len]` each.
     pub(in crate::model) fn angles(&self, rows: &ActiveRows<'_>, cos: &mut Vec<f32>, sin: &mut Vec<f32>) {
-        let half = self.inv_freq.len();
+        let half = self.row_len();
         let cos = sized(cos, rows.len() * half).chunks_exact_mut(half);
         let sin = sized(sin, rows.len() * half).chunks_exact_mut(half);
         let mut grown: Option<(usize, Vec<f32>)> = None;
         for ((row, cos), sin) in rows.iter().zip(cos).zip(sin) {
-            let frequencies = match &self.dynamic {
-                Some(dynamic) if row.rope_len > dynamic.max_position_embeddings => {
+            let frequencies = match &self.long {
+                Long::Grown(dynamic) if row.rope_len > dynamic.max_position_embeddings => {
                     if grown.as_ref().is_none_or(|(len, _)| *len != row.rope_len) {
                         grown = Some((row.rope_len, dynamic.inverse_frequencies(row.rope_len, 2 * half)));
                     }
                     grown.as_ref().map_or(&self.inv_freq, |(_, frequencies)| frequencies)
                 }
+                Long::Switched { above, inv_freq } if row.rope_len > *above => inv_freq,
                 _ => &self.inv_freq,
             };
             for i in 0..half {
@@ -97,9 +130,14 @@ fn inverse_frequencies(theta: f32, dim: usize) -> Vec<f32> {
     powers(theta, dim).map(|power| 1.0 / power).collect()
 }
 
+/// `1 / (divisor[i] * theta^(2i / dim))`
+fn divided_frequencies(theta: f64, dim: usize, divisors: &[f64]) -> Vec<f32> {
+    powers(theta as f32, dim).zip(divisors).map(|(power, &divisor)| 1.0 / (divisor as f32 * power)).collect()
+}
+
 /// `theta^(2i / dim)`, rounded to `float32` from a more exact one.
 fn powers(theta: f32, dim: usize) -> impl Iterator<Item = f32> {
-    (0..dim / 2).map(move |i| f64::from(theta).powf(f64::from(2.0 * i as f32 / dim as f32)) as f32)
+    (0..dim.div_ceil(2)).map(move |i| f64::from(theta).powf(f64::from(2.0 * i as f32 / dim as f32)) as f32)
 }
 
 /// Long wavelengths are stretched by the factor, short ones are kept, those between are blended.

@@ -148,6 +148,33 @@ fn skipping_special_tokens_leaves_them_out() {
 }
 
 #[test]
+fn tokens_have_their_places_in_the_text_in_characters() {
+    let text = "Ein Bär</s> 🦊";
+    let letters: Vec<char> = text.chars().collect();
+    for tokenizer in [bundled(), llama(false), llama(true)] {
+        for add_special_tokens in [false, true] {
+            let placed = tokenizer.encode_with_offsets(text, add_special_tokens).unwrap();
+            let ids: Vec<TokenId> = placed.iter().map(|(id, _)| *id).collect();
+            assert_eq!(ids, tokenizer.encode(text, add_special_tokens).unwrap());
+            let added = placed.iter().filter(|(_, place)| place.is_none()).count();
+            assert_eq!(added, ids.len() - tokenizer.encode(text, false).unwrap().len());
+            let end = placed.iter().rev().find(|(id, _)| tokenizer.token(*id) == Some("</s>")).unwrap();
+            let end = letters[end.1.clone().unwrap()].iter().collect::<String>();
+            assert_eq!(end, "</s>", "one that is part of the text has its place");
+            for (_, place) in placed {
+                assert!(place.is_none_or(|place| place.start <= place.end && place.end <= letters.len()));
+            }
+        }
+    }
+    let fox = bundled().encode_with_offsets(text, false).unwrap().pop().unwrap().1;
+    assert_eq!(
+        fox,
+        Some(letters.len() - 1..letters.len()),
+        "a part of a character has the character's place"
+    );
+}
+
+#[test]
 fn tokens_and_ids_are_inverse() {
     let tokenizer = bundled();
     for id in (0..tokenizer.len() as u32).map(TokenId) {
@@ -254,7 +281,7 @@ fn hostile_files_are_refused_with_a_reason() {
         (String::new(), "not valid JSON"),
         ("{}".to_owned(), "cannot be used"),
         (deep.clone(), "not valid JSON"),
-        (base.to_string().replace("null,\"added", &format!("{deep},\"added")), "cannot be used"),
+        (base.to_string().replace("null,\"added", &format!("{deep},\"added")), "not valid JSON"),
         (
             base.to_string().replace("\"normalizer\":", &format!("\"normalizer\":{deep},\"x\":")),
             "not valid JSON",
@@ -272,6 +299,21 @@ fn hostile_files_are_refused_with_a_reason() {
             "cannot be used",
         ),
         (big_id.to_string(), "token ids must be at most"),
+        (changed("/normalizer", json!({"type": "Replace", "pattern": {"String": ""}, "content": "a"})), "not empty"),
+        (changed("/normalizer", json!({"type": "Replace", "pattern": {"Regex": "^"}, "content": "a"})), "empty text"),
+        (changed("/decoder", json!({"type": "Replace", "pattern": {"Regex": "a(?=b)"}, "content": ""})), "look-around"),
+        (
+            changed("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "////fwAAAAA="})),
+            "a whole precompiled_charsmap",
+        ),
+        (changed("/post_processor/single", json!([])), "the text A once in `single`, found it 0 times"),
+        (changed("/post_processor/special_tokens", json!({})), "list in `special_tokens` what `single` names"),
+        (changed("/post_processor/special_tokens/<s>/ids", json!([9999])), "found the id 9999"),
+        (
+            changed("/post_processor", json!({"type": "BertProcessing", "sep": ["x", 9999], "cls": ["<s>", 1]})),
+            "found the id 9999",
+        ),
+        (base.to_string().replace("\"vocab\":{", "\"vocab\":{\"a\":1,"), "the key \"a\" comes twice"),
         (base.to_string()[..2000].to_owned(), "not valid JSON"),
     ] {
         let error = Tokenizer::from_bytes(json.as_bytes(), None, None).unwrap_err().to_string();
@@ -303,7 +345,8 @@ proptest! {
         for tokenizer in [Some(bundled()), Some(llama(true)), stories260k()].into_iter().flatten() {
             let numbers: Vec<u32> = numbers.iter().map(|number| number % (tokenizer.len() as u32 + 2)).collect();
             let ids: Vec<TokenId> = numbers.iter().copied().map(TokenId).collect();
-            let expected = tokenizer.0.backend.decode(&numbers, skip_special_tokens).unwrap();
+            let Encoder::Json(json) = &tokenizer.0.encoder else { panic!("a tokenizer.json") };
+            let expected = json.backend.decode(&numbers, skip_special_tokens).unwrap();
             prop_assert_eq!(tokenizer.decode(&ids, skip_special_tokens), expected);
         }
     }

@@ -2,10 +2,45 @@
 
 use serde_json::json;
 
-use super::super::rope::RopeKind;
+use super::super::family::Switch;
+use super::super::rope::{RopeKind, RopeRule};
+use super::super::window::{LayerType, WindowRule};
 use super::*;
 
-const SUPPORTED: &[&str] = &["LlamaForCausalLM"];
+/// A family whose defaults differ from each other; what real families have is compared with transformers elsewhere.
+const LLAMA: FamilyConfig = FamilyConfig {
+    architecture: "LlamaForCausalLM",
+    vocab_size: 101,
+    hidden_size: 64,
+    intermediate_size: 102,
+    num_hidden_layers: 3,
+    num_attention_heads: 8,
+    num_key_value_heads: None,
+    head_dim: None,
+    max_position_embeddings: 103,
+    rms_norm_eps: 1e-4,
+    bos_token_id: Some(5),
+    eos_token_id: Some(6),
+    pad_token_id: None,
+    attention_bias: Switch::Configured,
+    mlp_bias: Switch::Configured,
+    window: WindowRule::Never,
+    rope: RopeRule::WholeHead,
+};
+
+/// A family with everything that llama has not.
+const WINDOWED: FamilyConfig = FamilyConfig {
+    architecture: "WindowedForCausalLM",
+    num_key_value_heads: Some(4),
+    head_dim: Some(20),
+    attention_bias: Switch::On,
+    mlp_bias: Switch::Off,
+    window: WindowRule::SomeLayers { sliding_window: 7, max_window_layers: 2 },
+    rope: RopeRule::Partial { original_max_position_embeddings: 32 },
+    ..LLAMA
+};
+
+const SUPPORTED: &[FamilyConfig] = &[LLAMA, WINDOWED];
 
 /// A config.json as transformers 4.57 writes it.
 fn version_4() -> Value {
@@ -60,7 +95,8 @@ fn versions_4_and_5_give_the_same() {
         (four.hidden_size, four.num_key_value_heads, four.head_dim, four.vocab_size),
         (192, 3, 32, 2048)
     );
-    assert_eq!(four.rope, RopeParameters { theta: 10_000.0, kind: RopeKind::Default });
+    assert_eq!(four.rope, RopeParameters { theta: 10_000.0, dim: 32, kind: RopeKind::Default });
+    assert_eq!(four.window, SlidingWindow { size: None, layer_types: vec![LayerType::FullAttention; 6] });
     assert_eq!(four.dtype, Some(DType::Bf16));
     assert_eq!((four.bos_token_id, four.pad_token_id), (Some(TokenId(0)), Some(TokenId(2))));
     assert_eq!(four.raw["initializer_range"], json!(0.02));
@@ -73,20 +109,92 @@ fn the_bundled_model_has_its_config() {
     assert_eq!(config, read(&version_4()).unwrap());
 }
 
+/// A config.json of nothing but these fields.
+fn windowed(fields: Value) -> Value {
+    with(fields, "architectures", json!(["WindowedForCausalLM"]))
+}
+
 #[test]
-fn absent_fields_have_the_defaults_of_llama_config() {
+fn absent_fields_have_the_defaults_of_their_family() {
     let config = read(&json!({"model_type": "llama"})).unwrap();
     assert_eq!(config.architecture, "LlamaForCausalLM");
-    assert_eq!((config.vocab_size, config.hidden_size, config.intermediate_size), (32_000, 4096, 11_008));
-    assert_eq!(
-        (config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads),
-        (32, 32, 32)
-    );
-    assert_eq!((config.head_dim, config.max_position_embeddings, config.rms_norm_eps), (128, 2048, 1e-6));
+    assert_eq!((config.vocab_size, config.hidden_size, config.intermediate_size), (101, 64, 102));
+    assert_eq!((config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads), (3, 8, 8));
+    assert_eq!((config.head_dim, config.max_position_embeddings, config.rms_norm_eps), (8, 103, 1e-4));
     assert!(!config.tie_word_embeddings && !config.attention_bias && !config.mlp_bias);
-    assert_eq!(config.rope, RopeParameters { theta: 10_000.0, kind: RopeKind::Default });
-    assert_eq!((config.bos_token_id, config.pad_token_id), (Some(TokenId(1)), None));
-    assert_eq!((config.eos_token_ids, config.dtype), (vec![TokenId(2)], None));
+    assert_eq!(config.rope, RopeParameters { theta: 10_000.0, dim: 8, kind: RopeKind::Default });
+    assert_eq!((config.bos_token_id, config.pad_token_id), (Some(TokenId(5)), None));
+    assert_eq!((config.eos_token_ids, config.dtype), (vec![TokenId(6)], None));
+
+    let config = read(&windowed(json!({}))).unwrap();
+    assert_eq!((config.num_key_value_heads, config.head_dim), (4, 20));
+    let error = error(&windowed(json!({"num_attention_heads": 6})));
+    assert!(
+        error.contains("a divisor of num_attention_heads (6), or given: without it there are 4"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_family_decides_which_switches_count() {
+    let all =
+        json!({"attention_bias": false, "mlp_bias": true, "sliding_window": 5, "use_sliding_window": true});
+    let config = read(&windowed(all.clone())).unwrap();
+    assert!(config.attention_bias && !config.mlp_bias && config.window.size == Some(5));
+    let config = read(&with(all, "model_type", json!("llama"))).unwrap();
+    assert!(!config.attention_bias && config.mlp_bias && config.window.size.is_none());
+}
+
+#[test]
+fn longrope_and_partial_rotation_are_read_from_both_versions() {
+    let (short, long) = (vec![1.0, 1.5, 2.0, 2.5, 3.0], vec![4.0, 5.0, 6.0, 7.0, 8.0]);
+    let expected = RopeKind::LongRope {
+        short_factor: short.clone(),
+        long_factor: long.clone(),
+        factor: 4.0,
+        attention_factor: None,
+        original_max_position_embeddings: 64,
+    };
+    let sizes = json!({"max_position_embeddings": 256, "original_max_position_embeddings": 64});
+    for name in ["longrope", "su", "yarn"] {
+        let scaling = json!({"type": name, "short_factor": short, "long_factor": long});
+        let old = with(with(sizes.clone(), "rope_scaling", scaling), "partial_rotary_factor", json!(0.5));
+        let rope = read(&windowed(old)).unwrap().rope;
+        assert_eq!((rope.dim, &rope.kind), (10, &expected), "{name}");
+    }
+    let new = json!({"rope_type": "longrope", "type": "su", "short_factor": short, "long_factor": long,
+        "partial_rotary_factor": 0.5, "rope_theta": 500.0, "original_max_position_embeddings": 3});
+    let config = with(with(sizes, "rope_parameters", new.clone()), "partial_rotary_factor", json!(0.75));
+    let config = read(&windowed(config)).unwrap();
+    assert_eq!(config.rope, RopeParameters { theta: 500.0, dim: 10, kind: expected });
+    assert_eq!(config.context_len(), 256);
+    let RopeKind::LongRope { original_max_position_embeddings: original, factor, attention_factor, .. } =
+        read(&windowed(
+            json!({"rope_parameters": with(with(new, "factor", json!(3)), "attention_factor", json!(1.5))}),
+        ))
+        .unwrap()
+        .rope
+        .kind
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (original, factor, attention_factor),
+        (32, 3.0, Some(1.5)),
+        "beside the parameters it has its default"
+    );
+    let rope = read(&windowed(json!({"head_dim": 6, "partial_rotary_factor": 0.5}))).unwrap().rope;
+    assert_eq!((rope.dim, rope.kind), (3, RopeKind::Default));
+}
+
+#[test]
+fn yarn_may_say_its_context_before_stretching() {
+    let yarn = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128});
+    let context = |max_positions: u32| {
+        let config = with(version_4(), "max_position_embeddings", json!(max_positions));
+        read(&with(config, "rope_scaling", yarn.clone())).unwrap().context_len()
+    };
+    assert_eq!([128, 512, 600].map(context), [512, 512, 600]);
 }
 
 #[test]
@@ -164,7 +272,7 @@ fn every_kind_of_rope_is_read_from_both_versions() {
         ("yarn", json!({"factor": null, "original_max_position_embeddings": 128}), ratio_yarn),
     ];
     for (name, parameters, kind) in table {
-        let expected = RopeParameters { theta: 5e5, kind };
+        let expected = RopeParameters { theta: 5e5, dim: 32, kind };
         for key in ["type", "rope_type"] {
             let scaling = with(parameters.clone(), key, json!(name));
             let old = with(with(version_4(), "rope_theta", json!(500_000)), "rope_scaling", scaling);
@@ -204,13 +312,15 @@ fn a_bad_value_is_named_with_field_rule_and_value() {
         ("head_dim", json!(31), "an even number"),
         ("head_dim", json!(true), "found true"),
         ("max_position_embeddings", json!(1_u64 << 40), "found 1099511627776"),
-        ("rms_norm_eps", json!(0.0), "a number above 0"),
+        ("rms_norm_eps", json!(0.0), "a number from 1e-15 to 1e0, found 0.0"),
         ("rms_norm_eps", json!(-1e-5), "found -0.00001"),
         ("rms_norm_eps", json!([1]), "found [1]"),
         ("tie_word_embeddings", json!("yes"), "true or false, found \"yes\""),
         ("attention_bias", json!(1), "true or false, found 1"),
         ("hidden_act", json!("gelu"), "\"silu\""),
-        ("rope_theta", json!(0), "a number above 0"),
+        ("rope_theta", json!(0), "a number from 1e-15 to 1e15, found 0"),
+        ("rope_theta", json!(1e-300), "found 1e-300"),
+        ("model_type", json!("mistral"), "the family of LlamaForCausalLM, \"llama\", found \"mistral\""),
         ("rope_theta", json!(-1.0), "found -1.0"),
         ("eos_token_id", json!("</s>"), "a token id or a list of them, found \"</s>\""),
         ("eos_token_id", json!([1, 1_u64 << 32]), "a token id or a list of them"),
@@ -227,7 +337,7 @@ fn a_bad_value_is_named_with_field_rule_and_value() {
             json!({"type": "linear"}),
             "rope_scaling.factor must be given for this rope_type, found nothing",
         ),
-        ("rope_scaling", json!({"type": "linear", "factor": 0}), "a number above 0"),
+        ("rope_scaling", json!({"type": "linear", "factor": 0}), "a number from 1e-15"),
         (
             "rope_scaling",
             json!({"full_attention": {"rope_type": "default"}}),
@@ -248,6 +358,36 @@ fn a_bad_value_is_named_with_field_rule_and_value() {
         assert!(message.starts_with("config.json: ") && message.contains(field), "{message}");
         assert!(message.contains(expected), "{message}");
     }
+    let longrope = |name: &str, value: Value| {
+        let scaling = json!({"type": "longrope", "short_factor": vec![1; 10], "long_factor": vec![2; 10]});
+        json!({"rope_scaling": with(scaling, name, value)})
+    };
+    let table = [
+        (json!({"partial_rotary_factor": 0}), "partial_rotary_factor must be a number from 1e-15 to 1e0"),
+        (json!({"partial_rotary_factor": 1.5}), "found 1.5"),
+        (json!({"partial_rotary_factor": 0.01}), "so large that one of the 20 dimensions of a head turns"),
+        (
+            json!({"rope_scaling": {"type": "linear", "factor": 2}}),
+            "must be default or longrope, found \"linear\"",
+        ),
+        (
+            longrope("short_factor", json!(vec![1; 9])),
+            "short_factor must be a list of 10 numbers from 1e-6 to 1e6",
+        ),
+        (longrope("long_factor", json!(null)), "rope_scaling.long_factor must be a list of 10 numbers"),
+        (longrope("long_factor", json!(vec![0; 10])), "long_factor must be"),
+        (longrope("short_factor", json!(vec!["1"; 10])), "short_factor must be"),
+        (longrope("attention_factor", json!(0)), "attention_factor must be a number from 1e-15"),
+        (longrope("factor", json!(-2)), "factor must be a number from 1e-15"),
+        (
+            with(longrope("factor", json!(2)), "original_max_position_embeddings", json!(1)),
+            "original_max_position_embeddings must be a whole number from 2",
+        ),
+    ];
+    for (fields, expected) in table {
+        let message = error(&windowed(fields));
+        assert!(message.starts_with("config.json: ") && message.contains(expected), "{message}");
+    }
     let uneven = without(with(version_4(), "num_attention_heads", json!(9)), "head_dim");
     assert!(error(&uneven).contains("a divisor of hidden_size (192), found 9"));
     let tiny = with(
@@ -263,10 +403,13 @@ fn an_unknown_architecture_is_named_with_those_that_are_known() {
     let other = error(&with(version_4(), "architectures", json!(["BertModel"])));
     assert_eq!(
         other,
-        "config.json: architectures: \"BertModel\" is not supported; supported are LlamaForCausalLM"
+        "config.json: architectures: \"BertModel\" is not supported; supported are LlamaForCausalLM, WindowedForCausalLM"
     );
     let family = error(&json!({"model_type": "gpt2"}));
-    assert!(family.contains("\"gpt2\" is not supported; supported are LlamaForCausalLM"), "{family}");
+    assert!(
+        family.contains("\"gpt2\" is not supported; supported are LlamaForCausalLM, WindowedForCausalLM"),
+        "{family}"
+    );
     assert!(
         error(&with(version_4(), "architectures", json!("LlamaForCausalLM")))
             .contains("a list of class names")
@@ -283,8 +426,12 @@ fn a_key_that_comes_twice_is_refused() {
 
 proptest::proptest! {
     #[test]
-    fn no_value_of_any_field_makes_it_panic(field in 0_usize..32, number in proptest::num::f64::ANY, kind in 0..6) {
-        let base = version_4();
+    fn no_value_of_any_field_makes_it_panic(
+        field in 0_usize..40, number in proptest::num::f64::ANY, kind in 0..7, windowed_family: bool
+    ) {
+        let base = ["sliding_window", "use_sliding_window", "max_window_layers", "layer_types", "partial_rotary_factor",
+            "original_max_position_embeddings"].iter().fold(version_4(), |base, name| with(base, name, json!(null)));
+        let base = if windowed_family { windowed(base) } else { base };
         let object = base.as_object().unwrap();
         let names: Vec<&String> = object.keys().collect();
         let name = names[field % names.len()].clone();
@@ -294,6 +441,7 @@ proptest::proptest! {
             2 => json!(number as u64),
             3 => json!([number as u32]),
             4 => json!({"rope_type": "yarn", "factor": number, "rope_theta": number}),
+            5 => json!({"rope_type": "longrope", "factor": number, "short_factor": vec![number; 16], "long_factor": vec![1; 16]}),
             _ => json!(number.to_string()),
         };
         if let Ok(config) = read(&with(base, &name, value)) {

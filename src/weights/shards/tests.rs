@@ -45,7 +45,10 @@ fn what_the_index_says_must_be_so() {
         (r#"{"weight_map": {"x": "a.safetensors", "x": "b.safetensors"}}"#, "\"x\" comes twice"),
         (r#"{"weight_map": {"x": 3}}"#, "must be the name of a .safetensors file"),
         (r#"{"weight_map": {"x": "a.bin"}}"#, "must be the name of a .safetensors file"),
-        (r#"{"weight_map": {"x": "c.safetensors"}}"#, "c.safetensors is missing"),
+        (
+            r#"{"weight_map": {"x": "c.safetensors"}}"#,
+            "\"c.safetensors\" is missing; download the model again",
+        ),
         (r#"{"weight_map": {"z": "a.safetensors"}}"#, "z is not in a.safetensors"),
         (r#"{"weight_map": {"q": "a.safetensors"}}"#, "q is not in a.safetensors"),
     ] {
@@ -77,13 +80,13 @@ fn names_that_lead_out_of_the_folder_are_refused() {
     ] {
         let index = format!(r#"{{"weight_map": {{"x": "{name}"}}}}"#);
         let error = open(&folder(&index)).expect_err(name).to_string();
-        assert!(error.contains("plain names"), "{name}: {error}");
+        assert!(error.contains("a plain name"), "{name}: {error}");
     }
     // These are plain names that no file has.
     for name in ["%2e%2e%2fs.safetensors", "..\u{2215}s.safetensors", "NUL.safetensors", "~.safetensors"] {
         let index = format!(r#"{{"weight_map": {{"x": "{name}"}}}}"#);
         let error = open(&folder(&index)).expect_err(name).to_string();
-        assert!(error.contains("plain names") || error.contains("is missing"), "{name}: {error}");
+        assert!(error.contains("a plain name") || error.contains("is missing"), "{name}: {error}");
     }
 }
 

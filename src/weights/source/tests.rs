@@ -27,7 +27,7 @@ fn a_file_is_no_model_and_no_id_either() {
     let error = ModelFiles::folder(&path).unwrap_err().to_string();
     assert!(error.contains("it must be a folder, found a file"), "{error}");
     let error = ModelFiles::open(path.to_str().unwrap(), None).unwrap_err().to_string();
-    assert!(error.contains("there is no folder of this path"), "{error}");
+    assert!(error.contains("found a file; give the folder"), "{error}");
     assert!(ModelFiles::folder(folder.path().join("none")).is_err());
 }
 

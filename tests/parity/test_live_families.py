@@ -1,4 +1,4 @@
-"""Compares rsgen with transformers on tiny llamas of fresh seeds: `RSGEN_PARITY_CASES=100 pytest`."""
+"""Compares rsgen with transformers on tiny models of fresh seeds, so many of each family: `RSGEN_PARITY_CASES=100 pytest`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ import rsgen  # noqa: E402
 from excuse import assert_logits_close, assert_same_tokens  # noqa: E402
 from parity_settings import BASE_SEED, CASES, PLAIN  # noqa: E402
 from reference import Reference, Request  # noqa: E402
-from tiny_models import draw_model, save_model  # noqa: E402
+from tiny_models import FAMILIES, draw_model, save_model  # noqa: E402
 
 LONG, SHORT = 200, 60
+SEEDS = range(BASE_SEED, BASE_SEED + CASES)
 
 
 @dataclass
 class Case:
     """One drawn model, opened by both sides."""
 
+    family: str
     seed: int
     label: str
     reference: Reference
@@ -77,24 +79,34 @@ def generate(generator: rsgen.Generator, request: Request) -> Any:
     return generator.generate(ids, attention_mask=mask, **options).sequences
 
 
-def open_case(seed: int, folder: Path, **form: Any) -> Case:
+def open_case(family: str, seed: int, folder: Path, **form: Any) -> Case:
     """Draws the model of a seed, writes it and opens the folder on both sides."""
-    config, model = draw_model(seed, plain=PLAIN)
+    config, model = draw_model(seed, family, plain=PLAIN)
     save_model(model, folder, **form)
-    label = f"seed {seed} {config['rope_parameters']['rope_type']} {form.get('dtype', 'float32')}"
-    return Case(seed, label, Reference(folder), rsgen.Generator(folder), random.Random(seed))
+    label = f"{family} seed {seed} {config['rope_parameters']['rope_type']} {form.get('dtype', 'float32')}"
+    return Case(family, seed, label, Reference(folder), rsgen.Generator(folder), random.Random(seed))
 
 
-@pytest.fixture(scope="module", params=range(BASE_SEED, BASE_SEED + CASES), ids=lambda seed: f"seed{seed}")
+@pytest.fixture(
+    scope="module",
+    params=[(family, seed) for family in FAMILIES for seed in SEEDS],
+    ids=lambda model: f"{model[0]}-seed{model[1]}",
+)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """A model in float32, its folder whole or in shards, its config in the form of transformers 4 or 5."""
-    rng = random.Random(request.param)
+    family, seed = request.param
+    rng = random.Random(seed)
     form = {"config_form": rng.choice([4, 5]), "max_shard_size": rng.choice(["5GB", "30KB"])}
-    return open_case(request.param, tmp_path_factory.mktemp("model"), **form)
+    return open_case(family, seed, tmp_path_factory.mktemp("model"), **form)
 
 
 def test_logits_of_a_prompt_are_those_of_transformers(case: Case) -> None:
     ids = [case.ids(97), case.ids(97)]
+    assert_logits_close(case.reference, ids, case.generator.forward(ids), case.label)
+
+
+def test_logits_beyond_a_span_of_attention_are_those_of_transformers(case: Case) -> None:
+    ids = [case.ids(300)]
     assert_logits_close(case.reference, ids, case.generator.forward(ids), case.label)
 
 
@@ -123,11 +135,11 @@ def padded(case: Case, fields: dict[str, Any], seed: int | None) -> Request:
 def test_a_left_padded_batch_gives_the_tokens_of_transformers(case: Case) -> None:
     greedy = padded(case, case.stops(SHORT) | {"do_sample": False, "repetition_penalty": 1.1}, None)
     sampled = padded(case, case.stops(SHORT) | case.warpers(), case.rng.randrange(2**32))
-    if not case.reference.is_dynamic():
+    if not case.reference.couples_rows():
         case.check(greedy)
         case.check(sampled)
         return
-    # transformers takes the dynamic base from the longest row; in rsgen a row is what it is alone.
+    # transformers takes the frequencies from the longest row; in rsgen a row is what it is alone.
     got = np.asarray(generate(case.generator, greedy))
     for row in range(greedy.rows):
         alone = Request([greedy.prompt(row)], greedy.fields)
@@ -144,7 +156,7 @@ def test_a_left_padded_batch_gives_the_tokens_of_transformers(case: Case) -> Non
 def test_half_precision_weights_give_what_transformers_gives_after_widening(
     case: Case, dtype: str, tmp_path: Path
 ) -> None:
-    half = open_case(case.seed, tmp_path / "model", dtype=dtype)
+    half = open_case(case.family, case.seed, tmp_path / "model", dtype=dtype)
     ids = [half.ids(40)]
     assert_logits_close(half.reference, ids, half.generator.forward(ids), half.label)
     half.check(Request([half.ids(9)], {"do_sample": False, "max_new_tokens": SHORT}))

@@ -1,0 +1,52 @@
+//! `rsgen completions`: the script that lets a shell complete verbs and options.
+
+use std::io::{Write, stdout};
+
+use clap::Args;
+use clap_complete::Shell;
+use serde::Serialize;
+
+use super::args::OutputArguments;
+use super::environment;
+use super::failure::Failure;
+use super::output::{SCHEMA_VERSION, write_json};
+
+const EXAMPLES: &str = "\
+Examples:
+  source <(rsgen completions bash)
+  rsgen completions zsh > ~/.zfunc/_rsgen
+  rsgen completions fish > ~/.config/fish/completions/rsgen.fish";
+
+/// Print the script that completes this command in a shell
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct CompletionsArguments {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Report {
+    schema_version: u32,
+    shell: String,
+    script: String,
+}
+
+pub(super) fn run(arguments: &CompletionsArguments) -> Result<(), Failure> {
+    // In memory first: the generator panics where it cannot write.
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut environment::command(), "rsgen", &mut script);
+    let mut out = stdout().lock();
+    if arguments.output.json {
+        let (shell, script) = (arguments.shell.to_string(), String::from_utf8_lossy(&script).into_owned());
+        write_json(&mut out, &Report { schema_version: SCHEMA_VERSION, shell, script })?;
+    } else {
+        out.write_all(&script)?;
+        out.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! The environment as the second place for options: what holds for every option alike, and where a value came from.
+//!
+//! Each option names its variable in `args`, or in the file of its verb. A variable that is empty counts as absent, and
+//! the command line goes before the environment.
+
+use std::any::TypeId;
+use std::env::var_os;
+use std::ffi::OsString;
+
+use clap::builder::{BoolishValueParser, Resettable, Str, TypedValueParser as _};
+use clap::error::{ContextKind, ContextValue};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
+
+use super::args::Arguments;
+use crate::error::{Error, ErrorKind};
+
+/// The variables that are read by the library itself, which all callers share.
+pub(super) const LIBRARY_VARIABLES: [&str; 2] = ["RSGEN_ISA", "RSGEN_NUM_THREADS"];
+
+/// The command with all verbs and options, as help, completions and documentation show it.
+pub(super) fn command() -> Command {
+    // The name is fixed, so that help is the same however Python starts the program.
+    let command = Arguments::command().no_binary_name(true).bin_name("rsgen");
+    each_argument(command, |arg| documented(switch(arg)))
+}
+
+/// Parses the command line, of which the first argument is the program's name, and the environment.
+pub(super) fn parse(line: &[OsString]) -> Result<(Arguments, Origins), clap::Error> {
+    let line = line.get(1..).unwrap_or_default();
+    let tree = command();
+    let mut command =
+        each_argument(tree.clone(), |arg| if is_read(&arg) { arg } else { without_variable(arg) });
+    let parsed = command.try_get_matches_from_mut(line).and_then(|matches| {
+        let arguments = Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        Ok((arguments, Origins::of(&tree, &matches)))
+    });
+    parsed.map_err(|mut error| {
+        if let Some(variable) = variable_behind(&error, tree, line) {
+            let tip = format!("the value comes from the environment variable {variable}");
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        }
+        error
+    })
+}
+
+/// Whether errors are to be JSON: known before, and even if, the line as a whole can be understood.
+pub(super) fn asks_for_json(line: &[OsString]) -> bool {
+    let options =
+        line.iter().skip(1).take_while(|argument| *argument != "--").filter_map(|option| option.to_str());
+    let given = options.filter_map(|option| match option.strip_prefix("--json")? {
+        "" => Some(true),
+        value => Some(is_true(value.strip_prefix('=')?)),
+    });
+    given.last().unwrap_or_else(|| {
+        var_os("RSGEN_JSON").and_then(|value| value.into_string().ok()).is_some_and(|value| is_true(&value))
+    })
+}
+
+/// Which options have their values from the environment.
+#[derive(Debug, Default)]
+pub(super) struct Origins {
+    /// The names of fields and variables.
+    variables: Vec<(String, String)>,
+}
+
+impl Origins {
+    fn of(tree: &Command, matches: &ArgMatches) -> Self {
+        let Some((verb, matches)) = matches.subcommand() else { return Self::default() };
+        let options = tree.find_subcommand(verb).into_iter().flat_map(Command::get_arguments);
+        let from_environment = options
+            .filter(|arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::EnvVariable));
+        let variables =
+            from_environment.filter_map(|arg| Some((arg.get_id().to_string(), variable(arg)?))).collect();
+        Self { variables }
+    }
+
+    /// The variable that an option has its value from.
+    pub(super) fn variable(&self, field: &str) -> Option<&str> {
+        self.variables.iter().find(|(known, _)| known == field).map(|(_, variable)| variable.as_str())
+    }
+
+    /// The error of a verb, with the variable whose value it is about.
+    pub(super) fn explain(&self, error: Error) -> Error {
+        let message = error.to_string();
+        let is_about = |field: &str| match error.kind() {
+            ErrorKind::Load => field == "model",
+            ErrorKind::Config | ErrorKind::Capacity => message
+                .trim_start_matches('`')
+                .strip_prefix(field)
+                .is_some_and(|rest| rest.starts_with(['`', ' '])),
+            _ => false,
+        };
+        match self.variables.iter().find(|(field, _)| is_about(field)) {
+            Some((_, variable)) => error.context(format!("environment variable {variable}")),
+            None => error,
+        }
+    }
+}
+
+/// The names of all variables of the command and its library, in alphabetical order.
+pub(super) fn variables() -> Vec<String> {
+    let command = command();
+    let verbs = std::iter::once(&command).chain(command.get_subcommands());
+    let mut names: Vec<String> = verbs.flat_map(Command::get_arguments).filter_map(variable).collect();
+    names.extend(LIBRARY_VARIABLES.map(str::to_owned));
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The variable of an option.
+pub(super) fn variable(arg: &Arg) -> Option<String> {
+    arg.get_env().map(|name| name.to_string_lossy().into_owned())
+}
+
+fn each_argument(command: Command, change: impl Fn(Arg) -> Arg) -> Command {
+    command.mut_args(&change).mut_subcommands(|verb| verb.mut_args(&change))
+}
+
+/// Makes an option that is on or off one that can also be switched off: `--json=false` goes before `RSGEN_JSON=1`.
+fn switch(arg: Arg) -> Arg {
+    if arg.get_value_parser().type_id() != TypeId::of::<bool>() {
+        return arg;
+    }
+    let is_plain = matches!(arg.get_action(), ArgAction::SetTrue);
+    let arg = arg
+        .action(ArgAction::Set)
+        .num_args(0..=1)
+        .require_equals(true)
+        .value_name("BOOL")
+        .default_missing_value("true")
+        .value_parser(BoolishValueParser::new())
+        .hide_possible_values(true);
+    if is_plain { arg.default_value("false").hide_default_value(true) } else { arg }
+}
+
+/// The long help also names the variable; the short one has no room for it.
+fn documented(arg: Arg) -> Arg {
+    match (variable(&arg), arg.get_help().map(ToString::to_string)) {
+        (Some(variable), Some(help)) => arg.hide_env(true).long_help(format!("{help}\n[env: {variable}]")),
+        _ => arg,
+    }
+}
+
+fn is_read(arg: &Arg) -> bool {
+    variable(arg).is_some_and(|name| {
+        !LIBRARY_VARIABLES.contains(&name.as_str()) && var_os(name).is_some_and(|value| !value.is_empty())
+    })
+}
+
+fn without_variable(arg: Arg) -> Arg {
+    arg.env(Resettable::Reset)
+}
+
+/// The variable whose value is wrong: without it there is no such error.
+fn variable_behind(error: &clap::Error, tree: Command, line: &[OsString]) -> Option<String> {
+    let culprit = |error: &clap::Error| match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(option)) => Some(option.clone()),
+        _ => None,
+    };
+    let option = culprit(error)?;
+    // Only a command that has been built can print its options.
+    let mut built = tree.clone();
+    built.build();
+    let verbs = std::iter::once(&built).chain(built.get_subcommands());
+    let variable = verbs
+        .flat_map(Command::get_arguments)
+        .find(|arg| variable(arg).is_some() && arg.to_string() == option)
+        .and_then(variable)?;
+    let on_the_line = each_argument(tree, without_variable).try_get_matches_from(line).err();
+    let is_on_the_line = on_the_line.and_then(|error| culprit(&error)).is_some_and(|other| other == option);
+    (!is_on_the_line).then_some(variable)
+}
+
+fn is_true(value: &str) -> bool {
+    let parsed = BoolishValueParser::new().parse_ref(&Command::new(Str::from("rsgen")), None, value.as_ref());
+    parsed.unwrap_or(false)
+}

@@ -1,0 +1,147 @@
+//! What the fuzz targets of `fuzz/` run, one function each: bytes in, a panic when a promise is broken.
+//!
+//! They stand here, behind the feature `fuzzing`, because they reach into layers that are not public, and because
+//! `cargo test` runs the same functions on the committed inputs. Nothing else uses them.
+
+mod arguments;
+mod checkpoint;
+
+pub use arguments::generate_arguments;
+
+use crate::engine::{Engine, EngineOptions};
+use crate::error::{Error, ErrorKind};
+use crate::generation::GenerationConfig;
+use crate::kernels::{Isa, Workers};
+use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
+use crate::text::{Detokenizer, Tokenizer};
+use crate::types::TokenId;
+use crate::weights::{FileBytes, ModelConfig, ModelFiles, TensorFile, Weights};
+
+/// The longest message: nothing of any size is repeated in it.
+const LONGEST_MESSAGE: usize = 2000;
+
+/// A safetensors file, or the index of a sharded model.
+pub fn header(data: &[u8]) {
+    match TensorFile::new("model.safetensors", FileBytes::Owned(data.to_vec())) {
+        Ok(file) => check_tensors(&file),
+        Err(error) => expect(&error, &[ErrorKind::Load]),
+    }
+    let shard = checkpoint::safetensors(&[("a", vec![2, 3]), ("b", vec![0])]);
+    let files =
+        [("model.safetensors.index.json", data), ("x.safetensors", &shard), ("y.safetensors", &shard)];
+    let files = ModelFiles::in_memory(files.map(|(name, bytes)| (name.to_owned(), bytes.to_vec())));
+    match Weights::open(&files) {
+        Ok(weights) => {
+            for name in weights.names() {
+                assert!(["a", "b"].contains(&name) && weights.tensor(name).expect("a float").is_some());
+            }
+        }
+        Err(error) => expect(&error, &[ErrorKind::Load]),
+    }
+}
+
+fn check_tensors(file: &TensorFile) {
+    let mut taken = 0;
+    for name in file.tensor_names() {
+        match file.tensor(&name) {
+            Ok(tensor) => {
+                let tensor = tensor.expect("a listed tensor is there");
+                assert_eq!(tensor.bytes.len(), tensor.shape.iter().product::<usize>() * tensor.dtype.bytes());
+                taken += tensor.bytes.len();
+            }
+            Err(error) => expect(&error, &[ErrorKind::Load]),
+        }
+    }
+    assert!(taken <= file.data_len(), "tensors overlap");
+}
+
+/// A config.json, and after a zero byte a generation_config.json. A small model is made to fit the former, and run.
+pub fn config(data: &[u8]) {
+    let (config, defaults) = split(data);
+    match ModelConfig::from_json(config, SUPPORTED_ARCHITECTURES) {
+        Ok(config) => run_model(&config),
+        Err(error) => expect(&error, &[ErrorKind::Load]),
+    }
+    let Ok(defaults) = str::from_utf8(defaults) else { return };
+    match GenerationConfig::from_json_file(defaults) {
+        Ok(config) => {
+            let written = serde_json::Value::Object(config.to_json()).to_string();
+            let read = GenerationConfig::from_json_file(&written).expect("what was written can be read");
+            assert_eq!(read, config);
+        }
+        Err(error) => expect(&error, &[ErrorKind::Load]),
+    }
+}
+
+/// Loads weights of the shapes that the configuration predicts, and computes three tokens.
+fn run_model(config: &ModelConfig) {
+    let Some(weights) = checkpoint::llama(config) else { return };
+    let workers = Workers::new(1, Isa::select().expect("an instruction set")).expect("one thread");
+    let weights = Weights::from_bytes(weights).expect("a whole file");
+    let options = LoaderOptions { workers: &workers, dtype: None, progress: &|_| {}, done: 0.into() };
+    let engine = model::load(config, &Loader::new(weights.root(), &options)).and_then(|model| {
+        let options = EngineOptions { kv_cache_bytes: Some(1 << 22), ..EngineOptions::default() };
+        Engine::new(model, workers, options, None)
+    });
+    let ids: Vec<TokenId> = (0..3).map(|id| TokenId(id % config.vocab_size as u32)).collect();
+    match engine.and_then(|engine| engine.logits(&ids, &mut || false)) {
+        Ok(logits) => {
+            assert_eq!(logits.len(), 3 * config.vocab_size);
+            assert!(logits.iter().all(|logit| logit.is_finite()));
+        }
+        Err(error) => expect(&error, &[ErrorKind::Load, ErrorKind::Capacity, ErrorKind::Numerical]),
+    }
+}
+
+/// A tokenizer.json, after a zero byte a tokenizer_config.json, and after another one a text.
+pub fn tokenizer(data: &[u8]) {
+    let (tokenizer, rest) = split(data);
+    let (settings, text) = split(rest);
+    let settings = Some(settings).filter(|settings| !settings.is_empty());
+    let tokenizer = match Tokenizer::from_bytes(tokenizer, settings, None) {
+        Ok(tokenizer) => tokenizer,
+        Err(error) => return expect(&error, &[ErrorKind::Load]),
+    };
+    run_tokenizer(&tokenizer, &String::from_utf8_lossy(text));
+}
+
+/// The length of a text in one byte, the text, and a SentencePiece tokenizer.model.
+pub fn sentencepiece(data: &[u8]) {
+    let Some((&length, rest)) = data.split_first() else { return };
+    let (text, model) = rest.split_at(rest.len().min(usize::from(length)));
+    for settings in [None, Some(&br#"{"legacy": false}"#[..])] {
+        match Tokenizer::from_sentencepiece(model, settings, None, None) {
+            Ok(tokenizer) => run_tokenizer(&tokenizer, &String::from_utf8_lossy(text)),
+            Err(error) => return expect(&error, &[ErrorKind::Load]),
+        }
+    }
+}
+
+/// Encodes a text, and decodes what came out.
+fn run_tokenizer(tokenizer: &Tokenizer, text: &str) {
+    for id in 0..tokenizer.len() as u32 {
+        assert!(tokenizer.token_bytes(TokenId(id)).is_some());
+    }
+    for add_special_tokens in [false, true] {
+        let ids = match tokenizer.encode(text, add_special_tokens) {
+            Ok(ids) => ids,
+            Err(error) => return expect(&error, &[ErrorKind::Input]),
+        };
+        let mut streamed = Detokenizer::new(tokenizer, &[], true);
+        let mut joined: String = ids.iter().map(|&id| streamed.push(id)).collect();
+        joined.push_str(&streamed.flush());
+        assert_eq!(joined, tokenizer.decode(&ids, true), "a stream decodes as the whole");
+    }
+}
+
+/// What stands before the first zero byte, and what after it.
+fn split(data: &[u8]) -> (&[u8], &[u8]) {
+    data.iter().position(|&byte| byte == 0).map_or((data, &[]), |zero| (&data[..zero], &data[zero + 1..]))
+}
+
+/// An error must be of one of these kinds, and say something of a readable length.
+fn expect(error: &Error, kinds: &[ErrorKind]) {
+    let message = error.to_string();
+    assert!(kinds.contains(&error.kind()), "{error:?}");
+    assert!((10..LONGEST_MESSAGE).contains(&message.len()), "{} bytes: {error:?}", message.len());
+}

@@ -1,0 +1,121 @@
+//! What a model is run with: threads, instruction set, and memory for weights and KV cache, each with its reason.
+//!
+//! It is decided before any weight is read, so that a model that does not fit is refused at once, and so that it can be
+//! shown without loading one.
+
+use std::fmt;
+
+use super::GeneratorOptions;
+use crate::cache::{KvCapacity, KvDtype, KvLayout};
+use crate::engine::{CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads};
+use crate::error::{Error, Result};
+use crate::kernels::{Isa, IsaReason};
+use crate::types::Choice;
+use crate::weights::{MemoryLimit, ModelConfig, Weights, memory_limit};
+
+/// What of the machine is used.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// The number of threads.
+    pub num_threads: Choice<usize, ThreadsReason>,
+    /// The instruction set of the kernels.
+    pub isa: Choice<Isa, IsaReason>,
+    /// The bytes that may still be allocated; `None` where the system does not say.
+    pub memory: Option<Choice<u64, MemoryLimit>>,
+}
+
+/// How the memory is divided between a model's weights and its KV cache.
+#[derive(Debug, Clone, Copy)]
+pub struct MemoryPlan {
+    /// The bytes of the weights once they are packed.
+    pub weight_bytes: u64,
+    /// The bytes that are left beside the weights; `None` where the system does not say.
+    pub left: Option<u64>,
+    /// The most bytes of the KV cache.
+    pub kv_cache_bytes: Choice<usize, CacheReason>,
+    /// The tokens that those hold, all sequences together.
+    pub kv_cache_tokens: usize,
+}
+
+impl Machine {
+    /// What models opened with these options use.
+    ///
+    /// # Errors
+    /// When both a number of threads and a pool are given, or when `RSGEN_NUM_THREADS` or `RSGEN_ISA` cannot be used; see [`num_threads`] and [`Isa::choose`].
+    pub fn choose(options: &GeneratorOptions) -> Result<Self> {
+        let threads = match (&options.thread_pool, options.num_threads) {
+            (None, wanted) => num_threads(wanted)?,
+            (Some(pool), None) => Choice::new(pool.num_threads(), ThreadsReason::Pool),
+            (Some(pool), Some(wanted)) => {
+                return Err(Error::config(format!(
+                    "`num_threads` must be unset beside a `thread_pool`, which has {} threads, got {wanted}; leave one of \
+                     them out",
+                    pool.num_threads()
+                )));
+            }
+        };
+        Ok(Self { num_threads: threads, isa: Isa::choose(options.isa)?, memory: memory_limit() })
+    }
+
+    /// The most bytes of the KV cache of a very small model when nothing else is asked for.
+    pub fn default_kv_cache_bytes(&self) -> Choice<usize, CacheReason> {
+        default_kv_cache_bytes(self.memory.as_ref().map(|memory| memory.value))
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { num_threads, isa, memory } = self;
+        write!(f, "threads: {} ({}), ", num_threads.value, num_threads.reason)?;
+        write!(f, "instruction set: {} ({}), ", isa.value.name(), isa.reason)?;
+        match memory {
+            Some(memory) => write!(f, "memory: {} bytes ({})", memory.value, memory.reason),
+            None => f.write_str("memory: unknown"),
+        }
+    }
+}
+
+impl MemoryPlan {
+    /// The plan for a model.
+    ///
+    /// # Errors
+    /// `Capacity` when the weights do not fit, or when the KV cache has no room or no block.
+    pub(super) fn new(
+        name: &str,
+        config: &ModelConfig,
+        weights: &Weights,
+        options: &GeneratorOptions,
+        machine: &Machine,
+    ) -> Result<Self> {
+        // Packed, they take as much as in the file, unless they are to be rounded.
+        let weight_bytes = options
+            .dtype
+            .map_or(weights.data_len(), |dtype| weights.num_elements().saturating_mul(dtype.bytes() as u64));
+        let available = machine.memory.as_ref();
+        if let Some(available) = available.filter(|available| weight_bytes > available.value) {
+            return Err(Error::capacity(format!(
+                "{name} needs {weight_bytes} bytes of memory for its weights, but {} are available ({}); free memory, or \
+                 set `dtype` to a smaller type",
+                available.value, available.reason
+            )));
+        }
+        let left = available.map(|available| available.value - weight_bytes);
+        let kv_cache_bytes = kv_cache_bytes(options.kv_cache_bytes, left)?;
+        let (layers, heads) = (config.num_hidden_layers, config.num_key_value_heads);
+        let dtype = options.kv_dtype.unwrap_or(KvDtype::F32);
+        let layout = KvLayout::new(layers, heads, config.head_dim, dtype)?;
+        let kv_cache_tokens = KvCapacity::from_bytes(layout, kv_cache_bytes.value)?.max_tokens();
+        Ok(Self { weight_bytes, left, kv_cache_bytes, kv_cache_tokens })
+    }
+}
+
+impl fmt::Display for MemoryPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { weight_bytes, kv_cache_bytes, kv_cache_tokens, .. } = self;
+        write!(
+            f,
+            "weights: {weight_bytes} bytes, KV cache: up to {} bytes for {kv_cache_tokens} tokens ({})",
+            kv_cache_bytes.value, kv_cache_bytes.reason
+        )
+    }
+}

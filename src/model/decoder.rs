@@ -1,0 +1,226 @@
+//! The decoder that the families share: embedding, layers, norm, head, and the forward pass through them.
+//!
+//! It reads like llama's. In what a family's layers differ is said by its [`Family`] and carried out by the layers; here is
+//! no name of a family.
+
+use super::CausalLm;
+use super::batch::{ForwardBatch, ForwardOutput, Row, RowInput};
+use super::context::{ForwardContext, Scratch, sized};
+use super::family::Family;
+use super::layers::{DecoderLayer, Embedding, Linear, RmsNorm, RotaryEmbedding};
+use super::loader::Loader;
+use super::rows::{ActiveRows, OutputIndex, rank};
+use crate::cache::{KvDtype, KvLayout, KvStore};
+use crate::error::{Error, Result};
+use crate::weights::ModelConfig;
+
+/// A decoder with its weights packed.
+pub(super) struct Decoder {
+    embedding: Embedding,
+    layers: Vec<DecoderLayer>,
+    norm: RmsNorm,
+    /// `[vocab_size, hidden_size]`
+    head: Linear,
+    rotary: RotaryEmbedding,
+    num_kv_heads: usize,
+    head_dim: usize,
+    vocab_size: usize,
+    hidden_size: usize,
+}
+
+impl Decoder {
+    /// Loads all tensors of a model of the family `F`.
+    pub(super) fn load<F: Family>(config: &ModelConfig, loader: &Loader<'_>) -> Result<Self> {
+        let (hidden_size, vocab_size) = (config.hidden_size, config.vocab_size);
+        let model = loader.child("model");
+        let (embedding, head) = if config.tie_word_embeddings {
+            let head = Linear::load(&model, &[("embed_tokens", vocab_size)], hidden_size, false)?;
+            (Embedding::Tied, head)
+        } else {
+            let embedding = Embedding::load(&model.child("embed_tokens"), vocab_size, hidden_size)?;
+            (embedding, Linear::load(loader, &[("lm_head", vocab_size)], hidden_size, false)?)
+        };
+        let (parts, layers) = (F::layer_parts(config), model.child("layers"));
+        let layers = (0..config.num_hidden_layers)
+            .map(|index| DecoderLayer::load(&layers.index(index), config, index, parts))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            embedding,
+            layers,
+            norm: RmsNorm::load(&model, "norm", hidden_size, config.rms_norm_eps as f32)?,
+            head,
+            rotary: RotaryEmbedding::new(config),
+            num_kv_heads: config.num_key_value_heads,
+            head_dim: config.head_dim,
+            vocab_size,
+            hidden_size,
+        })
+    }
+
+    /// The hidden states that the batch starts from.
+    fn embed(&self, batch: &ForwardBatch<'_>, hidden: &mut Vec<f32>) -> Result<()> {
+        let width = self.hidden_size;
+        for (row, out) in
+            batch.rows.iter().zip(sized(hidden, batch.rows.len() * width).chunks_exact_mut(width))
+        {
+            match row.input {
+                RowInput::Token(token) if token.index() < self.vocab_size => {
+                    self.embedding.embed(token, &self.head, out);
+                }
+                RowInput::Token(token) => {
+                    return Err(Error::internal(format!(
+                        "token {token} of a vocabulary of {}",
+                        self.vocab_size
+                    )));
+                }
+                RowInput::Embedding(index) => {
+                    let embedding = batch.embeddings.get(index * width..(index + 1) * width);
+                    let missing = || Error::internal(format!("the batch has no embedding {index}"));
+                    out.copy_from_slice(embedding.ok_or_else(missing)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The logits of some of the rows in `scratch.hidden`, written to their places in `logits`.
+    fn logits(
+        &self,
+        places: &[(usize, usize)],
+        normalize: bool,
+        context: &mut ForwardContext<'_>,
+        logits: &mut [f32],
+    ) -> Result<()> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let (workers, scratch, width) = (context.workers, &mut *context.scratch, self.hidden_size);
+        let normed = sized(&mut scratch.normed, places.len() * width);
+        for (&(place, _), out) in places.iter().zip(normed.chunks_exact_mut(width)) {
+            let hidden = &scratch.hidden[place * width..(place + 1) * width];
+            if normalize {
+                self.norm.forward(workers.isa(), hidden, out);
+            } else {
+                out.copy_from_slice(hidden);
+            }
+        }
+        scratch.packed.pack(workers, &scratch.normed, width);
+        let contiguous = places.windows(2).all(|pair| pair[1].1 == pair[0].1 + 1);
+        if contiguous {
+            let first = places[0].1 * self.vocab_size;
+            let out = &mut logits[first..first + places.len() * self.vocab_size];
+            self.head.forward(workers, &scratch.packed, false, out);
+        } else {
+            let mut scattered = vec![0.0; places.len() * self.vocab_size];
+            self.head.forward(workers, &scratch.packed, false, &mut scattered);
+            for (&(_, to), row) in places.iter().zip(scattered.chunks_exact(self.vocab_size)) {
+                logits[to * self.vocab_size..(to + 1) * self.vocab_size].copy_from_slice(row);
+            }
+        }
+        context.check()
+    }
+
+    /// What rows want of the state before layer `layer` (after the last one, if it is the number of layers).
+    fn tap(
+        &self,
+        layer: usize,
+        rows: &ActiveRows<'_>,
+        index: &Indices,
+        context: &mut ForwardContext<'_>,
+        out: &mut ForwardOutput,
+    ) -> Result<()> {
+        let (width, last) = (self.hidden_size, layer == self.layers.len());
+        for (place, first) in
+            rows.wanting(|row| row.outputs.hidden_states.contains(layer), &index.hidden_states)
+        {
+            let to = first + rank(rows.row(place).outputs.hidden_states, layer);
+            let hidden = &context.scratch.hidden[place * width..(place + 1) * width];
+            let out = &mut out.hidden_states[to * width..(to + 1) * width];
+            if last {
+                self.norm.forward(context.workers.isa(), hidden, out);
+            } else {
+                out.copy_from_slice(hidden);
+            }
+        }
+        let mut places = rows.wanting(|row| row.outputs.layer_logits.contains(layer), &index.layer_logits);
+        for (place, to) in &mut places {
+            *to += rank(rows.row(*place).outputs.layer_logits, layer);
+        }
+        self.logits(&places, last, context, &mut out.layer_logits)?;
+        let ends = |row: &Row| row.outputs.logits && row.last_layer.unwrap_or(self.layers.len()) == layer;
+        self.logits(&rows.wanting(ends, &index.logits), true, context, &mut out.logits)
+    }
+}
+
+/// Where the outputs of each row begin, for each kind of output.
+struct Indices {
+    logits: OutputIndex,
+    hidden_states: OutputIndex,
+    layer_logits: OutputIndex,
+}
+
+impl CausalLm for Decoder {
+    fn kv_layout(&self, dtype: KvDtype) -> Result<KvLayout> {
+        KvLayout::new(self.layers.len(), self.num_kv_heads, self.head_dim, dtype)
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    fn hidden_size(&self) -> usize {
+        self.hidden_size
+    }
+
+    fn num_layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    fn weight_bytes(&self) -> usize {
+        self.matrix_bytes() + self.embedding.bytes()
+    }
+
+    fn matrix_bytes(&self) -> usize {
+        self.layers.iter().map(DecoderLayer::bytes).sum::<usize>() + self.head.bytes()
+    }
+
+    fn switches_above(&self) -> Option<usize> {
+        self.rotary.switches_above()
+    }
+
+    fn forward(
+        &self,
+        batch: &ForwardBatch<'_>,
+        kv: &mut KvStore,
+        context: &mut ForwardContext<'_>,
+        out: &mut ForwardOutput,
+    ) -> Result<()> {
+        let index = Indices {
+            logits: OutputIndex::new(batch.rows, |row| usize::from(row.outputs.logits)),
+            hidden_states: OutputIndex::new(batch.rows, |row| row.outputs.hidden_states.len()),
+            layer_logits: OutputIndex::new(batch.rows, |row| row.outputs.layer_logits.len()),
+        };
+        sized(&mut out.logits, index.logits.total * self.vocab_size);
+        sized(&mut out.hidden_states, index.hidden_states.total * self.hidden_size);
+        sized(&mut out.layer_logits, index.layer_logits.total * self.vocab_size);
+
+        self.embed(batch, &mut context.scratch.hidden)?;
+        let mut rows = ActiveRows::new(*batch);
+        let Scratch { cos, sin, .. } = &mut *context.scratch;
+        self.rotary.angles(&rows, cos, sin);
+        for (i, layer) in self.layers.iter().enumerate() {
+            self.tap(i, &rows, &index, context, out)?;
+            let Scratch { hidden, cos, sin, .. } = &mut *context.scratch;
+            let half = self.rotary.row_len();
+            rows.retain(
+                |row| row.last_layer.is_none_or(|last| last > i),
+                &mut [(hidden, self.hidden_size), (cos, half), (sin, half)],
+            );
+            if rows.is_empty() {
+                return Ok(());
+            }
+            layer.forward(i, &mut rows, i + 1 == self.layers.len(), kv, context)?;
+        }
+        self.tap(self.layers.len(), &rows, &index, context, out)
+    }
+}

@@ -1,0 +1,79 @@
+//! One layer of a decoder: attention, then the MLP, each on a normalized copy of the residual stream.
+
+use super::{Attention, LayerParts, Mlp, RmsNorm};
+use crate::cache::KvStore;
+use crate::error::Result;
+use crate::model::batch::Row;
+use crate::model::context::{ForwardContext, Scratch, sized};
+use crate::model::loader::Loader;
+use crate::model::rows::ActiveRows;
+use crate::types::RowOutputs;
+use crate::weights::ModelConfig;
+
+/// One decoder layer.
+#[derive(Debug)]
+pub(in crate::model) struct DecoderLayer {
+    input_norm: RmsNorm,
+    attention: Attention,
+    post_attention_norm: RmsNorm,
+    mlp: Mlp,
+}
+
+impl DecoderLayer {
+    /// Loads layer `layer` from its place.
+    pub(in crate::model) fn load(
+        loader: &Loader<'_>,
+        config: &ModelConfig,
+        layer: usize,
+        parts: LayerParts,
+    ) -> Result<Self> {
+        let (hidden_size, eps) = (config.hidden_size, config.rms_norm_eps as f32);
+        Ok(Self {
+            input_norm: RmsNorm::load(loader, "input_layernorm", hidden_size, eps)?,
+            attention: Attention::load(&loader.child("self_attn"), config, layer, parts)?,
+            post_attention_norm: RmsNorm::load(loader, "post_attention_layernorm", hidden_size, eps)?,
+            mlp: Mlp::load(&loader.child("mlp"), config, parts)?,
+        })
+    }
+
+    /// Takes the rows in `scratch.hidden` through the layer. In the last one, rows that nothing more is wanted of
+    /// leave as soon as their keys and values are in the cache.
+    pub(in crate::model) fn forward(
+        &self,
+        index: usize,
+        rows: &mut ActiveRows<'_>,
+        is_last: bool,
+        kv: &mut KvStore,
+        context: &mut ForwardContext<'_>,
+    ) -> Result<()> {
+        normalize(&self.input_norm, context);
+        self.attention.project(index, rows, kv, context)?;
+        if is_last {
+            let (hidden_size, qkv_width) =
+                (context.scratch.hidden.len() / rows.len(), self.attention.qkv_width());
+            let Scratch { hidden, qkv, .. } = &mut *context.scratch;
+            let wanted = |row: &Row| {
+                let RowOutputs { logits, hidden_states, layer_logits } = row.outputs;
+                logits || hidden_states.contains(index + 1) || layer_logits.contains(index + 1)
+            };
+            rows.retain(wanted, &mut [(hidden, hidden_size), (qkv, qkv_width)]);
+            if rows.is_empty() {
+                return Ok(());
+            }
+        }
+        self.attention.attend(index, rows, kv, context)?;
+        normalize(&self.post_attention_norm, context);
+        self.mlp.forward(context)
+    }
+
+    /// The memory that its matrices take, in bytes.
+    pub(in crate::model) fn bytes(&self) -> usize {
+        self.attention.bytes() + self.mlp.bytes()
+    }
+}
+
+/// Normalizes the residual stream into `scratch.normed`.
+fn normalize(norm: &RmsNorm, context: &mut ForwardContext<'_>) {
+    let Scratch { hidden, normed, .. } = &mut *context.scratch;
+    norm.forward(context.workers.isa(), hidden, sized(normed, hidden.len()));
+}

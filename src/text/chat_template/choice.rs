@@ -1,0 +1,140 @@
+//! Which template counts: a model has none, one, or several with names, in files of its folder or in
+//! `tokenizer_config.json`. The rules and their order are those of transformers 5.23.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::ChatTemplate;
+use crate::error::{Error, Result};
+use crate::json::read_object;
+use crate::text::tokenizer::MAX_TOKENIZER_BYTES;
+
+const DEFAULT: &str = "default";
+const TOOL_USE: &str = "tool_use";
+const JINJA: &str = "chat_template.jinja";
+const CONFIG: &str = "tokenizer_config.json";
+
+/// The chat templates of a model.
+#[derive(Debug, Clone, Default)]
+pub struct ChatTemplates {
+    own: Own,
+    special_tokens: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+enum Own {
+    #[default]
+    None,
+    One(String),
+    Named(BTreeMap<String, String>),
+}
+
+impl ChatTemplates {
+    /// Reads the templates of a model's folder: `chat_template.jinja`, the files of `additional_chat_templates` with
+    /// their names (without the ending), and `tokenizer_config.json`, which counts only without any such file.
+    ///
+    /// # Errors
+    /// `Load` when a file is not UTF-8 or not JSON, or its `chat_template` is neither a text nor a list of named ones.
+    pub fn read(
+        chat_template_jinja: Option<&[u8]>,
+        additional: &[(String, Vec<u8>)],
+        tokenizer_config: Option<&[u8]>,
+    ) -> Result<Self> {
+        let mut named = BTreeMap::new();
+        if let Some(bytes) = chat_template_jinja {
+            named.insert(DEFAULT.to_owned(), utf8(JINJA, bytes)?);
+        }
+        for (name, bytes) in additional {
+            named.insert(name.clone(), utf8(&format!("additional_chat_templates/{name}.jinja"), bytes)?);
+        }
+        let own = match named.remove(DEFAULT) {
+            Some(only) if named.is_empty() => Own::One(only),
+            Some(default) => {
+                named.insert(DEFAULT.to_owned(), default);
+                Own::Named(named)
+            }
+            None if named.is_empty() => tokenizer_config.map_or(Ok(Own::None), of_config)?,
+            None => Own::Named(named),
+        };
+        Ok(Self { own, special_tokens: Vec::new() })
+    }
+
+    /// The special tokens that the templates may name, with their texts.
+    #[must_use]
+    pub fn with_special_tokens<'a>(mut self, tokens: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let tokens = tokens.into_iter().map(|(name, token)| (name.to_owned(), token.to_owned()));
+        self.special_tokens = tokens.collect();
+        self
+    }
+
+    /// The names of the templates, if they have names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let named = match &self.own {
+            Own::Named(named) => Some(named.keys().map(String::as_str)),
+            _ => None,
+        };
+        named.into_iter().flatten()
+    }
+
+    /// The template of a call: `given` is one, or the name of one of the model's. Of named ones `tool_use` counts where
+    /// there are tools, else `default`.
+    ///
+    /// # Errors
+    /// `Input` when the model has no template, or none that counts, and none is given; or when it cannot be read.
+    pub fn choose(&self, given: Option<&str>, has_tools: bool) -> Result<ChatTemplate> {
+        let source = match (&self.own, given) {
+            (Own::Named(named), Some(given)) => named.get(given).map_or(given, String::as_str),
+            (_, Some(given)) => given,
+            (Own::One(only), None) => only,
+            (Own::Named(named), None) => {
+                let tool_use = named.get(TOOL_USE).filter(|_| has_tools);
+                tool_use.or_else(|| named.get(DEFAULT)).ok_or_else(|| {
+                    let names: Vec<&str> = self.names().collect();
+                    Error::input(format!(
+                        "the model has several chat templates and none of them is the default; set `chat_template` to one \
+                         of {names:?}, or to a template"
+                    ))
+                })?
+            }
+            (Own::None, None) => {
+                return Err(Error::input(
+                    "the model has no chat template, and none is guessed; set `chat_template` to the template that it \
+                     was trained with",
+                ));
+            }
+        };
+        let tokens = self.special_tokens.iter().map(|(name, token)| (name.as_str(), token.as_str()));
+        ChatTemplate::with_special_tokens(source, tokens)
+    }
+}
+
+fn utf8(file: &str, bytes: &[u8]) -> Result<String> {
+    let text = std::str::from_utf8(bytes);
+    text.map(str::to_owned)
+        .map_err(|error| Error::load(format!("{file}: it must be UTF-8")).with_source(error))
+}
+
+/// The field `chat_template`: a text, a list of names with texts, or an object of such.
+fn of_config(bytes: &[u8]) -> Result<Own> {
+    let config = read_object(CONFIG, bytes, MAX_TOKENIZER_BYTES)?;
+    let wrong = || {
+        Error::load(format!(
+            "{CONFIG}: chat_template must be a text, or a list of objects with `name` and `template`"
+        ))
+    };
+    let named = match config.get("chat_template") {
+        None | Some(Value::Null) => return Ok(Own::None),
+        Some(Value::String(only)) => return Ok(Own::One(only.clone())),
+        Some(Value::Array(list)) => list
+            .iter()
+            .map(|entry| Some((entry.get("name")?.as_str()?, entry.get("template")?.as_str()?)))
+            .map(|entry| entry.map(|(name, template)| (name.to_owned(), template.to_owned())))
+            .collect::<Option<BTreeMap<_, _>>>(),
+        Some(Value::Object(map)) => {
+            map.iter().map(|(name, template)| Some((name.clone(), template.as_str()?.to_owned()))).collect()
+        }
+        Some(_) => None,
+    };
+    named.map(Own::Named).ok_or_else(wrong)
+}

@@ -1,0 +1,180 @@
+//! Messages, and what transformers does to them before a template sees them: fields without a value go, reasoning gets
+//! the names that templates know it by, and the end of a message to be continued is marked.
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+use crate::text::jinja::strip;
+
+/// Names that the reasoning of a message goes by; the first one is what templates ask for.
+const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+/// Stands at the end of a message that is to be continued. Templates strip the space from it, or leave it there. A
+/// template sees it, and may count it among its words: hence it is transformers'.
+const MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+/// One message of a conversation: an object, usually with `role` and `content`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message(Map<String, Value>);
+
+impl Message {
+    /// A message of a role. The content is a text, or a list of parts such as `{"type": "text", "text": …}`.
+    pub fn new(role: impl Into<String>, content: impl Into<Value>) -> Self {
+        let mut fields = Map::new();
+        fields.insert("role".to_owned(), Value::String(role.into()));
+        fields.insert("content".to_owned(), content.into());
+        Self(fields)
+    }
+
+    /// What the user says.
+    pub fn user(content: impl Into<Value>) -> Self {
+        Self::new("user", content)
+    }
+
+    /// What the model said.
+    pub fn assistant(content: impl Into<Value>) -> Self {
+        Self::new("assistant", content)
+    }
+
+    /// What the model is told to be.
+    pub fn system(content: impl Into<Value>) -> Self {
+        Self::new("system", content)
+    }
+
+    /// Adds a field, such as `tool_calls`.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.0.insert(name.into(), value.into());
+        self
+    }
+
+    /// Its fields.
+    pub fn fields(&self) -> &Map<String, Value> {
+        &self.0
+    }
+}
+
+impl From<Map<String, Value>> for Message {
+    fn from(fields: Map<String, Value>) -> Self {
+        Self(fields)
+    }
+}
+
+impl TryFrom<Value> for Message {
+    type Error = Error;
+
+    fn try_from(value: Value) -> Result<Self> {
+        match value {
+            Value::Object(fields) => Ok(Self(fields)),
+            other => Err(Error::input(format!(
+                "a message must be an object with `role` and `content`, got {}",
+                kind(&other)
+            ))),
+        }
+    }
+}
+
+/// What a JSON value is, for messages.
+pub(super) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// The messages as templates see them.
+pub(super) fn normalized(messages: &[Message]) -> Vec<Map<String, Value>> {
+    messages
+        .iter()
+        .map(|message| {
+            let given = message.0.iter().filter(|(_, value)| !value.is_null());
+            let fields: Map<_, _> = given.map(|(name, value)| (name.clone(), value.clone())).collect();
+            let Some(reasoning) = REASONING.iter().find_map(|name| fields.get(*name)).cloned() else {
+                return fields;
+            };
+            // In the order that transformers gives them, which `tojson` shows.
+            let mut named = Map::from_iter([("thinking".to_owned(), reasoning.clone())]);
+            named.extend(fields);
+            named.insert("reasoning_content".to_owned(), reasoning);
+            named
+        })
+        .collect()
+}
+
+/// A final message whose end is marked.
+pub(super) struct Marked {
+    /// What it said before.
+    text: String,
+}
+
+/// Marks the end of a field of the final message. `source` is the template, which must know the field.
+pub(super) fn mark_end(messages: &mut [Map<String, Value>], field: &str, source: &str) -> Result<Marked> {
+    let last =
+        messages.last_mut().ok_or_else(|| Error::input("the conversation must have at least one message"))?;
+    let Some(value) = last.get(field).cloned() else {
+        return Err(Error::input(format!(
+            "`continue_final_message`: the final message has no `{field}` that could be continued"
+        )));
+    };
+    let mut fields = vec![field];
+    if REASONING.contains(&field) {
+        // It stands under several names; the template reads one of them.
+        fields = REASONING.into_iter().filter(|name| last.get(*name) == Some(&value)).collect();
+    }
+    if !fields.iter().any(|field| source.contains(field)) {
+        return Err(Error::input(format!(
+            "`continue_final_message`: the chat template has no use for a field `{field}`"
+        )));
+    }
+    let text = match value {
+        Value::String(text) => {
+            for field in fields {
+                last.insert(field.to_owned(), Value::String(format!("{text}{MARK}")));
+            }
+            text
+        }
+        Value::Array(_) => {
+            let parts = last.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten().rev();
+            let part = parts.filter_map(|part| part.get_mut("text")).next();
+            let Some(Value::String(part)) = part else {
+                return Err(Error::input(
+                    "`continue_final_message`: no part of the final message is a text that could be continued",
+                ));
+            };
+            let text = part.clone();
+            part.push_str(MARK);
+            text
+        }
+        other => {
+            return Err(Error::input(format!(
+                "`continue_final_message`: `{field}` must be a text or a list of parts, got {}",
+                kind(&other)
+            )));
+        }
+    };
+    Ok(Marked { text })
+}
+
+impl Marked {
+    /// The prompt up to the mark.
+    pub(super) fn cut(&self, mut rendered: String) -> Result<String> {
+        let bare = MARK.trim_end();
+        let place = rendered.rfind(bare).filter(|_| rendered.contains(strip(&self.text, true, true)));
+        let Some(place) = place else {
+            return Err(Error::input(
+                "`continue_final_message`: the final message does not appear in the prompt as it is: the chat template \
+                 leaves out or changes parts of it",
+            ));
+        };
+        let keeps_space = rendered[place..].starts_with(MARK);
+        rendered.truncate(place);
+        if !keeps_space {
+            // The template strips messages, so what was before the mark would have been stripped too.
+            rendered.truncate(strip(&rendered, false, true).len());
+        }
+        Ok(rendered)
+    }
+}

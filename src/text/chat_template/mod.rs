@@ -1,0 +1,148 @@
+//! Chat templates: a conversation becomes the prompt that the model was trained on, as transformers 5.23 makes it.
+//!
+//! A template is Jinja from the model's folder or from the caller, and is not trusted: see `text::jinja`. Which of a
+//! model's templates counts is in `choice`; what is done to the messages first is in `messages`.
+
+mod choice;
+mod messages;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+pub use choice::ChatTemplates;
+pub use messages::Message;
+
+use super::jinja;
+use crate::error::{Error, Result};
+
+/// Names that a template is given by the call itself.
+const RESERVED: [&str; 8] = [
+    "messages",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template",
+    "conversation",
+    "conversations",
+];
+
+/// A template with the special tokens that it may name. Cloning shares it.
+///
+/// ```
+/// use rsgen::text::{ChatOptions, ChatTemplate, Message};
+///
+/// let template = ChatTemplate::from_source("{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}")?;
+/// let prompt = template.render(&[Message::user("Hello!")], &ChatOptions::default())?;
+/// assert_eq!(prompt, "[user] Hello!\n");
+/// # Ok::<(), rsgen::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct ChatTemplate {
+    source: Arc<str>,
+    /// `bos_token` and so on, with their texts.
+    special_tokens: Arc<[(String, Value)]>,
+}
+
+/// How a conversation is to be rendered; the names are those of transformers' `apply_chat_template`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ChatOptions {
+    /// The tools that the model may call, each as a JSON schema.
+    pub tools: Option<Vec<Value>>,
+    /// Texts to answer from, each an object, usually with `title` and `text`.
+    pub documents: Option<Vec<Value>>,
+    /// A template, or the name of one of the model's; the model's own if `None`. A [`ChatTemplate`] has no use for it.
+    pub chat_template: Option<String>,
+    /// End with the words that begin a reply.
+    pub add_generation_prompt: bool,
+    /// Leave the final message open, to be continued: the field of it that is continued, usually `content`.
+    pub continue_final_message: Option<String>,
+    /// More variables for the template, such as `enable_thinking`; they go before special tokens of the same name.
+    pub chat_template_kwargs: Map<String, Value>,
+}
+
+impl ChatTemplate {
+    /// A template without special tokens.
+    ///
+    /// # Errors
+    /// `Input` when it is longer than 256 KiB or cannot be read, with the line.
+    pub fn from_source(source: impl Into<String>) -> Result<Self> {
+        Self::with_special_tokens(source, std::iter::empty::<(&str, &str)>())
+    }
+
+    /// A template that may name special tokens: `bos_token`, `eos_token` and so on, with their texts.
+    ///
+    /// # Errors
+    /// As for [`ChatTemplate::from_source`].
+    pub fn with_special_tokens<'a>(
+        source: impl Into<String>,
+        special_tokens: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self> {
+        let source = source.into();
+        jinja::check(&source)?;
+        let special_tokens =
+            special_tokens.into_iter().map(|(name, token)| (name.to_owned(), Value::from(token)));
+        Ok(Self { source: source.into(), special_tokens: special_tokens.collect() })
+    }
+
+    /// What the template is written like.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The prompt for a conversation.
+    ///
+    /// Time and memory are bounded: some 50 ms and 32 MiB, and more in proportion to the size of the conversation.
+    ///
+    /// # Errors
+    /// `Input` when the conversation is empty, the options contradict each other, or the template raises an exception
+    /// or cannot be rendered within its bounds.
+    pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
+        if messages.is_empty() {
+            return Err(Error::input("the conversation must have at least one message"));
+        }
+        if options.add_generation_prompt && options.continue_final_message.is_some() {
+            return Err(Error::input(
+                "`continue_final_message` goes on with the last message and `add_generation_prompt` begins a new one; \
+                 set one of them",
+            ));
+        }
+        if let Some(name) = RESERVED.iter().find(|name| options.chat_template_kwargs.contains_key(**name)) {
+            return Err(Error::input(format!(
+                "`{name}` must not be among the variables of a chat template: it is an argument of its own"
+            )));
+        }
+        if let Some(document) = options.documents.iter().flatten().find(|document| !document.is_object()) {
+            return Err(Error::input(format!(
+                "documents must be objects with `title` and `text`, got {}",
+                messages::kind(document)
+            )));
+        }
+        let mut messages = messages::normalized(messages);
+        let marked = match &options.continue_final_message {
+            Some(field) => Some(messages::mark_end(&mut messages, field, &self.source)?),
+            None => None,
+        };
+        let messages = Value::Array(messages.into_iter().map(Value::Object).collect());
+        let list = |values: &Option<Vec<Value>>| values.clone().map_or(Value::Null, Value::Array);
+        let (tools, documents) = (list(&options.tools), list(&options.documents));
+        let add_generation_prompt = Value::Bool(options.add_generation_prompt);
+        let mut variables: Vec<(&str, &Value)> =
+            self.special_tokens.iter().map(|(name, token)| (name.as_str(), token)).collect();
+        variables.extend(options.chat_template_kwargs.iter().map(|(name, value)| (name.as_str(), value)));
+        variables.extend([
+            ("messages", &messages),
+            ("tools", &tools),
+            ("documents", &documents),
+            ("add_generation_prompt", &add_generation_prompt),
+        ]);
+        let rendered = jinja::render(&self.source, &variables)?;
+        match marked {
+            Some(marked) => marked.cut(rendered),
+            None => Ok(rendered),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What Python's texts can do that Rust's cannot, or do otherwise: by Python's notion of spaces, lines and capitals.
+
+/// Whether Python strips and splits at it.
+pub(super) fn is_space(char: char) -> bool {
+    char.is_whitespace() || ('\x1c'..='\x1f').contains(&char)
+}
+
+/// Whether a line ends with it.
+pub(super) fn is_line_end(char: char) -> bool {
+    matches!(char, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+/// `str.splitlines()`
+pub(super) fn lines(text: &str) -> Vec<&str> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while let Some(end) = rest.find(is_line_end) {
+        lines.push(&rest[..end]);
+        let length = if rest[end..].starts_with("\r\n") {
+            2
+        } else {
+            rest[end..].chars().next().map_or(1, char::len_utf8)
+        };
+        rest = &rest[end + length..];
+    }
+    if !rest.is_empty() {
+        lines.push(rest);
+    }
+    lines
+}
+
+/// Strips characters from the sides that are asked for: spaces, or those of `chars`.
+pub(super) fn strip<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
+    let set: Option<std::collections::HashSet<char>> = chars.map(|chars| chars.chars().collect());
+    let is_stripped = |char: char| set.as_ref().map_or_else(|| is_space(char), |set| set.contains(&char));
+    let text = if left { text.trim_start_matches(is_stripped) } else { text };
+    if right { text.trim_end_matches(is_stripped) } else { text }
+}
+
+/// `str.split()`, from either end. `separator` must not be empty.
+pub(super) fn split<'a>(
+    text: &'a str,
+    separator: Option<&str>,
+    most: usize,
+    from_right: bool,
+) -> Vec<&'a str> {
+    let mut parts: Vec<&str> = match separator {
+        Some(separator) if from_right => text.rsplitn(most.saturating_add(1), separator).collect(),
+        Some(separator) => return text.splitn(most.saturating_add(1), separator).collect(),
+        None if from_right => words_from_right(text, most),
+        None => return words(text, most),
+    };
+    parts.reverse();
+    parts
+}
+
+fn words(text: &str, most: usize) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start_matches(is_space);
+    while !rest.is_empty() {
+        if words.len() == most {
+            words.push(rest);
+            break;
+        }
+        let end = rest.find(is_space).unwrap_or(rest.len());
+        words.push(&rest[..end]);
+        rest = rest[end..].trim_start_matches(is_space);
+    }
+    words
+}
+
+fn words_from_right(text: &str, most: usize) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_end_matches(is_space);
+    while !rest.is_empty() {
+        if words.len() == most {
+            words.push(rest);
+            break;
+        }
+        let start = rest.char_indices().rev().find(|(_, char)| is_space(*char));
+        let start = start.map_or(0, |(place, char)| place + char.len_utf8());
+        words.push(&rest[start..]);
+        rest = rest[..start].trim_end_matches(is_space);
+    }
+    words
+}
+
+/// `str.capitalize()`
+pub(super) fn capitalize(text: &str) -> String {
+    let mut chars = text.chars();
+    let mut out: String = chars.next().map(title_char).into_iter().collect();
+    // Lower case as a whole: a sigma at the end of a word has its own form.
+    let lower = text.to_lowercase();
+    let first: usize = text.chars().next().map_or(0, |char| char.to_lowercase().map(char::len_utf8).sum());
+    out.push_str(lower.get(first..).unwrap_or_default());
+    out
+}
+
+/// `str.title()`: a capital after each character that is no letter.
+pub(super) fn title(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut in_word = false;
+    for char in text.chars() {
+        if in_word {
+            out.extend(char.to_lowercase());
+        } else {
+            out.push_str(&title_char(char));
+        }
+        in_word = is_cased(char);
+    }
+    out
+}
+
+/// `str.swapcase()`
+pub(super) fn swapcase(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        if char.is_uppercase() {
+            out.extend(char.to_lowercase());
+        } else {
+            out.extend(char.to_uppercase());
+        }
+    }
+    out
+}
+
+/// The capital that begins a word: of letters that stand for two, only the first is one.
+fn title_char(char: char) -> String {
+    match char {
+        'Ǆ' | 'ǅ' | 'ǆ' => "ǅ".to_owned(),
+        'Ǉ' | 'ǈ' | 'ǉ' => "ǈ".to_owned(),
+        'Ǌ' | 'ǋ' | 'ǌ' => "ǋ".to_owned(),
+        'Ǳ' | 'ǲ' | 'ǳ' => "ǲ".to_owned(),
+        _ => {
+            let mut upper = char.to_uppercase();
+            let first: String = upper.next().into_iter().collect();
+            first + &upper.flat_map(char::to_lowercase).collect::<String>()
+        }
+    }
+}
+
+/// Whether a character has a case, or is one of a word that has.
+fn is_cased(char: char) -> bool {
+    char.is_lowercase() || char.is_uppercase() || matches!(char, 'ǅ' | 'ǈ' | 'ǋ' | 'ǲ')
+}
+
+/// `str.islower()` and `str.isupper()`: some letter has the case, and none the other.
+pub(super) fn is_case(text: &str, upper: bool) -> bool {
+    let (mut some, mut other) = (false, false);
+    for char in text.chars() {
+        some |= if upper { char.is_uppercase() } else { char.is_lowercase() };
+        other |= if upper { char.is_lowercase() } else { char.is_uppercase() };
+    }
+    some && !other
+}
+
+/// `str.istitle()`
+pub(super) fn is_title(text: &str) -> bool {
+    is_cased_anywhere(text) && text == title(text)
+}
+
+fn is_cased_anywhere(text: &str) -> bool {
+    text.chars().any(is_cased)
+}
+
+/// Where a text is put within a wider field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Left,
+    Right,
+    /// As `str.center` does.
+    Center,
+    /// As `format` does.
+    Middle,
+}
+
+/// Widens a text to so many characters.
+pub(super) fn pad(text: &str, width: usize, fill: char, side: Side) -> String {
+    let missing = width.saturating_sub(text.chars().count());
+    let before = match side {
+        Side::Left => 0,
+        Side::Right => missing,
+        Side::Center => missing / 2 + (missing & width & 1),
+        Side::Middle => missing / 2,
+    };
+    let fill = |count: usize| std::iter::repeat_n(fill, count);
+    fill(before).chain(text.chars()).chain(fill(missing - before)).collect()
+}
+
+/// HTML's five characters as entities.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&#34;"),
+            '\'' => out.push_str("&#39;"),
+            _ => out.push(char),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_split_from_either_end() {
+        assert_eq!(split(" a  b c ", None, usize::MAX, false), ["a", "b", "c"]);
+        assert_eq!(split(" a  b c ", None, 1, false), ["a", "b c "]);
+        assert_eq!(split(" a  b c ", None, 1, true), [" a  b", "c"]);
+        assert_eq!(split("a-b-c", Some("-"), 1, true), ["a-b", "c"]);
+        assert_eq!(split("a-b-c", Some("-"), 0, false), ["a-b-c"]);
+        assert_eq!(split("", Some("-"), 5, false), [""]);
+        assert_eq!(split("", None, 5, false), [""; 0]);
+    }
+
+    #[test]
+    fn lines_end_where_pythons_do() {
+        assert_eq!(lines("a\r\nb\rc\u{2028}d\x0b\n"), ["a", "b", "c", "d", ""]);
+        assert!(lines("").is_empty());
+    }
+
+    #[test]
+    fn capitals_are_pythons() {
+        assert_eq!(title("o'neil's x-ray ǆ ﬁn"), "O'Neil'S X-Ray ǅ Fin");
+        assert_eq!(capitalize("ﬁN ÉΣ"), "Fin éς");
+        assert_eq!(capitalize(""), "");
+        assert_eq!(pad("ab", 5, '*', Side::Center), "**ab*");
+        assert_eq!(pad("abc", 6, '*', Side::Center), "*abc**");
+    }
+}

@@ -1,0 +1,83 @@
+//! A SentencePiece model as Google's library would have it loaded: texts to pieces.
+
+use super::bpe;
+use super::model_file::ModelFile;
+use super::normalizer::Normalizer;
+use super::unigram::Unigram;
+use super::vocabulary::Vocabulary;
+use crate::error::{Error, Result};
+
+/// The longest text, in bytes, that is cut.
+const MAX_NORMALIZED_BYTES: usize = 1 << 30;
+
+/// A loaded model.
+#[derive(Debug)]
+pub(super) struct Processor {
+    pub(super) vocabulary: Vocabulary,
+    pub(super) normalizer: Normalizer,
+    pub(super) unknown_surface: String,
+    /// BPE without one.
+    unigram: Option<Unigram>,
+}
+
+/// A part of a text.
+pub(super) enum Found<'t> {
+    Piece(u32),
+    /// A run of characters that no piece stands for.
+    Unknown(&'t str),
+}
+
+impl Processor {
+    /// Reads a model file.
+    pub(super) fn new(bytes: &[u8]) -> Result<Self> {
+        let ModelFile { vocabulary, normalizer, is_bpe, unknown_surface } = ModelFile::read(bytes)?;
+        let unigram = (!is_bpe).then(|| Unigram::new(&vocabulary));
+        Ok(Self { vocabulary, normalizer, unknown_surface, unigram })
+    }
+
+    pub(super) fn is_bpe(&self) -> bool {
+        self.unigram.is_none()
+    }
+
+    /// Cuts a text and hands over what it is cut into, in order.
+    pub(super) fn encode(
+        &self,
+        text: &str,
+        add_dummy_prefix: bool,
+        mut found: impl FnMut(Found<'_>),
+    ) -> Result<()> {
+        let vocabulary = &self.vocabulary;
+        let growth = self.normalizer.growth();
+        if text.len().saturating_mul(growth) > MAX_NORMALIZED_BYTES {
+            return Err(Error::input(format!(
+                "the text has {} bytes, and the tokenizer can make them {growth} times as many, but at most \
+                 {MAX_NORMALIZED_BYTES} are encoded at a time; shorten it",
+                text.len()
+            )));
+        }
+        let text = self.normalizer.normalize(text, &vocabulary.user_defined, add_dummy_prefix);
+        let pieces = match &self.unigram {
+            Some(unigram) => unigram.cut(vocabulary, &text),
+            None => bpe::cut(vocabulary, &text),
+        };
+        let (mut at, mut unknown_from) = (0, None);
+        for (piece, id) in pieces {
+            let is_unknown = id == vocabulary.unknown;
+            if !is_unknown && let Some(from) = unknown_from.take() {
+                found(Found::Unknown(&text[from..at]));
+            }
+            match &vocabulary.bytes {
+                Some(bytes) if is_unknown => {
+                    piece.bytes().for_each(|byte| found(Found::Piece(bytes[usize::from(byte)])));
+                }
+                _ if is_unknown => _ = unknown_from.get_or_insert(at),
+                _ => found(Found::Piece(id)),
+            }
+            at += piece.len();
+        }
+        if let Some(from) = unknown_from {
+            found(Found::Unknown(&text[from..]));
+        }
+        Ok(())
+    }
+}

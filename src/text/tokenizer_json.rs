@@ -1,0 +1,246 @@
+//! A tokenizer.json: text to ids by the `tokenizers` crate.
+//!
+//! The file is untrusted: what it may hold is checked first, and a panic of the crate's parser or encoder becomes an
+//! error. Ids and special tokens are those that transformers 5.23 gives for the same folder, including what its
+//! `LlamaTokenizer` class changes about the file. It gives the section about decoding, but decodes nothing.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tokenizers::decoders::byte_fallback::ByteFallback;
+use tokenizers::decoders::fuse::Fuse;
+use tokenizers::decoders::sequence::Sequence;
+use tokenizers::decoders::strip::Strip;
+use tokenizers::normalizers::replace::Replace;
+use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
+use tokenizers::{
+    AddedToken, DecoderWrapper, ModelWrapper, NormalizedString, Normalizer, NormalizerWrapper,
+    PostProcessorWrapper, TokenizerImpl,
+};
+
+use super::checks;
+use super::decoder::Decoder;
+use super::settings::Settings;
+use super::splitting::Splitter;
+use super::tokenizer::MAX_TOKEN_ID;
+use crate::error::{Error, Result, ResultExt as _};
+use crate::types::TokenId;
+
+/// The longest text, in bytes, that a normalizer may make.
+const MAX_NORMALIZED_BYTES: usize = 1 << 30;
+
+type Backend = TokenizerImpl<ModelWrapper, NormalizerWrapper, Splitter, PostProcessorWrapper, DecoderWrapper>;
+
+/// The file, read.
+pub(super) struct TokenizerJson {
+    pub(super) backend: Backend,
+    /// How many times longer the normalizer can make a text.
+    growth: usize,
+}
+
+impl TokenizerJson {
+    /// Reads the file; the named tokens of a class that rebuilds it are added to `settings`.
+    ///
+    /// # Errors
+    /// `Load` when it is damaged, or needs what this crate does not have.
+    pub(super) fn new(tokenizer_json: &[u8], settings: &mut Settings) -> Result<Self> {
+        let checked = checks::check(tokenizer_json).context(|| "tokenizer.json")?;
+        let backend = guarded(|| {
+            let mut backend = serde_json::from_slice::<Backend>(tokenizer_json)?;
+            if is_rebuilt_as_llama(settings, tokenizer_json) {
+                for (name, content) in [("unk_token", "<unk>"), ("bos_token", "<s>"), ("eos_token", "</s>")] {
+                    settings.default_token(name, content);
+                }
+                backend = rebuild_as_llama(&backend, settings)?;
+            }
+            // Prompts are neither cut nor padded here.
+            backend.with_truncation(None)?;
+            backend.with_padding(None);
+            backend.set_encode_special_tokens(settings.split_special_tokens);
+            add_tokens(&mut backend, settings);
+            Ok(backend)
+        })
+        .map_err(|cause| {
+            Error::load("tokenizer.json: it cannot be used; download it again").with_source(cause)
+        })?;
+        let highest = backend.get_vocab(true).into_values().max();
+        if let Some(highest) = highest.filter(|&id| id > MAX_TOKEN_ID) {
+            return Err(Error::load(format!(
+                "tokenizer.json: token ids must be at most {MAX_TOKEN_ID}, found {highest}"
+            )));
+        }
+        let mut around = checked.ids_around.iter().copied();
+        if let Some(id) = around.find(|&id| backend.id_to_token(id).is_none()) {
+            return Err(Error::load(format!(
+                "tokenizer.json: its post_processor must put tokens of its vocabulary around a prompt, found the id {id}"
+            )));
+        }
+        Ok(Self { backend, growth: checked.growth })
+    }
+
+    /// As [`super::Tokenizer::encode`].
+    pub(super) fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>> {
+        let growth = self.growth;
+        if text.len().saturating_mul(growth) > MAX_NORMALIZED_BYTES {
+            return Err(Error::input(format!(
+                "the text has {} bytes, and the tokenizer can make them {growth} times as many, but at most \
+                 {MAX_NORMALIZED_BYTES} are encoded at a time; shorten it",
+                text.len()
+            )));
+        }
+        let encoding = guarded(|| self.backend.encode_fast(text, add_special_tokens))
+            .map_err(|cause| failed_on(text, cause))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// As [`super::Tokenizer::encode_with_offsets`].
+    pub(super) fn encode_with_offsets(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+    ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
+        let encoding = guarded(|| self.backend.encode_char_offsets(text, add_special_tokens))
+            .map_err(|cause| failed_on(text, cause))?;
+        let around = encoding.get_special_tokens_mask().iter().map(|&added| added != 0);
+        let places = encoding.get_offsets().iter().zip(around);
+        let places = places.map(|(&(start, end), added)| (!added).then_some(start..end));
+        Ok(encoding.get_ids().iter().copied().map(TokenId).zip(places).collect())
+    }
+
+    /// The number of different tokens.
+    pub(super) fn vocab_size(&self) -> usize {
+        self.backend.get_vocab_size(true)
+    }
+
+    pub(super) fn id(&self, token: &str) -> Option<u32> {
+        self.backend.token_to_id(token)
+    }
+
+    /// All ids with their texts as they are decoded, and whether they are special.
+    pub(super) fn tokens(&self) -> Result<Vec<(u32, String, bool)>> {
+        let backend = &self.backend;
+        let added = backend.get_added_tokens_decoder();
+        let mut tokens = Vec::new();
+        for id in backend.get_vocab(true).into_values() {
+            let Some(token) = backend.id_to_token(id) else { continue };
+            let special = backend.get_added_vocabulary().is_special_token(&token);
+            let token = match added.get(&id) {
+                Some(added) if added.normalized => normalized(backend, &token)?,
+                _ => token,
+            };
+            tokens.push((id, token, special));
+        }
+        Ok(tokens)
+    }
+
+    pub(super) fn decoder(&self, settings: &Settings) -> Result<Decoder> {
+        let decoder = serde_json::to_value(self.backend.get_decoder())
+            .map_err(|error| Error::load("tokenizer.json: decoder").with_source(error))?;
+        // The clean-up destroys spaces of BPE texts, so transformers does it for other vocabularies only.
+        let is_bpe = matches!(self.backend.get_model(), ModelWrapper::BPE(_));
+        Decoder::from_json(&decoder, settings.clean_up && (!is_bpe || settings.force_clean_up))
+    }
+
+    /// The kind of its model.
+    pub(super) fn model(&self) -> &'static str {
+        match self.backend.get_model() {
+            ModelWrapper::BPE(_) => "BPE",
+            ModelWrapper::Unigram(_) => "Unigram",
+            ModelWrapper::WordPiece(_) => "WordPiece",
+            ModelWrapper::WordLevel(_) => "WordLevel",
+        }
+    }
+}
+
+/// Runs code of the `tokenizers` crate; a panic becomes an error with its message.
+fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(message.unwrap_or("the tokenizer panicked").into())
+    })
+}
+
+#[cold]
+fn failed_on(text: &str, cause: tokenizers::Error) -> Error {
+    Error::input(format!(
+        "the tokenizer failed on a text of {} bytes; its tokenizer.json may be damaged",
+        text.len()
+    ))
+    .with_source(cause)
+}
+
+/// An added token that is looked for in normalized prompts is also decoded from its normalized form.
+fn normalized(backend: &Backend, token: &str) -> Result<String> {
+    guarded(|| {
+        let mut text = NormalizedString::from(token);
+        if let Some(normalizer) = backend.get_normalizer() {
+            normalizer.normalize(&mut text)?;
+        }
+        Ok(text.get().to_owned())
+    })
+    .map_err(|cause| Error::load(format!("tokenizer.json: added token {token:?}")).with_source(cause))
+}
+
+/// Whether transformers 5.23 takes only the vocabulary from the file, and builds the rest as `LlamaTokenizer`.
+fn is_rebuilt_as_llama(settings: &Settings, tokenizer_json: &[u8]) -> bool {
+    const BYTE_LEVEL: &[u8] = b"\"ByteLevel\"";
+    settings.class.as_deref() == Some("LlamaTokenizer")
+        && !tokenizer_json.windows(BYTE_LEVEL.len()).any(|window| window == BYTE_LEVEL)
+}
+
+fn rebuild_as_llama(file: &Backend, settings: &Settings) -> tokenizers::Result<Backend> {
+    let ModelWrapper::BPE(bpe) = file.get_model() else {
+        return Ok(file.clone());
+    };
+    let mut bpe = bpe.clone();
+    (bpe.dropout, bpe.unk_token) = (None, None);
+    (bpe.fuse_unk, bpe.byte_fallback, bpe.ignore_merges) = (true, true, false);
+    let mut backend = Backend::new(bpe.into());
+    let add_prefix_space = settings.add_prefix_space.unwrap_or(true);
+    let scheme = match (add_prefix_space, settings.legacy.unwrap_or(false)) {
+        (false, _) => PrependScheme::Never,
+        (true, true) => PrependScheme::Always,
+        (true, false) => PrependScheme::First,
+    };
+    backend.with_pre_tokenizer(Some(Metaspace::new('▁', scheme, false)));
+    let mut decoders: Vec<DecoderWrapper> =
+        vec![Replace::new("▁", " ")?.into(), ByteFallback::new().into(), Fuse::new().into()];
+    if add_prefix_space {
+        decoders.push(Strip::new(' ', 1, 0).into());
+    }
+    backend.with_decoder(Some(Sequence::new(decoders)));
+    backend.with_post_processor(file.get_post_processor().cloned());
+    if settings.added.is_none() {
+        let mut added: Vec<(u32, AddedToken)> = file.get_added_tokens_decoder().into_iter().collect();
+        added.sort_by_key(|&(id, _)| id);
+        let named = |token: AddedToken| {
+            let special = token.special || settings.is_named(&token.content);
+            token.special(special)
+        };
+        let added: Vec<AddedToken> = added.into_iter().map(|(_, token)| named(token)).collect();
+        backend.add_tokens(&added);
+    }
+    Ok(backend)
+}
+
+/// Adds what the settings list and the vocabulary does not have yet, in transformers' order.
+fn add_tokens(backend: &mut Backend, settings: &Settings) {
+    let known = backend.get_added_tokens_decoder();
+    let mut wanted: Vec<AddedToken> = Vec::new();
+    for (_, token) in settings.added.iter().flatten() {
+        if !known.values().any(|other| other == token) {
+            let special = token.special || settings.is_named(&token.content);
+            wanted.push(token.clone().special(special));
+        }
+    }
+    for token in settings.special_tokens() {
+        let listed = known.values().chain(&wanted).any(|other| other.content == token.content);
+        if !listed {
+            wanted.push(token.clone());
+        }
+    }
+    if !wanted.is_empty() {
+        backend.add_tokens(&wanted);
+    }
+}

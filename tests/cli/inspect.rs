@@ -1,0 +1,124 @@
+//! `rsgen inspect`: what a model is, without its weights.
+
+use serde_json::{Value, json};
+
+use super::support::{PROMPT, command, failure, json_of, stdout};
+
+#[test]
+fn the_bundled_model_is_described() {
+    let expected = json!({
+        "schema_version": 1,
+        "model": "story-3m",
+        "supported": true,
+        "unsupported_because": null,
+        "architecture": "LlamaForCausalLM",
+        "parameters": 2_828_736,
+        "weight_dtypes": ["bfloat16"],
+        "bytes_on_disk": 2 * 2_828_736,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "head_dim": 32,
+        "hidden_size": 192,
+        "intermediate_size": 512,
+        "vocab_size": 2048,
+        "max_position_embeddings": 512,
+        "rope": {"rope_type": "default", "rope_theta": 10000.0},
+        "tie_word_embeddings": true,
+        "attention_bias": false,
+        "mlp_bias": false,
+        "tokenizer": true,
+        "tokenizer_file": "tokenizer.json",
+        "tokenizer_model": "BPE",
+        "special_tokens": {
+            "bos": {"id": 0, "token": "<s>"},
+            "eos": [{"id": 1, "token": "</s>"}],
+            "pad": {"id": 2, "token": "<pad>"}
+        },
+        "generation_config": {
+            "max_length": 256,
+            "pad_token_id": 2,
+            "bos_token_id": 0,
+            "eos_token_id": 1,
+            "transformers_version": "4.57.6"
+        },
+        // 6 layers of K and V, 3 heads of 32 dimensions in 4 bytes; 1000 tokens need 32 blocks of 32.
+        "memory": {"weight_bytes": 2 * 2_828_736, "kv_cache_bytes_per_1000_tokens": 6 * 2 * 3 * 32 * 4 * 1024}
+    });
+    assert_eq!(json_of(&["inspect", "--json"]), expected);
+
+    let text = stdout(&["inspect"]);
+    for expected in
+        ["LlamaForCausalLM", "2.83 million", "bfloat16", "6 heads, 3 of keys and values", "512 tokens"]
+    {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+#[test]
+fn what_families_have_beside_llama_is_described() {
+    // The goldens' files of defaults have entries that there is a warning for.
+    let inspect = |name: &str, form: &[&str]| {
+        let folder = format!("{}/tests/golden/models/{name}", env!("CARGO_MANIFEST_DIR"));
+        let output = command(&[&["inspect", &folder], form].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json = |name: &str| serde_json::from_str::<Value>(&inspect(name, &["--json"])).unwrap();
+    let phi3 = json("phi3_longrope_partial");
+    assert_eq!((&phi3["supported"], &phi3["architecture"]), (&json!(true), &json!("Phi3ForCausalLM")));
+    let rope = json!({"rope_type": "longrope", "rope_theta": 10000.0, "factor": 8.0, "rotary_dim": 6});
+    assert_eq!(phi3["rope"], rope);
+    assert_eq!((&phi3["sliding_window"], &phi3["num_key_value_heads"]), (&json!(50), &json!(2)));
+    assert_eq!(phi3["layer_types"], json!(["sliding_attention", "sliding_attention"]));
+    assert_eq!(phi3["memory"]["weight_bytes"], phi3["bytes_on_disk"]);
+    // 2 layers of K and V, 2 heads, 8 dimensions of K and a plane of 32 of V, in 4 bytes; 32 blocks of 32 tokens.
+    assert_eq!(phi3["memory"]["kv_cache_bytes_per_1000_tokens"], json!(2 * 2 * (8 + 32) * 4 * 1024));
+
+    let qwen2 = json("qwen2_window");
+    assert_eq!((&qwen2["attention_bias"], &qwen2["mlp_bias"]), (&json!(true), &json!(false)));
+    let text = inspect("qwen2_window", &[]);
+    assert!(text.contains("9 tokens in 2 of 3 layers"), "{text}");
+    let text = inspect("phi3_longrope_partial", &[]);
+    assert!(text.contains("longrope, theta 10000, factor 8, 6 dimensions of a head"), "{text}");
+    let text = inspect("mistral_no_window", &[]);
+    assert!(text.contains("MistralForCausalLM") && !text.contains("window "), "{text}");
+}
+
+#[test]
+fn a_sentencepiece_model_is_the_tokenizer_where_there_is_no_tokenizer_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden.join("models/tied").join(file), folder.path().join(file)).unwrap();
+    }
+    let model = golden.join("sentencepiece/nmt_nfkc.model");
+    std::fs::copy(model, folder.path().join("tokenizer.model")).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let json = json_of(&["inspect", "--json", path]);
+    assert_eq!(
+        (&json["supported"], &json["tokenizer_file"], &json["tokenizer_model"]),
+        (&json!(true), &json!("tokenizer.model"), &json!("Unigram"))
+    );
+    assert!(stdout(&["inspect", path]).contains("tokenizer.model, Unigram"));
+
+    std::fs::write(folder.path().join("tokenizer.model"), b"IQ== 0").unwrap();
+    let json = json_of(&["inspect", "--json", path]);
+    assert!(json["unsupported_because"].as_str().unwrap().starts_with("tokenizer.model: "), "{json}");
+    let story = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("python/rsgen/models/story-3m");
+    std::fs::copy(story.join("tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
+    assert_eq!(json_of(&["inspect", "--json", path])["tokenizer_file"], "tokenizer.json", "it comes first");
+}
+
+#[test]
+fn a_model_that_is_not_supported_is_described_as_far_as_possible() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = r#"{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 50257}"#;
+    std::fs::write(folder.path().join("config.json"), config).unwrap();
+    let folder = folder.path().to_str().unwrap();
+    let json = json_of(&["inspect", "--json", folder]);
+    assert_eq!((&json["supported"], &json["architecture"]), (&json!(false), &json!("GPT2LMHeadModel")));
+    assert!(json["unsupported_because"].as_str().unwrap().contains("GPT2LMHeadModel"), "{json}");
+    assert!(stdout(&["inspect", folder]).contains("supported"));
+    assert_eq!(failure(&["generate", "--model", folder, PROMPT]).0, 3);
+}

@@ -1,0 +1,14 @@
+//! The command as users run it: its own process, its outputs, its exit codes. A file for each verb, and one for what
+//! holds for all of them.
+#![cfg(all(feature = "cli", feature = "bundled"))]
+#![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
+
+mod completions;
+mod doctor;
+mod every_verb;
+mod exit_codes;
+mod generate;
+mod inspect;
+mod score;
+mod support;
+mod tokenize;

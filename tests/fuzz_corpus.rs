@@ -1,0 +1,58 @@
+//! The committed inputs of the fuzz targets, run as a test: what was once found stays mended.
+//!
+//! `make test-fuzz` goes on from them; `CONTRIBUTING.md` says how a find becomes one of them.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rsgen::fuzzing;
+
+/// The most that all inputs together may take, in bytes.
+const LARGEST_CORPUS: u64 = 500_000;
+const TARGETS: [(&str, fn(&[u8])); 5] = [
+    ("config", fuzzing::config),
+    ("generate_arguments", fuzzing::generate_arguments),
+    ("header", fuzzing::header),
+    ("sentencepiece", fuzzing::sentencepiece),
+    ("tokenizer", fuzzing::tokenizer),
+];
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz").join(name)
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn the_committed_inputs_break_no_promise() {
+    for (target, run) in TARGETS {
+        let inputs = files(&folder("corpus").join(target));
+        assert!(!inputs.is_empty(), "{target} has no inputs");
+        for input in inputs {
+            println!("{}", input.display());
+            run(&fs::read(&input).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_target_has_its_function_and_its_inputs() {
+    let stems = |folder: &Path| -> Vec<String> {
+        files(folder).iter().map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+    };
+    let names = TARGETS.map(|(name, _)| name);
+    assert_eq!(stems(&folder("fuzz_targets")), names);
+    assert_eq!(stems(&folder("corpus")), names);
+}
+
+#[test]
+fn the_committed_inputs_stay_small() {
+    let inputs = TARGETS.iter().flat_map(|(target, _)| files(&folder("corpus").join(target)));
+    let bytes: u64 = inputs.map(|input| fs::metadata(input).unwrap().len()).sum();
+    assert!(bytes < LARGEST_CORPUS, "{bytes} bytes");
+}

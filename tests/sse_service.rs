@@ -1,0 +1,330 @@
+//! What the example of a service promises, over real connections: `examples/sse_service.rs` is compiled into this test,
+//! and the client is another implementation of HTTP than the server.
+#![cfg(feature = "bundled")]
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+#[path = "../examples/sse_service.rs"]
+#[expect(dead_code, reason = "the test brings its own listener and its own signal")]
+mod sse_service;
+
+use std::future::IntoFuture;
+use std::io::{BufRead, BufReader};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rsgen::cache::PoolStats;
+use rsgen::{GenerationConfig, GenerationOutput, Generator, GeneratorOptions};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use ureq::http::{Response, StatusCode};
+
+use sse_service::{MAX_BODY, Service, app, send_tokens};
+
+const PROMPT: &str = "Once upon a time";
+/// By then the blocks of a client that has left are free again.
+const FREED_WITHIN: Duration = Duration::from_millis(250);
+
+/// A service on a port of its own, until it is dropped.
+struct Running {
+    runtime: Runtime,
+    service: Service,
+    url: String,
+    stop: Option<oneshot::Sender<()>>,
+    served: JoinHandle<std::io::Result<()>>,
+}
+
+impl Running {
+    fn new(generator: Generator) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let service = Service { generator, places: Arc::new(Semaphore::new(8)) };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async { stopped.await.unwrap_or_default() };
+        let server = axum::serve(listener, app(service.clone())).with_graceful_shutdown(stopped);
+        let served = runtime.spawn(server.into_future());
+        Self { runtime, service, url, stop: Some(stop), served }
+    }
+
+    fn bundled() -> Self {
+        Self::new(Generator::bundled().unwrap())
+    }
+
+    fn stats(&self) -> PoolStats {
+        self.service.generator.engine().pool().stats()
+    }
+
+    /// The answer, as soon as its status is known.
+    fn post(&self, body: &str) -> Response<ureq::Body> {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let url = format!("{}/generate", self.url);
+        agent.post(url).header("content-type", "application/json").send(body).unwrap()
+    }
+
+    fn refused(&self, body: &str) -> (StatusCode, String) {
+        let mut response = self.post(body);
+        let text = response.body_mut().read_to_string().unwrap();
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(answer["error"]["status"], response.status().as_u16(), "{text}");
+        (response.status(), answer["error"]["message"].as_str().unwrap().to_owned())
+    }
+
+    fn wait_until_all_is_free(&self, within: Duration) {
+        let begin = Instant::now();
+        while self.stats().available_blocks < self.stats().max_blocks {
+            assert!(begin.elapsed() < within, "still taken: {:?}", self.stats());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// The events of an answer, as they come.
+fn events(response: Response<ureq::Body>) -> impl Iterator<Item = (String, Value)> {
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut lines = BufReader::new(response.into_body().into_reader()).lines();
+    std::iter::from_fn(move || {
+        let name = lines.find(|line| line.as_ref().unwrap().starts_with("event: "))?.unwrap();
+        let data = lines.next()?.unwrap();
+        let data = data.strip_prefix("data: ").unwrap();
+        Some((name["event: ".len()..].to_owned(), serde_json::from_str(data).unwrap()))
+    })
+}
+
+/// Asserts that an answer is what a call gives.
+fn assert_is(answer: Vec<(String, Value)>, expected: &GenerationOutput) {
+    let row = &expected.rows[0].generated;
+    let mut events = answer.into_iter();
+    let mut text = String::new();
+    for (index, (id, logprob)) in row.token_ids.iter().zip(&row.logprobs).enumerate() {
+        let (name, token) = events.next().unwrap();
+        assert_eq!((name.as_str(), &token["id"]), ("token", &json!(id.0)), "token {index}");
+        assert_eq!(token["logprob"].as_f64().unwrap() as f32, *logprob, "token {index}");
+        text.push_str(token["text"].as_str().unwrap());
+        let last = index + 1 == row.token_ids.len();
+        let finish_reason = last.then(|| row.finish_reason.as_str());
+        assert_eq!(token["finish_reason"], json!(finish_reason), "token {index}");
+    }
+    assert_eq!(text, expected.text());
+    let usage = json!({
+        "prompt_tokens": expected.usage.prompt_tokens,
+        "generated_tokens": expected.usage.generated_tokens,
+    });
+    assert_eq!(events.next().unwrap(), ("usage".to_owned(), usage));
+    assert_eq!(events.next(), None);
+}
+
+/// The story model without an end, and with a context that lets a prompt take seconds.
+fn patient_model() -> Generator {
+    let folder = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m");
+    for file in ["model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(format!("{source}/{file}"), folder.path().join(file)).unwrap();
+    }
+    let config = std::fs::read_to_string(format!("{source}/config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&config).unwrap();
+    config["max_position_embeddings"] = json!(1 << 16);
+    config["eos_token_id"] = Value::Null;
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    let options = GeneratorOptions {
+        num_threads: Some(1),
+        kv_cache_bytes: Some(1 << 30),
+        ..GeneratorOptions::default()
+    };
+    Generator::open_with(folder.path().to_str().unwrap(), &options).unwrap()
+}
+
+/// Text of about `words` tokens.
+fn long_prompt(words: usize) -> String {
+    "the little fox ".repeat(words / 3)
+}
+
+#[test]
+fn a_client_gets_the_tokens_of_generate() {
+    let running = Running::bundled();
+    let config = GenerationConfig::new().do_sample(true).temperature(0.8).top_k(40).top_p(0.9);
+    let config = config.repetition_penalty(1.1).seed(7).max_new_tokens(40);
+    let request = json!({
+        "prompt": PROMPT, "do_sample": true, "temperature": 0.8, "top_k": 40, "top_p": 0.9, "repetition_penalty": 1.1,
+        "seed": 7, "max_new_tokens": 40,
+    });
+    let expected = running.service.generator.generate(PROMPT, &config).unwrap();
+    assert_is(events(running.post(&request.to_string())).collect(), &expected);
+
+    let config = GenerationConfig::new().stop_strings(vec!["fox".to_owned(), ".".to_owned()]);
+    let expected = running.service.generator.generate(PROMPT, &config.max_new_tokens(256)).unwrap();
+    let request = json!({ "prompt": PROMPT, "stop": ["fox", "."] });
+    assert_is(events(running.post(&request.to_string())).collect(), &expected);
+    assert_eq!(expected.rows[0].generated.finish_reason, rsgen::FinishReason::Stop);
+}
+
+#[test]
+fn eight_clients_at_once_get_what_each_gets_alone() {
+    let running = Running::bundled();
+    let prompts = ["Once upon a time", "One day, a little fox", "Near the lake", "A"];
+    std::thread::scope(|scope| {
+        for client in 0..8 {
+            let running = &running;
+            scope.spawn(move || {
+                let prompt = prompts[client % prompts.len()];
+                let config = GenerationConfig::new().do_sample(true).seed(client as u64).max_new_tokens(60);
+                let expected = Generator::bundled().unwrap().generate(prompt, &config).unwrap();
+                let request =
+                    json!({ "prompt": prompt, "do_sample": true, "seed": client, "max_new_tokens": 60 });
+                assert_is(events(running.post(&request.to_string())).collect(), &expected);
+            });
+        }
+    });
+    running.wait_until_all_is_free(FREED_WITHIN);
+}
+
+#[test]
+fn a_client_that_leaves_between_tokens_ends_its_work_and_frees_its_blocks() {
+    let running = Running::new(patient_model());
+    let request = json!({ "prompt": PROMPT, "max_new_tokens": 60_000 });
+    let mut events = events(running.post(&request.to_string()));
+    assert_eq!(events.by_ref().take(3).filter(|(name, _)| name == "token").count(), 3);
+    assert!(running.stats().available_blocks < running.stats().max_blocks);
+    drop(events);
+    running.wait_until_all_is_free(FREED_WITHIN);
+}
+
+#[test]
+fn a_client_that_leaves_in_the_middle_of_a_long_prompt_ends_its_work_and_frees_its_blocks() {
+    let running = Running::new(patient_model());
+    let request = json!({ "prompt": long_prompt(12_000), "max_new_tokens": 1 }).to_string();
+    for pause in [0, 20, 100, 300] {
+        // The status comes when the prompt is encoded and its blocks are reserved, and before it is computed.
+        let response = running.post(&request);
+        assert_eq!(response.status(), 200);
+        std::thread::sleep(Duration::from_millis(pause));
+        let stats = running.stats();
+        assert!(stats.available_blocks < stats.max_blocks, "{pause} ms: the prompt is done already");
+        drop(response);
+        running.wait_until_all_is_free(FREED_WITHIN);
+    }
+}
+
+#[test]
+fn wrong_requests_are_refused_with_the_field_that_is_wrong() {
+    let running = Running::bundled();
+    for (request, status, named) in [
+        (json!({ "prompt": PROMPT, "temperature": -1.0, "do_sample": true }), 400, "`temperature`"),
+        (json!({ "prompt": PROMPT, "top_p": 2.0, "do_sample": true }), 400, "`top_p`"),
+        (json!({ "prompt": PROMPT, "max_new_tokens": 0 }), 400, "`max_new_tokens`"),
+        (json!({ "prompt": PROMPT, "max_new_tokens": -3 }), 400, "max_new_tokens"),
+        (json!({ "prompt": PROMPT, "seed": "x" }), 400, "seed"),
+        (json!({ "prompt": PROMPT, "temprature": 1.0 }), 400, "temprature"),
+        (json!({ "max_new_tokens": 3 }), 400, "prompt"),
+        (json!({ "prompt": long_prompt(1000) }), 400, "512"),
+        (json!({ "prompt": "a".repeat(MAX_BODY) }), 413, "length limit"),
+    ] {
+        let (actual, message) = running.refused(&request.to_string());
+        assert!(actual.as_u16() == status && message.contains(named), "{named}: {actual} {message}");
+    }
+    for not_json in ["", "{", "[1, 2]", "\u{0}", r#"{"prompt": "\ud800"}"#] {
+        let (status, message) = running.refused(not_json);
+        assert_eq!(status, 400, "{not_json}: {message}");
+    }
+    running.wait_until_all_is_free(Duration::ZERO);
+}
+
+#[test]
+fn what_does_not_fit_now_is_told_to_come_again() {
+    let running = Running::bundled();
+    let places = Arc::clone(&running.service.places);
+    let taken = places.try_acquire_many(places.available_permits() as u32).unwrap();
+    let request = json!({ "prompt": PROMPT, "max_new_tokens": 3 }).to_string();
+    let response = running.post(&request);
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["retry-after"]),
+        (503, &"1".parse().unwrap())
+    );
+    drop(taken);
+    assert_eq!(events(running.post(&request)).count(), 4);
+
+    let pool = running.service.generator.engine().pool();
+    let taken = pool.reserve(pool.stats().available_blocks).unwrap();
+    let response = running.post(&request);
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["retry-after"]),
+        (503, &"1".parse().unwrap())
+    );
+    assert!(running.refused(&request).1.contains("kv_cache_bytes"));
+    drop(taken);
+    assert_eq!(events(running.post(&request)).count(), 4);
+}
+
+#[test]
+fn health_tells_what_is_free() {
+    let running = Running::bundled();
+    let mut response = ureq::get(format!("{}/health", running.url)).call().unwrap();
+    let health: Value = serde_json::from_str(&response.body_mut().read_to_string().unwrap()).unwrap();
+    assert_eq!(health["free_places"], running.service.places.available_permits());
+    assert_eq!(health["free_blocks"], running.stats().max_blocks);
+}
+
+#[test]
+fn a_service_that_is_told_to_stop_finishes_its_streams_and_takes_no_new_ones() {
+    let mut running = Running::new(patient_model());
+    let request = json!({ "prompt": PROMPT, "max_new_tokens": 500 });
+    let mut stream = events(running.post(&request.to_string()));
+    stream.next().unwrap();
+    running.stop.take().unwrap().send(()).unwrap();
+    assert_eq!(stream.filter(|(name, _)| name == "token").count(), 499);
+    let Running { runtime, served, url, .. } = running;
+    runtime
+        .block_on(async { tokio::time::timeout(Duration::from_secs(5), served).await })
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert!(ureq::get(format!("{url}/health")).call().is_err());
+}
+
+#[cfg(unix)]
+#[test]
+fn the_signals_that_end_services_are_noticed() {
+    let runtime = Runtime::new().unwrap();
+    for name in ["-TERM", "-INT"] {
+        runtime.block_on(async {
+            let mut signal = std::pin::pin!(sse_service::signal());
+            // It listens from when it is first asked on; before, the signal would end this process.
+            assert!(tokio::time::timeout(Duration::from_millis(10), &mut signal).await.is_err());
+            let process = std::process::id().to_string();
+            assert!(std::process::Command::new("kill").args([name, &process]).status().unwrap().success());
+            tokio::time::timeout(Duration::from_secs(5), signal).await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn the_end_of_the_runtime_ends_streams_that_still_run() {
+    let running = Running::new(patient_model());
+    let request = json!({ "prompt": PROMPT, "max_new_tokens": 60_000 });
+    let mut stream = events(running.post(&request.to_string()));
+    stream.next().unwrap();
+    let Running { runtime, service, .. } = running;
+    let begin = Instant::now();
+    drop(runtime);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    let stats = service.generator.engine().pool().stats();
+    assert_eq!(stats.available_blocks, stats.max_blocks);
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_given_up() {
+    let running = Running::bundled();
+    let stream = running.service.generator.stream(PROMPT, &GenerationConfig::new()).unwrap();
+    let (sender, receiver) = mpsc::channel(2);
+    let sending =
+        running.runtime.spawn_blocking(move || send_tokens(stream, &sender, Duration::from_millis(50)));
+    running
+        .runtime
+        .block_on(async { tokio::time::timeout(Duration::from_secs(5), sending).await })
+        .unwrap()
+        .unwrap();
+    assert_eq!(receiver.len(), 2);
+    running.wait_until_all_is_free(Duration::ZERO);
+}
