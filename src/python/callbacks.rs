@@ -13,7 +13,7 @@ use pyo3::types::{PyBool, PyList, PyTuple};
 use super::arrays::{array, numpy, wide};
 use super::errors::exception;
 use super::exit::attached;
-use super::prompts::{shown, text};
+use super::prompts::{shown, string};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::{
     LogitsProcessor, ProcessContext, RowContext, ScoreRows, StopContext, StoppingCriterion,
@@ -58,7 +58,7 @@ fn callables(argument: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<C
             let name = function
                 .getattr_opt("__name__")?
                 .map_or_else(|| function.get_type().name().map(Bound::into_any), Ok)?;
-            Ok(Callable { name: text(&name)?, function: function.unbind() })
+            Ok(Callable { name: string(&name)?, function: function.unbind() })
         })
         .collect()
 }
@@ -119,12 +119,12 @@ impl Processor {
         let dtype = array.getattr("dtype")?;
         let kind: String = dtype.getattr("kind")?.extract()?;
         if !["f", "i", "u"].contains(&kind.as_str()) {
-            let value = format!("an array of {}", text(&dtype)?);
+            let value = format!("an array of {}", string(&dtype)?);
             return Err(self.0.returned(py, "scores that are numbers", &value));
         }
         let given = array.getattr("shape")?;
         if !given.eq(shape)? {
-            let value = format!("an array of shape {}", text(&given)?);
+            let value = format!("an array of shape {}", string(&given)?);
             return Err(self.0.returned(py, &rule, &value));
         }
         let array = numpy.call_method1("ascontiguousarray", (array, "float32"))?;

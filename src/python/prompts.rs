@@ -153,7 +153,7 @@ fn array_of_ids<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Py
     if kind != "i" && kind != "u" {
         return Err(PyTypeError::new_err(format!(
             "token ids must be integers, got an array of {}; convert it: ids.astype(\"int64\")",
-            text(&dtype)?
+            string(&dtype)?
         )));
     }
     Ok(Some(array))
@@ -265,7 +265,7 @@ fn sequence<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, Py
 }
 
 /// `str(value)`. Formatting the value itself would swallow what a signal handler raises meanwhile.
-pub(super) fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
+pub(super) fn string(value: &Bound<'_, PyAny>) -> PyResult<String> {
     value.str()?.extract()
 }
 
