@@ -61,7 +61,7 @@ fn exported_functions<'a, 't>(tokens: &'t Tokens<'a>) -> Vec<((usize, &'a str), 
         match name {
             "pymethods" => found.extend(functions(block(rest))),
             "pyfunction" => found.extend(functions(rest).take(1)),
-            "new_closure" => found.push(((line, name), &block(rest)[..])),
+            "new_closure" => found.push(((line, name), block(rest))),
             _ => {}
         }
     }

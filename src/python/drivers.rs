@@ -61,9 +61,9 @@ impl Drivers {
             return Err(Error::capacity(refused).with_source(error));
         }
         if is_urgent {
-            queue.jobs.push_front(job)
+            queue.jobs.push_front(job);
         } else {
-            queue.jobs.push_back(job)
+            queue.jobs.push_back(job);
         }
         // Whoever is active looks for the next job anyway.
         if queue.num_active == 0 {

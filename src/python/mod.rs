@@ -7,6 +7,7 @@
 mod arrays;
 mod astream;
 mod callbacks;
+mod chat;
 #[cfg(feature = "cli")]
 mod command;
 mod config;

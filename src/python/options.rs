@@ -129,7 +129,11 @@ fn choose<T: Copy>(py: Python<'_>, argument: &str, given: &str, names: &[(&str, 
         let names: Vec<_> = names.iter().map(|(name, _)| format!("{name:?}")).collect();
         config_error(
             py,
-            format!("`{argument}` must be \"auto\" or one of {}, got {}", names.join(", "), json::shown(&given.into())),
+            format!(
+                "`{argument}` must be \"auto\" or one of {}, got {}",
+                names.join(", "),
+                json::shown(&given.into())
+            ),
         )
     })
 }

@@ -53,12 +53,12 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
         return text(prompt).map(Prompt::Text).map(Prompts::One);
     }
     let items = sequence(prompt)?.try_iter()?.enumerate();
-    let prompts = items.map(|(index, item)| single(&item?).map_err(|error| of_prompt(py, index, error)));
+    let prompts = items.map(|(index, item)| single(&item?).map_err(|error| of_prompt(py, index, &error)));
     prompts.collect::<PyResult<_>>().map(Prompts::List)
 }
 
 /// An error about a prompt of a list, with its place.
-fn of_prompt(py: Python<'_>, index: usize, error: PyErr) -> PyErr {
+fn of_prompt(py: Python<'_>, index: usize, error: &PyErr) -> PyErr {
     let named = PyErr::from_type(error.get_type(py), format!("prompt {index}: {}", error.value(py)));
     named.set_cause(py, error.cause(py));
     named

@@ -286,6 +286,7 @@ impl TokenStream {
         guarded(|| Ok(self.finished(py)))
     }
 
+    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __reduce__(&self) -> PyResult<()> {
         guarded(|| {
             let remedy =

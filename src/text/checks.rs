@@ -47,8 +47,8 @@ pub(super) fn check(tokenizer_json: &[u8]) -> Result<Checked> {
     if !tokenizer_json.trim_ascii_start().starts_with(b"{") {
         return Err(no_object());
     }
-    let head: Head = serde_json::from_slice(tokenizer_json)
-        .map_err(|error| no_object().with_source(error))?;
+    let head: Head =
+        serde_json::from_slice(tokenizer_json).map_err(|error| no_object().with_source(error))?;
     let growth = growth(&head.normalizer)?;
     if growth > MAX_GROWTH {
         return Err(Error::load(format!(

@@ -41,7 +41,7 @@ WEATHER = tool(
     {
         "type": "object",
         "properties": {
-            "place": {"type": "string", "description": "A town, such as \"Zürich\" "},
+            "place": {"type": "string", "description": 'A town, such as "Zürich" '},
             "days": {"type": "integer", "description": "How many", "nullable": True, "default": 1},
             "unit": {"type": "string", "enum": ["°C", "°F"], "description": "What it is\nmeasured in"},
         },
@@ -81,13 +81,15 @@ WHITE = [
     user("\u2003more\x0b"),
 ]
 SIGNS = [
-    system("Grüße, 世界 — \"quoted\" & <b>bold</b> it's"),
+    system('Grüße, 世界 — "quoted" & <b>bold</b> it\'s'),
     user("😀👩‍👩‍👧 e\u0301 \\n {{ not }} {% a %} #}\u2028end"),
     assistant("مرحبا \U0001f999\u200b"),
     user("a\\b\"c'd`e|f"),
 ]
 PARTS = [
-    user([{"type": "text", "text": " See this: "}, {"type": "image"}, {"type": "text", "text": "Who is it?"}]),
+    user(
+        [{"type": "text", "text": " See this: "}, {"type": "image"}, {"type": "text", "text": "Who is it?"}]
+    ),
     assistant([{"type": "text", "text": "A llama."}]),
     user([{"type": "image_url", "image_url": {"url": "x.png"}}, {"type": "text", "text": "Sure?"}]),
 ]
@@ -108,7 +110,7 @@ PARALLEL = [
             call("now", "{}", 2),
         ],
     ),
-    {"role": "tool", "tool_call_id": "call00001", "content": "{\"km\": 3}"},
+    {"role": "tool", "tool_call_id": "call00001", "content": '{"km": 3}'},
     {"role": "tool", "tool_call_id": "call00002", "content": "12:00"},
 ]
 THOUGHTS = [
@@ -170,7 +172,9 @@ CASES: dict[str, dict[str, Any]] = {
     "continued, empty": {"messages": [*SHORT, assistant("")], "continue_final_message": True},
     "two questions": {"messages": [user("One."), user("Two.")], "add_generation_prompt": True},
     "an answer first": {"messages": [assistant("Hello."), user("Hi.")]},
-    "an unknown role": {"messages": [user("Hi."), {"role": "narrator", "content": "Night fell.", "name": "N"}]},
+    "an unknown role": {
+        "messages": [user("Hi."), {"role": "narrator", "content": "Night fell.", "name": "N"}]
+    },
 }
 
 
@@ -185,8 +189,10 @@ def rendered(template: str, case: dict[str, Any]) -> dict[str, str]:
     """What transformers gives, or why it gives nothing."""
     arguments = {name: value for name, value in case.items() if name != "messages"}
     try:
-        text = tokenizer().apply_chat_template(case["messages"], chat_template=template, tokenize=False, **arguments)
-    except Exception as error:  # noqa: BLE001
+        text = tokenizer().apply_chat_template(
+            case["messages"], chat_template=template, tokenize=False, **arguments
+        )
+    except Exception as error:
         # The words of `raise_exception` are the template's; all others are Python's.
         own = type(error).__name__ == "TemplateError"
         return {"error": str(error) if own else ""}
@@ -210,7 +216,7 @@ def write_chat_golden(path: Path) -> None:
     """Writes the golden, one template on a line."""
     golden = chat_golden()
     lines = [f"{json.dumps(name)}:{dumped(value)}" for name, value in golden["templates"].items()]
-    head = f'{{"special_tokens":{dumped(golden["special_tokens"])},"cases":{dumped(golden["cases"])},"templates":{{\n'
+    head = f'{{"format":1,\n"special_tokens":{dumped(golden["special_tokens"])},"cases":{dumped(golden["cases"])},"templates":{{\n'
     path.write_text(head + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
 
 

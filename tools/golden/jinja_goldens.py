@@ -16,7 +16,7 @@ def printed(source: str) -> str | None:
     """What a template prints; nothing when it fails."""
     try:
         return _compile_jinja_template(source).render(messages=MESSAGES, add_generation_prompt=True)
-    except Exception:  # noqa: BLE001
+    except Exception:
         return None
 
 
@@ -24,4 +24,6 @@ def write_jinja_golden(path: Path) -> None:
     """Writes the golden, one template with what it prints on a line."""
     sources = [f"{{{{ {expression} }}}}" for expression in CASES["expressions"]] + CASES["templates"]
     lines = ",\n".join(dumped([source, printed(source)]) for source in sources)
-    path.write_text(f'{{"messages":{dumped(MESSAGES)},"printed":[\n{lines}\n]}}\n', encoding="utf-8")
+    path.write_text(
+        f'{{"format":1,\n"messages":{dumped(MESSAGES)},"printed":[\n{lines}\n]}}\n', encoding="utf-8"
+    )

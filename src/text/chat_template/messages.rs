@@ -137,8 +137,8 @@ pub(super) fn mark_end(messages: &mut [Map<String, Value>], field: &str, source:
             text
         }
         Value::Array(_) => {
-            let parts = last.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten().rev();
-            let part = parts.filter_map(|part| part.get_mut("text")).next();
+            let mut parts = last.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten().rev();
+            let part = parts.find_map(|part| part.get_mut("text"));
             let Some(Value::String(part)) = part else {
                 return Err(Error::input(
                     "`continue_final_message`: no part of the final message is a text that could be continued",
