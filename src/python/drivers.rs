@@ -98,7 +98,7 @@ impl Shared {
 
     /// The next job, or `None` when the thread is to end.
     fn next(self: &Arc<Self>) -> Option<Box<dyn Job>> {
-        let mut queue = self.queue.lock();
+        let (mut queue, start) = (self.queue.lock(), Instant::now());
         loop {
             let is_free = queue.num_active == 0 || queue.moved.is_none_or(|moved| moved.elapsed() >= LONG);
             if is_free && let Some(job) = queue.jobs.pop_front() {
@@ -110,13 +110,13 @@ impl Shared {
                 }
                 return Some(job);
             }
-            let patience = if queue.jobs.is_empty() { LINGER } else { LONG };
-            let waited = self.changed.wait_timeout(queue, patience).unwrap_or_else(PoisonError::into_inner);
-            queue = waited.0;
-            if waited.1.timed_out() && queue.jobs.is_empty() {
+            if queue.jobs.is_empty() && start.elapsed() >= LINGER {
                 queue.num_threads -= 1;
                 return None;
             }
+            // Nobody calls when a step takes long.
+            let waited = self.changed.wait_timeout(queue, LONG);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
