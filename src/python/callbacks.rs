@@ -13,7 +13,7 @@ use pyo3::types::{PyBool, PyList, PyTuple};
 use super::arrays::{array, numpy, wide};
 use super::errors::exception;
 use super::exit::attached;
-use super::prompts::shown;
+use super::prompts::{shown, string};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::{
     LogitsProcessor, ProcessContext, RowContext, ScoreRows, StopContext, StoppingCriterion,
@@ -58,7 +58,7 @@ fn callables(argument: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<C
             let name = function
                 .getattr_opt("__name__")?
                 .map_or_else(|| function.get_type().name().map(Bound::into_any), Ok)?;
-            Ok(Callable { name: name.to_string(), function: function.unbind() })
+            Ok(Callable { name: string(&name)?, function: function.unbind() })
         })
         .collect()
 }
@@ -119,11 +119,13 @@ impl Processor {
         let dtype = array.getattr("dtype")?;
         let kind: String = dtype.getattr("kind")?.extract()?;
         if !["f", "i", "u"].contains(&kind.as_str()) {
-            return Err(self.0.returned(py, "scores that are numbers", &format!("an array of {dtype}")));
+            let value = format!("an array of {}", string(&dtype)?);
+            return Err(self.0.returned(py, "scores that are numbers", &value));
         }
         let given = array.getattr("shape")?;
         if !given.eq(shape)? {
-            return Err(self.0.returned(py, &rule, &format!("an array of shape {given}")));
+            let value = format!("an array of shape {}", string(&given)?);
+            return Err(self.0.returned(py, &rule, &value));
         }
         let array = numpy.call_method1("ascontiguousarray", (array, "float32"))?;
         let array = array.cast_into::<PyArray2<f32>>()?.try_readonly()?;

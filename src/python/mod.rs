@@ -27,6 +27,8 @@ mod prompts;
 mod signals;
 mod stats;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod tokenizer;
 
 use pyo3::prelude::*;
