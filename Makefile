@@ -33,8 +33,14 @@ test-rust: ## unit tests, integration tests, examples and documentation in Rust
 test-python: develop ## build the Python extension and run pytest (ARGS="-k stream" chooses)
 	$(BIN)/python -m pytest $(ARGS)
 
+.PHONY: test-border
+test-border: ## unit tests of the Python extension's Rust (needs a Python with a shared libpython)
+	cargo test --no-default-features --features python,cli --lib python::
+
 .PHONY: test-fuzz
 test-fuzz: $(FUZZ_DIR)/bin/cargo-fuzz ## run each fuzz target for FUZZ_SECONDS seconds (10)
+	@command -v $${CXX:-c++} > /dev/null \
+	    || { echo 'error: libFuzzer is written in C++: install a C++ compiler, such as g++' >&2; exit 1; }
 	PATH="$(FUZZ_DIR)/bin:$$PATH" cargo fuzz build $(FUZZ_BUILD)
 	@for target in $(FUZZ_TARGETS); do \
 	    mkdir -p $(FUZZ_DIR)/corpus/$$target && \

@@ -339,7 +339,7 @@ TOKENIZERS = [
         tokenizer(decoder={"type": "Sequence", "decoders": [{"type": "Sequence"}]}),
         ("tokenizer.json",),
     ),
-    Case("template without the text", template([BOS]), ("the text A once in `single`, found it 0 times",)),
+    Case("template without the text", template([]), ("the text A once in `single`, found it 0 times",)),
     Case("template with the text twice", template([A, A]), ("found it 2 times",)),
     Case(
         "template with another text",
@@ -388,4 +388,23 @@ TOKENIZERS = [
     Case("settings: class", settings(tokenizer_class=5), ("tokenizer_class must be a string, found 5",)),
 ]
 
-CASES = [*FILES, *CONFIG_NUMBERS, *CONFIG, *WEIGHTS, *NAMES, *TOKENIZERS]
+TEMPLATES = [
+    Case(
+        "template is no UTF-8",
+        text("chat_template.jinja", b"\xff"),
+        ("chat_template.jinja: it must be UTF-8",),
+    ),
+    Case(
+        "template is a folder",
+        lambda f: f.replace("chat_template.jinja", Path.mkdir),
+        ("chat_template.jinja", "must be a regular file"),
+    ),
+    Case("template is a number", settings(chat_template=5), ("chat_template must be a text, or a list of",)),
+    Case(
+        "template has no text",
+        settings(chat_template=[{"name": "x"}]),
+        ("objects with `name` and `template`",),
+    ),
+]
+
+CASES = [*FILES, *CONFIG_NUMBERS, *CONFIG, *WEIGHTS, *NAMES, *TOKENIZERS, *TEMPLATES]

@@ -7,6 +7,7 @@ use std::fs;
 use std::sync::LazyLock;
 
 use rsgen::generation::{FieldValue, OneOrMany};
+use rsgen::text::{ChatOptions, Message};
 use rsgen::{
     Error, ErrorKind, GenerationConfig, Generator, GeneratorOptions, Prompt, PromptBatch, Prompts, Result,
     TokenId,
@@ -91,6 +92,44 @@ fn bad_calls_are_refused_in_words_and_leave_nothing_behind() {
         &["`eos_token_id`", "0 to 2047", "4294967295", "None leaves it unset"],
     );
     every_field();
+}
+
+/// What the templates themselves may not do is in `text::jinja`; here a model with such a template goes on.
+#[test]
+fn a_chat_template_without_end_is_an_error_and_the_model_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let story = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m");
+    for file in fs::read_dir(story).unwrap().map(Result::unwrap) {
+        fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+    }
+    let template = folder.path().join("chat_template.jinja");
+    let bombs = [
+        (
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            "than a chat template may",
+        ),
+        ("{% for a in range(9999) %}{{ 'a' * 100000 }}{% endfor %}", "than a chat template may"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "chat template"),
+        ("{% for %}", "chat template"),
+        ("{{ raise_exception('not so') }}", "not so"),
+    ];
+    for (source, words) in bombs {
+        fs::write(&template, source).unwrap();
+        let generator = Generator::open(folder.path().to_str().unwrap()).unwrap();
+        let (hello, options) = ([Message::user("Hello!")], ChatOptions::default());
+        let config = GenerationConfig::new().max_new_tokens(6);
+        let errors = [
+            generator.apply_chat_template(&hello, &options).err().unwrap(),
+            generator.chat(&hello, &options, &config).err().unwrap(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Input, "{error}");
+            assert!(error.to_string().contains(words) && error.to_string().len() < 500, "{error}");
+        }
+        let output = generator.generate(PROMPT, &config).unwrap();
+        assert_eq!(output.token_ids().len(), 6);
+        assert_eq!(generator.engine().pool().stats().used_blocks, 0);
+    }
 }
 
 /// Every field with every awkward value: an output, or an error that names the field.

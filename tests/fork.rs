@@ -12,7 +12,8 @@ use rsgen::{ErrorKind, GenerationConfig, Generator, GeneratorOptions, TokenId};
 const PROMPT: &str = "Once upon a time";
 
 fn open() -> Generator {
-    Generator::bundled_with(&GeneratorOptions { num_threads: Some(2), ..GeneratorOptions::default() }).unwrap()
+    Generator::bundled_with(&GeneratorOptions { num_threads: Some(2), ..GeneratorOptions::default() })
+        .unwrap()
 }
 
 fn config() -> GenerationConfig {

@@ -10,11 +10,14 @@ use rsgen::fuzzing;
 
 /// The most that all inputs together may take, in bytes.
 const LARGEST_CORPUS: u64 = 500_000;
-const TARGETS: [(&str, fn(&[u8])); 5] = [
+type Target = (&'static str, fn(&[u8]));
+
+const TARGETS: [Target; 6] = [
     ("config", fuzzing::config),
     ("generate_arguments", fuzzing::generate_arguments),
     ("header", fuzzing::header),
     ("sentencepiece", fuzzing::sentencepiece),
+    ("template", fuzzing::template),
     ("tokenizer", fuzzing::tokenizer),
 ];
 

@@ -21,7 +21,9 @@ fn resident_bytes() -> usize {
 /// Each as number and name.
 fn threads() -> BTreeSet<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
-    tasks.map(|task| format!("{task:?} {}", std::fs::read_to_string(task.join("comm")).unwrap())).collect()
+    tasks
+        .map(|task| format!("{} {}", task.display(), std::fs::read_to_string(task.join("comm")).unwrap()))
+        .collect()
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn exported_functions<'a, 't>(tokens: &'t Tokens<'a>) -> Vec<((usize, &'a str), 
         match name {
             "pymethods" => found.extend(functions(block(rest))),
             "pyfunction" => found.extend(functions(rest).take(1)),
-            "new_closure" => found.push(((line, name), &block(rest)[..])),
+            "new_closure" => found.push(((line, name), block(rest))),
             _ => {}
         }
     }
@@ -90,11 +90,13 @@ fn block<'a, 't>(tokens: &'t Tokens<'a>) -> &'t Tokens<'a> {
 #[test]
 fn what_is_not_guarded_is_found() {
     let faults = |source: &str| check(&[("x.rs".to_owned(), source.to_owned())]).1;
-    let class = |methods: &str| format!("fn plain() {{ 1 }} #[pymethods] impl A {{ {methods} }} fn other() {{}}");
+    let class =
+        |methods: &str| format!("fn plain() {{ 1 }} #[pymethods] impl A {{ {methods} }} fn other() {{}}");
     assert_eq!(faults(&class("fn a(&self) -> PyResult<u8> { guarded(|| Ok(1)) }")), [""; 0]);
     assert_eq!(faults(&class("fn a() { guarded(|| {}) } fn b(&self) -> u8 { 1 }")), ["x.rs:1: `b`"]);
     assert_eq!(faults(&class("fn a() { self.plain() }")).len(), 1);
-    let delegate = "impl A { fn run(&self) { guarded(|| {}) } } #[pymethods] impl A { fn a(&self) { self.run() } }";
+    let delegate =
+        "impl A { fn run(&self) { guarded(|| {}) } } #[pymethods] impl A { fn a(&self) { self.run() } }";
     assert_eq!(faults(delegate), [""; 0]);
     assert_eq!(faults("#[pyfunction]\n#[pyo3(name = \"b\")]\nfn a() { 1 }"), ["x.rs:3: `a`"]);
     assert_eq!(faults("let f = PyCFunction::new_closure(py, None, None, |a| { Ok(a) });").len(), 1);

@@ -140,7 +140,9 @@ class Storm:
         stream = self.stream(random.Random(self.seed))
         next(stream)
         for _ in range(self.forks):
-            answer = in_fork(lambda: (self.refusals(stream), self.answer(rsgen.Generator(num_threads=2))), seconds=60)
+            answer = in_fork(
+                lambda: (self.refusals(stream), self.answer(rsgen.Generator(num_threads=2))), seconds=60
+            )
             assert answer == (5, self.first_answer), answer
             self.count("fork")
         stream.close()

@@ -28,7 +28,10 @@ def test_it_has_every_verb(gen):
         return json.loads(run.stdout)
 
     scored = object_of("score", "Once upon a time")
-    assert scored["logprobs"] == [None, *(pytest.approx(score, rel=1e-6) for score in gen.score("Once upon a time")[1:])]
+    assert scored["logprobs"] == [
+        None,
+        *(pytest.approx(score, rel=1e-6) for score in gen.score("Once upon a time")[1:]),
+    ]
     assert object_of("tokenize", "Once upon")["token_ids"] == gen.tokenizer.encode("Once upon")
     report = object_of("doctor")
     assert report["version"] == rsgen.__version__

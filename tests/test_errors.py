@@ -174,7 +174,7 @@ def test_a_prompt_beyond_the_context_is_refused(gen):
 
 
 def test_a_text_that_is_no_unicode_is_refused(gen):
-    with pytest.raises(UnicodeEncodeError):
+    with pytest.raises(rsgen.InputError, match="must be Unicode, but has a lone surrogate at position 0"):
         gen.generate("\ud800", max_new_tokens=3)
 
 

@@ -113,7 +113,9 @@ if os.fork() == 0:
 assert os.wait()[1] == 0
 print(rsgen.Generator(num_threads=2).generate("Once upon a time", max_new_tokens=8).text)
 """
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
     first, second = run.stdout.splitlines()
     assert (first, run.stderr) == (second, "")
 

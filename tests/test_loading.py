@@ -1,5 +1,6 @@
 """Loading: its progress, and Ctrl-C at any time."""
 
+import itertools
 import json
 import os
 import signal
@@ -154,4 +155,4 @@ def test_python_goes_on_while_a_model_is_loaded(large):
     finally:
         done.set()
         ticker.join()
-    assert max(b - a for a, b in zip(ticks, ticks[1:], strict=False)) < 0.25
+    assert max(b - a for a, b in itertools.pairwise(ticks)) < 0.25

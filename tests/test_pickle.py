@@ -47,7 +47,9 @@ def test_the_recipe_holds_the_place_and_the_options_and_nothing_else(make_llama)
     again = pickle.loads(pickle.dumps(gen))
     assert again.stats() == gen.stats()
     np.testing.assert_array_equal(again.forward([1, 2, 3]), gen.forward([1, 2, 3]))
-    named = {argument for _, argument, _ in pickletools.genops(pickle.dumps(gen)) if isinstance(argument, str)}
+    named = {
+        argument for _, argument, _ in pickletools.genops(pickle.dumps(gen)) if isinstance(argument, str)
+    }
     assert named <= {"rsgen", "Generator", str(folder), "bfloat16", *options}
 
 

@@ -198,6 +198,18 @@ def test_another_thread_can_close_a_stream_that_is_computing(gen):
     assert blocks(gen) == 0
 
 
+def test_a_reader_may_meet_the_thread_that_closes_its_stream(gen):
+    for index in range(200):
+        stream = gen.stream(PROMPT, max_new_tokens=100, eos_token_id=[])
+        closer = threading.Timer(index * 2e-5, stream.close)
+        closer.start()
+        with contextlib.suppress(rsgen.CancelledError):
+            list(stream)
+        closer.join()
+        assert stream.output.finish_reasons in (["cancelled"], ["length"])
+    assert blocks(gen) == 0
+
+
 def test_a_stream_of_a_generator_that_is_gone_goes_on(make_llama):
     gen = rsgen.Generator(make_llama(), num_threads=1)
     stream = gen.stream([1, 2], max_new_tokens=5)

@@ -2,22 +2,24 @@
 
 import os
 from asyncio import Future
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Generator as PythonGenerator
 from types import TracebackType
-from typing import Any, Literal, NoReturn, final
+from typing import Any, Literal, NoReturn, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self, Unpack
 
 from .types import (
+    Conversation,
     FinishReason,
     GenerationFields,
     Ids,
     PrefixAllowedTokens,
     Prompt,
     StoppingCriterion,
+    Tool,
 )
 from .types import LogitsProcessor as AnyLogitsProcessor
 
@@ -462,6 +464,116 @@ class Generator:
         ...         print(token, end="", flush=True)
         """
 
+    def chat(
+        self,
+        messages: Conversation | Sequence[Conversation],
+        generation_config: GenerationConfig | None = None,
+        *,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        continue_final_message: bool | str = False,
+        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Replies to a conversation.
+
+        >>> gen.chat([{"role": "user", "content": "Tell me a story about a fox."}]).text
+
+        The conversation becomes a prompt by the model's chat template, as in :meth:`apply_chat_template`, with the words
+        that begin a reply; with ``continue_final_message`` it goes on with its final message instead. A list of
+        conversations is a list of independent prompts: see :meth:`generate`.
+
+        Without any limit of length it goes on to an end-of-sequence token or the end of the model's context.
+
+        ``tools``, ``documents``, ``chat_template`` and ``continue_final_message`` are those of
+        :meth:`apply_chat_template`; ``chat_template_kwargs`` holds further variables for the template, such as
+        ``{"enable_thinking": False}``.
+        """
+
+    def stream_chat(
+        self,
+        messages: Conversation,
+        generation_config: GenerationConfig | None = None,
+        *,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        continue_final_message: bool | str = False,
+        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> TokenStream:
+        """Replies to a conversation token by token: :meth:`chat` as :meth:`stream`."""
+
+    @overload
+    def apply_chat_template(
+        self,
+        conversation: Conversation,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        tokenize: Literal[True] = True,
+        **kwargs: Any,
+    ) -> list[int]:
+        """The prompt of a conversation by a chat template, as transformers makes it: its token ids, or with
+        ``tokenize=False`` its text. A list of conversations gives a list.
+
+        ``tools``: what the model may call, as JSON schemas or as functions with type hints and a docstring.
+        ``documents``: dicts, usually with ``title`` and ``text``. ``chat_template``: a Jinja template, or the name of one of
+        the model's; by default the model's own. ``add_generation_prompt``: end with the words that begin a reply.
+        ``continue_final_message``: leave the final message open, to be continued; a text names the field of it that is
+        continued. ``kwargs``: further variables for the template.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted: they run in a sandbox,
+        within bounds of time and memory.
+
+        Raises ``InputError`` when the model has no chat template and none is given, and when the template raises an
+        exception or cannot be rendered.
+        """
+    @overload
+    def apply_chat_template(
+        self,
+        conversation: Conversation,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        *,
+        tokenize: Literal[False],
+        **kwargs: Any,
+    ) -> str: ...
+    @overload
+    def apply_chat_template(
+        self,
+        conversation: Sequence[Conversation],
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        tokenize: Literal[True] = True,
+        **kwargs: Any,
+    ) -> list[list[int]]: ...
+    @overload
+    def apply_chat_template(
+        self,
+        conversation: Sequence[Conversation],
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        *,
+        tokenize: Literal[False],
+        **kwargs: Any,
+    ) -> list[str]: ...
     def forward(self, ids: Ids | Sequence[Ids]) -> NDArray[np.float32]:
         """The model's logits after each token, float32 ``[batch, seq, vocab_size]``.
 
@@ -482,7 +594,6 @@ class Generator:
     def __reduce__(self) -> tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: ...
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, memo: Any, /) -> Self: ...
-
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer. Raises ``InputError`` when it came without one."""

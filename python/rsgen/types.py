@@ -3,20 +3,23 @@
 Nothing of the package needs this module at run time.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
+    "Conversation",
     "FinishReason",
     "GenerationFields",
     "Ids",
     "LogitsProcessor",
+    "Message",
     "PrefixAllowedTokens",
     "Prompt",
     "StoppingCriterion",
+    "Tool",
 ]
 
 Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
@@ -25,6 +28,16 @@ Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 Prompt: TypeAlias = str | Ids | Sequence[str | Ids]
 """A text; token ids; a two-dimensional array of ids (one request, padding masked); or a list of texts and ids
 (independent prompts)."""
+
+Message: TypeAlias = Mapping[str, Any]
+"""What somebody says in a conversation: usually with ``role`` and ``content``. The content is a text, or a list of parts
+such as ``{"type": "text", "text": …}``."""
+
+Conversation: TypeAlias = Sequence[Message]
+"""Messages in their order."""
+
+Tool: TypeAlias = Mapping[str, Any] | Callable[..., Any]
+"""What a model may call: a JSON schema, or a function with type hints and a docstring in Google's form."""
 
 FinishReason: TypeAlias = (
     Literal["eos"] | Literal["stop"] | Literal["length"] | Literal["time"] | Literal["cancelled"]

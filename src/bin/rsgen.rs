@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 fn main() {
     let mut flag: Option<Arc<AtomicBool>> = None;
-    let mut interrupted = || flag.get_or_insert_with(flag_of_interrupts).load(Ordering::Relaxed);
+    let mut interrupted = || flag.get_or_insert_with(flag_of_interrupts).swap(false, Ordering::Relaxed);
     std::process::exit(rsgen::cli::run(std::env::args_os(), None, &mut interrupted));
 }
 
-/// A flag that the first Ctrl-C sets; the second one ends the program at once.
+/// A flag that Ctrl-C sets. A second one, before anybody has looked at the first, ends the program at once.
 fn flag_of_interrupts() -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     #[cfg(unix)]

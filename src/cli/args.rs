@@ -6,6 +6,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::chat::ChatArguments;
 use super::completions::CompletionsArguments;
 use super::doctor::DoctorArguments;
 use super::score::ScoreArguments;
@@ -48,6 +49,7 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
     Generate(Box<GenerateArguments>),
+    Chat(Box<ChatArguments>),
     Score(ScoreArguments),
     Tokenize(TokenizeArguments),
     Inspect(InspectArguments),
@@ -153,7 +155,7 @@ pub(super) struct NamedModelArguments {
 }
 
 /// How a model is loaded.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model")]
 pub(super) struct LoadingArguments {
     /// auto, float32, bfloat16 or float16 weights

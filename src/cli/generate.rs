@@ -48,14 +48,14 @@ pub(super) fn run(
     Ok(())
 }
 
-fn read_to_end(stream: &mut TokenStream, interrupted: &mut Interrupt<'_>) -> Result<(), Failure> {
+pub(super) fn read_to_end(stream: &mut TokenStream, interrupted: &mut Interrupt<'_>) -> Result<(), Failure> {
     while stream.next_token(interrupted)?.is_some() {}
     Ok(())
 }
 
 /// Writes the rows in order, the first that is not complete as it is written. What was written before an error or an
 /// interrupt stays, and ends with a line break.
-fn write_text(
+pub(super) fn write_text(
     stream: &mut TokenStream,
     prompt: String,
     num_rows: usize,
@@ -76,7 +76,7 @@ fn write_text(
 }
 
 /// One line about what it took.
-fn summary(output: &GenerationOutput) -> String {
+pub(super) fn summary(output: &GenerationOutput) -> String {
     let tokens = output.usage.generated_tokens;
     let seconds = output.timings.total.as_secs_f64();
     let rate = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
@@ -86,7 +86,7 @@ fn summary(output: &GenerationOutput) -> String {
 
 /// What `--json` writes.
 #[derive(Serialize)]
-struct Report<'a> {
+pub(super) struct Report<'a> {
     schema_version: u32,
     model: &'a str,
     prompt: &'a str,
@@ -121,7 +121,12 @@ struct TimingsReport {
 }
 
 impl<'a> Report<'a> {
-    fn new(model: &'a str, prompt: &'a str, output: &'a GenerationOutput, loading: Duration) -> Self {
+    pub(super) fn new(
+        model: &'a str,
+        prompt: &'a str,
+        output: &'a GenerationOutput,
+        loading: Duration,
+    ) -> Self {
         let rows = || output.rows.iter().map(|row| &row.generated);
         Self {
             schema_version: SCHEMA_VERSION,

@@ -4,7 +4,9 @@
 //! installed: whoever calls [`run`] says how an interrupt is noticed.
 
 mod args;
+mod chat;
 mod completions;
+mod conversation;
 mod doctor;
 mod environment;
 mod failure;
@@ -78,6 +80,7 @@ fn run_verb(
 ) -> Result<(), Failure> {
     match &arguments.verb {
         Verb::Generate(arguments) => generate::run(arguments, bundled, terminal, interrupted),
+        Verb::Chat(arguments) => chat::run(arguments, bundled, terminal, interrupted),
         Verb::Score(arguments) => score::run(arguments, bundled, terminal, interrupted),
         Verb::Tokenize(arguments) => tokenize::run(arguments, bundled, terminal),
         Verb::Inspect(arguments) => inspect::run(arguments, bundled, terminal),

@@ -54,7 +54,10 @@ pub(super) fn run(
     let given = prompt::read_text(arguments.text.as_deref())?;
     let files = ModelSource::choose(arguments.model.model.as_deref(), bundled)?.files()?;
     let tokenizer = open_tokenizer(&files)?.ok_or_else(|| {
-        Error::load(format!("{} has no tokenizer; choose a model folder with a tokenizer.json or a tokenizer.model", files.name()))
+        Error::load(format!(
+            "{} has no tokenizer; choose a model folder with a tokenizer.json or a tokenizer.model",
+            files.name()
+        ))
     })?;
     let mut out = BufWriter::new(stdout().lock());
     let model = files.name();

@@ -30,7 +30,7 @@ static MODEL: LazyLock<Generator> = LazyLock::new(|| {
         &options,
         &std::sync::atomic::AtomicBool::new(false),
     )
-        .expect("the small model loads")
+    .expect("the small model loads")
 });
 
 /// A call.

@@ -82,7 +82,7 @@ pub(super) fn model() -> [(String, Vec<u8>); 4] {
         "model": {"type": "BPE", "vocab": vocabulary, "merges": ["t h", "th e", "Ġ t", "Ġ the"]}
     })
     .to_string();
-    let parsed = ModelConfig::from_json(config.as_bytes(), &["LlamaForCausalLM"]);
+    let parsed = ModelConfig::from_json(config.as_bytes(), crate::model::SUPPORTED_ARCHITECTURES);
     let weights = parsed.ok().as_ref().and_then(llama).unwrap_or_default();
     let defaults = json!({"eos_token_id": 1, "bos_token_id": 0, "pad_token_id": 2}).to_string();
     [

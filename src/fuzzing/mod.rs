@@ -8,17 +8,22 @@ mod checkpoint;
 
 pub use arguments::generate_arguments;
 
+use serde_json::Value;
+
 use crate::engine::{Engine, EngineOptions};
 use crate::error::{Error, ErrorKind};
 use crate::generation::GenerationConfig;
 use crate::kernels::{Isa, Workers};
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
-use crate::text::{Detokenizer, Tokenizer};
+use crate::text::{ChatOptions, ChatTemplate, Detokenizer, Message, Tokenizer};
 use crate::types::TokenId;
 use crate::weights::{FileBytes, ModelConfig, ModelFiles, TensorFile, Weights};
 
 /// The longest message: nothing of any size is repeated in it.
 const LONGEST_MESSAGE: usize = 2000;
+
+/// The longest prompt that a chat template makes of a short conversation.
+const LONGEST_PROMPT: usize = 16 << 20;
 
 /// A safetensors file, or the index of a sharded model.
 pub fn header(data: &[u8]) {
@@ -55,7 +60,7 @@ fn check_tensors(file: &TensorFile) {
     assert!(taken <= file.data_len(), "tensors overlap");
 }
 
-/// A config.json, and after a zero byte a generation_config.json. A small model is made to fit the former, and run.
+/// A config.json, and after a zero byte a `generation_config.json`. A small model is made to fit the former, and run.
 pub fn config(data: &[u8]) {
     let (config, defaults) = split(data);
     match ModelConfig::from_json(config, SUPPORTED_ARCHITECTURES) {
@@ -78,7 +83,14 @@ fn run_model(config: &ModelConfig) {
     let Some(weights) = checkpoint::llama(config) else { return };
     let workers = Workers::new(1, Isa::select().expect("an instruction set")).expect("one thread");
     let weights = Weights::from_bytes(weights).expect("a whole file");
-    let options = LoaderOptions { workers: &workers, dtype: None, progress: &|_| {}, done: 0.into() };
+    let given_up = std::sync::atomic::AtomicBool::new(false);
+    let options = LoaderOptions {
+        workers: &workers,
+        dtype: None,
+        progress: &|_| {},
+        done: 0.into(),
+        given_up: &given_up,
+    };
     let engine = model::load(config, &Loader::new(weights.root(), &options)).and_then(|model| {
         let options = EngineOptions { kv_cache_bytes: Some(1 << 22), ..EngineOptions::default() };
         Engine::new(model, workers, options, None)
@@ -93,7 +105,7 @@ fn run_model(config: &ModelConfig) {
     }
 }
 
-/// A tokenizer.json, after a zero byte a tokenizer_config.json, and after another one a text.
+/// A tokenizer.json, after a zero byte a `tokenizer_config.json`, and after another one a text.
 pub fn tokenizer(data: &[u8]) {
     let (tokenizer, rest) = split(data);
     let (settings, text) = split(rest);
@@ -114,6 +126,42 @@ pub fn sentencepiece(data: &[u8]) {
             Ok(tokenizer) => run_tokenizer(&tokenizer, &String::from_utf8_lossy(text)),
             Err(error) => return expect(&error, &[ErrorKind::Load]),
         }
+    }
+}
+
+/// A chat template, and after a zero byte a conversation: an object with `messages` and what else a call may say.
+pub fn template(data: &[u8]) {
+    let (source, conversation) = split(data);
+    let (Ok(source), Ok(Value::Object(mut call))) =
+        (str::from_utf8(source), serde_json::from_slice(conversation))
+    else {
+        return;
+    };
+    let template =
+        match ChatTemplate::with_special_tokens(source, [("bos_token", "<s>"), ("eos_token", "</s>")]) {
+            Ok(template) => template,
+            Err(error) => return expect(&error, &[ErrorKind::Input]),
+        };
+    let mut list = |name: &str| match call.remove(name) {
+        Some(Value::Array(values)) => Some(values),
+        _ => None,
+    };
+    let messages = list("messages").unwrap_or_default().into_iter().map(Message::try_from);
+    let Ok(messages) = messages.collect::<Result<Vec<_>, _>>() else { return };
+    let (tools, documents) = (list("tools"), list("documents"));
+    let options = ChatOptions {
+        tools,
+        documents,
+        add_generation_prompt: call.remove("add_generation_prompt") == Some(Value::Bool(true)),
+        continue_final_message: call
+            .remove("continue_final_message")
+            .and_then(|field| Some(field.as_str()?.to_owned())),
+        chat_template_kwargs: call,
+        ..ChatOptions::default()
+    };
+    match template.render(&messages, &options) {
+        Ok(prompt) => assert!(prompt.len() <= LONGEST_PROMPT + 128 * data.len(), "{} bytes", prompt.len()),
+        Err(error) => expect(&error, &[ErrorKind::Input]),
     }
 }
 

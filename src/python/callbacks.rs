@@ -15,7 +15,7 @@ use super::config::field_value;
 use super::errors::exception;
 use super::exit::attached;
 use super::processors::BuiltInLogitsProcessor;
-use super::prompts::shown;
+use super::prompts::{shown, string};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::{
     FieldValue, LogitsProcessor, PrefixAllowedTokens, ProcessContext, RowContext, ScoreRows, StopContext,
@@ -83,7 +83,7 @@ impl Callable {
         let name = function
             .getattr_opt("__name__")?
             .map_or_else(|| function.get_type().name().map(Bound::into_any), Ok)?;
-        Ok(Self { name: name.to_string(), function: function.clone().unbind() })
+        Ok(Self { name: string(&name)?, function: function.clone().unbind() })
     }
 
     /// Calls it; an exception becomes the source of the error, and so comes out of the call unchanged.
@@ -141,11 +141,13 @@ impl Processor {
         let dtype = array.getattr("dtype")?;
         let kind: String = dtype.getattr("kind")?.extract()?;
         if !["f", "i", "u"].contains(&kind.as_str()) {
-            return Err(self.0.returned(py, "scores that are numbers", &format!("an array of {dtype}")));
+            let value = format!("an array of {}", string(&dtype)?);
+            return Err(self.0.returned(py, "scores that are numbers", &value));
         }
         let given = array.getattr("shape")?;
         if !given.eq(shape)? {
-            return Err(self.0.returned(py, &rule, &format!("an array of shape {given}")));
+            let value = format!("an array of shape {}", string(&given)?);
+            return Err(self.0.returned(py, &rule, &value));
         }
         let array = numpy.call_method1("ascontiguousarray", (array, "float32"))?;
         let array = array.cast_into::<PyArray2<f32>>()?.try_readonly()?;

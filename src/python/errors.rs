@@ -179,7 +179,7 @@ pub(super) fn guarded<T>(body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
 pub(super) fn caught<T>(body: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(|| {
         #[cfg(test)]
-        tests::panic_if_asked();
+        super::tests::panic_if_asked();
         body()
     }))
     .map_err(|panic| {

@@ -1,6 +1,6 @@
 //! Threads of this extension while the process ends.
 //!
-//! When the interpreter has begun to end, CPython ends every other thread that asks for it, in the middle of whatever
+//! When the interpreter has begun to end, it ends every other thread that asks for it, in the middle of whatever
 //! frames are on its stack; with frames of Rust among them that aborts the process. Daemon threads that compute and the
 //! threads that serve event loops would do so. So `atexit`, which runs just before, closes a door: threads that are
 //! inside, attached to Python in frames of this extension, are waited for, and those that want in stand still instead.

@@ -11,6 +11,7 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::arrays::array;
 use super::callbacks;
+use super::chat::Conversations;
 use super::config::{GenerationConfig, from_keywords};
 use super::drivers::Drivers;
 use super::errors::{config_error, guarded, to_python};
@@ -24,8 +25,9 @@ use super::signals::interruptible;
 use super::stats::CacheStats;
 use super::stream::TokenStream;
 use super::tokenizer::Tokenizer;
-use super::{json, logging, prompts};
+use super::{chat, json, logging, prompts};
 use crate::generator::{self, Prepared};
+use crate::text::ChatOptions;
 
 /// The keyword arguments of a call that are no fields of a configuration.
 const OWN_KEYWORDS: [&str; 4] =
@@ -52,9 +54,15 @@ struct Method {
     to_the_end: bool,
 }
 
+/// What a method continues.
+enum Given<'a, 'py> {
+    Prompt(&'a Bound<'py, PyAny>),
+    Chat(&'a Bound<'py, PyAny>),
+}
+
 /// The arguments of such a method, as Python gives them.
 struct Arguments<'a, 'py> {
-    prompt: &'a Bound<'py, PyAny>,
+    given: Given<'a, 'py>,
     generation_config: Option<&'a Bound<'py, GenerationConfig>>,
     keywords: Option<&'a Bound<'py, PyDict>>,
 }
@@ -66,7 +74,12 @@ impl Generator {
             let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
             Ok(value.filter(|value| !value.is_none()))
         };
-        let mut config = from_keywords(method.name, given.keywords, &OWN_KEYWORDS)?;
+        let [mask, processors, allowed_tokens, criteria] = OWN_KEYWORDS;
+        let others = match given.given {
+            Given::Prompt(_) => OWN_KEYWORDS.to_vec(),
+            Given::Chat(_) => [&chat::KEYWORDS[..], &[processors, allowed_tokens, criteria]].concat(),
+        };
+        let mut config = from_keywords(method.name, given.keywords, &others)?;
         if let Some(preset) = method.do_sample {
             if config.do_sample.is_some_and(|given| given != preset) {
                 let (name, preset) = (method.name, if preset { "True" } else { "False" });
@@ -82,8 +95,15 @@ impl Generator {
         if let Some(passed) = given.generation_config {
             config = config.merged_over(&passed.get().0);
         }
-        let [mask, processors, allowed_tokens, criteria] = OWN_KEYWORDS;
-        let prompts = prompts::prompts(given.prompt, keyword(mask)?.as_ref())?;
+        let prompts = match given.given {
+            Given::Prompt(prompt) => prompts::prompts(prompt, keyword(mask)?.as_ref())?,
+            Given::Chat(messages) => {
+                let (conversations, options) =
+                    (Conversations::extract(messages)?, chat::options(given.keywords)?);
+                detached(py, || conversations.prompts(&self.0, &options))
+                    .map_err(|error| to_python(py, error))?
+            }
+        };
         let mut call = self.0.call(prompts).config(&config);
         for processor in callbacks::processors(keyword(processors)?.as_ref())? {
             call = call.processor(processor);
@@ -206,7 +226,7 @@ impl Generator {
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
         let method = Method { name: "generate", do_sample: None, to_the_end: false };
-        self.run(py, &method, &Arguments { prompt, generation_config, keywords })
+        self.run(py, &method, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
     }
 
     #[pyo3(
@@ -222,7 +242,7 @@ impl Generator {
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
         let method = Method { name: "greedy_search", do_sample: Some(false), to_the_end: false };
-        self.run(py, &method, &Arguments { prompt, generation_config, keywords })
+        self.run(py, &method, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
     }
 
     #[pyo3(
@@ -238,7 +258,7 @@ impl Generator {
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
         let method = Method { name: "sample", do_sample: Some(true), to_the_end: false };
-        self.run(py, &method, &Arguments { prompt, generation_config, keywords })
+        self.run(py, &method, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
     }
 
     #[pyo3(
@@ -253,7 +273,11 @@ impl Generator {
         generation_config: Option<&Bound<'py, GenerationConfig>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<TokenStream> {
-        self.open_stream(py, "stream", &Arguments { prompt, generation_config, keywords })
+        self.open_stream(
+            py,
+            "stream",
+            &Arguments { given: Given::Prompt(prompt), generation_config, keywords },
+        )
     }
 
     #[pyo3(
@@ -268,7 +292,84 @@ impl Generator {
         generation_config: Option<&Bound<'py, GenerationConfig>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<TokenStream> {
-        self.open_stream(py, "astream", &Arguments { prompt, generation_config, keywords })
+        self.open_stream(
+            py,
+            "astream",
+            &Arguments { given: Given::Prompt(prompt), generation_config, keywords },
+        )
+    }
+
+    #[pyo3(
+        signature = (messages, generation_config=None, **keywords),
+        text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
+                          chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
+                          stopping_criteria=None, **fields)"
+    )]
+    fn chat<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
+        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<GenerationOutput> {
+        let method = Method { name: "chat", do_sample: None, to_the_end: true };
+        self.run(py, &method, &Arguments { given: Given::Chat(messages), generation_config, keywords })
+    }
+
+    #[pyo3(
+        signature = (messages, generation_config=None, **keywords),
+        text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
+                          chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
+                          stopping_criteria=None, **fields)"
+    )]
+    fn stream_chat<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
+        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<TokenStream> {
+        self.open_stream(
+            py,
+            "stream_chat",
+            &Arguments { given: Given::Chat(messages), generation_config, keywords },
+        )
+    }
+
+    #[pyo3(
+        signature = (
+            conversation, tools=None, documents=None, chat_template=None, add_generation_prompt=false,
+            continue_final_message=None, tokenize=true, **kwargs
+        ),
+        text_signature = "($self, conversation, tools=None, documents=None, chat_template=None, \
+                          add_generation_prompt=False, continue_final_message=False, tokenize=True, **kwargs)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are transformers'")]
+    fn apply_chat_template<'py>(
+        &self,
+        py: Python<'py>,
+        conversation: &Bound<'py, PyAny>,
+        tools: Option<&Bound<'py, PyAny>>,
+        documents: Option<&Bound<'py, PyAny>>,
+        chat_template: Option<String>,
+        add_generation_prompt: bool,
+        continue_final_message: Option<&Bound<'py, PyAny>>,
+        tokenize: bool,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let conversations = Conversations::extract(conversation)?;
+            let options = ChatOptions {
+                tools: tools.map(chat::schemas).transpose()?,
+                documents: documents.map(|given| chat::plain_list(given, "documents")).transpose()?,
+                chat_template,
+                add_generation_prompt,
+                continue_final_message: continue_final_message
+                    .map_or(Ok(None), chat::continue_final_message)?,
+                chat_template_kwargs: chat::variables(kwargs)?,
+            };
+            conversations.apply(py, &self.0, &options, tokenize)
+        })
     }
 
     #[pyo3(signature = (ids))]

@@ -7,6 +7,7 @@
 mod arrays;
 mod astream;
 mod callbacks;
+mod chat;
 #[cfg(feature = "cli")]
 mod command;
 mod config;
@@ -27,6 +28,8 @@ mod prompts;
 mod signals;
 mod stats;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod tokenizer;
 
 use pyo3::prelude::*;

@@ -11,6 +11,7 @@ use super::prompts::shown;
 use crate::error::ErrorKind;
 use crate::generation::config::suggest::suggest;
 use crate::generator::{DType, GeneratorOptions, KvDtype};
+use crate::json;
 
 /// The model that comes with the package, in its folder.
 const BUNDLED: &str = "models/story-3m";
@@ -69,8 +70,8 @@ impl Options<'_> {
             return Err(config_error(
                 py,
                 format!(
-                    "`compute_dtype` must be \"float32\", the only one of this version, got {:?}; leave it out",
-                    self.compute_dtype
+                    "`compute_dtype` must be \"float32\", the only one of this version, got {}; leave it out",
+                    json::shown(&self.compute_dtype.into())
                 ),
             ));
         }
@@ -128,7 +129,11 @@ fn choose<T: Copy>(py: Python<'_>, argument: &str, given: &str, names: &[(&str, 
         let names: Vec<_> = names.iter().map(|(name, _)| format!("{name:?}")).collect();
         config_error(
             py,
-            format!("`{argument}` must be \"auto\" or one of {}, got {given:?}", names.join(", ")),
+            format!(
+                "`{argument}` must be \"auto\" or one of {}, got {}",
+                names.join(", "),
+                json::shown(&given.into())
+            ),
         )
     })
 }

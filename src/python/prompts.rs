@@ -53,12 +53,12 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
         return text(prompt).map(Prompt::Text).map(Prompts::One);
     }
     let items = sequence(prompt)?.try_iter()?.enumerate();
-    let prompts = items.map(|(index, item)| single(&item?).map_err(|error| of_prompt(py, index, error)));
+    let prompts = items.map(|(index, item)| single(&item?).map_err(|error| of_prompt(py, index, &error)));
     prompts.collect::<PyResult<_>>().map(Prompts::List)
 }
 
 /// An error about a prompt of a list, with its place.
-fn of_prompt(py: Python<'_>, index: usize, error: PyErr) -> PyErr {
+fn of_prompt(py: Python<'_>, index: usize, error: &PyErr) -> PyErr {
     let named = PyErr::from_type(error.get_type(py), format!("prompt {index}: {}", error.value(py)));
     named.set_cause(py, error.cause(py));
     named
@@ -152,7 +152,8 @@ fn array_of_ids<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Py
     }
     if kind != "i" && kind != "u" {
         return Err(PyTypeError::new_err(format!(
-            "token ids must be integers, got an array of {dtype}; convert it: ids.astype(\"int64\")"
+            "token ids must be integers, got an array of {}; convert it: ids.astype(\"int64\")",
+            string(&dtype)?
         )));
     }
     Ok(Some(array))
@@ -263,11 +264,19 @@ fn sequence<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, Py
     })
 }
 
+/// `str(value)`. Formatting the value itself would swallow what a signal handler raises meanwhile.
+pub(super) fn string(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    value.str()?.extract()
+}
+
 /// A value as a message shows it: its beginning, and its type.
 pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
     const SHOWN: usize = 60;
-    let text = value.repr().map_or_else(|_| "…".to_owned(), |repr| repr.to_string());
-    let kind = value.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    let text = value.repr().map_or_else(|_| "…".to_owned(), |repr| repr.to_string_lossy().into_owned());
+    let kind = value
+        .get_type()
+        .name()
+        .map_or_else(|_| "object".to_owned(), |name| name.to_string_lossy().into_owned());
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}… ({kind})", &text[..end]),
         None => format!("{text} ({kind})"),

@@ -35,6 +35,8 @@ pub(super) struct TokenStream {
     cancel: Arc<AtomicBool>,
     /// Whether an event loop waits for the next token.
     awaited: AtomicBool,
+    /// Whether somebody who had the state has closed it. Who has it from then on computes nothing.
+    closed: AtomicBool,
     drivers: Arc<Drivers>,
     home: Home,
 }
@@ -70,6 +72,7 @@ impl TokenStream {
             cancel: stream.cancel_flag(),
             state: Mutex::new(State::Running(Box::new(stream))),
             awaited: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             drivers: Arc::clone(drivers),
             home: Home::here(),
         }
@@ -80,7 +83,13 @@ impl TokenStream {
         self.check_process(py)?;
         // Loops in C, such as `list(stream)`, run no handlers between the tokens.
         py.check_signals()?;
-        let mut state = self.state.try_lock().ok_or_else(|| PyValueError::new_err(BUSY))?;
+        let Some(mut state) = self.state.try_lock() else {
+            if self.closed.load(Ordering::Relaxed) {
+                detached(py, || self.wait());
+                return Ok(None);
+            }
+            return Err(Self::busy());
+        };
         let State::Running(stream) = &mut *state else { return Ok(None) };
         let next = interruptible(py, |interrupted| stream.next_token(interrupted));
         logging::flush(py);
@@ -110,6 +119,7 @@ impl TokenStream {
     /// Ends the work, now or as soon as the step that is going on has noticed it. Returns whether it has ended.
     pub(super) fn end(&self, py: Python<'_>) -> PyResult<bool> {
         if let Some(mut state) = self.state.try_lock() {
+            self.closed.store(true, Ordering::Relaxed);
             return state.end(py).map(|()| true);
         }
         self.cancel.store(true, Ordering::Relaxed);
@@ -286,6 +296,7 @@ impl TokenStream {
         guarded(|| Ok(self.finished(py)))
     }
 
+    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __reduce__(&self) -> PyResult<()> {
         guarded(|| {
             let remedy =

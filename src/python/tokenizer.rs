@@ -61,6 +61,7 @@ impl Tokenizer {
         guarded(|| Ok(self.0.vocab_size()))
     }
 
+    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __reduce__(&self) -> PyResult<()> {
         guarded(|| {
             let remedy = "pickle the Generator and take its `tokenizer`, or copy the model's tokenizer.json";

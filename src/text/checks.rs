@@ -42,8 +42,13 @@ struct Head {
 /// `Load`, without the name of the file.
 pub(super) fn check(tokenizer_json: &[u8]) -> Result<Checked> {
     json::check(tokenizer_json)?;
-    let head: Head = serde_json::from_slice(tokenizer_json)
-        .map_err(|error| Error::load("it must be a JSON object; download it again").with_source(error))?;
+    let no_object = || Error::load("it must be a JSON object; download it again");
+    // A list would pass for the fields of a struct in their order.
+    if !tokenizer_json.trim_ascii_start().starts_with(b"{") {
+        return Err(no_object());
+    }
+    let head: Head =
+        serde_json::from_slice(tokenizer_json).map_err(|error| no_object().with_source(error))?;
     let growth = growth(&head.normalizer)?;
     if growth > MAX_GROWTH {
         return Err(Error::load(format!(

@@ -117,14 +117,13 @@ impl Tokenizer {
         };
         let special_tokens =
             settings.named_tokens().map(|(name, token)| (name.to_owned(), token.to_owned())).collect();
-        let token_bytes = OnceLock::new();
         Self(Arc::new(Inner {
             encoder,
             decoder,
             tokens,
             special,
             vocab_size,
-            token_bytes,
+            token_bytes: OnceLock::new(),
             special_tokens,
             bos,
             eos,

@@ -14,8 +14,8 @@ use tokenizers::decoders::strip::Strip;
 use tokenizers::normalizers::replace::Replace;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::{
-    AddedToken, DecoderWrapper, ModelWrapper, NormalizedString, Normalizer, NormalizerWrapper, PostProcessorWrapper,
-    TokenizerImpl,
+    AddedToken, DecoderWrapper, ModelWrapper, NormalizedString, Normalizer, NormalizerWrapper,
+    PostProcessorWrapper, TokenizerImpl,
 };
 
 use super::checks;
@@ -29,8 +29,7 @@ use crate::types::TokenId;
 /// The longest text, in bytes, that a normalizer may make.
 const MAX_NORMALIZED_BYTES: usize = 1 << 30;
 
-type Backend =
-    TokenizerImpl<ModelWrapper, NormalizerWrapper, Splitter, PostProcessorWrapper, DecoderWrapper>;
+type Backend = TokenizerImpl<ModelWrapper, NormalizerWrapper, Splitter, PostProcessorWrapper, DecoderWrapper>;
 
 /// The file, read.
 pub(super) struct TokenizerJson {
@@ -164,7 +163,11 @@ fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result
 
 #[cold]
 fn failed_on(text: &str, cause: tokenizers::Error) -> Error {
-    Error::input(format!("the tokenizer failed on a text of {} bytes", text.len())).with_source(cause)
+    Error::input(format!(
+        "the tokenizer failed on a text of {} bytes; its tokenizer.json may be damaged",
+        text.len()
+    ))
+    .with_source(cause)
 }
 
 /// An added token that is looked for in normalized prompts is also decoded from its normalized form.

@@ -128,7 +128,8 @@ impl ModelConfig {
         if !matches!(fields.text("hidden_act")?, None | Some("silu" | "swish")) {
             return Err(fields.wrong("hidden_act", "\"silu\", the one activation that is supported"));
         }
-        let integer = |name, most, default| Ok::<usize, Error>(fields.integer(name, 1..=most)?.unwrap_or(default));
+        let integer =
+            |name, most, default| Ok::<usize, Error>(fields.integer(name, 1..=most)?.unwrap_or(default));
         let hidden_size = integer("hidden_size", MAX_HIDDEN, family.hidden_size)?;
         let num_hidden_layers = integer("num_hidden_layers", MAX_LAYERS, family.num_hidden_layers)?;
         let num_attention_heads = integer("num_attention_heads", MAX_HEADS, family.num_attention_heads)?;

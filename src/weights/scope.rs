@@ -72,7 +72,7 @@ impl<'a> WeightScope<'a> {
         let mut similar: Vec<(usize, &str)> =
             self.weights.names().map(|other| (likeness(name, other), other)).collect();
         similar.retain(|(likeness, _)| likeness * 2 > name.len());
-        similar.sort_unstable_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(right.1)));
+        similar.sort_unstable_by_key(|&(likeness, other)| (std::cmp::Reverse(likeness), other.len(), other));
         let similar: Vec<&str> = similar.into_iter().take(SUGGESTIONS).map(|(_, name)| name).collect();
         let message = format!("{name}: the weights have no tensor of this name");
         if similar.is_empty() {

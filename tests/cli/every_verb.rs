@@ -17,7 +17,7 @@ fn the_short_help_fits_on_a_screen() {
     for verb in [""].into_iter().chain(VERBS) {
         let arguments: Vec<&str> = [verb, "-h"].into_iter().filter(|argument| !argument.is_empty()).collect();
         let help = stdout(&arguments);
-        let lines = if verb == "generate" { 40 } else { 25 };
+        let lines = if matches!(verb, "generate" | "chat") { 40 } else { 25 };
         assert!(help.lines().count() <= lines, "{} lines:\n{help}", help.lines().count());
         assert!(help.lines().all(|line| line.len() <= 80), "{help}");
         assert!(help.contains("\nExamples:\n  "), "{help}");
@@ -50,6 +50,7 @@ fn help_without_a_verb_is_a_wrong_usage() {
 fn every_verb_writes_one_object_on_one_line_with_a_version() {
     for arguments in [
         &["generate", "--max-new-tokens=2", PROMPT][..],
+        &["chat", "--max-new-tokens=2", "--prompt", PROMPT],
         &["score", PROMPT],
         &["tokenize", PROMPT],
         &["inspect"],

@@ -49,9 +49,7 @@ def draw_model(name: str, rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(BASE_SEED, BASE_SEED + CASES))
-def test_texts_are_cut_as_sentencepiece_cuts_them(
-    seed: int, make_llama: Callable[..., Path]
-) -> None:
+def test_texts_are_cut_as_sentencepiece_cuts_them(seed: int, make_llama: Callable[..., Path]) -> None:
     rng = random.Random(seed)
     name = rng.choice([path.stem for path in sorted(GOLDEN.glob("*.model"))])
     model = draw_model(name, rng)

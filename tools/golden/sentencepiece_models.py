@@ -114,7 +114,9 @@ def charsmap_rules(charsmap: bytes) -> dict[str, str]:
 
 def small_nmt_nfkc(folder: Path) -> Path:
     """The rules of nmt_nfkc for a part of Unicode, as a table to train with: the whole map has 240 kB."""
-    full = sentencepiece_model_pb2.ModelProto.FromString(train(UNIGRAM | {"normalization_rule_name": "nmt_nfkc"}))
+    full = sentencepiece_model_pb2.ModelProto.FromString(
+        train(UNIGRAM | {"normalization_rule_name": "nmt_nfkc"})
+    )
     # Without the East Asian blocks and the pairs of several hundred Greek and Cyrillic marks.
     kept = [range(0x370), range(0x1E00, 0x1F00), range(0x2000, 0x2600), range(0x3000, 0x3100)]
     kept += [range(0xFB00, 0xFB50), range(0xFDF0, 0xFE00), range(0xFF00, 0xFFA0), range(0xFFE0, 0x10000)]
@@ -149,7 +151,17 @@ def make_ties(proto: Any, rng: random.Random) -> None:
         piece.score = float(rng.randrange(-6, 1))
         if len(piece.piece) > 1 and rng.random() < 0.2:
             piece.type = kinds.UNUSED
-    for text in ["aa", "aaa", "aaaa", "aaaaaa", "ababa", "aba", "\U0001f98a\U0001f98a", "\u0416\u0416", "x y"]:
+    for text in [
+        "aa",
+        "aaa",
+        "aaaa",
+        "aaaaaa",
+        "ababa",
+        "aba",
+        "\U0001f98a\U0001f98a",
+        "\u0416\u0416",
+        "x y",
+    ]:
         if all(piece.piece != text for piece in proto.pieces):
             piece = proto.pieces.add(piece=text.replace(" ", "\u2581"))
             piece.score = float(rng.randrange(-3, 1))

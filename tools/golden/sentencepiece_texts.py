@@ -115,15 +115,58 @@ BY_HAND = [
 ]
 
 SPACES = [" ", " ", " ", "  ", "   ", "\n", "\t", "\r\n", "\u00a0", "\u3000", "\u2581", "\u200b", "\u2009"]
-WORDS = "the a fox Once upon time there was little ing singing qu equal Clara ball's don't 12 3.5 -- ...".split()
+WORDS = [
+    "the",
+    "a",
+    "fox",
+    "Once",
+    "upon",
+    "time",
+    "there",
+    "was",
+    "little",
+    "ing",
+    "singing",
+    "qu",
+    "equal",
+    "Clara",
+    "ball's",
+    "don't",
+    "12",
+    "3.5",
+    "--",
+    "...",
+]
 LETTERS = list("aaabbcdefghinorstuvwxyzABCTH0123456789.,;:!?'\"()<>/|[]{}#$%&*+-=@^_`~\\")
 WIDE = list(
     "\u00e9\u00e8\u00df\u00fc\u0301\u0323\u0308\u0441\u043a\u0430\u0416\u4e00\u4ece\u524d\u9f98\u3042\u30ab\u3099\uff76"
     "\uff9e\uff21\uff11\ufb01\u2460\u00bd\u212b\u1112\u1161\u11ab\uc61b\u05e9\u0643\u0627\u0e01\u0e33\u0915\u094d\ufeff"
     "\u200d\ufe0f\u00ad\u0000\u0001\u007f\u0085\u001c\ufffd\ufdfa\u2028"
 )
-EMOJI = ["\U0001f98a", "\U0001f468\u200d\U0001f469", "\U0001f44d\U0001f3fd", "\U0001f1e9\U0001f1ea", "\u2764\ufe0f"]
-TOKENS = "<s> </s> <unk> <pad> <0x0A> <|user|> <ctrl> \u00a7 [INST] [/INST] <new> <left> <word> <unk <s".split()
+EMOJI = [
+    "\U0001f98a",
+    "\U0001f468\u200d\U0001f469",
+    "\U0001f44d\U0001f3fd",
+    "\U0001f1e9\U0001f1ea",
+    "\u2764\ufe0f",
+]
+TOKENS = [
+    "<s>",
+    "</s>",
+    "<unk>",
+    "<pad>",
+    "<0x0A>",
+    "<|user|>",
+    "<ctrl>",
+    "§",
+    "[INST]",
+    "[/INST]",
+    "<new>",
+    "<left>",
+    "<word>",
+    "<unk",
+    "<s",
+]
 #: Few letters, so that many ways to cut overlap.
 RUNS = ["a", "aa", "b", "aba", "\U0001f98a", "\u0416", "x y", "i", "n", "g", "q", "u", "\u2581", " "]
 
@@ -131,7 +174,9 @@ RUNS = ["a", "aa", "b", "aba", "\U0001f98a", "\u0416", "x y", "i", "n", "g", "q"
 def random_text(rng: random.Random) -> str:
     """One text of up to 40 parts of one or several kinds."""
     kinds = [SPACES, WORDS, LETTERS, WIDE, EMOJI, TOKENS, RUNS]
-    weights = rng.choice([[2, 5, 2, 1, 1, 0, 0], [1] * 7, [2, 0, 1, 8, 2, 1, 0], [1, 0, 0, 0, 0, 0, 9], [3, 2, 1, 0, 0, 5, 0]])
+    weights = rng.choice(
+        [[2, 5, 2, 1, 1, 0, 0], [1] * 7, [2, 0, 1, 8, 2, 1, 0], [1, 0, 0, 0, 0, 0, 9], [3, 2, 1, 0, 0, 5, 0]]
+    )
     length = rng.choice([1, 2, 3, 5, 8, 8, 13, 20, 40])
     parts = [rng.choice(rng.choices(kinds, weights)[0]) for _ in range(length)]
     if rng.random() < 0.05:

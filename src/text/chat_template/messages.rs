@@ -8,8 +8,9 @@ use crate::text::jinja::strip;
 
 /// Names that the reasoning of a message goes by; the first one is what templates ask for.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
-/// Stands at the end of a message that is to be continued. Templates strip the space from it, or leave it there.
-const MARK: &str = "<<the message goes on here>> ";
+/// Stands at the end of a message that is to be continued. Templates strip the space from it, or leave it there. A
+/// template sees it, and may count it among its words: hence it is transformers'.
+const MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 /// One message of a conversation: an object, usually with `role` and `content`.
 #[derive(Debug, Clone, PartialEq)]
@@ -136,8 +137,8 @@ pub(super) fn mark_end(messages: &mut [Map<String, Value>], field: &str, source:
             text
         }
         Value::Array(_) => {
-            let parts = last.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten().rev();
-            let part = parts.filter_map(|part| part.get_mut("text")).next();
+            let mut parts = last.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten().rev();
+            let part = parts.find_map(|part| part.get_mut("text"));
             let Some(Value::String(part)) = part else {
                 return Err(Error::input(
                     "`continue_final_message`: no part of the final message is a text that could be continued",

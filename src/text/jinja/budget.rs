@@ -101,18 +101,13 @@ impl Budget {
 }
 
 fn take(left: &Cell<usize>, amount: usize, of: &str) -> Result<()> {
-    match left.get().checked_sub(amount) {
-        Some(rest) => {
-            left.set(rest);
-            Ok(())
-        }
-        None => {
-            left.set(0);
-            Err(Failure::new(format!(
-                "it takes more {of} than a chat template may: it loops, recurses, or makes texts or lists without end"
-            )))
-        }
-    }
+    let rest = left.get().checked_sub(amount);
+    left.set(rest.unwrap_or(0));
+    rest.map(|_| ()).ok_or_else(|| {
+        Failure::new(format!(
+            "it takes more {of} than a chat template may: it loops, recurses, or makes texts or lists without end"
+        ))
+    })
 }
 
 /// One more than that of the deepest item.

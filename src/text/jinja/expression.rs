@@ -137,7 +137,7 @@ impl<'t> Interpreter<'t> {
             (None, start) => start.unwrap_or(Value::None),
         };
         let arguments = self.arguments(&filter.args)?;
-        filters::apply(self, filter.name, &value, arguments)
+        filters::apply(self, filter.name, &value, &arguments)
     }
 
     fn eval_all(&mut self, expressions: &'t [Expr<'t>]) -> Result<Vec<Value>> {
@@ -180,10 +180,10 @@ impl<'t> Interpreter<'t> {
         if let Some(found) = self.own_attribute(value, name)? {
             return Ok(found);
         }
-        if let Value::Dict(dict) = value {
-            if let Some(found) = dict.named(&self.budget, name)? {
-                return Ok(found.clone());
-            }
+        if let Value::Dict(dict) = value
+            && let Some(found) = dict.named(&self.budget, name)?
+        {
+            return Ok(found.clone());
         }
         self.missing(value, name)
     }

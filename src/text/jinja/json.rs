@@ -1,5 +1,7 @@
 //! JSON: the values that a caller gives, and the filter `tojson`, byte for byte Python's `json.dumps`.
 
+use std::fmt::Write as _;
+
 use std::cmp::Ordering::Less;
 
 use super::arguments::Arguments;
@@ -181,7 +183,7 @@ impl Style {
                 '\u{c}' => text.push_str("\\f"),
                 _ if char < ' ' || (self.ensure_ascii && char > '\u{7e}') => {
                     for unit in char.encode_utf16(&mut [0; 2]) {
-                        text.push_str(&format!("\\u{unit:04x}"));
+                        let _ = write!(text, "\\u{unit:04x}");
                     }
                 }
                 _ => text.push(char),

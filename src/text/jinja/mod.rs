@@ -50,7 +50,7 @@ pub(super) fn check(source: &str) -> Result<()> {
     with_stack(|| {
         let source = source::prepare(source)?;
         let parsed = minijinja::machinery::parse(&source, NAME, source::syntax()?);
-        parsed.map(|_| ()).map_err(source::syntax_failure)
+        parsed.map(|_| ()).map_err(|error| source::syntax_failure(&error))
     })
 }
 
@@ -64,7 +64,7 @@ pub(super) fn render(source: &str, variables: &[(&str, &Json)]) -> Result<String
         let budget = Budget::for_input(size);
         let source = source::prepare(source)?;
         let parsed = minijinja::machinery::parse(&source, NAME, source::syntax()?);
-        let template = parsed.map_err(source::syntax_failure)?;
+        let template = parsed.map_err(|error| source::syntax_failure(&error))?;
         let values = variables.iter().map(|(name, value)| Ok((*name, json::from_json(&budget, value)?)));
         let values = values.collect::<failure::Result<Vec<_>>>()?;
         Interpreter::new(&source, budget, values).run(&template)

@@ -68,18 +68,12 @@ pub(super) fn arithmetic(operator: &str, left: &Value, right: &Value) -> Result<
     if let (Some(a), Some(b)) = (left.as_int(), right.as_int()) {
         return integers(operator, a, b);
     }
-    match (left.as_float(), right.as_float()) {
-        (Some(a), Some(b)) => floats(operator, a, b),
-        _ => {
-            left.must_be_defined()?;
-            right.must_be_defined()?;
-            Err(Failure::new(format!(
-                "`{operator}` does not go with {} and {}",
-                left.type_name(),
-                right.type_name()
-            )))
-        }
+    if let (Some(a), Some(b)) = (left.as_float(), right.as_float()) {
+        return floats(operator, a, b);
     }
+    left.must_be_defined()?;
+    right.must_be_defined()?;
+    Err(Failure::new(format!("`{operator}` does not go with {} and {}", left.type_name(), right.type_name())))
 }
 
 fn integers(operator: &str, a: i128, b: i128) -> Result<Value> {
@@ -154,16 +148,14 @@ fn float_floor_division(a: f64, b: f64) -> (f64, f64) {
 /// `value in container`
 pub(super) fn contains(budget: &Budget, container: &Value, value: &Value) -> Result<bool> {
     match container {
-        Value::Str(text) => match value {
-            Value::Str(part) => {
+        Value::Str(text) => {
+            if let Value::Str(part) = value {
                 budget.scan(text.len())?;
-                Ok(text.contains(&**part))
+                return Ok(text.contains(&**part));
             }
-            _ => {
-                value.must_be_defined()?;
-                Err(Failure::new(format!("only a text can be in a text, got {}", value.type_name())))
-            }
-        },
+            value.must_be_defined()?;
+            Err(Failure::new(format!("only a text can be in a text, got {}", value.type_name())))
+        }
         Value::Seq(seq) => {
             for item in &seq.items {
                 if item.equals(value, budget)? {
@@ -185,18 +177,18 @@ pub(super) fn contains(budget: &Budget, container: &Value, value: &Value) -> Res
 mod tests {
     use super::*;
 
-    fn result(operator: &str, a: Value, b: Value) -> String {
-        arithmetic(operator, &a, &b).map_or_else(|_| "error".to_owned(), |value| format!("{value:?}"))
+    fn result(operator: &str, a: &Value, b: &Value) -> String {
+        arithmetic(operator, a, b).map_or_else(|_| "error".to_owned(), |value| format!("{value:?}"))
     }
 
     #[test]
     fn division_rounds_towards_minus_infinity() {
         use Value::{Float, Int};
-        assert_eq!(result("//", Int(-7), Int(2)), "Int(-4)");
-        assert_eq!(result("%", Int(-7), Int(3)), "Int(2)");
-        assert_eq!(result("//", Float(-7.5), Int(2)), "Float(-4.0)");
-        assert_eq!(result("%", Float(7.5), Int(-2)), "Float(-0.5)");
-        assert_eq!(result("/", Int(4), Int(2)), "Float(2.0)");
+        assert_eq!(result("//", &Int(-7), &Int(2)), "Int(-4)");
+        assert_eq!(result("%", &Int(-7), &Int(3)), "Int(2)");
+        assert_eq!(result("//", &Float(-7.5), &Int(2)), "Float(-4.0)");
+        assert_eq!(result("%", &Float(7.5), &Int(-2)), "Float(-0.5)");
+        assert_eq!(result("/", &Int(4), &Int(2)), "Float(2.0)");
     }
 
     #[test]
@@ -211,8 +203,8 @@ mod tests {
             ("/", Float(1.0), Int(0)),
             ("-", None, Int(1)),
         ] {
-            assert_eq!(result(operator, a, b), "error");
+            assert_eq!(result(operator, &a, &b), "error");
         }
-        assert_eq!(result("**", Int(-1), Int(i128::MAX)), "Int(-1)");
+        assert_eq!(result("**", &Int(-1), &Int(i128::MAX)), "Int(-1)");
     }
 }

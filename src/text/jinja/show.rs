@@ -1,5 +1,7 @@
 //! Values as text: Python's `str()` and `repr()`.
 
+use std::fmt::Write as _;
+
 use super::budget::MAX_DEPTH;
 use super::failure::{Failure, Result};
 use super::interpreter::Interpreter;
@@ -152,11 +154,11 @@ pub(super) fn str_repr(text: &str) -> String {
             _ if is_printable(char) => out.push(char),
             _ => {
                 let code = u32::from(char);
-                out.push_str(&match code {
-                    0..=0xff => format!("\\x{code:02x}"),
-                    0x100..=0xffff => format!("\\u{code:04x}"),
-                    _ => format!("\\U{code:08x}"),
-                });
+                let _ = match code {
+                    0..=0xff => write!(out, "\\x{code:02x}"),
+                    0x100..=0xffff => write!(out, "\\u{code:04x}"),
+                    _ => write!(out, "\\U{code:08x}"),
+                };
             }
         }
     }

@@ -62,7 +62,7 @@ pub(super) fn prepare(source: &str) -> Result<String> {
     let mut open: Vec<Open<'_>> = Vec::new();
     let mut tag = Vec::new();
     for token in tokenize(&source, false, syntax()?) {
-        let (token, span) = token.map_err(syntax_failure)?;
+        let (token, span) = token.map_err(|error| syntax_failure(&error))?;
         let line = u32::from(span.start_line);
         match token {
             Token::BlockStart | Token::VariableStart | Token::TemplateData(_) => tag.clear(),
@@ -114,12 +114,12 @@ fn balance<'s>(open: &mut Vec<Open<'s>>, name: &'s str, tag: &[(Token<'s>, usize
         }
         return Ok(());
     }
-    if name == "elif" {
-        if let Some(block) = open.last_mut() {
-            block.branches += 1;
-            if block.branches > MAX_BRANCHES {
-                return Err(Failure::new(format!("an `if` may have at most {MAX_BRANCHES} `elif`")).at(line));
-            }
+    if name == "elif"
+        && let Some(block) = open.last_mut()
+    {
+        block.branches += 1;
+        if block.branches > MAX_BRANCHES {
+            return Err(Failure::new(format!("an `if` may have at most {MAX_BRANCHES} `elif`")).at(line));
         }
     }
     if BLOCKS.iter().any(|(_, end)| *end == name) {
@@ -134,7 +134,7 @@ fn balance<'s>(open: &mut Vec<Open<'s>>, name: &'s str, tag: &[(Token<'s>, usize
 }
 
 /// A message of the lexer or the parser.
-pub(super) fn syntax_failure(error: minijinja::Error) -> Failure {
+pub(super) fn syntax_failure(error: &minijinja::Error) -> Failure {
     let failure = Failure::new(error.detail().map_or_else(|| error.to_string(), str::to_owned));
     match error.line() {
         Some(line) => failure.at(line as u32),

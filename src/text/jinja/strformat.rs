@@ -73,7 +73,9 @@ fn fill_in(
                     Some(other) => return Err(Failure::new(format!("format: there is no `!{other}`"))),
                 };
                 let mut filled = String::new();
-                fill_in(interpreter, spec, arguments, automatic, nesting - 1, &mut filled)?;
+                if !spec.is_empty() {
+                    fill_in(interpreter, spec, arguments, automatic, nesting - 1, &mut filled)?;
+                }
                 let text = formatted(interpreter, &value, &filled)?;
                 interpreter.budget.push(out, &text)?;
             }

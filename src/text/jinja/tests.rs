@@ -15,7 +15,9 @@ fn printed(source: &str) -> Result<String> {
 
 #[test]
 fn bombs_end_soon_with_an_error() {
-    let twenty_sets: String = (1..40).map(|i| format!("{{% set a{i} = [a{0}, a{0}] %}}", i - 1)).collect();
+    let twenty_sets: Vec<String> =
+        (1..40).map(|i| format!("{{% set a{i} = [a{0}, a{0}] %}}", i - 1)).collect();
+    let twenty_sets = twenty_sets.concat();
     let twenty_tuples = twenty_sets.replace('[', "(").replace(']', ")");
     let bombs = [
         // Texts.
@@ -83,9 +85,6 @@ fn bombs_end_soon_with_an_error() {
         let result = printed(&bomb);
         let (took, name) = (started.elapsed(), bomb.chars().take(100).collect::<String>());
         assert!(took < MOST, "{name}: {took:?}");
-        if std::env::var_os("RSGEN_SHOW_TIMES").is_some() {
-            println!("{took:?} {name} {:?}", result.as_ref().err().map(|e| e.to_string()));
-        }
         if !name.contains("not not") {
             let message = result.map(|text| text.len()).expect_err(&name).to_string();
             assert!(message.starts_with("chat template"), "{message}");

@@ -92,7 +92,7 @@ struct Merging<'a> {
     unused: HashMap<u32, usize>,
 }
 
-impl<'a> Merging<'a> {
+impl Merging<'_> {
     fn consider(&mut self, left: u32, right: u32) {
         if left == NONE || right == NONE {
             return;

@@ -26,9 +26,10 @@ impl Normalizer {
     /// The text as the model cuts it.
     pub(super) fn normalize(&self, text: &str, user_defined: &PrefixTrie, add_dummy_prefix: bool) -> String {
         let mut rest = text;
-        while self.remove_extra_whitespaces {
-            let (taken, " ") = self.next_part(rest, user_defined) else { break };
-            rest = &rest[taken..];
+        if self.remove_extra_whitespaces {
+            while let (taken, " ") = self.next_part(rest, user_defined) {
+                rest = &rest[taken..];
+            }
         }
         if rest.is_empty() {
             return String::new();

@@ -63,7 +63,8 @@ impl Vocabulary {
                 piece.kind = PieceKind::Unused;
                 continue;
             }
-            let faulty = |rule: &str| Error::load(format!("piece {id}, {}: {rule}", shown(&(*piece.text).into())));
+            let faulty =
+                |rule: &str| Error::load(format!("piece {id}, {}: {rule}", shown(&(*piece.text).into())));
             if piece.text.is_empty() || piece.text.len() > MAX_PIECE_BYTES {
                 let length = piece.text.len();
                 return Err(Error::load(format!(

@@ -299,6 +299,36 @@ fn hostile_files_are_refused_with_a_reason() {
             "cannot be used",
         ),
         (big_id.to_string(), "token ids must be at most"),
+        (
+            changed("/normalizer", json!({"type": "Replace", "pattern": {"String": ""}, "content": "a"})),
+            "not empty",
+        ),
+        (
+            changed("/normalizer", json!({"type": "Replace", "pattern": {"Regex": "^"}, "content": "a"})),
+            "empty text",
+        ),
+        (
+            changed("/decoder", json!({"type": "Replace", "pattern": {"Regex": "a(?=b)"}, "content": ""})),
+            "look-around",
+        ),
+        (
+            changed("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "////fwAAAAA="})),
+            "a whole precompiled_charsmap",
+        ),
+        (changed("/post_processor/single", json!([])), "the text A once in `single`, found it 0 times"),
+        (
+            changed("/post_processor/special_tokens", json!({})),
+            "list in `special_tokens` what `single` names",
+        ),
+        (changed("/post_processor/special_tokens/<s>/ids", json!([9999])), "found the id 9999"),
+        (
+            changed(
+                "/post_processor",
+                json!({"type": "BertProcessing", "sep": ["x", 9999], "cls": ["<s>", 1]}),
+            ),
+            "found the id 9999",
+        ),
+        (base.to_string().replace("\"vocab\":{", "\"vocab\":{\"a\":1,"), "the key \"a\" comes twice"),
         (base.to_string()[..2000].to_owned(), "not valid JSON"),
     ] {
         let error = Tokenizer::from_bytes(json.as_bytes(), None, None).unwrap_err().to_string();

@@ -363,7 +363,7 @@ fn a_bad_value_is_named_with_field_rule_and_value() {
         json!({"rope_scaling": with(scaling, name, value)})
     };
     let table = [
-        (json!({"partial_rotary_factor": 0}), "partial_rotary_factor must be a number above 0 and at most 1"),
+        (json!({"partial_rotary_factor": 0}), "partial_rotary_factor must be a number from 1e-15 to 1e0"),
         (json!({"partial_rotary_factor": 1.5}), "found 1.5"),
         (json!({"partial_rotary_factor": 0.01}), "so large that one of the 20 dimensions of a head turns"),
         (
@@ -377,8 +377,8 @@ fn a_bad_value_is_named_with_field_rule_and_value() {
         (longrope("long_factor", json!(null)), "rope_scaling.long_factor must be a list of 10 numbers"),
         (longrope("long_factor", json!(vec![0; 10])), "long_factor must be"),
         (longrope("short_factor", json!(vec!["1"; 10])), "short_factor must be"),
-        (longrope("attention_factor", json!(0)), "attention_factor must be a number above 0"),
-        (longrope("factor", json!(-2)), "factor must be a number above 0"),
+        (longrope("attention_factor", json!(0)), "attention_factor must be a number from 1e-15"),
+        (longrope("factor", json!(-2)), "factor must be a number from 1e-15"),
         (
             with(longrope("factor", json!(2)), "original_max_position_embeddings", json!(1)),
             "original_max_position_embeddings must be a whole number from 2",

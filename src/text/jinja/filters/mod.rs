@@ -79,10 +79,10 @@ pub(super) fn apply(
     interpreter: &mut Interpreter<'_>,
     name: &str,
     value: &Value,
-    arguments: Arguments,
+    arguments: &Arguments,
 ) -> Result<Value> {
     match find(name) {
-        Some(filter) => filter(interpreter, value, &arguments),
+        Some(filter) => filter(interpreter, value, arguments),
         None => Err(Failure::new(format!("there is no filter `{name}`"))),
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn map(interpreter: &mut Interpreter<'_>, value: &Value, arguments: &
         let (name, rest) = named(arguments, 0)?;
         for item in &items.items {
             interpreter.budget.charge_elements(1)?;
-            out.push(apply(interpreter, &name, item, copy(&rest))?);
+            out.push(apply(interpreter, &name, item, &copy(&rest))?);
         }
     }
     interpreter.budget.list(out)

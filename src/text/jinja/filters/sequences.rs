@@ -45,7 +45,7 @@ pub(super) fn first(
         Value::Str(text) => text.chars().next().map(|char| Value::str(char.encode_utf8(&mut [0; 4]))),
         _ => interpreter.items(value)?.items.first().cloned(),
     };
-    or_empty(found, "first")
+    Ok(or_empty(found, "first"))
 }
 
 pub(super) fn last(interpreter: &mut Interpreter<'_>, value: &Value, arguments: &Arguments) -> Result<Value> {
@@ -54,11 +54,11 @@ pub(super) fn last(interpreter: &mut Interpreter<'_>, value: &Value, arguments: 
         Value::Str(text) => text.chars().next_back().map(|char| Value::str(char.encode_utf8(&mut [0; 4]))),
         _ => interpreter.items(value)?.items.last().cloned(),
     };
-    or_empty(found, "last")
+    Ok(or_empty(found, "last"))
 }
 
-fn or_empty(found: Option<Value>, which: &str) -> Result<Value> {
-    Ok(found.unwrap_or_else(|| Value::Undefined(format!("an empty list has no {which} item").into())))
+fn or_empty(found: Option<Value>, which: &str) -> Value {
+    found.unwrap_or_else(|| Value::Undefined(format!("an empty list has no {which} item").into()))
 }
 
 pub(super) fn items(

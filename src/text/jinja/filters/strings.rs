@@ -230,10 +230,14 @@ fn quote(budget: &Budget, text: &str, safe: &str) -> Result<String> {
         if byte.is_ascii_alphanumeric() || b"_.-~".contains(&byte) || safe.as_bytes().contains(&byte) {
             out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            out.extend(['%', hexadecimal(byte >> 4), hexadecimal(byte & 15)]);
         }
     }
     Ok(out)
+}
+
+fn hexadecimal(digit: u8) -> char {
+    char::from_digit(u32::from(digit), 16).unwrap_or('0').to_ascii_uppercase()
 }
 
 /// A capital at the beginning of each word; unlike `str.title`, an apostrophe begins none.

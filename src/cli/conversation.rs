@@ -1,0 +1,144 @@
+//! Conversations as JSON on standard input: a list of messages, or an object with messages, tools and more.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::failure::Failure;
+use crate::error::{Error, Result};
+use crate::text::{ChatOptions, Message};
+
+/// A conversation, with how it is rendered.
+#[derive(Debug, Default)]
+pub(super) struct Conversation {
+    pub(super) messages: Vec<Message>,
+    pub(super) options: ChatOptions,
+}
+
+/// The object form.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    messages: Vec<Value>,
+    tools: Option<Vec<Value>>,
+    documents: Option<Vec<Value>>,
+    continue_final_message: Option<Value>,
+    #[serde(default)]
+    chat_template_kwargs: Map<String, Value>,
+}
+
+impl From<Message> for Conversation {
+    fn from(message: Message) -> Self {
+        Self { messages: vec![message], ..Self::default() }
+    }
+}
+
+impl TryFrom<Value> for Conversation {
+    type Error = Error;
+
+    fn try_from(value: Value) -> Result<Self> {
+        let messages =
+            |messages: Vec<Value>| messages.into_iter().map(Message::try_from).collect::<Result<_>>();
+        if let Value::Array(list) = value {
+            return Ok(Self { messages: messages(list)?, ..Self::default() });
+        }
+        let fields: Fields = serde_json::from_value(value).map_err(|error| {
+            Error::input("a conversation must be a list of messages, or an object with `messages`")
+                .with_source(error)
+        })?;
+        let continue_final_message = match fields.continue_final_message {
+            None | Some(Value::Null | Value::Bool(false)) => None,
+            Some(Value::Bool(true)) => Some("content".to_owned()),
+            Some(Value::String(field)) => Some(field),
+            Some(other) => {
+                return Err(Error::input(format!(
+                    "`continue_final_message` must be true, false or the name of a field, got {other}"
+                )));
+            }
+        };
+        let options = ChatOptions {
+            tools: fields.tools,
+            documents: fields.documents,
+            continue_final_message,
+            chat_template_kwargs: fields.chat_template_kwargs,
+            ..ChatOptions::default()
+        };
+        Ok(Self { messages: messages(fields.messages)?, options })
+    }
+}
+
+impl Conversation {
+    /// Puts what the model is told in front.
+    pub(super) fn tell(&mut self, system: Option<&str>) -> Result<()> {
+        let Some(system) = system else { return Ok(()) };
+        let is_system = |message: &Message| message.fields().get("role").is_some_and(|role| role == "system");
+        if self.messages.first().is_some_and(is_system) {
+            return Err(Error::input(
+                "the conversation has a system message of its own; leave `--system` out",
+            ));
+        }
+        self.messages.insert(0, Message::system(system));
+        Ok(())
+    }
+}
+
+/// The conversations of a text, one after the other.
+pub(super) fn read_conversations(text: &str) -> Result<Vec<Conversation>, Failure> {
+    let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let conversations = values.map(|value| {
+        let value = value.map_err(|error| {
+            Error::input("the conversation on standard input must be JSON").with_source(error)
+        });
+        value?.try_into()
+    });
+    let conversations = conversations.collect::<Result<Vec<Conversation>>>()?;
+    if conversations.is_empty() {
+        return Err(
+            Error::input("there is no conversation on standard input; give a list of messages").into()
+        );
+    }
+    Ok(conversations)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        match read_conversations(text) {
+            Err(Failure::Library(error)) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_conversation_is_a_list_or_an_object() {
+        let text = r#"[{"role": "user", "content": "a"}]
+            {"messages": [{"role": "user", "content": "b"}], "tools": [{}], "continue_final_message": true,
+             "chat_template_kwargs": {"enable_thinking": false}}"#;
+        let conversations = read_conversations(text).unwrap();
+        assert_eq!(conversations[0].messages, [Message::user("a")]);
+        assert_eq!(conversations[1].messages, [Message::user("b")]);
+        let options = &conversations[1].options;
+        assert_eq!(options.continue_final_message.as_deref(), Some("content"));
+        assert_eq!((options.tools.as_ref().map(Vec::len), options.chat_template_kwargs.len()), (Some(1), 1));
+    }
+
+    #[test]
+    fn what_is_no_conversation_is_refused() {
+        assert!(refused("").contains("no conversation"));
+        assert!(refused("[").contains("must be JSON"));
+        assert!(refused("3").contains("a list of messages"));
+        assert!(refused("[3]").contains("a message must be an object"));
+        assert!(refused(r#"{"messages": [], "top_p": 1}"#).contains("top_p"));
+        assert!(refused(r#"{"messages": [], "continue_final_message": 1}"#).contains("got 1"));
+    }
+
+    #[test]
+    fn one_system_message_is_enough() {
+        let mut conversation = Conversation::from(Message::user("a"));
+        conversation.tell(None).unwrap();
+        conversation.tell(Some("b")).unwrap();
+        assert_eq!(conversation.messages, [Message::system("b"), Message::user("a")]);
+        assert!(conversation.tell(Some("c")).is_err());
+    }
+}

@@ -1,0 +1,136 @@
+//! `rsgen chat`: one question, a conversation of a pipe, and what a model without a template says.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::support::{failure, failure_of, json_of, keys, only_object, quiet_stdout, stdout, with_stdin};
+
+const QUESTION: &str = "Tell me a story about a fox and a kite.";
+const STORY_MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m");
+
+/// The story model with another template, or with none.
+fn model_with(template: Option<&str>) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(STORY_MODEL).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let file = folder.path().join("tokenizer_config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    config.as_object_mut().unwrap().remove("chat_template");
+    fs::write(&file, config.to_string()).unwrap();
+    if let Some(template) = template {
+        fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+    }
+    folder
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn piped(arguments: &[&str], input: &Value) -> Vec<Value> {
+    let output = with_stdin(
+        &[&["chat", "--json", "--max-new-tokens=8"], arguments].concat(),
+        input.to_string().as_bytes(),
+    );
+    quiet_stdout(&output).lines().map(|line| only_object(&format!("{line}\n"))).collect()
+}
+
+#[test]
+fn a_question_has_the_reply_that_its_prompt_goes_on_with() {
+    let report = json_of(&["chat", "--json", "--max-new-tokens=8", "-p", QUESTION]);
+    assert_eq!(report["prompt"], format!("<s><|user|>{QUESTION}<|assistant|>"));
+    let fields = ["schema_version", "model", "prompt", "text", "texts", "token_ids", "finish_reasons"];
+    assert_eq!(keys(&report)[..7], fields);
+    let reply = report["text"].as_str().unwrap();
+    assert!(reply.len() > 10, "{reply}");
+    assert_eq!(stdout(&["chat", "--max-new-tokens=8", "-p", QUESTION]), format!("{reply}\n"));
+    assert_eq!(
+        quiet_stdout(&with_stdin(&["chat", "--max-new-tokens=8"], format!("{QUESTION}\n").as_bytes())),
+        format!("{reply}\n")
+    );
+}
+
+#[test]
+fn a_pipe_holds_conversations_as_json() {
+    let asked = json!([{"role": "user", "content": QUESTION}]);
+    let [reply] = &piped(&[], &asked)[..] else { panic!("one reply") };
+    assert_eq!(reply["text"], json_of(&["chat", "--json", "--max-new-tokens=8", "-p", QUESTION])["text"]);
+
+    let folder =
+        model_with(Some("{{ messages[0].role }} {{ tools|length }} {{ mood }} {{ messages[-1].content }}"));
+    let conversation =
+        json!({"messages": asked, "tools": [{}, {}], "chat_template_kwargs": {"mood": "glad"}});
+    let [reply] = &piped(&[text(folder.path()), "--system", "Be brief."], &conversation)[..] else {
+        panic!("one reply")
+    };
+    assert_eq!(reply["prompt"], format!("system 2 glad {QUESTION}"));
+
+    let open =
+        json!({"messages": [{"role": "assistant", "content": "Once upon"}], "continue_final_message": true});
+    let [reply] = &piped(&[], &open)[..] else { panic!("one reply") };
+    assert_eq!(reply["prompt"], "<s><|assistant|>Once upon");
+}
+
+#[test]
+fn several_conversations_have_a_reply_on_a_line_each() {
+    let one = json!([{"role": "user", "content": QUESTION}]);
+    let input = format!("{one}\n{one}\n");
+    let output = with_stdin(&["chat", "--json", "--max-new-tokens=4"], input.as_bytes());
+    let lines = quiet_stdout(&output);
+    let texts: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["text"].clone()).collect();
+    assert_eq!((texts.len(), &texts[0]), (2, &texts[1]));
+}
+
+#[test]
+fn a_template_can_be_given_as_a_file() {
+    let folder = model_with(None);
+    let file = folder.path().join("own.jinja");
+    fs::write(&file, "{{ bos_token }}Q: {{ messages[0].content }} A:").unwrap();
+    let report = json_of(&[
+        "chat",
+        text(folder.path()),
+        "--json",
+        "--max-new-tokens=2",
+        "-p",
+        "why",
+        "--chat-template",
+        text(&file),
+    ]);
+    assert_eq!(report["prompt"], "<s>Q: why A:");
+    let (code, errors) = failure(&["chat", "-p", "x", "--chat-template", "/no/such/file"]);
+    assert!(code == 1 && errors.contains("/no/such/file cannot be read"), "{errors}");
+}
+
+#[test]
+fn a_model_without_a_template_is_an_error_that_says_what_to_give() {
+    let folder = model_with(None);
+    let (code, errors) = failure(&["chat", text(folder.path()), "-p", "Hi"]);
+    assert!(
+        code == 1 && errors.contains("no chat template") && errors.contains("`chat_template`"),
+        "{errors}"
+    );
+    let broken = model_with(Some("{% if %}"));
+    let (code, errors) = failure(&["chat", text(broken.path()), "-p", "Hi"]);
+    assert!(code == 1 && errors.contains("chat template, line 1"), "{errors}");
+}
+
+#[test]
+fn what_is_no_conversation_is_refused() {
+    for (input, message) in [
+        ("", "no conversation"),
+        ("[", "must be JSON"),
+        ("[]", "at least one message"),
+        ("[1]", "must be an object"),
+    ] {
+        let (code, errors) = failure_of(&with_stdin(&["chat", "--json"], input.as_bytes()));
+        assert!(code == 1 && errors.contains(message), "{input}: {errors}");
+    }
+    let own = json!([{"role": "system", "content": "a"}]).to_string();
+    let (_, errors) = failure_of(&with_stdin(&["chat", "--json", "--system", "b"], own.as_bytes()));
+    assert!(errors.contains("leave `--system` out"), "{errors}");
+}
