@@ -6,6 +6,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use super::numerics::argmax;
+use super::torch_sort::topk;
 
 const WORDS: usize = 624;
 const SHIFT: usize = 397;
@@ -96,10 +97,7 @@ impl TorchRng {
         if count == 1 {
             return vec![argmax(&ratios)];
         }
-        let mut order: Vec<usize> = (0..ratios.len()).collect();
-        order.sort_by(|&a, &b| ratios[b].total_cmp(&ratios[a]));
-        order.truncate(count);
-        order
+        topk(&ratios, count).into_iter().map(|index| index as usize).collect()
     }
 
     /// Passes over the words of a [`multinomial`](Self::multinomial) draw from a row of `len` weights.

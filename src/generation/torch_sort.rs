@@ -1,46 +1,111 @@
-//! The order in which torch's CPU sort leaves equal values.
+//! The orders in which torch's CPU kernels leave equal values: those of `torch.sort` and `torch.topk`.
 //!
-//! `torch.sort` is not stable: it runs the introsort of the C++ standard library it is built with, which is
-//! deterministic but leaves equal values in an order of its own. Where a limit falls between equal scores,
-//! that order decides which of them stay. Everything else can use any sort; this one is not faster.
+//! Neither is stable. They run the introsort, the selection and the heap of the C++ standard library they are
+//! built with, which are deterministic but leave equal values in an order of their own. Where a limit falls
+//! between equal scores, that order decides which of them stay. Everything else can use any sort; these are
+//! not faster.
 
 /// Ranges up to this length are left to one insertion sort at the end.
 const SMALL: usize = 16;
 
 /// The indices of `values` in ascending order of the values, equal ones in torch's order. The values must
 /// hold no NaN.
-///
-/// Should a range resist being split (a pattern made for it), its equal values come in ascending order of
-/// their places at that point; torch turns to a heap sort there.
 pub(super) fn ascending_order(values: &[f32]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..values.len() as u32).collect();
-    let value = |index: u32| values[index as usize];
-    let splits = 2 * values.len().checked_ilog2().unwrap_or(0);
-    split_until_small(&mut order, &value, splits);
-    insertion_sort(&mut order, &value);
+    sort(&mut order, &|a, b| values[a as usize] < values[b as usize]);
     order
 }
 
+/// The indices of the `k` largest values, descending, as `torch.topk` gives them: which of equal values are among
+/// them, and in what order, included. `k` is at most the number of values, which must hold no NaN.
+pub(super) fn topk(values: &[f32], k: usize) -> Vec<u32> {
+    debug_assert!(k <= values.len());
+    let before = |a: u32, b: u32| values[a as usize] > values[b as usize];
+    if k == 0 {
+        return Vec::new();
+    }
+    // torch's own rule for which of two algorithms is faster.
+    if k * 64 <= values.len() {
+        let mut heap: Vec<u32> = (0..k as u32).collect();
+        heapify(&mut heap, &before);
+        let mut worst = values[heap[0] as usize];
+        for (index, &value) in values.iter().enumerate().skip(k) {
+            if value > worst {
+                sift(&mut heap, 0, index as u32, &before);
+                worst = values[heap[0] as usize];
+            }
+        }
+        sort_heap(&mut heap, &before);
+        return heap;
+    }
+    let mut order: Vec<u32> = (0..values.len() as u32).collect();
+    select(&mut order, k - 1, &before);
+    order.truncate(k);
+    sort(&mut order[..k - 1], &before);
+    order
+}
+
+/// The standard library's `sort`.
+fn sort(order: &mut [u32], before: &impl Fn(u32, u32) -> bool) {
+    split_until_small(order, before, splits(order.len()));
+    insertion_sort(order, before);
+}
+
+/// How often a range is split before an algorithm turns to a heap.
+fn splits(len: usize) -> u32 {
+    2 * len.checked_ilog2().unwrap_or(0)
+}
+
 /// Quicksort that stops at small ranges, right part first.
-fn split_until_small(mut order: &mut [u32], value: &impl Fn(u32) -> f32, mut splits: u32) {
+fn split_until_small(mut order: &mut [u32], before: &impl Fn(u32, u32) -> bool, mut splits: u32) {
     while order.len() > SMALL {
         if splits == 0 {
-            order.sort_by(|&a, &b| value(a).total_cmp(&value(b)));
+            heapify(order, before);
+            sort_heap(order, before);
             return;
         }
         splits -= 1;
-        let cut = partition(order, value);
+        let cut = partition(order, before);
         let (left, right) = order.split_at_mut(cut);
-        split_until_small(right, value, splits);
+        split_until_small(right, before, splits);
         order = left;
     }
 }
 
+/// The standard library's `nth_element`: what belongs to place `nth` is there, nothing after it comes before it.
+fn select(mut order: &mut [u32], mut nth: usize, before: &impl Fn(u32, u32) -> bool) {
+    let mut splits = splits(order.len());
+    while order.len() > 3 {
+        if splits == 0 {
+            let (heap, rest) = order.split_at_mut(nth + 1);
+            heapify(heap, before);
+            for candidate in rest {
+                if before(*candidate, heap[0]) {
+                    let worst = heap[0];
+                    sift(heap, 0, *candidate, before);
+                    *candidate = worst;
+                }
+            }
+            order.swap(0, nth);
+            return;
+        }
+        splits -= 1;
+        let cut = partition(order, before);
+        if cut <= nth {
+            order = &mut order[cut..];
+            nth -= cut;
+        } else {
+            order = &mut order[..cut];
+        }
+    }
+    insertion_sort(order, before);
+}
+
 /// Splits around the median of the second, the middle and the last value; the place of the cut. Equal values are
 /// exchanged too, which is what undoes their order.
-fn partition(order: &mut [u32], value: &impl Fn(u32) -> f32) -> usize {
+fn partition(order: &mut [u32], before: &impl Fn(u32, u32) -> bool) -> usize {
     let (second, middle, last) = (1, order.len() / 2, order.len() - 1);
-    let less = |a: usize, b: usize| value(order[a]) < value(order[b]);
+    let less = |a: usize, b: usize| before(order[a], order[b]);
     let median = if less(second, middle) {
         if less(middle, last) {
             middle
@@ -57,16 +122,16 @@ fn partition(order: &mut [u32], value: &impl Fn(u32) -> f32) -> usize {
         middle
     };
     order.swap(0, median);
-    let pivot = value(order[0]);
+    let pivot = order[0];
 
     // The median bounds both scans: neither leaves the slice.
     let (mut low, mut high) = (1, order.len());
     loop {
-        while value(order[low]) < pivot {
+        while before(order[low], pivot) {
             low += 1;
         }
         high -= 1;
-        while pivot < value(order[high]) {
+        while before(pivot, order[high]) {
             high -= 1;
         }
         if low >= high {
@@ -77,15 +142,57 @@ fn partition(order: &mut [u32], value: &impl Fn(u32) -> f32) -> usize {
     }
 }
 
-fn insertion_sort(order: &mut [u32], value: &impl Fn(u32) -> f32) {
+fn insertion_sort(order: &mut [u32], before: &impl Fn(u32, u32) -> bool) {
     for index in 1..order.len() {
         let inserted = order[index];
         let mut place = index;
-        while place > 0 && value(inserted) < value(order[place - 1]) {
+        while place > 0 && before(inserted, order[place - 1]) {
             order[place] = order[place - 1];
             place -= 1;
         }
         order[place] = inserted;
+    }
+}
+
+/// Makes a heap whose first entry comes last in the order.
+fn heapify(heap: &mut [u32], before: &impl Fn(u32, u32) -> bool) {
+    for hole in (0..heap.len() / 2).rev() {
+        sift(heap, hole, heap[hole], before);
+    }
+}
+
+/// Puts `entry` into the heap below `hole`, whose own entry is given up: down to a leaf along the entries that come
+/// last, then up to its place.
+fn sift(heap: &mut [u32], top: usize, entry: u32, before: &impl Fn(u32, u32) -> bool) {
+    let mut hole = top;
+    loop {
+        let right = 2 * hole + 2;
+        let child = if right < heap.len() {
+            if before(heap[right], heap[right - 1]) { right - 1 } else { right }
+        } else if right == heap.len() {
+            right - 1
+        } else {
+            break;
+        };
+        heap[hole] = heap[child];
+        hole = child;
+    }
+    while hole > top {
+        let parent = (hole - 1) / 2;
+        if !before(heap[parent], entry) {
+            break;
+        }
+        heap[hole] = heap[parent];
+        hole = parent;
+    }
+    heap[hole] = entry;
+}
+
+fn sort_heap(heap: &mut [u32], before: &impl Fn(u32, u32) -> bool) {
+    for end in (1..heap.len()).rev() {
+        let entry = heap[end];
+        heap[end] = heap[0];
+        sift(&mut heap[..end], 0, entry, before);
     }
 }
 
@@ -115,6 +222,18 @@ mod tests {
         33, 22, 0, 11, 36, 3, 25, 14, 39, 6, 28, 17, 20, 31, 9, 1, 12, 34, 23, 15, 37, 4, 26, 7, 29, 18, 21,
         10, 32, 24, 13, 2, 35, 5, 27, 16, 38, 19, 30, 8,
     ];
+
+    // torch.topk of torch 2.13
+    #[test]
+    fn the_largest_of_equal_values_are_those_of_torch() {
+        assert_eq!(topk(&[0.0; 20], 4), [12, 14, 13, 15]);
+        assert_eq!(topk(&[0.0; 300], 4), [1, 3, 0, 2]);
+        assert_eq!(topk(&[0.0; 3], 3), [0, 1, 2]);
+        let values: Vec<f32> = (0..400_u16).map(|index| f32::from(index * 37 % 11) / 2.0).collect();
+        assert_eq!(topk(&values, 6), [41, 8, 52, 63, 30, 19]);
+        assert_eq!(topk(&values, 12), [63, 382, 195, 261, 349, 30, 129, 184, 305, 272, 173, 151]);
+        assert_eq!(topk(&values[..40], 8), [19, 8, 30, 5, 16, 38, 27, 13]);
+    }
 
     #[test]
     fn any_values_are_sorted() {
