@@ -116,7 +116,7 @@ fn forward_gives_the_bits_that_generation_sees() {
     ids.extend(&row.generated.token_ids);
     let all = generator.forward(&[ids.clone()]).unwrap();
     let vocab_size = generator.config().vocab_size;
-    let steps = row.generated.logits.as_ref().unwrap();
+    let steps = output.lanes[0].logits.as_ref().unwrap();
     for (step, logits) in steps.iter().enumerate() {
         let at = row.prompt_ids.len() - 1 + step;
         let same = logits.iter().zip(&all[at * vocab_size..]).all(|(a, b)| a.to_bits() == b.to_bits());

@@ -250,7 +250,7 @@ fn of_target(model: ModelRole) -> Result<()> {
 
 /// The blocks that a request needs at most: a prompt's full blocks once, everything after them for each sequence.
 fn blocks_at_most(plan: &GenerationPlan) -> usize {
-    let rows = plan.num_return_sequences();
+    let rows = plan.lanes_each();
     let of_prompt = |tokens: usize, new_tokens: usize| {
         let shared = tokens / BLOCK_TOKENS;
         let own = blocks_for(tokens + new_tokens) - shared;

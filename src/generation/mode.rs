@@ -12,24 +12,41 @@ pub enum GenerationMode {
     Greedy,
     /// A token drawn from the distribution at each step.
     Sample,
+    /// The best of several continuations that compete in each step.
+    BeamSearch,
+    /// Beam search whose continuations are drawn.
+    BeamSample,
 }
 
 impl GenerationMode {
     /// The mode that the fields of a merged configuration select.
     pub fn of(config: &GenerationConfig) -> Self {
-        if config.do_sample == Some(true) { Self::Sample } else { Self::Greedy }
+        let samples = config.do_sample == Some(true);
+        match config.num_beams {
+            None | Some(0 | 1) if samples => Self::Sample,
+            None | Some(0 | 1) => Self::Greedy,
+            _ if samples => Self::BeamSample,
+            _ => Self::BeamSearch,
+        }
     }
 
     /// Whether tokens are drawn at random.
     pub const fn samples(self) -> bool {
-        matches!(self, Self::Sample)
+        matches!(self, Self::Sample | Self::BeamSample)
     }
 
-    /// transformers' name: `greedy_search` or `sample`.
+    /// Whether beams compete, so that the rows of the result are not known before the end.
+    pub const fn has_beams(self) -> bool {
+        matches!(self, Self::BeamSearch | Self::BeamSample)
+    }
+
+    /// transformers' name, such as `greedy_search`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Greedy => "greedy_search",
             Self::Sample => "sample",
+            Self::BeamSearch => "beam_search",
+            Self::BeamSample => "beam_sample",
         }
     }
 }
@@ -45,11 +62,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn do_sample_alone_selects_sampling() {
+    fn num_beams_and_do_sample_select_the_mode() {
         let config = GenerationConfig::new;
         assert_eq!(GenerationMode::of(&config()), GenerationMode::Greedy);
         assert_eq!(GenerationMode::of(&config().temperature(0.5).top_p(0.9)), GenerationMode::Greedy);
         assert_eq!(GenerationMode::of(&config().do_sample(false)), GenerationMode::Greedy);
         assert_eq!(GenerationMode::of(&config().do_sample(true)), GenerationMode::Sample);
+        assert_eq!(GenerationMode::of(&config().num_beams(1).do_sample(true)), GenerationMode::Sample);
+        assert_eq!(GenerationMode::of(&config().num_beams(2)), GenerationMode::BeamSearch);
+        assert_eq!(GenerationMode::of(&config().num_beams(2).do_sample(true)), GenerationMode::BeamSample);
     }
 }

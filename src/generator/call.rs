@@ -157,6 +157,12 @@ impl Prepared<'_> {
     pub fn stream(self) -> Result<TokenStream> {
         let shared = &self.generator.shared;
         let mut plans = self.plans;
+        if plans.iter().any(|plan| plan.mode().has_beams()) {
+            return Err(Error::config(
+                "beams cannot be streamed in this version: which of them wins is known at the end; use `generate`, or \
+                 set num_beams=1",
+            ));
+        }
         match (plans.pop(), plans.is_empty()) {
             (Some(plan), true) => {
                 TokenStream::new(Arc::clone(&shared.engine), shared.tokenizer.clone(), plan)
@@ -177,7 +183,7 @@ impl Prepared<'_> {
 /// The tokens that the free part of the cache can hold of each row. Only a call without any limit of its own goes by it:
 /// one that asks for more is refused.
 fn room_in_cache(generator: &Generator, config: &GenerationConfig) -> usize {
-    let rows = config.num_return_sequences.unwrap_or(1).max(1);
+    let rows = config.num_return_sequences.max(config.num_beams).unwrap_or(1).max(1);
     let blocks = generator.shared.engine.pool().stats().available_blocks;
     // One block is kept back for the copy of a shared one.
     blocks.saturating_sub(usize::from(rows > 1)) / rows * BLOCK_TOKENS

@@ -15,7 +15,7 @@ pub use crate::tensor::DType;
 
 use crate::engine::{Engine, GenerationOutput, TokenStream};
 use crate::error::{Error, Result};
-use crate::generation::{GenerationConfig, Vocabulary};
+use crate::generation::{GenerationConfig, Strategy, Vocabulary};
 use crate::text::Tokenizer;
 use crate::types::TokenId;
 use crate::weights::{ModelConfig, available_memory};
@@ -74,7 +74,7 @@ impl Generator {
         prompts: impl Into<Prompts>,
         config: &GenerationConfig,
     ) -> Result<GenerationOutput> {
-        self.generate(prompts, &config.clone().do_sample(false))
+        self.strategy(&Strategy::GREEDY_SEARCH, prompts, config)
     }
 
     /// Draws each token at random from the model's distribution: `generate` with `do_sample` on.
@@ -82,7 +82,40 @@ impl Generator {
     /// # Errors
     /// As for [`Generator::generate`].
     pub fn sample(&self, prompts: impl Into<Prompts>, config: &GenerationConfig) -> Result<GenerationOutput> {
-        self.generate(prompts, &config.clone().do_sample(true))
+        self.strategy(&Strategy::SAMPLE, prompts, config)
+    }
+
+    /// Keeps the `num_beams` best continuations in each step, 4 unless set, and returns the best of what ends.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`].
+    pub fn beam_search(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        self.strategy(&Strategy::BEAM_SEARCH, prompts, config)
+    }
+
+    /// Beam search whose continuations are drawn at random.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`].
+    pub fn beam_sample(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        self.strategy(&Strategy::BEAM_SAMPLE, prompts, config)
+    }
+
+    fn strategy(
+        &self,
+        strategy: &Strategy,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        self.generate(prompts, &strategy.apply(config.clone())?)
     }
 
     /// Generates token by token: the stream works while it is iterated, and stops when it is dropped.

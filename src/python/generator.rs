@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyString, PyType};
 use super::arrays::array;
 use super::callbacks;
 use super::config::{GenerationConfig, from_keywords};
-use super::errors::{config_error, guarded, to_python};
+use super::errors::{guarded, to_python};
 use super::options::{self, Options};
 use super::output::GenerationOutput;
 use super::signals::interruptible;
@@ -19,6 +19,7 @@ use super::stats::CacheStats;
 use super::stream::TokenStream;
 use super::tokenizer::Tokenizer;
 use super::{json, logging, prompts};
+use crate::generation::Strategy;
 use crate::generator::{self, Prepared};
 
 /// The keyword arguments of a call that are no fields of a configuration.
@@ -31,10 +32,16 @@ pub(super) struct Generator(generator::Generator);
 /// A method that generates.
 struct Method {
     name: &'static str,
-    /// The field that it sets.
-    do_sample: Option<bool>,
+    /// What it presets.
+    strategy: Option<Strategy>,
     /// Whether it goes on to the end of the context when nothing limits it.
     to_the_end: bool,
+}
+
+impl Method {
+    fn of(strategy: Strategy) -> Self {
+        Self { name: strategy.name, strategy: Some(strategy), to_the_end: false }
+    }
 }
 
 /// The arguments of such a method, as Python gives them.
@@ -52,20 +59,11 @@ impl Generator {
             Ok(value.filter(|value| !value.is_none()))
         };
         let mut config = from_keywords(method.name, given.keywords, &OWN_KEYWORDS)?;
-        if let Some(preset) = method.do_sample {
-            if config.do_sample.is_some_and(|given| given != preset) {
-                let (name, preset) = (method.name, if preset { "True" } else { "False" });
-                return Err(config_error(
-                    py,
-                    format!(
-                        "`do_sample` must be {preset} in {name}(), which sets it; leave it out, or call generate()"
-                    ),
-                ));
-            }
-            config.do_sample = Some(preset);
-        }
         if let Some(passed) = given.generation_config {
             config = config.merged_over(&passed.get().0);
+        }
+        if let Some(strategy) = &method.strategy {
+            config = strategy.apply(config).map_err(|error| to_python(py, error))?;
         }
         let [mask, processors, criteria] = OWN_KEYWORDS;
         let prompts = prompts::prompts(given.prompt, keyword(mask)?.as_ref())?;
@@ -159,7 +157,7 @@ impl Generator {
         generation_config: Option<&Bound<'py, GenerationConfig>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
-        let method = Method { name: "generate", do_sample: None, to_the_end: false };
+        let method = Method { name: "generate", strategy: None, to_the_end: false };
         self.run(py, &method, &Arguments { prompt, generation_config, keywords })
     }
 
@@ -175,8 +173,7 @@ impl Generator {
         generation_config: Option<&Bound<'py, GenerationConfig>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
-        let method = Method { name: "greedy_search", do_sample: Some(false), to_the_end: false };
-        self.run(py, &method, &Arguments { prompt, generation_config, keywords })
+        self.run(py, &Method::of(Strategy::GREEDY_SEARCH), &Arguments { prompt, generation_config, keywords })
     }
 
     #[pyo3(
@@ -191,8 +188,37 @@ impl Generator {
         generation_config: Option<&Bound<'py, GenerationConfig>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
-        let method = Method { name: "sample", do_sample: Some(true), to_the_end: false };
-        self.run(py, &method, &Arguments { prompt, generation_config, keywords })
+        self.run(py, &Method::of(Strategy::SAMPLE), &Arguments { prompt, generation_config, keywords })
+    }
+
+    #[pyo3(
+        signature = (prompt, generation_config=None, **keywords),
+        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+                          stopping_criteria=None, **fields)"
+    )]
+    fn beam_search<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<GenerationOutput> {
+        self.run(py, &Method::of(Strategy::BEAM_SEARCH), &Arguments { prompt, generation_config, keywords })
+    }
+
+    #[pyo3(
+        signature = (prompt, generation_config=None, **keywords),
+        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+                          stopping_criteria=None, **fields)"
+    )]
+    fn beam_sample<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<GenerationOutput> {
+        self.run(py, &Method::of(Strategy::BEAM_SAMPLE), &Arguments { prompt, generation_config, keywords })
     }
 
     #[pyo3(
@@ -208,7 +234,7 @@ impl Generator {
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<TokenStream> {
         guarded(|| {
-            let method = Method { name: "stream", do_sample: None, to_the_end: true };
+            let method = Method { name: "stream", strategy: None, to_the_end: true };
             let prepared = self.prepare(py, &method, &Arguments { prompt, generation_config, keywords })?;
             prepared.stream().map(TokenStream::new).map_err(|error| to_python(py, error))
         })

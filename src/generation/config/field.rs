@@ -144,6 +144,24 @@ impl From<u32> for OneOrMany<TokenId> {
     }
 }
 
+/// When a beam search ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EarlyStopping {
+    /// Once the running beams are unlikely to beat what has finished.
+    #[default]
+    False,
+    /// With as many finished hypotheses as beams.
+    True,
+    /// When no running beam can beat what has finished.
+    Never,
+}
+
+impl From<bool> for EarlyStopping {
+    fn from(value: bool) -> Self {
+        if value { Self::True } else { Self::False }
+    }
+}
+
 /// A type that fields may have.
 pub(super) trait FieldType: Sized {
     /// What a value has to be, to complete "must be …".
@@ -194,6 +212,17 @@ field_types! {
             other => integer(other).map(|value| value as f64),
         },
         |value| Value::from(*value);
+    EarlyStopping: "true, false or \"never\"" =>
+        |value| match value {
+            FieldValue::Bool(value) => Some(EarlyStopping::from(*value)),
+            FieldValue::Text(text) if text == "never" => Some(EarlyStopping::Never),
+            _ => None,
+        },
+        |value| match value {
+            EarlyStopping::False => Value::from(false),
+            EarlyStopping::True => Value::from(true),
+            EarlyStopping::Never => Value::from("never"),
+        };
     String: "a text" or "a text or a list of texts" =>
         |value| if let FieldValue::Text(value) = value { Some(value.clone()) } else { None },
         |value| Value::from(value.as_str());

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::types::TokenId;
 
 use field::FieldType;
-pub use field::{FieldValue, OneOrMany};
+pub use field::{EarlyStopping, FieldValue, OneOrMany};
 
 /// What there is to know of a field, for help pages and bindings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,8 +118,13 @@ generation_config! {
     stop_strings: OneOrMany<String>, impl Into<OneOrMany<String>>, "unset";
     /// Whether to draw each token at random instead of taking the most probable one.
     do_sample: bool, bool, "false";
-    /// The number of beams; only 1, which is no beam search, is possible in this version.
+    /// The number of beams; 1 is no beam search.
     num_beams: usize, usize, "1";
+    /// When beam search ends: `false` once it is unlikely that a better hypothesis follows, `true` with as many
+    /// hypotheses as beams, `"never"` only when no better one can follow.
+    early_stopping: EarlyStopping, impl Into<EarlyStopping>, "false";
+    /// The power of its length that the score of a hypothesis is divided by: above 0 favours long ones.
+    length_penalty: f64, f64, "1.0";
     /// What the scores are divided by before sampling: below 1 sharpens, above 1 flattens.
     temperature: f64, f64, "1.0";
     /// Sampling considers only this many most probable tokens; 0 considers all.

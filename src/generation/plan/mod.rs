@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::types::TokenId;
 
-use super::config::{GenerationConfig, OneOrMany};
+use super::config::{EarlyStopping, GenerationConfig, OneOrMany};
 use super::logits::{
     self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, Place, ProcessorSettings,
 };
@@ -112,6 +112,11 @@ pub struct GenerationPlan {
     pub(super) prompts: Vec<PlannedPrompt>,
     pub(super) prompt_len: usize,
     pub(super) num_return_sequences: usize,
+    pub(super) num_beams: usize,
+    pub(super) early_stopping: EarlyStopping,
+    pub(super) length_penalty: f64,
+    pub(super) num_eos_tokens: usize,
+    pub(super) max_length: usize,
     pub(super) vocab_size: usize,
     pub(super) pad_token_id: Option<TokenId>,
     pub(super) seed: Option<u64>,
@@ -119,7 +124,6 @@ pub struct GenerationPlan {
     pub(super) criteria: StoppingCriteriaList,
     pub(super) output_scores: bool,
     pub(super) output_logits: bool,
-    max_length: usize,
     prefill_chunk_size: Option<usize>,
     warnings: Vec<String>,
 }
@@ -155,6 +159,7 @@ impl GenerationPlan {
         };
         let processors = logits::build(&settings, &context.processors)?;
         warn_of_unused_sampling_fields(config, mode, &mut warnings);
+        warn_of_unused_beam_fields(config, mode, &mut warnings);
 
         let prompts: Vec<PlannedPrompt> = prompts
             .rows()
@@ -191,6 +196,10 @@ impl GenerationPlan {
             prompts,
             prompt_len,
             num_return_sequences,
+            num_beams: merged.num_beams.unwrap_or(1),
+            early_stopping: merged.early_stopping.unwrap_or_default(),
+            length_penalty: length_penalty(&merged)?,
+            num_eos_tokens: special.eos.len(),
             vocab_size: context.vocab_size,
             pad_token_id: special.pad,
             seed: seed(&merged, mode)?,
@@ -222,6 +231,11 @@ impl GenerationPlan {
     /// The number of rows of the output of each prompt.
     pub fn num_return_sequences(&self) -> usize {
         self.num_return_sequences
+    }
+
+    /// The number of rows of each prompt that are computed in a step.
+    pub fn lanes_each(&self) -> usize {
+        if self.mode.has_beams() { self.num_beams } else { self.num_return_sequences }
     }
 
     /// The number of rows of the output.
@@ -263,15 +277,8 @@ impl GenerationPlan {
 
 /// Fields that have one possible value in this version, or a simple range.
 fn check_fields_of_one_value(config: &GenerationConfig, merged: &GenerationConfig) -> Result<()> {
-    match merged.num_beams {
-        None | Some(1) => {}
-        Some(0) => return Err(Error::config("`num_beams` must be 1 or more, but is 0; leave it unset")),
-        Some(beams) => {
-            return Err(Error::config(format!(
-                "`num_beams` must be 1, because beam search is not in this version, but is {beams}; set \
-                 num_beams=1"
-            )));
-        }
+    if merged.num_beams == Some(0) {
+        return Err(Error::config("`num_beams` must be 1 or more, but is 0; leave it unset"));
     }
     // In a file it is a leftover of training, and it changes no result.
     if config.use_cache == Some(false) {
@@ -293,7 +300,20 @@ fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts
     if rows_each == 0 {
         return Err(Error::config("`num_return_sequences` must be 1 or more, but is 0"));
     }
-    if rows_each > 1 && !mode.samples() {
+    let num_beams = merged.num_beams.unwrap_or(1);
+    if mode.has_beams() && rows_each > num_beams {
+        return Err(Error::config(format!(
+            "`num_return_sequences` must be at most `num_beams` ({num_beams}), but is {rows_each}; set \
+             num_beams={rows_each}, or return fewer"
+        )));
+    }
+    if num_beams.checked_mul(prompts).is_none_or(|rows| rows > MOST_ROWS) {
+        return Err(Error::config(format!(
+            "`num_beams` times the number of prompts must be at most {MOST_ROWS}, but is {num_beams} times \
+             {prompts}; make several requests"
+        )));
+    }
+    if rows_each > 1 && mode == GenerationMode::Greedy {
         return Err(Error::config(format!(
             "`num_return_sequences` must be 1 in greedy search, which gives the same row each time, but \
              is {rows_each}; set \
@@ -308,6 +328,15 @@ fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts
         )));
     }
     Ok(rows_each)
+}
+
+fn length_penalty(merged: &GenerationConfig) -> Result<f64> {
+    match merged.length_penalty {
+        Some(power) if !power.is_finite() => Err(Error::config(format!(
+            "`length_penalty` must be a finite number, but is {power}; 1.0 divides scores by the length, 0.0 leaves them"
+        ))),
+        power => Ok(power.unwrap_or(1.0)),
+    }
 }
 
 fn seed(merged: &GenerationConfig, mode: GenerationMode) -> Result<Option<u64>> {
@@ -326,6 +355,20 @@ fn seed(merged: &GenerationConfig, mode: GenerationMode) -> Result<Option<u64>> 
         },
     };
     Ok(mode.samples().then(|| given.unwrap_or_else(TorchRng::entropy_seed)))
+}
+
+fn warn_of_unused_beam_fields(config: &GenerationConfig, mode: GenerationMode, warnings: &mut Vec<String>) {
+    if mode.has_beams() {
+        return;
+    }
+    let early_stopping = config.early_stopping.is_some_and(|value| value != EarlyStopping::False);
+    let length_penalty = config.length_penalty.is_some_and(|value| value != 1.0);
+    for (field, set) in [("early_stopping", early_stopping), ("length_penalty", length_penalty)] {
+        if set {
+            warnings
+                .push(format!("`{field}` has no effect because there are no beams; set num_beams above 1"));
+        }
+    }
 }
 
 fn warn_of_unused_sampling_fields(

@@ -5,8 +5,10 @@
 //! [`Search::advance`] takes the results and answers with events. One file per search; to add one: its file,
 //! its `mod` line, its arm in [`build`].
 
+mod beam;
 mod greedy;
 mod inputs;
+mod lanes;
 mod results;
 mod rows;
 mod sample;
@@ -20,6 +22,7 @@ use super::mode::GenerationMode;
 use super::output::SearchOutput;
 use super::plan::GenerationPlan;
 
+pub use beam::BeamSearch;
 pub use greedy::GreedySearch;
 pub use inputs::{ModelRole, RowInput, SearchInputs, SequenceOp, WantedRow};
 pub use results::{ModelResults, SearchResults};
@@ -76,5 +79,6 @@ pub fn build(plan: GenerationPlan) -> Box<dyn Search> {
     match plan.mode {
         GenerationMode::Greedy => Box::new(GreedySearch::new(plan)),
         GenerationMode::Sample => Box::new(SampleSearch::new(plan)),
+        GenerationMode::BeamSearch | GenerationMode::BeamSample => Box::new(BeamSearch::new(plan)),
     }
 }
