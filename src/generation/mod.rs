@@ -23,7 +23,7 @@ pub mod testing;
 mod torch_sort;
 pub mod vocabulary;
 
-pub use config::{EarlyStopping, FieldInfo, FieldValue, GenerationConfig, OneOrMany};
+pub use config::{DolaLayers, EarlyStopping, FieldInfo, FieldValue, GenerationConfig, OneOrMany};
 pub use logits::{LogitsProcessor, ProcessContext, ProcessorState, RowContext, ScoreRows};
 pub use mode::GenerationMode;
 pub use output::{LaneScores, OutputRow, SearchOutput};

@@ -16,23 +16,26 @@ pub enum GenerationMode {
     BeamSearch,
     /// Beam search whose continuations are drawn.
     BeamSample,
+    /// A token that is probable and leads to a state unlike those before it.
+    ContrastiveSearch,
+    /// The last layer contrasted with an inner one, then the most probable token or one drawn.
+    Dola,
 }
 
 impl GenerationMode {
     /// The mode that the fields of a merged configuration select.
     pub fn of(config: &GenerationConfig) -> Self {
         let samples = config.do_sample == Some(true);
+        let contrasts =
+            config.penalty_alpha.is_some_and(|alpha| alpha > 0.0) && config.top_k.unwrap_or(50) > 1;
         match config.num_beams {
+            None | Some(0 | 1) if config.dola_layers.is_some() => Self::Dola,
+            None | Some(0 | 1) if !samples && contrasts => Self::ContrastiveSearch,
             None | Some(0 | 1) if samples => Self::Sample,
             None | Some(0 | 1) => Self::Greedy,
             _ if samples => Self::BeamSample,
             _ => Self::BeamSearch,
         }
-    }
-
-    /// Whether tokens are drawn at random.
-    pub const fn samples(self) -> bool {
-        matches!(self, Self::Sample | Self::BeamSample)
     }
 
     /// Whether beams compete, so that the rows of the result are not known before the end.
@@ -47,6 +50,8 @@ impl GenerationMode {
             Self::Sample => "sample",
             Self::BeamSearch => "beam_search",
             Self::BeamSample => "beam_sample",
+            Self::ContrastiveSearch => "contrastive_search",
+            Self::Dola => "dola",
         }
     }
 }

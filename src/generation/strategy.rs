@@ -27,6 +27,8 @@ pub struct Strategy {
 enum Setting {
     Flag(bool),
     Count(u64),
+    Number(f64),
+    Text(&'static str),
 }
 
 impl Setting {
@@ -34,6 +36,8 @@ impl Setting {
         match self {
             Self::Flag(value) => value.into(),
             Self::Count(value) => value.into(),
+            Self::Number(value) => value.into(),
+            Self::Text(value) => value.into(),
         }
     }
 }
@@ -75,9 +79,33 @@ impl Strategy {
         least_beams: 2,
     };
 
+    /// Probable tokens that lead to new states.
+    pub const CONTRASTIVE_SEARCH: Self = Self {
+        name: "contrastive_search",
+        doc: "takes the candidate that is probable and leads to a state unlike those before it",
+        fixed: &[("do_sample", Setting::Flag(false)), ("num_beams", Setting::Count(1))],
+        presets: &[("penalty_alpha", Setting::Number(0.6)), ("top_k", Setting::Count(4))],
+        least_beams: 0,
+    };
+
+    /// The last layer contrasted with an inner one.
+    pub const DOLA: Self = Self {
+        name: "dola",
+        doc: "contrasts the last layer with an inner one",
+        fixed: &[("num_beams", Setting::Count(1))],
+        presets: &[("dola_layers", Setting::Text("high")), ("repetition_penalty", Setting::Number(1.2))],
+        least_beams: 0,
+    };
+
     /// All strategies.
-    pub const ALL: &'static [Self] =
-        &[Self::GREEDY_SEARCH, Self::SAMPLE, Self::BEAM_SEARCH, Self::BEAM_SAMPLE];
+    pub const ALL: &'static [Self] = &[
+        Self::GREEDY_SEARCH,
+        Self::SAMPLE,
+        Self::BEAM_SEARCH,
+        Self::BEAM_SAMPLE,
+        Self::CONTRASTIVE_SEARCH,
+        Self::DOLA,
+    ];
 
     /// What the caller has set, made this strategy's.
     ///

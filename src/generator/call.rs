@@ -111,6 +111,8 @@ impl<'a> Call<'a> {
         }
         let mut context = PlanContext::new(shared.engine.model().vocab_size(), most);
         context.context_len = shared.config.context_len();
+        context.num_layers = shared.engine.model().num_layers();
+        context.tied_embeddings = shared.config.tie_word_embeddings;
         context.vocabulary.clone_from(&shared.vocabulary);
         context.model_defaults = Arc::clone(&shared.generation_config);
         context.default_length =

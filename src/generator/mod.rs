@@ -109,6 +109,27 @@ impl Generator {
         self.strategy(&Strategy::BEAM_SAMPLE, prompts, config)
     }
 
+    /// Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to a state unlike
+    /// those before it; `penalty_alpha` (0.6 unless set) weighs the two.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`].
+    pub fn contrastive_search(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        self.strategy(&Strategy::CONTRASTIVE_SEARCH, prompts, config)
+    }
+
+    /// Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `"high"` unless set.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`].
+    pub fn dola(&self, prompts: impl Into<Prompts>, config: &GenerationConfig) -> Result<GenerationOutput> {
+        self.strategy(&Strategy::DOLA, prompts, config)
+    }
+
     fn strategy(
         &self,
         strategy: &Strategy,

@@ -226,6 +226,40 @@ impl Generator {
         text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
                           stopping_criteria=None, **fields)"
     )]
+    fn dola<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<GenerationOutput> {
+        self.run(py, &Method::of(Strategy::DOLA), &Arguments { prompt, generation_config, keywords })
+    }
+
+    #[pyo3(
+        signature = (prompt, generation_config=None, **keywords),
+        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+                          stopping_criteria=None, **fields)"
+    )]
+    fn contrastive_search<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<GenerationOutput> {
+        self.run(
+            py,
+            &Method::of(Strategy::CONTRASTIVE_SEARCH),
+            &Arguments { prompt, generation_config, keywords },
+        )
+    }
+
+    #[pyo3(
+        signature = (prompt, generation_config=None, **keywords),
+        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+                          stopping_criteria=None, **fields)"
+    )]
     fn stream<'py>(
         &self,
         py: Python<'py>,

@@ -156,6 +156,23 @@ pub enum EarlyStopping {
     Never,
 }
 
+/// The inner layers that `DoLa` contrasts with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DolaLayers {
+    /// The lower half, every second layer.
+    Low,
+    /// The upper half, every second layer.
+    High,
+    /// These; 0 is the embedding.
+    Layers(Vec<usize>),
+}
+
+impl From<Vec<usize>> for DolaLayers {
+    fn from(layers: Vec<usize>) -> Self {
+        Self::Layers(layers)
+    }
+}
+
 impl From<bool> for EarlyStopping {
     fn from(value: bool) -> Self {
         if value { Self::True } else { Self::False }
@@ -222,6 +239,19 @@ field_types! {
             EarlyStopping::False => Value::from(false),
             EarlyStopping::True => Value::from(true),
             EarlyStopping::Never => Value::from("never"),
+        };
+    DolaLayers: "\"low\", \"high\" or a list of layers" =>
+        |value| match value {
+            FieldValue::Text(text) if text == "low" => Some(DolaLayers::Low),
+            FieldValue::Text(text) if text == "high" => Some(DolaLayers::High),
+            FieldValue::List(layers) =>
+                layers.iter().map(usize::parse).collect::<Option<_>>().map(DolaLayers::Layers),
+            _ => None,
+        },
+        |value| match value {
+            DolaLayers::Low => Value::from("low"),
+            DolaLayers::High => Value::from("high"),
+            DolaLayers::Layers(layers) => Value::from(layers.clone()),
         };
     String: "a text" or "a text or a list of texts" =>
         |value| if let FieldValue::Text(value) = value { Some(value.clone()) } else { None },

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::types::TokenId;
 
 use field::FieldType;
-pub use field::{EarlyStopping, FieldValue, OneOrMany};
+pub use field::{DolaLayers, EarlyStopping, FieldValue, OneOrMany};
 
 /// What there is to know of a field, for help pages and bindings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +125,12 @@ generation_config! {
     early_stopping: EarlyStopping, impl Into<EarlyStopping>, "false";
     /// The power of its length that the score of a hypothesis is divided by: above 0 favours long ones.
     length_penalty: f64, f64, "1.0";
+    /// Contrastive search: how much likeness to earlier states counts against a token, from 0 to 1.
+    penalty_alpha: f64, f64, "unset";
+    /// `DoLa`: the inner layers to contrast with: `"low"`, `"high"` or a list of layers, 0 being the embedding.
+    dola_layers: DolaLayers, impl Into<DolaLayers>, "unset";
+    /// Accepted for transformers' sake, without effect: candidates share the memory of what they have in common.
+    low_memory: bool, bool, "false";
     /// What the scores are divided by before sampling: below 1 sharpens, above 1 flattens.
     temperature: f64, f64, "1.0";
     /// Sampling considers only this many most probable tokens; 0 considers all.

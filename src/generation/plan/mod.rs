@@ -5,6 +5,7 @@
 //! what is possible but probably not meant becomes a warning. Nothing is computed or allocated here beyond
 //! the prompts.
 
+mod layers;
 mod lengths;
 #[cfg(test)]
 mod tests;
@@ -13,7 +14,7 @@ mod tokens;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::types::TokenId;
+use crate::types::{LayerSet, TokenId};
 
 use super::config::{EarlyStopping, GenerationConfig, OneOrMany};
 use super::logits::{
@@ -48,6 +49,10 @@ pub struct PlanContext {
     /// The most tokens of a sequence. More than `max_position_embeddings` only where RoPE stretches with the
     /// length.
     pub context_len: usize,
+    /// The number of the model's layers.
+    pub num_layers: usize,
+    /// Whether the model's head shares the weights of its embedding.
+    pub tied_embeddings: bool,
     /// The tokenizer's side of the model, if it has one.
     pub vocabulary: Option<Arc<dyn Vocabulary>>,
     /// The model's `generation_config.json`.
@@ -67,6 +72,8 @@ impl PlanContext {
             vocab_size,
             max_position_embeddings,
             context_len: max_position_embeddings,
+            num_layers: 0,
+            tied_embeddings: false,
             vocabulary: None,
             model_defaults: Arc::default(),
             default_length: DefaultLength::Tokens(20),
@@ -116,6 +123,12 @@ pub struct GenerationPlan {
     pub(super) early_stopping: EarlyStopping,
     pub(super) length_penalty: f64,
     pub(super) num_eos_tokens: usize,
+    pub(super) penalty_alpha: f64,
+    /// Candidates of contrastive search.
+    pub(super) top_k: usize,
+    pub(super) num_layers: usize,
+    /// What `DoLa` contrasts with.
+    pub(super) dola_layers: LayerSet,
     pub(super) max_length: usize,
     pub(super) vocab_size: usize,
     pub(super) pad_token_id: Option<TokenId>,
@@ -141,6 +154,7 @@ impl GenerationPlan {
         let merged = config.merged_over(&context.model_defaults);
         let mut warnings = Vec::new();
         let mode = GenerationMode::of(&merged);
+        let do_sample = merged.do_sample == Some(true);
         check_fields_of_one_value(config, &merged)?;
         let num_return_sequences = num_return_sequences(&merged, mode, prompts.rows().len())?;
 
@@ -152,13 +166,13 @@ impl GenerationPlan {
         let lengths = lengths::Lengths::resolve(config, &merged, prompt_len, context, &mut warnings)?;
         let settings = ProcessorSettings {
             config: &merged,
-            do_sample: mode.samples(),
+            do_sample,
             prompt_len,
             min_length: lengths.min_length,
             eos_token_ids: &special.eos,
         };
         let processors = logits::build(&settings, &context.processors)?;
-        warn_of_unused_sampling_fields(config, mode, &mut warnings);
+        warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
         warn_of_unused_beam_fields(config, mode, &mut warnings);
 
         let prompts: Vec<PlannedPrompt> = prompts
@@ -200,9 +214,13 @@ impl GenerationPlan {
             early_stopping: merged.early_stopping.unwrap_or_default(),
             length_penalty: length_penalty(&merged)?,
             num_eos_tokens: special.eos.len(),
+            penalty_alpha: merged.penalty_alpha.unwrap_or(0.0),
+            top_k: merged.top_k.unwrap_or(50).min(context.vocab_size),
+            num_layers: context.num_layers,
+            dola_layers: layers::dola_layers(&merged, mode, context)?,
             vocab_size: context.vocab_size,
             pad_token_id: special.pad,
-            seed: seed(&merged, mode)?,
+            seed: seed(&merged, do_sample)?,
             processors,
             criteria,
             output_scores: merged.output_scores == Some(true),
@@ -235,7 +253,11 @@ impl GenerationPlan {
 
     /// The number of rows of each prompt that are computed in a step.
     pub fn lanes_each(&self) -> usize {
-        if self.mode.has_beams() { self.num_beams } else { self.num_return_sequences }
+        match self.mode {
+            GenerationMode::BeamSearch | GenerationMode::BeamSample => self.num_beams,
+            GenerationMode::ContrastiveSearch => self.top_k,
+            _ => self.num_return_sequences,
+        }
     }
 
     /// The number of rows of the output.
@@ -313,11 +335,10 @@ fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts
              {prompts}; make several requests"
         )));
     }
-    if rows_each > 1 && mode == GenerationMode::Greedy {
+    if rows_each > 1 && merged.do_sample != Some(true) && !mode.has_beams() {
         return Err(Error::config(format!(
-            "`num_return_sequences` must be 1 in greedy search, which gives the same row each time, but \
-             is {rows_each}; set \
-             do_sample=True"
+            "`num_return_sequences` must be 1 in {mode}, which gives the same row each time, but is \
+             {rows_each}; set do_sample=True"
         )));
     }
     if rows_each.checked_mul(prompts).is_none_or(|rows| rows > MOST_ROWS) {
@@ -339,7 +360,7 @@ fn length_penalty(merged: &GenerationConfig) -> Result<f64> {
     }
 }
 
-fn seed(merged: &GenerationConfig, mode: GenerationMode) -> Result<Option<u64>> {
+fn seed(merged: &GenerationConfig, do_sample: bool) -> Result<Option<u64>> {
     let given = match &merged.seed {
         None => None,
         Some(OneOrMany::One(seed)) => Some(*seed),
@@ -354,7 +375,7 @@ fn seed(merged: &GenerationConfig, mode: GenerationMode) -> Result<Option<u64>> 
             }
         },
     };
-    Ok(mode.samples().then(|| given.unwrap_or_else(TorchRng::entropy_seed)))
+    Ok(do_sample.then(|| given.unwrap_or_else(TorchRng::entropy_seed)))
 }
 
 fn warn_of_unused_beam_fields(config: &GenerationConfig, mode: GenerationMode, warnings: &mut Vec<String>) {
@@ -373,10 +394,11 @@ fn warn_of_unused_beam_fields(config: &GenerationConfig, mode: GenerationMode, w
 
 fn warn_of_unused_sampling_fields(
     config: &GenerationConfig,
+    merged: &GenerationConfig,
     mode: GenerationMode,
     warnings: &mut Vec<String>,
 ) {
-    if mode.samples() {
+    if merged.do_sample == Some(true) {
         return;
     }
     let set = config.to_json();
@@ -386,6 +408,8 @@ fn warn_of_unused_sampling_fields(
             Place::BuiltIn(entry) if entry.applies_to == AppliesTo::Sampling => Some(entry.field),
             _ => None,
         })
+        // Contrastive search takes its number of candidates from there.
+        .filter(|&field| mode != GenerationMode::ContrastiveSearch || field != "top_k")
         .filter(|field| {
             let neutral =
                 GenerationConfig::FIELDS.iter().find(|info| info.name == *field).map(|info| info.default);

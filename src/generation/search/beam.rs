@@ -125,7 +125,7 @@ impl BeamSearch {
         });
         Self {
             items: items.collect(),
-            rng: plan.mode.samples().then(|| TorchRng::manual_seed(plan.seed.unwrap_or_default())),
+            rng: plan.seed.map(TorchRng::manual_seed),
             kept: vec![LaneScores::new(plan.output_scores, plan.output_logits); lanes.len()],
             scratch: Scratch::default(),
             lanes,
@@ -386,7 +386,7 @@ impl Search for BeamSearch {
         SearchOutput {
             rows: rows.flat_map(|(prompt, item)| item.into_rows(prompt, &lanes, &plan)).collect(),
             pad_token_id: plan.pad_token_id,
-            seed: plan.mode.samples().then_some(plan.seed).flatten(),
+            seed: plan.seed,
             lanes: kept,
         }
     }

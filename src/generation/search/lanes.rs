@@ -18,8 +18,10 @@ pub(super) struct Lanes {
     /// Prompt by prompt, the same number each.
     lanes: Vec<Lane>,
     lanes_each: usize,
-    /// What a row of the newest tokens is to deliver.
+    /// What a row of the newest tokens is to deliver, and the last of a prompt.
     outputs: RowOutputs,
+    /// What the other rows of a prompt are to deliver.
+    prompt_outputs: RowOutputs,
     /// The number of steps that have been taken.
     step: usize,
     /// What the last `wants` asked for.
@@ -63,9 +65,9 @@ pub(super) struct LaneLogits<'a> {
     pub(super) lanes: Vec<usize>,
     /// The log-sum-exp of each row.
     pub(super) normalizers: Vec<f32>,
-    /// Hidden states and logits of inner layers, by main row: in the first step one row for each prompt.
-    pub(super) further: ModelResults<'a>,
-    /// For each lane its main row.
+    /// Logits of inner layers, by main row.
+    pub(super) layer_logits: &'a [f32],
+    /// For each lane its main row: in the first step one for each prompt.
     pub(super) main_rows: Vec<usize>,
     companion_logits: &'a [f32],
     companions: Vec<Vec<Option<usize>>>,
@@ -93,12 +95,18 @@ impl Lanes {
             lanes,
             lanes_each,
             outputs,
+            prompt_outputs: RowOutputs::NONE,
             step: 0,
             asked: None,
             next_seq: 0,
             ended: Vec::new(),
             parents: vec![None; plan.prompts.len()],
         }
+    }
+
+    /// Lanes whose prompts deliver something at every token.
+    pub(super) fn with_prompt_outputs(self, prompt_outputs: RowOutputs) -> Self {
+        Self { prompt_outputs, ..self }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -133,21 +141,21 @@ impl Lanes {
 
     fn want_prompts(&mut self, plan: &GenerationPlan, inputs: &mut SearchInputs) -> Asked {
         let mut next_seq = self.next_seq;
-        let mut prompt = |tokens: &[TokenId], outputs: RowOutputs| {
+        let mut prompt = |tokens: &[TokenId], within: RowOutputs, last: RowOutputs| {
             let seq = SeqId(next_seq);
             next_seq += 1;
             inputs.create(seq);
-            inputs.prompt(seq, tokens, outputs);
+            inputs.prompt(seq, tokens, within, last);
             seq
         };
         for (lanes, planned) in self.lanes.chunks_mut(self.lanes_each).zip(&plan.prompts) {
-            lanes[0].seq = Some(prompt(&planned.tokens, self.outputs));
+            lanes[0].seq = Some(prompt(&planned.tokens, self.prompt_outputs, self.outputs));
         }
         let mut total = plan.prompts.len();
         let mut companions = Vec::with_capacity(total);
         for (lanes, planned) in self.lanes.chunks_mut(self.lanes_each).zip(&plan.prompts) {
             let places = planned.companions.iter().zip(&mut lanes[0].companions).map(|(tokens, seq)| {
-                *seq = Some(prompt(tokens.as_ref()?, RowOutputs::LOGITS));
+                *seq = Some(prompt(tokens.as_ref()?, RowOutputs::NONE, RowOutputs::LOGITS));
                 total += 1;
                 Some(total - 1)
             });
@@ -227,8 +235,7 @@ impl Lanes {
         let vocab_size = plan.vocab_size;
         let asked =
             self.asked.take().ok_or_else(|| Error::internal("a search was advanced without wants"))?;
-        let ModelResults { logits, vocab_size: given, hidden_states, hidden_size, layer_logits } =
-            results.target;
+        let ModelResults { logits, vocab_size: given, layer_logits, .. } = results.target;
         if given != vocab_size || logits.len() != asked.total * vocab_size {
             return Err(Error::internal(format!(
                 "a search asked for {} rows of {vocab_size} logits and was given {} logits in rows of {given}",
@@ -259,7 +266,7 @@ impl Lanes {
             scores,
             lanes,
             normalizers: main_rows.iter().map(|&row| main_normalizers[row]).collect(),
-            further: ModelResults { logits: &mut [], vocab_size, hidden_states, hidden_size, layer_logits },
+            layer_logits,
             main_rows,
             companion_logits,
             companions: asked.companions,

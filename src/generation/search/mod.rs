@@ -6,6 +6,8 @@
 //! its `mod` line, its arm in [`build`].
 
 mod beam;
+mod contrastive;
+mod dola;
 mod greedy;
 mod inputs;
 mod lanes;
@@ -23,6 +25,8 @@ use super::output::SearchOutput;
 use super::plan::GenerationPlan;
 
 pub use beam::BeamSearch;
+pub use contrastive::ContrastiveSearch;
+pub use dola::DolaSearch;
 pub use greedy::GreedySearch;
 pub use inputs::{ModelRole, RowInput, SearchInputs, SequenceOp, WantedRow};
 pub use results::{ModelResults, SearchResults};
@@ -80,5 +84,7 @@ pub fn build(plan: GenerationPlan) -> Box<dyn Search> {
         GenerationMode::Greedy => Box::new(GreedySearch::new(plan)),
         GenerationMode::Sample => Box::new(SampleSearch::new(plan)),
         GenerationMode::BeamSearch | GenerationMode::BeamSample => Box::new(BeamSearch::new(plan)),
+        GenerationMode::ContrastiveSearch => Box::new(ContrastiveSearch::new(plan)),
+        GenerationMode::Dola => Box::new(DolaSearch::new(plan)),
     }
 }

@@ -13,6 +13,15 @@ use super::{SearchInputs, SearchResults, SearchStep, TokenEvent};
 
 /// How a search chooses a token.
 pub(super) trait TokenChoice {
+    /// Whether [`prepare`](Self::prepare) does anything.
+    const CHANGES_LOGITS: bool = false;
+
+    /// Changes the logits of a row, `[vocab_size]`, before they are processed. `layer_logits` are those of inner
+    /// layers, of which row `main_row` is this one's.
+    fn prepare(&mut self, _logits: &mut [f32], _layer_logits: &[f32], _main_row: usize) -> Result<()> {
+        Ok(())
+    }
+
     /// The next token of a row with these processed scores, `[vocab_size]`.
     fn choose(&mut self, scores: &[f32]) -> Result<TokenId>;
 
@@ -40,7 +49,12 @@ struct Row {
 
 impl RowSearch {
     pub(super) fn new(plan: GenerationPlan) -> Self {
-        let lanes = Lanes::new(&plan, plan.num_return_sequences, RowOutputs::LOGITS);
+        Self::with_outputs(plan, RowOutputs::LOGITS)
+    }
+
+    /// Rows that deliver more than their logits, for the choice to [`prepare`](TokenChoice::prepare) them.
+    pub(super) fn with_outputs(plan: GenerationPlan, outputs: RowOutputs) -> Self {
+        let lanes = Lanes::new(&plan, plan.lanes_each(), outputs);
         let rows = (0..lanes.len()).map(|_| Row::default()).collect();
         let kept = LaneScores::new(plan.output_scores, plan.output_logits);
         Self { kept: vec![kept; lanes.len()], plan, lanes, rows, raw: Vec::new() }
@@ -62,10 +76,16 @@ impl RowSearch {
         let mut logits = self.lanes.logits(&self.plan, results, &mut expanded)?;
         let mut raw = std::mem::take(&mut self.raw);
         raw.clear();
-        if !self.plan.processors.is_empty() {
+        let prepares = changes_logits(choice);
+        if prepares || !self.plan.processors.is_empty() {
             raw.extend_from_slice(logits.scores);
-            self.lanes.process(&self.plan, &mut logits)?;
         }
+        if prepares {
+            for (row, &main_row) in logits.scores.chunks_exact_mut(vocab_size).zip(&logits.main_rows) {
+                choice.prepare(row, logits.layer_logits, main_row)?;
+            }
+        }
+        self.lanes.process(&self.plan, &mut logits)?;
 
         let mut step = SearchStep::default();
         let mut place = 0;
@@ -126,4 +146,8 @@ impl RowSearch {
         });
         SearchOutput { rows: rows.collect(), pad_token_id: plan.pad_token_id, seed: None, lanes: self.kept }
     }
+}
+
+fn changes_logits<C: TokenChoice>(_choice: &C) -> bool {
+    C::CHANGES_LOGITS
 }
