@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyCFunction, PyDict, PyFloat, PyList, PyString, PyTuple, PyType};
@@ -89,12 +90,14 @@ impl GenerationConfig {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         guarded(|| {
-            let fields = self
-                .0
-                .to_json()
-                .into_iter()
-                .map(|(name, value)| Ok(format!("{name}={}", json::to_python(py, &value)?.repr()?)));
-            Ok(format!("GenerationConfig({})", fields.collect::<PyResult<Vec<_>>>()?.join(", ")))
+            let fields = generation::GenerationConfig::FIELDS.iter().filter_map(|info| {
+                let shown = |value| Ok(format!("{}={}", info.name, python_value(py, &value)?.repr()?));
+                self.0.get(info.name).map(shown)
+            });
+            let extra = self.0.extra.iter();
+            let extra =
+                extra.map(|(name, value)| Ok(format!("{name}={}", json::to_python(py, value)?.repr()?)));
+            Ok(format!("GenerationConfig({})", fields.chain(extra).collect::<PyResult<Vec<_>>>()?.join(", ")))
         })
     }
 
@@ -130,10 +133,8 @@ pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
             |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<Py<PyAny>> {
                 let config = arguments.get_item(0)?;
                 let config = config.cast::<GenerationConfig>()?.get();
-                match config.0.to_json().get(info.name) {
-                    Some(value) => json::to_python(arguments.py(), value).map(Bound::unbind),
-                    None => Ok(arguments.py().None()),
-                }
+                let value = config.0.get(info.name).unwrap_or(FieldValue::Null);
+                python_value(arguments.py(), &value).map(Bound::unbind)
             },
         )?;
         let doc = format!("{} Must be {}. Default: {}.", info.doc.trim(), info.kind, info.default);
@@ -183,20 +184,34 @@ fn set(config: &mut generation::GenerationConfig, name: &str, value: &Bound<'_, 
     config.set(name, &field_value(value)?).map_err(|error| to_python(value.py(), error))
 }
 
-/// A value as fields take it: Python's own, and numpy's scalars and arrays of one dimension.
-fn field_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
+/// Lists in lists, and lists as keys, are no deeper than this in any field.
+const DEEPEST: usize = 4;
+
+/// A value as fields take it: Python's own, and numpy's scalars and arrays.
+pub(super) fn field_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
+    nested_value(value, 0)
+}
+
+fn nested_value(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<FieldValue> {
+    if depth > DEEPEST {
+        return Ok(FieldValue::Other(shown(value)));
+    }
     if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        let values = value.try_iter()?.map(|value| single_value(&value?));
-        return Ok(FieldValue::List(values.collect::<PyResult<_>>()?));
+        return value.try_iter()?.map(|value| nested_value(&value?, depth + 1)).collect();
+    }
+    if let Ok(map) = value.cast::<PyDict>() {
+        let entry = |(key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+            Ok((nested_value(&key, depth + 1)?, nested_value(&value, depth + 1)?))
+        };
+        return map.iter().map(entry).collect::<PyResult<_>>().map(FieldValue::Map);
     }
     if value.hasattr("__array__")? && value.hasattr("tolist")? {
-        let list = value.call_method0("tolist")?;
-        return if list.is_instance_of::<PyList>() { field_value(&list) } else { single_value(&list) };
+        return nested_value(&value.call_method0("tolist")?, depth + 1);
     }
     single_value(value)
 }
 
-/// A value that is no list: no field takes lists in lists, so there is no depth to follow.
+/// A value that is no list and no map.
 fn single_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
     if value.is_none() {
         return Ok(FieldValue::Null);
@@ -216,4 +231,30 @@ fn single_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
         return Ok(FieldValue::Int(value));
     }
     Ok(FieldValue::Other(shown(value)))
+}
+
+/// A value as Python has it: keys that are lists become tuples.
+pub(super) fn python_value<'py>(py: Python<'py>, value: &FieldValue) -> PyResult<Bound<'py, PyAny>> {
+    match value {
+        FieldValue::Bool(value) => value.into_bound_py_any(py),
+        FieldValue::Int(value) => value.into_bound_py_any(py),
+        FieldValue::Float(value) => value.into_bound_py_any(py),
+        FieldValue::Text(value) | FieldValue::Other(value) => value.into_bound_py_any(py),
+        FieldValue::List(values) => {
+            let values = values.iter().map(|value| python_value(py, value)).collect::<PyResult<Vec<_>>>()?;
+            Ok(PyList::new(py, values)?.into_any())
+        }
+        FieldValue::Map(entries) => {
+            let dict = PyDict::new(py);
+            for (key, value) in entries {
+                let key = match python_value(py, key)?.cast_into::<PyList>() {
+                    Ok(list) => list.to_tuple().into_any(),
+                    Err(other) => other.into_inner(),
+                };
+                dict.set_item(key, python_value(py, value)?)?;
+            }
+            Ok(dict.into_any())
+        }
+        _ => Ok(py.None().into_bound(py)),
+    }
 }

@@ -1,93 +1,10 @@
-//! The values and the types of configuration fields: what a caller or a file may write, and what it becomes.
+//! The types of configuration fields: what a value has to be, and what it becomes.
 //!
-//! A value has its own type, not JSON's, because a call from Python can hold what JSON cannot: NaN, and
-//! integers beyond 64 bits. Ranges are not checked here but where a plan is made, since they depend on the
-//! model and on other fields.
-
-use std::fmt;
-
-use serde_json::Value;
+//! Ranges are not checked here but where a plan is made, since they depend on the model and on other fields.
 
 use crate::types::TokenId;
 
-/// A value of a field before its type is checked.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum FieldValue {
-    /// Not set: JSON's `null`, Python's `None`.
-    Null,
-    /// A truth value.
-    Bool(bool),
-    /// An integer.
-    Int(i128),
-    /// A floating-point number, also NaN or infinity.
-    Float(f64),
-    /// A text.
-    Text(String),
-    /// A list.
-    List(Vec<FieldValue>),
-    /// Anything else, as it is to be shown in an error.
-    Other(String),
-}
-
-macro_rules! from_values {
-    ($($from:ty => $make:expr;)*) => {$(
-        impl From<$from> for FieldValue {
-            fn from(value: $from) -> Self {
-                $make(value)
-            }
-        }
-    )*};
-}
-
-from_values! {
-    bool => FieldValue::Bool;
-    i64 => |value| FieldValue::Int(i128::from(value));
-    u64 => |value| FieldValue::Int(i128::from(value));
-    i128 => FieldValue::Int;
-    f64 => FieldValue::Float;
-    &str => |value: &str| FieldValue::Text(value.to_owned());
-    String => FieldValue::Text;
-    Vec<FieldValue> => FieldValue::List;
-}
-
-impl From<Value> for FieldValue {
-    fn from(value: Value) -> Self {
-        match value {
-            Value::Null => Self::Null,
-            Value::Bool(value) => Self::Bool(value),
-            Value::Number(number) => match number.as_i128() {
-                Some(integer) => Self::Int(integer),
-                None => Self::Float(number.as_f64().unwrap_or(f64::NAN)),
-            },
-            Value::String(text) => Self::Text(text),
-            Value::Array(values) => Self::List(values.into_iter().map(Self::from).collect()),
-            Value::Object(_) => Self::Other(value.to_string()),
-        }
-    }
-}
-
-impl fmt::Display for FieldValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 60;
-        let text = match self {
-            Self::Null => "null".to_owned(),
-            Self::Bool(value) => value.to_string(),
-            Self::Int(value) => value.to_string(),
-            Self::Float(value) => format!("{value:?}"),
-            Self::Text(value) => format!("{:?}", value.chars().take(SHOWN + 1).collect::<String>()),
-            Self::List(values) => {
-                let shown: Vec<String> = values.iter().take(8).map(ToString::to_string).collect();
-                format!("[{}{}]", shown.join(", "), if values.len() > 8 { ", …" } else { "" })
-            }
-            Self::Other(shown) => shown.clone(),
-        };
-        match text.char_indices().nth(SHOWN) {
-            Some((end, _)) => write!(f, "{}…", &text[..end]),
-            None => f.write_str(&text),
-        }
-    }
-}
+use super::value::FieldValue;
 
 /// One value or a list of values: an id or several ids, a text or several texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,136 +61,99 @@ impl From<u32> for OneOrMany<TokenId> {
     }
 }
 
-/// When a beam search ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum EarlyStopping {
-    /// Once the running beams are unlikely to beat what has finished.
-    #[default]
-    False,
-    /// With as many finished hypotheses as beams.
-    True,
-    /// When no running beam can beat what has finished.
-    Never,
-}
-
-/// The inner layers that `DoLa` contrasts with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DolaLayers {
-    /// The lower half, every second layer.
-    Low,
-    /// The upper half, every second layer.
-    High,
-    /// These; 0 is the embedding.
-    Layers(Vec<usize>),
-}
-
-impl From<Vec<usize>> for DolaLayers {
-    fn from(layers: Vec<usize>) -> Self {
-        Self::Layers(layers)
-    }
-}
-
-impl From<bool> for EarlyStopping {
-    fn from(value: bool) -> Self {
-        if value { Self::True } else { Self::False }
-    }
-}
-
 /// A type that fields may have.
-pub(super) trait FieldType: Sized {
+pub(in crate::generation) trait FieldType: Sized {
     /// What a value has to be, to complete "must be …".
     const KIND: &'static str;
+
+    /// The type as Python's annotations write it.
+    fn python() -> String;
 
     /// The value, or `None` when it is of another type.
     fn parse(value: &FieldValue) -> Option<Self>;
 
-    /// The value as JSON.
-    fn to_json(&self) -> Value;
+    /// The value as a caller would write it.
+    fn to_value(&self) -> FieldValue;
 }
 
-/// A type that may be given singly or as a list.
-pub(super) trait ListElement: FieldType {
-    /// What a value has to be, to complete "must be …".
+/// A type that lists may hold.
+pub(in crate::generation) trait ListElement: FieldType {
+    /// [`FieldType::KIND`] of a list of them.
+    const LIST: &'static str;
+    /// [`FieldType::KIND`] of one of them or a list.
     const ONE_OR_MANY: &'static str;
 }
 
 macro_rules! field_types {
-    ($($type:ty: $kind:literal $(or $many:literal)? => $parse:expr, $json:expr;)*) => {$(
+    ($($type:ty as $python:literal: $kind:literal $(or $many:literal of $plural:literal)? => $parse:expr, $value:expr;)*) => {$(
         impl FieldType for $type {
             const KIND: &'static str = $kind;
+            fn python() -> String {
+                $python.to_owned()
+            }
             fn parse(value: &FieldValue) -> Option<Self> {
                 let parse: fn(&FieldValue) -> Option<Self> = $parse;
                 parse(value)
             }
-            fn to_json(&self) -> Value {
-                let json: fn(&$type) -> Value = $json;
-                json(self)
+            fn to_value(&self) -> FieldValue {
+                let value: fn(&$type) -> FieldValue = $value;
+                value(self)
             }
         }
         $(impl ListElement for $type {
-            const ONE_OR_MANY: &'static str = $many;
+            const LIST: &'static str = concat!("a list of ", $plural);
+            const ONE_OR_MANY: &'static str = concat!($kind, " or ", $many);
         })?
     )*};
 }
 
 field_types! {
-    bool: "true or false" =>
+    bool as "bool": "true or false" =>
         |value| if let FieldValue::Bool(value) = value { Some(*value) } else { None },
-        |value| Value::from(*value);
-    usize: "an integer of 0 or more" =>
+        |value| FieldValue::Bool(*value);
+    usize as "int": "an integer of 0 or more" or "a list of them" of "integers of 0 or more" =>
         |value| integer(value)?.try_into().ok(),
-        |value| Value::from(*value);
-    f64: "a number" =>
+        |value| FieldValue::Int(*value as i128);
+    f64 as "float": "a number" =>
         |value| match value {
             FieldValue::Float(value) => Some(*value),
             other => integer(other).map(|value| value as f64),
         },
-        |value| Value::from(*value);
-    EarlyStopping: "true, false or \"never\"" =>
-        |value| match value {
-            FieldValue::Bool(value) => Some(EarlyStopping::from(*value)),
-            FieldValue::Text(text) if text == "never" => Some(EarlyStopping::Never),
-            _ => None,
-        },
-        |value| match value {
-            EarlyStopping::False => Value::from(false),
-            EarlyStopping::True => Value::from(true),
-            EarlyStopping::Never => Value::from("never"),
-        };
-    DolaLayers: "\"low\", \"high\" or a list of layers" =>
-        |value| match value {
-            FieldValue::Text(text) if text == "low" => Some(DolaLayers::Low),
-            FieldValue::Text(text) if text == "high" => Some(DolaLayers::High),
-            FieldValue::List(layers) =>
-                layers.iter().map(usize::parse).collect::<Option<_>>().map(DolaLayers::Layers),
-            _ => None,
-        },
-        |value| match value {
-            DolaLayers::Low => Value::from("low"),
-            DolaLayers::High => Value::from("high"),
-            DolaLayers::Layers(layers) => Value::from(layers.clone()),
-        };
-    String: "a text" or "a text or a list of texts" =>
+        |value| FieldValue::Float(*value);
+    String as "str": "a text" or "a list of texts" of "texts" =>
         |value| if let FieldValue::Text(value) = value { Some(value.clone()) } else { None },
-        |value| Value::from(value.as_str());
-    TokenId: "a token id (an integer of 0 or more)" or "a token id (an integer of 0 or more) or a list of them" =>
+        |value| FieldValue::Text(value.clone());
+    TokenId as "int": "a token id (an integer of 0 or more)" or "a list of them" of "token ids" =>
         |value| integer(value)?.try_into().ok().map(TokenId),
-        |value| Value::from(value.0);
+        |value| FieldValue::Int(i128::from(value.0));
+    Vec<TokenId> as "list[int]": "a list of token ids" or "a list of such lists" of "lists of token ids" =>
+        |value| if let FieldValue::List(ids) = value { ids.iter().map(TokenId::parse).collect() } else { None },
+        |value| value.iter().map(TokenId::to_value).collect();
     // As torch.manual_seed has it, a negative seed stands for its two's complement.
-    u64: "an integer from -2^63 to 2^64 - 1" or "an integer from -2^63 to 2^64 - 1 or a list of them" =>
+    u64 as "int": "an integer from -2^63 to 2^64 - 1" or "a list of them" of "integers" =>
         |value| {
             let value = integer(value)?;
             (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&value).then_some(value as u64)
         },
-        |value| Value::from(*value);
+        |value| FieldValue::Int(i128::from(*value));
+    (usize, f64) as "tuple[int, float]": "a pair of an integer of 0 or more and a number" =>
+        |value| match value {
+            FieldValue::List(pair) if pair.len() == 2 => Some((usize::parse(&pair[0])?, f64::parse(&pair[1])?)),
+            _ => None,
+        },
+        |value| FieldValue::List(vec![value.0.to_value(), value.1.to_value()]);
 }
 
-fn integer(value: &FieldValue) -> Option<i128> {
+pub(super) fn integer(value: &FieldValue) -> Option<i128> {
     if let FieldValue::Int(value) = value { Some(*value) } else { None }
 }
 
 impl<T: ListElement> FieldType for OneOrMany<T> {
     const KIND: &'static str = T::ONE_OR_MANY;
+
+    fn python() -> String {
+        format!("{0} | list[{0}]", T::python())
+    }
 
     fn parse(value: &FieldValue) -> Option<Self> {
         match value {
@@ -282,10 +162,46 @@ impl<T: ListElement> FieldType for OneOrMany<T> {
         }
     }
 
-    fn to_json(&self) -> Value {
+    fn to_value(&self) -> FieldValue {
         match self {
-            Self::One(value) => value.to_json(),
-            Self::Many(values) => values.iter().map(T::to_json).collect(),
+            Self::One(value) => value.to_value(),
+            Self::Many(values) => values.iter().map(T::to_value).collect(),
         }
+    }
+}
+
+/// A list of lists.
+impl<T> FieldType for Vec<Vec<T>>
+where
+    Vec<T>: ListElement,
+{
+    const KIND: &'static str = <Vec<T>>::LIST;
+
+    fn python() -> String {
+        format!("list[{}]", <Vec<T>>::python())
+    }
+
+    fn parse(value: &FieldValue) -> Option<Self> {
+        if let FieldValue::List(lists) = value { lists.iter().map(Vec::parse).collect() } else { None }
+    }
+
+    fn to_value(&self) -> FieldValue {
+        self.iter().map(Vec::to_value).collect()
+    }
+}
+
+impl<T: FieldType> FieldType for Option<T> {
+    const KIND: &'static str = T::KIND;
+
+    fn python() -> String {
+        format!("{} | None", T::python())
+    }
+
+    fn parse(value: &FieldValue) -> Option<Self> {
+        if *value == FieldValue::Null { Some(None) } else { T::parse(value).map(Some) }
+    }
+
+    fn to_value(&self) -> FieldValue {
+        self.as_ref().map_or(FieldValue::Null, T::to_value)
     }
 }

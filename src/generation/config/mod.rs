@@ -5,18 +5,26 @@
 //! made ([`GenerationPlan`](super::GenerationPlan)), because that depends on the prompt, the model and the
 //! other fields.
 
+mod biases;
+mod choices;
 mod field;
 mod suggest;
 #[cfg(test)]
 mod tests;
+mod value;
 
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::types::TokenId;
 
-use field::FieldType;
-pub use field::{DolaLayers, EarlyStopping, FieldValue, OneOrMany};
+use super::logits::for_each_processor;
+
+pub use biases::{LogitBias, SequenceBias};
+pub use choices::{Compat, DolaLayers, EarlyStopping};
+pub(super) use field::FieldType;
+pub use field::OneOrMany;
+pub use value::FieldValue;
 
 /// What there is to know of a field, for help pages and bindings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,10 +40,20 @@ pub struct FieldInfo {
     pub doc: &'static str,
 }
 
+/// The type of a builder method's argument: the field's own, unless another is given.
+macro_rules! argument {
+    ($type:ty) => {
+        $type
+    };
+    ($type:ty, $argument:ty) => {
+        $argument
+    };
+}
+
 /// Makes the struct, the builder methods, the table of fields and the conversions from one list of
-/// `name: type, argument type of the builder method, default as shown;`.
+/// `name: type (as argument type of the builder method) = default as shown;`.
 macro_rules! generation_config {
-    ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty, $argument:ty, $default:literal; )*) => {
+    ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty $(as $argument:ty)? = $default:literal; )*) => {
         /// How to generate: transformers' `GenerationConfig`, with every field unset until somebody sets it.
         ///
         /// ```
@@ -64,7 +82,7 @@ macro_rules! generation_config {
 
             $( $(#[doc = $doc])+
             #[must_use]
-            pub fn $name(mut self, $name: $argument) -> Self {
+            pub fn $name(mut self, $name: argument!($type $(, $argument)?)) -> Self {
                 self.$name = Some($name.into());
                 self
             } )*
@@ -90,79 +108,87 @@ macro_rules! generation_config {
                 Self { $( $name: self.$name.clone().or_else(|| base.$name.clone()), )* extra }
             }
 
-            /// The fields that are set, and the extra keys, as `generation_config.json` holds them.
-            pub fn to_json(&self) -> Map<String, Value> {
-                let mut json = Map::new();
-                $( if let Some(value) = &self.$name {
-                    json.insert(stringify!($name).to_owned(), value.to_json());
-                } )*
-                json.extend(self.extra.iter().map(|(name, value)| (name.clone(), value.clone())));
-                json
+            /// The value of a field; `None` when it is unset, or there is no such field.
+            pub fn get(&self, name: &str) -> Option<FieldValue> {
+                match name {
+                    $( stringify!($name) => self.$name.as_ref().map(FieldType::to_value), )*
+                    _ => None,
+                }
             }
         }
     };
 }
 
-generation_config! {
-    /// The most tokens of a sequence, prompt included; `max_new_tokens` has precedence over it.
-    max_length: usize, usize, "prompt + 20";
-    /// The most tokens to generate.
-    max_new_tokens: usize, usize, "unset";
-    /// The length, prompt included, before which no end-of-sequence token is generated.
-    min_length: usize, usize, "0";
-    /// The number of new tokens before which no end-of-sequence token is generated.
-    min_new_tokens: usize, usize, "unset";
-    /// Seconds after which generation stops, at the end of the step that is running.
-    max_time: f64, f64, "unset";
-    /// Texts that end a row when they are completed; they stay in the output.
-    stop_strings: OneOrMany<String>, impl Into<OneOrMany<String>>, "unset";
-    /// Whether to draw each token at random instead of taking the most probable one.
-    do_sample: bool, bool, "false";
-    /// The number of beams; 1 is no beam search.
-    num_beams: usize, usize, "1";
-    /// When beam search ends: `false` once it is unlikely that a better hypothesis follows, `true` with as many
-    /// hypotheses as beams, `"never"` only when no better one can follow.
-    early_stopping: EarlyStopping, impl Into<EarlyStopping>, "false";
-    /// The power of its length that the score of a hypothesis is divided by: above 0 favours long ones.
-    length_penalty: f64, f64, "1.0";
-    /// Contrastive search: how much likeness to earlier states counts against a token, from 0 to 1.
-    penalty_alpha: f64, f64, "unset";
-    /// `DoLa`: the inner layers to contrast with: `"low"`, `"high"` or a list of layers, 0 being the embedding.
-    dola_layers: DolaLayers, impl Into<DolaLayers>, "unset";
-    /// Accepted for transformers' sake, without effect: candidates share the memory of what they have in common.
-    low_memory: bool, bool, "false";
-    /// What the scores are divided by before sampling: below 1 sharpens, above 1 flattens.
-    temperature: f64, f64, "1.0";
-    /// Sampling considers only this many most probable tokens; 0 considers all.
-    top_k: usize, usize, "50";
-    /// Sampling considers only the most probable tokens that together reach this probability.
-    top_p: f64, f64, "1.0";
-    /// Sampling considers only tokens that reach this fraction of the most probable one's probability.
-    min_p: f64, f64, "unset";
-    /// Above 1 makes tokens that have occurred, prompt included, less probable.
-    repetition_penalty: f64, f64, "1.0";
-    /// The number of rows generated for each prompt.
-    num_return_sequences: usize, usize, "1";
-    /// The token that fills rows up to equal length.
-    pad_token_id: TokenId, impl Into<TokenId>, "the first eos_token_id";
-    /// The token that begins a text, used when there is no prompt.
-    bos_token_id: TokenId, impl Into<TokenId>, "unset";
-    /// The token, or tokens, that end a row; an empty list: none.
-    eos_token_id: OneOrMany<TokenId>, impl Into<OneOrMany<TokenId>>, "unset";
-    /// Whether to keep the processed scores of every step.
-    output_scores: bool, bool, "false";
-    /// Whether to keep the model's own logits of every step.
-    output_logits: bool, bool, "false";
-    /// Accepted for transformers' sake, without effect: results are always objects.
-    return_dict_in_generate: bool, bool, "true";
-    /// Accepted for transformers' sake: the KV cache is always used.
-    use_cache: bool, bool, "true";
-    /// The most prompt tokens computed in one pass; changes no result.
-    prefill_chunk_size: usize, usize, "chosen by the engine";
-    /// The seed of sampling: the tokens that `torch.manual_seed(seed)` gives transformers. For a list of
-    /// prompts, one seed each, or one from which prompt `i` takes `seed + i`.
-    seed: OneOrMany<u64>, impl Into<OneOrMany<u64>>, "drawn, and reported in the output";
+/// The table: the fields below, and those that belong to a single processor.
+macro_rules! fields {
+    ($( $place:ident { $(
+        #[doc = $doc:literal]
+        $module:ident::$class:ident $arguments:tt in $applies_to:ident
+        $(, field $field:ident: $type:ty $(as $argument:ty)? = $default:literal)?
+        $(, by $switch:ident)?;
+    )* } )*) => {
+        generation_config! {
+            /// The most tokens of a sequence, prompt included; `max_new_tokens` has precedence over it.
+            max_length: usize = "prompt + 20";
+            /// The most tokens to generate.
+            max_new_tokens: usize = "unset";
+            /// The length, prompt included, before which no end-of-sequence token is generated.
+            min_length: usize = "0";
+            /// The number of new tokens before which no end-of-sequence token is generated.
+            min_new_tokens: usize = "unset";
+            /// Seconds after which generation stops, at the end of the step that is running.
+            max_time: f64 = "unset";
+            /// Texts that end a row when they are completed; they stay in the output.
+            stop_strings: OneOrMany<String> as impl Into<OneOrMany<String>> = "unset";
+            /// Whether to draw each token at random instead of taking the most probable one.
+            do_sample: bool = "false";
+            /// The number of beams; 1 is no beam search.
+            num_beams: usize = "1";
+            /// The number of groups that the beams are split into, which are kept apart by `diversity_penalty`.
+            num_beam_groups: usize = "1";
+            /// When beam search ends: `false` once it is unlikely that a better hypothesis follows, `true` with as many
+            /// hypotheses as beams, `"never"` only when no better one can follow.
+            early_stopping: EarlyStopping as impl Into<EarlyStopping> = "false";
+            /// The power of its length that the score of a hypothesis is divided by: above 0 favours long ones.
+            length_penalty: f64 = "1.0";
+            /// Contrastive search: how much likeness to earlier states counts against a token, from 0 to 1.
+            penalty_alpha: f64 = "unset";
+            /// `DoLa`: the inner layers to contrast with: `"low"`, `"high"` or a list of layers, 0 being the embedding.
+            dola_layers: DolaLayers as impl Into<DolaLayers> = "unset";
+            /// Accepted for transformers' sake, without effect: candidates share the memory of what they have in common.
+            low_memory: bool = "false";
+            /// The number of rows generated for each prompt.
+            num_return_sequences: usize = "1";
+            /// The token that fills rows up to equal length.
+            pad_token_id: TokenId as impl Into<TokenId> = "the first eos_token_id";
+            /// The token that begins a text, used when there is no prompt.
+            bos_token_id: TokenId as impl Into<TokenId> = "unset";
+            /// The token, or tokens, that end a row; an empty list: none.
+            eos_token_id: OneOrMany<TokenId> as impl Into<OneOrMany<TokenId>> = "unset";
+            /// Whether to keep the processed scores of every step.
+            output_scores: bool = "false";
+            /// Whether to keep the model's own logits of every step.
+            output_logits: bool = "false";
+            /// Accepted for transformers' sake, without effect: results are always objects.
+            return_dict_in_generate: bool = "true";
+            /// An older transformers whose results are wanted where they differ: "4.49".
+            compat: Compat = "unset";
+            /// Accepted for transformers' sake: the KV cache is always used.
+            use_cache: bool = "true";
+            /// The most prompt tokens computed in one pass; changes no result.
+            prefill_chunk_size: usize = "chosen by the engine";
+            /// The seed of sampling: the tokens that `torch.manual_seed(seed)` gives transformers. For a list of
+            /// prompts, one seed each, or one from which prompt `i` takes `seed + i`.
+            seed: OneOrMany<u64> as impl Into<OneOrMany<u64>> = "drawn, and reported in the output";
+            $($($(
+                #[doc = $doc]
+                $field: $type $(as $argument)? = $default;
+            )?)*)*
+        }
+    };
 }
+
+for_each_processor!(fields);
 
 /// Keys of a file that say nothing about how to generate.
 const BOOKKEEPING: &[&str] =
@@ -214,6 +240,14 @@ impl GenerationConfig {
             config.set(&name, &value.into())?;
         }
         Ok(config)
+    }
+
+    /// The fields that are set, and the extra keys, as `generation_config.json` holds them.
+    pub fn to_json(&self) -> Map<String, Value> {
+        let set = |info: &FieldInfo| Some((info.name.to_owned(), self.get(info.name)?.into()));
+        let mut json: Map<_, _> = Self::FIELDS.iter().filter_map(set).collect();
+        json.extend(self.extra.iter().map(|(name, value)| (name.clone(), value.clone())));
+        json
     }
 
     /// Whether there is a field of that name.

@@ -41,6 +41,7 @@ fn builder_calls_and_json_set_the_same_fields() {
         .output_scores(true)
         .output_logits(false)
         .return_dict_in_generate(true)
+        .compat(Compat::V4_49)
         .use_cache(true)
         .prefill_chunk_size(64)
         .seed([7, 8]);
@@ -106,7 +107,7 @@ fn values_of_another_type_are_refused_with_field_kind_and_value() {
         ),
         (
             json!({"temperature": {"a": 1}}),
-            "`temperature` must be a number, but is {\"a\":1}; None leaves it unset",
+            "`temperature` must be a number, but is {\"a\": 1}; None leaves it unset",
         ),
     ] {
         assert_eq!(message(value), expected);

@@ -58,6 +58,21 @@ pub trait ProcessorState: Any + Send {
     fn fork(&self) -> Box<dyn ProcessorState>;
 }
 
+/// What the processors of a list remember of one sequence.
+#[derive(Default)]
+pub struct ProcessorStates {
+    /// One entry per processor of the list.
+    pub(super) states: Vec<Option<Box<dyn ProcessorState>>>,
+}
+
+impl ProcessorStates {
+    /// The states of a sequence that begins as a copy of this one.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self { states: self.states.iter().map(|state| state.as_ref().map(|state| state.fork())).collect() }
+    }
+}
+
 /// What a processor may know of the row it changes.
 #[non_exhaustive]
 pub struct RowContext<'a> {
@@ -69,16 +84,14 @@ pub struct RowContext<'a> {
     pub padding_len: usize,
     /// Which prompt of the request the row continues.
     pub prompt_index: usize,
-    /// The row within the request; rows of one prompt are neighbours.
+    /// The row among those of a call in which none has ended; rows of one prompt are neighbours.
     pub row_index: usize,
-    /// The group of beams the row belongs to; 0 where there are no groups.
-    pub beam_group: usize,
-    /// The tokens that earlier groups of the same prompt chose in this step; empty where there are no groups.
-    pub group_tokens: &'a [TokenId],
-    /// The logits of the row's companion sequence, `[vocab_size]`, if the processor asked for one.
-    pub companion_logits: Option<&'a [f32]>,
-    /// What the processor remembers of this sequence, if it asked for a state.
-    pub(super) state: Option<&'a mut Box<dyn ProcessorState>>,
+    /// For each processor of the list the logits of the row's companion, `[vocab_size]`, if it asked for one.
+    pub(in crate::generation) companions: Vec<Option<&'a [f32]>>,
+    /// What each processor of the list remembers of this sequence.
+    pub(in crate::generation) states: Option<&'a mut ProcessorStates>,
+    /// The place of the processor that is called.
+    pub(in crate::generation) place: usize,
 }
 
 impl<'a> RowContext<'a> {
@@ -90,32 +103,43 @@ impl<'a> RowContext<'a> {
             padding_len: 0,
             prompt_index: 0,
             row_index: 0,
-            beam_group: 0,
-            group_tokens: &[],
-            companion_logits: None,
-            state: None,
+            companions: Vec::new(),
+            states: None,
+            place: 0,
         }
+    }
+
+    /// The logits of the row's companion sequence, `[vocab_size]`, if the processor asked for one.
+    pub fn companion_logits(&self) -> Option<&'a [f32]> {
+        self.companions.get(self.place).copied().flatten()
     }
 
     /// What the processor remembers of this sequence: the value its `new_state` made, or a fork of it. `None`
     /// when there is none or it is of another type.
     pub fn state<S: ProcessorState>(&mut self) -> Option<&mut S> {
-        let state: &mut dyn Any = &mut ***self.state.as_mut()?;
+        let state: &mut dyn Any = &mut **self.states.as_mut()?.states.get_mut(self.place)?.as_mut()?;
         state.downcast_mut()
     }
 }
 
-/// The rows of one call of a processor.
+/// The rows of one call of the processors.
 #[non_exhaustive]
 pub struct ProcessContext<'a> {
-    /// One entry per row of scores, in the same order.
+    /// One entry per row of scores, in the same order; rows that have ended are left out.
     pub rows: Vec<RowContext<'a>>,
+    /// The number of rows of a call in which none has ended.
+    pub num_rows: usize,
+    /// The group of beams that all rows belong to; 0 where there are no groups.
+    pub beam_group: usize,
+    /// The tokens chosen in this step, `[num_prompts, num_beams]`, as far as earlier groups have chosen; empty where there
+    /// are no groups.
+    pub current_tokens: &'a [TokenId],
 }
 
 impl<'a> ProcessContext<'a> {
-    /// The context of these rows, to call a processor by hand.
+    /// These rows, without groups of beams, when none has ended.
     pub fn new(rows: Vec<RowContext<'a>>) -> Self {
-        Self { rows }
+        Self { num_rows: rows.len(), rows, beam_group: 0, current_tokens: &[] }
     }
 }
 
@@ -151,10 +175,12 @@ mod tests {
 
     #[test]
     fn a_state_comes_back_in_its_own_type_only() {
-        let mut state: Box<dyn ProcessorState> = Box::new(Counter(1));
-        let mut row = RowContext { state: Some(&mut state), ..RowContext::of_prompt(&[]) };
+        let mut states = ProcessorStates { states: vec![None, Some(Box::new(Counter(1)))] };
+        let mut row = RowContext { states: Some(&mut states), place: 1, ..RowContext::of_prompt(&[]) };
         row.state::<Counter>().unwrap().0 += 1;
         assert_eq!(row.state::<Counter>().unwrap().0, 2);
         assert!(row.state::<Other>().is_none());
+        row.place = 0;
+        assert!(row.state::<Counter>().is_none());
     }
 }

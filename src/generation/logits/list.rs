@@ -5,49 +5,12 @@ use std::sync::Arc;
 use crate::error::{Result, ResultExt};
 use crate::types::TokenId;
 
-use super::{LogitsProcessor, ProcessContext, ProcessorState, RowContext, ScoreRows};
+use super::{LogitsProcessor, ProcessContext, ProcessorStates, ScoreRows};
 
 /// Processors in their order of application.
 #[derive(Clone, Default)]
 pub struct LogitsProcessorList {
     processors: Vec<Arc<dyn LogitsProcessor>>,
-}
-
-/// What the processors of a list remember of one sequence.
-#[derive(Default)]
-pub struct ProcessorStates {
-    /// One entry per processor of the list.
-    states: Vec<Option<Box<dyn ProcessorState>>>,
-}
-
-impl ProcessorStates {
-    /// The states of a sequence that begins as a copy of this one.
-    #[must_use]
-    pub fn fork(&self) -> Self {
-        Self { states: self.states.iter().map(|state| state.as_ref().map(|state| state.fork())).collect() }
-    }
-}
-
-/// A row to process: the fields of [`RowContext`], with what belongs to every processor of the list.
-pub struct RowToProcess<'a> {
-    /// All ids so far, padding included.
-    pub input_ids: &'a [TokenId],
-    /// Length of the prompt, padding included.
-    pub prompt_len: usize,
-    /// Ids before the first that is not padding.
-    pub padding_len: usize,
-    /// The prompt within the request.
-    pub prompt_index: usize,
-    /// The row within the request.
-    pub row_index: usize,
-    /// The group of beams.
-    pub beam_group: usize,
-    /// Tokens that earlier groups chose in this step.
-    pub group_tokens: &'a [TokenId],
-    /// The companion's logits for each processor of the list, `[vocab_size]` where there is a companion.
-    pub companion_logits: Vec<Option<&'a [f32]>>,
-    /// What each processor remembers of this sequence.
-    pub states: &'a mut ProcessorStates,
 }
 
 impl LogitsProcessorList {
@@ -81,27 +44,16 @@ impl LogitsProcessorList {
         self.processors.iter().map(|processor| processor.companion(prompt_index, prompt)).collect()
     }
 
-    /// Applies every processor in order to `scores`, `[rows.len(), vocab_size]`.
+    /// Applies every processor in order to `scores`, `[rows, vocab_size]`, of the rows of `context`.
     ///
     /// # Errors
     /// The first error of a processor, with its name.
-    pub fn process(&self, scores: &mut ScoreRows<'_>, rows: &mut [RowToProcess<'_>]) -> Result<()> {
+    pub fn process(&self, scores: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
         for (place, processor) in self.processors.iter().enumerate() {
-            let rows = rows
-                .iter_mut()
-                .map(|row| RowContext {
-                    input_ids: row.input_ids,
-                    prompt_len: row.prompt_len,
-                    padding_len: row.padding_len,
-                    prompt_index: row.prompt_index,
-                    row_index: row.row_index,
-                    beam_group: row.beam_group,
-                    group_tokens: row.group_tokens,
-                    companion_logits: row.companion_logits.get(place).copied().flatten(),
-                    state: row.states.states.get_mut(place).and_then(Option::as_mut),
-                })
-                .collect();
-            processor.process(scores, &mut ProcessContext { rows }).context(|| processor.name())?;
+            for row in &mut context.rows {
+                row.place = place;
+            }
+            processor.process(scores, context).context(|| processor.name())?;
         }
         Ok(())
     }

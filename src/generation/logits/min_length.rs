@@ -1,11 +1,10 @@
 //! A least length, prompt included, as in transformers' `MinLengthLogitsProcessor`.
 
-use std::sync::Arc;
-
 use crate::error::Result;
 use crate::types::TokenId;
 
-use super::{Built, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::config::OneOrMany;
+use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
 /// Removes the end-of-sequence tokens while a row, padding included, is shorter than `min_length`.
 #[derive(Debug, Clone)]
@@ -15,17 +14,18 @@ pub struct MinLengthLogitsProcessor {
 }
 
 impl MinLengthLogitsProcessor {
-    /// No token of `eos_token_ids` before `min_length` ids.
-    pub fn new(min_length: usize, eos_token_ids: Vec<TokenId>) -> Self {
-        Self { min_length, eos_token_ids }
+    /// No token of `eos_token_id` before `min_length` ids.
+    pub fn new(min_length: usize, eos_token_id: impl Into<OneOrMany<TokenId>>) -> Self {
+        Self { min_length, eos_token_ids: eos_token_id.into().as_slice().to_vec() }
     }
+}
 
-    #[expect(clippy::unnecessary_wraps, reason = "the signature of every processor's constructor")]
-    pub(super) fn build(settings: &ProcessorSettings<'_>) -> Built {
+impl BuiltIn for MinLengthLogitsProcessor {
+    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
         if settings.min_length == 0 || settings.eos_token_ids.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Arc::new(Self::new(settings.min_length, settings.eos_token_ids.to_vec()))))
+        Ok(Some(Self::new(settings.min_length, settings.eos_token_ids.to_vec())))
     }
 }
 

@@ -1,11 +1,10 @@
 //! A least number of new tokens, as in transformers' `MinNewTokensLengthLogitsProcessor`.
 
-use std::sync::Arc;
-
 use crate::error::Result;
 use crate::types::TokenId;
 
-use super::{Built, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::config::OneOrMany;
+use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
 /// Removes the end-of-sequence tokens until `min_new_tokens` follow the prompt.
 #[derive(Debug, Clone)]
@@ -16,22 +15,25 @@ pub struct MinNewTokensLengthLogitsProcessor {
 }
 
 impl MinNewTokensLengthLogitsProcessor {
-    /// No token of `eos_token_ids` within the first `min_new_tokens` after a prompt of `prompt_len` ids,
-    /// padding included.
-    pub fn new(prompt_len: usize, min_new_tokens: usize, eos_token_ids: Vec<TokenId>) -> Self {
-        Self { prompt_len, min_new_tokens, eos_token_ids }
+    /// No token of `eos_token_id` within the first `min_new_tokens` after a prompt of `prompt_length_to_skip`
+    /// ids, padding included.
+    pub fn new(
+        prompt_length_to_skip: usize,
+        min_new_tokens: usize,
+        eos_token_id: impl Into<OneOrMany<TokenId>>,
+    ) -> Self {
+        let eos_token_ids = eos_token_id.into().as_slice().to_vec();
+        Self { prompt_len: prompt_length_to_skip, min_new_tokens, eos_token_ids }
     }
+}
 
-    #[expect(clippy::unnecessary_wraps, reason = "the signature of every processor's constructor")]
-    pub(super) fn build(settings: &ProcessorSettings<'_>) -> Built {
+impl BuiltIn for MinNewTokensLengthLogitsProcessor {
+    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
         match settings.config.min_new_tokens {
-            None | Some(0) => Ok(None),
-            Some(_) if settings.eos_token_ids.is_empty() => Ok(None),
-            Some(min_new_tokens) => Ok(Some(Arc::new(Self::new(
-                settings.prompt_len,
-                min_new_tokens,
-                settings.eos_token_ids.to_vec(),
-            )))),
+            Some(min_new_tokens) if min_new_tokens > 0 && !settings.eos_token_ids.is_empty() => {
+                Ok(Some(Self::new(settings.prompt_len, min_new_tokens, settings.eos_token_ids.to_vec())))
+            }
+            _ => Ok(None),
         }
     }
 }

@@ -1,37 +1,38 @@
 //! Min-p: only tokens that come near the most probable one, as in transformers' `MinPLogitsWarper`.
 
-use std::sync::Arc;
-
 use crate::error::{Error, Result};
 
-use super::super::numerics::{maximum, softmax_into};
-use super::{Built, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::numerics::{kth_largest, maximum, softmax_into};
+use super::super::torch_sort::topk;
+use super::filter::Filter;
+use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
 /// Removes tokens whose probability is below `min_p` times that of the most probable one.
 #[derive(Debug, Clone)]
 pub struct MinPLogitsWarper {
     min_p: f32,
+    filter: Filter,
 }
 
 impl MinPLogitsWarper {
     /// Keeps tokens with at least the fraction `min_p` of the highest probability.
     ///
     /// # Errors
-    /// When `min_p` is not within 0 and 1.
-    pub fn new(min_p: f64) -> Result<Self> {
+    /// When `min_p` is not within 0 and 1, or `min_tokens_to_keep` is 0.
+    pub fn new(min_p: f64, filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
         if !(0.0..=1.0).contains(&min_p) {
             return Err(Error::config(format!(
                 "`min_p` must be a number from 0 to 1, but is {min_p:?}; 0.0 leaves all tokens"
             )));
         }
-        Ok(Self { min_p: min_p as f32 })
+        Ok(Self { min_p: min_p as f32, filter: Filter::new(filter_value, min_tokens_to_keep)? })
     }
+}
 
-    pub(super) fn build(settings: &ProcessorSettings<'_>) -> Built {
-        match settings.config.min_p {
-            None => Ok(None),
-            Some(min_p) => Ok(Some(Arc::new(Self::new(min_p)?))),
-        }
+impl BuiltIn for MinPLogitsWarper {
+    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
+        let new = |min_p| Self::new(min_p, f64::NEG_INFINITY, settings.min_tokens_to_keep());
+        settings.config.min_p.map(new).transpose()
     }
 }
 
@@ -45,12 +46,24 @@ impl LogitsProcessor for MinPLogitsWarper {
         softmax_into(scores, &mut probabilities);
         // The most probable token is never below its own fraction, and comparisons with NaN remove nothing.
         let threshold = self.min_p * maximum(&probabilities);
-        for (score, probability) in scores.iter_mut().zip(probabilities) {
-            if probability < threshold {
-                *score = f32::NEG_INFINITY;
+        let kept = self.kept(&probabilities, threshold);
+        for (id, score) in scores.iter_mut().enumerate() {
+            if probabilities[id] < threshold && !kept.contains(&(id as u32)) {
+                *score = self.filter.value;
             }
         }
         Ok(())
+    }
+}
+
+impl MinPLogitsWarper {
+    /// The tokens that stay although they may be below the threshold.
+    fn kept(&self, probabilities: &[f32], threshold: f32) -> Vec<u32> {
+        let count = self.filter.min_tokens_to_keep.min(probabilities.len());
+        if threshold.is_nan() || kth_largest(probabilities, count) >= threshold {
+            return Vec::new();
+        }
+        topk(probabilities, count)
     }
 }
 
@@ -62,7 +75,9 @@ mod tests {
     // MinPLogitsWarper(p)(ids, scores), transformers 5.23
     #[test]
     fn tokens_far_below_the_best_go_as_in_transformers() {
-        let min_p = |p: f64, scores: &[f32]| kept(&process(&MinPLogitsWarper::new(p).unwrap(), &[], scores));
+        let min_p = |p: f64, scores: &[f32]| {
+            kept(&process(&MinPLogitsWarper::new(p, f64::NEG_INFINITY, 1).unwrap(), &[], scores))
+        };
         assert_eq!(min_p(0.0, &FIRST), [0, 1, 2, 3, 4, 5, 7]);
         assert_eq!(min_p(0.1, &FIRST), [0, 3, 5]);
         assert_eq!(min_p(0.1, &SECOND), [0, 1, 3, 4, 6, 7]);
@@ -75,7 +90,7 @@ mod tests {
     #[test]
     fn values_outside_of_0_to_1_are_refused() {
         for bad in [-0.1, 1.1, f64::NAN] {
-            let message = MinPLogitsWarper::new(bad).unwrap_err().to_string();
+            let message = MinPLogitsWarper::new(bad, f64::NEG_INFINITY, 1).unwrap_err().to_string();
             assert!(message.starts_with("`min_p` must be a number from 0 to 1, but is"), "{message}");
         }
     }

@@ -1,35 +1,46 @@
 //! Logits processors: what may change the scores of a step before a token is chosen.
 //!
-//! One file per processor, named as in transformers. `PROCESSORS` lists them in their order of application,
-//! which is part of what makes results equal to transformers'. To add one: its file, its `mod` line, its line
-//! in the table.
+//! One file per processor, named as in transformers. The table in `registry.rs` lists them in their order of
+//! application, which is part of what makes results equal to transformers'. To add one: its file and its line
+//! in the table, which makes everything else.
 
+mod arguments;
 mod context;
+mod filter;
 mod list;
-mod min_length;
-mod min_new_tokens;
-mod min_p;
-mod repetition_penalty;
-mod temperature;
-mod top_k;
-mod top_p;
+mod registry;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::types::TokenId;
 
-use super::config::GenerationConfig;
+use super::config::{Compat, GenerationConfig};
+use super::prompt::PromptRow;
 
-pub use context::{ProcessContext, ProcessorState, RowContext, ScoreRows};
-pub use list::{LogitsProcessorList, ProcessorStates, RowToProcess};
-pub use min_length::MinLengthLogitsProcessor;
-pub use min_new_tokens::MinNewTokensLengthLogitsProcessor;
-pub use min_p::MinPLogitsWarper;
-pub use repetition_penalty::RepetitionPenaltyLogitsProcessor;
-pub use temperature::TemperatureLogitsWarper;
-pub use top_k::TopKLogitsWarper;
-pub use top_p::TopPLogitsWarper;
+pub use arguments::{Argument, ArgumentInfo};
+pub use context::{ProcessContext, ProcessorState, ProcessorStates, RowContext, ScoreRows};
+pub use list::LogitsProcessorList;
+use registry::BuiltIn;
+pub(super) use registry::for_each_processor;
+pub use registry::{AppliesTo, PROCESSORS, ProcessorInfo};
+
+/// The files of the table, each with its class.
+macro_rules! modules {
+    ($( $place:ident { $(
+        #[doc = $doc:literal]
+        $module:ident::$class:ident $arguments:tt in $applies_to:ident
+        $(, field $field:ident: $type:ty $(as $argument:ty)? = $default:literal)?
+        $(, by $switch:ident)?;
+    )* } )*) => { $($(
+        mod $module;
+        pub use $module::$class;
+    )*)* };
+}
+
+for_each_processor!(modules);
 
 /// Changes the scores of the next token, in place.
 ///
@@ -74,97 +85,72 @@ pub trait LogitsProcessor: Send + Sync {
 
 /// What the constructors of processors are made from: the merged configuration, with what the plan has
 /// resolved of it.
-#[derive(Debug)]
 pub(super) struct ProcessorSettings<'a> {
     /// The fields of the call, over those of the model, over nothing.
     pub(super) config: &'a GenerationConfig,
     pub(super) do_sample: bool,
-    /// Length of the prompt, padding included.
+    pub(super) num_beams: usize,
+    pub(super) num_beam_groups: usize,
+    /// The prompts, one each.
+    pub(super) prompts: &'a [PromptRow],
+    /// Length of the prompts, padding included.
     pub(super) prompt_len: usize,
     /// `min_length`, or what `min_new_tokens` makes of it.
     pub(super) min_length: usize,
+    /// `max_length`, or what `max_new_tokens` makes of it.
+    pub(super) max_length: usize,
     pub(super) eos_token_ids: &'a [TokenId],
 }
 
-type Built = Result<Option<Arc<dyn LogitsProcessor>>>;
+impl ProcessorSettings<'_> {
+    /// The older transformers to follow, if any.
+    fn compat(&self) -> Option<Compat> {
+        self.config.compat
+    }
 
-/// When a built-in processor takes part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AppliesTo {
-    /// Every search.
-    AllSearches,
-    /// Searches that draw at random; elsewhere its fields are checked and have no effect.
-    Sampling,
-}
-
-/// A line of `PROCESSORS`.
-pub(super) enum Place {
-    /// A processor of this crate.
-    BuiltIn(BuiltIn),
-    /// Where the caller's processors go that don't replace a built-in one.
-    Callers,
-}
-
-/// A built-in processor.
-pub(super) struct BuiltIn {
-    /// The configuration field that switches it on.
-    pub(super) field: &'static str,
-    pub(super) applies_to: AppliesTo,
-    /// Checks the field's value; makes the processor when the value asks for one.
-    pub(super) build: fn(&ProcessorSettings<'_>) -> Built,
-}
-
-/// All processors, in their order of application.
-pub(super) const PROCESSORS: &[Place] = {
-    use AppliesTo::{AllSearches, Sampling};
-    &[
-        built_in("repetition_penalty", AllSearches, RepetitionPenaltyLogitsProcessor::build),
-        built_in("min_length", AllSearches, MinLengthLogitsProcessor::build),
-        built_in("min_new_tokens", AllSearches, MinNewTokensLengthLogitsProcessor::build),
-        Place::Callers,
-        built_in("temperature", Sampling, TemperatureLogitsWarper::build),
-        built_in("top_k", Sampling, TopKLogitsWarper::build),
-        built_in("top_p", Sampling, TopPLogitsWarper::build),
-        built_in("min_p", Sampling, MinPLogitsWarper::build),
-    ]
-};
-
-const fn built_in(
-    field: &'static str,
-    applies_to: AppliesTo,
-    build: fn(&ProcessorSettings<'_>) -> Built,
-) -> Place {
-    Place::BuiltIn(BuiltIn { field, applies_to, build })
+    /// How many tokens every warper keeps: beams need one that does not end the text.
+    fn min_tokens_to_keep(&self) -> usize {
+        if self.num_beams > 1 { self.eos_token_ids.len().max(1) + 1 } else { 1 }
+    }
 }
 
 /// The processors of a request, in order: the built-in ones that its settings ask for, and the caller's.
 ///
-/// A caller's processor takes the place of a built-in one of the same name; the warpers after
-/// `Place::Callers` are not replaced, as in transformers, which makes them last.
+/// A caller's processor takes the place of a built-in one of the same name; those of the table that come after the
+/// caller's are not replaced, as in transformers, which makes them last.
+///
+/// # Errors
+/// The first impossible value, also of a field that has no effect in this search. As in transformers 4.49, on
+/// request, a caller's processor with the name of one that the settings ask for.
 pub(super) fn build(
     settings: &ProcessorSettings<'_>,
     callers: &[Arc<dyn LogitsProcessor>],
 ) -> Result<LogitsProcessorList> {
     let mut list: Vec<Arc<dyn LogitsProcessor>> = Vec::new();
     let mut waiting: Vec<&Arc<dyn LogitsProcessor>> = callers.iter().collect();
-    let mut callers_placed = false;
-    for place in PROCESSORS {
-        match place {
-            Place::Callers => {
-                list.extend(waiting.drain(..).map(Arc::clone));
-                callers_placed = true;
+    for entry in PROCESSORS {
+        if entry.after_callers {
+            list.extend(waiting.drain(..).map(Arc::clone));
+        }
+        let Some(processor) = (entry.from_settings)(settings)? else { continue };
+        let takes_part = match entry.applies_to {
+            AppliesTo::AllSearches => true,
+            AppliesTo::Sampling => settings.do_sample,
+            AppliesTo::BeamGroups => settings.num_beam_groups > 1,
+        };
+        if !takes_part {
+            continue;
+        }
+        match waiting.iter().position(|caller| caller.name() == processor.name()) {
+            Some(_) if settings.compat() == Some(Compat::V4_49) => {
+                return Err(Error::config(format!(
+                    "`logits_processor` must hold no {} when `{}` asks for one, as in transformers 4.49; leave out one of \
+                     the two, or `compat`",
+                    entry.class, entry.switch
+                )));
             }
-            Place::BuiltIn(entry) => {
-                let Some(processor) = (entry.build)(settings)? else { continue };
-                if entry.applies_to == AppliesTo::Sampling && !settings.do_sample {
-                    continue;
-                }
-                let namesake = waiting.iter().position(|caller| caller.name() == processor.name());
-                match namesake {
-                    Some(index) if !callers_placed => list.push(Arc::clone(waiting.remove(index))),
-                    _ => list.push(processor),
-                }
-            }
+            Some(index) => list.push(Arc::clone(waiting.remove(index))),
+            None => list.push(processor),
         }
     }
     Ok(LogitsProcessorList::new(list))
@@ -179,5 +165,15 @@ fn remove(scores: &mut [f32], tokens: &[TokenId]) {
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// Multiplies the negative and divides the other scores of these tokens by `penalty`, once each.
+fn penalize_once<'a>(scores: &mut [f32], tokens: impl Iterator<Item = &'a TokenId>, penalty: f32) {
+    let mut seen = vec![0_u64; scores.len().div_ceil(64)];
+    for id in tokens.map(|token| token.index()) {
+        let Some(score) = scores.get_mut(id) else { continue };
+        let bit = 1 << (id % 64);
+        if seen[id / 64] & bit == 0 {
+            seen[id / 64] |= bit;
+            *score = if *score < 0.0 { *score * penalty } else { *score / penalty };
+        }
+    }
+}

@@ -1,25 +1,33 @@
 //! Repetition penalty over prompt and generated tokens, as in transformers 5's `RepetitionPenaltyLogitsProcessor`.
 
-use std::sync::Arc;
-
 use crate::error::{Error, Result};
 
-use super::{Built, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::config::OneOrMany;
+use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
 /// Multiplies the negative and divides the other scores of every token that has occurred, once each.
-///
-/// Padding before the prompt does not count as having occurred.
 #[derive(Debug, Clone)]
 pub struct RepetitionPenaltyLogitsProcessor {
     penalty: f32,
+    ignored: Ignored,
+}
+
+/// Which ids at the beginning do not count as having occurred.
+#[derive(Debug, Clone)]
+enum Ignored {
+    None,
+    Padding,
+    Len(usize),
+    PerRow(Vec<usize>),
 }
 
 impl RepetitionPenaltyLogitsProcessor {
-    /// Above 1 makes repetition less probable, below 1 more.
+    /// Above 1 makes repetition less probable, below 1 more. The first `prompt_ignore_length` ids, a number for
+    /// all rows or one for each, do not count.
     ///
     /// # Errors
     /// When `penalty` is not a positive number that float32 can hold.
-    pub fn new(penalty: f64) -> Result<Self> {
+    pub fn new(penalty: f64, prompt_ignore_length: Option<OneOrMany<usize>>) -> Result<Self> {
         let narrow = penalty as f32;
         if !(narrow > 0.0 && narrow.is_finite()) {
             return Err(Error::config(format!(
@@ -28,13 +36,20 @@ impl RepetitionPenaltyLogitsProcessor {
                  no penalty, values to 1.3 are usual"
             )));
         }
-        Ok(Self { penalty: narrow })
+        let ignored = match prompt_ignore_length {
+            None => Ignored::None,
+            Some(OneOrMany::One(len)) => Ignored::Len(len),
+            Some(OneOrMany::Many(lens)) => Ignored::PerRow(lens),
+        };
+        Ok(Self { penalty: narrow, ignored })
     }
+}
 
-    pub(super) fn build(settings: &ProcessorSettings<'_>) -> Built {
+impl BuiltIn for RepetitionPenaltyLogitsProcessor {
+    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
         let Some(penalty) = settings.config.repetition_penalty else { return Ok(None) };
-        let processor = Self::new(penalty)?;
-        Ok(if penalty == 1.0 { None } else { Some(Arc::new(processor)) })
+        let processor = Self { ignored: Ignored::Padding, ..Self::new(penalty, None)? };
+        Ok((penalty != 1.0).then_some(processor))
     }
 }
 
@@ -44,28 +59,39 @@ impl LogitsProcessor for RepetitionPenaltyLogitsProcessor {
     }
 
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
-        let mut seen = vec![0_u64; scores.len().div_ceil(64)];
-        for id in row.input_ids.iter().skip(row.padding_len).map(|id| id.index()) {
-            let Some(score) = scores.get_mut(id) else { continue };
-            let bit = 1 << (id % 64);
-            if seen[id / 64] & bit == 0 {
-                seen[id / 64] |= bit;
-                *score = if *score < 0.0 { *score * self.penalty } else { *score / self.penalty };
-            }
-        }
+        let ignored = self.ignored(row)?;
+        super::penalize_once(scores, row.input_ids.iter().skip(ignored), self.penalty);
         Ok(())
+    }
+}
+
+impl RepetitionPenaltyLogitsProcessor {
+    fn ignored(&self, row: &RowContext<'_>) -> Result<usize> {
+        match &self.ignored {
+            Ignored::None => Ok(0),
+            Ignored::Padding => Ok(row.padding_len),
+            Ignored::Len(len) => Ok(*len),
+            Ignored::PerRow(lens) => lens.get(row.row_index).copied().ok_or_else(|| {
+                Error::config(format!(
+                    "`prompt_ignore_length` must be one number, or one for each row, but lists {} and there is a row {}",
+                    lens.len(),
+                    row.row_index
+                ))
+            }),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{FIRST, SECOND, process, process_padded};
+    use super::super::super::config::GenerationConfig;
+    use super::super::tests::{FIRST, SECOND, process, process_padded, settings};
     use super::*;
 
     const NEG_INF: f32 = f32::NEG_INFINITY;
 
     fn penalty(penalty: f64) -> RepetitionPenaltyLogitsProcessor {
-        RepetitionPenaltyLogitsProcessor::new(penalty).unwrap()
+        RepetitionPenaltyLogitsProcessor::new(penalty, None).unwrap()
     }
 
     // RepetitionPenaltyLogitsProcessor(p)(torch.tensor([[2, 2, 5, 1], [7, 0, 3, 3]]), scores), transformers 5.23
@@ -83,11 +109,24 @@ mod tests {
 
     // the same with prompt_ignore_length=torch.tensor([2, 1])
     #[test]
-    fn padding_before_the_prompt_does_not_count() {
-        assert_eq!(
-            process_padded(&penalty(1.3), &[7, 0, 3, 3], 1, &SECOND),
-            [0.230_769_25, 0.1, -0.7, 1.692_307_8, 1.9, -3.3, 0.6, 1.1]
-        );
+    fn ids_at_the_beginning_can_be_ignored() {
+        let expected = [0.230_769_25, 0.1, -0.7, 1.692_307_8, 1.9, -3.3, 0.6, 1.1];
+        let ids = [7, 0, 3, 3];
+        for ignored in [OneOrMany::One(1), OneOrMany::Many(vec![1])] {
+            let processor = RepetitionPenaltyLogitsProcessor::new(1.3, Some(ignored)).unwrap();
+            assert_eq!(process(&processor, &ids, &SECOND), expected);
+        }
+        let config = GenerationConfig::new().repetition_penalty(1.3);
+        let built = RepetitionPenaltyLogitsProcessor::from_settings(&settings(&config)).unwrap().unwrap();
+        assert_eq!(process_padded(&built, &ids, 1, &SECOND), expected, "padding is, in a call of generate");
+        assert_ne!(process_padded(&penalty(1.3), &ids, 1, &SECOND), expected, "and not when made by hand");
+    }
+
+    #[test]
+    fn ignored_lengths_must_be_there_for_each_row() {
+        let processor = RepetitionPenaltyLogitsProcessor::new(1.3, Some(OneOrMany::Many(vec![]))).unwrap();
+        let error = processor.process_row(&mut [0.0], &mut RowContext::of_prompt(&[])).unwrap_err();
+        assert!(error.to_string().contains("`prompt_ignore_length` must be one number"), "{error}");
     }
 
     #[test]
@@ -98,7 +137,7 @@ mod tests {
     #[test]
     fn penalties_that_are_not_positive_are_refused() {
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e39] {
-            let message = RepetitionPenaltyLogitsProcessor::new(bad).unwrap_err().to_string();
+            let message = RepetitionPenaltyLogitsProcessor::new(bad, None).unwrap_err().to_string();
             assert!(message.starts_with("`repetition_penalty` must be a positive number"), "{message}");
         }
     }

@@ -1,10 +1,8 @@
 //! Temperature: scores divided by one number, as in transformers' `TemperatureLogitsWarper`.
 
-use std::sync::Arc;
-
 use crate::error::{Error, Result};
 
-use super::{Built, LogitsProcessor, ProcessorSettings, RowContext};
+use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
 /// Divides the scores by the temperature.
 #[derive(Debug, Clone)]
@@ -34,15 +32,17 @@ impl TemperatureLogitsWarper {
         }
         Ok(Self { temperature: narrow })
     }
+}
 
-    pub(super) fn build(settings: &ProcessorSettings<'_>) -> Built {
+impl BuiltIn for TemperatureLogitsWarper {
+    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
         match settings.config.temperature {
             None => Ok(None),
             // Written by many callers who mean greedy search; it says so, so it does no harm.
             Some(0.0) if !settings.do_sample => Ok(None),
             Some(temperature) => {
                 let warper = Self::new(temperature)?;
-                Ok(if temperature == 1.0 { None } else { Some(Arc::new(warper)) })
+                Ok((temperature != 1.0).then_some(warper))
             }
         }
     }

@@ -46,17 +46,25 @@ impl LogitsProcessor for Named {
     }
 }
 
+/// The settings of a request with one prompt of two ids.
+pub(super) fn settings(config: &GenerationConfig) -> ProcessorSettings<'_> {
+    ProcessorSettings {
+        config,
+        do_sample: config.do_sample == Some(true),
+        num_beams: 1,
+        num_beam_groups: 1,
+        prompts: &[],
+        prompt_len: 2,
+        min_length: 2 + config.min_new_tokens.unwrap_or(0),
+        max_length: 20,
+        eos_token_ids: &[TokenId(1)],
+    }
+}
+
 fn names(config: &GenerationConfig, callers: &[&'static str]) -> Vec<String> {
     let callers: Vec<Arc<dyn LogitsProcessor>> =
         callers.iter().map(|&name| Arc::new(Named(name)) as Arc<dyn LogitsProcessor>).collect();
-    let settings = ProcessorSettings {
-        config,
-        do_sample: config.do_sample == Some(true),
-        prompt_len: 2,
-        min_length: 2 + config.min_new_tokens.unwrap_or(0),
-        eos_token_ids: &[TokenId(1)],
-    };
-    build(&settings, &callers).unwrap().names().map(str::to_owned).collect()
+    build(&settings(config), &callers).unwrap().names().map(str::to_owned).collect()
 }
 
 fn everything() -> GenerationConfig {
@@ -135,10 +143,8 @@ fn a_callers_processor_replaces_its_namesake_in_place_but_no_warper() {
 
 #[test]
 fn every_field_of_the_table_is_a_field_of_the_configuration() {
-    for place in PROCESSORS {
-        if let Place::BuiltIn(entry) = place {
-            assert!(GenerationConfig::is_field(entry.field), "{}", entry.field);
-        }
+    for entry in PROCESSORS {
+        assert!(GenerationConfig::is_field(entry.switch), "{}", entry.switch);
     }
 }
 
@@ -157,18 +163,38 @@ impl LogitsProcessor for Failing {
 #[test]
 fn an_error_names_its_processor() {
     let list = LogitsProcessorList::new(vec![Arc::new(Failing)]);
-    let mut states = list.new_states();
-    let mut row = [RowToProcess {
-        input_ids: &[],
-        prompt_len: 0,
-        padding_len: 0,
-        prompt_index: 0,
-        row_index: 0,
-        beam_group: 0,
-        group_tokens: &[],
-        companion_logits: Vec::new(),
-        states: &mut states,
-    }];
-    let error = list.process(&mut ScoreRows::new(&mut [0.0], 1), &mut row).unwrap_err();
+    let mut context = ProcessContext::new(vec![RowContext::of_prompt(&[])]);
+    let error = list.process(&mut ScoreRows::new(&mut [0.0], 1), &mut context).unwrap_err();
     assert_eq!(error.to_string(), "Failing: no");
+}
+
+#[test]
+fn a_constructor_takes_its_arguments_by_name() {
+    let top_k = PROCESSORS.iter().find(|entry| entry.name == "top_k").unwrap();
+    let given = |arguments: &[(&str, i64)]| {
+        let arguments = arguments.iter().map(|&(name, value)| (name.to_owned(), Argument::from(value)));
+        top_k.construct(arguments, None).map_err(|error| error.to_string())
+    };
+    let processor = given(&[("min_tokens_to_keep", 3), ("top_k", 1)]).ok().unwrap();
+    assert_eq!(kept(&process(&*processor, &[], &SECOND)), [3, 4, 7]);
+    let message = |arguments: &[(&str, i64)]| given(arguments).err().unwrap();
+    assert_eq!(message(&[]), "`top_k` must be given: it is an integer of 0 or more");
+    assert_eq!(message(&[("top_k", -1)]), "`top_k` must be an integer of 0 or more, but is -1");
+    assert_eq!(message(&[("top_k", 1), ("k", 1)]), "`k` is no argument of this processor");
+    assert!(message(&[("top_k", 0)]).starts_with("`top_k` must be 1 or more"));
+    let names: Vec<_> = top_k.arguments().into_iter().map(|argument| argument.name).collect();
+    assert_eq!(names, ["top_k", "filter_value", "min_tokens_to_keep"]);
+}
+
+#[test]
+fn a_callers_namesake_is_an_error_in_transformers_4_49() {
+    let config = GenerationConfig::new().repetition_penalty(1.1).compat(Compat::V4_49);
+    let mine: Arc<dyn LogitsProcessor> = Arc::new(Named("RepetitionPenaltyLogitsProcessor"));
+    let error = build(&settings(&config), &[mine]).unwrap_err().to_string();
+    assert!(
+        error.contains("no RepetitionPenaltyLogitsProcessor when `repetition_penalty` asks for one"),
+        "{error}"
+    );
+    let warper: Arc<dyn LogitsProcessor> = Arc::new(Named("TopKLogitsWarper"));
+    assert!(build(&settings(&config.do_sample(true)), &[warper]).is_ok());
 }

@@ -1,11 +1,10 @@
 //! Top-k: only the highest scores stay, as in transformers' `TopKLogitsWarper`.
 
-use std::sync::Arc;
-
 use crate::error::{Error, Result};
 
 use super::super::numerics::{kth_largest, maximum};
-use super::{Built, LogitsProcessor, ProcessorSettings, RowContext};
+use super::filter::Filter;
+use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
 /// What `top_k` is when nobody sets it.
 const DEFAULT: usize = 50;
@@ -14,26 +13,30 @@ const DEFAULT: usize = 50;
 #[derive(Debug, Clone)]
 pub struct TopKLogitsWarper {
     top_k: usize,
+    filter: Filter,
 }
 
 impl TopKLogitsWarper {
-    /// Keeps `top_k` scores; all of them when the vocabulary is no larger.
+    /// Keeps `top_k` scores, or `min_tokens_to_keep` if that is more; all of them when the vocabulary is no larger.
     ///
     /// # Errors
-    /// When `top_k` is 0.
-    pub fn new(top_k: usize) -> Result<Self> {
+    /// When one of the numbers is 0.
+    pub fn new(top_k: usize, filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
         if top_k == 0 {
             return Err(Error::config(
                 "`top_k` must be 1 or more, but is 0; without the warper all tokens stay",
             ));
         }
-        Ok(Self { top_k })
+        let filter = Filter::new(filter_value, min_tokens_to_keep)?;
+        Ok(Self { top_k: top_k.max(min_tokens_to_keep), filter })
     }
+}
 
-    pub(super) fn build(settings: &ProcessorSettings<'_>) -> Built {
+impl BuiltIn for TopKLogitsWarper {
+    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
         match settings.config.top_k.unwrap_or(DEFAULT) {
             0 => Ok(None),
-            top_k => Ok(Some(Arc::new(Self::new(top_k)?))),
+            top_k => Self::new(top_k, f64::NEG_INFINITY, settings.min_tokens_to_keep()).map(Some),
         }
     }
 }
@@ -51,7 +54,7 @@ impl LogitsProcessor for TopKLogitsWarper {
         let threshold = kth_largest(scores, self.top_k);
         for score in scores {
             if *score < threshold {
-                *score = f32::NEG_INFINITY;
+                *score = self.filter.value;
             }
         }
         Ok(())
@@ -66,8 +69,9 @@ mod tests {
     // TopKLogitsWarper(k)(ids, scores), transformers 5.23
     #[test]
     fn the_largest_scores_and_their_ties_stay_as_in_transformers() {
-        let top_k =
-            |k: usize, scores: &[f32]| kept(&process(&TopKLogitsWarper::new(k).unwrap(), &[], scores));
+        let top_k = |k: usize, scores: &[f32]| {
+            kept(&process(&TopKLogitsWarper::new(k, f64::NEG_INFINITY, 1).unwrap(), &[], scores))
+        };
         assert_eq!(top_k(1, &FIRST), [3, 5]);
         assert_eq!(top_k(2, &FIRST), [3, 5]);
         assert_eq!(top_k(1, &SECOND), [3]);
@@ -78,7 +82,10 @@ mod tests {
     #[test]
     fn none_is_refused() {
         assert!(
-            TopKLogitsWarper::new(0).unwrap_err().to_string().contains("`top_k` must be 1 or more, but is 0")
+            TopKLogitsWarper::new(0, f64::NEG_INFINITY, 1)
+                .unwrap_err()
+                .to_string()
+                .contains("`top_k` must be 1 or more, but is 0")
         );
     }
 }

@@ -1,14 +1,13 @@
 //! Nucleus sampling: the most probable tokens up to a cumulated probability, as in transformers'
 //! `TopPLogitsWarper`.
 
-use std::cmp::Ordering;
-use std::sync::Arc;
-
 use crate::error::{Error, Result};
+use std::cmp::Ordering;
 
 use super::super::numerics::{maximum, softmax_into};
 use super::super::torch_sort::ascending_order;
-use super::{Built, LogitsProcessor, ProcessorSettings, RowContext};
+use super::filter::Filter;
+use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
 /// Removes the least probable tokens that together have no more than `1 - top_p`; the most probable one
 /// always stays.
@@ -16,26 +15,29 @@ use super::{Built, LogitsProcessor, ProcessorSettings, RowContext};
 pub struct TopPLogitsWarper {
     /// What may be removed, `1 - top_p`, computed in float64 and compared in float32.
     removable: f32,
+    filter: Filter,
 }
 
 impl TopPLogitsWarper {
     /// Keeps tokens that together reach the probability `top_p`.
     ///
     /// # Errors
-    /// When `top_p` is not within 0 and 1.
-    pub fn new(top_p: f64) -> Result<Self> {
+    /// When `top_p` is not within 0 and 1, or `min_tokens_to_keep` is 0.
+    pub fn new(top_p: f64, filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
         if !(0.0..=1.0).contains(&top_p) {
             return Err(Error::config(format!(
                 "`top_p` must be a number from 0 to 1, but is {top_p:?}; 1.0 leaves all tokens"
             )));
         }
-        Ok(Self { removable: (1.0 - top_p) as f32 })
+        Ok(Self { removable: (1.0 - top_p) as f32, filter: Filter::new(filter_value, min_tokens_to_keep)? })
     }
+}
 
-    pub(super) fn build(settings: &ProcessorSettings<'_>) -> Built {
+impl BuiltIn for TopPLogitsWarper {
+    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
         let Some(top_p) = settings.config.top_p else { return Ok(None) };
-        let warper = Self::new(top_p)?;
-        Ok(if top_p < 1.0 { Some(Arc::new(warper)) } else { None })
+        let warper = Self::new(top_p, f64::NEG_INFINITY, settings.min_tokens_to_keep())?;
+        Ok((top_p < 1.0).then_some(warper))
     }
 }
 
@@ -49,25 +51,26 @@ impl LogitsProcessor for TopPLogitsWarper {
             return Ok(());
         }
         // Removed tokens have probability 0 and stay removed, so only the others are sorted: after top-k, few.
+        let removed = |score: f32| score == f32::NEG_INFINITY && self.filter.value == f32::NEG_INFINITY;
         let mut ascending: Vec<u32> =
-            (0..scores.len() as u32).filter(|&id| scores[id as usize] > f32::NEG_INFINITY).collect();
+            (0..scores.len() as u32).filter(|&id| !removed(scores[id as usize])).collect();
         let score = |id: u32| scores[id as usize];
         ascending.sort_by(|&a, &b| score(a).partial_cmp(&score(b)).unwrap_or(Ordering::Equal));
         let count = self.count_to_remove(&ascending.iter().map(|&id| score(id)).collect::<Vec<_>>());
-        if count > 0 && score(ascending[count - 1]) == score(ascending[count]) {
+        if count > 0 && count < ascending.len() && score(ascending[count - 1]) == score(ascending[count]) {
             // The border runs between equal scores: torch's sort decides which of them go.
             let removed_before = scores.len() - ascending.len();
             ascending = ascending_order(scores).split_off(removed_before);
         }
         for id in ascending.into_iter().take(count) {
-            scores[id as usize] = f32::NEG_INFINITY;
+            scores[id as usize] = self.filter.value;
         }
         Ok(())
     }
 }
 
 impl TopPLogitsWarper {
-    /// How many of these scores, which are finite and ascending, are to go: never the last one.
+    /// How many of these scores, which are ascending, are to go: never the last ones.
     fn count_to_remove(&self, ascending: &[f32]) -> usize {
         let mut probabilities = vec![0.0; ascending.len()];
         softmax_into(ascending, &mut probabilities);
@@ -77,8 +80,8 @@ impl TopPLogitsWarper {
             cumulated += f64::from(*probability);
             cumulated as f32 > self.removable
         };
-        let last = ascending.len() - 1;
-        probabilities.iter().position(stays).map_or(last, |count| count.min(last))
+        let most = ascending.len().saturating_sub(self.filter.min_tokens_to_keep);
+        probabilities.iter().position(stays).map_or(most, |count| count.min(most))
     }
 }
 
@@ -88,7 +91,7 @@ mod tests {
     use super::*;
 
     fn top_p(p: f64, scores: &[f32]) -> Vec<usize> {
-        kept(&process(&TopPLogitsWarper::new(p).unwrap(), &[], scores))
+        kept(&process(&TopPLogitsWarper::new(p, f64::NEG_INFINITY, 1).unwrap(), &[], scores))
     }
 
     // TopPLogitsWarper(p)(ids, scores), transformers 5.23
@@ -123,17 +126,18 @@ mod tests {
     #[test]
     fn rows_without_a_finite_maximum_are_left_to_the_search() {
         assert_eq!(
-            process(&TopPLogitsWarper::new(0.5).unwrap(), &[], &[f32::NEG_INFINITY; 3]),
+            process(&TopPLogitsWarper::new(0.5, f64::NEG_INFINITY, 1).unwrap(), &[], &[f32::NEG_INFINITY; 3]),
             [f32::NEG_INFINITY; 3]
         );
-        let nan = process(&TopPLogitsWarper::new(0.5).unwrap(), &[], &[1.0, f32::NAN, 2.0]);
+        let nan =
+            process(&TopPLogitsWarper::new(0.5, f64::NEG_INFINITY, 1).unwrap(), &[], &[1.0, f32::NAN, 2.0]);
         assert!(nan[1].is_nan() && nan[0] == 1.0);
     }
 
     #[test]
     fn values_outside_of_0_to_1_are_refused() {
         for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
-            let message = TopPLogitsWarper::new(bad).unwrap_err().to_string();
+            let message = TopPLogitsWarper::new(bad, f64::NEG_INFINITY, 1).unwrap_err().to_string();
             assert!(message.starts_with("`top_p` must be a number from 0 to 1, but is"), "{message}");
         }
     }

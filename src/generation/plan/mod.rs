@@ -17,9 +17,7 @@ use crate::error::{Error, Result};
 use crate::types::{LayerSet, TokenId};
 
 use super::config::{EarlyStopping, GenerationConfig, OneOrMany};
-use super::logits::{
-    self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, Place, ProcessorSettings,
-};
+use super::logits::{self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, ProcessorSettings};
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
 use super::rng::TorchRng;
@@ -167,8 +165,12 @@ impl GenerationPlan {
         let settings = ProcessorSettings {
             config: &merged,
             do_sample,
+            num_beams: merged.num_beams.unwrap_or(1),
+            num_beam_groups: merged.num_beam_groups.unwrap_or(1),
+            prompts: prompts.rows(),
             prompt_len,
             min_length: lengths.min_length,
+            max_length: lengths.max_length,
             eos_token_ids: &special.eos,
         };
         let processors = logits::build(&settings, &context.processors)?;
@@ -404,10 +406,8 @@ fn warn_of_unused_sampling_fields(
     let set = config.to_json();
     let unused: Vec<String> = PROCESSORS
         .iter()
-        .filter_map(|place| match place {
-            Place::BuiltIn(entry) if entry.applies_to == AppliesTo::Sampling => Some(entry.field),
-            _ => None,
-        })
+        .filter(|entry| entry.applies_to == AppliesTo::Sampling)
+        .map(|entry| entry.switch)
         // Contrastive search takes its number of candidates from there.
         .filter(|&field| mode != GenerationMode::ContrastiveSearch || field != "top_k")
         .filter(|field| {

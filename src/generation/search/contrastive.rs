@@ -13,7 +13,7 @@ use super::super::output::{LaneScores, OutputRow, SearchOutput};
 use super::super::plan::GenerationPlan;
 use super::super::stopping::StopContext;
 use super::super::torch_sort::topk;
-use super::lanes::{LaneLogits, Lanes};
+use super::lanes::{Group, LaneLogits, Lanes};
 use super::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 
 /// transformers' contrastive search.
@@ -119,7 +119,7 @@ impl ContrastiveSearch {
         let (vocab_size, lanes_each) = (self.plan.vocab_size, self.plan.lanes_each());
         let row = place * vocab_size..(place + 1) * vocab_size;
         let raw = logits.scores[row.clone()].to_vec();
-        self.lanes.process_group(&self.plan, logits, place..place + 1, 0, &|_| &[])?;
+        self.lanes.process_some(&self.plan, logits, place..place + 1, Group::default())?;
         let processed = &logits.scores[row];
         let largest = maximum(processed);
         if !largest.is_finite() {

@@ -8,7 +8,7 @@
 use crate::error::{Error, Result, ResultExt};
 use crate::types::{RowOutputs, SeqId, TokenId};
 
-use super::super::logits::{ProcessorStates, RowToProcess, ScoreRows};
+use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows};
 use super::super::numerics::log_sum_exp;
 use super::super::plan::GenerationPlan;
 use super::{ModelResults, SearchInputs, SearchResults};
@@ -71,6 +71,14 @@ pub(super) struct LaneLogits<'a> {
     pub(super) main_rows: Vec<usize>,
     companion_logits: &'a [f32],
     companions: Vec<Vec<Option<usize>>>,
+}
+
+/// The group of beams that rows belong to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Group<'a> {
+    pub(super) index: usize,
+    /// The tokens chosen in this step, `[num_prompts, num_beams]`, as far as earlier groups have chosen.
+    pub(super) current_tokens: &'a [TokenId],
 }
 
 impl Lanes {
@@ -275,48 +283,50 @@ impl Lanes {
 
     /// Applies the processors to all rows of a step.
     pub(super) fn process(&mut self, plan: &GenerationPlan, logits: &mut LaneLogits<'_>) -> Result<()> {
-        let places = 0..logits.lanes.len();
-        self.process_group(plan, logits, places, 0, &|_| &[])
+        self.process_some(plan, logits, 0..logits.lanes.len(), Group::default())
     }
 
-    /// Applies the processors to some neighbouring rows of a step, which form group `beam_group`; `group_tokens`
-    /// gives what earlier groups of a prompt chose in this step.
-    pub(super) fn process_group<'a>(
-        &'a mut self,
-        plan: &'a GenerationPlan,
-        logits: &'a mut LaneLogits<'_>,
+    /// Applies the processors to some neighbouring rows of a step.
+    pub(super) fn process_some(
+        &mut self,
+        plan: &GenerationPlan,
+        logits: &mut LaneLogits<'_>,
         places: std::ops::Range<usize>,
-        beam_group: usize,
-        group_tokens: &'a dyn Fn(usize) -> &'a [TokenId],
+        group: Group<'_>,
     ) -> Result<()> {
         if plan.processors.is_empty() {
             return Ok(());
         }
         let vocab_size = plan.vocab_size;
-        let main = logits.companions.len();
         let companion_logits = logits.companion_logits;
+        let main = logits.companions.len();
         let logits_at = |place: &Option<usize>| {
             place.map(|place| &companion_logits[(place - main) * vocab_size..][..vocab_size])
         };
+        let num_rows = self.lanes.len();
         let wanted = &logits.lanes[places.clone()];
-        let mut rows: Vec<RowToProcess<'_>> = Vec::with_capacity(wanted.len());
+        let mut rows: Vec<RowContext<'_>> = Vec::with_capacity(wanted.len());
         for (row_index, lane) in self.lanes.iter_mut().enumerate() {
             let Ok(place) = wanted.binary_search(&row_index) else { continue };
             let main_row = logits.main_rows[places.start + place];
-            rows.push(RowToProcess {
-                input_ids: &lane.ids,
+            rows.push(RowContext {
                 prompt_len: plan.prompt_len,
                 padding_len: plan.prompts[lane.prompt_index].padding_len,
                 prompt_index: lane.prompt_index,
                 row_index,
-                beam_group,
-                group_tokens: group_tokens(lane.prompt_index),
-                companion_logits: logits.companions[main_row].iter().map(logits_at).collect(),
-                states: &mut lane.states,
+                companions: logits.companions[main_row].iter().map(logits_at).collect(),
+                states: Some(&mut lane.states),
+                ..RowContext::of_prompt(&lane.ids)
             });
         }
         let scores = &mut logits.scores[places.start * vocab_size..places.end * vocab_size];
-        plan.processors.process(&mut ScoreRows::new(scores, vocab_size), &mut rows)
+        let mut context = ProcessContext {
+            num_rows,
+            beam_group: group.index,
+            current_tokens: group.current_tokens,
+            ..ProcessContext::new(rows)
+        };
+        plan.processors.process(&mut ScoreRows::new(scores, vocab_size), &mut context)
     }
 
     /// Appends a token to a lane.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::super::logits::{
-    LogitsProcessor, LogitsProcessorList, ProcessorState, ProcessorStates, RowContext, RowToProcess,
+    LogitsProcessor, LogitsProcessorList, ProcessContext, ProcessorState, ProcessorStates, RowContext,
     ScoreRows,
 };
 use super::super::super::plan::PlanContext;
@@ -98,7 +98,7 @@ impl LogitsProcessor for FollowCompanion {
     }
 
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
-        let logits = row.companion_logits.ok_or_else(|| Error::callback("no companion"))?;
+        let logits = row.companion_logits().ok_or_else(|| Error::callback("no companion"))?;
         scores.copy_from_slice(logits);
         Ok(())
     }
@@ -188,18 +188,8 @@ fn states_that_are_forked_go_their_own_ways() {
     let list = LogitsProcessorList::new(vec![Arc::new(Counting)]);
     let mut first = list.new_states();
     let call = |ids: &[TokenId], states: &mut ProcessorStates| {
-        let mut row = [RowToProcess {
-            input_ids: ids,
-            prompt_len: 1,
-            padding_len: 0,
-            prompt_index: 0,
-            row_index: 0,
-            beam_group: 0,
-            group_tokens: &[],
-            companion_logits: vec![None],
-            states,
-        }];
-        list.process(&mut ScoreRows::new(&mut [0.0; VOCAB], VOCAB), &mut row)
+        let row = RowContext { prompt_len: 1, states: Some(states), ..RowContext::of_prompt(ids) };
+        list.process(&mut ScoreRows::new(&mut [0.0; VOCAB], VOCAB), &mut ProcessContext::new(vec![row]))
     };
     call(&ids(&[3]), &mut first).unwrap();
     let mut second = first.fork();

@@ -1,0 +1,135 @@
+//! Fields that are one of a few words, or a word in place of another type.
+
+use std::fmt;
+
+use super::field::{FieldType, integer};
+use super::value::FieldValue;
+
+/// When a beam search ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EarlyStopping {
+    /// Once the running beams are unlikely to beat what has finished.
+    #[default]
+    False,
+    /// With as many finished hypotheses as beams.
+    True,
+    /// When no running beam can beat what has finished.
+    Never,
+}
+
+impl FieldType for EarlyStopping {
+    const KIND: &'static str = "true, false or \"never\"";
+
+    fn python() -> String {
+        "bool | Literal[\"never\"]".to_owned()
+    }
+
+    fn parse(value: &FieldValue) -> Option<Self> {
+        match value {
+            FieldValue::Bool(stop) => Some(Self::from(*stop)),
+            FieldValue::Text(text) if text == "never" => Some(Self::Never),
+            _ => None,
+        }
+    }
+
+    fn to_value(&self) -> FieldValue {
+        match self {
+            Self::False => FieldValue::Bool(false),
+            Self::True => FieldValue::Bool(true),
+            Self::Never => FieldValue::from("never"),
+        }
+    }
+}
+
+impl From<bool> for EarlyStopping {
+    fn from(stop: bool) -> Self {
+        if stop { Self::True } else { Self::False }
+    }
+}
+
+/// The layers that are contrasted with the last one in decoding by contrasting layers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DolaLayers {
+    /// `"low"`: the lower half.
+    Low,
+    /// `"high"`: the upper half.
+    High,
+    /// These layers.
+    Layers(Vec<usize>),
+}
+
+impl FieldType for DolaLayers {
+    const KIND: &'static str = "\"low\", \"high\" or a list of layer numbers";
+
+    fn python() -> String {
+        "Literal[\"low\", \"high\"] | list[int]".to_owned()
+    }
+
+    fn parse(value: &FieldValue) -> Option<Self> {
+        match value {
+            FieldValue::Text(text) if text == "low" => Some(Self::Low),
+            FieldValue::Text(text) if text == "high" => Some(Self::High),
+            FieldValue::List(layers) => {
+                let layer = |layer: &FieldValue| integer(layer)?.try_into().ok();
+                layers.iter().map(layer).collect::<Option<_>>().map(Self::Layers)
+            }
+            _ => None,
+        }
+    }
+
+    fn to_value(&self) -> FieldValue {
+        match self {
+            Self::Low => FieldValue::from("low"),
+            Self::High => FieldValue::from("high"),
+            Self::Layers(layers) => layers.iter().map(usize::to_value).collect(),
+        }
+    }
+}
+
+impl From<Vec<usize>> for DolaLayers {
+    fn from(layers: Vec<usize>) -> Self {
+        Self::Layers(layers)
+    }
+}
+
+/// An older transformers whose results are wanted where they differ from those of the newest one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Compat {
+    /// transformers 4.49.0.
+    V4_49,
+}
+
+impl Compat {
+    /// Its version: `4.49`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V4_49 => "4.49",
+        }
+    }
+}
+
+impl fmt::Display for Compat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FieldType for Compat {
+    const KIND: &'static str = "\"4.49\", the older transformers that results can follow";
+
+    fn python() -> String {
+        "Literal[\"4.49\"]".to_owned()
+    }
+
+    fn parse(value: &FieldValue) -> Option<Self> {
+        match value {
+            FieldValue::Text(text) if text == Self::V4_49.as_str() => Some(Self::V4_49),
+            _ => None,
+        }
+    }
+
+    fn to_value(&self) -> FieldValue {
+        FieldValue::from(self.as_str())
+    }
+}
