@@ -9,6 +9,7 @@
 //! [`SearchOutput`].
 
 pub mod config;
+pub mod constraint;
 pub mod logits;
 pub mod mode;
 mod numerics;

@@ -79,6 +79,28 @@ impl Strategy {
         least_beams: 2,
     };
 
+    /// Groups of beams that are kept apart.
+    pub const GROUP_BEAM_SEARCH: Self = Self {
+        name: "group_beam_search",
+        doc: "keeps groups of beams apart, so that results differ",
+        fixed: &[("do_sample", Setting::Flag(false))],
+        presets: &[
+            ("num_beams", Setting::Count(4)),
+            ("num_beam_groups", Setting::Count(2)),
+            ("diversity_penalty", Setting::Number(1.0)),
+        ],
+        least_beams: 2,
+    };
+
+    /// An output that holds given tokens.
+    pub const CONSTRAINED_BEAM_SEARCH: Self = Self {
+        name: "constrained_beam_search",
+        doc: "finds the best output that holds the tokens of `force_words_ids` and `constraints`",
+        fixed: &[("do_sample", Setting::Flag(false))],
+        presets: &[("num_beams", Setting::Count(4))],
+        least_beams: 2,
+    };
+
     /// Probable tokens that lead to new states.
     pub const CONTRASTIVE_SEARCH: Self = Self {
         name: "contrastive_search",
@@ -103,6 +125,8 @@ impl Strategy {
         Self::SAMPLE,
         Self::BEAM_SEARCH,
         Self::BEAM_SAMPLE,
+        Self::GROUP_BEAM_SEARCH,
+        Self::CONSTRAINED_BEAM_SEARCH,
         Self::CONTRASTIVE_SEARCH,
         Self::DOLA,
     ];
@@ -144,7 +168,10 @@ mod tests {
     #[test]
     fn every_strategy_selects_the_mode_of_its_name() {
         for strategy in Strategy::ALL {
-            let config = strategy.apply(GenerationConfig::new()).unwrap();
+            let mut config = strategy.apply(GenerationConfig::new()).unwrap();
+            if strategy.name == Strategy::CONSTRAINED_BEAM_SEARCH.name {
+                config = config.force_words_ids(Vec::new());
+            }
             assert_eq!(GenerationMode::of(&config).as_str(), strategy.name);
         }
     }

@@ -6,6 +6,7 @@ use super::{Generator, Prompt, Prompts};
 use crate::cache::BLOCK_TOKENS;
 use crate::engine::{self, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, Result};
+use crate::generation::constraint::Constraint;
 use crate::generation::{
     DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext, PromptBatch,
     StoppingCriterion,
@@ -34,6 +35,7 @@ pub struct Call<'a> {
     config: GenerationConfig,
     processors: Vec<Arc<dyn LogitsProcessor>>,
     criteria: Vec<Arc<dyn StoppingCriterion>>,
+    constraints: Vec<Arc<dyn Constraint>>,
 }
 
 /// A call that has been checked and is ready to run.
@@ -46,7 +48,7 @@ pub struct Prepared<'a> {
 impl<'a> Call<'a> {
     pub(super) fn new(generator: &'a Generator, prompts: Prompts) -> Self {
         let config = GenerationConfig::default();
-        Self { generator, prompts, config, processors: Vec::new(), criteria: Vec::new() }
+        Self { generator, prompts, config, processors: Vec::new(), criteria: Vec::new(), constraints: Vec::new() }
     }
 
     /// The configuration; what it leaves unset comes from the model's `generation_config.json`.
@@ -58,6 +60,12 @@ impl<'a> Call<'a> {
     /// Adds a logits processor of the caller's.
     pub fn processor(mut self, processor: Arc<dyn LogitsProcessor>) -> Self {
         self.processors.push(processor);
+        self
+    }
+
+    /// Adds a constraint, which makes the call a constrained beam search.
+    pub fn constraint(mut self, constraint: Arc<dyn Constraint>) -> Self {
+        self.constraints.push(constraint);
         self
     }
 
@@ -92,7 +100,7 @@ impl<'a> Call<'a> {
     /// # Errors
     /// When a field, a prompt or their combination is not possible.
     pub fn prepare(self, to_the_end: bool) -> Result<Prepared<'a>> {
-        let Self { generator, prompts, config, processors, criteria } = self;
+        let Self { generator, prompts, config, processors, criteria, constraints } = self;
         let shared = &generator.shared;
         let batches = match prompts {
             Prompts::One(prompt) => vec![PromptBatch::single(generator.encode_prompt(prompt)?)?],
@@ -119,6 +127,7 @@ impl<'a> Call<'a> {
             if to_the_end { DefaultLength::Context } else { DefaultLength::Tokens(DEFAULT_NEW_TOKENS) };
         context.processors = processors;
         context.criteria = criteria;
+        context.constraints = constraints;
 
         let seeds = seeds(&config, &shared.generation_config, batches.len())?;
         let plans = batches.into_iter().enumerate().map(|(index, batch)| {

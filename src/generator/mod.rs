@@ -109,6 +109,31 @@ impl Generator {
         self.strategy(&Strategy::BEAM_SAMPLE, prompts, config)
     }
 
+    /// Beam search in groups that are kept apart: 4 beams in 2 groups with a `diversity_penalty` of 1.0, unless set.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`].
+    pub fn group_beam_search(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        self.strategy(&Strategy::GROUP_BEAM_SEARCH, prompts, config)
+    }
+
+    /// Beam search whose output holds the phrases of `force_words_ids`; for constraints of your own, see
+    /// [`Call::constraint`].
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`].
+    pub fn constrained_beam_search(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        self.strategy(&Strategy::CONSTRAINED_BEAM_SEARCH, prompts, config)
+    }
+
     /// Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to a state unlike
     /// those before it; `penalty_alpha` (0.6 unless set) weighs the two.
     ///

@@ -21,7 +21,7 @@ use crate::types::TokenId;
 use super::logits::for_each_processor;
 
 pub use biases::{LogitBias, SequenceBias};
-pub use choices::{Compat, DolaLayers, EarlyStopping};
+pub use choices::{Compat, DolaLayers, EarlyStopping, ForcedWord};
 pub(super) use field::FieldType;
 pub use field::OneOrMany;
 pub use value::FieldValue;
@@ -151,6 +151,9 @@ macro_rules! fields {
             early_stopping: EarlyStopping as impl Into<EarlyStopping> = "false";
             /// The power of its length that the score of a hypothesis is divided by: above 0 favours long ones.
             length_penalty: f64 = "1.0";
+            /// What the output of a constrained beam search has to hold: phrases of token ids, or lists of phrases of
+            /// which one is enough.
+            force_words_ids: Vec<ForcedWord> as impl Into<Vec<ForcedWord>> = "unset";
             /// Contrastive search: how much likeness to earlier states counts against a token, from 0 to 1.
             penalty_alpha: f64 = "unset";
             /// `DoLa`: the inner layers to contrast with: `"low"`, `"high"` or a list of layers, 0 being the embedding.

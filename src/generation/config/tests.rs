@@ -26,6 +26,11 @@ fn builder_calls_and_json_set_the_same_fields() {
         .num_beams(3)
         .early_stopping(EarlyStopping::Never)
         .length_penalty(-0.5)
+        .num_beam_groups(3)
+        .force_words_ids([
+            ForcedWord::Phrase(vec![TokenId(4), TokenId(5)]),
+            ForcedWord::AnyOf(vec![vec![TokenId(6)], vec![TokenId(7), TokenId(8)]]),
+        ])
         .penalty_alpha(0.6)
         .dola_layers(vec![0, 2])
         .low_memory(true)

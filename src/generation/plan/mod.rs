@@ -5,6 +5,7 @@
 //! what is possible but probably not meant becomes a warning. Nothing is computed or allocated here beyond
 //! the prompts.
 
+mod beams;
 mod layers;
 mod lengths;
 #[cfg(test)]
@@ -16,7 +17,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::types::{LayerSet, TokenId};
 
-use super::config::{EarlyStopping, GenerationConfig, OneOrMany};
+use super::config::{Compat, EarlyStopping, GenerationConfig, OneOrMany};
+use super::constraint::{Constraint, Constraints};
 use super::logits::{self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, ProcessorSettings};
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
@@ -61,6 +63,8 @@ pub struct PlanContext {
     pub processors: Vec<Arc<dyn LogitsProcessor>>,
     /// The caller's criteria.
     pub criteria: Vec<Arc<dyn StoppingCriterion>>,
+    /// The caller's constraints.
+    pub constraints: Vec<Arc<dyn Constraint>>,
 }
 
 impl PlanContext {
@@ -77,6 +81,7 @@ impl PlanContext {
             default_length: DefaultLength::Tokens(20),
             processors: Vec::new(),
             criteria: Vec::new(),
+            constraints: Vec::new(),
         }
     }
 }
@@ -120,7 +125,10 @@ pub struct GenerationPlan {
     pub(super) num_beams: usize,
     pub(super) early_stopping: EarlyStopping,
     pub(super) length_penalty: f64,
-    pub(super) num_eos_tokens: usize,
+    pub(super) num_beam_groups: usize,
+    pub(super) constraints: Constraints,
+    pub(super) compat: Option<Compat>,
+    pub(super) eos_token_ids: Vec<TokenId>,
     pub(super) penalty_alpha: f64,
     /// Candidates of contrastive search.
     pub(super) top_k: usize,
@@ -151,7 +159,11 @@ impl GenerationPlan {
         }
         let merged = config.merged_over(&context.model_defaults);
         let mut warnings = Vec::new();
-        let mode = GenerationMode::of(&merged);
+        let mode = match context.constraints[..] {
+            [] => GenerationMode::of(&merged),
+            _ => GenerationMode::ConstrainedBeamSearch,
+        };
+        beams::check(&merged, mode)?;
         let do_sample = merged.do_sample == Some(true);
         check_fields_of_one_value(config, &merged)?;
         let num_return_sequences = num_return_sequences(&merged, mode, prompts.rows().len())?;
@@ -175,7 +187,7 @@ impl GenerationPlan {
         };
         let processors = logits::build(&settings, &context.processors)?;
         warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
-        warn_of_unused_beam_fields(config, mode, &mut warnings);
+        beams::warn_of_unused_fields(config, mode, &mut warnings);
 
         let prompts: Vec<PlannedPrompt> = prompts
             .rows()
@@ -214,8 +226,11 @@ impl GenerationPlan {
             num_return_sequences,
             num_beams: merged.num_beams.unwrap_or(1),
             early_stopping: merged.early_stopping.unwrap_or_default(),
-            length_penalty: length_penalty(&merged)?,
-            num_eos_tokens: special.eos.len(),
+            length_penalty: beams::length_penalty(&merged)?,
+            num_beam_groups: merged.num_beam_groups.unwrap_or(1),
+            constraints: beams::constraints(&merged, context)?,
+            compat: merged.compat,
+            eos_token_ids: special.eos,
             penalty_alpha: merged.penalty_alpha.unwrap_or(0.0),
             top_k: merged.top_k.unwrap_or(50).min(context.vocab_size),
             num_layers: context.num_layers,
@@ -256,7 +271,7 @@ impl GenerationPlan {
     /// The number of rows of each prompt that are computed in a step.
     pub fn lanes_each(&self) -> usize {
         match self.mode {
-            GenerationMode::BeamSearch | GenerationMode::BeamSample => self.num_beams,
+            mode if mode.has_beams() => self.num_beams,
             GenerationMode::ContrastiveSearch => self.top_k,
             _ => self.num_return_sequences,
         }
@@ -353,15 +368,6 @@ fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts
     Ok(rows_each)
 }
 
-fn length_penalty(merged: &GenerationConfig) -> Result<f64> {
-    match merged.length_penalty {
-        Some(power) if !power.is_finite() => Err(Error::config(format!(
-            "`length_penalty` must be a finite number, but is {power}; 1.0 divides scores by the length, 0.0 leaves them"
-        ))),
-        power => Ok(power.unwrap_or(1.0)),
-    }
-}
-
 fn seed(merged: &GenerationConfig, do_sample: bool) -> Result<Option<u64>> {
     let given = match &merged.seed {
         None => None,
@@ -378,20 +384,6 @@ fn seed(merged: &GenerationConfig, do_sample: bool) -> Result<Option<u64>> {
         },
     };
     Ok(do_sample.then(|| given.unwrap_or_else(TorchRng::entropy_seed)))
-}
-
-fn warn_of_unused_beam_fields(config: &GenerationConfig, mode: GenerationMode, warnings: &mut Vec<String>) {
-    if mode.has_beams() {
-        return;
-    }
-    let early_stopping = config.early_stopping.is_some_and(|value| value != EarlyStopping::False);
-    let length_penalty = config.length_penalty.is_some_and(|value| value != 1.0);
-    for (field, set) in [("early_stopping", early_stopping), ("length_penalty", length_penalty)] {
-        if set {
-            warnings
-                .push(format!("`{field}` has no effect because there are no beams; set num_beams above 1"));
-        }
-    }
 }
 
 fn warn_of_unused_sampling_fields(

@@ -81,6 +81,17 @@ pub(super) struct Group<'a> {
     pub(super) current_tokens: &'a [TokenId],
 }
 
+impl LaneLogits<'_> {
+    /// Makes log-probabilities of the logits.
+    pub(super) fn normalize(&mut self, vocab_size: usize) {
+        for (row, normalizer) in self.scores.chunks_exact_mut(vocab_size).zip(&self.normalizers) {
+            for score in row {
+                *score -= normalizer;
+            }
+        }
+    }
+}
+
 impl Lanes {
     /// `lanes_each` lanes for each prompt, whose newest rows deliver `outputs`, logits among them.
     pub(super) fn new(plan: &GenerationPlan, lanes_each: usize, outputs: RowOutputs) -> Self {
@@ -195,11 +206,13 @@ impl Lanes {
     fn reorder_sequences(&mut self, inputs: &mut SearchInputs) {
         for (lanes, parents) in self.lanes.chunks(self.lanes_each).zip(&mut self.parents) {
             let Some(parents) = parents.take() else { continue };
+            let running = || lanes.iter().zip(&parents).filter(|(lane, _)| lane.active);
             let mut reorder = |sequence: &dyn Fn(&Lane) -> Option<SeqId>| {
-                let seqs: Option<Vec<SeqId>> = lanes.iter().map(sequence).collect();
-                let Some(seqs) = seqs else { return };
-                let from = parents.iter().map(|&parent| seqs[parent]).collect();
-                inputs.reorder(seqs, from);
+                let seqs: Option<Vec<SeqId>> = running().map(|(lane, _)| sequence(lane)).collect();
+                let from: Option<Vec<SeqId>> = running().map(|(_, &parent)| sequence(&lanes[parent])).collect();
+                if let (Some(seqs), Some(from)) = (seqs, from) {
+                    inputs.reorder(seqs, from);
+                }
             };
             reorder(&|lane| lane.seq);
             for place in 0..lanes[0].companions.len() {

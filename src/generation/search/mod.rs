@@ -24,7 +24,7 @@ use super::mode::GenerationMode;
 use super::output::SearchOutput;
 use super::plan::GenerationPlan;
 
-pub use beam::BeamSearch;
+pub use beam::{BeamSearch, ScorerBeamSearch};
 pub use contrastive::ContrastiveSearch;
 pub use dola::DolaSearch;
 pub use greedy::GreedySearch;
@@ -83,7 +83,13 @@ pub fn build(plan: GenerationPlan) -> Box<dyn Search> {
     match plan.mode {
         GenerationMode::Greedy => Box::new(GreedySearch::new(plan)),
         GenerationMode::Sample => Box::new(SampleSearch::new(plan)),
-        GenerationMode::BeamSearch | GenerationMode::BeamSample => Box::new(BeamSearch::new(plan)),
+        GenerationMode::BeamSearch | GenerationMode::BeamSample if plan.compat.is_none() => {
+            Box::new(BeamSearch::new(plan))
+        }
+        GenerationMode::BeamSearch
+        | GenerationMode::BeamSample
+        | GenerationMode::GroupBeamSearch
+        | GenerationMode::ConstrainedBeamSearch => Box::new(ScorerBeamSearch::new(plan)),
         GenerationMode::ContrastiveSearch => Box::new(ContrastiveSearch::new(plan)),
         GenerationMode::Dola => Box::new(DolaSearch::new(plan)),
     }

@@ -8,6 +8,11 @@
 //!
 //! Sums, quotients and the order of equals are those of float32 tensors in torch.
 
+mod constrained;
+mod hypotheses;
+mod scorer;
+mod trace;
+
 use crate::error::{Error, Result, ResultExt};
 use crate::types::{FinishReason, RowOutputs, TokenId};
 
@@ -20,6 +25,9 @@ use super::super::stopping::StopContext;
 use super::super::torch_sort::topk;
 use super::lanes::Lanes;
 use super::{Search, SearchInputs, SearchResults, SearchStep};
+use trace::Trace;
+
+pub use scorer::ScorerBeamSearch;
 
 /// What a score becomes that may not win: low enough to lose, finite so that the order among such scores holds.
 const OUT_OF_THE_RACE: f32 = -1e9;
@@ -53,23 +61,6 @@ struct Beam {
     /// The sum of the processed log-probabilities of its tokens.
     score: f32,
     trace: Trace,
-}
-
-/// How the generated tokens of a sequence came about.
-#[derive(Clone, Default)]
-struct Trace {
-    /// For each token the lane it was generated in.
-    beam_indices: Vec<u32>,
-    logprobs: Vec<f32>,
-}
-
-impl Trace {
-    fn with(&self, lane: usize, logprob: f32) -> Self {
-        let mut longer = self.clone();
-        longer.beam_indices.push(lane as u32);
-        longer.logprobs.push(logprob);
-        longer
-    }
 }
 
 /// A slot of the result.
@@ -135,7 +126,7 @@ impl BeamSearch {
 
     /// The continuations of a prompt's beams that take part in this step, in their order of rank or of drawing.
     fn candidates(&mut self, accumulated: &[f32]) -> Result<Vec<(usize, f32)>> {
-        let count = (2.max(1 + self.plan.num_eos_tokens) * self.plan.num_beams).min(accumulated.len());
+        let count = (2.max(1 + self.plan.eos_token_ids.len()) * self.plan.num_beams).min(accumulated.len());
         let largest = maximum(accumulated);
         if largest.is_nan() {
             return Err(Error::numerical("the processed scores hold NaN, so they have no order"));
@@ -348,11 +339,7 @@ impl Search for BeamSearch {
         for (&lane, row) in logits.lanes.iter().zip(logits.scores.chunks_exact(vocab_size)) {
             self.kept[lane].keep_logits(row);
         }
-        for (row, normalizer) in logits.scores.chunks_exact_mut(vocab_size).zip(&logits.normalizers) {
-            for score in row {
-                *score -= normalizer;
-            }
-        }
+        logits.normalize(vocab_size);
         if !self.plan.processors.is_empty() {
             raw.extend_from_slice(logits.scores);
             self.lanes.process(&self.plan, &mut logits)?;
