@@ -132,6 +132,15 @@ impl LayerSet {
         if layer < Self::CAPACITY { Some(Self(self.0 | 1 << layer)) } else { None }
     }
 
+    /// The set of one layer; empty when `layer` is 128 or more.
+    #[must_use]
+    pub const fn single(layer: usize) -> Self {
+        match Self::EMPTY.with(layer) {
+            Some(set) => set,
+            None => Self::EMPTY,
+        }
+    }
+
     /// Whether `layer` is in the set.
     pub const fn contains(self, layer: usize) -> bool {
         layer < Self::CAPACITY && self.0 >> layer & 1 == 1

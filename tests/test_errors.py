@@ -61,7 +61,7 @@ def test_an_unknown_keyword_is_a_type_error_that_knows_better(gen):
         ({"temperature": float("nan"), "do_sample": True}, "`temperature` must be"),
         ({"temperature": -1.0, "do_sample": True}, "`temperature` must be"),
         ({"top_p": 1.5, "do_sample": True}, "`top_p` must be"),
-        ({"num_beams": 4}, "`num_beams` must be 1"),
+        ({"num_beams": 2, "num_return_sequences": 3}, "`num_return_sequences` must be at most `num_beams`"),
         ({"stop_strings": ["a", 5]}, "`stop_strings` must be a text or a list of texts"),
         ({"stop_strings": object()}, "`stop_strings` must be a text or a list of texts"),
         (

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::request::Request;
-use crate::generation::OutputRow;
+use crate::generation::{LaneScores, OutputRow};
 use crate::text::{Detokenizer, Tokenizer};
 use crate::types::TokenId;
 
@@ -15,6 +15,9 @@ use crate::types::TokenId;
 pub struct GenerationOutput {
     /// The rows: for each prompt its return sequences, the prompts in order.
     pub rows: Vec<GeneratedRow>,
+    /// What was kept of each row that was computed in a step, with `output_scores` and `output_logits`: without beams
+    /// they are `rows`; with them, the beams of each prompt one after the other.
+    pub lanes: Vec<LaneScores>,
     /// What rows are padded with to equal length.
     pub pad_token_id: Option<TokenId>,
     /// The seed of each request that drew at random.
@@ -71,6 +74,7 @@ impl GenerationOutput {
         let generated_tokens = rows.iter().map(|row| row.generated.token_ids.len()).sum();
         Self {
             rows,
+            lanes: output.lanes,
             pad_token_id: output.pad_token_id,
             seeds: output.seed.into_iter().collect(),
             usage: Usage { prompt_tokens, generated_tokens },
@@ -82,6 +86,7 @@ impl GenerationOutput {
     pub(crate) fn joined(outputs: Vec<Self>) -> Self {
         let mut all = Self {
             rows: Vec::new(),
+            lanes: Vec::new(),
             pad_token_id: outputs.iter().find_map(|output| output.pad_token_id),
             seeds: Vec::new(),
             usage: Usage::default(),
@@ -93,9 +98,13 @@ impl GenerationOutput {
             for mut row in output.rows {
                 num_prompts = num_prompts.max(row.generated.prompt_index + 1);
                 row.generated.prompt_index += first_prompt;
+                for lane in &mut row.generated.beam_indices {
+                    *lane += all.lanes.len() as u32;
+                }
                 all.rows.push(row);
             }
             first_prompt += num_prompts;
+            all.lanes.extend(output.lanes);
             all.seeds.extend(output.seeds);
             all.usage.prompt_tokens += output.usage.prompt_tokens;
             all.usage.generated_tokens += output.usage.generated_tokens;

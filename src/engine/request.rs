@@ -268,7 +268,7 @@ fn of_target(model: ModelRole) -> Result<()> {
 /// The blocks that a request needs at most: a prompt's full blocks once, everything after them for each sequence. When
 /// the sequences of a prompt are computed anew, they share nothing any more.
 fn blocks_at_most(plan: &GenerationPlan, switches_above: Option<usize>) -> usize {
-    let rows = plan.num_return_sequences();
+    let rows = plan.lanes_each();
     let of_prompt = |tokens: usize, new_tokens: usize| {
         let switches = switches_above.is_some_and(|above| tokens <= above && above < tokens + new_tokens);
         let shared = if switches { 0 } else { tokens / BLOCK_TOKENS };

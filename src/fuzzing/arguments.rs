@@ -164,8 +164,8 @@ fn check(output: &GenerationOutput, config: &GenerationConfig) {
         assert!(generated.token_ids.len() < model.max_position_embeddings);
         assert_eq!(generated.logprobs.len(), generated.token_ids.len());
         assert!(generated.logprobs.iter().all(|logprob| logprob.is_finite() && *logprob <= 1e-3));
-        assert_eq!(generated.scores.is_some(), config.output_scores == Some(true));
     }
+    assert!(output.lanes.iter().all(|lane| lane.scores.is_some() == (config.output_scores == Some(true))));
     let rows = config.num_return_sequences.unwrap_or(1);
     assert!(output.rows.len().is_multiple_of(rows) && !output.rows.is_empty());
 }

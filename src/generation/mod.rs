@@ -9,6 +9,7 @@
 //! [`SearchOutput`].
 
 pub mod config;
+pub mod constraint;
 pub mod logits;
 pub mod mode;
 mod numerics;
@@ -18,6 +19,7 @@ pub mod prompt;
 pub mod rng;
 pub mod search;
 pub mod stopping;
+pub mod strategy;
 pub mod testing;
 mod torch_sort;
 pub mod vocabulary;
@@ -30,10 +32,11 @@ pub use logits::{
     LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows,
 };
 pub use mode::GenerationMode;
-pub use output::{OutputRow, SearchOutput};
+pub use output::{LaneScores, OutputRow, SearchOutput};
 pub use plan::{DefaultLength, GenerationPlan, PlanContext};
 pub use prompt::{PromptBatch, PromptRow};
 pub use rng::TorchRng;
 pub use search::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 pub use stopping::{StopContext, StoppingCriterion};
+pub use strategy::Strategy;
 pub use vocabulary::Vocabulary;

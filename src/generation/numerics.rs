@@ -187,6 +187,31 @@ pub(super) fn entropy(logits: &[f32]) -> f32 {
     -sum(&terms)
 }
 
+/// The sum of the products of two vectors of the same length.
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    const LANES: usize = 16;
+    let mut sums = [0.0_f32; LANES];
+    let (chunks, others) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let mut rest: f32 = chunks.remainder().iter().zip(others.remainder()).map(|(a, b)| a * b).sum();
+    for (a, b) in chunks.zip(others) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    for sum in sums {
+        rest += sum;
+    }
+    rest
+}
+
+/// Scales a vector to length 1; all NaN for a zero vector, as in torch.
+pub(super) fn normalize(vector: &mut [f32]) {
+    let length = dot(vector, vector).sqrt();
+    for value in vector {
+        *value /= length;
+    }
+}
+
 /// The `k`-th largest value, `k` from 1, at most the length; NaN counts as larger than any number, as in torch.
 pub(super) fn kth_largest(values: &[f32], k: usize) -> f32 {
     if k == 1 {

@@ -256,7 +256,7 @@ mod tests {
         let mut model = model();
         let logits = model
             .compute(&inputs(|ask| {
-                ask.prompt(A, &[TokenId(1), TokenId(2)], RowOutputs::LOGITS);
+                ask.prompt(A, &[TokenId(1), TokenId(2)], RowOutputs::NONE, RowOutputs::LOGITS);
                 ask.create(A);
             }))
             .unwrap();

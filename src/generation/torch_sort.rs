@@ -31,6 +31,14 @@ pub(super) fn ascending_order(values: &[f32]) -> Vec<u32> {
     order
 }
 
+/// The indices of `values` in descending order of the values, equal ones in torch's order. The values must hold no
+/// NaN.
+pub(super) fn descending_order(values: &[f32]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..values.len() as u32).collect();
+    sort(&mut order, &|a, b| values[a as usize] > values[b as usize]);
+    order
+}
+
 /// The indices of the `k` largest values, descending, as `torch.topk` gives them: which of equal values are among
 /// them, and in what order, included. `k` is at most the number of values, which must hold no NaN.
 pub(super) fn topk(values: &[f32], k: usize) -> Vec<u32> {

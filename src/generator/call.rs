@@ -6,6 +6,7 @@ use super::{Generator, Prompt, Prompts};
 use crate::cache::BLOCK_TOKENS;
 use crate::engine::{self, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, ErrorKind, Result, ResultExt as _};
+use crate::generation::constraint::Constraint;
 use crate::generation::{
     DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
     PrefixAllowedTokens, PromptBatch, StoppingCriterion,
@@ -35,6 +36,7 @@ pub struct Call<'a> {
     processors: Vec<Arc<dyn LogitsProcessor>>,
     prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
     criteria: Vec<Arc<dyn StoppingCriterion>>,
+    constraints: Vec<Arc<dyn Constraint>>,
 }
 
 /// A call that has been checked and is ready to run.
@@ -54,6 +56,7 @@ impl<'a> Call<'a> {
             processors: Vec::new(),
             prefix_allowed_tokens_fn: None,
             criteria: Vec::new(),
+            constraints: Vec::new(),
         }
     }
 
@@ -73,6 +76,12 @@ impl<'a> Call<'a> {
     /// where several rows are drawn for each prompt that of the row.
     pub fn prefix_allowed_tokens_fn(mut self, function: Arc<dyn PrefixAllowedTokens>) -> Self {
         self.prefix_allowed_tokens_fn = Some(function);
+        self
+    }
+
+    /// Adds a constraint, which makes the call a constrained beam search.
+    pub fn constraint(mut self, constraint: Arc<dyn Constraint>) -> Self {
+        self.constraints.push(constraint);
         self
     }
 
@@ -107,7 +116,8 @@ impl<'a> Call<'a> {
     /// # Errors
     /// When a field, a prompt or their combination is not possible.
     pub fn prepare(self, to_the_end: bool) -> Result<Prepared<'a>> {
-        let Self { generator, prompts, config, processors, prefix_allowed_tokens_fn, criteria } = self;
+        let Self { generator, prompts, config, processors, prefix_allowed_tokens_fn, criteria, constraints } =
+            self;
         let shared = &generator.shared;
         shared.engine.check_process()?;
         let batches = match prompts {
@@ -131,6 +141,8 @@ impl<'a> Call<'a> {
         }
         let mut context = PlanContext::new(shared.engine.model().vocab_size(), most);
         context.context_len = shared.config.context_len();
+        context.num_layers = shared.engine.model().num_layers();
+        context.tied_embeddings = shared.config.tie_word_embeddings;
         context.vocabulary.clone_from(&shared.vocabulary);
         context.model_defaults = Arc::clone(&shared.generation_config);
         context.default_length =
@@ -138,6 +150,7 @@ impl<'a> Call<'a> {
         context.processors = processors;
         context.prefix_allowed_tokens_fn = prefix_allowed_tokens_fn;
         context.criteria = criteria;
+        context.constraints = constraints;
 
         let seeds = seeds(&config, &shared.generation_config, batches.len())?;
         let many = batches.len() > 1;
@@ -184,6 +197,12 @@ impl Prepared<'_> {
     pub fn stream(self) -> Result<TokenStream> {
         let shared = &self.generator.shared;
         let mut plans = self.plans;
+        if plans.iter().any(|plan| plan.mode().has_beams()) {
+            return Err(Error::config(
+                "beams cannot be streamed in this version: which of them wins is known at the end; use `generate`, or \
+                 set num_beams=1",
+            ));
+        }
         match (plans.pop(), plans.is_empty()) {
             (Some(plan), true) => {
                 TokenStream::new(Arc::clone(&shared.engine), shared.tokenizer.clone(), plan)
@@ -214,7 +233,7 @@ fn name_the_file(error: Error, call: &GenerationConfig, defaults: &GenerationCon
 /// The tokens that the free part of the cache can hold of each row. Only a call without any limit of its own goes by it:
 /// one that asks for more is refused.
 fn room_in_cache(generator: &Generator, config: &GenerationConfig) -> usize {
-    let rows = config.num_return_sequences.unwrap_or(1).max(1);
+    let rows = config.num_return_sequences.max(config.num_beams).unwrap_or(1).max(1);
     let blocks = generator.shared.engine.pool().stats().available_blocks;
     // One block is kept back for the copy of a shared one.
     blocks.saturating_sub(usize::from(rows > 1)) / rows * BLOCK_TOKENS

@@ -14,7 +14,7 @@ use super::callbacks;
 use super::chat::Conversations;
 use super::config::{GenerationConfig, from_keywords};
 use super::drivers::Drivers;
-use super::errors::{config_error, guarded, to_python};
+use super::errors::{guarded, to_python};
 use super::exit::detached;
 use super::opened::Opened;
 use super::options::{self, Options};
@@ -26,6 +26,7 @@ use super::stats::CacheStats;
 use super::stream::TokenStream;
 use super::tokenizer::Tokenizer;
 use super::{chat, json, logging, prompts};
+use crate::generation::Strategy;
 use crate::generator::{self, Prepared};
 use crate::text::ChatOptions;
 
@@ -48,10 +49,16 @@ struct Runtime {
 /// A method that generates.
 struct Method {
     name: &'static str,
-    /// The field that it sets.
-    do_sample: Option<bool>,
+    /// What it presets.
+    strategy: Option<Strategy>,
     /// Whether it goes on to the end of the context when nothing limits it.
     to_the_end: bool,
+}
+
+impl Method {
+    fn of(strategy: Strategy) -> Self {
+        Self { name: strategy.name, strategy: Some(strategy), to_the_end: false }
+    }
 }
 
 /// What a method continues.
@@ -80,20 +87,11 @@ impl Generator {
             Given::Chat(_) => [&chat::KEYWORDS[..], &[processors, allowed_tokens, criteria]].concat(),
         };
         let mut config = from_keywords(method.name, given.keywords, &others)?;
-        if let Some(preset) = method.do_sample {
-            if config.do_sample.is_some_and(|given| given != preset) {
-                let (name, preset) = (method.name, if preset { "True" } else { "False" });
-                return Err(config_error(
-                    py,
-                    format!(
-                        "`do_sample` must be {preset} in {name}(), which sets it; leave it out, or call generate()"
-                    ),
-                ));
-            }
-            config.do_sample = Some(preset);
-        }
         if let Some(passed) = given.generation_config {
             config = config.merged_over(&passed.get().0);
+        }
+        if let Some(strategy) = &method.strategy {
+            config = strategy.apply(config).map_err(|error| to_python(py, error))?;
         }
         let prompts = match given.given {
             Given::Prompt(prompt) => prompts::prompts(prompt, keyword(mask)?.as_ref())?,
@@ -133,6 +131,19 @@ impl Generator {
         })
     }
 
+    /// A search by its name.
+    fn search<'py>(
+        &self,
+        py: Python<'py>,
+        strategy: Strategy,
+        prompt: &Bound<'py, PyAny>,
+        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<GenerationOutput> {
+        let given = Arguments { given: Given::Prompt(prompt), generation_config, keywords };
+        self.run(py, &Method::of(strategy), &given)
+    }
+
     fn open_stream(
         &self,
         py: Python<'_>,
@@ -140,7 +151,7 @@ impl Generator {
         given: &Arguments<'_, '_>,
     ) -> PyResult<TokenStream> {
         guarded(|| {
-            let prepared = self.prepare(py, &Method { name, do_sample: None, to_the_end: true }, given)?;
+            let prepared = self.prepare(py, &Method { name, strategy: None, to_the_end: true }, given)?;
             let stream = prepared.stream().map_err(|error| to_python(py, error))?;
             Ok(TokenStream::new(stream, &self.1.drivers))
         })
@@ -225,7 +236,7 @@ impl Generator {
         generation_config: Option<&Bound<'py, GenerationConfig>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
-        let method = Method { name: "generate", do_sample: None, to_the_end: false };
+        let method = Method { name: "generate", strategy: None, to_the_end: false };
         self.run(py, &method, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
     }
 
@@ -241,8 +252,7 @@ impl Generator {
         generation_config: Option<&Bound<'py, GenerationConfig>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
-        let method = Method { name: "greedy_search", do_sample: Some(false), to_the_end: false };
-        self.run(py, &method, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
+        self.search(py, Strategy::GREEDY_SEARCH, prompt, generation_config, keywords)
     }
 
     #[pyo3(
@@ -257,8 +267,67 @@ impl Generator {
         generation_config: Option<&Bound<'py, GenerationConfig>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
-        let method = Method { name: "sample", do_sample: Some(true), to_the_end: false };
-        self.run(py, &method, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
+        self.search(py, Strategy::SAMPLE, prompt, generation_config, keywords)
+    }
+
+    #[pyo3(
+        signature = (prompt, generation_config=None, **keywords),
+        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+                          stopping_criteria=None, **fields)"
+    )]
+    fn beam_search<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<GenerationOutput> {
+        self.search(py, Strategy::BEAM_SEARCH, prompt, generation_config, keywords)
+    }
+
+    #[pyo3(
+        signature = (prompt, generation_config=None, **keywords),
+        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+                          stopping_criteria=None, **fields)"
+    )]
+    fn beam_sample<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<GenerationOutput> {
+        self.search(py, Strategy::BEAM_SAMPLE, prompt, generation_config, keywords)
+    }
+
+    #[pyo3(
+        signature = (prompt, generation_config=None, **keywords),
+        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+                          stopping_criteria=None, **fields)"
+    )]
+    fn dola<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<GenerationOutput> {
+        self.search(py, Strategy::DOLA, prompt, generation_config, keywords)
+    }
+
+    #[pyo3(
+        signature = (prompt, generation_config=None, **keywords),
+        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+                          stopping_criteria=None, **fields)"
+    )]
+    fn contrastive_search<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<GenerationOutput> {
+        self.search(py, Strategy::CONTRASTIVE_SEARCH, prompt, generation_config, keywords)
     }
 
     #[pyo3(
@@ -312,7 +381,7 @@ impl Generator {
         generation_config: Option<&Bound<'py, GenerationConfig>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
-        let method = Method { name: "chat", do_sample: None, to_the_end: true };
+        let method = Method { name: "chat", strategy: None, to_the_end: true };
         self.run(py, &method, &Arguments { given: Given::Chat(messages), generation_config, keywords })
     }
 

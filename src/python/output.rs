@@ -42,9 +42,8 @@ pub(super) struct Timings {
 
 impl GenerationOutput {
     pub(super) fn new(py: Python<'_>, mut output: engine::GenerationOutput) -> PyResult<Self> {
-        let rows = &mut output.rows;
-        let scores: Vec<_> = rows.iter_mut().map(|row| row.generated.scores.take()).collect();
-        let logits: Vec<_> = rows.iter_mut().map(|row| row.generated.logits.take()).collect();
+        let lanes = std::mem::take(&mut output.lanes);
+        let (scores, logits) = lanes.into_iter().map(|lane| (lane.scores, lane.logits)).unzip();
         Ok(Self {
             scores: steps(py, scores)?,
             logits: steps(py, logits)?,
@@ -84,6 +83,34 @@ impl GenerationOutput {
         guarded(|| {
             let rows = self.output.rows.iter().map(|row| &row.generated.logprobs);
             list(py, rows.map(|logprobs| array(py, logprobs.len(), logprobs.clone())))
+        })
+    }
+
+    /// `[rows]`, `None` without beams.
+    #[getter]
+    fn sequences_scores<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        guarded(|| {
+            let scores: Option<Vec<f32>> = self.output.rows.iter().map(|row| row.generated.score).collect();
+            scores.map(|scores| array(py, scores.len(), scores)).transpose()
+        })
+    }
+
+    /// `[rows, longest]`, -1 after the end of a row; `None` without beams.
+    #[getter]
+    fn beam_indices<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        guarded(|| {
+            let rows = &self.output.rows;
+            if rows.iter().any(|row| row.generated.score.is_none()) {
+                return Ok(None);
+            }
+            let width = rows.iter().map(|row| row.generated.beam_indices.len()).max().unwrap_or(0);
+            let mut all = vec![-1_i32; rows.len() * width];
+            for (place, row) in all.chunks_exact_mut(width.max(1)).zip(rows) {
+                for (slot, &lane) in place.iter_mut().zip(&row.generated.beam_indices) {
+                    *slot = lane as i32;
+                }
+            }
+            array(py, (rows.len(), width), all).map(Some)
         })
     }
 

@@ -4,10 +4,10 @@ use rsgen::{GenerationOutput, TokenId};
 
 /// Tokens and the bits of the logits of every row.
 pub(crate) fn bits(output: &GenerationOutput) -> Vec<(Vec<TokenId>, Vec<u32>)> {
-    let rows = output.rows.iter().map(|row| &row.generated);
-    rows.map(|row| {
-        let logits = row.logits.as_ref().unwrap();
-        (row.token_ids.clone(), logits.iter().flatten().map(|logit| logit.to_bits()).collect())
+    let rows = output.rows.iter().zip(&output.lanes);
+    rows.map(|(row, kept)| {
+        let logits = kept.logits.as_ref().unwrap();
+        (row.generated.token_ids.clone(), logits.iter().flatten().map(|logit| logit.to_bits()).collect())
     })
     .collect()
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::field::{FieldType, integer};
 use super::value::FieldValue;
+use crate::types::TokenId;
 
 /// When a beam search ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -89,6 +90,45 @@ impl FieldType for DolaLayers {
 impl From<Vec<usize>> for DolaLayers {
     fn from(layers: Vec<usize>) -> Self {
         Self::Layers(layers)
+    }
+}
+
+/// What has to occur in the output of a constrained beam search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForcedWord {
+    /// These tokens, one after the other.
+    Phrase(Vec<TokenId>),
+    /// One of these phrases.
+    AnyOf(Vec<Vec<TokenId>>),
+}
+
+impl FieldType for Vec<ForcedWord> {
+    const KIND: &'static str = "a list of words, each a list of token ids or a list of such lists";
+
+    fn python() -> String {
+        "list[list[int] | list[list[int]]]".to_owned()
+    }
+
+    fn parse(value: &FieldValue) -> Option<Self> {
+        let FieldValue::List(words) = value else { return None };
+        let word = |word: &FieldValue| match Vec::<TokenId>::parse(word) {
+            Some(phrase) => Some(ForcedWord::Phrase(phrase)),
+            None => match word {
+                FieldValue::List(phrases) => {
+                    phrases.iter().map(Vec::<TokenId>::parse).collect::<Option<_>>().map(ForcedWord::AnyOf)
+                }
+                _ => None,
+            },
+        };
+        words.iter().map(word).collect()
+    }
+
+    fn to_value(&self) -> FieldValue {
+        let word = |word: &ForcedWord| match word {
+            ForcedWord::Phrase(phrase) => phrase.to_value(),
+            ForcedWord::AnyOf(phrases) => phrases.iter().map(FieldType::to_value).collect(),
+        };
+        self.iter().map(word).collect()
     }
 }
 

@@ -22,7 +22,7 @@ use crate::types::TokenId;
 use super::logits::for_each_processor;
 
 pub use biases::{LogitBias, SequenceBias};
-pub use choices::{Compat, DolaLayers, EarlyStopping};
+pub use choices::{Compat, DolaLayers, EarlyStopping, ForcedWord};
 pub(super) use field::FieldType;
 pub use field::OneOrMany;
 pub use value::FieldValue;
@@ -151,8 +151,24 @@ macro_rules! fields {
             stop_strings: OneOrMany<String> as impl Into<OneOrMany<String>> = "unset";
             /// Whether to draw each token at random instead of taking the most probable one.
             do_sample: bool = "false";
-            /// The number of beams; only 1, which is no beam search, is possible in this version.
+            /// The number of beams; 1 is no beam search.
             num_beams: usize = "1";
+            /// The number of groups that the beams are split into, which are kept apart by `diversity_penalty`.
+            num_beam_groups: usize = "1";
+            /// When beam search ends: `false` once it is unlikely that a better hypothesis follows, `true` with as many
+            /// hypotheses as beams, `"never"` only when no better one can follow.
+            early_stopping: EarlyStopping as impl Into<EarlyStopping> = "false";
+            /// The power of its length that the score of a hypothesis is divided by: above 0 favours long ones.
+            length_penalty: f64 = "1.0";
+            /// What the output of a constrained beam search has to hold: phrases of token ids, or lists of phrases of
+            /// which one is enough.
+            force_words_ids: Vec<ForcedWord> as impl Into<Vec<ForcedWord>> = "unset";
+            /// Contrastive search: how much likeness to earlier states counts against a token, from 0 to 1.
+            penalty_alpha: f64 = "unset";
+            /// `DoLa`: the inner layers to contrast with: `"low"`, `"high"` or a list of layers, 0 being the embedding.
+            dola_layers: DolaLayers as impl Into<DolaLayers> = "unset";
+            /// Accepted for transformers' sake, without effect: candidates share the memory of what they have in common.
+            low_memory: bool = "false";
             /// The number of rows generated for each prompt.
             num_return_sequences: usize = "1";
             /// The token that fills rows up to equal length.

@@ -23,7 +23,6 @@ fn builder_calls_and_json_set_the_same_fields() {
         .max_time(1.5)
         .stop_strings(["a", "b"])
         .do_sample(true)
-        .num_beams(1)
         .sequence_bias(SequenceBias::new([(vec![TokenId(1), TokenId(2)], -0.5)]))
         .logit_bias(LogitBias::new([(TokenId(3), 2.0)]))
         .diversity_penalty(0.5)
@@ -40,6 +39,17 @@ fn builder_calls_and_json_set_the_same_fields() {
         .exponential_decay_length_penalty((5, 1.01))
         .suppress_tokens(vec![TokenId(8)])
         .begin_suppress_tokens(vec![TokenId(9)])
+        .num_beams(3)
+        .early_stopping(EarlyStopping::Never)
+        .length_penalty(-0.5)
+        .num_beam_groups(3)
+        .force_words_ids([
+            ForcedWord::Phrase(vec![TokenId(4), TokenId(5)]),
+            ForcedWord::AnyOf(vec![vec![TokenId(6)], vec![TokenId(7), TokenId(8)]]),
+        ])
+        .penalty_alpha(0.6)
+        .dola_layers(vec![0, 2])
+        .low_memory(true)
         .temperature(0.7)
         .top_h(0.4)
         .top_k(10)

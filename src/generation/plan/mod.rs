@@ -5,6 +5,8 @@
 //! what is possible but probably not meant becomes a warning. Nothing is computed or allocated here beyond
 //! the prompts.
 
+mod beams;
+mod layers;
 mod lengths;
 #[cfg(test)]
 mod tests;
@@ -13,9 +15,10 @@ mod tokens;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::types::TokenId;
+use crate::types::{LayerSet, TokenId};
 
-use super::config::{GenerationConfig, OneOrMany};
+use super::config::{Compat, EarlyStopping, GenerationConfig, OneOrMany};
+use super::constraint::{Constraint, Constraints};
 use super::logits::{
     self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, PrefixAllowedTokens, ProcessorSettings,
 };
@@ -47,6 +50,10 @@ pub struct PlanContext {
     pub max_position_embeddings: usize,
     /// The most tokens of a sequence. More than `max_position_embeddings` only where RoPE stretches the context.
     pub context_len: usize,
+    /// The number of the model's layers.
+    pub num_layers: usize,
+    /// Whether the model's head shares the weights of its embedding.
+    pub tied_embeddings: bool,
     /// The tokenizer's side of the model, if it has one.
     pub vocabulary: Option<Arc<dyn Vocabulary>>,
     /// The model's `generation_config.json`.
@@ -61,6 +68,8 @@ pub struct PlanContext {
     pub first_prompt: usize,
     /// The caller's criteria.
     pub criteria: Vec<Arc<dyn StoppingCriterion>>,
+    /// The caller's constraints.
+    pub constraints: Vec<Arc<dyn Constraint>>,
 }
 
 impl PlanContext {
@@ -70,6 +79,8 @@ impl PlanContext {
             vocab_size,
             max_position_embeddings,
             context_len: max_position_embeddings,
+            num_layers: 0,
+            tied_embeddings: false,
             vocabulary: None,
             model_defaults: Arc::default(),
             default_length: DefaultLength::Tokens(20),
@@ -77,6 +88,7 @@ impl PlanContext {
             prefix_allowed_tokens_fn: None,
             first_prompt: 0,
             criteria: Vec::new(),
+            constraints: Vec::new(),
         }
     }
 }
@@ -117,6 +129,20 @@ pub struct GenerationPlan {
     pub(super) prompts: Vec<PlannedPrompt>,
     pub(super) prompt_len: usize,
     pub(super) num_return_sequences: usize,
+    pub(super) num_beams: usize,
+    pub(super) early_stopping: EarlyStopping,
+    pub(super) length_penalty: f64,
+    pub(super) num_beam_groups: usize,
+    pub(super) constraints: Constraints,
+    pub(super) compat: Option<Compat>,
+    pub(super) eos_token_ids: Vec<TokenId>,
+    pub(super) penalty_alpha: f64,
+    /// Candidates of contrastive search.
+    pub(super) top_k: usize,
+    pub(super) num_layers: usize,
+    /// What `DoLa` contrasts with.
+    pub(super) dola_layers: LayerSet,
+    pub(super) max_length: usize,
     pub(super) vocab_size: usize,
     pub(super) pad_token_id: Option<TokenId>,
     pub(super) seed: Option<u64>,
@@ -124,7 +150,6 @@ pub struct GenerationPlan {
     pub(super) criteria: StoppingCriteriaList,
     pub(super) output_scores: bool,
     pub(super) output_logits: bool,
-    max_length: usize,
     prefill_chunk_size: Option<usize>,
     warnings: Vec<String>,
 }
@@ -141,7 +166,12 @@ impl GenerationPlan {
         }
         let merged = config.merged_over(&context.model_defaults);
         let mut warnings = Vec::new();
-        let mode = GenerationMode::of(&merged);
+        let mode = match context.constraints[..] {
+            [] => GenerationMode::of(&merged),
+            _ => GenerationMode::ConstrainedBeamSearch,
+        };
+        beams::check(&merged, mode)?;
+        let do_sample = merged.do_sample == Some(true);
         check_fields_of_one_value(config, &merged)?;
         let num_return_sequences = num_return_sequences(&merged, mode, prompts.rows().len())?;
 
@@ -153,9 +183,9 @@ impl GenerationPlan {
         let lengths = lengths::Lengths::resolve(config, &merged, prompt_len, context, &mut warnings)?;
         let settings = ProcessorSettings {
             config: &merged,
-            do_sample: mode.samples(),
+            do_sample,
             num_beams: merged.num_beams.unwrap_or(1),
-            num_beam_groups: 1,
+            num_beam_groups: merged.num_beam_groups.unwrap_or(1),
             prompts: prompts.rows(),
             prompt_len,
             min_length: lengths.min_length,
@@ -167,7 +197,8 @@ impl GenerationPlan {
             num_return_sequences,
         };
         let processors = logits::build(&settings, &context.processors)?;
-        warn_of_unused_sampling_fields(config, mode, &mut warnings);
+        warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
+        beams::warn_of_unused_fields(config, mode, &mut warnings);
 
         let prompts: Vec<PlannedPrompt> = prompts
             .rows()
@@ -204,9 +235,20 @@ impl GenerationPlan {
             prompts,
             prompt_len,
             num_return_sequences,
+            num_beams: merged.num_beams.unwrap_or(1),
+            early_stopping: merged.early_stopping.unwrap_or_default(),
+            length_penalty: beams::length_penalty(&merged)?,
+            num_beam_groups: merged.num_beam_groups.unwrap_or(1),
+            constraints: beams::constraints(&merged, context)?,
+            compat: merged.compat,
+            eos_token_ids: special.eos,
+            penalty_alpha: merged.penalty_alpha.unwrap_or(0.0),
+            top_k: merged.top_k.unwrap_or(50).min(context.vocab_size),
+            num_layers: context.num_layers,
+            dola_layers: layers::dola_layers(&merged, mode, context)?,
             vocab_size: context.vocab_size,
             pad_token_id: special.pad,
-            seed: seed(&merged, mode)?,
+            seed: seed(&merged, do_sample)?,
             processors,
             criteria,
             output_scores: merged.output_scores == Some(true),
@@ -235,6 +277,15 @@ impl GenerationPlan {
     /// The number of rows of the output of each prompt.
     pub fn num_return_sequences(&self) -> usize {
         self.num_return_sequences
+    }
+
+    /// The number of rows of each prompt that are computed in a step.
+    pub fn lanes_each(&self) -> usize {
+        match self.mode {
+            mode if mode.has_beams() => self.num_beams,
+            GenerationMode::ContrastiveSearch => self.top_k,
+            _ => self.num_return_sequences,
+        }
     }
 
     /// The number of rows of the output.
@@ -276,15 +327,8 @@ impl GenerationPlan {
 
 /// Fields that have one possible value in this version, or a simple range.
 fn check_fields_of_one_value(config: &GenerationConfig, merged: &GenerationConfig) -> Result<()> {
-    match merged.num_beams {
-        None | Some(1) => {}
-        Some(0) => return Err(Error::config("`num_beams` must be 1 or more, but is 0; leave it unset")),
-        Some(beams) => {
-            return Err(Error::config(format!(
-                "`num_beams` must be 1, because beam search is not in this version, but is {beams}; set \
-                 num_beams=1"
-            )));
-        }
+    if merged.num_beams == Some(0) {
+        return Err(Error::config("`num_beams` must be 1 or more, but is 0; leave it unset"));
     }
     // In a file it is a leftover of training, and it changes no result.
     if config.use_cache == Some(false) {
@@ -308,11 +352,23 @@ fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts
             "`num_return_sequences` must be 1 or more, but is 0; None leaves it unset",
         ));
     }
-    if rows_each > 1 && !mode.samples() {
+    let num_beams = merged.num_beams.unwrap_or(1);
+    if mode.has_beams() && rows_each > num_beams {
         return Err(Error::config(format!(
-            "`num_return_sequences` must be 1 in greedy search, which gives the same row each time, but \
-             is {rows_each}; set \
-             do_sample=True"
+            "`num_return_sequences` must be at most `num_beams` ({num_beams}), but is {rows_each}; set \
+             num_beams={rows_each}, or return fewer"
+        )));
+    }
+    if num_beams.checked_mul(prompts).is_none_or(|rows| rows > MOST_ROWS) {
+        return Err(Error::config(format!(
+            "`num_beams` times the number of prompts must be at most {MOST_ROWS}, but is {num_beams} times \
+             {prompts}; make several requests"
+        )));
+    }
+    if rows_each > 1 && merged.do_sample != Some(true) && !mode.has_beams() {
+        return Err(Error::config(format!(
+            "`num_return_sequences` must be 1 in {mode}, which gives the same row each time, but is \
+             {rows_each}; set do_sample=True"
         )));
     }
     if rows_each.checked_mul(prompts).is_none_or(|rows| rows > MOST_ROWS) {
@@ -325,7 +381,7 @@ fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts
     Ok(rows_each)
 }
 
-fn seed(merged: &GenerationConfig, mode: GenerationMode) -> Result<Option<u64>> {
+fn seed(merged: &GenerationConfig, do_sample: bool) -> Result<Option<u64>> {
     let given = match &merged.seed {
         None => None,
         Some(OneOrMany::One(seed)) => Some(*seed),
@@ -340,15 +396,16 @@ fn seed(merged: &GenerationConfig, mode: GenerationMode) -> Result<Option<u64>> 
             }
         },
     };
-    Ok(mode.samples().then(|| given.unwrap_or_else(TorchRng::entropy_seed)))
+    Ok(do_sample.then(|| given.unwrap_or_else(TorchRng::entropy_seed)))
 }
 
 fn warn_of_unused_sampling_fields(
     config: &GenerationConfig,
+    merged: &GenerationConfig,
     mode: GenerationMode,
     warnings: &mut Vec<String>,
 ) {
-    if mode.samples() {
+    if merged.do_sample == Some(true) {
         return;
     }
     let set = config.to_json();
@@ -356,6 +413,8 @@ fn warn_of_unused_sampling_fields(
         .iter()
         .filter(|entry| entry.applies_to == AppliesTo::Sampling)
         .map(|entry| entry.switch)
+        // Contrastive search takes its number of candidates from there.
+        .filter(|&field| mode != GenerationMode::ContrastiveSearch || field != "top_k")
         .filter(|field| {
             let neutral =
                 GenerationConfig::FIELDS.iter().find(|info| info.name == *field).map(|info| info.default);

@@ -44,7 +44,13 @@ fn each_impossible_value_names_field_rule_value_and_remedy() {
         (limited().max_time(f64::INFINITY), "`max_time` must be a number of seconds", "inf"),
         (limited().stop_strings("x"), "`stop_strings` needs the model's tokenizer", ""),
         (limited().num_beams(0), "`num_beams` must be 1 or more", "0"),
-        (limited().num_beams(4), "beam search is not in this version, but is 4", "num_beams=1"),
+        (
+            limited().num_beams(3).num_return_sequences(4),
+            "`num_return_sequences` must be at most `num_beams` (3), but is 4",
+            "num_beams=4",
+        ),
+        (limited().num_beams(usize::MAX), "`num_beams` times the number of prompts must be at most", ""),
+        (limited().num_beams(2).length_penalty(f64::NAN), "`length_penalty` must be a finite number", "NaN"),
         (sampling().temperature(0.0), "`temperature` must be above 0", "do_sample=False"),
         (sampling().temperature(-0.5), "`temperature` must be a positive number", "-0.5"),
         (limited().temperature(f64::NAN), "`temperature` must be a positive number", "NaN"),
@@ -66,7 +72,7 @@ fn each_impossible_value_names_field_rule_value_and_remedy() {
         (limited().num_return_sequences(0), "`num_return_sequences` must be 1 or more", "0"),
         (
             limited().num_return_sequences(2),
-            "`num_return_sequences` must be 1 in greedy search",
+            "`num_return_sequences` must be 1 in greedy_search",
             "do_sample=True",
         ),
         (sampling().num_return_sequences(usize::MAX), "must be at most 65536", "make several requests"),

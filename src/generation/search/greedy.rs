@@ -35,7 +35,8 @@ impl Search for GreedySearch {
     }
 }
 
-struct HighestScore;
+/// Takes the highest score.
+pub(super) struct HighestScore;
 
 impl TokenChoice for HighestScore {
     fn choose(&mut self, scores: &[f32]) -> Result<TokenId> {

@@ -139,8 +139,14 @@ impl SearchInputs {
     }
 
     /// Appends a prompt to a sequence of the target model; its last row delivers `outputs_of_last`, the
-    /// others nothing.
-    pub fn prompt(&mut self, seq: SeqId, tokens: &[TokenId], outputs_of_last: RowOutputs) {
+    /// others `outputs_within`.
+    pub fn prompt(
+        &mut self,
+        seq: SeqId,
+        tokens: &[TokenId],
+        outputs_within: RowOutputs,
+        outputs_of_last: RowOutputs,
+    ) {
         let last = tokens.len().saturating_sub(1);
         self.rows.extend(tokens.iter().enumerate().map(|(index, &token)| WantedRow {
             model: ModelRole::Target,
@@ -148,7 +154,7 @@ impl SearchInputs {
             input: RowInput::Token(token),
             is_prompt: true,
             last_layer: None,
-            outputs: if index == last { outputs_of_last } else { RowOutputs::NONE },
+            outputs: if index == last { outputs_of_last } else { outputs_within },
         }));
     }
 

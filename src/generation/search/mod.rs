@@ -5,8 +5,12 @@
 //! [`Search::advance`] takes the results and answers with events. One file per search; to add one: its file,
 //! its `mod` line, its arm in [`build`].
 
+mod beam;
+mod contrastive;
+mod dola;
 mod greedy;
 mod inputs;
+mod lanes;
 mod results;
 mod rows;
 mod sample;
@@ -20,6 +24,9 @@ use super::mode::GenerationMode;
 use super::output::SearchOutput;
 use super::plan::GenerationPlan;
 
+pub use beam::{BeamSearch, ScorerBeamSearch};
+pub use contrastive::ContrastiveSearch;
+pub use dola::DolaSearch;
 pub use greedy::GreedySearch;
 pub use inputs::{ModelRole, RowInput, SearchInputs, SequenceOp, WantedRow};
 pub use results::{ModelResults, SearchResults};
@@ -76,5 +83,14 @@ pub fn build(plan: GenerationPlan) -> Box<dyn Search> {
     match plan.mode {
         GenerationMode::Greedy => Box::new(GreedySearch::new(plan)),
         GenerationMode::Sample => Box::new(SampleSearch::new(plan)),
+        GenerationMode::BeamSearch | GenerationMode::BeamSample if plan.compat.is_none() => {
+            Box::new(BeamSearch::new(plan))
+        }
+        GenerationMode::BeamSearch
+        | GenerationMode::BeamSample
+        | GenerationMode::GroupBeamSearch
+        | GenerationMode::ConstrainedBeamSearch => Box::new(ScorerBeamSearch::new(plan)),
+        GenerationMode::ContrastiveSearch => Box::new(ContrastiveSearch::new(plan)),
+        GenerationMode::Dola => Box::new(DolaSearch::new(plan)),
     }
 }

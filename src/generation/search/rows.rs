@@ -1,20 +1,27 @@
-//! What the searches share whose rows go their ways independently: the rows themselves, from prompt to output.
+//! What the searches share whose rows go their ways independently: each row has its own lane from prompt to end.
 //!
-//! Each prompt is computed once and forked for its further rows, and so are the companions that processors
-//! ask for. How a token is chosen from a row of processed scores is the search's own part, [`TokenChoice`].
+//! How a token is chosen from a row of processed scores is the search's own part, [`TokenChoice`].
 
-use crate::error::{Error, Result, ResultExt};
-use crate::types::{FinishReason, RowOutputs, SeqId, TokenId};
+use crate::error::{Result, ResultExt};
+use crate::types::{FinishReason, RowOutputs, TokenId};
 
-use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows};
-use super::super::numerics::log_sum_exp;
-use super::super::output::{OutputRow, SearchOutput};
+use super::super::output::{LaneScores, OutputRow, SearchOutput};
 use super::super::plan::GenerationPlan;
 use super::super::stopping::StopContext;
+use super::lanes::Lanes;
 use super::{SearchInputs, SearchResults, SearchStep, TokenEvent};
 
 /// How a search chooses a token.
 pub(super) trait TokenChoice {
+    /// Whether [`prepare`](Self::prepare) does anything.
+    const CHANGES_LOGITS: bool = false;
+
+    /// Changes the logits of a row, `[vocab_size]`, before they are processed. `layer_logits` are those of inner
+    /// layers, of which row `main_row` is this one's.
+    fn prepare(&mut self, _logits: &mut [f32], _layer_logits: &[f32], _main_row: usize) -> Result<()> {
+        Ok(())
+    }
+
     /// The next token of a row with these processed scores, `[vocab_size]`.
     fn choose(&mut self, scores: &[f32]) -> Result<TokenId>;
 
@@ -25,156 +32,37 @@ pub(super) trait TokenChoice {
 /// The rows of a request.
 pub(super) struct RowSearch {
     plan: GenerationPlan,
-    /// Prompt by prompt, `num_return_sequences` each.
+    lanes: Lanes,
+    /// One for each lane.
     rows: Vec<Row>,
-    /// The number of steps that have been advanced.
-    step: usize,
-    /// What the last `wants` asked for.
-    asked: Option<Asked>,
-    next_seq: u32,
-    /// Sequences of rows that have ended since the last `wants`.
-    ended: Vec<SeqId>,
+    /// What the caller asked to see of each.
+    kept: Vec<LaneScores>,
     /// Scratch: the logits before processing.
     raw: Vec<f32>,
 }
 
+#[derive(Default)]
 struct Row {
-    prompt_index: usize,
-    /// The prompt, padding included, and the generated tokens.
-    ids: Vec<TokenId>,
-    /// `None` before the row has been forked from its prompt.
-    seq: Option<SeqId>,
-    /// For each processor the companion that runs beside the row.
-    companions: Vec<Option<SeqId>>,
-    states: ProcessorStates,
     finish: Option<FinishReason>,
     logprobs: Vec<f32>,
-    scores: Vec<Vec<f32>>,
-    logits: Vec<Vec<f32>>,
-}
-
-/// The logits rows that were asked for: first one per main row, then those of the companions.
-struct Asked {
-    /// Prompts in the first step, then rows that go on.
-    main: usize,
-    /// For each main row and each processor the place of the companion's logits.
-    companions: Vec<Vec<Option<usize>>>,
-    /// The number of logits rows.
-    total: usize,
 }
 
 impl RowSearch {
     pub(super) fn new(plan: GenerationPlan) -> Self {
-        let rows = plan
-            .prompts
-            .iter()
-            .enumerate()
-            .flat_map(|(prompt_index, prompt)| {
-                let plan = &plan;
-                (0..plan.num_return_sequences).map(move |_| Row {
-                    prompt_index,
-                    ids: prompt.input_ids.clone(),
-                    seq: None,
-                    companions: vec![None; plan.processors.len()],
-                    states: plan.processors.new_states(),
-                    finish: None,
-                    logprobs: Vec::new(),
-                    scores: Vec::new(),
-                    logits: Vec::new(),
-                })
-            })
-            .collect();
-        Self { plan, rows, step: 0, asked: None, next_seq: 0, ended: Vec::new(), raw: Vec::new() }
+        Self::with_outputs(plan, RowOutputs::LOGITS)
+    }
+
+    /// Rows that deliver more than their logits, for the choice to [`prepare`](TokenChoice::prepare) them.
+    pub(super) fn with_outputs(plan: GenerationPlan, outputs: RowOutputs) -> Self {
+        let lanes = Lanes::new(&plan, plan.lanes_each(), outputs);
+        let rows = (0..lanes.len()).map(|_| Row::default()).collect();
+        let kept = LaneScores::new(plan.output_scores, plan.output_logits);
+        Self { kept: vec![kept; lanes.len()], plan, lanes, rows, raw: Vec::new() }
     }
 
     /// The prompts, or the newest tokens of the rows that go on.
     pub(super) fn wants(&mut self, inputs: &mut SearchInputs) {
-        self.asked = Some(if self.step == 0 {
-            self.want_prompts(inputs)
-        } else {
-            if self.step == 1 {
-                self.fork_prompts(inputs);
-            }
-            for seq in self.ended.drain(..) {
-                inputs.release(seq);
-            }
-            self.want_tokens(inputs)
-        });
-    }
-
-    fn want_prompts(&mut self, inputs: &mut SearchInputs) -> Asked {
-        let mut next_seq = self.next_seq;
-        let mut prompt = |tokens: &[TokenId]| {
-            let seq = SeqId(next_seq);
-            next_seq += 1;
-            inputs.create(seq);
-            inputs.prompt(seq, tokens, RowOutputs::LOGITS);
-            seq
-        };
-        let rows_each = self.plan.num_return_sequences;
-        for (index, planned) in self.plan.prompts.iter().enumerate() {
-            self.rows[index * rows_each].seq = Some(prompt(&planned.tokens));
-        }
-        let mut total = self.plan.prompts.len();
-        let mut companions = Vec::with_capacity(total);
-        for (index, planned) in self.plan.prompts.iter().enumerate() {
-            let row = &mut self.rows[index * rows_each];
-            companions.push(
-                planned
-                    .companions
-                    .iter()
-                    .zip(&mut row.companions)
-                    .map(|(tokens, seq)| {
-                        *seq = Some(prompt(tokens.as_ref()?));
-                        total += 1;
-                        Some(total - 1)
-                    })
-                    .collect(),
-            );
-        }
-        self.next_seq = next_seq;
-        Asked { main: self.plan.prompts.len(), companions, total }
-    }
-
-    /// Gives every further row of a prompt its own sequences, as copies of the first one's.
-    fn fork_prompts(&mut self, inputs: &mut SearchInputs) {
-        for rows in self.rows.chunks_mut(self.plan.num_return_sequences) {
-            let Some((first, further)) = rows.split_first_mut() else { continue };
-            for row in further.iter_mut().filter(|row| row.finish.is_none()) {
-                let mut fork = |parent: SeqId| {
-                    let child = SeqId(self.next_seq);
-                    self.next_seq += 1;
-                    inputs.fork(parent, child);
-                    child
-                };
-                row.seq = first.seq.map(&mut fork);
-                row.companions = first.companions.iter().map(|parent| parent.map(&mut fork)).collect();
-            }
-        }
-    }
-
-    fn want_tokens(&self, inputs: &mut SearchInputs) -> Asked {
-        let going_on = || self.rows.iter().filter(|row| row.finish.is_none());
-        let newest = |row: &Row| row.ids.last().copied().unwrap_or_default();
-        let mut main = 0;
-        for row in going_on() {
-            if let Some(seq) = row.seq {
-                inputs.token(seq, newest(row), RowOutputs::LOGITS);
-                main += 1;
-            }
-        }
-        let mut total = main;
-        let companions = going_on()
-            .map(|row| {
-                let place_of = |seq: &Option<SeqId>| {
-                    inputs.token((*seq)?, newest(row), RowOutputs::LOGITS);
-                    total += 1;
-                    Some(total - 1)
-                };
-                row.companions.iter().map(place_of).collect()
-            })
-            .collect();
-        Asked { main, companions, total }
+        self.lanes.wants(&self.plan, inputs);
     }
 
     /// Processes the logits of the rows that go on, lets `choice` choose in row order, and ends rows.
@@ -183,29 +71,21 @@ impl RowSearch {
         results: SearchResults<'_>,
         choice: &mut impl TokenChoice,
     ) -> Result<SearchStep> {
-        let vocab_size = self.plan.vocab_size;
-        let asked =
-            self.asked.take().ok_or_else(|| Error::internal("a search was advanced without wants"))?;
-        let logits = results.target.logits;
-        if results.target.vocab_size != vocab_size || logits.len() != asked.total * vocab_size {
-            return Err(Error::internal(format!(
-                "a search asked for {} rows of {vocab_size} logits and was given {} logits in rows of {}",
-                asked.total,
-                logits.len(),
-                results.target.vocab_size
-            )));
-        }
-        let (main, companion_logits) = logits.split_at_mut(asked.main * vocab_size);
+        let (vocab_size, now) = (self.plan.vocab_size, self.lanes.step());
         let mut expanded = Vec::new();
-        let mut scores = ScoreRows::new(self.expand(main, &mut expanded), vocab_size);
-        let any_logits = self.plan.processors.takes_invalid_logits();
-        let normalizers = normalizers(&scores, any_logits).context(|| format!("step {}", self.step))?;
+        let mut logits = self.lanes.logits(&self.plan, results, &mut expanded)?;
         let mut raw = std::mem::take(&mut self.raw);
         raw.clear();
-        if !self.plan.processors.is_empty() {
-            raw.extend_from_slice(scores.as_mut_slice());
-            self.process(&mut scores, &asked, companion_logits)?;
+        let prepares = changes_logits(choice);
+        if prepares || !self.plan.processors.is_empty() {
+            raw.extend_from_slice(logits.scores);
         }
+        if prepares {
+            for (row, &main_row) in logits.scores.chunks_exact_mut(vocab_size).zip(&logits.main_rows) {
+                choice.prepare(row, logits.layer_logits, main_row)?;
+            }
+        }
+        self.lanes.process(&self.plan, &mut logits)?;
 
         let mut step = SearchStep::default();
         let mut place = 0;
@@ -214,73 +94,19 @@ impl RowSearch {
                 choice.pass_over(vocab_size);
                 continue;
             }
-            let processed = scores.row(place);
+            let processed = &logits.scores[place * vocab_size..][..vocab_size];
             let raw = if raw.is_empty() { processed } else { &raw[place * vocab_size..][..vocab_size] };
-            let token = choice.choose(processed).context(|| format!("step {}, row {row}", self.step))?;
-            let logprob = raw[token.index()] - normalizers[place];
-            self.keep(row, raw, processed);
+            let token = choice.choose(processed).context(|| format!("step {now}, row {row}"))?;
+            let logprob = raw[token.index()] - logits.normalizers[place];
+            self.kept[row].keep_scores(processed);
+            self.kept[row].keep_logits(raw);
             let finish = self.append(row, token, logprob, processed)?;
             step.events.push(TokenEvent { row, token, logprob, score: processed[token.index()], finish });
             place += 1;
         }
         self.raw = raw;
-        self.step += 1;
         step.finished = self.rows.iter().all(|row| row.finish.is_some());
         Ok(step)
-    }
-
-    /// One row of logits for each row that goes on: in the first step those of a prompt serve all its rows.
-    fn expand<'a>(&self, main: &'a mut [f32], expanded: &'a mut Vec<f32>) -> &'a mut [f32] {
-        if self.step > 0 || self.plan.num_return_sequences == 1 {
-            return main;
-        }
-        for logits in main.chunks_exact(self.plan.vocab_size) {
-            for _ in 0..self.plan.num_return_sequences {
-                expanded.extend_from_slice(logits);
-            }
-        }
-        expanded
-    }
-
-    /// Applies the processors to the rows that go on.
-    fn process(&mut self, scores: &mut ScoreRows<'_>, asked: &Asked, companion_logits: &[f32]) -> Result<()> {
-        let vocab_size = self.plan.vocab_size;
-        let logits_at = |place: &Option<usize>| {
-            place.map(|place| &companion_logits[(place - asked.main) * vocab_size..][..vocab_size])
-        };
-        let num_rows = self.rows.len();
-        let rows = self
-            .rows
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, row)| row.finish.is_none())
-            .enumerate()
-            .map(|(place, (row_index, row))| {
-                let main_row = if self.step == 0 { row.prompt_index } else { place };
-                RowContext {
-                    prompt_len: self.plan.prompt_len,
-                    padding_len: self.plan.prompts[row.prompt_index].padding_len,
-                    prompt_index: row.prompt_index,
-                    row_index,
-                    companions: asked.companions[main_row].iter().map(logits_at).collect(),
-                    states: Some(&mut row.states),
-                    ..RowContext::of_prompt(&row.ids)
-                }
-            })
-            .collect();
-        let mut context = ProcessContext { num_rows, ..ProcessContext::new(rows) };
-        self.plan.processors.process(scores, &mut context)
-    }
-
-    /// Keeps what the caller asked to see of a step.
-    fn keep(&mut self, row: usize, raw: &[f32], processed: &[f32]) {
-        let row = &mut self.rows[row];
-        if self.plan.output_scores {
-            row.scores.push(processed.to_vec());
-        }
-        if self.plan.output_logits {
-            row.logits.push(raw.to_vec());
-        }
     }
 
     /// Gives a row its token, and ends it if a criterion says so.
@@ -291,48 +117,37 @@ impl RowSearch {
         logprob: f32,
         scores: &[f32],
     ) -> Result<Option<FinishReason>> {
-        let row = &mut self.rows[row_index];
-        row.ids.push(token);
+        self.lanes.push(row_index, token);
+        let (row, lane) = (&mut self.rows[row_index], self.lanes.lane(row_index));
         row.logprobs.push(logprob);
         row.finish = self.plan.criteria.should_stop(&StopContext {
-            input_ids: &row.ids,
+            input_ids: &lane.ids,
             prompt_len: self.plan.prompt_len,
-            prompt_index: row.prompt_index,
+            prompt_index: lane.prompt_index,
             row_index,
             scores,
         })?;
-        if row.finish.is_some() {
-            self.ended.extend(row.seq.iter().chain(row.companions.iter().flatten()));
+        let finish = row.finish;
+        if finish.is_some() {
+            self.lanes.end(row_index);
         }
-        Ok(row.finish)
+        Ok(finish)
     }
 
     pub(super) fn finish(self) -> SearchOutput {
         let plan = self.plan;
-        let rows = self.rows.into_iter().map(|row| OutputRow {
-            prompt_index: row.prompt_index,
-            token_ids: row.ids[plan.prompt_len..].to_vec(),
+        let rows = self.lanes.into_ids().zip(self.rows).map(|((prompt_index, ids), row)| OutputRow {
+            prompt_index,
+            token_ids: ids[plan.prompt_len..].to_vec(),
             finish_reason: row.finish.unwrap_or(FinishReason::Cancelled),
             logprobs: row.logprobs,
-            scores: plan.output_scores.then_some(row.scores),
-            logits: plan.output_logits.then_some(row.logits),
+            score: None,
+            beam_indices: Vec::new(),
         });
-        SearchOutput { rows: rows.collect(), pad_token_id: plan.pad_token_id, seed: None }
+        SearchOutput { rows: rows.collect(), pad_token_id: plan.pad_token_id, seed: None, lanes: self.kept }
     }
 }
 
-/// The log-sum-exp of each row of the model's own logits, which must be numbers unless a processor makes them such.
-fn normalizers(logits: &ScoreRows<'_>, any_logits: bool) -> Result<Vec<f32>> {
-    (0..logits.len())
-        .map(|row| {
-            let normalizer = log_sum_exp(logits.row(row));
-            if normalizer.is_finite() || any_logits {
-                return Ok(normalizer);
-            }
-            Err(Error::numerical(format!(
-                "the model's logits hold NaN or infinity (their log-sum-exp is {normalizer}); its weights \
-                 may be damaged, or compute_dtype too narrow for them"
-            )))
-        })
-        .collect()
+fn changes_logits<C: TokenChoice>(_choice: &C) -> bool {
+    C::CHANGES_LOGITS
 }

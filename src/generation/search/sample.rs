@@ -21,7 +21,7 @@ impl SampleSearch {
     /// The search of a plan.
     pub fn new(plan: GenerationPlan) -> Self {
         let seed = plan.seed.unwrap_or_else(TorchRng::entropy_seed);
-        let draw = Draw { rng: TorchRng::manual_seed(seed), probabilities: vec![0.0; plan.vocab_size] };
+        let draw = Draw::new(seed, plan.vocab_size);
         Self { rows: RowSearch::new(plan), draw, seed }
     }
 }
@@ -40,10 +40,17 @@ impl Search for SampleSearch {
     }
 }
 
-struct Draw {
+/// Draws a token.
+pub(super) struct Draw {
     rng: TorchRng,
     /// Scratch of `[vocab_size]`.
     probabilities: Vec<f32>,
+}
+
+impl Draw {
+    pub(super) fn new(seed: u64, vocab_size: usize) -> Self {
+        Self { rng: TorchRng::manual_seed(seed), probabilities: vec![0.0; vocab_size] }
+    }
 }
 
 impl TokenChoice for Draw {

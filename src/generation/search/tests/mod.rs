@@ -167,14 +167,15 @@ fn scores_logits_and_log_probabilities_are_those_of_transformers() {
     let transcript = generate(&config, single(&[3, 5]));
     let row = &transcript.output.rows[0];
     assert_eq!(row.token_ids, ids(&[10, 1, 7]));
-    let scores = row.scores.as_ref().unwrap();
+    let kept = &transcript.output.lanes[0];
+    let scores = kept.scores.as_ref().unwrap();
     let finite = |step: usize| -> Vec<(usize, f32)> {
         scores[step].iter().copied().enumerate().filter(|(_, score)| score.is_finite()).collect()
     };
     assert_eq!(finite(0), [(6, 0.9375), (8, 1.125), (10, 1.3125)]);
     assert_eq!(finite(1), [(1, 2.875), (8, 3.0625), (9, 2.1875)]);
     assert_eq!(finite(2), [(2, 1.9375), (7, 3.125), (11, 2.8125)]);
-    assert_eq!(row.logits.as_ref().unwrap()[1], table()[10]);
+    assert_eq!(kept.logits.as_ref().unwrap()[1], table()[10]);
     for (logprob, torch) in row.logprobs.iter().zip([-1.419_444, -1.314_129_8, -0.960_933_7]) {
         assert!((logprob - torch).abs() < 1e-5, "{logprob} {torch}");
     }
@@ -184,8 +185,8 @@ fn scores_logits_and_log_probabilities_are_those_of_transformers() {
 
 #[test]
 fn nothing_is_kept_that_was_not_asked_for() {
-    let row = &generate(&config().max_new_tokens(2), single(&[3])).output.rows[0];
-    assert_eq!((&row.scores, &row.logits), (&None, &None));
+    let kept = &generate(&config().max_new_tokens(2), single(&[3])).output.lanes[0];
+    assert_eq!((&kept.scores, &kept.logits), (&None, &None));
 }
 
 #[test]

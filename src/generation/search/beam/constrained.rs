@@ -1,0 +1,66 @@
+//! What constraints do to the choice of the next beams: besides the most probable continuations, those that bring a
+//! constraint a step further take part, and the beams are taken in turns from the sequences that are far, less far, and
+//! so on.
+
+use crate::error::Result;
+use crate::types::TokenId;
+
+use super::super::super::constraint::{ConstraintListState, Constraints};
+use super::super::super::torch_sort::descending_order;
+use super::scorer::Continuation;
+
+/// Exchanges some of the next beams for ones that make progress. `rows` are the ids of the beams so far, `accumulated`
+/// the scores of all their continuations, `[beams, vocab_size]`.
+pub(super) fn prefer_progress(
+    constraints: &Constraints,
+    rows: &[&[TokenId]],
+    accumulated: &[f32],
+    next: &mut Vec<Continuation>,
+) -> Result<()> {
+    let num_beams = rows.len();
+    let vocab_size = accumulated.len() / num_beams;
+    let longer = |parent: usize, token: TokenId| {
+        let mut ids = rows[parent].to_vec();
+        ids.push(token);
+        ids
+    };
+    let mut sequences: Vec<Vec<TokenId>> = next.iter().map(|beam| longer(beam.parent, beam.token)).collect();
+    let mut banks: Vec<usize> = sequences
+        .iter()
+        .map(|ids| ConstraintListState::after(constraints, ids)?.bank())
+        .collect::<Result<_>>()?;
+    for (parent, ids) in rows.iter().enumerate() {
+        let state = ConstraintListState::after(constraints, ids)?;
+        if state.is_completed() {
+            continue;
+        }
+        for token in state.advance()? {
+            let sequence = longer(parent, token);
+            if sequences.contains(&sequence) {
+                continue;
+            }
+            let mut advanced = state.fork()?;
+            advanced.add(token)?;
+            banks.push(advanced.bank()?);
+            sequences.push(sequence);
+            let score = accumulated[parent * vocab_size + token.index()];
+            next.push(Continuation { parent, token, score });
+        }
+    }
+    if next.len() == num_beams {
+        return Ok(());
+    }
+    // A step of progress outweighs any difference of scores below 100.
+    let keys: Vec<f32> =
+        banks.iter().zip(next.iter()).map(|(&bank, beam)| (bank * 100) as f32 + beam.score).collect();
+    let ranked: Vec<usize> = descending_order(&keys).into_iter().map(|place| place as usize).collect();
+    let mut turn = 0;
+    let mut turns = Vec::with_capacity(ranked.len());
+    for (rank, &place) in ranked.iter().enumerate() {
+        turn = if rank > 0 && banks[place] == banks[ranked[rank - 1]] { turn + 1 } else { 0 };
+        turns.push((turn, place));
+    }
+    turns.sort_by_key(|&(turn, _)| turn);
+    *next = turns.iter().take(num_beams).map(|&(_, place)| next[place].clone()).collect();
+    Ok(())
+}

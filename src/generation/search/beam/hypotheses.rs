@@ -1,0 +1,131 @@
+//! The finished sequences of a beam search of transformers' older kind: a list that keeps its best.
+
+use crate::types::{FinishReason, TokenId};
+
+use super::super::super::config::EarlyStopping;
+use super::trace::Trace;
+
+/// A finished sequence.
+#[derive(Debug, Clone)]
+pub(super) struct Hypothesis {
+    /// The sum of its log-probabilities, divided by the power of its length.
+    pub(super) score: f64,
+    /// The generated tokens, without an end-of-sequence token.
+    pub(super) tokens: Vec<TokenId>,
+    pub(super) trace: Trace,
+    pub(super) finish: FinishReason,
+}
+
+/// When a list of hypotheses is complete, and how it weighs lengths.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// The most hypotheses that are kept.
+    pub(super) capacity: usize,
+    pub(super) length_penalty: f64,
+    pub(super) early_stopping: EarlyStopping,
+    /// The most tokens that can be generated.
+    pub(super) most_tokens: usize,
+}
+
+/// The best finished sequences of a prompt, or of a group of its beams.
+#[derive(Debug, Clone)]
+pub(super) struct Hypotheses {
+    rules: Rules,
+    kept: Vec<Hypothesis>,
+    worst: f64,
+}
+
+impl Hypotheses {
+    pub(super) fn new(rules: Rules) -> Self {
+        Self { rules, kept: Vec::new(), worst: 1e9 }
+    }
+
+    /// Takes a sequence of `generated` tokens, an end-of-sequence token included, whose log-probabilities sum to
+    /// `sum`, if it is among the best.
+    pub(super) fn add(
+        &mut self,
+        sum: f32,
+        generated: usize,
+        tokens: Vec<TokenId>,
+        trace: Trace,
+        finish: FinishReason,
+    ) {
+        let score = f64::from(sum) / (generated as f64).powf(self.rules.length_penalty);
+        if self.kept.len() >= self.rules.capacity && score <= self.worst {
+            return;
+        }
+        self.kept.push(Hypothesis { score, tokens, trace, finish });
+        if self.kept.len() <= self.rules.capacity {
+            self.worst = self.worst.min(score);
+            return;
+        }
+        let lowest = (0..self.kept.len()).min_by(|&a, &b| self.kept[a].score.total_cmp(&self.kept[b].score));
+        self.kept.remove(lowest.unwrap_or(0));
+        self.worst = self.kept.iter().map(|kept| kept.score).fold(f64::INFINITY, f64::min);
+    }
+
+    /// Whether no running sequence is to be waited for: `best` is the highest sum of this step's candidates, each of
+    /// `generated` tokens.
+    pub(super) fn is_done(&self, best: f32, generated: usize) -> bool {
+        if self.kept.len() < self.rules.capacity {
+            return false;
+        }
+        let length = match self.rules.early_stopping {
+            EarlyStopping::True => return true,
+            EarlyStopping::Never if self.rules.length_penalty > 0.0 => self.rules.most_tokens,
+            EarlyStopping::False | EarlyStopping::Never => generated,
+        };
+        self.worst >= f64::from(best) / (length as f64).powf(self.rules.length_penalty)
+    }
+
+    pub(super) fn into_kept(self) -> Vec<Hypothesis> {
+        self.kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules() -> Rules {
+        Rules { capacity: 2, length_penalty: 1.0, early_stopping: EarlyStopping::False, most_tokens: 10 }
+    }
+
+    fn add(list: &mut Hypotheses, sum: f32, generated: usize) {
+        list.add(sum, generated, vec![TokenId(generated as u32)], Trace::default(), FinishReason::Eos);
+    }
+
+    fn scores(list: &Hypotheses) -> Vec<f64> {
+        list.kept.iter().map(|kept| kept.score).collect()
+    }
+
+    #[test]
+    fn the_best_are_kept_and_the_first_of_the_lowest_goes() {
+        let mut list = Hypotheses::new(rules());
+        add(&mut list, -4.0, 2);
+        add(&mut list, -6.0, 3);
+        assert_eq!(scores(&list), [-2.0, -2.0]);
+        add(&mut list, -2.0, 1);
+        assert_eq!(list.kept.len(), 2, "equal to the worst is not better");
+        assert_eq!(list.kept[0].tokens, [TokenId(2)]);
+        add(&mut list, -3.0, 3);
+        assert_eq!(scores(&list), [-2.0, -1.0]);
+        assert_eq!(list.kept[0].tokens, [TokenId(3)]);
+    }
+
+    #[test]
+    fn a_full_list_is_done_by_its_rule() {
+        let done = |early_stopping, length_penalty, best, generated| {
+            let mut list = Hypotheses::new(Rules { early_stopping, length_penalty, ..rules() });
+            assert!(!list.is_done(-100.0, 1), "a list that is not full is not done");
+            add(&mut list, -4.0, 2);
+            add(&mut list, -6.0, 2);
+            list.is_done(best, generated)
+        };
+        assert!(done(EarlyStopping::True, 1.0, 0.0, 1));
+        assert!(done(EarlyStopping::False, 1.0, -9.0, 3), "-9 / 3 does not beat -3");
+        assert!(!done(EarlyStopping::False, 1.0, -9.0, 4));
+        assert!(!done(EarlyStopping::Never, 1.0, -9.0, 3), "-9 / 10 would beat -3");
+        assert!(done(EarlyStopping::Never, 0.0, -9.0, 3));
+    }
+}

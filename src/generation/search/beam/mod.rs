@@ -1,0 +1,380 @@
+//! Beam search and beam sampling, as transformers has them since 4.50: the beams of a prompt compete for their
+//! places in every step, and what ends competes for the places of the result.
+//!
+//! Each prompt has `num_beams` running beams and as many finished slots. A step looks at the best
+//! `max(2, 1 + eos tokens) * num_beams` continuations of all its beams, or draws as many; those of the first
+//! `num_beams` ranks that end compete for the slots by their score, divided by a power of their length, and the
+//! best of the others run on. A prompt is done when no running beam can be expected to beat its slots.
+//!
+//! Sums, quotients and the order of equals are those of float32 tensors in torch.
+
+mod constrained;
+mod hypotheses;
+mod scorer;
+mod trace;
+
+use crate::error::{Error, Result, ResultExt};
+use crate::types::{FinishReason, RowOutputs, TokenId};
+
+use super::super::config::EarlyStopping;
+use super::super::numerics::{maximum, softmax_into};
+use super::super::output::{LaneScores, OutputRow, SearchOutput};
+use super::super::plan::GenerationPlan;
+use super::super::rng::TorchRng;
+use super::super::stopping::StopContext;
+use super::super::torch_sort::topk;
+use super::lanes::Lanes;
+use super::{Search, SearchInputs, SearchResults, SearchStep};
+use trace::Trace;
+
+pub use scorer::ScorerBeamSearch;
+
+/// What a score becomes that may not win: low enough to lose, finite so that the order among such scores holds.
+const OUT_OF_THE_RACE: f32 = -1e9;
+
+/// transformers' beam search; with a seed, its beam sampling. All prompts of a request share one generator.
+pub struct BeamSearch {
+    plan: GenerationPlan,
+    lanes: Lanes,
+    /// One for each prompt.
+    items: Vec<Item>,
+    /// Draws the continuations, when they are drawn.
+    rng: Option<TorchRng>,
+    /// What the caller asked to see of each lane.
+    kept: Vec<LaneScores>,
+    scratch: Scratch,
+}
+
+/// The beams of a prompt.
+struct Item {
+    running: Vec<Beam>,
+    /// As many as there are beams, best first.
+    finished: Vec<Hypothesis>,
+    /// Whether a running beam can be expected to beat a finished one. Once it is false it stays so.
+    improvable: bool,
+    done: bool,
+}
+
+/// A running beam; its ids are in its lane.
+#[derive(Clone)]
+struct Beam {
+    /// The sum of the processed log-probabilities of its tokens.
+    score: f32,
+    trace: Trace,
+}
+
+/// A slot of the result.
+#[derive(Clone)]
+struct Hypothesis {
+    /// Divided by the length's power.
+    score: f32,
+    /// Why it ended; `None` while the slot is as good as empty.
+    finish: Option<FinishReason>,
+    /// The generated tokens.
+    tokens: Vec<TokenId>,
+    trace: Trace,
+}
+
+/// A continuation of a beam.
+struct Candidate {
+    /// The beam, among those of its prompt.
+    parent: usize,
+    token: TokenId,
+    /// The beam's score with that of the token.
+    score: f32,
+    finish: Option<FinishReason>,
+}
+
+#[derive(Default)]
+struct Scratch {
+    expanded: Vec<f32>,
+    /// Log-probabilities before processing, if there are processors.
+    raw: Vec<f32>,
+    /// The scores of all continuations of a prompt.
+    accumulated: Vec<f32>,
+    probabilities: Vec<f32>,
+    ids: Vec<TokenId>,
+}
+
+impl BeamSearch {
+    /// The search of a plan; it draws when the plan's mode does.
+    pub fn new(plan: GenerationPlan) -> Self {
+        let num_beams = plan.num_beams;
+        let lanes = Lanes::new(&plan, num_beams, RowOutputs::LOGITS);
+        let beam = |place| Beam {
+            // The beams of the first step are all alike, so that only one of them takes part.
+            score: if place == 0 { 0.0 } else { OUT_OF_THE_RACE },
+            trace: Trace::default(),
+        };
+        let empty =
+            Hypothesis { score: OUT_OF_THE_RACE, finish: None, tokens: Vec::new(), trace: Trace::default() };
+        let items = plan.prompts.iter().map(|_| Item {
+            running: (0..num_beams).map(beam).collect(),
+            finished: vec![empty.clone(); num_beams],
+            improvable: true,
+            done: false,
+        });
+        Self {
+            items: items.collect(),
+            rng: plan.seed.map(TorchRng::manual_seed),
+            kept: vec![LaneScores::new(plan.output_scores, plan.output_logits); lanes.len()],
+            scratch: Scratch::default(),
+            lanes,
+            plan,
+        }
+    }
+
+    /// The continuations of a prompt's beams that take part in this step, in their order of rank or of drawing.
+    fn candidates(&mut self, accumulated: &[f32]) -> Result<Vec<(usize, f32)>> {
+        let count = (2.max(1 + self.plan.eos_token_ids.len()) * self.plan.num_beams).min(accumulated.len());
+        let largest = maximum(accumulated);
+        if largest.is_nan() {
+            return Err(Error::numerical("the processed scores hold NaN, so they have no order"));
+        }
+        let places: Vec<usize> = match &mut self.rng {
+            None => topk(accumulated, count).into_iter().map(|place| place as usize).collect(),
+            Some(_) if largest == f32::NEG_INFINITY => {
+                return Err(Error::numerical(
+                    "every token of every beam has been removed, so none can be drawn; loosen the logits processors",
+                ));
+            }
+            Some(rng) => {
+                let probabilities = &mut self.scratch.probabilities;
+                probabilities.resize(accumulated.len(), 0.0);
+                softmax_into(accumulated, probabilities);
+                rng.multinomial(probabilities, count)
+            }
+        };
+        Ok(places.into_iter().map(|place| (place, accumulated[place])).collect())
+    }
+
+    /// Asks the criteria about each candidate.
+    fn judge(
+        &mut self,
+        prompt_index: usize,
+        candidates: Vec<(usize, f32)>,
+        processed: &[f32],
+    ) -> Result<Vec<Candidate>> {
+        let (vocab_size, first_lane) = (self.plan.vocab_size, prompt_index * self.plan.num_beams);
+        let ids = &mut self.scratch.ids;
+        candidates
+            .into_iter()
+            .map(|(place, score)| {
+                let (parent, token) = (place / vocab_size, TokenId((place % vocab_size) as u32));
+                let lane = self.lanes.lane(first_lane + parent);
+                ids.clone_from(&lane.ids);
+                ids.push(token);
+                let finish = self.plan.criteria.should_stop(&StopContext {
+                    input_ids: ids,
+                    prompt_len: self.plan.prompt_len,
+                    prompt_index,
+                    row_index: first_lane + parent,
+                    scores: &processed[parent * vocab_size..][..vocab_size],
+                })?;
+                Ok(Candidate { parent, token, score, finish })
+            })
+            .collect()
+    }
+
+    /// Lets the candidates of a prompt compete for the slots of the result.
+    fn finish_candidates(
+        &self,
+        prompt_index: usize,
+        candidates: &[Candidate],
+        logprobs: &[f32],
+    ) -> Vec<Hypothesis> {
+        let (plan, item) = (&self.plan, &self.items[prompt_index]);
+        let first_lane = prompt_index * plan.num_beams;
+        let generated = self.lanes.lane(first_lane).ids.len() + 1 - plan.prompt_len;
+        let divisor = length_divisor(generated, plan.length_penalty);
+        let closed = !item.improvable || (plan.early_stopping == EarlyStopping::True && item.is_full());
+        let ends = |rank: usize, candidate: &Candidate| rank < plan.num_beams && candidate.finish.is_some();
+
+        let mut scores: Vec<f32> = item.finished.iter().map(|hypothesis| hypothesis.score).collect();
+        for (rank, candidate) in candidates.iter().enumerate() {
+            let mut score = candidate.score / divisor;
+            if closed {
+                score += OUT_OF_THE_RACE;
+            }
+            if !ends(rank, candidate) {
+                score += OUT_OF_THE_RACE;
+            }
+            scores.push(score);
+        }
+        let best = topk(&scores, plan.num_beams).into_iter().map(|place| place as usize);
+        best.map(|place| {
+            let Some(rank) = place.checked_sub(item.finished.len()) else {
+                return item.finished[place].clone();
+            };
+            let candidate = &candidates[rank];
+            let mut tokens = self.lanes.lane(first_lane + candidate.parent).ids[plan.prompt_len..].to_vec();
+            tokens.push(candidate.token);
+            Hypothesis {
+                score: scores[place],
+                finish: candidate.finish.filter(|_| ends(rank, candidate)),
+                tokens,
+                trace: item.running[candidate.parent]
+                    .trace
+                    .with(first_lane + candidate.parent, logprobs[rank]),
+            }
+        })
+        .collect()
+    }
+
+    /// Takes the best candidates that have not ended as the beams of the next step.
+    fn run_on(&mut self, prompt_index: usize, candidates: &[Candidate], logprobs: &[f32]) {
+        let num_beams = self.plan.num_beams;
+        let first_lane = prompt_index * num_beams;
+        // Where nothing else is left, what has ended runs on out of the race.
+        let scores: Vec<f32> = candidates
+            .iter()
+            .map(|candidate| candidate.score + if candidate.finish.is_some() { OUT_OF_THE_RACE } else { 0.0 })
+            .collect();
+        let next: Vec<usize> = topk(&scores, num_beams).into_iter().map(|rank| rank as usize).collect();
+        let item = &mut self.items[prompt_index];
+        let beam = |&rank: &usize| {
+            let parent = candidates[rank].parent;
+            let trace = item.running[parent].trace.with(first_lane + parent, logprobs[rank]);
+            Beam { score: scores[rank], trace }
+        };
+        item.running = next.iter().map(beam).collect();
+        self.lanes.reorder(prompt_index, next.iter().map(|&rank| candidates[rank].parent).collect());
+        for (beam, &rank) in next.iter().enumerate() {
+            self.lanes.push(first_lane + beam, candidates[rank].token);
+        }
+    }
+
+    /// One step of one prompt. `processed` are the processed scores of its beams, `[num_beams, vocab_size]`,
+    /// `raw` their log-probabilities before.
+    fn advance_item(&mut self, prompt_index: usize, processed: &[f32], raw: &[f32]) -> Result<()> {
+        let (vocab_size, num_beams) = (self.plan.vocab_size, self.plan.num_beams);
+        let mut accumulated = std::mem::take(&mut self.scratch.accumulated);
+        accumulated.clear();
+        for (row, beam) in processed.chunks_exact(vocab_size).zip(&self.items[prompt_index].running) {
+            accumulated.extend(row.iter().map(|score| score + beam.score));
+        }
+        let candidates = self.candidates(&accumulated)?;
+        self.scratch.accumulated = accumulated;
+        let candidates = self.judge(prompt_index, candidates, processed)?;
+        let logprob = |candidate: &Candidate| raw[candidate.parent * vocab_size + candidate.token.index()];
+        let logprobs: Vec<f32> = candidates.iter().map(logprob).collect();
+
+        let finished = self.finish_candidates(prompt_index, &candidates, &logprobs);
+        self.items[prompt_index].finished = finished;
+        self.run_on(prompt_index, &candidates, &logprobs);
+
+        let generated = self.lanes.lane(prompt_index * num_beams).ids.len() - self.plan.prompt_len;
+        let item = &mut self.items[prompt_index];
+        item.improvable &= item.can_improve(&self.plan, generated);
+        let full = self.plan.early_stopping == EarlyStopping::True && item.is_full();
+        item.done = !item.improvable || full || candidates.iter().all(|candidate| candidate.finish.is_some());
+        if item.done {
+            for lane in prompt_index * num_beams..(prompt_index + 1) * num_beams {
+                self.lanes.end(lane);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Item {
+    fn is_full(&self) -> bool {
+        self.finished.iter().all(|hypothesis| hypothesis.finish.is_some())
+    }
+
+    /// Whether the best running beam could still beat a slot, were it to end at the length that suits it.
+    fn can_improve(&self, plan: &GenerationPlan, generated: usize) -> bool {
+        let length = if plan.early_stopping == EarlyStopping::Never && plan.length_penalty > 0.0 {
+            plan.max_length - plan.prompt_len
+        } else {
+            generated
+        };
+        let best = self.running[0].score / length_divisor(length, plan.length_penalty);
+        let worst = self.finished.iter().map(|hypothesis| hypothesis.score).fold(f32::INFINITY, f32::min);
+        self.finished
+            .iter()
+            .any(|hypothesis| best > if hypothesis.finish.is_some() { worst } else { OUT_OF_THE_RACE })
+    }
+
+    /// The best so far: what has finished, then what runs.
+    fn into_rows(self, prompt_index: usize, lanes: &Lanes, plan: &GenerationPlan) -> Vec<OutputRow> {
+        let row = |tokens, score, trace: Trace, finish_reason| OutputRow {
+            prompt_index,
+            token_ids: tokens,
+            finish_reason,
+            logprobs: trace.logprobs,
+            score: Some(score),
+            beam_indices: trace.beam_indices,
+        };
+        let done = self.done;
+        let finished = self.finished.into_iter().filter(|hypothesis| done || hypothesis.finish.is_some());
+        let finished = finished.map(|hypothesis| {
+            let reason = hypothesis.finish.unwrap_or(FinishReason::Length);
+            row(hypothesis.tokens, hypothesis.score, hypothesis.trace, reason)
+        });
+        let running = self.running.into_iter().enumerate().map(|(beam, Beam { score, trace })| {
+            let tokens = lanes.lane(prompt_index * plan.num_beams + beam).ids[plan.prompt_len..].to_vec();
+            row(tokens, score, trace, FinishReason::Cancelled)
+        });
+        finished.chain(running).take(plan.num_return_sequences).collect()
+    }
+}
+
+/// What the score of a sequence is divided by.
+fn length_divisor(generated: usize, length_penalty: f64) -> f32 {
+    (generated as f64).powf(length_penalty) as f32
+}
+
+impl Search for BeamSearch {
+    fn wants(&mut self, inputs: &mut SearchInputs) {
+        self.lanes.wants(&self.plan, inputs);
+    }
+
+    fn advance(&mut self, results: SearchResults<'_>) -> Result<SearchStep> {
+        let (vocab_size, now) = (self.plan.vocab_size, self.lanes.step());
+        let mut expanded = std::mem::take(&mut self.scratch.expanded);
+        let mut raw = std::mem::take(&mut self.scratch.raw);
+        raw.clear();
+        let mut logits = self.lanes.logits(&self.plan, results, &mut expanded)?;
+        for (&lane, row) in logits.lanes.iter().zip(logits.scores.chunks_exact(vocab_size)) {
+            self.kept[lane].keep_logits(row);
+        }
+        logits.normalize(vocab_size);
+        if !self.plan.processors.is_empty() {
+            raw.extend_from_slice(logits.scores);
+            self.lanes.process(&self.plan, &mut logits)?;
+        }
+        for (&lane, row) in logits.lanes.iter().zip(logits.scores.chunks_exact(vocab_size)) {
+            self.kept[lane].keep_scores(row);
+        }
+
+        let processed = &*logits.scores;
+        let before = if raw.is_empty() { processed } else { &raw[..] };
+        let width = self.plan.num_beams * vocab_size;
+        let mut rows = 0..;
+        for prompt_index in 0..self.items.len() {
+            if self.items[prompt_index].done {
+                if let Some(rng) = &mut self.rng {
+                    rng.skip_multinomial(width);
+                }
+                continue;
+            }
+            let place = rows.next().unwrap_or(0) * width;
+            self.advance_item(prompt_index, &processed[place..place + width], &before[place..place + width])
+                .context(|| format!("step {now}, prompt {prompt_index}"))?;
+        }
+        (self.scratch.expanded, self.scratch.raw) = (expanded, raw);
+        Ok(SearchStep { events: Vec::new(), finished: self.items.iter().all(|item| item.done) })
+    }
+
+    fn finish(self: Box<Self>) -> SearchOutput {
+        let Self { plan, lanes, items, kept, .. } = *self;
+        let rows = items.into_iter().enumerate();
+        SearchOutput {
+            rows: rows.flat_map(|(prompt, item)| item.into_rows(prompt, &lanes, &plan)).collect(),
+            pad_token_id: plan.pad_token_id,
+            seed: plan.seed,
+            lanes: kept,
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Beam searches of transformers' older kind, built around `BeamSearchScorer`: group (diverse) beam search, constrained
+//! beam search, and beam search and sampling as they were up to 4.49.
+//!
+//! The beams of a prompt form groups, usually one. In each step the groups take their turns: the best continuations of
+//! a group's beams are walked through by rank; those that end with an end-of-sequence token go to the group's list of
+//! hypotheses, the first others run on. A group is done when its list is, by the list's rule. Other criteria stop all
+//! prompts together, when every running beam meets one.
+
+use crate::error::{Error, Result, ResultExt};
+use crate::types::{FinishReason, RowOutputs, TokenId};
+
+use super::super::super::constraint::ConstraintListState;
+use super::super::super::numerics::{maximum, softmax_into};
+use super::super::super::output::{LaneScores, OutputRow, SearchOutput};
+use super::super::super::plan::GenerationPlan;
+use super::super::super::rng::TorchRng;
+use super::super::super::stopping::StopContext;
+use super::super::super::torch_sort::{descending_order, topk};
+use super::super::lanes::{Group as LaneGroup, LaneLogits, Lanes};
+use super::super::{Search, SearchInputs, SearchResults, SearchStep};
+use super::constrained::prefer_progress;
+use super::hypotheses::{Hypotheses, Hypothesis, Rules};
+use super::trace::Trace;
+
+/// What the score of a beam is that does not take part in the first step, because another is like it.
+const OUT_OF_THE_RACE: f32 = -1e9;
+
+/// transformers' older beam searches: which one, the plan says.
+pub struct ScorerBeamSearch {
+    plan: GenerationPlan,
+    lanes: Lanes,
+    /// One for each prompt.
+    items: Vec<Item>,
+    rng: Option<TorchRng>,
+    kept: Vec<LaneScores>,
+    /// Whether the search has come to its own end.
+    finished: bool,
+    raw: Vec<f32>,
+}
+
+/// The beams of a prompt.
+struct Item {
+    running: Vec<Beam>,
+    groups: Vec<Group>,
+}
+
+#[derive(Clone)]
+struct Beam {
+    /// The sum of the processed log-probabilities of its tokens.
+    score: f32,
+    trace: Trace,
+    /// The criterion that it meets, when the search ends by criteria.
+    finish: Option<FinishReason>,
+}
+
+struct Group {
+    hypotheses: Hypotheses,
+    done: bool,
+}
+
+/// A beam of the next step.
+#[derive(Debug, Clone)]
+pub(super) struct Continuation {
+    /// The beam that it continues, among those of its group.
+    pub(super) parent: usize,
+    pub(super) token: TokenId,
+    pub(super) score: f32,
+}
+
+impl ScorerBeamSearch {
+    /// The search of a plan.
+    pub fn new(plan: GenerationPlan) -> Self {
+        let lanes = Lanes::new(&plan, plan.num_beams, RowOutputs::LOGITS);
+        let group_size = plan.num_beams / plan.num_beam_groups;
+        let rules = Rules {
+            capacity: group_size,
+            length_penalty: plan.length_penalty,
+            early_stopping: plan.early_stopping,
+            most_tokens: plan.max_length - plan.prompt_len,
+        };
+        let beam = |place: usize| Beam {
+            score: if place.is_multiple_of(group_size) { 0.0 } else { OUT_OF_THE_RACE },
+            trace: Trace::default(),
+            finish: None,
+        };
+        let items = plan.prompts.iter().map(|_| Item {
+            running: (0..plan.num_beams).map(beam).collect(),
+            groups: (0..plan.num_beam_groups)
+                .map(|_| Group { hypotheses: Hypotheses::new(rules), done: false })
+                .collect(),
+        });
+        Self {
+            items: items.collect(),
+            rng: plan.seed.map(TorchRng::manual_seed),
+            kept: vec![LaneScores::new(plan.output_scores, plan.output_logits); lanes.len()],
+            finished: false,
+            raw: Vec::new(),
+            lanes,
+            plan,
+        }
+    }
+
+    fn group_size(&self) -> usize {
+        self.plan.num_beams / self.plan.num_beam_groups
+    }
+
+    /// The best continuations of a group, or those drawn, best first.
+    fn candidates(&mut self, accumulated: &[f32]) -> Result<Vec<(usize, f32)>> {
+        let count = (2.max(1 + self.plan.eos_token_ids.len()) * self.group_size()).min(accumulated.len());
+        let largest = maximum(accumulated);
+        if largest.is_nan() {
+            return Err(Error::numerical("the processed scores hold NaN, so they have no order"));
+        }
+        let places: Vec<usize> = match &mut self.rng {
+            None => topk(accumulated, count).into_iter().map(|place| place as usize).collect(),
+            Some(_) if largest == f32::NEG_INFINITY => {
+                return Err(Error::numerical(
+                    "every token of every beam has been removed, so none can be drawn; loosen the logits processors",
+                ));
+            }
+            Some(rng) => {
+                let mut probabilities = vec![0.0; accumulated.len()];
+                softmax_into(accumulated, &mut probabilities);
+                let drawn = rng.multinomial(&probabilities, count);
+                let scores: Vec<f32> = drawn.iter().map(|&place| accumulated[place]).collect();
+                descending_order(&scores).into_iter().map(|rank| drawn[rank as usize]).collect()
+            }
+        };
+        Ok(places.into_iter().map(|place| (place, accumulated[place])).collect())
+    }
+
+    /// One step of one group. `processed` are the processed scores of its beams, `[group_size, vocab_size]`, `raw` their
+    /// log-probabilities before. Gives the group's next beams.
+    fn advance_group(
+        &mut self,
+        prompt_index: usize,
+        group_index: usize,
+        processed: &[f32],
+        raw: &[f32],
+    ) -> Result<Vec<Continuation>> {
+        let (vocab_size, group_size) = (self.plan.vocab_size, self.group_size());
+        let first_beam = group_index * group_size;
+        let first_lane = prompt_index * self.plan.num_beams + first_beam;
+        let running = &self.items[prompt_index].running[first_beam..first_beam + group_size];
+        let mut accumulated = Vec::with_capacity(processed.len());
+        for (row, beam) in processed.chunks_exact(vocab_size).zip(running) {
+            accumulated.extend(row.iter().map(|score| score + beam.score));
+        }
+        let candidates = self.candidates(&accumulated)?;
+        let generated = self.lanes.lane(first_lane).ids.len() + 1 - self.plan.prompt_len;
+
+        let mut next: Vec<Continuation> = Vec::with_capacity(group_size);
+        for (rank, &(place, score)) in candidates.iter().enumerate() {
+            let (parent, token) = (place / vocab_size, TokenId((place % vocab_size) as u32));
+            if !self.plan.eos_token_ids.contains(&token) {
+                next.push(Continuation { parent, token, score });
+                if next.len() == group_size {
+                    break;
+                }
+                continue;
+            }
+            if rank >= group_size {
+                continue;
+            }
+            let ids = &self.lanes.lane(first_lane + parent).ids;
+            if self.fulfils(ids)? {
+                let item = &mut self.items[prompt_index];
+                let trace = &item.running[first_beam + parent].trace;
+                item.groups[group_index].hypotheses.add(
+                    score,
+                    generated,
+                    ids[self.plan.prompt_len..].to_vec(),
+                    trace.with(first_lane + parent, raw[place]),
+                    FinishReason::Eos,
+                );
+            }
+        }
+        if next.len() < group_size {
+            return Err(Error::config(format!(
+                "a beam search of {group_size} beams needs as many tokens besides `eos_token_id` in each step, but the \
+                 vocabulary of {vocab_size} has fewer; set fewer beams"
+            )));
+        }
+        if !self.plan.constraints.is_empty() {
+            let rows: Vec<&[TokenId]> =
+                (0..group_size).map(|beam| &self.lanes.lane(first_lane + beam).ids[..]).collect();
+            prefer_progress(&self.plan.constraints, &rows, &accumulated, &mut next)?;
+        }
+        let best = candidates.iter().map(|&(_, score)| score).fold(f32::NEG_INFINITY, f32::max);
+        let group = &mut self.items[prompt_index].groups[group_index];
+        group.done = group.hypotheses.is_done(best, generated);
+        Ok(next)
+    }
+
+    /// Whether a sequence holds what it has to.
+    fn fulfils(&self, ids: &[TokenId]) -> Result<bool> {
+        Ok(self.plan.constraints.is_empty()
+            || ConstraintListState::after(&self.plan.constraints, ids)?.is_completed())
+    }
+
+    /// One step of all groups of all prompts.
+    fn advance_groups(&mut self, logits: &mut LaneLogits<'_>, raw: &[f32]) -> Result<()> {
+        let (vocab_size, group_size) = (self.plan.vocab_size, self.group_size());
+        let num_beams = self.plan.num_beams;
+        let mut next: Vec<Option<Continuation>> = vec![None; self.lanes.len()];
+        let mut current_tokens = vec![TokenId(0); self.lanes.len()];
+        let pad = self.plan.pad_token_id.unwrap_or_default();
+        for group_index in 0..self.plan.num_beam_groups {
+            for prompt_index in 0..self.items.len() {
+                let first_lane = prompt_index * num_beams + group_index * group_size;
+                let lanes = first_lane..first_lane + group_size;
+                if self.items[prompt_index].groups[group_index].done {
+                    // What is done goes on with padding as far as the other groups see it, and goes on drawing.
+                    current_tokens[lanes].fill(pad);
+                    if let Some(rng) = &mut self.rng {
+                        rng.skip_multinomial(group_size * vocab_size);
+                    }
+                    continue;
+                }
+                let Ok(place) = logits.lanes.binary_search(&first_lane) else {
+                    return Err(Error::internal("a running beam was not computed"));
+                };
+                let group = LaneGroup { index: group_index, current_tokens: &current_tokens };
+                self.lanes.process_some(&self.plan, logits, place..place + group_size, group)?;
+                let rows = place * vocab_size..(place + group_size) * vocab_size;
+                let processed = &logits.scores[rows.clone()];
+                for (lane, row) in lanes.clone().zip(processed.chunks_exact(vocab_size)) {
+                    self.kept[lane].keep_scores(row);
+                }
+                let beams = self.advance_group(prompt_index, group_index, processed, &raw[rows.clone()])?;
+                for (lane, beam) in lanes.zip(beams) {
+                    current_tokens[lane] = beam.token;
+                    next[lane] = Some(beam);
+                }
+            }
+        }
+        for prompt_index in 0..self.items.len() {
+            self.run_on(
+                prompt_index,
+                &next[prompt_index * num_beams..(prompt_index + 1) * num_beams],
+                logits,
+                raw,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Takes the next beams of a prompt. `None` stands for beams whose group was done before.
+    fn run_on(
+        &mut self,
+        prompt_index: usize,
+        next: &[Option<Continuation>],
+        logits: &LaneLogits<'_>,
+        raw: &[f32],
+    ) -> Result<()> {
+        let (vocab_size, group_size) = (self.plan.vocab_size, self.group_size());
+        let first_lane = prompt_index * self.plan.num_beams;
+        let before = self.items[prompt_index].running.clone();
+        let mut parents: Vec<usize> = (0..next.len()).collect();
+        for (beam, continuation) in next.iter().enumerate() {
+            let Some(Continuation { parent, token, score }) = continuation else { continue };
+            let parent = beam / group_size * group_size + parent;
+            parents[beam] = parent;
+            let place = logits.lanes.binary_search(&(first_lane + parent)).unwrap_or_default();
+            let logprob = raw[place * vocab_size + token.index()];
+            self.items[prompt_index].running[beam] = Beam {
+                score: *score,
+                trace: before[parent].trace.with(first_lane + parent, logprob),
+                finish: None,
+            };
+        }
+        self.lanes.reorder(prompt_index, parents.clone());
+        for (beam, continuation) in next.iter().enumerate() {
+            let Some(continuation) = continuation else { continue };
+            self.lanes.push(first_lane + beam, continuation.token);
+            if self.items[prompt_index].groups[beam / group_size].done {
+                self.lanes.end(first_lane + beam);
+                continue;
+            }
+            let place = logits.lanes.binary_search(&(first_lane + parents[beam])).unwrap_or_default();
+            let finish = self.plan.criteria.should_stop(&StopContext {
+                input_ids: &self.lanes.lane(first_lane + beam).ids,
+                prompt_len: self.plan.prompt_len,
+                prompt_index,
+                row_index: first_lane + beam,
+                scores: &logits.scores[place * vocab_size..][..vocab_size],
+            })?;
+            self.items[prompt_index].running[beam].finish = finish;
+        }
+        Ok(())
+    }
+
+    /// Whether every group is done, or every beam that still runs meets a criterion.
+    fn is_finished(&self) -> bool {
+        let group_size = self.group_size();
+        self.items.iter().all(|item| {
+            let beams = item.running.chunks_exact(group_size).zip(&item.groups);
+            beams
+                .into_iter()
+                .all(|(beams, group)| group.done || beams.iter().all(|beam| beam.finish.is_some()))
+        })
+    }
+
+    /// The best hypotheses of a prompt; beams that still run are hypotheses too.
+    fn best(&self, prompt_index: usize, item: Item) -> Result<Vec<Hypothesis>> {
+        let (plan, group_size) = (&self.plan, self.group_size());
+        let mut all: Vec<Hypothesis> = Vec::new();
+        for (group_index, mut group) in item.groups.into_iter().enumerate() {
+            if !group.done {
+                let beams = group_index * group_size..(group_index + 1) * group_size;
+                let ids = |beam: usize| &self.lanes.lane(prompt_index * plan.num_beams + beam).ids;
+                let fulfilled: Vec<bool> =
+                    beams.clone().map(|beam| self.fulfils(ids(beam))).collect::<Result<_>>()?;
+                let enough =
+                    fulfilled.iter().filter(|&&fulfilled| fulfilled).count() >= plan.num_return_sequences;
+                // With too few that hold what they have to, the others are results too.
+                for wanted in [true, false] {
+                    for (beam, &fulfilled) in beams.clone().zip(&fulfilled) {
+                        if fulfilled != wanted || (!wanted && enough) {
+                            continue;
+                        }
+                        let Beam { score, trace, finish } = item.running[beam].clone();
+                        let tokens = ids(beam)[plan.prompt_len..].to_vec();
+                        let reason = finish.filter(|_| self.finished).unwrap_or(FinishReason::Cancelled);
+                        group.hypotheses.add(score, tokens.len().max(1), tokens, trace, reason);
+                    }
+                }
+            }
+            all.extend(group.hypotheses.into_kept());
+        }
+        // Of equals the one that was added last comes first.
+        all.sort_by(|a, b| a.score.total_cmp(&b.score));
+        all.reverse();
+        all.truncate(plan.num_return_sequences);
+        Ok(all)
+    }
+}
+
+impl Search for ScorerBeamSearch {
+    fn wants(&mut self, inputs: &mut SearchInputs) {
+        self.lanes.wants(&self.plan, inputs);
+    }
+
+    fn advance(&mut self, results: SearchResults<'_>) -> Result<SearchStep> {
+        let (vocab_size, now) = (self.plan.vocab_size, self.lanes.step());
+        let mut expanded = Vec::new();
+        let mut logits = self.lanes.logits(&self.plan, results, &mut expanded)?;
+        for (&lane, row) in logits.lanes.iter().zip(logits.scores.chunks_exact(vocab_size)) {
+            self.kept[lane].keep_logits(row);
+        }
+        logits.normalize(vocab_size);
+        let mut raw = std::mem::take(&mut self.raw);
+        raw.clear();
+        raw.extend_from_slice(logits.scores);
+        self.advance_groups(&mut logits, &raw).context(|| format!("step {now}"))?;
+        self.raw = raw;
+        self.finished = self.is_finished();
+        Ok(SearchStep { events: Vec::new(), finished: self.finished })
+    }
+
+    fn finish(mut self: Box<Self>) -> SearchOutput {
+        let items = std::mem::take(&mut self.items);
+        let best: Vec<Vec<Hypothesis>> = items
+            .into_iter()
+            .enumerate()
+            .map(|(prompt_index, item)| self.best(prompt_index, item).unwrap_or_default())
+            .collect();
+        let plan = &self.plan;
+        let longest = best.iter().flatten().map(|hypothesis| hypothesis.tokens.len()).max().unwrap_or(0);
+        let width = (longest + 1).min(plan.max_length - plan.prompt_len);
+        let mut rows = Vec::new();
+        for (prompt_index, hypotheses) in best.into_iter().enumerate() {
+            for mut hypothesis in hypotheses {
+                if let Some(&eos) = plan.eos_token_ids.first()
+                    && self.finished
+                    && hypothesis.tokens.len() < width
+                {
+                    hypothesis.tokens.push(eos);
+                }
+                let mut trace = hypothesis.trace;
+                trace.logprobs.resize(hypothesis.tokens.len(), f32::NAN);
+                rows.push(OutputRow {
+                    prompt_index,
+                    token_ids: hypothesis.tokens,
+                    finish_reason: hypothesis.finish,
+                    logprobs: trace.logprobs,
+                    score: Some(hypothesis.score as f32),
+                    beam_indices: trace.beam_indices,
+                });
+            }
+        }
+        SearchOutput {
+            rows,
+            pad_token_id: plan.pad_token_id,
+            seed: plan.seed,
+            lanes: std::mem::take(&mut self.kept),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Contrastive search (Su et al., arXiv:2202.06417), as transformers had it until 4.55: of the `top_k` most probable
+//! tokens the one that is probable and yet leads to a state unlike all before it.
+//!
+//! Each candidate is computed in a lane of its own, a copy of the sequence so far; the best one's lane is what the
+//! candidates of the next step are copies of. So a step gives one token for `top_k` rows, and its logits are those
+//! of the next.
+
+use crate::error::{Error, Result, ResultExt};
+use crate::types::{FinishReason, LayerSet, RowOutputs, TokenId};
+
+use super::super::numerics::{argmax, dot, maximum, normalize, softmax_into};
+use super::super::output::{LaneScores, OutputRow, SearchOutput};
+use super::super::plan::GenerationPlan;
+use super::super::stopping::StopContext;
+use super::super::torch_sort::topk;
+use super::lanes::{Group, LaneLogits, Lanes};
+use super::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
+
+/// transformers' contrastive search.
+pub struct ContrastiveSearch {
+    plan: GenerationPlan,
+    lanes: Lanes,
+    /// One for each prompt.
+    items: Vec<Item>,
+}
+
+/// A prompt's row.
+#[derive(Default)]
+struct Item {
+    /// The hidden states of its tokens, each of length 1, `[tokens, hidden_size]`.
+    context: Vec<f32>,
+    candidates: Vec<Candidate>,
+    /// The scores that the candidates were chosen from, `[vocab_size]`.
+    processed: Vec<f32>,
+    generated: Vec<TokenId>,
+    logprobs: Vec<f32>,
+    finish: Option<FinishReason>,
+    kept: LaneScores,
+}
+
+struct Candidate {
+    token: TokenId,
+    probability: f32,
+    /// Under the model's own logits.
+    logprob: f32,
+}
+
+impl ContrastiveSearch {
+    /// The search of a plan.
+    pub fn new(plan: GenerationPlan) -> Self {
+        let last = LayerSet::single(plan.num_layers);
+        let outputs = RowOutputs { hidden_states: last, ..RowOutputs::LOGITS };
+        let within = RowOutputs { hidden_states: last, ..RowOutputs::NONE };
+        let kept = LaneScores::new(plan.output_scores, plan.output_logits);
+        let items = plan.prompts.iter().map(|_| Item { kept: kept.clone(), ..Item::default() }).collect();
+        Self { lanes: Lanes::new(&plan, plan.lanes_each(), outputs).with_prompt_outputs(within), items, plan }
+    }
+
+    /// The lane of the best candidate of a prompt; `next` are their hidden states, `[top_k, hidden_size]`, each of
+    /// length 1.
+    fn best(&self, item: &Item, next: &[f32], hidden_size: usize) -> usize {
+        let alpha = self.plan.penalty_alpha;
+        let scores: Vec<f32> = item
+            .candidates
+            .iter()
+            .zip(next.chunks_exact(hidden_size))
+            .map(|(candidate, state)| {
+                let likeness = item.context.chunks_exact(hidden_size).map(|before| dot(before, state));
+                let penalty = likeness.fold(f32::NEG_INFINITY, f32::max);
+                (1.0 - alpha) as f32 * candidate.probability - alpha as f32 * penalty
+            })
+            .collect();
+        argmax(&scores)
+    }
+
+    /// Takes the best candidate of a prompt as its next token. Returns its place.
+    fn choose(
+        &mut self,
+        prompt_index: usize,
+        next: &mut [f32],
+        hidden_size: usize,
+        step: &mut SearchStep,
+    ) -> Result<usize> {
+        for state in next.chunks_exact_mut(hidden_size) {
+            normalize(state);
+        }
+        let best = self.best(&self.items[prompt_index], next, hidden_size);
+        let lane = prompt_index * self.plan.lanes_each() + best;
+        let item = &mut self.items[prompt_index];
+        item.context.extend_from_slice(&next[best * hidden_size..][..hidden_size]);
+        let Candidate { token, logprob, .. } = item.candidates[best];
+        item.generated.push(token);
+        item.logprobs.push(logprob);
+        item.finish = self.plan.criteria.should_stop(&StopContext {
+            input_ids: &self.lanes.lane(lane).ids,
+            prompt_len: self.plan.prompt_len,
+            prompt_index,
+            row_index: prompt_index,
+            scores: &item.processed,
+        })?;
+        let score = item.processed[token.index()];
+        step.events.push(TokenEvent { row: prompt_index, token, logprob, score, finish: item.finish });
+        if item.finish.is_some() {
+            for lane in 0..self.plan.lanes_each() {
+                self.lanes.end(prompt_index * self.plan.lanes_each() + lane);
+            }
+        }
+        Ok(best)
+    }
+
+    /// Gives the lanes of a prompt the most probable tokens after its lane `best`, whose logits are row `place`.
+    fn propose(
+        &mut self,
+        prompt_index: usize,
+        best: usize,
+        place: usize,
+        logits: &mut LaneLogits<'_>,
+    ) -> Result<()> {
+        let (vocab_size, lanes_each) = (self.plan.vocab_size, self.plan.lanes_each());
+        let row = place * vocab_size..(place + 1) * vocab_size;
+        let raw = logits.scores[row.clone()].to_vec();
+        self.lanes.process_some(&self.plan, logits, place..place + 1, Group::default())?;
+        let processed = &logits.scores[row];
+        let largest = maximum(processed);
+        if !largest.is_finite() {
+            return Err(Error::numerical(format!(
+                "the highest processed score is {largest}, so there are no candidates; check your logits processors"
+            )));
+        }
+        let mut probabilities = vec![0.0; vocab_size];
+        softmax_into(processed, &mut probabilities);
+        let normalizer = logits.normalizers[place];
+        let item = &mut self.items[prompt_index];
+        item.candidates = topk(&probabilities, lanes_each)
+            .into_iter()
+            .map(|token| Candidate {
+                token: TokenId(token),
+                probability: probabilities[token as usize],
+                logprob: raw[token as usize] - normalizer,
+            })
+            .collect();
+        item.kept.keep_logits(&raw);
+        item.kept.keep_scores(processed);
+        item.processed = processed.to_vec();
+        self.lanes.reorder(prompt_index, vec![best; lanes_each]);
+        for (place, candidate) in item.candidates.iter().enumerate() {
+            self.lanes.push(prompt_index * lanes_each + place, candidate.token);
+        }
+        Ok(())
+    }
+
+    /// Takes the hidden states of the prompts as the first of each context.
+    fn begin(&mut self, hidden_states: &[f32], hidden_size: usize) -> Result<()> {
+        let mut rest = hidden_states;
+        for (item, prompt) in self.items.iter_mut().zip(&self.plan.prompts) {
+            let Some((states, after)) = rest.split_at_checked(prompt.tokens.len() * hidden_size) else {
+                return Err(Error::internal("a search was given fewer hidden states than it asked for"));
+            };
+            rest = after;
+            item.context = states.to_vec();
+            for state in item.context.chunks_exact_mut(hidden_size) {
+                normalize(state);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Search for ContrastiveSearch {
+    fn wants(&mut self, inputs: &mut SearchInputs) {
+        self.lanes.wants(&self.plan, inputs);
+    }
+
+    fn advance(&mut self, results: SearchResults<'_>) -> Result<SearchStep> {
+        let now = self.lanes.step();
+        let (hidden_states, hidden_size) = (results.target.hidden_states, results.target.hidden_size);
+        let mut expanded = Vec::new();
+        let mut logits = self.lanes.logits(&self.plan, results, &mut expanded)?;
+        let lanes_each = self.plan.lanes_each();
+        let mut step = SearchStep::default();
+        if now == 0 {
+            self.begin(hidden_states, hidden_size)?;
+        }
+        let mut next = if now == 0 { Vec::new() } else { hidden_states.to_vec() };
+        let mut row = 0;
+        for prompt_index in 0..self.items.len() {
+            if self.items[prompt_index].finish.is_some() {
+                continue;
+            }
+            let mut best = 0;
+            if now > 0 {
+                let Some(states) = next.get_mut(row * hidden_size..(row + lanes_each) * hidden_size) else {
+                    return Err(Error::internal("a search was given fewer hidden states than it asked for"));
+                };
+                best = self.choose(prompt_index, states, hidden_size, &mut step)?;
+            }
+            if self.items[prompt_index].finish.is_none() {
+                self.propose(prompt_index, best, row + best, &mut logits)
+                    .context(|| format!("step {now}, prompt {prompt_index}"))?;
+            }
+            row += lanes_each;
+        }
+        step.finished = self.items.iter().all(|item| item.finish.is_some());
+        Ok(step)
+    }
+
+    fn finish(self: Box<Self>) -> SearchOutput {
+        let Self { plan, items, .. } = *self;
+        let mut output = SearchOutput { pad_token_id: plan.pad_token_id, ..SearchOutput::default() };
+        for (prompt_index, item) in items.into_iter().enumerate() {
+            output.rows.push(OutputRow {
+                prompt_index,
+                token_ids: item.generated,
+                finish_reason: item.finish.unwrap_or(FinishReason::Cancelled),
+                logprobs: item.logprobs,
+                score: None,
+                beam_indices: Vec::new(),
+            });
+            output.lanes.push(item.kept);
+        }
+        output
+    }
+}

@@ -1,0 +1,133 @@
+//! DoLa (Chuang et al., arXiv:2309.03883), as transformers had it until 4.55: the logits of the last layer contrasted
+//! with those of the inner layer that differs most from it; then greedy search or sampling.
+//!
+//! transformers chooses one layer for all rows of a batch; here each row has its own.
+
+use crate::error::{Error, Result};
+use crate::types::{RowOutputs, TokenId};
+
+use super::super::numerics::log_sum_exp;
+use super::super::output::SearchOutput;
+use super::super::plan::GenerationPlan;
+use super::greedy::HighestScore;
+use super::rows::{RowSearch, TokenChoice};
+use super::sample::Draw;
+use super::{Search, SearchInputs, SearchResults, SearchStep};
+
+/// Tokens below this fraction of the most probable one's probability are removed.
+const RELATIVE_TOP: f64 = 0.1;
+
+/// transformers' DoLa decoding.
+pub struct DolaSearch {
+    rows: RowSearch,
+    choice: Contrast,
+    seed: Option<u64>,
+}
+
+/// Contrasts, then chooses.
+struct Contrast {
+    num_layers: usize,
+    inner: Inner,
+    /// Scratch of `[vocab_size]`.
+    last: Vec<f32>,
+    base: Vec<f32>,
+}
+
+enum Inner {
+    Highest(HighestScore),
+    Draw(Draw),
+}
+
+impl DolaSearch {
+    /// The search of a plan.
+    pub fn new(plan: GenerationPlan) -> Self {
+        let layers = plan.dola_layers;
+        let seed = plan.seed;
+        let inner = match seed {
+            Some(seed) => Inner::Draw(Draw::new(seed, plan.vocab_size)),
+            None => Inner::Highest(HighestScore),
+        };
+        let choice = Contrast { num_layers: layers.len(), inner, last: Vec::new(), base: Vec::new() };
+        let outputs = RowOutputs { layer_logits: layers, ..RowOutputs::LOGITS };
+        Self { rows: RowSearch::with_outputs(plan, outputs), choice, seed }
+    }
+}
+
+impl Search for DolaSearch {
+    fn wants(&mut self, inputs: &mut SearchInputs) {
+        self.rows.wants(inputs);
+    }
+
+    fn advance(&mut self, results: SearchResults<'_>) -> Result<SearchStep> {
+        self.rows.advance(results, &mut self.choice)
+    }
+
+    fn finish(self: Box<Self>) -> SearchOutput {
+        SearchOutput { seed: self.seed, ..self.rows.finish() }
+    }
+}
+
+impl TokenChoice for Contrast {
+    const CHANGES_LOGITS: bool = true;
+
+    fn prepare(&mut self, logits: &mut [f32], layer_logits: &[f32], main_row: usize) -> Result<()> {
+        let vocab_size = logits.len();
+        let row = main_row * self.num_layers * vocab_size..(main_row + 1) * self.num_layers * vocab_size;
+        let layers = layer_logits
+            .get(row)
+            .ok_or_else(|| Error::internal("a search was given fewer inner logits than it asked for"))?;
+        log_softmax_into(logits, &mut self.last);
+        let mut best: Option<f64> = None;
+        let mut base = &layers[..vocab_size];
+        if self.num_layers > 1 {
+            for layer in layers.chunks_exact(vocab_size) {
+                log_softmax_into(layer, &mut self.base);
+                let divergence = divergence(&self.last, &self.base);
+                if best.is_none_or(|best| divergence > best) {
+                    (best, base) = (Some(divergence), layer);
+                }
+            }
+        }
+        log_softmax_into(base, &mut self.base);
+        let most = self.last.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let threshold = most + RELATIVE_TOP.ln() as f32;
+        for ((logit, &last), &base) in logits.iter_mut().zip(&self.last).zip(&self.base) {
+            *logit = if last < threshold { f32::NEG_INFINITY } else { last - base };
+        }
+        Ok(())
+    }
+
+    fn choose(&mut self, scores: &[f32]) -> Result<TokenId> {
+        match &mut self.inner {
+            Inner::Highest(highest) => highest.choose(scores),
+            Inner::Draw(draw) => draw.choose(scores),
+        }
+    }
+
+    fn pass_over(&mut self, vocab_size: usize) {
+        match &mut self.inner {
+            Inner::Highest(highest) => highest.pass_over(vocab_size),
+            Inner::Draw(draw) => draw.pass_over(vocab_size),
+        }
+    }
+}
+
+fn log_softmax_into(logits: &[f32], log_probabilities: &mut Vec<f32>) {
+    let normalizer = log_sum_exp(logits);
+    log_probabilities.clear();
+    log_probabilities.extend(logits.iter().map(|logit| logit - normalizer));
+}
+
+/// How much two distributions differ, given their log-probabilities: the mean of their Kullback-Leibler divergences
+/// from their average, times a constant that depends on the vocabulary alone.
+fn divergence(last: &[f32], inner: &[f32]) -> f64 {
+    let terms = last.iter().zip(inner).map(|(&last, &inner)| {
+        let average = 0.5 * (last.exp() + inner.exp());
+        if average == 0.0 {
+            return 0.0;
+        }
+        let log = average.ln();
+        f64::from(average * (log - last)) + f64::from(average * (log - inner))
+    });
+    terms.sum()
+}
