@@ -172,6 +172,7 @@ fn family<'a>(
     let unsupported = |found: &str| {
         let supported: Vec<_> = supported.iter().map(|family| family.architecture).collect();
         let supported = supported.join(", ");
+        let found = shown(&found.into());
         Error::load(format!("architectures: {found} is not supported; supported are {supported}"))
     };
     let named = match fields.get("architectures") {
@@ -183,13 +184,13 @@ fn family<'a>(
         // Configurations that were never saved with a model have the family alone.
         let wanted = model_type.replace(['_', '-'], "") + "forcausallm";
         let found = supported.iter().find(|family| family.architecture.to_ascii_lowercase() == wanted);
-        return found.ok_or_else(|| unsupported(&format!("{model_type:?}")));
+        return found.ok_or_else(|| unsupported(model_type));
     };
     let Some(named) = named.as_str() else {
         return Err(fields.wrong("architectures", "a list of class names"));
     };
     let found = supported.iter().find(|family| family.architecture == named);
-    found.ok_or_else(|| unsupported(&format!("{:?}", named.chars().take(60).collect::<String>())))
+    found.ok_or_else(|| unsupported(named))
 }
 
 fn num_key_value_heads(fields: Fields<'_>, family: &FamilyConfig, heads: usize) -> Result<usize> {

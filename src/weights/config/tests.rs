@@ -410,6 +410,9 @@ fn an_unknown_architecture_is_named_with_those_that_are_known() {
         family.contains("\"gpt2\" is not supported; supported are LlamaForCausalLM, WindowedForCausalLM"),
         "{family}"
     );
+    for endless in [json!({"model_type": "g".repeat(3000)}), json!({"architectures": ["g".repeat(3000)]})] {
+        assert!(error(&endless).len() < 200);
+    }
     assert!(
         error(&with(version_4(), "architectures", json!("LlamaForCausalLM")))
             .contains("a list of class names")
