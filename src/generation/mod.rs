@@ -39,4 +39,5 @@ pub use rng::TorchRng;
 pub use search::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 pub use stopping::{StopContext, StoppingCriterion};
 pub use strategy::Strategy;
+pub(crate) use strategy::for_each_strategy;
 pub use vocabulary::Vocabulary;

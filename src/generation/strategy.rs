@@ -1,7 +1,7 @@
 //! The named ways to generate: what each of the generator's methods presets of a configuration.
 //!
 //! A strategy is nothing that `generate` could not do with the same fields. To add one: its line in
-//! [`Strategy::ALL`], and the method that names it in each language.
+//! [`for_each_strategy`], which makes the methods too.
 
 use crate::error::{Error, Result};
 
@@ -42,95 +42,105 @@ impl Setting {
     }
 }
 
+/// Hands the table of strategies to the macro `$then`: the documentation of the method, its name and the constant's,
+/// the fields that make it what it is (`fixed`: a caller may not set them otherwise), those that hold unless the caller
+/// sets them (`presets`), and the fewest beams that it makes sense with.
+macro_rules! for_each_strategy {
+    ($then:ident) => {
+        $then! {
+            /// Takes the most probable token at each step.
+            greedy_search GREEDY_SEARCH {
+                fixed: [do_sample = Setting::Flag(false), num_beams = Setting::Count(1)],
+                presets: [],
+                least_beams: 0
+            }
+
+            /// Draws each token at random from the model's distribution.
+            sample SAMPLE {
+                fixed: [do_sample = Setting::Flag(true), num_beams = Setting::Count(1)],
+                presets: [],
+                least_beams: 0
+            }
+
+            /// Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.
+            beam_search BEAM_SEARCH {
+                fixed: [do_sample = Setting::Flag(false)],
+                presets: [num_beams = Setting::Count(4)],
+                least_beams: 2
+            }
+
+            /// Beam search whose continuations are drawn at random.
+            beam_sample BEAM_SAMPLE {
+                fixed: [do_sample = Setting::Flag(true)],
+                presets: [num_beams = Setting::Count(4)],
+                least_beams: 2
+            }
+
+            /// Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a
+            /// `diversity_penalty` of 1.0, unless set.
+            group_beam_search GROUP_BEAM_SEARCH {
+                fixed: [do_sample = Setting::Flag(false)],
+                presets: [
+                    num_beams = Setting::Count(4),
+                    num_beam_groups = Setting::Count(2),
+                    diversity_penalty = Setting::Number(1.0),
+                ],
+                least_beams: 2
+            }
+
+            /// Finds the best output that holds the tokens of `force_words_ids` and `constraints`.
+            constrained_beam_search CONSTRAINED_BEAM_SEARCH {
+                fixed: [do_sample = Setting::Flag(false)],
+                presets: [num_beams = Setting::Count(4)],
+                least_beams: 2
+            }
+
+            /// Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to a state
+            /// unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two.
+            contrastive_search CONTRASTIVE_SEARCH {
+                fixed: [do_sample = Setting::Flag(false), num_beams = Setting::Count(1)],
+                presets: [penalty_alpha = Setting::Number(0.6), top_k = Setting::Count(4)],
+                least_beams: 0
+            }
+
+            /// Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `"high"` unless set.
+            dola DOLA {
+                fixed: [num_beams = Setting::Count(1)],
+                presets: [dola_layers = Setting::Text("high"), repetition_penalty = Setting::Number(1.2)],
+                least_beams: 0
+            }
+        }
+    };
+}
+pub(crate) use for_each_strategy;
+
+macro_rules! table {
+    ($( $(#[doc = $doc:literal])* $name:ident $constant:ident {
+        fixed: [$($fixed:ident = $value:expr),* $(,)?],
+        presets: [$($preset:ident = $default:expr),* $(,)?],
+        least_beams: $least_beams:literal
+    } )*) => {
+        impl Strategy {
+            $(
+                $(#[doc = $doc])*
+                pub const $constant: Self = Self {
+                    name: stringify!($name),
+                    doc: concat!($($doc),*),
+                    fixed: &[$((stringify!($fixed), $value)),*],
+                    presets: &[$((stringify!($preset), $default)),*],
+                    least_beams: $least_beams,
+                };
+            )*
+
+            /// All strategies.
+            pub const ALL: &'static [Self] = &[$(Self::$constant),*];
+        }
+    };
+}
+
+for_each_strategy!(table);
+
 impl Strategy {
-    /// The most probable token at each step.
-    pub const GREEDY_SEARCH: Self = Self {
-        name: "greedy_search",
-        doc: "takes the most probable token at each step",
-        fixed: &[("do_sample", Setting::Flag(false)), ("num_beams", Setting::Count(1))],
-        presets: &[],
-        least_beams: 0,
-    };
-
-    /// A token drawn at each step.
-    pub const SAMPLE: Self = Self {
-        name: "sample",
-        doc: "draws each token at random",
-        fixed: &[("do_sample", Setting::Flag(true)), ("num_beams", Setting::Count(1))],
-        presets: &[],
-        least_beams: 0,
-    };
-
-    /// Continuations that compete.
-    pub const BEAM_SEARCH: Self = Self {
-        name: "beam_search",
-        doc: "keeps the best of several continuations in each step",
-        fixed: &[("do_sample", Setting::Flag(false))],
-        presets: &[("num_beams", Setting::Count(4))],
-        least_beams: 2,
-    };
-
-    /// Continuations that compete and are drawn.
-    pub const BEAM_SAMPLE: Self = Self {
-        name: "beam_sample",
-        doc: "draws several continuations in each step and keeps the best",
-        fixed: &[("do_sample", Setting::Flag(true))],
-        presets: &[("num_beams", Setting::Count(4))],
-        least_beams: 2,
-    };
-
-    /// Groups of beams that are kept apart.
-    pub const GROUP_BEAM_SEARCH: Self = Self {
-        name: "group_beam_search",
-        doc: "keeps groups of beams apart, so that results differ",
-        fixed: &[("do_sample", Setting::Flag(false))],
-        presets: &[
-            ("num_beams", Setting::Count(4)),
-            ("num_beam_groups", Setting::Count(2)),
-            ("diversity_penalty", Setting::Number(1.0)),
-        ],
-        least_beams: 2,
-    };
-
-    /// An output that holds given tokens.
-    pub const CONSTRAINED_BEAM_SEARCH: Self = Self {
-        name: "constrained_beam_search",
-        doc: "finds the best output that holds the tokens of `force_words_ids` and `constraints`",
-        fixed: &[("do_sample", Setting::Flag(false))],
-        presets: &[("num_beams", Setting::Count(4))],
-        least_beams: 2,
-    };
-
-    /// Probable tokens that lead to new states.
-    pub const CONTRASTIVE_SEARCH: Self = Self {
-        name: "contrastive_search",
-        doc: "takes the candidate that is probable and leads to a state unlike those before it",
-        fixed: &[("do_sample", Setting::Flag(false)), ("num_beams", Setting::Count(1))],
-        presets: &[("penalty_alpha", Setting::Number(0.6)), ("top_k", Setting::Count(4))],
-        least_beams: 0,
-    };
-
-    /// The last layer contrasted with an inner one.
-    pub const DOLA: Self = Self {
-        name: "dola",
-        doc: "contrasts the last layer with an inner one",
-        fixed: &[("num_beams", Setting::Count(1))],
-        presets: &[("dola_layers", Setting::Text("high")), ("repetition_penalty", Setting::Number(1.2))],
-        least_beams: 0,
-    };
-
-    /// All strategies.
-    pub const ALL: &'static [Self] = &[
-        Self::GREEDY_SEARCH,
-        Self::SAMPLE,
-        Self::BEAM_SEARCH,
-        Self::BEAM_SAMPLE,
-        Self::GROUP_BEAM_SEARCH,
-        Self::CONSTRAINED_BEAM_SEARCH,
-        Self::CONTRASTIVE_SEARCH,
-        Self::DOLA,
-    ];
-
     /// What the caller has set, made this strategy's.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ mod loading;
 mod open;
 mod prompt;
 mod resources;
+mod strategies;
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ pub use crate::tensor::DType;
 
 use crate::engine::{Engine, GenerationOutput, TokenScore, TokenStream};
 use crate::error::{Error, Result};
-use crate::generation::{GenerationConfig, Strategy, Vocabulary};
+use crate::generation::{GenerationConfig, Vocabulary};
 use crate::text::{ChatTemplates, Tokenizer};
 use crate::types::TokenId;
 use crate::weights::{ModelConfig, available_memory};
@@ -73,105 +74,6 @@ impl Generator {
         config: &GenerationConfig,
     ) -> Result<GenerationOutput> {
         self.call(prompts).config(config).run()
-    }
-
-    /// Takes the most likely token at each step: `generate` with `do_sample` off.
-    ///
-    /// # Errors
-    /// As for [`Generator::generate`].
-    pub fn greedy_search(
-        &self,
-        prompts: impl Into<Prompts>,
-        config: &GenerationConfig,
-    ) -> Result<GenerationOutput> {
-        self.strategy(&Strategy::GREEDY_SEARCH, prompts, config)
-    }
-
-    /// Draws each token at random from the model's distribution: `generate` with `do_sample` on.
-    ///
-    /// # Errors
-    /// As for [`Generator::generate`].
-    pub fn sample(&self, prompts: impl Into<Prompts>, config: &GenerationConfig) -> Result<GenerationOutput> {
-        self.strategy(&Strategy::SAMPLE, prompts, config)
-    }
-
-    /// Keeps the `num_beams` best continuations in each step, 4 unless set, and returns the best of what ends.
-    ///
-    /// # Errors
-    /// As for [`Generator::generate`].
-    pub fn beam_search(
-        &self,
-        prompts: impl Into<Prompts>,
-        config: &GenerationConfig,
-    ) -> Result<GenerationOutput> {
-        self.strategy(&Strategy::BEAM_SEARCH, prompts, config)
-    }
-
-    /// Beam search whose continuations are drawn at random.
-    ///
-    /// # Errors
-    /// As for [`Generator::generate`].
-    pub fn beam_sample(
-        &self,
-        prompts: impl Into<Prompts>,
-        config: &GenerationConfig,
-    ) -> Result<GenerationOutput> {
-        self.strategy(&Strategy::BEAM_SAMPLE, prompts, config)
-    }
-
-    /// Beam search in groups that are kept apart: 4 beams in 2 groups with a `diversity_penalty` of 1.0, unless set.
-    ///
-    /// # Errors
-    /// As for [`Generator::generate`].
-    pub fn group_beam_search(
-        &self,
-        prompts: impl Into<Prompts>,
-        config: &GenerationConfig,
-    ) -> Result<GenerationOutput> {
-        self.strategy(&Strategy::GROUP_BEAM_SEARCH, prompts, config)
-    }
-
-    /// Beam search whose output holds the phrases of `force_words_ids`; for constraints of your own, see
-    /// [`Call::constraint`].
-    ///
-    /// # Errors
-    /// As for [`Generator::generate`].
-    pub fn constrained_beam_search(
-        &self,
-        prompts: impl Into<Prompts>,
-        config: &GenerationConfig,
-    ) -> Result<GenerationOutput> {
-        self.strategy(&Strategy::CONSTRAINED_BEAM_SEARCH, prompts, config)
-    }
-
-    /// Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to a state unlike
-    /// those before it; `penalty_alpha` (0.6 unless set) weighs the two.
-    ///
-    /// # Errors
-    /// As for [`Generator::generate`].
-    pub fn contrastive_search(
-        &self,
-        prompts: impl Into<Prompts>,
-        config: &GenerationConfig,
-    ) -> Result<GenerationOutput> {
-        self.strategy(&Strategy::CONTRASTIVE_SEARCH, prompts, config)
-    }
-
-    /// Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `"high"` unless set.
-    ///
-    /// # Errors
-    /// As for [`Generator::generate`].
-    pub fn dola(&self, prompts: impl Into<Prompts>, config: &GenerationConfig) -> Result<GenerationOutput> {
-        self.strategy(&Strategy::DOLA, prompts, config)
-    }
-
-    fn strategy(
-        &self,
-        strategy: &Strategy,
-        prompts: impl Into<Prompts>,
-        config: &GenerationConfig,
-    ) -> Result<GenerationOutput> {
-        self.generate(prompts, &strategy.apply(config.clone())?)
     }
 
     /// Generates token by token: the stream works while it is iterated, and stops when it is dropped.

@@ -47,31 +47,25 @@ struct Runtime {
 }
 
 /// A method that generates.
-struct Method {
-    name: &'static str,
+pub(super) struct Method {
+    pub(super) name: &'static str,
     /// What it presets.
-    strategy: Option<Strategy>,
+    pub(super) strategy: Option<Strategy>,
     /// Whether it goes on to the end of the context when nothing limits it.
-    to_the_end: bool,
-}
-
-impl Method {
-    fn of(strategy: Strategy) -> Self {
-        Self { name: strategy.name, strategy: Some(strategy), to_the_end: false }
-    }
+    pub(super) to_the_end: bool,
 }
 
 /// What a method continues.
-enum Given<'a, 'py> {
+pub(super) enum Given<'a, 'py> {
     Prompt(&'a Bound<'py, PyAny>),
     Chat(&'a Bound<'py, PyAny>),
 }
 
 /// The arguments of such a method, as Python gives them.
-struct Arguments<'a, 'py> {
-    given: Given<'a, 'py>,
-    generation_config: Option<&'a Bound<'py, GenerationConfig>>,
-    keywords: Option<&'a Bound<'py, PyDict>>,
+pub(super) struct Arguments<'a, 'py> {
+    pub(super) given: Given<'a, 'py>,
+    pub(super) generation_config: Option<&'a Bound<'py, GenerationConfig>>,
+    pub(super) keywords: Option<&'a Bound<'py, PyDict>>,
 }
 
 impl Generator {
@@ -122,26 +116,18 @@ impl Generator {
         Ok(prepared)
     }
 
-    fn run(&self, py: Python<'_>, method: &Method, given: &Arguments<'_, '_>) -> PyResult<GenerationOutput> {
+    pub(super) fn run(
+        &self,
+        py: Python<'_>,
+        method: &Method,
+        given: &Arguments<'_, '_>,
+    ) -> PyResult<GenerationOutput> {
         guarded(|| {
             let prepared = self.prepare(py, method, given)?;
             let output = interruptible(py, |interrupted| prepared.run(interrupted));
             logging::flush(py);
             GenerationOutput::new(py, output?)
         })
-    }
-
-    /// A search by its name.
-    fn search<'py>(
-        &self,
-        py: Python<'py>,
-        strategy: Strategy,
-        prompt: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
-        keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<GenerationOutput> {
-        let given = Arguments { given: Given::Prompt(prompt), generation_config, keywords };
-        self.run(py, &Method::of(strategy), &given)
     }
 
     fn open_stream(
@@ -238,96 +224,6 @@ impl Generator {
     ) -> PyResult<GenerationOutput> {
         let method = Method { name: "generate", strategy: None, to_the_end: false };
         self.run(py, &method, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
-    }
-
-    #[pyo3(
-        signature = (prompt, generation_config=None, **keywords),
-        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
-    )]
-    fn greedy_search<'py>(
-        &self,
-        py: Python<'py>,
-        prompt: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
-        keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<GenerationOutput> {
-        self.search(py, Strategy::GREEDY_SEARCH, prompt, generation_config, keywords)
-    }
-
-    #[pyo3(
-        signature = (prompt, generation_config=None, **keywords),
-        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
-    )]
-    fn sample<'py>(
-        &self,
-        py: Python<'py>,
-        prompt: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
-        keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<GenerationOutput> {
-        self.search(py, Strategy::SAMPLE, prompt, generation_config, keywords)
-    }
-
-    #[pyo3(
-        signature = (prompt, generation_config=None, **keywords),
-        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
-                          stopping_criteria=None, **fields)"
-    )]
-    fn beam_search<'py>(
-        &self,
-        py: Python<'py>,
-        prompt: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
-        keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<GenerationOutput> {
-        self.search(py, Strategy::BEAM_SEARCH, prompt, generation_config, keywords)
-    }
-
-    #[pyo3(
-        signature = (prompt, generation_config=None, **keywords),
-        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
-                          stopping_criteria=None, **fields)"
-    )]
-    fn beam_sample<'py>(
-        &self,
-        py: Python<'py>,
-        prompt: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
-        keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<GenerationOutput> {
-        self.search(py, Strategy::BEAM_SAMPLE, prompt, generation_config, keywords)
-    }
-
-    #[pyo3(
-        signature = (prompt, generation_config=None, **keywords),
-        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
-                          stopping_criteria=None, **fields)"
-    )]
-    fn dola<'py>(
-        &self,
-        py: Python<'py>,
-        prompt: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
-        keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<GenerationOutput> {
-        self.search(py, Strategy::DOLA, prompt, generation_config, keywords)
-    }
-
-    #[pyo3(
-        signature = (prompt, generation_config=None, **keywords),
-        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
-                          stopping_criteria=None, **fields)"
-    )]
-    fn contrastive_search<'py>(
-        &self,
-        py: Python<'py>,
-        prompt: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
-        keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<GenerationOutput> {
-        self.search(py, Strategy::CONTRASTIVE_SEARCH, prompt, generation_config, keywords)
     }
 
     #[pyo3(

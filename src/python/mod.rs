@@ -27,6 +27,7 @@ mod progress;
 mod prompts;
 mod signals;
 mod stats;
+mod strategies;
 mod stream;
 #[cfg(test)]
 mod tests;

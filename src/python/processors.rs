@@ -31,8 +31,8 @@ pub(super) struct LogitsProcessor;
 impl LogitsProcessor {
     #[new]
     #[pyo3(signature = (*_arguments, **_keywords))]
-    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Self {
-        Self
+    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        guarded(|| Ok(Self))
     }
 
     #[pyo3(signature = (input_ids, scores))]
@@ -139,7 +139,7 @@ impl BuiltInLogitsProcessor {
     }
 
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
-        Ok((PyTuple::empty(py), self.arguments.bind(py).copy()?))
+        guarded(|| Ok((PyTuple::empty(py), self.arguments.bind(py).copy()?)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{Result, ResultExt};
 use crate::types::TokenId;
 
-use super::{LogitsProcessor, ProcessContext, ProcessorStates, ScoreRows};
+use super::{LogitsProcessor, PROCESSORS, ProcessContext, ProcessorStates, ScoreRows};
 
 /// Processors in their order of application.
 #[derive(Clone, Default)]
@@ -32,6 +32,14 @@ impl LogitsProcessorList {
     /// The processors' names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.processors.iter().map(|processor| processor.name())
+    }
+
+    /// What to look at when their scores are not usable: the fields that ask for them, and the names of a caller's.
+    pub(crate) fn sources(&self) -> String {
+        let switch = |name| PROCESSORS.iter().find(|entry| entry.class == name).map(|entry| entry.switch);
+        let sources: Vec<_> =
+            self.names().map(|name| format!("`{}`", switch(name).unwrap_or(name))).collect();
+        sources.join(", ")
     }
 
     /// Whether one of them makes usable scores of logits that hold NaN or infinity.

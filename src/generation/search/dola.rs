@@ -44,7 +44,7 @@ impl DolaSearch {
         let layers = plan.dola_layers;
         let seed = plan.seed;
         let inner = match seed {
-            Some(seed) => Inner::Draw(Draw::new(seed, plan.vocab_size)),
+            Some(seed) => Inner::Draw(Draw::new(seed, &plan)),
             None => Inner::Highest(HighestScore),
         };
         let choice = Contrast { num_layers: layers.len(), inner, last: Vec::new(), base: Vec::new() };

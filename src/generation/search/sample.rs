@@ -21,7 +21,7 @@ impl SampleSearch {
     /// The search of a plan.
     pub fn new(plan: GenerationPlan) -> Self {
         let seed = plan.seed.unwrap_or_else(TorchRng::entropy_seed);
-        let draw = Draw::new(seed, plan.vocab_size);
+        let draw = Draw::new(seed, &plan);
         Self { rows: RowSearch::new(plan), draw, seed }
     }
 }
@@ -45,11 +45,17 @@ pub(super) struct Draw {
     rng: TorchRng,
     /// Scratch of `[vocab_size]`.
     probabilities: Vec<f32>,
+    /// What makes the scores, for an error.
+    sources: String,
 }
 
 impl Draw {
-    pub(super) fn new(seed: u64, vocab_size: usize) -> Self {
-        Self { rng: TorchRng::manual_seed(seed), probabilities: vec![0.0; vocab_size] }
+    pub(super) fn new(seed: u64, plan: &GenerationPlan) -> Self {
+        Self {
+            rng: TorchRng::manual_seed(seed),
+            probabilities: vec![0.0; plan.vocab_size],
+            sources: plan.processors.sources(),
+        }
     }
 }
 
@@ -57,15 +63,15 @@ impl TokenChoice for Draw {
     fn choose(&mut self, scores: &[f32]) -> Result<TokenId> {
         let largest = maximum(scores);
         if largest == f32::NEG_INFINITY {
-            return Err(Error::numerical(
-                "every token has been removed, so none can be drawn; loosen the logits processors",
-            ));
+            return Err(Error::numerical(format!(
+                "every token has been removed, so none can be drawn; loosen {}",
+                self.sources
+            )));
         }
         if !largest.is_finite() {
             return Err(Error::numerical(format!(
-                "the processed scores hold {largest}, so no token can be drawn; check `temperature` and \
-                 your logits \
-                 processors"
+                "the processed scores hold {largest}, so no token can be drawn; check {}",
+                self.sources
             )));
         }
         softmax_into(scores, &mut self.probabilities);

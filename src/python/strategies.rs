@@ -1,0 +1,38 @@
+//! The methods of `Generator` that are named after a strategy.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::config::GenerationConfig;
+use super::generator::{Arguments, Generator, Given, Method};
+use super::output::GenerationOutput;
+use crate::generation::{Strategy, for_each_strategy};
+
+macro_rules! methods {
+    ($( $(#[doc = $doc:literal])* $name:ident $constant:ident $preset:tt )*) => {
+        #[pymethods]
+        impl Generator {
+            $(
+                #[pyo3(
+                    signature = (prompt, generation_config=None, **keywords),
+                    text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, \
+                                      logits_processor=None, prefix_allowed_tokens_fn=None, stopping_criteria=None, \
+                                      constraints=None, **fields)"
+                )]
+                fn $name<'py>(
+                    &self,
+                    py: Python<'py>,
+                    prompt: &Bound<'py, PyAny>,
+                    generation_config: Option<&Bound<'py, GenerationConfig>>,
+                    keywords: Option<&Bound<'py, PyDict>>,
+                ) -> PyResult<GenerationOutput> {
+                    let strategy = Strategy::$constant;
+                    let method = Method { name: strategy.name, strategy: Some(strategy), to_the_end: false };
+                    self.run(py, &method, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
+                }
+            )*
+        }
+    };
+}
+
+for_each_strategy!(methods);
