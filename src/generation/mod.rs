@@ -25,7 +25,7 @@ mod torch_sort;
 pub mod vocabulary;
 
 pub use config::{
-    Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, GenerationConfig, LogitBias, OneOrMany,
+    Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, ForcedWord, GenerationConfig, LogitBias, OneOrMany,
     SequenceBias,
 };
 pub use logits::{
