@@ -20,7 +20,7 @@ macro_rules! methods {
                     prompts: impl Into<Prompts>,
                     config: &GenerationConfig,
                 ) -> Result<GenerationOutput> {
-                    self.generate(prompts, &Strategy::of(GenerationMode::$mode).apply(config.clone())?)
+                    self.generate(prompts, &Strategy::of(GenerationMode::$mode).apply(config, &GenerationConfig::new())?)
                 }
             )*)*
         }
