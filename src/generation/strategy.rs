@@ -115,10 +115,44 @@ mod tests {
     fn every_strategy_selects_the_mode_of_its_name() {
         for strategy in Strategy::ALL {
             let mut config = strategy.apply(&GenerationConfig::new(), &GenerationConfig::new()).unwrap();
-            if strategy.name == Strategy::CONSTRAINED_BEAM_SEARCH.name {
+            if strategy.name == GenerationMode::ConstrainedBeamSearch.as_str() {
                 config = config.force_words_ids(Vec::new());
             }
             assert_eq!(GenerationMode::of(&config).as_str(), strategy.name);
+        }
+    }
+
+    /// The rows of a page's table of fields: name, default, and what the method makes of it.
+    fn rows(page: &str) -> Vec<[&str; 3]> {
+        let table = page.lines().skip_while(|line| !line.starts_with("| field | default |")).skip(2);
+        table
+            .take_while(|line| line.starts_with('|'))
+            .filter_map(|line| {
+                line.split('|').skip(1).take(3).map(str::trim).collect::<Vec<_>>().try_into().ok()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_page_of_each_strategy_says_what_its_fields_are_and_what_the_method_makes_of_them() {
+        for strategy in Strategy::ALL {
+            let path = format!("{}/docs/strategies/{}.md", env!("CARGO_MANIFEST_DIR"), strategy.name);
+            let page = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let rows = rows(&page);
+            let set = |settings: &'static [(&'static str, Setting)], before: &'static str| {
+                settings.iter().map(move |&(field, setting)| (field, format!("{before}{}", setting.value())))
+            };
+            let mut methods: Vec<(&str, String)> =
+                set(strategy.fixed, "always ").chain(set(strategy.presets, "")).collect();
+            for [name, default, method] in rows {
+                let name = name.trim_matches('`');
+                let field = GenerationConfig::FIELDS.iter().find(|field| field.name == name);
+                assert_eq!(field.map(|field| field.default), Some(default), "{path}: {name}");
+                let found = methods.iter().position(|(field, _)| *field == name);
+                let expected = found.map_or(String::new(), |place| methods.swap_remove(place).1);
+                assert_eq!(method, expected, "{path}: {name}");
+            }
+            assert!(methods.is_empty(), "{path}: no rows for {methods:?}");
         }
     }
 

@@ -20,7 +20,8 @@ macro_rules! methods {
                     prompts: impl Into<Prompts>,
                     config: &GenerationConfig,
                 ) -> Result<GenerationOutput> {
-                    self.generate(prompts, &Strategy::of(GenerationMode::$mode).apply(config, &GenerationConfig::new())?)
+                    let strategy = Strategy::of(GenerationMode::$mode);
+                    self.generate(prompts, &strategy.apply(config, &GenerationConfig::new())?)
                 }
             )*)*
         }
