@@ -12,7 +12,7 @@ macro_rules! modes {
         least_beams: $least_beams:literal,
         fields: [$($fields:tt)*]
     } )* } )*) => {
-        /// The kinds of search, in the order of choice.
+        /// The kinds of search.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum GenerationMode {

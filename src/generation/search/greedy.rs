@@ -17,8 +17,8 @@ pub(super) fn always(_config: &GenerationConfig) -> bool {
 }
 
 /// It has no fields of its own.
-pub(super) fn plan(config: &GenerationConfig, _context: &PlanContext) -> Result<SearchPlan> {
-    Ok(SearchPlan::of_rows(config, GreedySearch::new))
+pub(super) fn plan(config: &GenerationConfig, _context: &PlanContext) -> SearchPlan {
+    SearchPlan::of_rows(config, GreedySearch::new)
 }
 
 /// transformers' greedy search.

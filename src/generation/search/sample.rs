@@ -18,8 +18,8 @@ pub(super) fn draws(config: &GenerationConfig) -> bool {
 }
 
 /// It has no fields of its own but the seed, which every plan has.
-pub(super) fn plan(config: &GenerationConfig, _context: &PlanContext) -> Result<SearchPlan> {
-    Ok(SearchPlan::of_rows(config, SampleSearch::new))
+pub(super) fn plan(config: &GenerationConfig, _context: &PlanContext) -> SearchPlan {
+    SearchPlan::of_rows(config, SampleSearch::new)
 }
 
 /// transformers' sampling. All rows of the request share one generator.

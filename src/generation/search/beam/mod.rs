@@ -53,14 +53,14 @@ pub(super) fn has_beams(config: &GenerationConfig) -> bool {
 }
 
 /// One lane for each beam; which search it is. Their other fields are checked with each other, in the plan's `beams`.
-pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> Result<SearchPlan> {
+pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> SearchPlan {
     let lanes = config.num_beams.unwrap_or(1);
     let is_constrained = forces_words(config) || !context.constraints.is_empty();
-    Ok(if config.compat.is_some() || is_constrained || has_groups(config) {
+    if config.compat.is_some() || is_constrained || has_groups(config) {
         SearchPlan::new(lanes, ScorerBeamSearch::new)
     } else {
         SearchPlan::new(lanes, BeamSearch::new)
-    })
+    }
 }
 
 /// transformers' beam search; with a seed, its beam sampling. All prompts of a request share one generator.
