@@ -181,7 +181,7 @@ fn compat(value: &Bound<'_, PyAny>) -> PyResult<Option<Compat>> {
 }
 
 /// Ids as an array of two dimensions.
-fn token_rows(ids: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> {
+pub(super) fn token_rows(ids: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> {
     let rows = generation_rows(ids)?;
     rows.ok_or_else(|| {
         input_error(
@@ -216,7 +216,7 @@ fn tokens_of(ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
 }
 
 /// A copy of scores, `[rows, vocab_size]`, in float32.
-fn score_rows(scores: &Bound<'_, PyAny>) -> PyResult<(Vec<f32>, (usize, usize))> {
+pub(super) fn score_rows(scores: &Bound<'_, PyAny>) -> PyResult<(Vec<f32>, (usize, usize))> {
     let py = scores.py();
     let array = numpy(py)?.call_method1("asarray", (scores,))?;
     let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;

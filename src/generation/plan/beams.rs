@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 
 use super::super::config::{EarlyStopping, ForcedWord, GenerationConfig};
-use super::super::constraint::{Constraint, Constraints, DisjunctiveConstraint, PhrasalConstraint};
+use super::super::constraint::{self, Constraint, Constraints, DisjunctiveConstraint, PhrasalConstraint};
 use super::super::mode::GenerationMode;
 use super::PlanContext;
 
@@ -54,6 +54,7 @@ pub(super) fn check(merged: &GenerationConfig, mode: GenerationMode) -> Result<(
 
 /// What the output has to hold: the words of the configuration and the caller's constraints.
 pub(super) fn constraints(merged: &GenerationConfig, context: &PlanContext) -> Result<Constraints> {
+    context.constraints.iter().try_for_each(|constraint| constraint::check(&**constraint))?;
     let mut constraints = context.constraints.clone();
     if let Some(words) = &merged.force_words_ids {
         if words.is_empty() {
