@@ -2,17 +2,15 @@
 //!
 //! Arguments are converted, the work runs detached from Python, results are wrapped. What a call means is decided below.
 
-use std::ffi::CString;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::arrays::array;
 use super::callbacks;
 use super::chat::Conversations;
-use super::config::{GenerationConfig, from_keywords};
+use super::config::{GenerationConfig, from_keywords, warn};
 use super::drivers::Drivers;
 use super::errors::{guarded, to_python};
 use super::exit::detached;
@@ -84,7 +82,7 @@ impl Generator {
         };
         let mut config = from_keywords(method.name, given.keywords, &others)?;
         if let Some(passed) = given.generation_config {
-            config = config.merged_over(&passed.get().0);
+            config = config.over_passed(&passed.get().0);
         }
         if let Some(strategy) = &method.strategy {
             config = strategy.apply(config).map_err(|error| to_python(py, error))?;
@@ -99,6 +97,7 @@ impl Generator {
             }
         };
         let mut call = self.0.call(prompts).config(&config);
+        call = call.has_generation_config(given.generation_config.is_some());
         for processor in callbacks::processors(keyword(processors)?.as_ref())? {
             call = call.processor(processor);
         }
@@ -113,11 +112,7 @@ impl Generator {
         }
         let prepared =
             detached(py, || call.prepare(method.to_the_end)).map_err(|error| to_python(py, error))?;
-        let category = py.get_type::<PyUserWarning>();
-        for warning in prepared.warnings() {
-            let warning = CString::new(warning.replace('\0', ""))?;
-            PyErr::warn(py, &category, &warning, 1)?;
-        }
+        warn(py, prepared.warnings())?;
         Ok(prepared)
     }
 

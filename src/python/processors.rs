@@ -234,7 +234,7 @@ pub(super) fn score_rows(scores: &Bound<'_, PyAny>) -> PyResult<(Vec<f32>, (usiz
     }
 }
 
-/// The fields of a configuration and the processors of the registry, for what is made of them: the classes of
+/// The fields of a configuration, the strategies and the processors of the registry, for what is made of them: the classes of
 /// `rsgen.processors`, the stubs and the pages of the documentation.
 #[pyfunction]
 #[pyo3(name = "_tables")]
@@ -279,7 +279,13 @@ pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             entry.set_item("arguments", arguments)?;
             processors.append(entry)?;
         }
+        let strategies = PyList::empty(py);
+        for strategy in generation::Strategy::ALL {
+            let doc: Vec<&str> = strategy.doc.split_whitespace().collect();
+            strategies.append(dict(py, &[("name", strategy.name), ("doc", &doc.join(" "))])?)?;
+        }
         let tables = PyDict::new(py);
+        tables.set_item("strategies", strategies)?;
         tables.set_item("fields", fields)?;
         tables.set_item("processors", processors)?;
         Ok(tables)

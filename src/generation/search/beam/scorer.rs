@@ -94,7 +94,7 @@ impl ScorerBeamSearch {
         Self {
             items: items.collect(),
             rng: plan.seed.map(TorchRng::manual_seed),
-            kept: vec![LaneScores::new(plan.output_scores, plan.output_logits); lanes.len()],
+            kept: vec![LaneScores::of(&plan); lanes.len()],
             finished: false,
             fulfilled: Vec::new(),
             raw: Vec::new(),
