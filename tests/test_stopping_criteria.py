@@ -94,13 +94,16 @@ def test_an_unsure_token_ends_its_row_in_every_search_without_beams(gen, name):
     fields = SEARCHES[name] | {"max_new_tokens": 30}
     if "num_beams" in fields:
         pytest.skip("with beams a row that ends is one of several")
-    out = getattr(gen, name)(PROMPT, stopping_criteria=ConfidenceCriteria(0.2), output_scores=True, **fields)
+    # DoLa leaves few tokens, which are sure of themselves.
+    threshold = 0.6 if name == "dola" else 0.2
+    criterion = ConfidenceCriteria(threshold)
+    out = getattr(gen, name)(PROMPT, stopping_criteria=criterion, output_scores=True, **fields)
     scores = np.array([step[0] for step in out.scores], dtype=np.float64)
     probabilities = np.exp(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True))
     chosen = probabilities[np.arange(len(out.token_ids[0])), out.token_ids[0]]
     assert out.finish_reasons == ["stop"]
-    assert chosen[-1] < 0.2
-    assert (chosen[:-1] >= 0.2).all()
+    assert chosen[-1] < threshold
+    assert (chosen[:-1] >= threshold).all()
 
 
 @pytest.mark.parametrize("name", SEARCHES)

@@ -166,7 +166,32 @@ class GenerationConfig:
         """Whether to draw each token at random instead of taking the most probable one."""
     @property
     def num_beams(self) -> int | None:
-        """The number of beams; only 1, which is no beam search, is possible in this version."""
+        """The number of beams; 1 is no beam search."""
+    @property
+    def num_beam_groups(self) -> int | None:
+        """The number of groups that the beams are split into, which are kept apart by ``diversity_penalty``."""
+    @property
+    def early_stopping(self) -> bool | Literal["never"] | None:
+        """When beam search ends: ``false`` once it is unlikely that a better hypothesis follows, ``true`` with as
+        many hypotheses as beams, ``"never"`` only when no better one can follow."""
+    @property
+    def length_penalty(self) -> float | None:
+        """The power of its length that the score of a hypothesis is divided by: above 0 favours long ones."""
+    @property
+    def force_words_ids(self) -> list[list[int] | list[list[int]]] | None:
+        """What the output of a constrained beam search has to hold: phrases of token ids, or lists of phrases of
+        which one is enough."""
+    @property
+    def penalty_alpha(self) -> float | None:
+        """Contrastive search: how much likeness to earlier states counts against a token, from 0 to 1."""
+    @property
+    def dola_layers(self) -> Literal["low", "high"] | list[int] | None:
+        """``DoLa``: the inner layers to contrast with: ``"low"``, ``"high"`` or a list of layers, 0 being the
+        embedding."""
+    @property
+    def low_memory(self) -> bool | None:
+        """Accepted for transformers' sake, without effect: candidates share the memory of what they have in
+        common."""
     @property
     def num_return_sequences(self) -> int | None:
         """The number of rows generated for each prompt."""

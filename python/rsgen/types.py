@@ -96,6 +96,13 @@ class GenerationFields(TypedDict, total=False):
     stop_strings: str | Sequence[str] | None
     do_sample: bool | None
     num_beams: int | None
+    num_beam_groups: int | None
+    early_stopping: bool | Literal["never"] | None
+    length_penalty: float | None
+    force_words_ids: Sequence[Sequence[int] | Sequence[Sequence[int]]] | None
+    penalty_alpha: float | None
+    dola_layers: Literal["low", "high"] | Sequence[int] | None
+    low_memory: bool | None
     num_return_sequences: int | None
     pad_token_id: int | None
     bos_token_id: int | None

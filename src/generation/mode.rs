@@ -68,9 +68,13 @@ impl GenerationMode {
     }
 }
 
+/// In words, such as `greedy search`.
 impl fmt::Display for GenerationMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        match self {
+            Self::Dola => f.write_str("DoLa"),
+            named => f.write_str(&named.as_str().replace('_', " ")),
+        }
     }
 }
 

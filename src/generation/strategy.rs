@@ -141,28 +141,32 @@ macro_rules! table {
 for_each_strategy!(table);
 
 impl Strategy {
-    /// What the caller has set, made this strategy's.
+    /// The fields of a call over those of a configuration that was passed with it, made this strategy's.
     ///
     /// # Errors
-    /// `Config` when the caller has set a field so that it would be another strategy.
-    pub fn apply(&self, mut config: GenerationConfig) -> Result<GenerationConfig> {
-        let given = config.to_json();
+    /// `Config` when the call sets a field so that it would be another strategy; a configuration that was passed gives
+    /// way.
+    pub fn apply(&self, call: &GenerationConfig, passed: &GenerationConfig) -> Result<GenerationConfig> {
+        let given = call.to_json();
+        let mut config = call.over_passed(passed);
         for &(field, setting) in self.fixed {
             let value = setting.value();
-            if let Some(given) = given.get(field).filter(|&given| FieldValue::from(given.clone()) != value) {
+            if given.get(field).is_some_and(|given| FieldValue::from(given.clone()) != value) {
                 return Err(Error::config(format!(
-                    "`{field}` must be {value} in {}, which sets it, but is {given}; leave it out, or use `generate`",
+                    "`{field}` cannot be set in {}(), which sets it; leave it out, or call generate()",
                     self.name
                 )));
             }
             config.set(field, &value)?;
         }
-        for (field, setting) in self.presets.iter().filter(|(field, _)| !given.contains_key(*field)) {
-            config.set(field, &setting.value())?;
+        for (field, setting) in self.presets {
+            if config.get(field).is_none_or(|value| value == FieldValue::Null) {
+                config.set(field, &setting.value())?;
+            }
         }
         match config.num_beams {
             Some(beams) if beams < self.least_beams => Err(Error::config(format!(
-                "`num_beams` must be {} or more in {}, but is {beams}; leave it out, or use `generate`",
+                "`num_beams` must be {} or more in {}(), but is {beams}; leave it out, or call generate()",
                 self.least_beams, self.name
             ))),
             _ => Ok(config),
@@ -178,7 +182,7 @@ mod tests {
     #[test]
     fn every_strategy_selects_the_mode_of_its_name() {
         for strategy in Strategy::ALL {
-            let mut config = strategy.apply(GenerationConfig::new()).unwrap();
+            let mut config = strategy.apply(&GenerationConfig::new(), &GenerationConfig::new()).unwrap();
             if strategy.name == Strategy::CONSTRAINED_BEAM_SEARCH.name {
                 config = config.force_words_ids(Vec::new());
             }
@@ -188,16 +192,19 @@ mod tests {
 
     #[test]
     fn a_preset_gives_way_to_the_caller_and_a_fixed_field_does_not() {
-        let config = Strategy::BEAM_SEARCH.apply(GenerationConfig::new().num_beams(7)).unwrap();
-        assert_eq!((config.num_beams, config.do_sample), (Some(7), Some(false)));
-        let same = Strategy::SAMPLE.apply(GenerationConfig::new().do_sample(true));
+        let (none, sampled) = (GenerationConfig::new(), GenerationConfig::new().do_sample(true).num_beams(7));
+        for (call, passed) in [(&sampled.clone().do_sample(false), &none), (&none, &sampled)] {
+            let config = Strategy::BEAM_SEARCH.apply(call, passed).unwrap();
+            assert_eq!((config.num_beams, config.do_sample), (Some(7), Some(false)));
+        }
+        let same = Strategy::SAMPLE.apply(&GenerationConfig::new().do_sample(true), &none);
         assert!(same.is_ok(), "saying it twice is no contradiction");
         for (strategy, config, field) in [
             (Strategy::SAMPLE, GenerationConfig::new().do_sample(false), "do_sample"),
             (Strategy::GREEDY_SEARCH, GenerationConfig::new().num_beams(2), "num_beams"),
             (Strategy::BEAM_SEARCH, GenerationConfig::new().num_beams(1), "num_beams"),
         ] {
-            let error = strategy.apply(config).unwrap_err().to_string();
+            let error = strategy.apply(&config, &none).unwrap_err().to_string();
             assert!(error.contains(field) && error.contains(strategy.name), "{error}");
         }
     }

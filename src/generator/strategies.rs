@@ -18,7 +18,7 @@ macro_rules! methods {
                     prompts: impl Into<Prompts>,
                     config: &GenerationConfig,
                 ) -> Result<GenerationOutput> {
-                    self.generate(prompts, &Strategy::$constant.apply(config.clone())?)
+                    self.generate(prompts, &Strategy::$constant.apply(config, &GenerationConfig::new())?)
                 }
             )*
         }

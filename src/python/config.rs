@@ -101,7 +101,17 @@ impl GenerationConfig {
     }
 
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        guarded(|| json::dict(py, &self.0.to_json()))
+        guarded(|| {
+            let dict = PyDict::new(py);
+            for (name, value) in self.0.to_json() {
+                // The fields as attributes have them: JSON has no infinity.
+                match self.0.get(&name) {
+                    Some(value) => dict.set_item(name, python_value(py, &value)?)?,
+                    None => dict.set_item(name, json::to_python(py, &value)?)?,
+                }
+            }
+            Ok(dict)
+        })
     }
 
     #[pyo3(signature = (**fields))]

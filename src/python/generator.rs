@@ -81,12 +81,11 @@ impl Generator {
             }
         };
         let mut config = from_keywords(method.name, given.keywords, &others)?;
-        if let Some(passed) = given.generation_config {
-            config = config.over_passed(&passed.get().0);
-        }
-        if let Some(strategy) = &method.strategy {
-            config = strategy.apply(config).map_err(|error| to_python(py, error))?;
-        }
+        let passed = given.generation_config.map(|passed| passed.get().0.clone()).unwrap_or_default();
+        config = match &method.strategy {
+            Some(strategy) => strategy.apply(&config, &passed).map_err(|error| to_python(py, error))?,
+            None => config.over_passed(&passed),
+        };
         let prompts = match given.given {
             Given::Prompt(prompt) => prompts::prompts(prompt, keyword(mask)?.as_ref())?,
             Given::Chat(messages) => {
