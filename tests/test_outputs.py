@@ -78,9 +78,9 @@ def test_transition_scores_of_beams_sum_to_the_scores_of_their_sequences(gen, na
     fields = {"num_beams": 4, "num_return_sequences": 4, "max_new_tokens": 9, "output_scores": True}
     if name == "group_beam_search":
         fields["diversity_penalty"] = 1e-30
-    out = getattr(gen, name)(
-        PROMPT, eos_token_id=gen.tokenizer.encode(".")[-1], length_penalty=length_penalty, **fields
-    )
+    plain = gen.beam_search(PROMPT, num_beams=4, max_new_tokens=9)
+    eos = int(plain.token_ids[0][4])
+    out = getattr(gen, name)(PROMPT, eos_token_id=eos, length_penalty=length_penalty, **fields)
     transition = out.compute_transition_scores()
     assert transition.dtype == np.float32
     lens = np.array([len(ids) for ids in out.token_ids])
