@@ -211,6 +211,10 @@ class GenerationConfig:
     def output_logits(self) -> bool | None:
         """Whether to keep the model's own logits of every step."""
     @property
+    def top_logprobs(self) -> int | None:
+        """The number of most probable tokens to keep for each generated token, with their log-probabilities under the
+        model's own logits."""
+    @property
     def return_dict_in_generate(self) -> bool | None:
         """Accepted for transformers' sake, without effect: results are always objects."""
     @property
@@ -541,6 +545,127 @@ class Generator:
         """
 
     # Made by tools/make_stubs.py: begin of methods
+    def greedy_search(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Takes the most probable token at each step. Otherwise as :meth:`generate`."""
+
+    def sample(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Draws each token at random from the model's distribution. Otherwise as :meth:`generate`."""
+
+    def beam_search(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Keeps the ``num_beams`` best continuations at each step, 4 unless set, and returns the best of what ends.
+        Otherwise as :meth:`generate`.
+        """
+
+    def beam_sample(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Beam search whose continuations are drawn at random. Otherwise as :meth:`generate`."""
+
+    def group_beam_search(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a
+        ``diversity_penalty`` of 1.0, unless set. Otherwise as :meth:`generate`.
+        """
+
+    def constrained_beam_search(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Finds the best output that holds the tokens of ``force_words_ids`` and ``constraints``. Otherwise as
+        :meth:`generate`.
+        """
+
+    def contrastive_search(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Takes, of the ``top_k`` most probable tokens (4 unless set), the one that is probable and leads to a state
+        unlike those before it; ``penalty_alpha`` (0.6 unless set) weighs the two. Otherwise as :meth:`generate`.
+        """
+
+    def dola(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Contrasts the last layer's logits with those of an inner one; ``dola_layers`` says which, ``"high"`` unless
+        set. Otherwise as :meth:`generate`.
+        """
     # Made by tools/make_stubs.py: end of methods
     def stream(
         self,

@@ -109,6 +109,7 @@ class GenerationFields(TypedDict, total=False):
     eos_token_id: int | Sequence[int] | None
     output_scores: bool | None
     output_logits: bool | None
+    top_logprobs: int | None
     return_dict_in_generate: bool | None
     compat: Literal["4.49"] | None
     use_cache: bool | None
