@@ -105,7 +105,7 @@ def test_a_config_is_checked_without_a_model(tmp_path):
     with pytest.warns(UserWarning, match="has no effect") as warned:
         useless.validate()
     assert len(warned) == 2
-    with pytest.raises(rsgen.ConfigError, match="`top_p` has no effect.*; `length_penalty` has no effect"):
+    with pytest.raises(rsgen.ConfigError, match=r"`top_p` has no effect.*; `length_penalty` has no effect"):
         useless.validate(strict=True)
     impossible = rsgen.GenerationConfig(top_p=1.5)
     for strict in (False, True):
@@ -144,7 +144,9 @@ def test_what_transformers_knows_and_rsgen_does_not_is_refused_with_a_remedy(gen
 
 def test_the_call_goes_before_a_passed_config_and_that_before_the_models(make_llama):
     folder = make_llama(eos_token_id=1)
-    (folder / "generation_config.json").write_text('{"max_new_tokens": 3, "num_beams": 2, "eos_token_id": 63}')
+    (folder / "generation_config.json").write_text(
+        '{"max_new_tokens": 3, "num_beams": 2, "eos_token_id": 63}'
+    )
     gen = rsgen.Generator(folder, num_threads=1)
     assert len(gen.generate([5, 6]).token_ids[0]) == 3
     passed = rsgen.GenerationConfig(max_new_tokens=5)

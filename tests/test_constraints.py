@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ OPTIONS = {"num_beams": 4, "max_new_tokens": 8}
 class Phrase(Constraint):
     """A phrase, written in Python."""
 
-    alive: "weakref.WeakSet[Phrase]" = weakref.WeakSet()
+    alive: "ClassVar[weakref.WeakSet[Phrase]]" = weakref.WeakSet()
 
     def __init__(self, token_ids, matched=0):
         super().__init__()

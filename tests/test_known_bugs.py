@@ -55,7 +55,10 @@ def test_what_the_prompt_holds_need_not_come_again(gen):
 
 def both_rows_alone_and_together(gen, name, **fields):
     """The rows of a batch, and each prompt of it alone."""
-    prompts = [gen.tokenizer.encode(text, add_special_tokens=False) for text in ("Once upon a time", "Tom and the cat")]
+    prompts = [
+        gen.tokenizer.encode(text, add_special_tokens=False)
+        for text in ("Once upon a time", "Tom and the cat")
+    ]
     width = min(len(ids) for ids in prompts)
     prompts = [ids[-width:] for ids in prompts]
     together = getattr(gen, name)(np.array(prompts), max_new_tokens=8, **fields)
@@ -88,7 +91,9 @@ def test_processors_are_given_the_place_of_the_row_where_several_are_drawn(gen):
     assert seen == {0}
 
 
-@pytest.mark.parametrize("field", ["assistant_model", "prompt_lookup_num_tokens", "num_assistant_tokens", "guidance_scale"])
+@pytest.mark.parametrize(
+    "field", ["assistant_model", "prompt_lookup_num_tokens", "num_assistant_tokens", "guidance_scale"]
+)
 def test_what_is_not_in_this_version_is_refused(gen, field):
     with pytest.raises(rsgen.ConfigError, match=f"`{field}` is "):
         gen.generate(PROMPT, max_new_tokens=1, **{field: 3})

@@ -55,7 +55,9 @@ def test_alternatives_are_kept_when_they_are_asked_for(gen):
     assert gen.generate(PROMPT, max_new_tokens=2).top_logprobs is None
     assert gen.generate(PROMPT, max_new_tokens=2, top_logprobs=0).top_logprobs is None
     vocab_size = gen.config["vocab_size"]
-    assert len(gen.generate(PROMPT, max_new_tokens=1, top_logprobs=vocab_size).top_logprobs[0][0]) == vocab_size
+    assert (
+        len(gen.generate(PROMPT, max_new_tokens=1, top_logprobs=vocab_size).top_logprobs[0][0]) == vocab_size
+    )
     with pytest.raises(rsgen.ConfigError, match="`top_logprobs` must be at most"):
         gen.generate(PROMPT, max_new_tokens=2, top_logprobs=vocab_size + 1)
 
@@ -68,7 +70,8 @@ def test_alternatives_of_a_list_are_those_of_each_prompt(gen):
         alone = [gen.generate(prompt, **fields) for prompt in prompts]
         assert together.top_logprobs == [row for out in alone for row in out.top_logprobs]
         np.testing.assert_array_equal(
-            together.compute_transition_scores(), np.concatenate([out.compute_transition_scores() for out in alone])
+            together.compute_transition_scores(),
+            np.concatenate([out.compute_transition_scores() for out in alone]),
         )
 
 
@@ -140,7 +143,10 @@ def test_outputs_of_every_search_pickle(gen, name):
     np.testing.assert_array_equal(again.compute_transition_scores(), out.compute_transition_scores())
     for got, expected in zip(again.logprobs, out.logprobs, strict=True):
         np.testing.assert_array_equal(got, expected)
-    for one, other in ((again.sequences_scores, out.sequences_scores), (again.beam_indices, out.beam_indices)):
+    for one, other in (
+        (again.sequences_scores, out.sequences_scores),
+        (again.beam_indices, out.beam_indices),
+    ):
         if other is None:
             assert one is None
         else:

@@ -80,7 +80,11 @@ def test_criteria_of_a_list_end_rows_as_the_fields_do(gen):
         (MaxLengthCriteria(prompt + 5), {"max_new_tokens": 5}, "length"),
         (MaxTimeCriteria(0), {"max_time": 0}, "time"),
         (StopStringCriteria(gen.tokenizer, " a"), {"stop_strings": " a"}, "stop"),
-        (EosTokenCriteria(gen.tokenizer.encode(".")[-1]), {"eos_token_id": gen.tokenizer.encode(".")[-1]}, "eos"),
+        (
+            EosTokenCriteria(gen.tokenizer.encode(".")[-1]),
+            {"eos_token_id": gen.tokenizer.encode(".")[-1]},
+            "eos",
+        ),
     ):
         limit = {} if reason == "length" else {"max_new_tokens": 40}
         by_list = gen.generate(PROMPT, stopping_criteria=[criterion], **limit or {"max_new_tokens": 40})
@@ -130,10 +134,20 @@ def test_a_criterion_ends_single_beams(gen):
         return bool(input_ids[0, -1] == token)
 
     out = gen.beam_search(
-        PROMPT, num_beams=4, num_return_sequences=4, max_new_tokens=6, early_stopping=True, stopping_criteria=ends
+        PROMPT,
+        num_beams=4,
+        num_return_sequences=4,
+        max_new_tokens=6,
+        early_stopping=True,
+        stopping_criteria=ends,
     )
     by_eos = gen.beam_search(
-        PROMPT, num_beams=4, num_return_sequences=4, max_new_tokens=6, early_stopping=True, eos_token_id=[1, token]
+        PROMPT,
+        num_beams=4,
+        num_return_sequences=4,
+        max_new_tokens=6,
+        early_stopping=True,
+        eos_token_id=[1, token],
     )
     assert "stop" in out.finish_reasons
     for ids, reason in zip(out.token_ids, out.finish_reasons, strict=True):

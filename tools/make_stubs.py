@@ -90,9 +90,7 @@ def field_properties(fields: Table) -> str:
     for field in fields:
         doc = re.sub(r"`([^`]+)`", r"``\1``", " ".join(field["doc"].split()))
         doc = textwrap.fill(f'"""{doc}"""', 118, initial_indent=" " * 8, subsequent_indent=" " * 8)
-        properties.append(
-            f"    @property\n    def {field['name']}(self) -> {field['type']} | None:\n{doc}\n"
-        )
+        properties.append(f"    @property\n    def {field['name']}(self) -> {field['type']} | None:\n{doc}\n")
     return "".join(properties)
 
 
@@ -102,7 +100,9 @@ def strategy_methods(strategies: Table) -> str:
     for strategy in strategies:
         doc = re.sub(r"`([^`]+)`", r"``\1``", strategy["doc"])
         doc = f'"""{doc} Otherwise as :meth:`generate`."""'
-        doc = textwrap.fill(doc, 118, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False)
+        doc = textwrap.fill(
+            doc, 118, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False
+        )
         doc = re.sub(r'\."""$', '.\n        """', doc) if "\n" in doc else doc
         methods.append(f"    def {strategy['name']}(\n{METHOD_ARGUMENTS}    ) -> GenerationOutput:\n{doc}\n")
     return "\n".join(methods)
@@ -158,7 +158,9 @@ def _between(text: str, content: str, what: str = "") -> str:
     pattern = re.compile(rf"(?<=    {re.escape(begin)}\n).*?(?=    {re.escape(end)}\n)", re.DOTALL)
     changed, count = pattern.subn(lambda _: content, text)
     if count != 1:
-        raise SystemExit(f"error: the marks {begin!r} and {end!r} must stand in the file once each, got {count}")
+        raise SystemExit(
+            f"error: the marks {begin!r} and {end!r} must stand in the file once each, got {count}"
+        )
     return changed
 
 
@@ -175,9 +177,7 @@ def files() -> dict[Path, str]:
         ),
         package / "processors.pyi": lambda _: processors_stub(processors),
     }
-    made = {
-        path: make(path.read_text() if path.exists() else "") for path, make in parts.items()
-    }
+    made = {path: make(path.read_text() if path.exists() else "") for path, make in parts.items()}
     return made | {ROOT / "docs" / "processors.md": page(tables)}
 
 

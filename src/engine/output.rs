@@ -132,7 +132,10 @@ impl GenerationOutput {
     /// A token that a beam search has put at the end, without choosing it, has none.
     pub fn top_logprobs(&self, row: usize) -> Option<Vec<&[(TokenId, f32)]>> {
         let lanes = self.rows.get(row)?.generated.lanes(row);
-        lanes.enumerate().map(|(step, lane)| Some(&self.lanes.get(lane)?.top_logprobs.as_ref()?.get(step)?[..])).collect()
+        lanes
+            .enumerate()
+            .map(|(step, lane)| Some(&self.lanes.get(lane)?.top_logprobs.as_ref()?.get(step)?[..]))
+            .collect()
     }
 
     /// For each token of each row the processed score that it was chosen by, or with `normalize_logits` the logarithm of

@@ -19,7 +19,9 @@ impl Number {
     fn value<E: serde::de::Error>(self) -> Result<f32, E> {
         match self {
             Self::Finite(value) => Ok(value),
-            Self::Other(text) => text.parse().map_err(|_| E::custom("a number, \"NaN\" or \"inf\" is expected")),
+            Self::Other(text) => {
+                text.parse().map_err(|_| E::custom("a number, \"NaN\" or \"inf\" is expected"))
+            }
         }
     }
 }

@@ -142,7 +142,8 @@ mod tests {
     #[test]
     fn alternatives_are_the_most_probable_tokens_in_order() {
         let logits = [1.0, 3.0, 2.0, 3.0, f32::NEG_INFINITY];
-        let tokens = |count| top_logprobs(&logits, count).iter().map(|(token, _)| token.0).collect::<Vec<_>>();
+        let tokens =
+            |count| top_logprobs(&logits, count).iter().map(|(token, _)| token.0).collect::<Vec<_>>();
         assert_eq!(tokens(1), [1], "the lowest id of equals");
         assert_eq!(tokens(3), [1, 3, 2]);
         assert_eq!(tokens(9), [1, 3, 2, 0], "what is impossible is no alternative");

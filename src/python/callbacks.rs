@@ -73,8 +73,9 @@ pub(super) fn each<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<Bound
 impl Code {
     pub(super) fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         // As transformers has it, an object counts by its class.
-        let name =
-            object.getattr_opt("__name__")?.map_or_else(|| object.get_type().name().map(Bound::into_any), Ok)?;
+        let name = object
+            .getattr_opt("__name__")?
+            .map_or_else(|| object.get_type().name().map(Bound::into_any), Ok)?;
         Ok(Self { name: string(&name)?, object: object.clone().unbind() })
     }
 
@@ -160,7 +161,9 @@ impl Processor {
         let new = array.as_slice()?;
         if let Some(place) = new.iter().position(|score| score.is_nan()) {
             let (row, token) = (place / shape.1, place % shape.1);
-            return Err(self.0.returned(py, "",
+            return Err(self.0.returned(
+                py,
+                "",
                 "scores without NaN",
                 &format!("NaN for token {token} of row {row}"),
             ));
@@ -226,7 +229,12 @@ impl Criterion {
         let array = numpy(py)?.call_method1("asarray", (returned,))?;
         let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
         if kind != "b" || array.getattr("size")?.extract::<usize>()? != 1 {
-            return Err(self.0.returned(py, "", "True or False, or an array of one of them", &shown(returned)));
+            return Err(self.0.returned(
+                py,
+                "",
+                "True or False, or an array of one of them",
+                &shown(returned),
+            ));
         }
         array.call_method0("item")?.extract()
     }

@@ -126,8 +126,11 @@ impl GenerationOutput {
                 ));
             };
             let changed = |_| input_error(py, "the arrays of `scores` have been changed into others");
-            let steps: Vec<PyReadonlyArray2<'_, f32>> =
-                scores.bind(py).iter().map(|step| step.extract().map_err(changed)).collect::<PyResult<_>>()?;
+            let steps: Vec<PyReadonlyArray2<'_, f32>> = scores
+                .bind(py)
+                .iter()
+                .map(|step| step.extract().map_err(changed))
+                .collect::<PyResult<_>>()?;
             let row = |step: usize, lane: usize| {
                 let step: &PyReadonlyArray2<'_, f32> = steps.get(step)?;
                 let vocab_size = step.shape()[1];

@@ -126,7 +126,11 @@ impl BuiltInStoppingCriteria {
                     }
                     Err(input_error(
                         py,
-                        format!("`scores` must have a row for each of {} rows of ids, but has {}", ids.len(), shape.0),
+                        format!(
+                            "`scores` must have a row for each of {} rows of ids, but has {}",
+                            ids.len(),
+                            shape.0
+                        ),
                     ))
                 },
             )?;
@@ -165,10 +169,7 @@ fn newest<'py>(scores: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py,
 impl MaxLengthCriteria {
     #[new]
     #[pyo3(signature = (max_length, max_position_embeddings=None))]
-    fn new(
-        max_length: usize,
-        max_position_embeddings: Option<usize>,
-    ) -> PyResult<PyClassInitializer<Self>> {
+    fn new(max_length: usize, max_position_embeddings: Option<usize>) -> PyResult<PyClassInitializer<Self>> {
         // transformers writes a line to its log beyond it. Calls warn of it by themselves.
         let _ = max_position_embeddings;
         guarded(|| Ok(Self::of(MaxLength::new(max_length))))

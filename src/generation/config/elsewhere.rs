@@ -7,7 +7,10 @@ const NAMES: &[(&str, &str)] = &[
     // Arguments of a call that are no fields.
     ("inputs", "is the prompt, the first argument of the call"),
     ("input_ids", "is the prompt, the first argument of the call"),
-    ("generation_config", "is an argument of the call, not a field; pass it to the call, or `update` this one"),
+    (
+        "generation_config",
+        "is an argument of the call, not a field; pass it to the call, or `update` this one",
+    ),
     ("logits_processor", "is an argument of the call, not a field; pass it to the call"),
     ("stopping_criteria", "is an argument of the call, not a field; pass it to the call"),
     ("prefix_allowed_tokens_fn", "is an argument of the call, not a field; pass it to the call"),
@@ -19,7 +22,10 @@ const NAMES: &[(&str, &str)] = &[
     ("position_ids", "follow from the attention_mask; leave it out"),
     ("past_key_values", "are kept by the engine; give the whole prompt"),
     ("inputs_embeds", "are not taken in this version; give token ids"),
-    ("custom_generate", "would run code of a model's folder, which rsgen never does; use the method of the strategy"),
+    (
+        "custom_generate",
+        "would run code of a model's folder, which rsgen never does; use the method of the strategy",
+    ),
     ("trust_remote_code", "would run code of a model's folder, which rsgen never does; leave it out"),
     ("use_model_defaults", "is always so: fields that are unset come from the model's file; leave it out"),
     ("return_dict", "has no effect: results are always objects; leave it out"),
@@ -28,15 +34,24 @@ const NAMES: &[(&str, &str)] = &[
     ("assistant_tokenizer", "is not possible in this version; leave it out"),
     ("is_assistant", "is transformers' own flag; leave it out"),
     ("num_assistant_tokens", "is about assisted decoding, which is not in this version; leave it out"),
-    ("num_assistant_tokens_schedule", "is about assisted decoding, which is not in this version; leave it out"),
+    (
+        "num_assistant_tokens_schedule",
+        "is about assisted decoding, which is not in this version; leave it out",
+    ),
     (
         "assistant_confidence_threshold",
         "is about assisted decoding, which is not in this version; a ConfidenceCriteria among the `stopping_criteria` \
          stops below a probability",
     ),
-    ("prompt_lookup_num_tokens", "is not possible in this version; leave it out, the tokens are the same without"),
+    (
+        "prompt_lookup_num_tokens",
+        "is not possible in this version; leave it out, the tokens are the same without",
+    ),
     ("max_matching_ngram_size", "is about assisted decoding, which is not in this version; leave it out"),
-    ("assistant_early_exit", "is not possible in this version; leave it out, the tokens are the same without"),
+    (
+        "assistant_early_exit",
+        "is not possible in this version; leave it out, the tokens are the same without",
+    ),
     ("assistant_lookbehind", "is about assisted decoding, which is not in this version; leave it out"),
     ("target_lookbehind", "is about assisted decoding, which is not in this version; leave it out"),
     ("assistant_ensemble_weight", "is about assisted decoding, which is not in this version; leave it out"),
@@ -49,7 +64,10 @@ const NAMES: &[(&str, &str)] = &[
     ("token_healing", "is not possible in this version; leave it out"),
     // The cache, and compilation.
     ("cache_implementation", "is about torch's caches: rsgen has a single one, in blocks; leave it out"),
-    ("cache_config", "is about torch's caches; Generator(kv_dtype=…, kv_cache_bytes=…) says how ours is kept"),
+    (
+        "cache_config",
+        "is about torch's caches; Generator(kv_dtype=…, kv_cache_bytes=…) says how ours is kept",
+    ),
     ("max_cache_len", "is about torch's caches; Generator(kv_cache_bytes=…) limits ours"),
     ("return_legacy_cache", "is about torch's caches; leave it out"),
     ("compile_config", "is about torch.compile; nothing is compiled here: leave it out"),

@@ -28,7 +28,10 @@ impl GenerationConfig {
             Ok::<_, std::io::Error>(text)
         };
         let text = read().map_err(|error| {
-            Error::load(format!("{} cannot be read: {error}; name a folder with a {NAME}, or the file", file.display()))
+            Error::load(format!(
+                "{} cannot be read: {error}; name a folder with a {NAME}, or the file",
+                file.display()
+            ))
         })?;
         Self::from_json_file(&text).context(|| file.display().to_string())
     }
@@ -40,7 +43,8 @@ impl GenerationConfig {
     pub fn save_pretrained(&self, folder: impl AsRef<Path>) -> Result<PathBuf> {
         let file = folder.as_ref().join(NAME);
         self.validate().context(|| format!("{} is not written", file.display()))?;
-        let failed = |error: std::io::Error| Error::load(format!("{} cannot be written: {error}", file.display()));
+        let failed =
+            |error: std::io::Error| Error::load(format!("{} cannot be written: {error}", file.display()));
         let text = serde_json::to_string_pretty(&Value::Object(self.to_json()));
         let text = text.map_err(|error| Error::internal(error.to_string()))?;
         fs::create_dir_all(folder.as_ref()).map_err(failed)?;
@@ -56,7 +60,8 @@ mod tests {
     #[test]
     fn a_configuration_goes_into_a_file_and_back() {
         let folder = tempfile::tempdir().unwrap();
-        let mut config = GenerationConfig::new().do_sample(true).top_p(0.9).eos_token_id(vec![1.into(), 2.into()]);
+        let mut config =
+            GenerationConfig::new().do_sample(true).top_p(0.9).eos_token_id(vec![1.into(), 2.into()]);
         config.extra.insert("custom".to_owned(), 5.into());
         let file = config.save_pretrained(folder.path().join("new").join("folder")).unwrap();
         assert_eq!(GenerationConfig::from_pretrained(&file).unwrap(), config);
@@ -66,7 +71,8 @@ mod tests {
     #[test]
     fn what_is_not_possible_is_not_saved_and_what_cannot_be_read_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let error = GenerationConfig::new().top_p(2.0).save_pretrained(folder.path()).unwrap_err().to_string();
+        let error =
+            GenerationConfig::new().top_p(2.0).save_pretrained(folder.path()).unwrap_err().to_string();
         assert!(error.contains("generation_config.json is not written: `top_p` must be"), "{error}");
         assert!(!folder.path().join(NAME).exists());
         let error = GenerationConfig::from_pretrained(folder.path()).unwrap_err().to_string();

@@ -95,14 +95,18 @@ pub fn check(constraint: &dyn Constraint) -> Result<()> {
     let mut trial = constraint.fresh()?;
     let max_steps = trial.max_steps();
     if !(1..=MOST_STEPS).contains(&max_steps) {
-        return broken(&format!("`seqlen`, its number of steps, must be 1 to {MOST_STEPS}, but is {max_steps}"));
+        return broken(&format!(
+            "`seqlen`, its number of steps, must be 1 to {MOST_STEPS}, but is {max_steps}"
+        ));
     }
     for _ in 0..MOST_STEPS {
         let Some(&token) = trial.advance()?.first() else {
             return broken("advance() must name a token until it is fulfilled, but names none");
         };
         if !trial.does_advance(token)? {
-            return broken(&format!("does_advance() must be true for what advance() names, but is false for {token}"));
+            return broken(&format!(
+                "does_advance() must be true for what advance() names, but is false for {token}"
+            ));
         }
         if trial.update(token)?.completed {
             return match trial.remaining()? {

@@ -67,7 +67,10 @@ mod tests {
             (config().max_new_tokens(5).min_new_tokens(9), "min_new_tokens"),
         ] {
             let warnings = useless.validate().unwrap();
-            assert!(warnings.len() == 1 && warnings[0].contains(&format!("`{field}`")), "{field}: {warnings:?}");
+            assert!(
+                warnings.len() == 1 && warnings[0].contains(&format!("`{field}`")),
+                "{field}: {warnings:?}"
+            );
         }
     }
 

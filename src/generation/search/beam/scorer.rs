@@ -306,8 +306,9 @@ impl ScorerBeamSearch {
 
     /// Asks the constraints about the beams that still run, while a failure can still be told.
     fn look_at_the_end(&mut self) -> Result<()> {
-        self.fulfilled =
-            (0..self.lanes.len()).map(|lane| self.fulfils(&self.lanes.lane(lane).ids)).collect::<Result<_>>()?;
+        self.fulfilled = (0..self.lanes.len())
+            .map(|lane| self.fulfils(&self.lanes.lane(lane).ids))
+            .collect::<Result<_>>()?;
         Ok(())
     }
 
@@ -375,11 +376,8 @@ impl Search for ScorerBeamSearch {
 
     fn finish(mut self: Box<Self>) -> SearchOutput {
         let items = std::mem::take(&mut self.items);
-        let best: Vec<Vec<Hypothesis>> = items
-            .into_iter()
-            .enumerate()
-            .map(|(prompt_index, item)| self.best(prompt_index, item))
-            .collect();
+        let best: Vec<Vec<Hypothesis>> =
+            items.into_iter().enumerate().map(|(prompt_index, item)| self.best(prompt_index, item)).collect();
         let plan = &self.plan;
         let longest = best.iter().flatten().map(|hypothesis| hypothesis.tokens.len()).max().unwrap_or(0);
         let width = (longest + 1).min(plan.max_length - plan.prompt_len);
