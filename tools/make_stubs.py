@@ -35,7 +35,8 @@ Made by tools/make_stubs.py.
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from inspect import Signature
+from typing import ClassVar, Literal
 
 from numpy.typing import ArrayLike
 from typing_extensions import Self
@@ -63,6 +64,7 @@ def _class(entry: dict[str, Any]) -> str:
     return (
         f"class {entry['class']}(BuiltInLogitsProcessor):\n"
         f'    """{entry["doc"]}"""\n\n'
+        "    __signature__: ClassVar[Signature]\n\n"
         f"    def __new__(\n{signature}    ) -> Self: ...\n"
     )
 

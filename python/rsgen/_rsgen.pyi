@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from typing_extensions import Self, Unpack
+from typing_extensions import Self, Unpack, disjoint_base
 
 from .types import (
     Conversation,
@@ -24,11 +24,18 @@ from .types import (
 from .types import LogitsProcessor as AnyLogitsProcessor
 
 __all__ = [
+    "BuiltInConstraint",
+    "BuiltInLogitsProcessor",
+    "BuiltInStoppingCriteria",
     "CacheStats",
     "CallbackError",
     "CancelledError",
     "CapacityError",
+    "ConfidenceCriteria",
     "ConfigError",
+    "Constraint",
+    "DisjunctiveConstraint",
+    "EosTokenCriteria",
     "ForkError",
     "GenerationConfig",
     "GenerationOutput",
@@ -36,14 +43,21 @@ __all__ = [
     "InputError",
     "InternalError",
     "LoadError",
+    "LogitsProcessor",
+    "MaxLengthCriteria",
+    "MaxTimeCriteria",
     "NumericalError",
+    "PhrasalConstraint",
     "RsgenError",
+    "StopStringCriteria",
+    "StoppingCriteria",
     "StreamedToken",
     "Timings",
     "TokenStream",
     "Tokenizer",
     "Usage",
     "__version__",
+    "_tables",
     "cli",
 ]
 
@@ -319,6 +333,7 @@ class LogitsProcessor:
     def __call__(self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]) -> ArrayLike:
         """Returns the new scores: see :class:`rsgen.types.LogitsProcessor`. Classes define this."""
 
+@disjoint_base
 class BuiltInLogitsProcessor(LogitsProcessor):
     """The base of the processors of :mod:`rsgen.processors`."""
 
@@ -368,10 +383,11 @@ class Constraint:
     def test(self) -> None:
         """Walks through a copy once. Raises ``CallbackError`` when it can never be fulfilled; calls do so, too."""
 
+@disjoint_base
 class BuiltInConstraint(Constraint):
     """The base of the constraints of :mod:`rsgen.constraints`, which run natively."""
 
-    def __new__(cls, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
     @property
     def token_ids(self) -> list[Any]:
         """What it was made from."""
@@ -401,10 +417,11 @@ class StoppingCriteria:
     ) -> bool | np.bool_ | NDArray[np.bool_]:
         """Returns whether the row ends: see :class:`rsgen.types.StoppingCriterion`. Classes define this."""
 
+@disjoint_base
 class BuiltInStoppingCriteria(StoppingCriteria):
     """The base of the criteria of :mod:`rsgen.stopping_criteria`."""
 
-    def __new__(cls, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
     def __call__(
         self, input_ids: ArrayLike, scores: ArrayLike | Sequence[ArrayLike] | None = None
     ) -> NDArray[np.bool_]:

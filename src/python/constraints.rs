@@ -260,7 +260,7 @@ impl BuiltInConstraint {
 
     #[getter]
     fn completed(&self, py: Python<'_>) -> PyResult<bool> {
-        self.remaining(py).map(|remaining| remaining == 0)
+        guarded(|| Ok(self.remaining(py)? == 0))
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
