@@ -35,7 +35,7 @@ fn assert_found(transcript: &Transcript, tokens: [&[u32]; 3], scores: [f32; 3], 
 // generate([[3, 5]], num_beams=3, num_return_sequences=3, max_new_tokens=7, eos_token_id=[4, 7], early_stopping=…)
 #[test]
 fn the_three_values_of_early_stopping_end_the_search_as_in_transformers() {
-    let ending = |value: EarlyStopping| beams().eos_token_id([4, 7]).early_stopping(value);
+    let ending = |value: EarlyStopping| beams().eos_token_id(ids(&[4, 7])).early_stopping(value);
     let new = |value| generate(&ending(value), single(&[3, 5]));
     let old = |value| generate(&ending(value).compat(Compat::V4_49), single(&[3, 5]));
     let scores = [-1.11275, -1.13013, -1.16577];
@@ -68,7 +68,7 @@ fn a_negative_length_penalty_favours_short_sequences() {
 
 #[test]
 fn the_beams_of_a_prompt_end_by_themselves_whatever_is_beside_them() {
-    let config = beams().eos_token_id([4, 7]);
+    let config = beams().eos_token_id(ids(&[4, 7]));
     let prompts: [&[u32]; 3] = [&[3, 5], &[3, 8], &[3, 1]];
     let batch = PromptBatch::rectangular(prompts.iter().map(|prompt| ids(prompt)).collect()).unwrap();
     let (together, scores, _) = found(&generate(&config, batch));
