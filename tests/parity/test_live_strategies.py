@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -72,17 +73,21 @@ def models(seed: int, folder: Path) -> tuple[dict[str, Any], Reference, rsgen.Ge
     """A drawn model on both sides."""
     rng = random.Random(seed)
     architecture = rng.choice(ARCHITECTURES)
-    fixed: dict[str, Any] = {}
+    # In a window of a few tokens beams forget where they came from, and tie.
+    window = rng.choice([None, 24, 40])
+    fixed: dict[str, Any] = {} if architecture == "llama" else {"sliding_window": window}
     if ERA != "5":
         # What changed between the versions of transformers has its own tests: other RoPE types, windows.
         fixed = {"rope_type": rng.choice(["default", "linear", "llama3"])}
         windows = {
             "mistral": {"sliding_window": None},
             "phi3": {"sliding_window": None, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
-            "qwen2": {"use_sliding_window": False},
-            "qwen3": {"use_sliding_window": False},
+            "qwen2": {"use_sliding_window": False, "layer_types": None},
+            "qwen3": {"use_sliding_window": False, "layer_types": None},
         }
         fixed |= windows.get(architecture, {})
+    elif architecture in ("qwen2", "qwen3") and window is None:
+        fixed = {"use_sliding_window": False, "layer_types": None}
     config, model = draw_model(seed, architecture, plain=PLAIN, **fixed)
     save_model(model, folder, config_form=5 if ERA == "5" else 4)
     return config, Reference(folder), rsgen.Generator(folder, num_threads=1)
@@ -103,6 +108,8 @@ def test_a_drawn_request_gives_the_tokens_and_scores_of_transformers(
     rng = random.Random(f"{family} {seed}")
     for _ in range(REQUESTS_PER_MODEL):
         case = strategies.draw_case(family, rng, config["vocab_size"], config["num_hidden_layers"])
+        if ERA == "5" and len(case.input_ids) > 1 and reference.couples_rows():
+            case = replace(case, is_list=True)
         compare(reference, generator, case, f"seed {seed}, {case}")
 
 
@@ -114,7 +121,13 @@ def compare(reference: Reference, generator: rsgen.Generator, case: StrategyCase
     except (ValueError, IndexError, RuntimeError, TypeError) as error:
         FAILED[f"{case.family}: {type(error).__name__} {str(error)[:60]}"] += 1
         return
-    got = run(generator, case)
+    try:
+        got = run(generator, case)
+    except rsgen.NumericalError as error:
+        # transformers takes a token whose score is NaN; see docs/parity.md.
+        assert "NaN" in str(error), label
+        FAILED[f"{case.family}: NaN"] += 1
+        return
     COMPARED[case.family] += 1
     same = strategies.same_choices(got, expected)
     if same and strategies.close_scores(got, expected):

@@ -28,8 +28,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 #: The architectures that the installed transformers computes as the newest does.
 ARCHITECTURES = ("llama", "mistral", "phi3", "qwen2", "qwen3") if ERA != "4.49" else ("llama", "mistral", "qwen2")
-#: Tokens removed for good can leave fewer candidates than an old beam search needs, which then fails.
-REMOVERS = ("bad_words_ids", "suppress_tokens", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size")
+
+
+#: Beams that do not count have scores below this, all alike.
+OUT_OF_THE_RACE = -1e8
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,9 @@ def _draw_processors(fields: dict[str, Any], rng: random.Random, vocab_size: int
     elif ERA != "5":
         del drawn["exponential_decay_length_penalty"]
     fields |= {name: value for name, value in drawn.items() if rng.random() < 0.12}
+    # An end that is forced and suppressed at once is refused by rsgen.
+    if fields.get("forced_eos_token_id") in fields.get("suppress_tokens", []):
+        del fields["suppress_tokens"]
 
 
 def _draw_greedy(_fields: dict[str, Any], _rng: random.Random, _num_layers: int, _vocab_size: int) -> None:
@@ -225,8 +230,9 @@ def answer(model: Any, case: StrategyCase) -> StrategyAnswer:
     if case.is_list:
         return joined([answer(model, alone) for alone in case.alone()])
     torch.manual_seed(case.seed)
-    # Of constrained beams the old versions cannot always give scores.
-    with_scores = case.family != "constrained_beam_search"
+    # Of constrained beams the old versions cannot always give scores, of groups not in float64.
+    is_float64 = model.dtype == torch.float64
+    with_scores = case.family != "constrained_beam_search" and not (case.family == "group_beam_search" and is_float64)
     out = model.generate(
         torch.tensor(case.input_ids),
         attention_mask=torch.tensor(case.attention_mask),
@@ -292,7 +298,7 @@ def margins() -> Iterator[list[float]]:
     def gap(values: torch.Tensor, count: int) -> None:
         values = values.reshape(-1, values.shape[-1])
         best = topk(values, min(count + 1, values.shape[-1]), dim=-1)[0]
-        gaps = (best[:, :-1] - best[:, 1:]).flatten()
+        gaps = (best[:, :-1] - best[:, 1:])[best[:, 1:] > OUT_OF_THE_RACE]
         found.extend(gaps[torch.isfinite(gaps)].tolist())
 
     def seen_topk(values: torch.Tensor, k: int, *args: Any, **kwargs: Any) -> Any:
