@@ -51,7 +51,7 @@ impl ContrastiveSearch {
         let last = LayerSet::single(plan.num_layers);
         let outputs = RowOutputs { hidden_states: last, ..RowOutputs::LOGITS };
         let within = RowOutputs { hidden_states: last, ..RowOutputs::NONE };
-        let kept = LaneScores::new(plan.output_scores, plan.output_logits);
+        let kept = LaneScores::of(&plan);
         let items = plan.prompts.iter().map(|_| Item { kept: kept.clone(), ..Item::default() }).collect();
         Self { lanes: Lanes::new(&plan, plan.lanes_each(), outputs).with_prompt_outputs(within), items, plan }
     }
