@@ -31,6 +31,12 @@ pub(super) fn check(merged: &GenerationConfig, mode: GenerationMode) -> Result<(
             "`do_sample` must be false with several `num_beam_groups`, but is true; leave one of them out",
         ));
     }
+    if mode.has_beams() && merged.dola_layers.is_some() {
+        return Err(Error::config(format!(
+            "`dola_layers` goes with greedy search and sampling, but the other fields ask for {mode}; leave it out, or \
+             set num_beams=1"
+        )));
+    }
     if mode == GenerationMode::ConstrainedBeamSearch {
         let rule = "`force_words_ids` and `constraints` need";
         if beams < 2 {

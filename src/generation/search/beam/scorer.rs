@@ -26,7 +26,7 @@ use super::trace::Trace;
 const OUT_OF_THE_RACE: f32 = -1e9;
 
 /// transformers' older beam searches: which one, the plan says.
-pub struct ScorerBeamSearch {
+pub(super) struct ScorerBeamSearch {
     plan: GenerationPlan,
     lanes: Lanes,
     /// One for each prompt.
@@ -71,7 +71,7 @@ pub(super) struct Continuation {
 
 impl ScorerBeamSearch {
     /// The search of a plan.
-    pub fn new(plan: GenerationPlan) -> Self {
+    pub(super) fn new(plan: GenerationPlan) -> Self {
         let lanes = Lanes::new(&plan, plan.num_beams, RowOutputs::LOGITS);
         let group_size = plan.num_beams / plan.num_beam_groups;
         let rules = Rules {

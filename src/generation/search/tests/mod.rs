@@ -3,11 +3,12 @@
 
 mod beams;
 mod callers;
+mod groups;
 
 use std::sync::Arc;
 
 use super::super::config::GenerationConfig;
-use super::super::plan::PlanContext;
+use super::super::plan::{GenerationPlan, PlanContext};
 use super::super::prompt::PromptBatch;
 use super::super::stopping::{StopContext, StoppingCriterion};
 use super::super::testing::{ScriptedModel, Transcript, WordVocabulary, run};
