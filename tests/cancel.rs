@@ -22,7 +22,7 @@ fn generator() -> Generator {
 fn searches() -> impl Iterator<Item = (&'static str, GenerationConfig)> {
     Strategy::ALL.iter().map(|strategy| {
         let mut config = GenerationConfig::new().max_new_tokens(NEW_TOKENS).seed(3);
-        if strategy.name == Strategy::CONSTRAINED_BEAM_SEARCH.name {
+        if strategy.name == "constrained_beam_search" {
             config = config.force_words_ids([ForcedWord::Phrase(vec![TokenId(300), TokenId(301)])]);
         }
         (strategy.name, strategy.apply(&config, &GenerationConfig::new()).unwrap())

@@ -2,7 +2,7 @@
 //!
 //! What each named search gives is compared with the version of transformers that it follows: greedy search, sampling and
 //! the beam searches with 5.23; group and constrained beam search, contrastive search and `DoLa` with 4.55.4, the last that
-//! has them; all of them under `compat` with 4.49.0.
+//! has them; all of them under `compat` with 4.49.0, whose beams, and all groups and constraints, are `ScorerBeamSearch`.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::HashMap;
@@ -62,7 +62,7 @@ fn check(file: &str, searches: &[&str], count: usize) {
     faults.report(2 * count);
 }
 
-fn run(generator: &Generator, case: &Value, config: GenerationConfig) -> rsgen::Result<GenerationOutput> {
+fn run(generator: &Generator, case: &Value, mut config: GenerationConfig) -> rsgen::Result<GenerationOutput> {
     let ids: Vec<Vec<TokenId>> = list(&case["input_ids"]).iter().map(token_ids).collect();
     let mask: Vec<Vec<bool>> = list(&case["attention_mask"])
         .iter()
@@ -74,9 +74,8 @@ fn run(generator: &Generator, case: &Value, config: GenerationConfig) -> rsgen::
             ids.iter().zip(mask).filter(|(_, real)| **real).map(|(&id, _)| id).collect::<Vec<_>>()
         };
         let prompts: Vec<Vec<TokenId>> = ids.iter().zip(&mask).map(real).collect();
-        let seeds = (seed..seed + prompts.len() as u64).collect();
-        return generator
-            .generate(prompts, &GenerationConfig { seed: Some(OneOrMany::Many(seeds)), ..config });
+        config.seed = Some(OneOrMany::Many((seed..seed + prompts.len() as u64).collect()));
+        return generator.generate(prompts, &config);
     }
     let prompts: Prompts = match &ids[..] {
         [ids] if mask[0].iter().all(|&real| real) => ids.clone().into(),
@@ -97,9 +96,9 @@ fn check_output(faults: &mut Faults, label: &str, output: &GenerationOutput, cas
     let expected: Vec<Vec<TokenId>> = list(&case["tokens"]).iter().map(token_ids).collect();
     faults.check(format!("{label}: tokens"), unequal(&rows, &expected));
     if let Some(lanes) = case.get("beam_indices") {
-        let expected: Vec<Vec<usize>> = list(lanes)
+        let expected: Vec<Vec<u32>> = list(lanes)
             .iter()
-            .map(|row| integers(row).into_iter().map(|lane| lane as usize).collect())
+            .map(|row| integers(row).into_iter().map(|lane| lane as u32).collect())
             .collect();
         let lanes: Vec<_> = output.rows.iter().map(|row| row.generated.beam_indices.clone()).collect();
         faults.check(format!("{label}: beam_indices"), unequal(&lanes, &expected));

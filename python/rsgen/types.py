@@ -61,7 +61,9 @@ class LogitsProcessor(Protocol):
 class PrefixAllowedTokens(Protocol):
     """Says which tokens may follow. Any function of this form will do."""
 
-    def __call__(self, batch_id: int, input_ids: NDArray[np.int64], /) -> Iterable[int] | NDArray[np.integer[Any]]:
+    def __call__(
+        self, batch_id: int, input_ids: NDArray[np.int64], /
+    ) -> Iterable[int] | NDArray[np.integer[Any]]:
         """Returns the ids of the tokens that may follow, at least one.
 
         ``input_ids`` is ``[len]``: a row, prompt and padding included. ``batch_id`` is the place of its prompt among those
@@ -109,6 +111,7 @@ class GenerationFields(TypedDict, total=False):
     eos_token_id: int | Sequence[int] | None
     output_scores: bool | None
     output_logits: bool | None
+    top_logprobs: int | None
     return_dict_in_generate: bool | None
     compat: Literal["4.49"] | None
     use_cache: bool | None

@@ -10,6 +10,7 @@
 
 pub mod config;
 pub mod constraint;
+mod exact;
 pub mod logits;
 pub mod mode;
 mod numerics;

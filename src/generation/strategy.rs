@@ -81,7 +81,7 @@ impl Strategy {
     /// way.
     pub fn apply(&self, call: &GenerationConfig, passed: &GenerationConfig) -> Result<GenerationConfig> {
         let given = call.to_json();
-        let mut config = call.merged_over(passed);
+        let mut config = call.over_passed(passed);
         for &(field, setting) in self.fixed {
             let value = setting.value();
             if given.get(field).is_some_and(|given| FieldValue::from(given.clone()) != value) {

@@ -339,7 +339,8 @@ def same_choices(one: StrategyAnswer, other: StrategyAnswer) -> bool:
 
 def scores_of(answer: StrategyAnswer) -> np.ndarray:
     """All scores of an answer."""
-    return np.concatenate([np.asarray(each) for each in [answer.scores or [], *(answer.token_scores or [])]])
+    each = [answer.scores or [], *(answer.token_scores or [])]
+    return np.concatenate([np.asarray(scores, dtype=np.float64) for scores in each])
 
 
 def close_scores(one: StrategyAnswer, other: StrategyAnswer) -> bool:

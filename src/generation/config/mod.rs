@@ -7,7 +7,9 @@
 
 mod biases;
 mod choices;
+mod elsewhere;
 mod field;
+mod file;
 pub(crate) mod suggest;
 #[cfg(test)]
 mod tests;
@@ -92,11 +94,13 @@ macro_rules! generation_config {
             /// Sets a field by its name; [`FieldValue::Null`] unsets it.
             ///
             /// # Errors
-            /// When there is no such field, with the name that was probably meant, or when the value is of another
-            /// type.
+            /// When there is no such field, with the name that was probably meant, or what to do instead where it is one of
+            /// transformers'; and when the value is of another type.
             pub fn set(&mut self, name: &str, value: &FieldValue) -> Result<()> {
                 match name {
                     $( stringify!($name) => self.$name = parse(name, value)?, )*
+                    // What is left out does not matter.
+                    other if *value == FieldValue::Null && elsewhere::reason(other).is_some() => {}
                     unknown => return Err(Error::config(Self::unknown_field(unknown))),
                 }
                 Ok(())
@@ -108,6 +112,20 @@ macro_rules! generation_config {
                 let mut extra = base.extra.clone();
                 extra.extend(self.extra.iter().map(|(name, value)| (name.clone(), value.clone())));
                 Self { $( $name: self.$name.clone().or_else(|| base.$name.clone()), )* extra }
+            }
+
+            /// This configuration, the fields of a call, with those that are unset taken from one that was passed as a
+            /// whole.
+            ///
+            /// In transformers 4.49 a `max_length` of 20 that was not given in the call counts as unset, since that is
+            /// its default.
+            #[must_use]
+            pub fn over_passed(&self, passed: &Self) -> Self {
+                let mut merged = self.merged_over(passed);
+                if merged.compat == Some(Compat::V4_49) && merged.max_length == Some(20) {
+                    merged.max_length = self.max_length;
+                }
+                merged
             }
 
             /// The type of a field as Python's annotations write it; `None` when there is no such field.
@@ -174,6 +192,9 @@ macro_rules! fields {
             output_scores: bool = "false";
             /// Whether to keep the model's own logits of every step.
             output_logits: bool = "false";
+            /// The number of most probable tokens to keep for each generated token, with their log-probabilities under
+            /// the model's own logits.
+            top_logprobs: usize = "0";
             /// Accepted for transformers' sake, without effect: results are always objects.
             return_dict_in_generate: bool = "true";
             /// An older transformers whose results are wanted where they differ: "4.49".
@@ -268,8 +289,16 @@ impl GenerationConfig {
         Self::FIELDS.iter().any(|field| field.name == name)
     }
 
+    /// Whether transformers or this version knows a name, so that `set` has an answer to it.
+    pub fn is_known(name: &str) -> bool {
+        Self::is_field(name) || elsewhere::reason(name).is_some()
+    }
+
     /// The error message for a name that is no field.
     pub fn unknown_field(name: &str) -> String {
+        if let Some(reason) = elsewhere::reason(name) {
+            return format!("`{name}` {reason}");
+        }
         let shown: String = name.chars().take(64).collect();
         match suggest::suggest(name, Self::FIELDS.iter().map(|field| field.name)) {
             Some(meant) => format!("`{shown}` is not a field of GenerationConfig; did you mean `{meant}`?"),

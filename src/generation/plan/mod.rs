@@ -10,6 +10,7 @@ mod lengths;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod validation;
 
 use std::sync::Arc;
 
@@ -157,6 +158,7 @@ pub struct GenerationPlan {
     pub(super) criteria: StoppingCriteriaList,
     pub(super) output_scores: bool,
     pub(super) output_logits: bool,
+    pub(super) num_top_logprobs: usize,
     prefill_chunk_size: Option<usize>,
     warnings: Vec<String>,
 }
@@ -205,7 +207,7 @@ impl GenerationPlan {
         };
         let processors = logits::build(&settings, &context.processors)?;
         warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
-        beams::warn_of_unused_fields(config, mode, &mut warnings);
+        beams::warn_of_unused_fields(config, &merged, mode, &mut warnings);
 
         let prompts: Vec<PlannedPrompt> = prompts
             .rows()
@@ -256,6 +258,7 @@ impl GenerationPlan {
             criteria,
             output_scores: merged.output_scores == Some(true),
             output_logits: merged.output_logits == Some(true),
+            num_top_logprobs: num_top_logprobs(&merged, context.vocab_size)?,
             max_length: lengths.max_length,
             prefill_chunk_size: merged.prefill_chunk_size,
             warnings,
@@ -378,6 +381,15 @@ fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts
         )));
     }
     Ok(rows_each)
+}
+
+fn num_top_logprobs(merged: &GenerationConfig, vocab_size: usize) -> Result<usize> {
+    match merged.top_logprobs.unwrap_or(0) {
+        count if count > vocab_size => Err(Error::config(format!(
+            "`top_logprobs` must be at most the size of the model's vocabulary ({vocab_size}), but is {count}; 5 is usual"
+        ))),
+        count => Ok(count),
+    }
 }
 
 fn seed(merged: &GenerationConfig, do_sample: bool) -> Result<Option<u64>> {

@@ -71,7 +71,7 @@ impl ContrastiveSearch {
     fn new(plan: GenerationPlan, penalty_alpha: f64, last_layer: LayerSet) -> Self {
         let outputs = RowOutputs { hidden_states: last_layer, ..RowOutputs::LOGITS };
         let within = RowOutputs { hidden_states: last_layer, ..RowOutputs::NONE };
-        let kept = LaneScores::new(plan.output_scores, plan.output_logits);
+        let kept = LaneScores::of(&plan);
         let items = plan.prompts.iter().map(|_| Item { kept: kept.clone(), ..Item::default() }).collect();
         let lanes = Lanes::new(&plan, plan.lanes_each(), outputs).with_prompt_outputs(within);
         Self { plan, penalty_alpha, lanes, items }

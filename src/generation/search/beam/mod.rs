@@ -148,7 +148,7 @@ impl BeamSearch {
         Self {
             items: items.collect(),
             rng: plan.seed.map(TorchRng::manual_seed),
-            kept: vec![LaneScores::new(plan.output_scores, plan.output_logits); lanes.len()],
+            kept: vec![LaneScores::of(&plan); lanes.len()],
             scratch: Scratch::default(),
             lanes,
             plan,

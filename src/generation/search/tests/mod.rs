@@ -1,6 +1,7 @@
 //! Searches on a scripted model. Token sequences marked so are those of transformers 5.23 with torch 2.13:
 //! its `generate` on a model whose forward pass looks up the same table.
 
+mod beams;
 mod callers;
 mod groups;
 
