@@ -98,12 +98,6 @@ class GenerationFields(TypedDict, total=False):
     stop_strings: str | Sequence[str] | None
     do_sample: bool | None
     num_beams: int | None
-    num_beam_groups: int | None
-    early_stopping: bool | Literal["never"] | None
-    length_penalty: float | None
-    force_words_ids: Sequence[Sequence[int] | Sequence[Sequence[int]]] | None
-    penalty_alpha: float | None
-    dola_layers: Literal["low", "high"] | Sequence[int] | None
     low_memory: bool | None
     num_return_sequences: int | None
     pad_token_id: int | None
@@ -117,6 +111,12 @@ class GenerationFields(TypedDict, total=False):
     use_cache: bool | None
     prefill_chunk_size: int | None
     seed: int | Sequence[int] | None
+    force_words_ids: Sequence[Sequence[int] | Sequence[Sequence[int]]] | None
+    num_beam_groups: int | None
+    early_stopping: bool | Literal["never"] | None
+    length_penalty: float | None
+    dola_layers: Literal["low", "high"] | Sequence[int] | None
+    penalty_alpha: float | None
     sequence_bias: dict[tuple[int, ...], float] | Sequence[Sequence[Sequence[int] | float]] | None
     logit_bias: dict[int, float] | None
     diversity_penalty: float | None
