@@ -224,12 +224,12 @@ class GenerationConfig:
         """The seed of sampling: the tokens that ``torch.manual_seed(seed)`` gives transformers. For a list of
         prompts, one seed each, or one from which prompt ``i`` takes ``seed + i``."""
     @property
-    def force_words_ids(self) -> list[list[int] | list[list[int]]] | None:
-        """What the output of a constrained beam search has to hold: phrases of token ids, or lists of phrases of
-        which one is enough."""
+    def penalty_alpha(self) -> float | None:
+        """Contrastive search: how much likeness to earlier states counts against a token, from 0 to 1."""
     @property
-    def num_beam_groups(self) -> int | None:
-        """The number of groups that the beams are split into, which are kept apart by ``diversity_penalty``."""
+    def dola_layers(self) -> Literal["low", "high"] | list[int] | None:
+        """``DoLa``: the inner layers to contrast with: ``"low"``, ``"high"`` or a list of layers, 0 being the
+        embedding."""
     @property
     def early_stopping(self) -> bool | Literal["never"] | None:
         """When beam search ends: ``false`` once it is unlikely that a better hypothesis follows, ``true`` with as
@@ -238,12 +238,12 @@ class GenerationConfig:
     def length_penalty(self) -> float | None:
         """The power of its length that the score of a hypothesis is divided by: above 0 favours long ones."""
     @property
-    def dola_layers(self) -> Literal["low", "high"] | list[int] | None:
-        """``DoLa``: the inner layers to contrast with: ``"low"``, ``"high"`` or a list of layers, 0 being the
-        embedding."""
+    def num_beam_groups(self) -> int | None:
+        """The number of groups that the beams are split into, which are kept apart by ``diversity_penalty``."""
     @property
-    def penalty_alpha(self) -> float | None:
-        """Contrastive search: how much likeness to earlier states counts against a token, from 0 to 1."""
+    def force_words_ids(self) -> list[list[int] | list[list[int]]] | None:
+        """What the output of a constrained beam search has to hold: phrases of token ids, or lists of phrases of
+        which one is enough."""
     @property
     def sequence_bias(self) -> dict[tuple[int, ...], float] | list[list[list[int] | float]] | None:
         """Adds a bias to the score of a sequence's last token when its other tokens have just occurred."""
@@ -562,7 +562,7 @@ class Generator:
         """
 
     # Made by tools/make_stubs.py: begin of methods
-    def constrained_beam_search(
+    def greedy_search(
         self,
         prompt: Prompt,
         generation_config: GenerationConfig | None = None,
@@ -574,11 +574,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
-        """Finds the best output that holds the tokens of ``force_words_ids`` and ``constraints``. Otherwise as
-        :meth:`generate`.
-        """
+        """Takes the most probable token at each step. Otherwise as :meth:`generate`."""
 
-    def group_beam_search(
+    def sample(
         self,
         prompt: Prompt,
         generation_config: GenerationConfig | None = None,
@@ -590,11 +588,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
-        """Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a
-        ``diversity_penalty`` of 1.0, unless set. Otherwise as :meth:`generate`.
-        """
+        """Draws each token at random from the model's distribution. Otherwise as :meth:`generate`."""
 
-    def beam_sample(
+    def contrastive_search(
         self,
         prompt: Prompt,
         generation_config: GenerationConfig | None = None,
@@ -606,22 +602,8 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
-        """Beam search whose continuations are drawn at random. Otherwise as :meth:`generate`."""
-
-    def beam_search(
-        self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
-        *,
-        attention_mask: ArrayLike | None = None,
-        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
-        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
-        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
-        constraints: Constraint | Sequence[Constraint] | None = None,
-        **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
-        """Keeps the ``num_beams`` best continuations at each step, 4 unless set, and returns the best of what ends.
-        Otherwise as :meth:`generate`.
+        """Takes, of the ``top_k`` most probable tokens (4 unless set), the one that is probable and leads to a state
+        unlike those before it; ``penalty_alpha`` (0.6 unless set) weighs the two. Otherwise as :meth:`generate`.
         """
 
     def dola(
@@ -640,7 +622,7 @@ class Generator:
         set. Otherwise as :meth:`generate`.
         """
 
-    def contrastive_search(
+    def beam_search(
         self,
         prompt: Prompt,
         generation_config: GenerationConfig | None = None,
@@ -652,11 +634,11 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
-        """Takes, of the ``top_k`` most probable tokens (4 unless set), the one that is probable and leads to a state
-        unlike those before it; ``penalty_alpha`` (0.6 unless set) weighs the two. Otherwise as :meth:`generate`.
+        """Keeps the ``num_beams`` best continuations at each step, 4 unless set, and returns the best of what ends.
+        Otherwise as :meth:`generate`.
         """
 
-    def sample(
+    def beam_sample(
         self,
         prompt: Prompt,
         generation_config: GenerationConfig | None = None,
@@ -668,9 +650,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
-        """Draws each token at random from the model's distribution. Otherwise as :meth:`generate`."""
+        """Beam search whose continuations are drawn at random. Otherwise as :meth:`generate`."""
 
-    def greedy_search(
+    def group_beam_search(
         self,
         prompt: Prompt,
         generation_config: GenerationConfig | None = None,
@@ -682,7 +664,25 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
-        """Takes the most probable token at each step. Otherwise as :meth:`generate`."""
+        """Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a
+        ``diversity_penalty`` of 1.0, unless set. Otherwise as :meth:`generate`.
+        """
+
+    def constrained_beam_search(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Finds the best output that holds the tokens of ``force_words_ids`` and ``constraints``. Otherwise as
+        :meth:`generate`.
+        """
     # Made by tools/make_stubs.py: end of methods
     def stream(
         self,

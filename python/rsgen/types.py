@@ -111,12 +111,12 @@ class GenerationFields(TypedDict, total=False):
     use_cache: bool | None
     prefill_chunk_size: int | None
     seed: int | Sequence[int] | None
-    force_words_ids: Sequence[Sequence[int] | Sequence[Sequence[int]]] | None
-    num_beam_groups: int | None
+    penalty_alpha: float | None
+    dola_layers: Literal["low", "high"] | Sequence[int] | None
     early_stopping: bool | Literal["never"] | None
     length_penalty: float | None
-    dola_layers: Literal["low", "high"] | Sequence[int] | None
-    penalty_alpha: float | None
+    num_beam_groups: int | None
+    force_words_ids: Sequence[Sequence[int] | Sequence[Sequence[int]]] | None
     sequence_bias: dict[tuple[int, ...], float] | Sequence[Sequence[Sequence[int] | float]] | None
     logit_bias: dict[int, float] | None
     diversity_penalty: float | None
