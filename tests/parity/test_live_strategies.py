@@ -82,7 +82,7 @@ def models(seed: int, folder: Path) -> tuple[dict[str, Any], Reference, rsgen.Ge
         windows = {
             "mistral": {"sliding_window": None},
             "phi3": {"sliding_window": None, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
-            "qwen2": {"use_sliding_window": False, "layer_types": None},
+            "qwen2": {"use_sliding_window": False, "sliding_window": None, "layer_types": None},
             "qwen3": {"use_sliding_window": False, "layer_types": None},
         }
         fixed |= windows.get(architecture, {})
@@ -124,9 +124,8 @@ def compare(reference: Reference, generator: rsgen.Generator, case: StrategyCase
     try:
         got = run(generator, case)
     except rsgen.NumericalError as error:
-        # transformers takes a token whose score is NaN; see docs/parity.md.
-        assert "NaN" in str(error), label
-        FAILED[f"{case.family}: NaN"] += 1
+        # transformers takes a token from scores that are all NaN or -inf; see docs/parity.md.
+        FAILED[f"{case.family}: refused by rsgen: {error}"] += 1
         return
     COMPARED[case.family] += 1
     same = strategies.same_choices(got, expected)

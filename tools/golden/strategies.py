@@ -293,7 +293,7 @@ def without_fill(row: list[int], case: StrategyCase) -> list[int]:
 def margins() -> Iterator[list[float]]:
     """Collects, of every choice that torch makes among scores, how far the nearest two of those considered are apart."""
     found: list[float] = []
-    topk, argmax, multinomial = torch.topk, torch.argmax, torch.multinomial
+    topk, argmax, multinomial, largest = torch.topk, torch.argmax, torch.multinomial, torch.Tensor.max
 
     def gap(values: torch.Tensor, count: int) -> None:
         values = values.reshape(-1, values.shape[-1])
@@ -302,8 +302,20 @@ def margins() -> Iterator[list[float]]:
         found.extend(gaps[torch.isfinite(gaps)].tolist())
 
     def seen_topk(values: torch.Tensor, k: int, *args: Any, **kwargs: Any) -> Any:
-        gap(values, k)
+        if values.min() >= 0 and values.max() <= 1:
+            # The candidates of contrastive search: those on the border are what counts, by the ratio of their
+            # probabilities.
+            best = topk(values, min(k + 1, values.shape[-1]), dim=-1)[0].log()
+            gap(best[:, -2:], 1)
+        else:
+            gap(values, k)
         return topk(values, k, *args, **kwargs)
+
+    def seen_largest(values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("dim") == -1 and values.is_floating_point():
+            # What contrastive search chooses.
+            gap(values, 1)
+        return largest(values, *args, **kwargs)
 
     def seen_argmax(values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         gap(values, 1)
@@ -318,10 +330,12 @@ def margins() -> Iterator[list[float]]:
         return multinomial(weights.float(), num_samples, *args, **kwargs)
 
     torch.topk, torch.argmax, torch.multinomial = seen_topk, seen_argmax, seen_multinomial
+    torch.Tensor.max = seen_largest  # type: ignore[method-assign]
     try:
         yield found
     finally:
         torch.topk, torch.argmax, torch.multinomial = topk, argmax, multinomial
+        torch.Tensor.max = largest  # type: ignore[method-assign]
 
 
 def exact_answer(model64: Any, case: StrategyCase) -> tuple[StrategyAnswer, float]:
