@@ -81,7 +81,10 @@ def models(seed: int, folder: Path) -> tuple[dict[str, Any], Reference, rsgen.Ge
         fixed = {"rope_type": rng.choice(["default", "linear", "llama3"])}
         windows = {
             "mistral": {"sliding_window": None},
-            "phi3": {"sliding_window": None, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+            "phi3": {
+                "sliding_window": None,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+            },
             "qwen2": {"use_sliding_window": False, "sliding_window": None, "layer_types": None},
             "qwen3": {"use_sliding_window": False, "layer_types": None},
         }
@@ -138,13 +141,17 @@ def compare(reference: Reference, generator: rsgen.Generator, case: StrategyCase
     if margin < TIE:
         EXCUSED[case.family].append(f"margin {margin:.1e}: {label}")
         return
-    pytest.fail(f"{label}\nrsgen        {got}\ntransformers {expected}\nfloat64      {exact}, margin {margin:.1e}")
+    pytest.fail(
+        f"{label}\nrsgen        {got}\ntransformers {expected}\nfloat64      {exact}, margin {margin:.1e}"
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_few_requests_are_ties(family: str) -> None:
     excused, failed = EXCUSED[family], {what: n for what, n in FAILED.items() if what.startswith(family)}
-    print(f"{family}: {COMPARED[family]} requests compared, {len(excused)} excused, {NOISY[family]} with noisy scores")
+    print(
+        f"{family}: {COMPARED[family]} requests compared, {len(excused)} excused, {NOISY[family]} with noisy scores"
+    )
     print(f"transformers failed: {failed}")
     print("\n".join(excused))
     assert len(excused) <= max(1, MOST_EXCUSED * COMPARED[family]), "\n".join(excused)

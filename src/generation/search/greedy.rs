@@ -17,6 +17,7 @@ pub(super) fn always(_config: &GenerationConfig) -> bool {
 }
 
 /// It has no fields of its own.
+#[expect(clippy::unnecessary_wraps, reason = "as all searches of the table")]
 pub(super) fn plan(config: &GenerationConfig, _context: &PlanContext) -> Result<SearchPlan> {
     Ok(SearchPlan::of_rows(config, GreedySearch::new))
 }

@@ -18,6 +18,7 @@ pub(super) fn draws(config: &GenerationConfig) -> bool {
 }
 
 /// It has no fields of its own but the seed, which every plan has.
+#[expect(clippy::unnecessary_wraps, reason = "as all searches of the table")]
 pub(super) fn plan(config: &GenerationConfig, _context: &PlanContext) -> Result<SearchPlan> {
     Ok(SearchPlan::of_rows(config, SampleSearch::new))
 }

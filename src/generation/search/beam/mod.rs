@@ -53,6 +53,7 @@ pub(super) fn has_beams(config: &GenerationConfig) -> bool {
 }
 
 /// One lane for each beam; which search it is. Their other fields are checked with each other, in the plan's `beams`.
+#[expect(clippy::unnecessary_wraps, reason = "as all searches of the table")]
 pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> Result<SearchPlan> {
     let lanes = config.num_beams.unwrap_or(1);
     let is_constrained = forces_words(config) || !context.constraints.is_empty();
