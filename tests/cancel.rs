@@ -84,10 +84,10 @@ impl LogitsProcessor for FailsAt {
     }
 
     fn process_row(&self, _scores: &mut [f32], row: &mut RowContext<'_>) -> rsgen::Result<()> {
-        match row.input_ids.len() - row.prompt_len == self.0 {
-            true => Err(Error::callback("on purpose")),
-            false => Ok(()),
+        if row.input_ids.len() - row.prompt_len == self.0 {
+            return Err(Error::callback("on purpose"));
         }
+        Ok(())
     }
 }
 

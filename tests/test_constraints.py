@@ -1,5 +1,7 @@
 """Constraints: what the output of a constrained beam search has to hold."""
 
+from __future__ import annotations
+
 import gc
 import weakref
 from typing import ClassVar
@@ -16,7 +18,7 @@ OPTIONS = {"num_beams": 4, "max_new_tokens": 8}
 class Phrase(Constraint):
     """A phrase, written in Python."""
 
-    alive: "ClassVar[weakref.WeakSet[Phrase]]" = weakref.WeakSet()
+    alive: ClassVar[weakref.WeakSet[Phrase]] = weakref.WeakSet()
 
     def __init__(self, token_ids, matched=0):
         super().__init__()

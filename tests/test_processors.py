@@ -160,7 +160,9 @@ def test_a_processor_in_the_list_gives_what_its_field_gives(gen):
     fields = {"max_new_tokens": 20, "do_sample": True, "seed": 3, "top_k": 0}
     expected = gen.generate("Once upon a time", **fields, top_p=0.7, temperature=1.3).sequences
     listed = [processors.TemperatureLogitsWarper(1.3), processors.TopPLogitsWarper(0.7)]
-    np.testing.assert_array_equal(gen.generate("Once upon a time", **fields, logits_processor=listed).sequences, expected)
+    np.testing.assert_array_equal(
+        gen.generate("Once upon a time", **fields, logits_processor=listed).sequences, expected
+    )
     greedy = gen.generate("Once upon a time", no_repeat_ngram_size=2, max_new_tokens=40)
     listed = processors.NoRepeatNGramLogitsProcessor(2)
     again = gen.generate("Once upon a time", logits_processor=listed, max_new_tokens=40)
@@ -173,7 +175,9 @@ def test_a_processor_of_the_callers_replaces_its_namesake_but_with_compat(gen):
     assert gen.generate("One day", max_new_tokens=30, repetition_penalty=1.8).text != plain
     replaced = gen.generate("One day", max_new_tokens=30, repetition_penalty=1.8, logits_processor=[mine])
     assert replaced.text == plain
-    with pytest.raises(rsgen.ConfigError, match="no RepetitionPenaltyLogitsProcessor when `repetition_penalty`"):
+    with pytest.raises(
+        rsgen.ConfigError, match="no RepetitionPenaltyLogitsProcessor when `repetition_penalty`"
+    ):
         gen.generate(
             "One day", max_new_tokens=30, repetition_penalty=1.8, logits_processor=[mine], compat="4.49"
         )
@@ -185,8 +189,12 @@ def test_the_same_object_twice_is_one_processor_but_with_compat(gen):
 
     def first_scores(**fields):
         out = gen.generate(
-            "One day", max_new_tokens=1, logits_processor=[add_one, add_one], output_scores=True,
-            output_logits=True, **fields,
+            "One day",
+            max_new_tokens=1,
+            logits_processor=[add_one, add_one],
+            output_scores=True,
+            output_logits=True,
+            **fields,
         )
         return out.scores[0] - out.logits[0]
 
@@ -230,12 +238,16 @@ def test_a_prefix_function_says_which_tokens_may_follow(gen):
     assert set(out.sequences[0, -2:]) <= {5, 9}
     assert seen == [(0, width), (0, width + 1)]
     out = gen.sample("One day", num_return_sequences=2, seed=1, **fields)
-    assert set(out.sequences[1, -2:]) <= {6, 9}, "a row of its own has a number of its own, as in transformers"
+    assert set(out.sequences[1, -2:]) <= {6, 9}, (
+        "a row of its own has a number of its own, as in transformers"
+    )
     out = gen.generate(["One day", "One day"], **fields)
     assert all(set(row[-2:]) <= {5 + index, 9} for index, row in enumerate(out.sequences))
     token = next(gen.stream("One day", **fields))
     assert token.id in (5, 9)
-    direct = processors.PrefixConstrainedLogitsProcessor(lambda batch_id, _: np.array([batch_id]), num_beams=1)
+    direct = processors.PrefixConstrainedLogitsProcessor(
+        lambda batch_id, _: np.array([batch_id]), num_beams=1
+    )
     np.testing.assert_array_equal(np.isfinite(direct([[1], [1]], np.zeros((2, 3)))), np.eye(2, 3, dtype=bool))
 
 

@@ -26,7 +26,7 @@ impl Number {
     }
 }
 
-fn row(values: &Vec<f32>) -> Vec<Number> {
+fn row(values: &[f32]) -> Vec<Number> {
     values.iter().copied().map(Number::from).collect()
 }
 
@@ -34,7 +34,7 @@ fn values<E: serde::de::Error>(numbers: Vec<Number>) -> Result<Vec<f32>, E> {
     numbers.into_iter().map(Number::value).collect()
 }
 
-pub(super) fn serialize<S: Serializer>(given: &Vec<f32>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize<S: Serializer>(given: &[f32], serializer: S) -> Result<S::Ok, S::Error> {
     row(given).serialize(serializer)
 }
 
@@ -46,7 +46,11 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 pub(super) mod option {
     use super::{Deserialize, Deserializer, Number, Serialize, Serializer};
 
-    #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
+    #[expect(
+        clippy::ref_option,
+        clippy::trivially_copy_pass_by_ref,
+        reason = "the signature that serde asks for"
+    )]
     pub(in crate::generation) fn serialize<S: Serializer>(
         given: &Option<f32>,
         serializer: S,
@@ -70,7 +74,10 @@ pub(super) mod rows {
         given: &Option<Vec<Vec<f32>>>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        given.as_ref().map(|rows| rows.iter().map(row).collect::<Vec<_>>()).serialize(serializer)
+        given
+            .as_ref()
+            .map(|rows| rows.iter().map(|values| row(values)).collect::<Vec<_>>())
+            .serialize(serializer)
     }
 
     pub(in crate::generation) fn deserialize<'de, D: Deserializer<'de>>(

@@ -189,13 +189,11 @@ fn heapify(heap: &mut [u32], before: &impl Fn(u32, u32) -> bool) {
 fn sift(heap: &mut [u32], top: usize, entry: u32, before: &impl Fn(u32, u32) -> bool) {
     let mut hole = top;
     loop {
-        let right = 2 * hole + 2;
-        let child = if right < heap.len() {
-            if before(heap[right], heap[right - 1]) { right - 1 } else { right }
-        } else if right == heap.len() {
-            right - 1
-        } else {
-            break;
+        let left = 2 * hole + 1;
+        let child = match heap.get(left..) {
+            Some([first, second, ..]) if !before(*second, *first) => left + 1,
+            Some([_, ..]) => left,
+            _ => break,
         };
         heap[hole] = heap[child];
         hole = child;

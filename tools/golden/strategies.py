@@ -27,7 +27,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "dola": ("4.55", "4.49"),
 }
 #: The architectures that the installed transformers computes as the newest does.
-ARCHITECTURES = ("llama", "mistral", "phi3", "qwen2", "qwen3") if ERA != "4.49" else ("llama", "mistral", "qwen2")
+ARCHITECTURES = (
+    ("llama", "mistral", "phi3", "qwen2", "qwen3") if ERA != "4.49" else ("llama", "mistral", "qwen2")
+)
 
 
 #: Beams that do not count have scores below this, all alike.
@@ -199,9 +201,7 @@ def _draw_sample(fields: dict[str, Any], rng: random.Random, _num_layers: int, _
         fields["num_return_sequences"] = rng.choice([1, 1, 2, 4])
 
 
-def _draw_contrastive(
-    fields: dict[str, Any], rng: random.Random, _num_layers: int, _vocab_size: int
-) -> None:
+def _draw_contrastive(fields: dict[str, Any], rng: random.Random, _num_layers: int, _vocab_size: int) -> None:
     fields["penalty_alpha"] = round(rng.uniform(0.05, 0.95), 2)
     fields["top_k"] = rng.randint(2, 12)
 
@@ -232,7 +232,9 @@ def answer(model: Any, case: StrategyCase) -> StrategyAnswer:
     torch.manual_seed(case.seed)
     # Of constrained beams the old versions cannot always give scores, of groups not in float64.
     is_float64 = model.dtype == torch.float64
-    with_scores = case.family != "constrained_beam_search" and not (case.family == "group_beam_search" and is_float64)
+    with_scores = case.family != "constrained_beam_search" and not (
+        case.family == "group_beam_search" and is_float64
+    )
     out = model.generate(
         torch.tensor(case.input_ids),
         attention_mask=torch.tensor(case.attention_mask),
@@ -293,7 +295,7 @@ def without_fill(row: list[int], case: StrategyCase) -> list[int]:
 def margins() -> Iterator[list[float]]:
     """Collects, of every choice that torch makes among scores, how far the nearest two of those considered are apart."""
     found: list[float] = []
-    topk, argmax, multinomial = torch.topk, torch.argmax, torch.multinomial
+    topk, argmax, multinomial, largest = torch.topk, torch.argmax, torch.multinomial, torch.Tensor.max
 
     def gap(values: torch.Tensor, count: int) -> None:
         values = values.reshape(-1, values.shape[-1])
@@ -302,8 +304,20 @@ def margins() -> Iterator[list[float]]:
         found.extend(gaps[torch.isfinite(gaps)].tolist())
 
     def seen_topk(values: torch.Tensor, k: int, *args: Any, **kwargs: Any) -> Any:
-        gap(values, k)
+        if values.min() >= 0 and values.max() <= 1:
+            # The candidates of contrastive search: those on the border are what counts, by the ratio of their
+            # probabilities.
+            best = topk(values, min(k + 1, values.shape[-1]), dim=-1)[0].log()
+            gap(best[:, -2:], 1)
+        else:
+            gap(values, k)
         return topk(values, k, *args, **kwargs)
+
+    def seen_largest(values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("dim") == -1 and values.is_floating_point():
+            # What contrastive search chooses.
+            gap(values, 1)
+        return largest(values, *args, **kwargs)
 
     def seen_argmax(values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         gap(values, 1)
@@ -318,10 +332,12 @@ def margins() -> Iterator[list[float]]:
         return multinomial(weights.float(), num_samples, *args, **kwargs)
 
     torch.topk, torch.argmax, torch.multinomial = seen_topk, seen_argmax, seen_multinomial
+    torch.Tensor.max = seen_largest  # type: ignore[method-assign]
     try:
         yield found
     finally:
         torch.topk, torch.argmax, torch.multinomial = topk, argmax, multinomial
+        torch.Tensor.max = largest  # type: ignore[method-assign]
 
 
 def exact_answer(model64: Any, case: StrategyCase) -> tuple[StrategyAnswer, float]:
@@ -349,6 +365,10 @@ def close_scores(one: StrategyAnswer, other: StrategyAnswer) -> bool:
 
 
 def as_near(one: StrategyAnswer, other: StrategyAnswer, exact: StrategyAnswer) -> bool:
-    """Whether the scores of `one` are as near to the exact ones as those of `other`, or not much farther."""
-    error, allowed = (np.abs(scores_of(each) - scores_of(exact)).max() for each in (one, other))
-    return bool(error <= 4 * allowed)
+    """Whether the scores of `one` are as near to the exact ones as those of `other`, or not much farther.
+
+    The scores of DoLa are differences of logits whose size is that of the largest of them.
+    """
+    exact_scores = scores_of(exact)
+    error, allowed = (np.abs(scores_of(each) - exact_scores).max() for each in (one, other))
+    return bool(error <= max(4 * allowed, 1e-5 * np.abs(exact_scores).max()))

@@ -43,7 +43,7 @@ impl DisjunctiveConstraint {
         for phrase in &self.phrases {
             match phrase.get(self.current.len()) {
                 Some(token) if phrase.starts_with(&self.current) && !next.contains(token) => {
-                    next.push(*token)
+                    next.push(*token);
                 }
                 _ => {}
             }

@@ -48,13 +48,11 @@ impl ConstraintListState {
 
     /// The tokens that would bring a constraint a step further: the one that is half done, or any that waits.
     pub(in crate::generation) fn advance(&self) -> Result<Vec<TokenId>> {
-        match &self.in_progress {
-            Some(constraint) => constraint.advance(),
-            None => {
-                let tokens = self.pending.iter().map(|constraint| constraint.advance());
-                Ok(tokens.collect::<Result<Vec<_>>>()?.concat())
-            }
+        if let Some(constraint) = &self.in_progress {
+            return constraint.advance();
         }
+        let tokens = self.pending.iter().map(|constraint| constraint.advance());
+        Ok(tokens.collect::<Result<Vec<_>>>()?.concat())
     }
 
     /// Takes a token. A token that breaks a constraint is not tried on the others.

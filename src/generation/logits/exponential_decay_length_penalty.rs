@@ -92,6 +92,7 @@ mod tests {
 
     // ExponentialDecayLengthPenalty((1, 1.5), [0, 2], 1)(ids, scores), transformers 5.23
     #[test]
+    #[expect(clippy::excessive_precision, reason = "as torch prints it")]
     fn the_end_is_raised_from_its_start_on_as_in_transformers() {
         let processor = penalty(1, 1.5, vec![TokenId(0), TokenId(2), TokenId(0)]);
         assert_eq!(process(&processor, &[1, 1], &SECOND), SECOND);

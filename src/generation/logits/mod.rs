@@ -208,7 +208,9 @@ fn penalize_once<'a>(scores: &mut [f32], tokens: impl Iterator<Item = &'a TokenI
 fn force(argument: &str, tokens: &[TokenId], scores: &mut [f32]) -> Result<()> {
     check_forced(argument, tokens, scores.len())?;
     scores.fill(f32::NEG_INFINITY);
-    tokens.iter().for_each(|token| scores[token.index()] = 0.0);
+    for token in tokens {
+        scores[token.index()] = 0.0;
+    }
     Ok(())
 }
 

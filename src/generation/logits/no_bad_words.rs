@@ -20,6 +20,7 @@ impl NoBadWordsLogitsProcessor {
     ///
     /// # Errors
     /// When there is no sequence.
+    #[expect(clippy::needless_pass_by_value, reason = "as all constructors of the table")]
     pub fn new(bad_words_ids: Vec<Vec<TokenId>>, eos_token_id: Option<OneOrMany<TokenId>>) -> Result<Self> {
         if bad_words_ids.is_empty() {
             return Err(Error::config(

@@ -104,7 +104,9 @@ impl LogitsProcessor for PrefixConstrainedLogitsProcessor {
             if !any_left && self.rescues {
                 for (place, allowed) in allowed.iter().enumerate() {
                     let scores = rows.row_mut(index + place);
-                    allowed.iter().for_each(|token| scores[token.index()] = 0.0);
+                    for token in allowed {
+                        scores[token.index()] = 0.0;
+                    }
                 }
             }
             index += neighbours.len();
@@ -115,7 +117,9 @@ impl LogitsProcessor for PrefixConstrainedLogitsProcessor {
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         let allowed = self.allowed(row, scores.len())?;
         if !keep_only(scores, &allowed) && self.rescues {
-            allowed.iter().for_each(|token| scores[token.index()] = 0.0);
+            for token in &allowed {
+                scores[token.index()] = 0.0;
+            }
         }
         Ok(())
     }

@@ -206,8 +206,10 @@ pub struct ProcessorInfo {
     pub has_device: bool,
     arguments: fn() -> Vec<ArgumentInfo>,
     new: fn(&mut Arguments, Option<Compat>) -> Built,
-    pub(super) from_settings: fn(&ProcessorSettings<'_>) -> Result<Option<Arc<dyn LogitsProcessor>>>,
+    pub(super) from_settings: FromSettings,
 }
+
+type FromSettings = fn(&ProcessorSettings<'_>) -> Result<Option<Arc<dyn LogitsProcessor>>>;
 
 impl ProcessorInfo {
     /// The arguments of the constructor, in order.

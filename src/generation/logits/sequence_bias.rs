@@ -19,6 +19,7 @@ impl SequenceBiasLogitsProcessor {
     ///
     /// # Errors
     /// When there is no sequence, one is empty, or a bias is NaN.
+    #[expect(clippy::needless_pass_by_value, reason = "as all constructors of the table")]
     pub fn new(sequence_bias: SequenceBias) -> Result<Self> {
         if sequence_bias.entries().is_empty() {
             return Err(Error::config(

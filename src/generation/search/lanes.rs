@@ -14,6 +14,7 @@ use super::super::plan::GenerationPlan;
 use super::{ModelResults, SearchInputs, SearchResults};
 
 /// The lanes of a request.
+#[expect(clippy::struct_field_names, reason = "`each` alone would say nothing")]
 pub(super) struct Lanes {
     /// Prompt by prompt, the same number each.
     lanes: Vec<Lane>,
@@ -319,8 +320,10 @@ impl Lanes {
             place.map(|place| &companion_logits[(place - main) * vocab_size..][..vocab_size])
         };
         // Beam groups are processed one at a time, as if there were no others.
-        let group_size = self.lanes_each / plan.num_beam_groups;
-        let num_rows = self.lanes.len() / plan.num_beam_groups;
+        // The candidates of contrastive search are lanes too, of which one is the row.
+        let rows_each = if plan.num_beams > 1 { plan.num_beams } else { plan.num_return_sequences() };
+        let group_size = rows_each / plan.num_beam_groups;
+        let num_rows = plan.prompts.len() * group_size;
         let before = group.index * group_size;
         let wanted = &logits.lanes[places.clone()];
         let mut rows: Vec<RowContext<'_>> = Vec::with_capacity(wanted.len());
@@ -331,7 +334,7 @@ impl Lanes {
                 prompt_len: plan.prompt_len,
                 padding_len: plan.prompts[lane.prompt_index].padding_len,
                 prompt_index: lane.prompt_index,
-                row_index: lane.prompt_index * group_size + index % self.lanes_each - before,
+                row_index: lane.prompt_index * group_size + index % self.lanes_each % rows_each - before,
                 companions: logits.companions[main_row].iter().map(logits_at).collect(),
                 states: Some(&mut lane.states),
                 ..RowContext::of_prompt(&lane.ids)

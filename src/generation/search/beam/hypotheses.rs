@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_full_list_is_done_by_its_rule() {
         let done = |early_stopping, length_penalty, best, generated| {
-            let mut list = Hypotheses::new(Rules { early_stopping, length_penalty, ..rules() });
+            let mut list = Hypotheses::new(Rules { length_penalty, early_stopping, ..rules() });
             assert!(!list.is_done(-100.0, 1), "a list that is not full is not done");
             add(&mut list, -4.0, 2);
             add(&mut list, -6.0, 2);
