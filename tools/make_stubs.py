@@ -27,7 +27,7 @@ Table = list[dict[str, Any]]
 def processors_stub(processors: Table) -> str:
     """The stub of `rsgen.processors`."""
     classes = "\n".join(_class(entry) for entry in processors)
-    names = "\n".join(f"    {json.dumps(name)}," for name in _names(processors))
+    names = "\n".join(f"    {json.dumps(name)}," for name in sorted(_names(processors)))
     head = '''"""transformers\' logits processors: functions of numpy arrays, and entries of ``logits_processor`` lists.
 
 Made by tools/make_stubs.py.
