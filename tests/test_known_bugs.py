@@ -24,6 +24,15 @@ def test_rows_are_filled_with_a_pad_token_of_0_too(gen):
             assert row.tolist() == ids.tolist() + [pad] * (width - len(ids))
 
 
+def test_scores_of_constrained_beams_are_log_probabilities(gen):
+    out = gen.constrained_beam_search(
+        PROMPT, force_words_ids=[[300, 301]], num_beams=3, max_new_tokens=6, output_scores=True
+    )
+    for step in out.scores:
+        assert step.shape == (3, 2048)
+        np.testing.assert_allclose(np.exp(step.astype(np.float64)).sum(axis=-1), 1, rtol=1e-4)
+
+
 def test_the_token_that_ended_a_row_is_shown_and_in_4_49_the_first_that_could(gen):
     eos = ending(gen)
     fields = {"num_beams": 4, "max_new_tokens": 9, "eos_token_id": [3, eos], "length_penalty": -0.5}
