@@ -49,7 +49,25 @@ pub use tensor::DType;
 pub use text::{ChatOptions, Message};
 pub use types::{BlockId, FinishReason, SeqId, TokenId};
 
-/// The programs of the page on embedding.
+/// The programs of the pages of `docs/`.
 #[cfg(all(doctest, feature = "bundled"))]
-#[doc = include_str!("../docs/rust.md")]
-mod embedding {}
+mod pages {
+    macro_rules! pages {
+        ($($page:ident $path:literal)*) => { $(
+            #[doc = include_str!(concat!("../docs/", $path, ".md"))]
+            mod $page {}
+        )* };
+    }
+
+    pages! {
+        embedding "rust"
+        beam_sample "strategies/beam_sample"
+        beam_search "strategies/beam_search"
+        constrained_beam_search "strategies/constrained_beam_search"
+        contrastive_search "strategies/contrastive_search"
+        dola "strategies/dola"
+        greedy_search "strategies/greedy_search"
+        group_beam_search "strategies/group_beam_search"
+        sample "strategies/sample"
+    }
+}

@@ -26,6 +26,13 @@ NUMBERS = [
 ]
 OTHERS = ["", "5", "x" * 100_000, "\ud800", [], [1], [None], [[1]], [float("nan")], {}, b"x", object()]
 # A field that takes these takes anything.
+#: Values of types that no field has, but for those that do.
+TAKEN: dict[str, Any] = {
+    "bad_words_ids": [[1]],
+    "force_words_ids": [[1]],
+    "logit_bias": {},
+    "sequence_bias": {},
+}
 NEVER = [[None], [[1]], {}, b"x", object, 1j, {1}, "\ud800"]
 
 
@@ -71,7 +78,7 @@ def test_any_value_of_any_field_gives_tokens_or_an_error_that_names_it(gen, fiel
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_value_of_a_type_that_no_field_has_is_refused_by_every_field(gen, field):
-    for value in NEVER:
+    for value in (value for value in NEVER if value != TAKEN.get(field)):
         for make in (gen.generate, gen.stream):
             with pytest.raises(rsgen.ConfigError, match=rf"`{field}` must be .*None leaves it unset"):
                 make(PROMPT, **{field: value})

@@ -64,7 +64,7 @@ def test_a_config_is_a_value_that_does_not_change():
 
 def test_a_config_goes_into_a_file_and_back(tmp_path):
     config = rsgen.GenerationConfig.from_dict(
-        {"top_k": 7, "custom": {"a": [1, None, 2.5, "x"]}, "eos_token_id": [1, 2]}
+        {"do_sample": True, "top_k": 7, "custom": {"a": [1, None, 2.5, "x"]}, "eos_token_id": [1, 2]}
     )
     config.save_pretrained(tmp_path / "new" / "folder")
     path = tmp_path / "new" / "folder" / "generation_config.json"
@@ -89,6 +89,100 @@ def test_what_cannot_be_read_is_refused(tmp_path):
     for value in (object(), float("nan"), endless):
         with pytest.raises(rsgen.ConfigError, match="JSON"):
             rsgen.GenerationConfig.from_dict({"custom": value})
+
+
+def test_fields_of_a_call_go_before_those_of_a_file(tmp_path):
+    rsgen.GenerationConfig(do_sample=True, top_k=7, top_p=0.5).save_pretrained(tmp_path)
+    config = rsgen.GenerationConfig.from_pretrained(tmp_path, top_k=3, top_p=None)
+    assert config == rsgen.GenerationConfig(do_sample=True, top_k=3)
+    with pytest.raises(TypeError, match=r"from_pretrained\(\).*did you mean `top_k`"):
+        rsgen.GenerationConfig.from_pretrained(tmp_path, topk=3)
+
+
+def test_a_config_is_checked_without_a_model(tmp_path):
+    rsgen.GenerationConfig(do_sample=True, top_p=0.9, stop_strings="x", seed=[1, 2]).validate(strict=True)
+    useless = rsgen.GenerationConfig(top_p=0.9, length_penalty=2.0)
+    with pytest.warns(UserWarning, match="has no effect") as warned:
+        useless.validate()
+    assert len(warned) == 2
+    with pytest.raises(rsgen.ConfigError, match=r"`top_p` has no effect.*; `length_penalty` has no effect"):
+        useless.validate(strict=True)
+    impossible = rsgen.GenerationConfig(top_p=1.5)
+    for strict in (False, True):
+        with pytest.raises(rsgen.ConfigError, match="`top_p` must be"):
+            impossible.validate(strict)
+    with pytest.warns(UserWarning, match="has no effect"):
+        useless.save_pretrained(tmp_path)
+    assert rsgen.GenerationConfig.from_pretrained(tmp_path) == useless
+    with pytest.raises(rsgen.ConfigError, match="`top_p` must be"):
+        impossible.save_pretrained(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("logits_processor", [], "pass it to the call"),
+        ("streamer", 1, "the method `stream`"),
+        ("output_attentions", True, "leave it out"),
+        ("guidance_scale", 1.5, "not possible in this version"),
+        ("cache_implementation", "static", "leave it out"),
+        ("forced_decoder_ids", [[1, 2]], "at the end of the prompt"),
+        ("assistant_confidence_threshold", 0.4, "ConfidenceCriteria"),
+    ],
+)
+def test_what_transformers_knows_and_rsgen_does_not_is_refused_with_a_remedy(gen, name, value, remedy):
+    with pytest.raises(rsgen.ConfigError, match=f"^`{name}` .*{remedy}"):
+        rsgen.GenerationConfig(**{name: value})
+    assert rsgen.GenerationConfig(**{name: None}) == rsgen.GenerationConfig()
+    assert rsgen.GenerationConfig.from_dict({name: value}).to_dict() == {name: value}
+    if name != "logits_processor":
+        with pytest.raises(rsgen.ConfigError, match=f"^`{name}` .*{remedy}"):
+            gen.generate("Once", max_new_tokens=1, **{name: value})
+        assert len(gen.generate("Once", max_new_tokens=1, **{name: None}).token_ids[0]) == 1
+
+
+def test_the_call_goes_before_a_passed_config_and_that_before_the_models(make_llama):
+    folder = make_llama(eos_token_id=1)
+    (folder / "generation_config.json").write_text(
+        '{"max_new_tokens": 3, "num_beams": 2, "eos_token_id": 63}'
+    )
+    gen = rsgen.Generator(folder, num_threads=1)
+    assert len(gen.generate([5, 6]).token_ids[0]) == 3
+    passed = rsgen.GenerationConfig(max_new_tokens=5)
+    assert len(gen.generate([5, 6], passed).token_ids[0]) == 5
+    assert gen.generate([5, 6], passed).beam_indices is not None, "what it leaves unset is the model's"
+    assert len(gen.generate([5, 6], passed, max_new_tokens=7).token_ids[0]) == 7
+    # In 4.49 a passed config takes the place of the model's, but for the special tokens.
+    old = passed.update(compat="4.49")
+    assert gen.generate([5, 6], old).beam_indices is None
+    assert gen.generate([5, 6], compat="4.49", max_new_tokens=5).beam_indices is not None
+    token = int(gen.generate([5, 6], old).token_ids[0][1])
+    (folder / "generation_config.json").write_text(f'{{"eos_token_id": {token}}}')
+    again = rsgen.Generator(folder, num_threads=1)
+    assert again.generate([5, 6], old).finish_reasons == ["eos"]
+
+
+def test_a_max_length_of_20_is_20_new_tokens_in_4_49_unless_the_call_says_it(make_llama):
+    folder = make_llama()
+    gen = rsgen.Generator(folder, num_threads=1)
+    prompt = list(range(5, 15))
+
+    def generated(*configs, **fields):
+        return len(gen.generate(prompt, *configs, **fields).token_ids[0])
+
+    passed = rsgen.GenerationConfig(max_length=20)
+    assert generated(passed) == 10
+    assert generated(max_length=20, compat="4.49") == 10
+    assert generated(passed, max_length=20, compat="4.49") == 10
+    assert generated(passed.update(max_length=21), compat="4.49") == 11
+    with pytest.warns(UserWarning, match="stops after 20 new tokens"):
+        assert generated(passed, compat="4.49") == 20
+    (folder / "generation_config.json").write_text('{"max_length": 20}')
+    gen = rsgen.Generator(folder, num_threads=1)
+    assert generated() == 10
+    with pytest.warns(UserWarning, match="stops after 20 new tokens"):
+        assert generated(compat="4.49") == 20
 
 
 def test_the_models_config_has_its_defaults(gen):

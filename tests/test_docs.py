@@ -1,4 +1,4 @@
-"""The programs of docs/runtime.md run as they stand there, each by itself."""
+"""The programs of the pages in docs/ run as they stand there, each by itself, and print what the page says."""
 
 import re
 import subprocess
@@ -7,8 +7,18 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[1] / "docs" / "runtime.md"
-PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+DOCS = Path(__file__).parents[1] / "docs"
+#: A program, with what it prints where the page shows that.
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n^```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
+
+
+def programs(page):
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+PAGE = DOCS / "runtime.md"
+PROGRAMS = [program for program, _ in programs(PAGE)]
+STRATEGIES = sorted(page for page in (DOCS / "strategies").glob("*.md") if page.name != "README.md")
 
 
 def test_the_page_shows_programs():
@@ -25,3 +35,30 @@ def test_a_program_of_the_page_runs(index, tmp_path):
     assert (run.returncode, run.stderr) == (0, "")
     logs_only = "logging" in PROGRAMS[index]
     assert run.stdout or logs_only
+
+
+@pytest.mark.parametrize("page", STRATEGIES, ids=lambda page: page.stem)
+def test_the_programs_of_a_strategy_print_what_its_page_says(page, capsys):
+    shown = programs(page)
+    assert shown
+    for program, output in shown:
+        exec(compile(program, page.name, "exec"), {"__name__": page.stem})
+        assert capsys.readouterr().out == output != ""
+
+
+@pytest.mark.parametrize("page", STRATEGIES, ids=lambda page: page.stem)
+def test_the_page_of_a_strategy_shows_rust_too_and_is_in_the_index_and_the_documentation_tests(page):
+    text = page.read_text(encoding="utf-8")
+    assert text.count("```rust\n") >= 1
+    assert f"({page.name})" in (DOCS / "strategies" / "README.md").read_text(encoding="utf-8")
+    library = (DOCS.parent / "src" / "lib.rs").read_text(encoding="utf-8")
+    assert f'"strategies/{page.stem}"' in library, "src/lib.rs does not run its Rust"
+
+
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]+))?\)")
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
+def test_the_links_of_a_page_lead_to_files(page):
+    for target, _ in LINK.findall(page.read_text(encoding="utf-8")):
+        assert "://" in target or (page.parent / target).exists(), target

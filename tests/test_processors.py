@@ -169,13 +169,13 @@ def test_a_processor_in_the_list_gives_what_its_field_gives(gen):
 
 def test_a_processor_of_the_callers_replaces_its_namesake_but_with_compat(gen):
     mine = processors.RepetitionPenaltyLogitsProcessor(1.0)
-    plain = gen.generate("One day", max_new_tokens=15).text
-    assert gen.generate("One day", max_new_tokens=15, repetition_penalty=1.8).text != plain
-    replaced = gen.generate("One day", max_new_tokens=15, repetition_penalty=1.8, logits_processor=[mine])
+    plain = gen.generate("One day", max_new_tokens=30).text
+    assert gen.generate("One day", max_new_tokens=30, repetition_penalty=1.8).text != plain
+    replaced = gen.generate("One day", max_new_tokens=30, repetition_penalty=1.8, logits_processor=[mine])
     assert replaced.text == plain
     with pytest.raises(rsgen.ConfigError, match="no RepetitionPenaltyLogitsProcessor when `repetition_penalty`"):
         gen.generate(
-            "One day", max_new_tokens=15, repetition_penalty=1.8, logits_processor=[mine], compat="4.49"
+            "One day", max_new_tokens=30, repetition_penalty=1.8, logits_processor=[mine], compat="4.49"
         )
 
 

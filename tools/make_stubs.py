@@ -1,4 +1,4 @@
-"""Writes what is made of the tables of configuration fields and logits processors: stubs, types and a page.
+"""Writes what is made of the tables of fields, strategies and logits processors: stubs, types and a page.
 
     python tools/make_stubs.py
 
@@ -35,7 +35,8 @@ Made by tools/make_stubs.py.
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from inspect import Signature
+from typing import ClassVar, Literal
 
 from numpy.typing import ArrayLike
 from typing_extensions import Self
@@ -63,6 +64,7 @@ def _class(entry: dict[str, Any]) -> str:
     return (
         f"class {entry['class']}(BuiltInLogitsProcessor):\n"
         f'    """{entry["doc"]}"""\n\n'
+        "    __signature__: ClassVar[Signature]\n\n"
         f"    def __new__(\n{signature}    ) -> Self: ...\n"
     )
 
@@ -90,10 +92,36 @@ def field_properties(fields: Table) -> str:
     for field in fields:
         doc = re.sub(r"`([^`]+)`", r"``\1``", " ".join(field["doc"].split()))
         doc = textwrap.fill(f'"""{doc}"""', 118, initial_indent=" " * 8, subsequent_indent=" " * 8)
-        properties.append(
-            f"    @property\n    def {field['name']}(self) -> {field['type']} | None:\n{doc}\n"
-        )
+        properties.append(f"    @property\n    def {field['name']}(self) -> {field['type']} | None:\n{doc}\n")
     return "".join(properties)
+
+
+def strategy_methods(strategies: Table) -> str:
+    """The methods of a `Generator` that are named after a strategy."""
+    methods = []
+    for strategy in strategies:
+        doc = re.sub(r"`([^`]+)`", r"``\1``", strategy["doc"])
+        doc = f'"""{doc} Otherwise as :meth:`generate`."""'
+        doc = textwrap.fill(
+            doc, 118, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False
+        )
+        doc = re.sub(r'\."""$', '.\n        """', doc) if "\n" in doc else doc
+        methods.append(f"    def {strategy['name']}(\n{METHOD_ARGUMENTS}    ) -> GenerationOutput:\n{doc}\n")
+    return "\n".join(methods)
+
+
+METHOD_ARGUMENTS = """\
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+"""
 
 
 def page(tables: dict[str, Table]) -> str:
@@ -117,21 +145,26 @@ PAGE_HEAD = """\
 
 Made by `tools/make_stubs.py` from the table in `src/generation/logits/registry.rs`; [how to add one](adding/processor.md).
 
-The order of the lines is the order of application. In greedy search and sampling they change the model's logits, in beam
-searches the logarithms of its probabilities. Each is a class of `rsgen.processors`, too. `logit_bias`, `frequency_penalty`
-and `presence_penalty` are OpenAI's and not in transformers. They stand where vLLM applies them, after what biases and
-before what removes; the penalties count generated tokens only, never those of the prompt.
+The order of the lines is the order of application. In greedy search, sampling and contrastive search they change the model's
+logits, in beam searches the logarithms of its probabilities, in DoLa what the contrast gives. What takes part in sampling does
+so wherever tokens are drawn: in beam sampling, and in DoLa with `do_sample`, too. Each is a class of `rsgen.processors`.
+
+`logit_bias`, `frequency_penalty` and `presence_penalty` are OpenAI's and not in transformers. They stand where vLLM applies
+them, after what biases and before what removes; the penalties count generated tokens only, never those of the prompt.
 
 | field or argument | class | what it does | default | takes part in |
 |---|---|---|---|---|"""
 
 
-def _between(text: str, content: str) -> str:
+def _between(text: str, content: str, what: str = "") -> str:
     """The text with another part between the two marks."""
-    pattern = re.compile(rf"(?<=    {re.escape(BEGIN)}\n).*?(?=    {re.escape(END)}\n)", re.DOTALL)
+    begin, end = BEGIN + what, END + what
+    pattern = re.compile(rf"(?<=    {re.escape(begin)}\n).*?(?=    {re.escape(end)}\n)", re.DOTALL)
     changed, count = pattern.subn(lambda _: content, text)
     if count != 1:
-        raise SystemExit(f"error: the marks {BEGIN!r} and {END!r} must stand in the file once each, got {count}")
+        raise SystemExit(
+            f"error: the marks {begin!r} and {end!r} must stand in the file once each, got {count}"
+        )
     return changed
 
 
@@ -139,15 +172,16 @@ def files() -> dict[Path, str]:
     """Every file that is made, as it has to be."""
     tables = _tables()
     fields, processors = tables["fields"], tables["processors"]
+    methods = strategy_methods(tables["strategies"])
     package = ROOT / "python" / "rsgen"
     parts: dict[Path, Callable[[str], str]] = {
         package / "types.py": lambda text: _between(text, field_types(fields)),
-        package / "_rsgen.pyi": lambda text: _between(text, field_properties(fields)),
+        package / "_rsgen.pyi": lambda text: _between(
+            _between(text, field_properties(fields)), methods, " of methods"
+        ),
         package / "processors.pyi": lambda _: processors_stub(processors),
     }
-    made = {
-        path: make(path.read_text() if path.exists() else "") for path, make in parts.items()
-    }
+    made = {path: make(path.read_text() if path.exists() else "") for path, make in parts.items()}
     return made | {ROOT / "docs" / "processors.md": page(tables)}
 
 

@@ -31,7 +31,9 @@ from ._rsgen import (
 )
 
 if TYPE_CHECKING:
+    from . import constraints as constraints
     from . import processors as processors
+    from . import stopping_criteria as stopping_criteria
 
 __all__ = [
     "CacheStats",
@@ -58,9 +60,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports ``rsgen.processors`` when it is first used: it takes longer than all the rest."""
-    if name == "processors":
+    """Imports a submodule when it is first used: ``processors`` takes longer than all the rest."""
+    if name in {"constraints", "processors", "stopping_criteria"}:
         import importlib
 
-        return importlib.import_module(".processors", __name__)
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from typing_extensions import Self, Unpack
+from typing_extensions import Self, Unpack, disjoint_base
 
 from .types import (
     Conversation,
@@ -24,11 +24,18 @@ from .types import (
 from .types import LogitsProcessor as AnyLogitsProcessor
 
 __all__ = [
+    "BuiltInConstraint",
+    "BuiltInLogitsProcessor",
+    "BuiltInStoppingCriteria",
     "CacheStats",
     "CallbackError",
     "CancelledError",
     "CapacityError",
+    "ConfidenceCriteria",
     "ConfigError",
+    "Constraint",
+    "DisjunctiveConstraint",
+    "EosTokenCriteria",
     "ForkError",
     "GenerationConfig",
     "GenerationOutput",
@@ -36,14 +43,21 @@ __all__ = [
     "InputError",
     "InternalError",
     "LoadError",
+    "LogitsProcessor",
+    "MaxLengthCriteria",
+    "MaxTimeCriteria",
     "NumericalError",
+    "PhrasalConstraint",
     "RsgenError",
+    "StopStringCriteria",
+    "StoppingCriteria",
     "StreamedToken",
     "Timings",
     "TokenStream",
     "Tokenizer",
     "Usage",
     "__version__",
+    "_tables",
     "cli",
 ]
 
@@ -113,14 +127,25 @@ class GenerationConfig:
         """The configuration of a dict, as ``to_dict`` gives it. Keys that are no fields are kept, without effect."""
 
     @classmethod
-    def from_pretrained(cls, path: str | os.PathLike[str]) -> Self:
-        """Reads the ``generation_config.json`` of a folder, or the file itself.
+    def from_pretrained(cls, path: str | os.PathLike[str], **fields: Unpack[GenerationFields]) -> Self:
+        """Reads the ``generation_config.json`` of a folder, or the file itself; ``fields`` go before what it says.
 
         Keys that are no fields are kept, without effect. Raises ``LoadError`` when it is missing or damaged.
         """
 
     def save_pretrained(self, path: str | os.PathLike[str]) -> None:
-        """Writes ``generation_config.json`` into a folder, which is made if need be. Raises ``OSError``."""
+        """Writes ``generation_config.json`` into a folder, which is made if need be.
+
+        What :meth:`validate` warns of is saved with the warning. Raises ``ConfigError`` for a value that is not possible,
+        and ``LoadError`` when the file cannot be written.
+        """
+
+    def validate(self, strict: bool = False) -> None:
+        """Checks what can be told without a model and a prompt. A call checks all of it again.
+
+        Raises ``ConfigError`` for the first value that is not possible, and warns of what is possible but has no effect;
+        with ``strict`` that is a ``ConfigError`` too.
+        """
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that are set, and the keys that were kept."""
@@ -155,7 +180,11 @@ class GenerationConfig:
         """Whether to draw each token at random instead of taking the most probable one."""
     @property
     def num_beams(self) -> int | None:
-        """The number of beams; only 1, which is no beam search, is possible in this version."""
+        """The number of beams; 1 is no beam search."""
+    @property
+    def low_memory(self) -> bool | None:
+        """Accepted for transformers' sake, without effect: candidates share the memory of what they have in
+        common."""
     @property
     def num_return_sequences(self) -> int | None:
         """The number of rows generated for each prompt."""
@@ -175,6 +204,10 @@ class GenerationConfig:
     def output_logits(self) -> bool | None:
         """Whether to keep the model's own logits of every step."""
     @property
+    def top_logprobs(self) -> int | None:
+        """The number of most probable tokens to keep for each generated token, with their log-probabilities under the
+        model's own logits."""
+    @property
     def return_dict_in_generate(self) -> bool | None:
         """Accepted for transformers' sake, without effect: results are always objects."""
     @property
@@ -190,6 +223,27 @@ class GenerationConfig:
     def seed(self) -> int | list[int] | None:
         """The seed of sampling: the tokens that ``torch.manual_seed(seed)`` gives transformers. For a list of
         prompts, one seed each, or one from which prompt ``i`` takes ``seed + i``."""
+    @property
+    def force_words_ids(self) -> list[list[int] | list[list[int]]] | None:
+        """What the output of a constrained beam search has to hold: phrases of token ids, or lists of phrases of
+        which one is enough."""
+    @property
+    def num_beam_groups(self) -> int | None:
+        """The number of groups that the beams are split into, which are kept apart by ``diversity_penalty``."""
+    @property
+    def early_stopping(self) -> bool | Literal["never"] | None:
+        """When beam search ends: ``false`` once it is unlikely that a better hypothesis follows, ``true`` with as
+        many hypotheses as beams, ``"never"`` only when no better one can follow."""
+    @property
+    def length_penalty(self) -> float | None:
+        """The power of its length that the score of a hypothesis is divided by: above 0 favours long ones."""
+    @property
+    def dola_layers(self) -> Literal["low", "high"] | list[int] | None:
+        """``DoLa``: the inner layers to contrast with: ``"low"``, ``"high"`` or a list of layers, 0 being the
+        embedding."""
+    @property
+    def penalty_alpha(self) -> float | None:
+        """Contrastive search: how much likeness to earlier states counts against a token, from 0 to 1."""
     @property
     def sequence_bias(self) -> dict[tuple[int, ...], float] | list[list[list[int] | float]] | None:
         """Adds a bias to the score of a sequence's last token when its other tokens have just occurred."""
@@ -279,6 +333,7 @@ class LogitsProcessor:
     def __call__(self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]) -> ArrayLike:
         """Returns the new scores: see :class:`rsgen.types.LogitsProcessor`. Classes define this."""
 
+@disjoint_base
 class BuiltInLogitsProcessor(LogitsProcessor):
     """The base of the processors of :mod:`rsgen.processors`."""
 
@@ -297,8 +352,112 @@ class BuiltInLogitsProcessor(LogitsProcessor):
 
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
+class Constraint:
+    """The base of all constraints, also of those that you write as classes: what an output has to hold, step by step.
+
+    Your class defines the methods below, and ``seqlen``, the number of its steps at most. A search never changes an object
+    of it: it works on what ``copy`` returns, and asks it from the first token of the prompt on. What a method raises comes
+    out of the call.
+    """
+
+    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
+    def advance(self) -> int | list[int] | None:
+        """The token, or tokens, that would bring it a step further; ``None`` once it is fulfilled."""
+
+    def does_advance(self, token_id: int) -> bool:
+        """Whether the token would bring it a step further."""
+
+    def update(self, token_id: int) -> tuple[bool, bool, bool]:
+        """Takes a token. Returns whether it was a step, whether the constraint is fulfilled now, and whether it begins
+        again because the token broke it."""
+
+    def reset(self) -> None:
+        """Begins again."""
+
+    def remaining(self) -> int:
+        """The number of steps that are left at most; 0 once it is fulfilled."""
+
+    def copy(self, stateful: bool = False) -> Constraint:
+        """A copy as it was before the first token; with ``stateful`` as it is now."""
+
+    def test(self) -> None:
+        """Walks through a copy once. Raises ``CallbackError`` when it can never be fulfilled; calls do so, too."""
+
+@disjoint_base
+class BuiltInConstraint(Constraint):
+    """The base of the constraints of :mod:`rsgen.constraints`, which run natively."""
+
+    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
+    @property
+    def token_ids(self) -> list[Any]:
+        """What it was made from."""
+    @property
+    def seqlen(self) -> int:
+        """The number of steps it takes at most."""
+    @property
+    def completed(self) -> bool:
+        """Whether it is fulfilled."""
+
+class PhrasalConstraint(BuiltInConstraint):
+    """A phrase that has to occur: these tokens, one after the other."""
+
+    def __new__(cls, token_ids: Ids) -> Self: ...
+
+class DisjunctiveConstraint(BuiltInConstraint):
+    """Several phrases of which one has to occur. None of them may begin another."""
+
+    def __new__(cls, nested_token_ids: Sequence[Ids]) -> Self: ...
+
+class StoppingCriteria:
+    """The base of all stopping criteria, also of those that you write as classes; any other callable will do as well."""
+
+    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
+    def __call__(
+        self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]
+    ) -> bool | np.bool_ | NDArray[np.bool_]:
+        """Returns whether the row ends: see :class:`rsgen.types.StoppingCriterion`. Classes define this."""
+
+@disjoint_base
+class BuiltInStoppingCriteria(StoppingCriteria):
+    """The base of the criteria of :mod:`rsgen.stopping_criteria`."""
+
+    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
+    def __call__(
+        self, input_ids: ArrayLike, scores: ArrayLike | Sequence[ArrayLike] | None = None
+    ) -> NDArray[np.bool_]:
+        """Returns for each row whether it ends with its newest token, bool ``[rows]``.
+
+        ``input_ids`` is ``[rows, len]``; ``scores`` is ``[rows, vocab_size]``, or a tuple of such arrays, of which the last
+        counts. ``ConfidenceCriteria`` alone needs them.
+        """
+
+class MaxLengthCriteria(BuiltInStoppingCriteria):
+    """Stops at ``max_length`` ids, prompt and padding included. ``max_position_embeddings`` has no effect."""
+
+    def __new__(cls, max_length: int, max_position_embeddings: int | None = None) -> Self: ...
+
+class MaxTimeCriteria(BuiltInStoppingCriteria):
+    """Stops ``max_time`` seconds after it was made, or after ``initial_timestamp``, a time of ``time.time()``."""
+
+    def __new__(cls, max_time: float, initial_timestamp: float | None = None) -> Self: ...
+
+class StopStringCriteria(BuiltInStoppingCriteria):
+    """Stops when one of these texts ends in the newest token. Texts are compared as bytes."""
+
+    def __new__(cls, tokenizer: Tokenizer, stop_strings: str | Sequence[str]) -> Self: ...
+
+class EosTokenCriteria(BuiltInStoppingCriteria):
+    """Stops after any of these tokens."""
+
+    def __new__(cls, eos_token_id: int | Ids) -> Self: ...
+
+class ConfidenceCriteria(BuiltInStoppingCriteria):
+    """Stops after a token that was less probable than the threshold, by the softmax of the processed scores."""
+
+    def __new__(cls, assistant_confidence_threshold: float) -> Self: ...
+
 def _tables() -> dict[str, list[dict[str, Any]]]:
-    """The fields of a configuration and the logits processors, for what is made of them."""
+    """The fields of a configuration, the strategies and the logits processors, for what is made of them."""
 
 @final
 class Generator:
@@ -375,9 +534,10 @@ class Generator:
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
-        """Generates as the configuration says: greedily, or at random with ``do_sample=True``.
+        """Generates as the configuration says: greedily, at random with ``do_sample=True``, with beams, and so on.
 
         ``prompt`` is one of
 
@@ -393,15 +553,17 @@ class Generator:
 
         ``logits_processor`` and ``stopping_criteria`` are Python functions, or lists of them: see
         :class:`rsgen.types.LogitsProcessor` and :class:`rsgen.types.StoppingCriterion`. They cost time at each token, but
-        for the processors of :mod:`rsgen.processors`, which run without Python. ``prefix_allowed_tokens_fn`` says which
-        tokens may follow: see :class:`rsgen.types.PrefixAllowedTokens`.
+        for those of :mod:`rsgen.processors` and :mod:`rsgen.stopping_criteria`, which run without Python.
+        ``prefix_allowed_tokens_fn`` says which tokens may follow: see :class:`rsgen.types.PrefixAllowedTokens`.
+        ``constraints`` say what the output of a constrained beam search has to hold: see :mod:`rsgen.constraints`.
 
         Raises ``TypeError`` for an unknown keyword, with the one that was probably meant; ``ConfigError``, ``InputError``
         or ``CapacityError`` before anything is computed; ``NumericalError``; and whatever a function of the caller's
         raises.
         """
 
-    def greedy_search(
+    # Made by tools/make_stubs.py: begin of methods
+    def constrained_beam_search(
         self,
         prompt: Prompt,
         generation_config: GenerationConfig | None = None,
@@ -410,9 +572,90 @@ class Generator:
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
-        """Takes the most probable token at each step: :meth:`generate` with ``do_sample=False``."""
+        """Finds the best output that holds the tokens of ``force_words_ids`` and ``constraints``. Otherwise as
+        :meth:`generate`.
+        """
+
+    def group_beam_search(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a
+        ``diversity_penalty`` of 1.0, unless set. Otherwise as :meth:`generate`.
+        """
+
+    def beam_sample(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Beam search whose continuations are drawn at random. Otherwise as :meth:`generate`."""
+
+    def beam_search(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Keeps the ``num_beams`` best continuations at each step, 4 unless set, and returns the best of what ends.
+        Otherwise as :meth:`generate`.
+        """
+
+    def dola(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Contrasts the last layer's logits with those of an inner one; ``dola_layers`` says which, ``"high"`` unless
+        set. Otherwise as :meth:`generate`.
+        """
+
+    def contrastive_search(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Takes, of the ``top_k`` most probable tokens (4 unless set), the one that is probable and leads to a state
+        unlike those before it; ``penalty_alpha`` (0.6 unless set) weighs the two. Otherwise as :meth:`generate`.
+        """
 
     def sample(
         self,
@@ -423,10 +666,25 @@ class Generator:
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
-        """Draws each token at random: :meth:`generate` with ``do_sample=True``."""
+        """Draws each token at random from the model's distribution. Otherwise as :meth:`generate`."""
 
+    def greedy_search(
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig | None = None,
+        *,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Takes the most probable token at each step. Otherwise as :meth:`generate`."""
+    # Made by tools/make_stubs.py: end of methods
     def stream(
         self,
         prompt: Prompt,
@@ -475,8 +733,10 @@ class Generator:
         chat_template: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         continue_final_message: bool | str = False,
-        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Replies to a conversation.
@@ -504,7 +764,8 @@ class Generator:
         chat_template: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         continue_final_message: bool | str = False,
-        logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> TokenStream:
@@ -643,6 +904,25 @@ class GenerationOutput:
     def logprobs(self) -> list[NDArray[np.float32]]:
         """For each token its log-probability under the model's own logits, in nats, float32 ``[tokens]`` for each row."""
     @property
+    def top_logprobs(self) -> list[list[dict[int, float]]] | None:
+        """For each token of each row the most probable tokens in its place, with ``top_logprobs=N``: a dict of N ids with
+        their log-probabilities under the model's own logits, the most probable first."""
+    def compute_transition_scores(self, normalize_logits: bool = False) -> NDArray[np.float32]:
+        """For each token of each row the processed score that it was chosen by, float32 ``[rows, longest]``, 0 after the
+        end of a row; with ``normalize_logits`` the logarithm of its softmax.
+
+        With beams the scores of a row sum up to its entry of ``sequences_scores``, but for the power of its length.
+        Needs ``output_scores=True``: raises ``InputError`` otherwise.
+        """
+    @property
+    def sequences_scores(self) -> NDArray[np.float32] | None:
+        """With beams the score of each row, float32 ``[rows]``: the sum of its processed log-probabilities, divided by its
+        length to the power of ``length_penalty``. ``None`` without beams."""
+    @property
+    def beam_indices(self) -> NDArray[np.int32] | None:
+        """With beams, for each token the row of ``scores`` that it was chosen from, int32 ``[rows, longest]``, -1 after the
+        end of a row. ``None`` without beams."""
+    @property
     def finish_reasons(self) -> list[FinishReason]:
         """Why each row ended: ``eos``, ``stop``, ``length``, ``time`` or ``cancelled``."""
     @property
@@ -650,7 +930,8 @@ class GenerationOutput:
         """For each row the prompt that it continues."""
     @property
     def scores(self) -> list[NDArray[np.float32]] | None:
-        """For each step the processed scores, float32 ``[rows, vocab_size]``, with ``output_scores=True``.
+        """For each step the processed scores, float32 ``[rows, vocab_size]``, with ``output_scores=True``. With beams the
+        rows are the beams of each prompt, and the scores are log-probabilities.
 
         NaN where a row had ended before: transformers computes such rows on, after padding, and nothing uses them.
         """
@@ -693,7 +974,7 @@ class Timings:
 
     @property
     def first_token(self) -> float:
-        """From the start to the first token."""
+        """From the start to the first token; with beams, to the first of each beam."""
     @property
     def total(self) -> float:
         """From the start to the end."""

@@ -5,7 +5,8 @@ Made by tools/make_stubs.py.
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from inspect import Signature
+from typing import ClassVar, Literal
 
 from numpy.typing import ArrayLike
 from typing_extensions import Self
@@ -48,6 +49,8 @@ __all__ = [
 class SequenceBiasLogitsProcessor(BuiltInLogitsProcessor):
     """Adds a bias to the score of a sequence's last token when its other tokens have just occurred."""
 
+    __signature__: ClassVar[Signature]
+
     def __new__(
         cls,
         sequence_bias: dict[tuple[int, ...], float] | Sequence[Sequence[Sequence[int] | float]],
@@ -58,6 +61,8 @@ class SequenceBiasLogitsProcessor(BuiltInLogitsProcessor):
 class LogitBiasLogitsProcessor(BuiltInLogitsProcessor):
     """Adds a number from -100 to 100 to the score of a token, as OpenAI's field of that name."""
 
+    __signature__: ClassVar[Signature]
+
     def __new__(
         cls,
         logit_bias: dict[int, float],
@@ -67,6 +72,8 @@ class LogitBiasLogitsProcessor(BuiltInLogitsProcessor):
 
 class HammingDiversityLogitsProcessor(BuiltInLogitsProcessor):
     """Subtracts a number for each earlier group of beams that has chosen the token in this step."""
+
+    __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
@@ -80,6 +87,8 @@ class HammingDiversityLogitsProcessor(BuiltInLogitsProcessor):
 class EncoderRepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
     """Divides the negative and multiplies the other scores of the prompt's tokens, once each."""
 
+    __signature__: ClassVar[Signature]
+
     def __new__(
         cls,
         penalty: float,
@@ -90,6 +99,8 @@ class EncoderRepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
 
 class RepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
     """Multiplies the negative and divides the other scores of tokens that have occurred, once each."""
+
+    __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
@@ -102,6 +113,8 @@ class RepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
 class FrequencyPenaltyLogitsProcessor(BuiltInLogitsProcessor):
     """Subtracts a number from -2 to 2 for each time a token was generated, as OpenAI's field of that name."""
 
+    __signature__: ClassVar[Signature]
+
     def __new__(
         cls,
         frequency_penalty: float,
@@ -112,6 +125,8 @@ class FrequencyPenaltyLogitsProcessor(BuiltInLogitsProcessor):
 
 class PresencePenaltyLogitsProcessor(BuiltInLogitsProcessor):
     """Subtracts a number from -2 to 2 if a token was generated, as OpenAI's field of that name."""
+
+    __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
@@ -124,6 +139,8 @@ class PresencePenaltyLogitsProcessor(BuiltInLogitsProcessor):
 class NoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
     """Allows no n-gram of this size to occur twice, prompt included; 0 allows all."""
 
+    __signature__: ClassVar[Signature]
+
     def __new__(
         cls,
         ngram_size: int,
@@ -133,6 +150,8 @@ class NoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
 
 class EncoderNoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
     """Allows no n-gram of this size that occurs in the prompt to occur again; 0 allows all."""
+
+    __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
@@ -145,6 +164,8 @@ class EncoderNoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
 class NoBadWordsLogitsProcessor(BuiltInLogitsProcessor):
     """Allows no sequence of this list to occur; end-of-sequence tokens are exempt."""
 
+    __signature__: ClassVar[Signature]
+
     def __new__(
         cls,
         bad_words_ids: Sequence[Sequence[int]],
@@ -155,6 +176,8 @@ class NoBadWordsLogitsProcessor(BuiltInLogitsProcessor):
 
 class MinLengthLogitsProcessor(BuiltInLogitsProcessor):
     """Allows no end-of-sequence token before a length, prompt included."""
+
+    __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
@@ -167,6 +190,8 @@ class MinLengthLogitsProcessor(BuiltInLogitsProcessor):
 
 class MinNewTokensLengthLogitsProcessor(BuiltInLogitsProcessor):
     """Allows no end-of-sequence token before a number of new tokens."""
+
+    __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
@@ -181,6 +206,8 @@ class MinNewTokensLengthLogitsProcessor(BuiltInLogitsProcessor):
 class PrefixConstrainedLogitsProcessor(BuiltInLogitsProcessor):
     """Allows only the tokens that a function of the ids so far returns."""
 
+    __signature__: ClassVar[Signature]
+
     def __new__(
         cls,
         prefix_allowed_tokens_fn: PrefixAllowedTokens,
@@ -192,6 +219,8 @@ class PrefixConstrainedLogitsProcessor(BuiltInLogitsProcessor):
 class ForcedBOSTokenLogitsProcessor(BuiltInLogitsProcessor):
     """Forces the token that follows a prompt of a single token."""
 
+    __signature__: ClassVar[Signature]
+
     def __new__(
         cls,
         bos_token_id: int,
@@ -201,6 +230,8 @@ class ForcedBOSTokenLogitsProcessor(BuiltInLogitsProcessor):
 
 class ForcedEOSTokenLogitsProcessor(BuiltInLogitsProcessor):
     """Forces one of these tokens as the last when the most tokens are reached."""
+
+    __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
@@ -214,6 +245,8 @@ class ForcedEOSTokenLogitsProcessor(BuiltInLogitsProcessor):
 class InfNanRemoveLogitsProcessor(BuiltInLogitsProcessor):
     """Replaces NaN by 0 and the infinities by the largest and the least number."""
 
+    __signature__: ClassVar[Signature]
+
     def __new__(
         cls,
         *,
@@ -222,6 +255,8 @@ class InfNanRemoveLogitsProcessor(BuiltInLogitsProcessor):
 
 class ExponentialDecayLengthPenalty(BuiltInLogitsProcessor):
     """Raises the scores of end-of-sequence tokens by a factor to the power of the new tokens after a start."""
+
+    __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
@@ -235,6 +270,8 @@ class ExponentialDecayLengthPenalty(BuiltInLogitsProcessor):
 class SuppressTokensLogitsProcessor(BuiltInLogitsProcessor):
     """Allows none of these tokens."""
 
+    __signature__: ClassVar[Signature]
+
     def __new__(
         cls,
         suppress_tokens: Sequence[int],
@@ -245,6 +282,8 @@ class SuppressTokensLogitsProcessor(BuiltInLogitsProcessor):
 
 class SuppressTokensAtBeginLogitsProcessor(BuiltInLogitsProcessor):
     """Allows none of these tokens as the first."""
+
+    __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
@@ -258,6 +297,8 @@ class SuppressTokensAtBeginLogitsProcessor(BuiltInLogitsProcessor):
 class TemperatureLogitsWarper(BuiltInLogitsProcessor):
     """Divides the scores by a number: below 1 sharpens, above 1 flattens."""
 
+    __signature__: ClassVar[Signature]
+
     def __new__(
         cls,
         temperature: float,
@@ -267,6 +308,8 @@ class TemperatureLogitsWarper(BuiltInLogitsProcessor):
 
 class TopHLogitsWarper(BuiltInLogitsProcessor):
     """Keeps only the most probable tokens, up to 100, within this fraction of the entropy."""
+
+    __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
@@ -278,6 +321,8 @@ class TopHLogitsWarper(BuiltInLogitsProcessor):
 
 class TopKLogitsWarper(BuiltInLogitsProcessor):
     """Keeps only this many of the most probable tokens, and ties with the last of them; 0 keeps all."""
+
+    __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
@@ -291,6 +336,8 @@ class TopKLogitsWarper(BuiltInLogitsProcessor):
 class TopPLogitsWarper(BuiltInLogitsProcessor):
     """Keeps only the most probable tokens that together reach this probability."""
 
+    __signature__: ClassVar[Signature]
+
     def __new__(
         cls,
         top_p: float,
@@ -302,6 +349,8 @@ class TopPLogitsWarper(BuiltInLogitsProcessor):
 
 class MinPLogitsWarper(BuiltInLogitsProcessor):
     """Keeps only tokens that reach this fraction of the most probable one's probability."""
+
+    __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
@@ -315,6 +364,8 @@ class MinPLogitsWarper(BuiltInLogitsProcessor):
 class TypicalLogitsWarper(BuiltInLogitsProcessor):
     """Keeps only the tokens nearest to the expected surprise that together reach this probability."""
 
+    __signature__: ClassVar[Signature]
+
     def __new__(
         cls,
         mass: float = 0.9,
@@ -326,6 +377,8 @@ class TypicalLogitsWarper(BuiltInLogitsProcessor):
 
 class EpsilonLogitsWarper(BuiltInLogitsProcessor):
     """Keeps only tokens of at least this probability."""
+
+    __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
@@ -339,6 +392,8 @@ class EpsilonLogitsWarper(BuiltInLogitsProcessor):
 class EtaLogitsWarper(BuiltInLogitsProcessor):
     """Keeps only tokens of at least this probability, or less where the entropy is high."""
 
+    __signature__: ClassVar[Signature]
+
     def __new__(
         cls,
         epsilon: float,
@@ -351,6 +406,8 @@ class EtaLogitsWarper(BuiltInLogitsProcessor):
 
 class LogitNormalization(BuiltInLogitsProcessor):
     """Replaces the scores by the logarithms of their softmax, after all other processors."""
+
+    __signature__: ClassVar[Signature]
 
     def __new__(
         cls,

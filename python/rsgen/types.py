@@ -61,7 +61,9 @@ class LogitsProcessor(Protocol):
 class PrefixAllowedTokens(Protocol):
     """Says which tokens may follow. Any function of this form will do."""
 
-    def __call__(self, batch_id: int, input_ids: NDArray[np.int64], /) -> Iterable[int] | NDArray[np.integer[Any]]:
+    def __call__(
+        self, batch_id: int, input_ids: NDArray[np.int64], /
+    ) -> Iterable[int] | NDArray[np.integer[Any]]:
         """Returns the ids of the tokens that may follow, at least one.
 
         ``input_ids`` is ``[len]``: a row, prompt and padding included. ``batch_id`` is the place of its prompt among those
@@ -96,17 +98,25 @@ class GenerationFields(TypedDict, total=False):
     stop_strings: str | Sequence[str] | None
     do_sample: bool | None
     num_beams: int | None
+    low_memory: bool | None
     num_return_sequences: int | None
     pad_token_id: int | None
     bos_token_id: int | None
     eos_token_id: int | Sequence[int] | None
     output_scores: bool | None
     output_logits: bool | None
+    top_logprobs: int | None
     return_dict_in_generate: bool | None
     compat: Literal["4.49"] | None
     use_cache: bool | None
     prefill_chunk_size: int | None
     seed: int | Sequence[int] | None
+    force_words_ids: Sequence[Sequence[int] | Sequence[Sequence[int]]] | None
+    num_beam_groups: int | None
+    early_stopping: bool | Literal["never"] | None
+    length_penalty: float | None
+    dola_layers: Literal["low", "high"] | Sequence[int] | None
+    penalty_alpha: float | None
     sequence_bias: dict[tuple[int, ...], float] | Sequence[Sequence[Sequence[int] | float]] | None
     logit_bias: dict[int, float] | None
     diversity_penalty: float | None

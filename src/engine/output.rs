@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::request::Request;
+use crate::error::{Error, Result};
+use crate::generation::output::transition_scores;
 use crate::generation::{LaneScores, OutputRow};
 use crate::text::{Detokenizer, Tokenizer};
 use crate::types::TokenId;
@@ -15,7 +17,7 @@ use crate::types::TokenId;
 pub struct GenerationOutput {
     /// The rows: for each prompt its return sequences, the prompts in order.
     pub rows: Vec<GeneratedRow>,
-    /// What was kept of each row that was computed in a step, with `output_scores` and `output_logits`: without beams
+    /// What was kept of each row that was computed in a step, with `output_scores`, `output_logits` and `top_logprobs`: without beams
     /// they are `rows`; with them, the beams of each prompt one after the other.
     pub lanes: Vec<LaneScores>,
     /// What rows are padded with to equal length.
@@ -122,6 +124,36 @@ impl GenerationOutput {
     /// The texts of all rows.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.rows.iter().map(|row| row.text.as_deref().unwrap_or_default())
+    }
+
+    /// For each token of a row the most probable ones in its place, each with its log-probability under the model's own
+    /// logits, the most probable first; `None` without `top_logprobs`.
+    ///
+    /// A token that a beam search has put at the end, without choosing it, has none.
+    pub fn top_logprobs(&self, row: usize) -> Option<Vec<&[(TokenId, f32)]>> {
+        let lanes = self.rows.get(row)?.generated.lanes(row);
+        lanes
+            .enumerate()
+            .map(|(step, lane)| Some(&self.lanes.get(lane)?.top_logprobs.as_ref()?.get(step)?[..]))
+            .collect()
+    }
+
+    /// For each token of each row the processed score that it was chosen by, or with `normalize_logits` the logarithm of
+    /// its softmax: transformers' method of that name. With beams their sum, divided by a power of the length, is the
+    /// row's `score`.
+    ///
+    /// # Errors
+    /// `Input` when the scores were not kept.
+    pub fn compute_transition_scores(&self, normalize_logits: bool) -> Result<Vec<Vec<f32>>> {
+        if self.lanes.is_empty() || self.lanes.iter().any(|lane| lane.scores.is_none()) {
+            return Err(Error::input(
+                "transition scores are made from the scores of every step, which were not kept; call with output_scores=True",
+            ));
+        }
+        let rows = self.rows.iter().map(|row| &row.generated);
+        Ok(transition_scores(rows, normalize_logits, |step, lane| {
+            self.lanes.get(lane)?.scores.as_ref()?.get(step).map(Vec::as_slice)
+        }))
     }
 
     /// The tokens of the first row.

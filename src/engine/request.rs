@@ -31,6 +31,8 @@ pub(super) struct Request {
     /// The most rows of this request in one pass.
     chunk: usize,
     vocab_size: usize,
+    /// Beams have tokens after the first step, though none is known to be the result's.
+    has_beams: bool,
     prompts: Vec<PlannedPrompt>,
     started: Instant,
     first_token: Option<Duration>,
@@ -57,6 +59,7 @@ impl Request {
         Self {
             chunk: plan.prefill_chunk_size().unwrap_or(usize::MAX),
             prompts: plan.prompts().to_vec(),
+            has_beams: plan.mode().has_beams(),
             search: search::build(plan),
             sequences: Vec::new(),
             reservation,
@@ -168,7 +171,7 @@ impl Request {
                 .with_layer_logits(&mut self.collected.layer_logits)
         };
         let step = self.search.advance(SearchResults::of_target(target))?;
-        if !step.events.is_empty() {
+        if self.has_beams || !step.events.is_empty() {
             self.first_token.get_or_insert_with(|| self.started.elapsed());
         }
         Ok(Some(step))

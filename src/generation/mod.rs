@@ -10,6 +10,7 @@
 
 pub mod config;
 pub mod constraint;
+mod exact;
 pub mod logits;
 pub mod mode;
 mod numerics;
@@ -25,8 +26,8 @@ mod torch_sort;
 pub mod vocabulary;
 
 pub use config::{
-    Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, GenerationConfig, LogitBias, OneOrMany,
-    SequenceBias,
+    Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, ForcedWord, GenerationConfig, LogitBias,
+    OneOrMany, SequenceBias,
 };
 pub use logits::{
     LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows,
@@ -36,8 +37,8 @@ pub use output::{LaneScores, OutputRow, SearchOutput};
 pub use plan::{DefaultLength, GenerationPlan, PlanContext};
 pub use prompt::{PromptBatch, PromptRow};
 pub use rng::TorchRng;
+pub(crate) use search::for_each_search;
 pub use search::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 pub use stopping::{StopContext, StoppingCriterion};
 pub use strategy::Strategy;
-pub(crate) use strategy::for_each_strategy;
 pub use vocabulary::Vocabulary;

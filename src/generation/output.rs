@@ -4,6 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::{FinishReason, TokenId};
 
+use super::exact;
+use super::numerics::{kth_largest, log_sum_exp};
+use super::plan::GenerationPlan;
+
 /// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
@@ -30,12 +34,23 @@ pub struct OutputRow {
     /// Why the row ended; `Cancelled` when the search was given up before.
     pub finish_reason: FinishReason,
     /// For each token its log-probability under the model's own logits.
+    #[serde(with = "exact")]
     pub logprobs: Vec<f32>,
     /// With beams, the sum of the processed log-probabilities, divided by a power of the length: transformers'
     /// `sequences_scores`.
+    #[serde(with = "exact::option")]
     pub score: Option<f32>,
     /// With beams, the lane that each token was generated in; empty otherwise.
     pub beam_indices: Vec<u32>,
+}
+
+impl OutputRow {
+    /// For each token that was chosen from scores, the lane that it was generated in; `row` is the row's own place.
+    pub fn lanes(&self, row: usize) -> impl Iterator<Item = usize> {
+        let of_beams = self.score.is_some();
+        let count = if of_beams { self.beam_indices.len() } else { self.token_ids.len() };
+        (0..count).map(move |step| if of_beams { self.beam_indices[step] as usize } else { row })
+    }
 }
 
 /// What was kept of a lane, step by step, `[vocab_size]` each. A lane that ends before the others has fewer steps.
@@ -43,15 +58,28 @@ pub struct OutputRow {
 #[non_exhaustive]
 pub struct LaneScores {
     /// The processed scores that tokens were chosen from, with `output_scores`.
+    #[serde(with = "exact::rows")]
     pub scores: Option<Vec<Vec<f32>>>,
     /// The model's own logits, with `output_logits`.
+    #[serde(with = "exact::rows")]
     pub logits: Option<Vec<Vec<f32>>>,
+    /// The most probable tokens under the model's own logits, each with its log-probability, the most probable first,
+    /// with `top_logprobs`.
+    pub top_logprobs: Option<Vec<Vec<(TokenId, f32)>>>,
+    /// How many of them are kept.
+    #[serde(skip)]
+    num_top_logprobs: usize,
 }
 
 impl LaneScores {
-    /// For a lane of which scores or logits are to be kept, or neither.
-    pub(super) fn new(scores: bool, logits: bool) -> Self {
-        Self { scores: scores.then(Vec::new), logits: logits.then(Vec::new) }
+    /// For a lane of a plan.
+    pub(super) fn of(plan: &GenerationPlan) -> Self {
+        Self {
+            scores: plan.output_scores.then(Vec::new),
+            logits: plan.output_logits.then(Vec::new),
+            top_logprobs: (plan.num_top_logprobs > 0).then(Vec::new),
+            num_top_logprobs: plan.num_top_logprobs,
+        }
     }
 
     pub(super) fn keep_scores(&mut self, scores: &[f32]) {
@@ -60,9 +88,84 @@ impl LaneScores {
         }
     }
 
+    /// Keeps what was asked for of the model's own logits.
     pub(super) fn keep_logits(&mut self, logits: &[f32]) {
         if let Some(kept) = &mut self.logits {
             kept.push(logits.to_vec());
         }
+        if let Some(kept) = &mut self.top_logprobs {
+            kept.push(top_logprobs(logits, self.num_top_logprobs));
+        }
+    }
+}
+
+/// The `count` most probable tokens with their log-probabilities, the lowest id first among equals. Impossible ones are
+/// left out, and all when the logits are no numbers.
+fn top_logprobs(logits: &[f32], count: usize) -> Vec<(TokenId, f32)> {
+    let normalizer = log_sum_exp(logits);
+    if !normalizer.is_finite() {
+        return Vec::new();
+    }
+    let least = kth_largest(logits, count.min(logits.len())).max(f32::MIN);
+    let likely = (0..).map(TokenId).zip(logits).filter(|&(_, &logit)| logit >= least);
+    let mut top: Vec<(TokenId, f32)> = likely.map(|(token, &logit)| (token, logit - normalizer)).collect();
+    top.sort_by(|a, b| b.1.total_cmp(&a.1));
+    top.truncate(count);
+    top
+}
+
+/// For each token of each row the score that it was chosen by, as transformers' `compute_transition_scores` gives them:
+/// the processed score, or with `normalize_logits` its logarithm of the softmax. `scores` are those of a step in a lane,
+/// `[vocab_size]`.
+pub fn transition_scores<'a>(
+    rows: impl Iterator<Item = &'a OutputRow>,
+    normalize_logits: bool,
+    scores: impl Fn(usize, usize) -> Option<&'a [f32]>,
+) -> Vec<Vec<f32>> {
+    let of_token = |step: usize, lane: usize, token: &TokenId| {
+        let scores = scores(step, lane)?;
+        let normalizer = if normalize_logits { log_sum_exp(scores) } else { 0.0 };
+        Some(scores.get(token.index())? - normalizer)
+    };
+    rows.enumerate()
+        .map(|(index, row)| {
+            let tokens = row.lanes(index).zip(&row.token_ids).enumerate();
+            tokens.map(|(step, (lane, token))| of_token(step, lane, token).unwrap_or(0.0)).collect()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alternatives_are_the_most_probable_tokens_in_order() {
+        let logits = [1.0, 3.0, 2.0, 3.0, f32::NEG_INFINITY];
+        let tokens =
+            |count| top_logprobs(&logits, count).iter().map(|(token, _)| token.0).collect::<Vec<_>>();
+        assert_eq!(tokens(1), [1], "the lowest id of equals");
+        assert_eq!(tokens(3), [1, 3, 2]);
+        assert_eq!(tokens(9), [1, 3, 2, 0], "what is impossible is no alternative");
+        let total: f32 = top_logprobs(&logits, 9).iter().map(|(_, logprob)| logprob.exp()).sum();
+        assert!((total - 1.0).abs() < 1e-6, "{total}");
+        assert_eq!(top_logprobs(&[f32::NAN, 1.0], 1), []);
+    }
+
+    #[test]
+    fn outputs_come_back_from_json_with_numbers_that_json_has_not() {
+        let row = OutputRow {
+            prompt_index: 0,
+            token_ids: vec![TokenId(3)],
+            finish_reason: FinishReason::Eos,
+            logprobs: vec![-0.1, f32::NEG_INFINITY],
+            score: Some(f32::NEG_INFINITY),
+            beam_indices: vec![1],
+        };
+        let text = serde_json::to_string(&row).unwrap();
+        assert_eq!(serde_json::from_str::<OutputRow>(&text).unwrap(), row);
+        let lane = LaneScores { scores: Some(vec![vec![0.1, f32::NEG_INFINITY]]), ..LaneScores::default() };
+        let text = serde_json::to_string(&lane).unwrap();
+        assert_eq!(serde_json::from_str::<LaneScores>(&text).unwrap(), lane);
     }
 }

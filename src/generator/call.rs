@@ -8,7 +8,7 @@ use crate::engine::{self, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, ErrorKind, Result, ResultExt as _};
 use crate::generation::constraint::Constraint;
 use crate::generation::{
-    DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
+    Compat, DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
     PrefixAllowedTokens, PromptBatch, StoppingCriterion,
 };
 
@@ -33,6 +33,7 @@ pub struct Call<'a> {
     generator: &'a Generator,
     prompts: Prompts,
     config: GenerationConfig,
+    has_generation_config: bool,
     processors: Vec<Arc<dyn LogitsProcessor>>,
     prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
     criteria: Vec<Arc<dyn StoppingCriterion>>,
@@ -53,6 +54,7 @@ impl<'a> Call<'a> {
             generator,
             prompts,
             config,
+            has_generation_config: false,
             processors: Vec::new(),
             prefix_allowed_tokens_fn: None,
             criteria: Vec::new(),
@@ -63,6 +65,14 @@ impl<'a> Call<'a> {
     /// The configuration; what it leaves unset comes from the model's `generation_config.json`.
     pub fn config(mut self, config: &GenerationConfig) -> Self {
         self.config = config.clone();
+        self
+    }
+
+    /// Says that the configuration holds one that was passed as a whole, beside the fields of the call: see
+    /// [`GenerationConfig::over_passed`]. In transformers 4.49 such a one takes the place of the model's file, but for the
+    /// special tokens.
+    pub fn has_generation_config(mut self, passed: bool) -> Self {
+        self.has_generation_config = passed;
         self
     }
 
@@ -116,8 +126,16 @@ impl<'a> Call<'a> {
     /// # Errors
     /// When a field, a prompt or their combination is not possible.
     pub fn prepare(self, to_the_end: bool) -> Result<Prepared<'a>> {
-        let Self { generator, prompts, config, processors, prefix_allowed_tokens_fn, criteria, constraints } =
-            self;
+        let Self {
+            generator,
+            prompts,
+            config,
+            has_generation_config,
+            processors,
+            prefix_allowed_tokens_fn,
+            criteria,
+            constraints,
+        } = self;
         let shared = &generator.shared;
         shared.engine.check_process()?;
         let batches = match prompts {
@@ -144,7 +162,7 @@ impl<'a> Call<'a> {
         context.num_layers = shared.engine.model().num_layers();
         context.tied_embeddings = shared.config.tie_word_embeddings;
         context.vocabulary.clone_from(&shared.vocabulary);
-        context.model_defaults = Arc::clone(&shared.generation_config);
+        context.model_defaults = model_defaults(&shared.generation_config, &config, has_generation_config);
         context.default_length =
             if to_the_end { DefaultLength::Context } else { DefaultLength::Tokens(DEFAULT_NEW_TOKENS) };
         context.processors = processors;
@@ -152,7 +170,7 @@ impl<'a> Call<'a> {
         context.criteria = criteria;
         context.constraints = constraints;
 
-        let seeds = seeds(&config, &shared.generation_config, batches.len())?;
+        let seeds = seeds(&config, &context.model_defaults, batches.len())?;
         let many = batches.len() > 1;
         let plans = batches.into_iter().enumerate().map(|(index, batch)| {
             let mut config = config.clone();
@@ -218,6 +236,28 @@ impl Prepared<'_> {
             log::warn!("{warning}");
         }
     }
+}
+
+/// The defaults of a call: the model's file, and what transformers 4.49 takes of it where its results are asked for.
+fn model_defaults(
+    file: &Arc<GenerationConfig>,
+    config: &GenerationConfig,
+    has_generation_config: bool,
+) -> Arc<GenerationConfig> {
+    if config.compat.or(file.compat) != Some(Compat::V4_49) {
+        return Arc::clone(file);
+    }
+    let mut defaults = GenerationConfig::clone(file);
+    if has_generation_config {
+        defaults = GenerationConfig::new();
+        defaults.compat = file.compat;
+        defaults.bos_token_id = file.bos_token_id;
+        defaults.eos_token_id.clone_from(&file.eos_token_id);
+        defaults.pad_token_id = file.pad_token_id;
+    }
+    // It is the default there, so it counts as unset: 20 new tokens.
+    defaults.max_length = defaults.max_length.filter(|&max_length| max_length != DEFAULT_NEW_TOKENS);
+    Arc::new(defaults)
 }
 
 /// Says so when the value that is not possible is not the caller's but the model's: messages begin with their field.

@@ -3,12 +3,14 @@
 use super::{Generator, Prompts};
 use crate::engine::GenerationOutput;
 use crate::error::Result;
-use crate::generation::{GenerationConfig, Strategy, for_each_strategy};
+use crate::generation::{GenerationConfig, GenerationMode, Strategy, for_each_search};
 
 macro_rules! methods {
-    ($( $(#[doc = $doc:literal])* $name:ident $constant:ident $preset:tt )*) => {
+    ($( $file:ident { $(
+        $(#[doc = $doc:literal])* $name:ident $mode:ident when $condition:ident $entry:tt
+    )* } )*) => {
         impl Generator {
-            $(
+            $($(
                 $(#[doc = $doc])*
                 ///
                 /// # Errors
@@ -18,11 +20,12 @@ macro_rules! methods {
                     prompts: impl Into<Prompts>,
                     config: &GenerationConfig,
                 ) -> Result<GenerationOutput> {
-                    self.generate(prompts, &Strategy::$constant.apply(config.clone())?)
+                    let strategy = Strategy::of(GenerationMode::$mode);
+                    self.generate(prompts, &strategy.apply(config, &GenerationConfig::new())?)
                 }
-            )*
+            )*)*
         }
     };
 }
 
-for_each_strategy!(methods);
+for_each_search!(methods);

@@ -33,7 +33,7 @@ pub(super) fn processors(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<d
         let native = || object.cast::<BuiltInLogitsProcessor>().ok()?.get().native();
         let processor = match known.or_else(native) {
             Some(processor) => processor,
-            None => Arc::new(Processor(Callable::new("logits_processor", &object)?)),
+            None => Arc::new(Processor(Code::callable("logits_processor", &object)?)),
         };
         processors.push((object, processor));
     }
@@ -42,36 +42,45 @@ pub(super) fn processors(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<d
 
 /// The function of an argument that says which tokens may follow.
 pub(super) fn allowed_tokens(given: &Bound<'_, PyAny>) -> PyResult<Arc<dyn PrefixAllowedTokens>> {
-    Ok(Arc::new(AllowedTokens(Callable::new("prefix_allowed_tokens_fn", given)?)))
+    Ok(Arc::new(AllowedTokens(Code::callable("prefix_allowed_tokens_fn", given)?)))
 }
 
-/// The criteria of an argument: a callable, a list of them, or nothing.
-pub(super) fn criteria(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<dyn StoppingCriterion>>> {
-    let criterion = |object| Ok(Arc::new(Criterion(Callable::new("stopping_criteria", &object)?)) as _);
-    each(given)?.into_iter().map(criterion).collect()
+/// A criterion that is a callable.
+pub(super) fn criterion(given: &Bound<'_, PyAny>) -> PyResult<Arc<dyn StoppingCriterion>> {
+    Ok(Arc::new(Criterion(Code::callable("stopping_criteria", given)?)))
 }
 
-/// Code of the caller's.
-struct Callable {
-    function: Py<PyAny>,
-    name: String,
+/// Code of the caller's: a function, or an object with methods.
+pub(super) struct Code {
+    object: Py<PyAny>,
+    /// A function's own name, or that of an object's class.
+    pub(super) name: String,
 }
 
-struct Processor(Callable);
+struct Processor(Code);
 
-struct Criterion(Callable);
+struct Criterion(Code);
 
-struct AllowedTokens(Callable);
+struct AllowedTokens(Code);
 
 /// The objects of an argument: those of a list, or a single one.
-fn each<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+pub(super) fn each<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let Some(given) = given else { return Ok(Vec::new()) };
     let list = given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>();
     if list { given.try_iter()?.collect() } else { Ok(vec![given.clone()]) }
 }
 
-impl Callable {
-    fn new(argument: &str, function: &Bound<'_, PyAny>) -> PyResult<Self> {
+impl Code {
+    pub(super) fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        // As transformers has it, an object counts by its class.
+        let name = object
+            .getattr_opt("__name__")?
+            .map_or_else(|| object.get_type().name().map(Bound::into_any), Ok)?;
+        Ok(Self { name: string(&name)?, object: object.clone().unbind() })
+    }
+
+    /// The function of an argument.
+    fn callable(argument: &str, function: &Bound<'_, PyAny>) -> PyResult<Self> {
         if !function.is_callable() {
             return Err(PyTypeError::new_err(format!(
                 "`{argument}` must be a callable{}, got {}",
@@ -79,24 +88,21 @@ impl Callable {
                 shown(function)
             )));
         }
-        // As transformers has it, an object counts by its class.
-        let name = function
-            .getattr_opt("__name__")?
-            .map_or_else(|| function.get_type().name().map(Bound::into_any), Ok)?;
-        Ok(Self { name: string(&name)?, function: function.clone().unbind() })
+        Self::new(function)
     }
 
     /// Calls it; an exception becomes the source of the error, and so comes out of the call unchanged.
-    fn attached<T>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
+    pub(super) fn attached<T>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
         let called = attached(|py| {
-            call(self.function.bind(py))
+            call(self.object.bind(py))
                 .map_err(|exception| Error::callback(format!("{} failed", self.name)).with_source(exception))
         });
         called.unwrap_or_else(|| Err(Error::cancelled()))
     }
 
-    fn returned(&self, py: Python<'_>, rule: &str, value: &str) -> PyErr {
-        exception(py, ErrorKind::Callback, format!("{} must return {rule}, got {value}", self.name))
+    /// The error of what it, or its `method`, has returned.
+    pub(super) fn returned(&self, py: Python<'_>, method: &str, rule: &str, value: &str) -> PyErr {
+        exception(py, ErrorKind::Callback, format!("{}{method} must return {rule}, got {value}", self.name))
     }
 }
 
@@ -134,7 +140,7 @@ impl Processor {
         let rule = format!("scores of shape {shape:?}");
         if returned.is_none() {
             let hint = "None; end it with `return scores`";
-            return Err(self.0.returned(py, &rule, hint));
+            return Err(self.0.returned(py, "", &rule, hint));
         }
         let numpy = numpy(py)?;
         let array = numpy.call_method1("asarray", (returned,))?;
@@ -142,12 +148,12 @@ impl Processor {
         let kind: String = dtype.getattr("kind")?.extract()?;
         if !["f", "i", "u"].contains(&kind.as_str()) {
             let value = format!("an array of {}", string(&dtype)?);
-            return Err(self.0.returned(py, "scores that are numbers", &value));
+            return Err(self.0.returned(py, "", "scores that are numbers", &value));
         }
         let given = array.getattr("shape")?;
         if !given.eq(shape)? {
             let value = format!("an array of shape {}", string(&given)?);
-            return Err(self.0.returned(py, &rule, &value));
+            return Err(self.0.returned(py, "", &rule, &value));
         }
         let array = numpy.call_method1("ascontiguousarray", (array, "float32"))?;
         let array = array.cast_into::<PyArray2<f32>>()?.try_readonly()?;
@@ -157,6 +163,7 @@ impl Processor {
             let (row, token) = (place / shape.1, place % shape.1);
             return Err(self.0.returned(
                 py,
+                "",
                 "scores without NaN",
                 &format!("NaN for token {token} of row {row}"),
             ));
@@ -191,7 +198,7 @@ impl AllowedTokens {
         };
         let rule = "a list of token ids";
         let tokens: Option<_> = tokens.iter().map(token).collect();
-        tokens.ok_or_else(|| self.0.returned(returned.py(), rule, &shown(returned)))
+        tokens.ok_or_else(|| self.0.returned(returned.py(), "", rule, &shown(returned)))
     }
 }
 
@@ -222,7 +229,12 @@ impl Criterion {
         let array = numpy(py)?.call_method1("asarray", (returned,))?;
         let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
         if kind != "b" || array.getattr("size")?.extract::<usize>()? != 1 {
-            return Err(self.0.returned(py, "True or False, or an array of one of them", &shown(returned)));
+            return Err(self.0.returned(
+                py,
+                "",
+                "True or False, or an array of one of them",
+                &shown(returned),
+            ));
         }
         array.call_method0("item")?.extract()
     }

@@ -3,27 +3,41 @@
 //! A configuration is a value that never changes. Its attributes are made from the table of fields, so a field that is
 //! added there needs nothing here.
 
+use std::ffi::CString;
 use std::path::PathBuf;
 
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyAttributeError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyCFunction, PyDict, PyFloat, PyList, PyString, PyTuple, PyType};
-use serde_json::Value;
 
-use super::errors::{exception, guarded, to_python};
+use super::errors::{config_error, guarded, to_python};
 use super::json;
 use super::prompts::shown;
-use crate::error::{ErrorKind, ResultExt};
 use crate::generation::{self, FieldValue};
-
-/// The file that a configuration is stored in.
-const FILE: &str = "generation_config.json";
 
 /// How to generate.
 #[pyclass(module = "rsgen", name = "GenerationConfig", frozen, eq)]
 #[derive(PartialEq)]
 pub(super) struct GenerationConfig(pub(super) generation::GenerationConfig);
+
+impl GenerationConfig {
+    /// Checks it, and warns of what was probably not meant.
+    fn warn(&self, py: Python<'_>) -> PyResult<()> {
+        let warnings = self.0.validate().map_err(|error| to_python(py, error))?;
+        warn(py, warnings.iter().map(String::as_str))
+    }
+}
+
+/// Tells the caller what it probably did not mean.
+pub(super) fn warn<'a>(py: Python<'_>, warnings: impl IntoIterator<Item = &'a str>) -> PyResult<()> {
+    let category = py.get_type::<PyUserWarning>();
+    for warning in warnings {
+        let warning = CString::new(warning.replace('\0', ""))?;
+        PyErr::warn(py, &category, &warning, 1)?;
+    }
+    Ok(())
+}
 
 #[pymethods]
 impl GenerationConfig {
@@ -51,16 +65,18 @@ impl GenerationConfig {
     }
 
     #[classmethod]
-    #[pyo3(signature = (path))]
-    fn from_pretrained(_class: &Bound<'_, PyType>, py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+    #[pyo3(signature = (path, **fields))]
+    fn from_pretrained(
+        _class: &Bound<'_, PyType>,
+        py: Python<'_>,
+        path: PathBuf,
+        fields: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
         guarded(|| {
-            let file = if path.is_dir() { path.join(FILE) } else { path };
-            let shown = file.display().to_string();
-            let text = std::fs::read_to_string(&file).map_err(|error| {
-                exception(py, ErrorKind::Load, format!("{shown} cannot be read: {error}"))
-            })?;
-            let config = generation::GenerationConfig::from_json_file(&text).context(|| shown);
-            config.map(Self).map_err(|error| to_python(py, error))
+            let config = generation::GenerationConfig::from_pretrained(path);
+            let mut config = config.map_err(|error| to_python(py, error))?;
+            set_keywords(&mut config, "from_pretrained", fields, &[])?;
+            Ok(Self(config))
         })
     }
 
@@ -68,15 +84,34 @@ impl GenerationConfig {
     #[expect(clippy::needless_pass_by_value, reason = "a path comes out of Python by value")]
     fn save_pretrained(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         guarded(|| {
-            let text = serde_json::to_string_pretty(&Value::Object(self.0.to_json()));
-            let text = text.map_err(|error| exception(py, ErrorKind::Internal, error.to_string()))?;
-            std::fs::create_dir_all(&path)?;
-            Ok(std::fs::write(path.join(FILE), text + "\n")?)
+            self.warn(py)?;
+            self.0.save_pretrained(path).map(drop).map_err(|error| to_python(py, error))
+        })
+    }
+
+    #[pyo3(signature = (strict=false))]
+    fn validate(&self, py: Python<'_>, strict: bool) -> PyResult<()> {
+        guarded(|| {
+            if !strict {
+                return self.warn(py);
+            }
+            let warnings = self.0.validate().map_err(|error| to_python(py, error))?;
+            if warnings.is_empty() { Ok(()) } else { Err(config_error(py, warnings.join("; "))) }
         })
     }
 
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        guarded(|| json::dict(py, &self.0.to_json()))
+        guarded(|| {
+            let dict = PyDict::new(py);
+            for (name, value) in self.0.to_json() {
+                // The fields as attributes have them: JSON has no infinity.
+                match self.0.get(&name) {
+                    Some(value) => dict.set_item(name, python_value(py, &value)?)?,
+                    None => dict.set_item(name, json::to_python(py, &value)?)?,
+                }
+            }
+            Ok(dict)
+        })
     }
 
     #[pyo3(signature = (**fields))]
@@ -172,7 +207,7 @@ fn set_keywords(
         if others.contains(&name.as_str()) {
             continue;
         }
-        if !generation::GenerationConfig::is_field(&name) {
+        if !generation::GenerationConfig::is_known(&name) {
             let unknown = generation::GenerationConfig::unknown_field(&name);
             return Err(PyTypeError::new_err(format!(
                 "{function}() got an unexpected keyword argument: {unknown}"

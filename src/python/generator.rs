@@ -2,17 +2,15 @@
 //!
 //! Arguments are converted, the work runs detached from Python, results are wrapped. What a call means is decided below.
 
-use std::ffi::CString;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::arrays::array;
 use super::callbacks;
 use super::chat::Conversations;
-use super::config::{GenerationConfig, from_keywords};
+use super::config::{GenerationConfig, from_keywords, warn};
 use super::drivers::Drivers;
 use super::errors::{guarded, to_python};
 use super::exit::detached;
@@ -25,14 +23,14 @@ use super::signals::interruptible;
 use super::stats::CacheStats;
 use super::stream::TokenStream;
 use super::tokenizer::Tokenizer;
-use super::{chat, json, logging, prompts};
+use super::{chat, constraints, json, logging, prompts, stopping_criteria};
 use crate::generation::Strategy;
 use crate::generator::{self, Prepared};
 use crate::text::ChatOptions;
 
 /// The keyword arguments of a call that are no fields of a configuration.
-const OWN_KEYWORDS: [&str; 4] =
-    ["attention_mask", "logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria"];
+const OWN_KEYWORDS: [&str; 5] =
+    ["attention_mask", "logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria", "constraints"];
 
 /// A model that is ready to generate.
 #[pyclass(module = "rsgen", name = "Generator", frozen)]
@@ -75,18 +73,19 @@ impl Generator {
             let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
             Ok(value.filter(|value| !value.is_none()))
         };
-        let [mask, processors, allowed_tokens, criteria] = OWN_KEYWORDS;
+        let [mask, processors, allowed_tokens, criteria, constraints] = OWN_KEYWORDS;
         let others = match given.given {
             Given::Prompt(_) => OWN_KEYWORDS.to_vec(),
-            Given::Chat(_) => [&chat::KEYWORDS[..], &[processors, allowed_tokens, criteria]].concat(),
+            Given::Chat(_) => {
+                [&chat::KEYWORDS[..], &[processors, allowed_tokens, criteria, constraints]].concat()
+            }
         };
         let mut config = from_keywords(method.name, given.keywords, &others)?;
-        if let Some(passed) = given.generation_config {
-            config = config.merged_over(&passed.get().0);
-        }
-        if let Some(strategy) = &method.strategy {
-            config = strategy.apply(config).map_err(|error| to_python(py, error))?;
-        }
+        let passed = given.generation_config.map(|passed| passed.get().0.clone()).unwrap_or_default();
+        config = match &method.strategy {
+            Some(strategy) => strategy.apply(&config, &passed).map_err(|error| to_python(py, error))?,
+            None => config.over_passed(&passed),
+        };
         let prompts = match given.given {
             Given::Prompt(prompt) => prompts::prompts(prompt, keyword(mask)?.as_ref())?,
             Given::Chat(messages) => {
@@ -97,22 +96,22 @@ impl Generator {
             }
         };
         let mut call = self.0.call(prompts).config(&config);
+        call = call.has_generation_config(given.generation_config.is_some());
         for processor in callbacks::processors(keyword(processors)?.as_ref())? {
             call = call.processor(processor);
         }
         if let Some(function) = keyword(allowed_tokens)? {
             call = call.prefix_allowed_tokens_fn(callbacks::allowed_tokens(&function)?);
         }
-        for criterion in callbacks::criteria(keyword(criteria)?.as_ref())? {
+        for criterion in stopping_criteria::criteria(keyword(criteria)?.as_ref())? {
             call = call.criterion(criterion);
+        }
+        for constraint in constraints::constraints(keyword(constraints)?.as_ref())? {
+            call = call.constraint(constraint);
         }
         let prepared =
             detached(py, || call.prepare(method.to_the_end)).map_err(|error| to_python(py, error))?;
-        let category = py.get_type::<PyUserWarning>();
-        for warning in prepared.warnings() {
-            let warning = CString::new(warning.replace('\0', ""))?;
-            PyErr::warn(py, &category, &warning, 1)?;
-        }
+        warn(py, prepared.warnings())?;
         Ok(prepared)
     }
 
@@ -213,7 +212,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt, generation_config=None, **keywords),
         text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
     )]
     fn generate<'py>(
         &self,
@@ -268,7 +267,7 @@ impl Generator {
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
     )]
     fn chat<'py>(
         &self,
@@ -285,7 +284,7 @@ impl Generator {
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
     )]
     fn stream_chat<'py>(
         &self,

@@ -11,6 +11,7 @@ mod chat;
 #[cfg(feature = "cli")]
 mod command;
 mod config;
+mod constraints;
 mod drivers;
 mod errors;
 mod exit;
@@ -27,6 +28,7 @@ mod progress;
 mod prompts;
 mod signals;
 mod stats;
+mod stopping_criteria;
 mod strategies;
 mod stream;
 #[cfg(test)]
@@ -49,6 +51,8 @@ mod _rsgen {
     #[pymodule_export]
     use super::config::GenerationConfig;
     #[pymodule_export]
+    use super::constraints::{BuiltInConstraint, Constraint, DisjunctiveConstraint, PhrasalConstraint};
+    #[pymodule_export]
     use super::generator::Generator;
     #[pymodule_export]
     use super::output::{GenerationOutput, Timings, Usage};
@@ -56,6 +60,11 @@ mod _rsgen {
     use super::processors::{BuiltInLogitsProcessor, LogitsProcessor, tables};
     #[pymodule_export]
     use super::stats::CacheStats;
+    #[pymodule_export]
+    use super::stopping_criteria::{
+        BuiltInStoppingCriteria, ConfidenceCriteria, EosTokenCriteria, MaxLengthCriteria, MaxTimeCriteria,
+        StopStringCriteria, StoppingCriteria,
+    };
     #[pymodule_export]
     use super::stream::{StreamedToken, TokenStream};
     #[pymodule_export]

@@ -1,8 +1,9 @@
 //! The class `GenerationOutput`: what a finished call gives.
 
+use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyList, PyString, PyType};
+use pyo3::types::{PyDict, PyList, PyString, PyType};
 
 use super::arrays::{array, ids, wide};
 use super::errors::{exception, guarded, input_error};
@@ -10,6 +11,8 @@ use super::json;
 use super::pickle::{self, Restored};
 use crate::engine;
 use crate::error::ErrorKind;
+use crate::generation::output::transition_scores;
+use crate::types::TokenId;
 
 /// What a call has generated.
 #[pyclass(module = "rsgen", name = "GenerationOutput", frozen)]
@@ -42,8 +45,9 @@ pub(super) struct Timings {
 
 impl GenerationOutput {
     pub(super) fn new(py: Python<'_>, mut output: engine::GenerationOutput) -> PyResult<Self> {
-        let lanes = std::mem::take(&mut output.lanes);
-        let (scores, logits) = lanes.into_iter().map(|lane| (lane.scores, lane.logits)).unzip();
+        // What becomes arrays is taken out of the output, not copied.
+        let (scores, logits) =
+            output.lanes.iter_mut().map(|lane| (lane.scores.take(), lane.logits.take())).unzip();
         Ok(Self {
             scores: steps(py, scores)?,
             logits: steps(py, logits)?,
@@ -83,6 +87,63 @@ impl GenerationOutput {
         guarded(|| {
             let rows = self.output.rows.iter().map(|row| &row.generated.logprobs);
             list(py, rows.map(|logprobs| array(py, logprobs.len(), logprobs.clone())))
+        })
+    }
+
+    /// For each row and each of its tokens a dict from ids to log-probabilities; `None` when they were not asked for.
+    #[getter]
+    fn top_logprobs<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
+        guarded(|| {
+            let rows: Option<Vec<_>> =
+                (0..self.output.rows.len()).map(|row| self.output.top_logprobs(row)).collect();
+            let dict = |alternatives: &[(TokenId, f32)]| {
+                let dict = PyDict::new(py);
+                for (token, logprob) in alternatives {
+                    dict.set_item(token.0, logprob)?;
+                }
+                Ok(dict.into_any())
+            };
+            rows.map(|rows| {
+                list(py, rows.into_iter().map(|row| Ok(list(py, row.into_iter().map(dict))?.into_any())))
+            })
+            .transpose()
+        })
+    }
+
+    /// `[rows, longest]`, 0 after the end of a row.
+    #[pyo3(signature = (normalize_logits=false))]
+    fn compute_transition_scores<'py>(
+        &self,
+        py: Python<'py>,
+        normalize_logits: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let Some(scores) = &self.scores else {
+                return Err(input_error(
+                    py,
+                    "transition scores are made from the scores of every step, which were not kept; call with \
+                     output_scores=True",
+                ));
+            };
+            let changed = |_| input_error(py, "the arrays of `scores` have been changed into others");
+            let steps: Vec<PyReadonlyArray2<'_, f32>> = scores
+                .bind(py)
+                .iter()
+                .map(|step| step.extract().map_err(changed))
+                .collect::<PyResult<_>>()?;
+            let row = |step: usize, lane: usize| {
+                let step: &PyReadonlyArray2<'_, f32> = steps.get(step)?;
+                let vocab_size = step.shape()[1];
+                step.as_slice().ok()?.get(lane * vocab_size..(lane + 1) * vocab_size)
+            };
+            let rows = self.output.rows.iter().map(|row| &row.generated);
+            let rows = transition_scores(rows, normalize_logits, row);
+            let width = rows.iter().map(Vec::len).max().unwrap_or(0);
+            let mut all = vec![0.0_f32; rows.len() * width];
+            for (place, row) in all.chunks_exact_mut(width.max(1)).zip(&rows) {
+                place[..row.len()].copy_from_slice(row);
+            }
+            array(py, (rows.len(), width), all)
         })
     }
 

@@ -181,7 +181,7 @@ fn compat(value: &Bound<'_, PyAny>) -> PyResult<Option<Compat>> {
 }
 
 /// Ids as an array of two dimensions.
-fn token_rows(ids: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> {
+pub(super) fn token_rows(ids: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> {
     let rows = generation_rows(ids)?;
     rows.ok_or_else(|| {
         input_error(
@@ -216,7 +216,7 @@ fn tokens_of(ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
 }
 
 /// A copy of scores, `[rows, vocab_size]`, in float32.
-fn score_rows(scores: &Bound<'_, PyAny>) -> PyResult<(Vec<f32>, (usize, usize))> {
+pub(super) fn score_rows(scores: &Bound<'_, PyAny>) -> PyResult<(Vec<f32>, (usize, usize))> {
     let py = scores.py();
     let array = numpy(py)?.call_method1("asarray", (scores,))?;
     let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
@@ -234,7 +234,7 @@ fn score_rows(scores: &Bound<'_, PyAny>) -> PyResult<(Vec<f32>, (usize, usize))>
     }
 }
 
-/// The fields of a configuration and the processors of the registry, for what is made of them: the classes of
+/// The fields of a configuration, the strategies and the processors of the registry, for what is made of them: the classes of
 /// `rsgen.processors`, the stubs and the pages of the documentation.
 #[pyfunction]
 #[pyo3(name = "_tables")]
@@ -279,7 +279,13 @@ pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             entry.set_item("arguments", arguments)?;
             processors.append(entry)?;
         }
+        let strategies = PyList::empty(py);
+        for strategy in generation::Strategy::ALL {
+            let doc: Vec<&str> = strategy.doc.split_whitespace().collect();
+            strategies.append(dict(py, &[("name", strategy.name), ("doc", &doc.join(" "))])?)?;
+        }
         let tables = PyDict::new(py);
+        tables.set_item("strategies", strategies)?;
         tables.set_item("fields", fields)?;
         tables.set_item("processors", processors)?;
         Ok(tables)

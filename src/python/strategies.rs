@@ -6,13 +6,15 @@ use pyo3::types::PyDict;
 use super::config::GenerationConfig;
 use super::generator::{Arguments, Generator, Given, Method};
 use super::output::GenerationOutput;
-use crate::generation::{Strategy, for_each_strategy};
+use crate::generation::{GenerationMode, Strategy, for_each_search};
 
 macro_rules! methods {
-    ($( $(#[doc = $doc:literal])* $name:ident $constant:ident $preset:tt )*) => {
+    ($( $file:ident { $(
+        $(#[doc = $doc:literal])* $name:ident $mode:ident when $condition:ident $entry:tt
+    )* } )*) => {
         #[pymethods]
         impl Generator {
-            $(
+            $($(
                 #[pyo3(
                     signature = (prompt, generation_config=None, **keywords),
                     text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, \
@@ -26,13 +28,13 @@ macro_rules! methods {
                     generation_config: Option<&Bound<'py, GenerationConfig>>,
                     keywords: Option<&Bound<'py, PyDict>>,
                 ) -> PyResult<GenerationOutput> {
-                    let strategy = Strategy::$constant;
+                    let strategy = Strategy::of(GenerationMode::$mode);
                     let method = Method { name: strategy.name, strategy: Some(strategy), to_the_end: false };
                     self.run(py, &method, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
                 }
-            )*
+            )*)*
         }
     };
 }
 
-for_each_strategy!(methods);
+for_each_search!(methods);

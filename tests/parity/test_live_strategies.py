@@ -1,13 +1,16 @@
 """Compares the strategies of `generate()` with the installed transformers on drawn requests.
 
-`RSGEN_PARITY_CASES=750 pytest tests/parity/test_live_strategies.py` draws 4 requests for each of 750 models and each
-strategy that the installed transformers has; run it with transformers 5.23.0 and with 4.55.4.
+`RSGEN_PARITY_CASES=300 pytest -s tests/parity/test_live_strategies.py` draws 10 requests for each of 300 models and each
+strategy. The installed transformers decides what is compared: with 5.23.0 the searches that it has, with 4.55.4 the others,
+with 4.49.0 all of them under ``compat="4.49"``.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,67 +23,129 @@ pytest.importorskip("transformers", reason="live parity needs transformers")
 import rsgen  # noqa: E402
 import strategies  # noqa: E402
 from parity_settings import BASE_SEED, CASES, PLAIN  # noqa: E402
-from reference import Reference  # noqa: E402
-from strategies import FAMILIES, StrategyAnswer, StrategyCase  # noqa: E402
+from reference import Reference, reset_rope  # noqa: E402
+from strategies import ARCHITECTURES, ERA, StrategyAnswer, StrategyCase  # noqa: E402
 from tiny_models import draw_model, save_model  # noqa: E402
 
-REQUESTS_PER_MODEL = 4
+REQUESTS_PER_MODEL = 10
 #: Below this margin in float64 a difference is a tie that float32 may decide either way.
 TIE = 1e-5
 #: Of the requests of a family that may be excused so.
 MOST_EXCUSED = 0.003
+COMPAT: dict[str, Any] = {"compat": "4.49"} if ERA == "4.49" else {}
+FAMILIES = [family for family, eras in strategies.FAMILIES.items() if ERA in eras]
 COMPARED: Counter[str] = Counter()
+#: Requests that transformers itself fails on.
+FAILED: Counter[str] = Counter()
+#: Requests with a score beyond the tolerance that is as near to float64 as that of transformers.
+NOISY: Counter[str] = Counter()
 EXCUSED: dict[str, list[str]] = {family: [] for family in FAMILIES}
 
 
 def run(generator: rsgen.Generator, case: StrategyCase) -> StrategyAnswer:
     """The request through rsgen."""
-    fields: dict[str, Any] = dict(case.fields, seed=case.seed)
-    if case.is_padded or len(case.input_ids) > 1:
+    fields: dict[str, Any] = dict(case.fields, seed=case.seed, output_scores=True, **COMPAT)
+    if case.is_list:
+        prompts = [alone.input_ids[0] for alone in case.alone()]
+        out = generator.generate(prompts, **fields | {"seed": [alone.seed for alone in case.alone()]})
+    elif case.is_padded or len(case.input_ids) > 1:
         ids, mask = np.array(case.input_ids), np.array(case.attention_mask)
         out = generator.generate(ids, attention_mask=mask, **fields)
     else:
         out = generator.generate(case.input_ids[0], **fields)
     tokens = [row.tolist() for row in out.token_ids]
     if out.beam_indices is None:
-        return StrategyAnswer(tokens, None, None)
+        chosen = [
+            [float(out.scores[step][place][token]) for step, token in enumerate(row)]
+            for place, row in enumerate(tokens)
+        ]
+        return StrategyAnswer(tokens, None, None, chosen)
+    if ERA != "5":
+        rows = out.sequences[:, len(case.input_ids[0]) :].tolist()
+        scores = None if case.family == "constrained_beam_search" else out.sequences_scores.tolist()
+        return StrategyAnswer([strategies.without_fill(row, case) for row in rows], None, scores)
     lanes = [row[row >= 0].tolist() for row in out.beam_indices]
     return StrategyAnswer(tokens, lanes, out.sequences_scores.tolist())
 
 
-@pytest.mark.parametrize("family", [family for family, there in FAMILIES.items() if there])
+@lru_cache(maxsize=1)
+def models(seed: int, folder: Path) -> tuple[dict[str, Any], Reference, rsgen.Generator]:
+    """A drawn model on both sides."""
+    rng = random.Random(seed)
+    architecture = rng.choice(ARCHITECTURES)
+    # In a window of a few tokens beams forget where they came from, and tie.
+    window = rng.choice([None, 24, 40])
+    fixed: dict[str, Any] = {} if architecture == "llama" else {"sliding_window": window}
+    if ERA != "5":
+        # What changed between the versions of transformers has its own tests: other RoPE types, windows.
+        fixed = {"rope_type": rng.choice(["default", "linear", "llama3"])}
+        windows = {
+            "mistral": {"sliding_window": None},
+            "phi3": {"sliding_window": None, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+            "qwen2": {"use_sliding_window": False, "layer_types": None},
+            "qwen3": {"use_sliding_window": False, "layer_types": None},
+        }
+        fixed |= windows.get(architecture, {})
+    elif architecture in ("qwen2", "qwen3") and window is None:
+        fixed = {"use_sliding_window": False, "layer_types": None}
+    config, model = draw_model(seed, architecture, plain=PLAIN, **fixed)
+    save_model(model, folder, config_form=5 if ERA == "5" else 4)
+    return config, Reference(folder), rsgen.Generator(folder, num_threads=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the models are, one at a time."""
+    return tmp_path_factory.mktemp("model")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("seed", range(BASE_SEED, BASE_SEED + CASES), ids=lambda seed: f"seed{seed}")
 def test_a_drawn_request_gives_the_tokens_and_scores_of_transformers(
-    family: str, seed: int, tmp_path: Path
+    family: str, seed: int, folder: Path
 ) -> None:
-    # Other RoPE types changed between the versions of transformers; they have their own tests.
-    rope_type = random.Random(seed).choice(["default", "linear", "llama3"])
-    config, model = draw_model(seed, plain=PLAIN, rope_type=rope_type)
-    save_model(model, tmp_path, config_form=4)
-    reference = Reference(tmp_path)
-    generator = rsgen.Generator(tmp_path, num_threads=1)
+    config, reference, generator = models(seed, folder)
     rng = random.Random(f"{family} {seed}")
     for _ in range(REQUESTS_PER_MODEL):
         case = strategies.draw_case(family, rng, config["vocab_size"], config["num_hidden_layers"])
+        if ERA == "5" and len(case.input_ids) > 1 and reference.couples_rows():
+            case = replace(case, is_list=True)
         compare(reference, generator, case, f"seed {seed}, {case}")
 
 
 def compare(reference: Reference, generator: rsgen.Generator, case: StrategyCase, label: str) -> None:
     """Equal, or a tie in float64."""
-    expected, got = strategies.answer(reference.model, case), run(generator, case)
+    reset_rope(reference.model)
+    try:
+        expected = strategies.answer(reference.model, case)
+    except (ValueError, IndexError, RuntimeError, TypeError) as error:
+        FAILED[f"{case.family}: {type(error).__name__} {str(error)[:60]}"] += 1
+        return
+    try:
+        got = run(generator, case)
+    except rsgen.NumericalError as error:
+        # transformers takes a token whose score is NaN; see docs/parity.md.
+        assert "NaN" in str(error), label
+        FAILED[f"{case.family}: NaN"] += 1
+        return
     COMPARED[case.family] += 1
-    if strategies.same(got, expected):
+    same = strategies.same_choices(got, expected)
+    if same and strategies.close_scores(got, expected):
         return
     exact, margin = strategies.exact_answer(reference.model64, case)
+    if same and strategies.same_choices(exact, expected) and strategies.as_near(got, expected, exact):
+        NOISY[case.family] += 1
+        return
     if margin < TIE:
         EXCUSED[case.family].append(f"margin {margin:.1e}: {label}")
         return
     pytest.fail(f"{label}\nrsgen        {got}\ntransformers {expected}\nfloat64      {exact}, margin {margin:.1e}")
 
 
-@pytest.mark.parametrize("family", [family for family, there in FAMILIES.items() if there])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_few_requests_are_ties(family: str) -> None:
-    excused = EXCUSED[family]
-    print(f"{family}: {COMPARED[family]} requests compared, {len(excused)} excused")
+    excused, failed = EXCUSED[family], {what: n for what, n in FAILED.items() if what.startswith(family)}
+    print(f"{family}: {COMPARED[family]} requests compared, {len(excused)} excused, {NOISY[family]} with noisy scores")
+    print(f"transformers failed: {failed}")
     print("\n".join(excused))
     assert len(excused) <= max(1, MOST_EXCUSED * COMPARED[family]), "\n".join(excused)

@@ -5,6 +5,8 @@ from collections.abc import Generator
 import numpy as np
 import rsgen
 from numpy.typing import NDArray
+from rsgen.constraints import Constraint, DisjunctiveConstraint, PhrasalConstraint
+from rsgen.stopping_criteria import EosTokenCriteria, MaxTimeCriteria, StopStringCriteria
 from rsgen.types import FinishReason, LogitsProcessor, StoppingCriterion
 from typing_extensions import assert_type
 
@@ -43,6 +45,28 @@ processor: LogitsProcessor = ban
 criterion: StoppingCriterion = Longest()
 gen.generate("text", logits_processor=[ban, processor], stopping_criteria=Longest())
 gen.generate("text", stopping_criteria=[criterion])
+
+
+class Phrase(Constraint):
+    seqlen = 1
+
+    def advance(self) -> int | None:
+        return 5
+
+    def copy(self, stateful: bool = False) -> "Phrase":
+        return Phrase()
+
+
+gen.generate(
+    "text", num_beams=4, constraints=[Phrase(), PhrasalConstraint([5, 6]), DisjunctiveConstraint([[7], [8]])]
+)
+gen.constrained_beam_search("text", constraints=Phrase(), stopping_criteria=[MaxTimeCriteria(1.0), criterion])
+gen.beam_search("text", stopping_criteria=StopStringCriteria(gen.tokenizer, "end"), top_logprobs=5)
+assert_type(EosTokenCriteria([1, 2])(np.array([[5, 1]])), NDArray[np.bool_])
+assert_type(out.top_logprobs, "list[list[dict[int, float]]] | None")
+assert_type(out.compute_transition_scores(normalize_logits=True), NDArray[np.float32])
+assert_type(out.beam_indices, "NDArray[np.int32] | None")
+rsgen.GenerationConfig.from_pretrained("folder", top_p=0.9).validate(strict=True)
 
 
 def stream() -> Generator[str, None, "rsgen.GenerationOutput | None"]:

@@ -63,7 +63,7 @@ class Reference:
 
     def __init__(self, model: PreTrainedModel | Path, tokenizer: Any = None) -> None:
         if isinstance(model, Path):
-            model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+            model = AutoModelForCausalLM.from_pretrained(model).float()
         self.model = model.eval()
         self.tokenizer = tokenizer
 

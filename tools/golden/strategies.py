@@ -13,13 +13,25 @@ import torch
 import transformers
 
 VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
-#: Strategies, and whether the installed transformers has them in its core as rsgen follows them.
-FAMILIES: dict[str, bool] = {
-    "beam_search": VERSION >= (4, 56),
-    "beam_sample": VERSION >= (4, 56),
-    "contrastive_search": VERSION < (4, 56),
-    "dola": VERSION < (4, 56),
+#: Where the installed transformers stands: the one that rsgen follows by itself, the last with all searches, the old one.
+ERA = "5" if VERSION >= (5, 0) else "4.55" if VERSION >= (4, 50) else "4.49"
+#: The strategies, and the eras that they are compared with.
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "greedy_search": ("5", "4.49"),
+    "sample": ("5", "4.49"),
+    "beam_search": ("5", "4.49"),
+    "beam_sample": ("5", "4.49"),
+    "group_beam_search": ("4.55", "4.49"),
+    "constrained_beam_search": ("4.55", "4.49"),
+    "contrastive_search": ("4.55", "4.49"),
+    "dola": ("4.55", "4.49"),
 }
+#: The architectures that the installed transformers computes as the newest does.
+ARCHITECTURES = ("llama", "mistral", "phi3", "qwen2", "qwen3") if ERA != "4.49" else ("llama", "mistral", "qwen2")
+
+
+#: Beams that do not count have scores below this, all alike.
+OUT_OF_THE_RACE = -1e8
 
 
 @dataclass(frozen=True)
@@ -31,20 +43,37 @@ class StrategyCase:
     attention_mask: list[list[int]]
     fields: dict[str, Any]
     seed: int
+    #: Whether the prompts are requests of their own.
+    is_list: bool = False
 
     @property
     def is_padded(self) -> bool:
         """Whether the rows need their mask."""
         return not all(map(all, self.attention_mask))
 
+    def alone(self) -> list[StrategyCase]:
+        """The prompts as requests of their own."""
+        rows = [
+            [token for token, real in zip(ids, mask, strict=True) if real]
+            for ids, mask in zip(self.input_ids, self.attention_mask, strict=True)
+        ]
+        return [
+            StrategyCase(self.family, [ids], [[1] * len(ids)], self.fields, self.seed + place)
+            for place, ids in enumerate(rows)
+        ]
+
 
 @dataclass(frozen=True)
 class StrategyAnswer:
-    """For each row of the result its generated tokens, and with beams their lanes and the row's score."""
+    """For each row of the result its generated tokens, and with beams their lanes and the row's score.
+
+    Without beams `token_scores` are the processed scores of the tokens.
+    """
 
     tokens: list[list[int]]
-    beam_indices: list[list[int]] | None
-    scores: list[float] | None
+    beam_indices: list[list[int]] | None = None
+    scores: list[float] | None = None
+    token_scores: list[list[float]] | None = None
 
 
 def draw_case(family: str, rng: random.Random, vocab_size: int, num_layers: int) -> StrategyCase:
@@ -54,26 +83,69 @@ def draw_case(family: str, rng: random.Random, vocab_size: int, num_layers: int)
     if rng.random() < 0.8:
         fields["eos_token_id"] = rng.sample(range(vocab_size), rng.randint(1, 4))
         fields["pad_token_id"] = pad
-    if rng.random() < 0.3:
-        fields["repetition_penalty"] = round(rng.uniform(0.8, 1.6), 2)
-    if rng.random() < 0.2:
-        fields["min_new_tokens"] = rng.randint(1, 6)
-    DRAWS[family](fields, rng, num_layers)
-    rows = 1 if rng.random() < 0.8 or "pad_token_id" not in fields else rng.randint(2, 3)
+    DRAWS[family](fields, rng, num_layers, vocab_size)
+    needs_pad = ERA == "4.49" or "beam" in family
+    rows = 1 if rng.random() < 0.7 or (needs_pad and "pad_token_id" not in fields) else rng.randint(2, 3)
     # DoLa chooses one layer for all rows of a batch in transformers, one for each in rsgen.
-    rows = 1 if family == "dola" else rows
+    is_list = rows > 1 and (family == "dola" or rng.random() < 0.4)
     prompts = [[rng.randrange(vocab_size) for _ in range(rng.randint(1, 24))] for _ in range(rows)]
+    if rows > 1 and not is_list and "pad_token_id" not in fields:
+        prompts = [prompt[:1] * len(prompts[0]) for prompt in prompts]
     width = max(map(len, prompts))
-    return StrategyCase(
+    case = StrategyCase(
         family,
         [[pad] * (width - len(prompt)) + prompt for prompt in prompts],
         [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts],
         fields,
         rng.randrange(1 << 31),
+        is_list,
     )
+    _draw_processors(fields, rng, vocab_size, padded=case.is_padded and not is_list)
+    return case
 
 
-def _draw_beams(fields: dict[str, Any], rng: random.Random, _num_layers: int) -> None:
+def _draw_processors(fields: dict[str, Any], rng: random.Random, vocab_size: int, *, padded: bool) -> None:
+    """Processors of both versions whose results are the same in the installed one and in the one that rsgen follows."""
+
+    def ids(most: int) -> list[int]:
+        return [rng.randrange(1, vocab_size) for _ in range(rng.randint(1, most))]
+
+    beams = fields.get("num_beams", 1) > 1
+    drawn: dict[str, Any] = {
+        "repetition_penalty": round(rng.uniform(0.8, 1.6), 2),
+        "encoder_repetition_penalty": round(rng.uniform(0.8, 1.6), 2),
+        "no_repeat_ngram_size": rng.randint(2, 4),
+        "encoder_no_repeat_ngram_size": rng.randint(2, 4),
+        "min_new_tokens": rng.randint(1, min(6, fields["max_new_tokens"])),
+        "bad_words_ids": [ids(3) for _ in range(rng.randint(1, 4))],
+        "sequence_bias": [[ids(1), round(rng.uniform(-8, 8), 2)] for _ in range(rng.randint(1, 4))],
+        "exponential_decay_length_penalty": (rng.randint(0, 6), round(rng.uniform(1.0, 1.3), 2)),
+        "suppress_tokens": ids(6),
+        "begin_suppress_tokens": ids(6),
+        "forced_eos_token_id": rng.randrange(vocab_size),
+        "renormalize_logits": True,
+        "remove_invalid_values": True,
+    }
+    # What changed between the versions, for some inputs: compared with the version that rsgen follows alone.
+    if ERA == "4.55" and (padded or beams):
+        del drawn["encoder_repetition_penalty"], drawn["repetition_penalty"]
+    if ERA == "4.55" and beams:
+        del drawn["encoder_no_repeat_ngram_size"]
+    if "eos_token_id" not in fields:
+        del drawn["exponential_decay_length_penalty"], drawn["min_new_tokens"]
+    elif ERA != "5":
+        del drawn["exponential_decay_length_penalty"]
+    fields |= {name: value for name, value in drawn.items() if rng.random() < 0.12}
+    # An end that is forced and suppressed at once is refused by rsgen.
+    if fields.get("forced_eos_token_id") in fields.get("suppress_tokens", []):
+        del fields["suppress_tokens"]
+
+
+def _draw_greedy(_fields: dict[str, Any], _rng: random.Random, _num_layers: int, _vocab_size: int) -> None:
+    pass
+
+
+def _draw_beams(fields: dict[str, Any], rng: random.Random, _num_layers: int, _vocab_size: int) -> None:
     beams = rng.randint(2, 8)
     fields["num_beams"] = beams
     fields["num_return_sequences"] = rng.randint(1, beams)
@@ -81,37 +153,73 @@ def _draw_beams(fields: dict[str, Any], rng: random.Random, _num_layers: int) ->
     fields["length_penalty"] = rng.choice([1.0, 0.0, 2.0, 0.5, -1.0, -0.3])
 
 
-def _draw_beam_sample(fields: dict[str, Any], rng: random.Random, num_layers: int) -> None:
-    _draw_beams(fields, rng, num_layers)
-    _draw_sampling(fields, rng)
+def _draw_beam_sample(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    _draw_beams(fields, rng, num_layers, vocab_size)
+    _draw_sample(fields, rng, num_layers, vocab_size)
 
 
-def _draw_sampling(fields: dict[str, Any], rng: random.Random) -> None:
+def _draw_groups(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    _draw_beams(fields, rng, num_layers, vocab_size)
+    groups = rng.randint(2, 4)
+    fields["num_beams"] = groups * rng.randint(1, 3)
+    fields["num_beam_groups"] = groups
+    fields["num_return_sequences"] = rng.randint(1, fields["num_beams"])
+    if rng.random() < 0.8:
+        fields["diversity_penalty"] = rng.choice([0.2, 0.5, 1.0, 3.0])
+
+
+def _draw_constraints(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    _draw_beams(fields, rng, num_layers, vocab_size)
+    fields["max_new_tokens"] = rng.randint(4, 24)
+
+    def phrase() -> list[int]:
+        return [rng.randrange(vocab_size) for _ in range(rng.randint(1, 3))]
+
+    # Of one choice with several phrases under way transformers forgets the progress, which rsgen does not copy.
+    choices = [[[first], [second]] for first, second in [rng.sample(range(vocab_size), 2)]]
+    words: list[Any] = [phrase() for _ in range(rng.randint(1, 3))]
+    fields["force_words_ids"] = words if rng.random() < 0.7 else choices
+
+
+def _draw_sample(fields: dict[str, Any], rng: random.Random, _num_layers: int, _vocab_size: int) -> None:
     fields["do_sample"] = True
     warpers = {
         "temperature": round(rng.uniform(0.5, 3.0), 2),
         "top_k": rng.choice([0, 2, 5, 20, 50]),
         "top_p": round(rng.uniform(0.3, 1.0), 2),
         "min_p": round(rng.uniform(0.001, 0.2), 3),
+        "typical_p": round(rng.uniform(0.2, 0.99), 2),
+        "epsilon_cutoff": rng.choice([3e-4, 1e-3, 0.01]),
+        "eta_cutoff": rng.choice([3e-4, 1e-3, 0.01]),
     }
-    fields |= {name: value for name, value in warpers.items() if rng.random() < 0.4}
+    if ERA == "5" and "num_beams" not in fields:
+        warpers["top_h"] = round(rng.uniform(0.1, 1.0), 2)
+    fields |= {name: value for name, value in warpers.items() if rng.random() < 0.3}
+    if "num_beams" not in fields and "dola_layers" not in fields:
+        fields["num_return_sequences"] = rng.choice([1, 1, 2, 4])
 
 
-def _draw_contrastive(fields: dict[str, Any], rng: random.Random, _num_layers: int) -> None:
+def _draw_contrastive(
+    fields: dict[str, Any], rng: random.Random, _num_layers: int, _vocab_size: int
+) -> None:
     fields["penalty_alpha"] = round(rng.uniform(0.05, 0.95), 2)
     fields["top_k"] = rng.randint(2, 12)
 
 
-def _draw_dola(fields: dict[str, Any], rng: random.Random, num_layers: int) -> None:
+def _draw_dola(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
     layers = sorted(rng.sample(range(num_layers), rng.randint(1, num_layers)))
-    fields["dola_layers"] = rng.choice(["high", layers])
+    fields["dola_layers"] = rng.choice(["high", "low", layers] if num_layers == 4 else ["high", layers])
     if rng.random() < 0.5:
-        _draw_sampling(fields, rng)
+        _draw_sample(fields, rng, num_layers, vocab_size)
 
 
-DRAWS: dict[str, Callable[[dict[str, Any], random.Random, int], None]] = {
+DRAWS: dict[str, Callable[[dict[str, Any], random.Random, int, int], None]] = {
+    "greedy_search": _draw_greedy,
+    "sample": _draw_sample,
     "beam_search": _draw_beams,
     "beam_sample": _draw_beam_sample,
+    "group_beam_search": _draw_groups,
+    "constrained_beam_search": _draw_constraints,
     "contrastive_search": _draw_contrastive,
     "dola": _draw_dola,
 }
@@ -119,28 +227,66 @@ DRAWS: dict[str, Callable[[dict[str, Any], random.Random, int], None]] = {
 
 def answer(model: Any, case: StrategyCase) -> StrategyAnswer:
     """What transformers gives, seeded right before."""
+    if case.is_list:
+        return joined([answer(model, alone) for alone in case.alone()])
     torch.manual_seed(case.seed)
+    # Of constrained beams the old versions cannot always give scores, of groups not in float64.
+    is_float64 = model.dtype == torch.float64
+    with_scores = case.family != "constrained_beam_search" and not (case.family == "group_beam_search" and is_float64)
     out = model.generate(
         torch.tensor(case.input_ids),
         attention_mask=torch.tensor(case.attention_mask),
         return_dict_in_generate=True,
-        output_scores=True,
-        **case.fields,
+        output_scores=with_scores,
+        **{name: _as_transformers_has_it(name, value) for name, value in case.fields.items()},
     )
     generated = out.sequences[:, len(case.input_ids[0]) :].tolist()
-    indices = getattr(out, "beam_indices", None)
-    if indices is not None:
-        lanes = [[lane for lane in row if lane >= 0] for row in indices.tolist()]
-        tokens = [row[: len(lane)] for row, lane in zip(generated, lanes, strict=True)]
-        return StrategyAnswer(tokens, lanes, out.sequences_scores.tolist())
-    eos = case.fields.get("eos_token_id", [])
-    return StrategyAnswer([_until(row, eos) for row in generated], None, None)
+    fields = case.fields
+    eos = fields.get("eos_token_id", [])
+    if fields.get("num_beams", 1) == 1:
+        tokens = [_until(row, eos) for row in generated]
+        scores = [
+            [float(out.scores[step][row, token]) for step, token in enumerate(ids)]
+            for row, ids in enumerate(tokens)
+        ]
+        return StrategyAnswer(tokens, None, None, scores)
+    if ERA != "5":
+        # Where a row ends cannot be seen: what fills it are the same ids.
+        scores = getattr(out, "sequences_scores", None)
+        return StrategyAnswer(
+            [without_fill(row, case) for row in generated], None, None if scores is None else scores.tolist()
+        )
+    lanes = [[lane for lane in row if lane >= 0] for row in out.beam_indices.tolist()]
+    tokens = [row[: len(lane)] for row, lane in zip(generated, lanes, strict=True)]
+    return StrategyAnswer(tokens, lanes, out.sequences_scores.tolist())
+
+
+def _as_transformers_has_it(name: str, value: Any) -> Any:
+    return [[list(ids), bias] for ids, bias in value] if name == "sequence_bias" else value
+
+
+def joined(answers: list[StrategyAnswer]) -> StrategyAnswer:
+    """Requests of their own as one result: their lanes one after the other."""
+
+    def all_of(name: str) -> Any:
+        each = [getattr(answer, name) for answer in answers]
+        return None if None in each else [value for one in each for value in one]
+
+    return StrategyAnswer(all_of("tokens"), None, all_of("scores"), all_of("token_scores"))
 
 
 def _until(row: list[int], eos: list[int]) -> list[int]:
     """A row without what fills it after its end."""
     end = next((index for index, token in enumerate(row) if token in eos), len(row))
     return row[: end + 1]
+
+
+def without_fill(row: list[int], case: StrategyCase) -> list[int]:
+    """A row without the padding at its end."""
+    end = len(row)
+    while end and row[end - 1] == case.fields.get("pad_token_id"):
+        end -= 1
+    return row[:end]
 
 
 @contextmanager
@@ -152,7 +298,7 @@ def margins() -> Iterator[list[float]]:
     def gap(values: torch.Tensor, count: int) -> None:
         values = values.reshape(-1, values.shape[-1])
         best = topk(values, min(count + 1, values.shape[-1]), dim=-1)[0]
-        gaps = (best[:, :-1] - best[:, 1:]).flatten()
+        gaps = (best[:, :-1] - best[:, 1:])[best[:, 1:] > OUT_OF_THE_RACE]
         found.extend(gaps[torch.isfinite(gaps)].tolist())
 
     def seen_topk(values: torch.Tensor, k: int, *args: Any, **kwargs: Any) -> Any:
@@ -185,10 +331,24 @@ def exact_answer(model64: Any, case: StrategyCase) -> tuple[StrategyAnswer, floa
     return exact, min(found, default=float("inf"))
 
 
-def same(one: StrategyAnswer, other: StrategyAnswer) -> bool:
-    """Whether tokens and lanes are equal, and scores within the tolerance promised."""
-    if one.tokens != other.tokens or one.beam_indices != other.beam_indices:
-        return False
-    if one.scores is None or other.scores is None:
-        return one.scores is other.scores
-    return bool(np.allclose(one.scores, other.scores, rtol=1e-5, atol=1e-4))
+def same_choices(one: StrategyAnswer, other: StrategyAnswer) -> bool:
+    """Whether tokens and lanes are equal."""
+    lanes = one.beam_indices, other.beam_indices
+    return one.tokens == other.tokens and (None in lanes or lanes[0] == lanes[1])
+
+
+def scores_of(answer: StrategyAnswer) -> np.ndarray:
+    """All scores of an answer."""
+    each = [answer.scores or [], *(answer.token_scores or [])]
+    return np.concatenate([np.asarray(scores, dtype=np.float64) for scores in each])
+
+
+def close_scores(one: StrategyAnswer, other: StrategyAnswer) -> bool:
+    """Whether the scores of equal choices are equal within the tolerance promised."""
+    return bool(np.allclose(scores_of(one), scores_of(other), rtol=1e-5, atol=1e-4))
+
+
+def as_near(one: StrategyAnswer, other: StrategyAnswer, exact: StrategyAnswer) -> bool:
+    """Whether the scores of `one` are as near to the exact ones as those of `other`, or not much farther."""
+    error, allowed = (np.abs(scores_of(each) - scores_of(exact)).max() for each in (one, other))
+    return bool(error <= 4 * allowed)

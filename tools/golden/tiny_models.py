@@ -176,6 +176,6 @@ def rewrite_config_as_4(folder: Path) -> None:
     config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
     if config.get("use_sliding_window") and config["max_window_layers"] < config["num_hidden_layers"]:
         del config["layer_types"]
-    config["torch_dtype"] = config.pop("dtype")
+    config["torch_dtype"] = config.pop("dtype", None) or config["torch_dtype"]
     config["transformers_version"] = "4.57.1"
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")

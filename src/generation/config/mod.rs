@@ -7,7 +7,9 @@
 
 mod biases;
 mod choices;
+mod elsewhere;
 mod field;
+mod file;
 pub(crate) mod suggest;
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,7 @@ use crate::json;
 use crate::types::TokenId;
 
 use super::logits::for_each_processor;
+use super::search::for_each_search;
 
 pub use biases::{LogitBias, SequenceBias};
 pub use choices::{Compat, DolaLayers, EarlyStopping, ForcedWord};
@@ -91,11 +94,13 @@ macro_rules! generation_config {
             /// Sets a field by its name; [`FieldValue::Null`] unsets it.
             ///
             /// # Errors
-            /// When there is no such field, with the name that was probably meant, or when the value is of another
-            /// type.
+            /// When there is no such field, with the name that was probably meant, or what to do instead where it is one of
+            /// transformers'; and when the value is of another type.
             pub fn set(&mut self, name: &str, value: &FieldValue) -> Result<()> {
                 match name {
                     $( stringify!($name) => self.$name = parse(name, value)?, )*
+                    // What is left out does not matter.
+                    other if *value == FieldValue::Null && elsewhere::reason(other).is_some() => {}
                     unknown => return Err(Error::config(Self::unknown_field(unknown))),
                 }
                 Ok(())
@@ -107,6 +112,20 @@ macro_rules! generation_config {
                 let mut extra = base.extra.clone();
                 extra.extend(self.extra.iter().map(|(name, value)| (name.clone(), value.clone())));
                 Self { $( $name: self.$name.clone().or_else(|| base.$name.clone()), )* extra }
+            }
+
+            /// This configuration, the fields of a call, with those that are unset taken from one that was passed as a
+            /// whole.
+            ///
+            /// In transformers 4.49 a `max_length` of 20 that was not given in the call counts as unset, since that is
+            /// its default.
+            #[must_use]
+            pub fn over_passed(&self, passed: &Self) -> Self {
+                let mut merged = self.merged_over(passed);
+                if merged.compat == Some(Compat::V4_49) && merged.max_length == Some(20) {
+                    merged.max_length = self.max_length;
+                }
+                merged
             }
 
             /// The type of a field as Python's annotations write it; `None` when there is no such field.
@@ -128,14 +147,20 @@ macro_rules! generation_config {
     };
 }
 
-/// The table: the fields below, and those that belong to a single processor.
+/// The table: the fields below, those that belong to a search, and those that belong to a single processor.
 macro_rules! fields {
-    ($( $place:ident { $(
+    (processors { $( $place:ident { $(
         #[doc = $doc:literal]
         $module:ident::$class:ident $arguments:tt in $applies_to:ident
         $(, field $field:ident: $type:ty $(as $argument:ty)? = $default:literal)?
         $(, by $switch:ident)?;
-    )* } )*) => {
+    )* } )* }
+    $( $file:ident { $( $(#[doc = $search_doc:literal])* $name:ident $mode:ident when $condition:ident {
+        fixed: [$($fixed:tt)*],
+        presets: [$($presets:tt)*],
+        least_beams: $least_beams:literal,
+        fields: [$($search_fields:tt)*]
+    } )* } )*) => {
         generation_config! {
             /// The most tokens of a sequence, prompt included; `max_new_tokens` has precedence over it.
             max_length: usize = "prompt + 20";
@@ -153,20 +178,6 @@ macro_rules! fields {
             do_sample: bool = "false";
             /// The number of beams; 1 is no beam search.
             num_beams: usize = "1";
-            /// The number of groups that the beams are split into, which are kept apart by `diversity_penalty`.
-            num_beam_groups: usize = "1";
-            /// When beam search ends: `false` once it is unlikely that a better hypothesis follows, `true` with as many
-            /// hypotheses as beams, `"never"` only when no better one can follow.
-            early_stopping: EarlyStopping as impl Into<EarlyStopping> = "false";
-            /// The power of its length that the score of a hypothesis is divided by: above 0 favours long ones.
-            length_penalty: f64 = "1.0";
-            /// What the output of a constrained beam search has to hold: phrases of token ids, or lists of phrases of
-            /// which one is enough.
-            force_words_ids: Vec<ForcedWord> as impl Into<Vec<ForcedWord>> = "unset";
-            /// Contrastive search: how much likeness to earlier states counts against a token, from 0 to 1.
-            penalty_alpha: f64 = "unset";
-            /// `DoLa`: the inner layers to contrast with: `"low"`, `"high"` or a list of layers, 0 being the embedding.
-            dola_layers: DolaLayers as impl Into<DolaLayers> = "unset";
             /// Accepted for transformers' sake, without effect: candidates share the memory of what they have in common.
             low_memory: bool = "false";
             /// The number of rows generated for each prompt.
@@ -181,6 +192,9 @@ macro_rules! fields {
             output_scores: bool = "false";
             /// Whether to keep the model's own logits of every step.
             output_logits: bool = "false";
+            /// The number of most probable tokens to keep for each generated token, with their log-probabilities under
+            /// the model's own logits.
+            top_logprobs: usize = "0";
             /// Accepted for transformers' sake, without effect: results are always objects.
             return_dict_in_generate: bool = "true";
             /// An older transformers whose results are wanted where they differ: "4.49".
@@ -192,6 +206,7 @@ macro_rules! fields {
             /// The seed of sampling: the tokens that `torch.manual_seed(seed)` gives transformers. For a list of
             /// prompts, one seed each, or one from which prompt `i` takes `seed + i`.
             seed: OneOrMany<u64> as impl Into<OneOrMany<u64>> = "drawn, and reported in the output";
+            $($( $($search_fields)* )*)*
             $($($(
                 #[doc = $doc]
                 $field: $type $(as $argument)? = $default;
@@ -200,7 +215,12 @@ macro_rules! fields {
     };
 }
 
-for_each_processor!(fields);
+/// Puts the table of processors before that of searches.
+macro_rules! with_searches {
+    ($($processors:tt)*) => { for_each_search!(fields processors { $($processors)* }); };
+}
+
+for_each_processor!(with_searches);
 
 /// The longest file that is read.
 const MAX_FILE_BYTES: usize = 16 << 20;
@@ -269,8 +289,16 @@ impl GenerationConfig {
         Self::FIELDS.iter().any(|field| field.name == name)
     }
 
+    /// Whether transformers or this version knows a name, so that `set` has an answer to it.
+    pub fn is_known(name: &str) -> bool {
+        Self::is_field(name) || elsewhere::reason(name).is_some()
+    }
+
     /// The error message for a name that is no field.
     pub fn unknown_field(name: &str) -> String {
+        if let Some(reason) = elsewhere::reason(name) {
+            return format!("`{name}` {reason}");
+        }
         let shown: String = name.chars().take(64).collect();
         match suggest::suggest(name, Self::FIELDS.iter().map(|field| field.name)) {
             Some(meant) => format!("`{shown}` is not a field of GenerationConfig; did you mean `{meant}`?"),

@@ -201,12 +201,12 @@ fn seeds_of_prompts_are_consecutive_or_listed() {
 #[test]
 fn a_file_keeps_what_is_no_field() {
     let text = r#"{"transformers_version": "4.57.6", "eos_token_id": [1, -1], "pad_token_id": -1,
-        "prefill_chunk_size": 1, "top_k": 5}"#;
+        "trainer_seed": 1, "top_k": 5}"#;
     let config = GenerationConfig::from_json_file(text).unwrap();
     assert_eq!(config.eos_token_id, Some(OneOrMany::Many(vec![TokenId(1)])));
     assert_eq!(config.pad_token_id, None);
     assert_eq!(config.top_k, Some(5));
-    assert_eq!(config.extra["prefill_chunk_size"], json!(1));
+    assert_eq!(config.extra["trainer_seed"], json!(1));
     assert_eq!(config.to_json()["transformers_version"], json!("4.57.6"));
 }
 

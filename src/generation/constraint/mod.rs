@@ -10,12 +10,15 @@ mod state;
 
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::types::TokenId;
 
 pub use disjunctive::DisjunctiveConstraint;
 pub use phrasal::PhrasalConstraint;
 pub(super) use state::ConstraintListState;
+
+/// The most steps that a constraint may take.
+const MOST_STEPS: usize = 10_000;
 
 /// What a token does to a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,6 +83,39 @@ impl std::fmt::Debug for dyn Constraint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Constraint").field("max_steps", &self.max_steps()).finish_non_exhaustive()
     }
+}
+
+/// Walks through a caller's constraint once, so that one that can never be fulfilled is refused before anything is
+/// computed: transformers' `Constraint.test`.
+///
+/// # Errors
+/// `Callback` with the rule that it breaks, and whatever it fails with itself.
+pub fn check(constraint: &dyn Constraint) -> Result<()> {
+    let broken = |rule: &str| Err(Error::callback(format!("a constraint breaks a rule: {rule}")));
+    let mut trial = constraint.fresh()?;
+    let max_steps = trial.max_steps();
+    if !(1..=MOST_STEPS).contains(&max_steps) {
+        return broken(&format!(
+            "`seqlen`, its number of steps, must be 1 to {MOST_STEPS}, but is {max_steps}"
+        ));
+    }
+    for _ in 0..MOST_STEPS {
+        let Some(&token) = trial.advance()?.first() else {
+            return broken("advance() must name a token until it is fulfilled, but names none");
+        };
+        if !trial.does_advance(token)? {
+            return broken(&format!(
+                "does_advance() must be true for what advance() names, but is false for {token}"
+            ));
+        }
+        if trial.update(token)?.completed {
+            return match trial.remaining()? {
+                0 => Ok(()),
+                left => broken(&format!("remaining() must be 0 once it is fulfilled, but is {left}")),
+            };
+        }
+    }
+    broken(&format!("update() with what advance() names must fulfil it, but {MOST_STEPS} steps have not"))
 }
 
 /// The constraints of a request.

@@ -144,6 +144,20 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_of_a_choice_that_is_half_done_goes_its_own_way() {
+        let any = DisjunctiveConstraint::new(vec![ids(&[1, 2, 3]), ids(&[1, 4, 5])]).unwrap();
+        let constraints: Constraints = vec![Arc::new(any)];
+        let state = ConstraintListState::after(&constraints, &ids(&[1])).unwrap();
+        // In transformers the copies share their progress: after the first one the others begin again.
+        for token in state.advance().unwrap() {
+            let mut advanced = state.fork().unwrap();
+            advanced.add(token).unwrap();
+            assert_eq!(advanced.bank().unwrap(), 2);
+        }
+        assert_eq!((state.bank().unwrap(), state.advance().unwrap()), (1, ids(&[2, 4])));
+    }
+
+    #[test]
     fn impossible_constraints_are_refused() {
         assert!(PhrasalConstraint::new(Vec::new()).is_err());
         assert!(DisjunctiveConstraint::new(Vec::new()).is_err());

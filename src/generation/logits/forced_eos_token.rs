@@ -22,7 +22,9 @@ impl ForcedEOSTokenLogitsProcessor {
 
 impl BuiltIn for ForcedEOSTokenLogitsProcessor {
     fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(tokens) = settings.config.forced_eos_token_id.clone() else { return Ok(None) };
+        let given = settings.config.forced_eos_token_id.clone();
+        // As for `eos_token_id`, an empty list is none.
+        let Some(tokens) = given.filter(|tokens| !tokens.as_slice().is_empty()) else { return Ok(None) };
         super::check_forced("forced_eos_token_id", tokens.as_slice(), settings.vocab_size)?;
         Ok(Some(Self::new(settings.max_length, tokens)))
     }

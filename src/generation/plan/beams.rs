@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 
 use super::super::config::{EarlyStopping, ForcedWord, GenerationConfig};
-use super::super::constraint::{Constraint, Constraints, DisjunctiveConstraint, PhrasalConstraint};
+use super::super::constraint::{self, Constraint, Constraints, DisjunctiveConstraint, PhrasalConstraint};
 use super::super::mode::GenerationMode;
 use super::PlanContext;
 
@@ -31,6 +31,12 @@ pub(super) fn check(merged: &GenerationConfig, mode: GenerationMode) -> Result<(
             "`do_sample` must be false with several `num_beam_groups`, but is true; leave one of them out",
         ));
     }
+    if mode.has_beams() && merged.dola_layers.is_some() {
+        return Err(Error::config(format!(
+            "`dola_layers` goes with greedy search and sampling, but the other fields ask for {mode}; leave it out, or \
+             set num_beams=1"
+        )));
+    }
     if mode == GenerationMode::ConstrainedBeamSearch {
         let rule = "`force_words_ids` and `constraints` need";
         if beams < 2 {
@@ -54,6 +60,7 @@ pub(super) fn check(merged: &GenerationConfig, mode: GenerationMode) -> Result<(
 
 /// What the output has to hold: the words of the configuration and the caller's constraints.
 pub(super) fn constraints(merged: &GenerationConfig, context: &PlanContext) -> Result<Constraints> {
+    context.constraints.iter().try_for_each(|constraint| constraint::check(&**constraint))?;
     let mut constraints = context.constraints.clone();
     if let Some(words) = &merged.force_words_ids {
         if words.is_empty() {
@@ -93,18 +100,40 @@ pub(super) fn length_penalty(merged: &GenerationConfig) -> Result<f64> {
 /// Says which fields of the caller's have no effect.
 pub(super) fn warn_of_unused_fields(
     config: &GenerationConfig,
+    merged: &GenerationConfig,
     mode: GenerationMode,
     warnings: &mut Vec<String>,
 ) {
-    if mode.has_beams() {
-        return;
-    }
-    let early_stopping = config.early_stopping.is_some_and(|value| value != EarlyStopping::False);
-    let length_penalty = config.length_penalty.is_some_and(|value| value != 1.0);
-    for (field, set) in [("early_stopping", early_stopping), ("length_penalty", length_penalty)] {
-        if set {
-            warnings
-                .push(format!("`{field}` has no effect because there are no beams; set num_beams above 1"));
+    let groups = merged.num_beam_groups.unwrap_or(1);
+    let (no_beams, one_group, no_contrast) =
+        (!mode.has_beams(), groups < 2, mode != GenerationMode::ContrastiveSearch);
+    let beams = "because there are no beams; set num_beams above 1".to_owned();
+    let above_0 = |value: Option<f64>| value.is_some_and(|value| value > 0.0);
+    for (field, set, unused, why) in [
+        (
+            "early_stopping",
+            config.early_stopping.is_some_and(|value| value != EarlyStopping::False),
+            no_beams,
+            beams.clone(),
+        ),
+        ("length_penalty", config.length_penalty.is_some_and(|value| value != 1.0), no_beams, beams),
+        (
+            "diversity_penalty",
+            above_0(config.diversity_penalty),
+            one_group,
+            "because there is one group of beams; set num_beam_groups above 1".to_owned(),
+        ),
+        (
+            "penalty_alpha",
+            above_0(config.penalty_alpha),
+            no_contrast,
+            format!(
+                "in {mode}; contrastive search needs top_k above 1, no do_sample, no num_beams and no other strategy's fields"
+            ),
+        ),
+    ] {
+        if set && unused {
+            warnings.push(format!("`{field}` has no effect {why}"));
         }
     }
 }

@@ -6,18 +6,18 @@
 //! the prompts.
 
 mod beams;
-mod layers;
 mod lengths;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod validation;
 
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::types::{LayerSet, TokenId};
 
-use super::config::{Compat, EarlyStopping, GenerationConfig, OneOrMany};
+use super::config::{EarlyStopping, GenerationConfig, OneOrMany};
 use super::constraint::{Constraint, Constraints};
 use super::logits::{
     self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, PrefixAllowedTokens, ProcessorSettings,
@@ -25,6 +25,7 @@ use super::logits::{
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
 use super::rng::TorchRng;
+use super::search::{self, SearchPlan};
 use super::stopping::{self, StoppingCriteriaList, StoppingCriterion, StoppingSettings};
 use super::vocabulary::Vocabulary;
 
@@ -91,6 +92,19 @@ impl PlanContext {
             constraints: Vec::new(),
         }
     }
+
+    /// Refuses a field that looks at inner layers when the model has more than can be named.
+    pub(super) fn check_layers(&self, field: &str) -> Result<()> {
+        if self.num_layers < LayerSet::CAPACITY {
+            return Ok(());
+        }
+        Err(Error::config(format!(
+            "`{field}` looks at inner layers, which is possible in models of up to {} layers, but this one has {}; leave it \
+             out",
+            LayerSet::CAPACITY - 1,
+            self.num_layers
+        )))
+    }
 }
 
 /// A prompt of a plan.
@@ -126,6 +140,7 @@ impl PlannedPrompt {
 #[derive(Debug)]
 pub struct GenerationPlan {
     pub(super) mode: GenerationMode,
+    pub(super) search: SearchPlan,
     pub(super) prompts: Vec<PlannedPrompt>,
     pub(super) prompt_len: usize,
     pub(super) num_return_sequences: usize,
@@ -134,14 +149,7 @@ pub struct GenerationPlan {
     pub(super) length_penalty: f64,
     pub(super) num_beam_groups: usize,
     pub(super) constraints: Constraints,
-    pub(super) compat: Option<Compat>,
     pub(super) eos_token_ids: Vec<TokenId>,
-    pub(super) penalty_alpha: f64,
-    /// Candidates of contrastive search.
-    pub(super) top_k: usize,
-    pub(super) num_layers: usize,
-    /// What `DoLa` contrasts with.
-    pub(super) dola_layers: LayerSet,
     pub(super) max_length: usize,
     pub(super) vocab_size: usize,
     pub(super) pad_token_id: Option<TokenId>,
@@ -150,6 +158,7 @@ pub struct GenerationPlan {
     pub(super) criteria: StoppingCriteriaList,
     pub(super) output_scores: bool,
     pub(super) output_logits: bool,
+    pub(super) num_top_logprobs: usize,
     prefill_chunk_size: Option<usize>,
     warnings: Vec<String>,
 }
@@ -198,7 +207,7 @@ impl GenerationPlan {
         };
         let processors = logits::build(&settings, &context.processors)?;
         warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
-        beams::warn_of_unused_fields(config, mode, &mut warnings);
+        beams::warn_of_unused_fields(config, &merged, mode, &mut warnings);
 
         let prompts: Vec<PlannedPrompt> = prompts
             .rows()
@@ -232,6 +241,7 @@ impl GenerationPlan {
 
         Ok(Self {
             mode,
+            search: search::plan(mode, &merged, context)?,
             prompts,
             prompt_len,
             num_return_sequences,
@@ -240,12 +250,7 @@ impl GenerationPlan {
             length_penalty: beams::length_penalty(&merged)?,
             num_beam_groups: merged.num_beam_groups.unwrap_or(1),
             constraints: beams::constraints(&merged, context)?,
-            compat: merged.compat,
             eos_token_ids: special.eos,
-            penalty_alpha: merged.penalty_alpha.unwrap_or(0.0),
-            top_k: merged.top_k.unwrap_or(50).min(context.vocab_size),
-            num_layers: context.num_layers,
-            dola_layers: layers::dola_layers(&merged, mode, context)?,
             vocab_size: context.vocab_size,
             pad_token_id: special.pad,
             seed: seed(&merged, do_sample)?,
@@ -253,6 +258,7 @@ impl GenerationPlan {
             criteria,
             output_scores: merged.output_scores == Some(true),
             output_logits: merged.output_logits == Some(true),
+            num_top_logprobs: num_top_logprobs(&merged, context.vocab_size)?,
             max_length: lengths.max_length,
             prefill_chunk_size: merged.prefill_chunk_size,
             warnings,
@@ -281,11 +287,7 @@ impl GenerationPlan {
 
     /// The number of rows of each prompt that are computed in a step.
     pub fn lanes_each(&self) -> usize {
-        match self.mode {
-            mode if mode.has_beams() => self.num_beams,
-            GenerationMode::ContrastiveSearch => self.top_k,
-            _ => self.num_return_sequences,
-        }
+        self.search.lanes_each
     }
 
     /// The number of rows of the output.
@@ -379,6 +381,15 @@ fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts
         )));
     }
     Ok(rows_each)
+}
+
+fn num_top_logprobs(merged: &GenerationConfig, vocab_size: usize) -> Result<usize> {
+    match merged.top_logprobs.unwrap_or(0) {
+        count if count > vocab_size => Err(Error::config(format!(
+            "`top_logprobs` must be at most the size of the model's vocabulary ({vocab_size}), but is {count}; 5 is usual"
+        ))),
+        count => Ok(count),
+    }
 }
 
 fn seed(merged: &GenerationConfig, do_sample: bool) -> Result<Option<u64>> {

@@ -72,7 +72,7 @@ fn each_impossible_value_names_field_rule_value_and_remedy() {
         (limited().num_return_sequences(0), "`num_return_sequences` must be 1 or more", "0"),
         (
             limited().num_return_sequences(2),
-            "`num_return_sequences` must be 1 in greedy_search",
+            "`num_return_sequences` must be 1 in greedy search",
             "do_sample=True",
         ),
         (sampling().num_return_sequences(usize::MAX), "must be at most 65536", "make several requests"),

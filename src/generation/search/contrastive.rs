@@ -8,17 +8,39 @@
 use crate::error::{Error, Result, ResultExt};
 use crate::types::{FinishReason, LayerSet, RowOutputs, TokenId};
 
+use super::super::config::GenerationConfig;
 use super::super::numerics::{argmax, dot, maximum, normalize, softmax_into};
 use super::super::output::{LaneScores, OutputRow, SearchOutput};
-use super::super::plan::GenerationPlan;
+use super::super::plan::{GenerationPlan, PlanContext};
 use super::super::stopping::StopContext;
 use super::super::torch_sort::topk;
 use super::lanes::{Group, LaneLogits, Lanes};
+use super::registry::SearchPlan;
 use super::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 
+/// The candidates when `top_k` is unset.
+const DEFAULT_TOP_K: usize = 50;
+
+/// Whether there are candidates and something to choose one by.
+pub(super) fn contrasts(config: &GenerationConfig) -> bool {
+    config.do_sample != Some(true)
+        && config.penalty_alpha.is_some_and(|alpha| alpha > 0.0)
+        && config.top_k.unwrap_or(DEFAULT_TOP_K) > 1
+}
+
+/// Its weight, and its candidates, each in a lane of its own.
+pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> Result<SearchPlan> {
+    context.check_layers("penalty_alpha")?;
+    let last_layer = LayerSet::single(context.num_layers);
+    let penalty_alpha = config.penalty_alpha.unwrap_or(0.0);
+    let candidates = config.top_k.unwrap_or(DEFAULT_TOP_K).min(context.vocab_size);
+    Ok(SearchPlan::new(candidates, move |plan| ContrastiveSearch::new(plan, penalty_alpha, last_layer)))
+}
+
 /// transformers' contrastive search.
-pub struct ContrastiveSearch {
+struct ContrastiveSearch {
     plan: GenerationPlan,
+    penalty_alpha: f64,
     lanes: Lanes,
     /// One for each prompt.
     items: Vec<Item>,
@@ -46,20 +68,19 @@ struct Candidate {
 }
 
 impl ContrastiveSearch {
-    /// The search of a plan.
-    pub fn new(plan: GenerationPlan) -> Self {
-        let last = LayerSet::single(plan.num_layers);
-        let outputs = RowOutputs { hidden_states: last, ..RowOutputs::LOGITS };
-        let within = RowOutputs { hidden_states: last, ..RowOutputs::NONE };
-        let kept = LaneScores::new(plan.output_scores, plan.output_logits);
+    fn new(plan: GenerationPlan, penalty_alpha: f64, last_layer: LayerSet) -> Self {
+        let outputs = RowOutputs { hidden_states: last_layer, ..RowOutputs::LOGITS };
+        let within = RowOutputs { hidden_states: last_layer, ..RowOutputs::NONE };
+        let kept = LaneScores::of(&plan);
         let items = plan.prompts.iter().map(|_| Item { kept: kept.clone(), ..Item::default() }).collect();
-        Self { lanes: Lanes::new(&plan, plan.lanes_each(), outputs).with_prompt_outputs(within), items, plan }
+        let lanes = Lanes::new(&plan, plan.lanes_each(), outputs).with_prompt_outputs(within);
+        Self { plan, penalty_alpha, lanes, items }
     }
 
     /// The lane of the best candidate of a prompt; `next` are their hidden states, `[top_k, hidden_size]`, each of
     /// length 1.
     fn best(&self, item: &Item, next: &[f32], hidden_size: usize) -> usize {
-        let alpha = self.plan.penalty_alpha;
+        let alpha = self.penalty_alpha;
         let scores: Vec<f32> = item
             .candidates
             .iter()

@@ -4,12 +4,14 @@
 //! transformers chooses one layer for all rows of a batch; here each row has its own.
 
 use crate::error::{Error, Result};
-use crate::types::{RowOutputs, TokenId};
+use crate::types::{LayerSet, RowOutputs, TokenId};
 
+use super::super::config::{DolaLayers, GenerationConfig};
 use super::super::numerics::log_sum_exp;
 use super::super::output::SearchOutput;
-use super::super::plan::GenerationPlan;
+use super::super::plan::{GenerationPlan, PlanContext};
 use super::greedy::HighestScore;
+use super::registry::SearchPlan;
 use super::rows::{RowSearch, TokenChoice};
 use super::sample::Draw;
 use super::{Search, SearchInputs, SearchResults, SearchStep};
@@ -17,8 +19,51 @@ use super::{Search, SearchInputs, SearchResults, SearchStep};
 /// Tokens below this fraction of the most probable one's probability are removed.
 const RELATIVE_TOP: f64 = 0.1;
 
+/// Whether layers are to be contrasted. Beams, which come before, do not go with them.
+pub(super) fn has_layers(config: &GenerationConfig) -> bool {
+    config.dola_layers.is_some()
+}
+
+/// Its layers.
+pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> Result<SearchPlan> {
+    let layers = layers(config.dola_layers.as_ref().unwrap_or(&DolaLayers::High), context)?;
+    Ok(SearchPlan::of_rows(config, move |plan| DolaSearch::new(plan, layers)))
+}
+
+/// The layers to contrast with, from the model's number of layers, by transformers' rules.
+fn layers(wanted: &DolaLayers, context: &PlanContext) -> Result<LayerSet> {
+    context.check_layers("dola_layers")?;
+    let count = context.num_layers;
+    // On a tied embedding the head would give back the token that went in.
+    let start = match (context.tied_embeddings, count) {
+        (true, 3..) => 2,
+        (true, 2) => 1,
+        _ => 0,
+    };
+    let layers: Vec<usize> = match wanted {
+        DolaLayers::Low if start == count / 2 => vec![start],
+        DolaLayers::Low if count <= 40 => (start..count / 2).step_by(2).collect(),
+        DolaLayers::Low => (start..20).step_by(2).collect(),
+        DolaLayers::High if count <= 40 => (count / 2..count).step_by(2).collect(),
+        DolaLayers::High => (count - 20..count).step_by(2).collect(),
+        DolaLayers::Layers(layers) => layers.iter().copied().filter(|&layer| layer < count).collect(),
+    };
+    let set = layers.into_iter().try_fold(LayerSet::EMPTY, LayerSet::with);
+    set.filter(|set| !set.is_empty()).ok_or_else(|| {
+        Error::config(format!(
+            "`dola_layers` must name inner layers of the model, 0 to {}, but {} leaves none; give a list of layers",
+            count.saturating_sub(1),
+            match wanted {
+                DolaLayers::Low => "\"low\"".to_owned(),
+                DolaLayers::High => "\"high\"".to_owned(),
+                DolaLayers::Layers(layers) => format!("{layers:?}"),
+            }
+        ))
+    })
+}
+
 /// transformers' DoLa decoding.
-pub struct DolaSearch {
+struct DolaSearch {
     rows: RowSearch,
     choice: Contrast,
     seed: Option<u64>,
@@ -39,9 +84,7 @@ enum Inner {
 }
 
 impl DolaSearch {
-    /// The search of a plan.
-    pub fn new(plan: GenerationPlan) -> Self {
-        let layers = plan.dola_layers;
+    fn new(plan: GenerationPlan, layers: LayerSet) -> Self {
         let seed = plan.seed;
         let inner = match seed {
             Some(seed) => Inner::Draw(Draw::new(seed, &plan)),

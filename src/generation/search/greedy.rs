@@ -3,20 +3,31 @@
 use crate::error::{Error, Result};
 use crate::types::TokenId;
 
+use super::super::config::GenerationConfig;
 use super::super::numerics::{argmax, maximum};
 use super::super::output::SearchOutput;
-use super::super::plan::GenerationPlan;
+use super::super::plan::{GenerationPlan, PlanContext};
+use super::registry::SearchPlan;
 use super::rows::{RowSearch, TokenChoice};
 use super::{Search, SearchInputs, SearchResults, SearchStep};
 
+/// What is left when nothing else is asked for.
+pub(super) fn always(_config: &GenerationConfig) -> bool {
+    true
+}
+
+/// It has no fields of its own.
+pub(super) fn plan(config: &GenerationConfig, _context: &PlanContext) -> Result<SearchPlan> {
+    Ok(SearchPlan::of_rows(config, GreedySearch::new))
+}
+
 /// transformers' greedy search.
-pub struct GreedySearch {
+struct GreedySearch {
     rows: RowSearch,
 }
 
 impl GreedySearch {
-    /// The search of a plan.
-    pub fn new(plan: GenerationPlan) -> Self {
+    fn new(plan: GenerationPlan) -> Self {
         Self { rows: RowSearch::new(plan) }
     }
 }

@@ -318,17 +318,20 @@ impl Lanes {
         let logits_at = |place: &Option<usize>| {
             place.map(|place| &companion_logits[(place - main) * vocab_size..][..vocab_size])
         };
-        let num_rows = self.lanes.len();
+        // Beam groups are processed one at a time, as if there were no others.
+        let group_size = self.lanes_each / plan.num_beam_groups;
+        let num_rows = self.lanes.len() / plan.num_beam_groups;
+        let before = group.index * group_size;
         let wanted = &logits.lanes[places.clone()];
         let mut rows: Vec<RowContext<'_>> = Vec::with_capacity(wanted.len());
-        for (row_index, lane) in self.lanes.iter_mut().enumerate() {
-            let Ok(place) = wanted.binary_search(&row_index) else { continue };
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            let Ok(place) = wanted.binary_search(&index) else { continue };
             let main_row = logits.main_rows[places.start + place];
             rows.push(RowContext {
                 prompt_len: plan.prompt_len,
                 padding_len: plan.prompts[lane.prompt_index].padding_len,
                 prompt_index: lane.prompt_index,
-                row_index,
+                row_index: lane.prompt_index * group_size + index % self.lanes_each - before,
                 companions: logits.companions[main_row].iter().map(logits_at).collect(),
                 states: Some(&mut lane.states),
                 ..RowContext::of_prompt(&lane.ids)

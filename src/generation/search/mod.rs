@@ -2,35 +2,34 @@
 //!
 //! A search is a state machine in two phases and never calls a model. [`Search::wants`] says which token rows
 //! it needs computed; whoever owns the loop computes them, perhaps together with those of other searches;
-//! [`Search::advance`] takes the results and answers with events. One file per search; to add one: its file,
-//! its `mod` line, its arm in [`build`].
+//! [`Search::advance`] takes the results and answers with events. One file per search; to add one: its file and
+//! its entry in the table of `registry.rs`, which makes everything else.
 
-mod beam;
-mod contrastive;
-mod dola;
-mod greedy;
 mod inputs;
 mod lanes;
+mod registry;
 mod results;
 mod rows;
-mod sample;
 #[cfg(test)]
 mod tests;
 
 use crate::error::Result;
 use crate::types::{FinishReason, TokenId};
 
-use super::mode::GenerationMode;
 use super::output::SearchOutput;
-use super::plan::GenerationPlan;
 
-pub use beam::{BeamSearch, ScorerBeamSearch};
-pub use contrastive::ContrastiveSearch;
-pub use dola::DolaSearch;
-pub use greedy::GreedySearch;
 pub use inputs::{ModelRole, RowInput, SearchInputs, SequenceOp, WantedRow};
+pub use registry::build;
+pub(crate) use registry::for_each_search;
+pub(super) use registry::{SearchPlan, mode_of, plan};
 pub use results::{ModelResults, SearchResults};
-pub use sample::SampleSearch;
+
+/// The files of the table.
+macro_rules! modules {
+    ($( $file:ident { $($entries:tt)* } )*) => { $( mod $file; )* };
+}
+
+for_each_search!(modules);
 
 /// A search for the continuations of one request's prompts.
 ///
@@ -76,21 +75,4 @@ pub struct TokenEvent {
     pub score: f32,
     /// Why the row ends with this token, if it does.
     pub finish: Option<FinishReason>,
-}
-
-/// The search that a plan asks for.
-pub fn build(plan: GenerationPlan) -> Box<dyn Search> {
-    match plan.mode {
-        GenerationMode::Greedy => Box::new(GreedySearch::new(plan)),
-        GenerationMode::Sample => Box::new(SampleSearch::new(plan)),
-        GenerationMode::BeamSearch | GenerationMode::BeamSample if plan.compat.is_none() => {
-            Box::new(BeamSearch::new(plan))
-        }
-        GenerationMode::BeamSearch
-        | GenerationMode::BeamSample
-        | GenerationMode::GroupBeamSearch
-        | GenerationMode::ConstrainedBeamSearch => Box::new(ScorerBeamSearch::new(plan)),
-        GenerationMode::ContrastiveSearch => Box::new(ContrastiveSearch::new(plan)),
-        GenerationMode::Dola => Box::new(DolaSearch::new(plan)),
-    }
 }

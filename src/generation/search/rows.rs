@@ -56,7 +56,7 @@ impl RowSearch {
     pub(super) fn with_outputs(plan: GenerationPlan, outputs: RowOutputs) -> Self {
         let lanes = Lanes::new(&plan, plan.lanes_each(), outputs);
         let rows = (0..lanes.len()).map(|_| Row::default()).collect();
-        let kept = LaneScores::new(plan.output_scores, plan.output_logits);
+        let kept = LaneScores::of(&plan);
         Self { kept: vec![kept; lanes.len()], plan, lanes, rows, raw: Vec::new() }
     }
 

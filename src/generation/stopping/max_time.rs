@@ -8,7 +8,7 @@ use crate::types::FinishReason;
 
 use super::{Built, StopContext, StoppingCriterion, StoppingSettings};
 
-/// Stops every row once more than `max_time` seconds are over since the criterion was made.
+/// Stops every row once more than `max_time` seconds are over since the criterion was made, or since the time it was given.
 #[derive(Debug, Clone)]
 pub struct MaxTimeCriteria {
     max_time: f64,
@@ -21,12 +21,20 @@ impl MaxTimeCriteria {
     /// # Errors
     /// When `max_time` is negative or not finite.
     pub fn new(max_time: f64) -> Result<Self> {
+        Self::since(max_time, Instant::now())
+    }
+
+    /// The clock started then.
+    ///
+    /// # Errors
+    /// As for [`MaxTimeCriteria::new`].
+    pub fn since(max_time: f64, start: Instant) -> Result<Self> {
         if !(max_time >= 0.0 && max_time.is_finite()) {
             return Err(Error::config(format!(
                 "`max_time` must be a number of seconds of 0 or more, but is {max_time:?}; None sets no limit"
             )));
         }
-        Ok(Self { max_time, start: Instant::now() })
+        Ok(Self { max_time, start })
     }
 
     pub(super) fn build(settings: &StoppingSettings<'_>) -> Built {

@@ -2,6 +2,7 @@
 //!
 //! One file per criterion, named as in transformers. To add one: its file, its `mod` line, its entry in `build`.
 
+mod confidence;
 mod eos;
 mod max_length;
 mod max_time;
@@ -15,6 +16,7 @@ use crate::types::{FinishReason, TokenId};
 use super::config::GenerationConfig;
 use super::vocabulary::Vocabulary;
 
+pub use confidence::ConfidenceCriteria;
 pub use eos::EosTokenCriteria;
 pub use max_length::{ContextLimit, MaxLengthCriteria};
 pub use max_time::MaxTimeCriteria;

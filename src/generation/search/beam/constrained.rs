@@ -2,7 +2,7 @@
 //! constraint a step further take part, and the beams are taken in turns from the sequences that are far, less far, and
 //! so on.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::types::TokenId;
 
 use super::super::super::constraint::{ConstraintListState, Constraints};
@@ -35,6 +35,12 @@ pub(super) fn prefer_progress(
             continue;
         }
         for token in state.advance()? {
+            if token.index() >= vocab_size {
+                return Err(Error::callback(format!(
+                    "a constraint's advance() must name ids of the model's vocabulary, 0 to {}, but names {token}",
+                    vocab_size - 1
+                )));
+            }
             let sequence = longer(parent, token);
             if sequences.contains(&sequence) {
                 continue;

@@ -26,7 +26,7 @@ use super::trace::Trace;
 const OUT_OF_THE_RACE: f32 = -1e9;
 
 /// transformers' older beam searches: which one, the plan says.
-pub struct ScorerBeamSearch {
+pub(super) struct ScorerBeamSearch {
     plan: GenerationPlan,
     lanes: Lanes,
     /// One for each prompt.
@@ -35,6 +35,8 @@ pub struct ScorerBeamSearch {
     kept: Vec<LaneScores>,
     /// Whether the search has come to its own end.
     finished: bool,
+    /// For each lane, at the end, whether it holds what it has to.
+    fulfilled: Vec<bool>,
     raw: Vec<f32>,
 }
 
@@ -69,7 +71,7 @@ pub(super) struct Continuation {
 
 impl ScorerBeamSearch {
     /// The search of a plan.
-    pub fn new(plan: GenerationPlan) -> Self {
+    pub(super) fn new(plan: GenerationPlan) -> Self {
         let lanes = Lanes::new(&plan, plan.num_beams, RowOutputs::LOGITS);
         let group_size = plan.num_beams / plan.num_beam_groups;
         let rules = Rules {
@@ -92,8 +94,9 @@ impl ScorerBeamSearch {
         Self {
             items: items.collect(),
             rng: plan.seed.map(TorchRng::manual_seed),
-            kept: vec![LaneScores::new(plan.output_scores, plan.output_logits); lanes.len()],
+            kept: vec![LaneScores::of(&plan); lanes.len()],
             finished: false,
+            fulfilled: Vec::new(),
             raw: Vec::new(),
             lanes,
             plan,
@@ -301,16 +304,26 @@ impl ScorerBeamSearch {
         })
     }
 
+    /// Asks the constraints about the beams that still run, while a failure can still be told.
+    fn look_at_the_end(&mut self) -> Result<()> {
+        self.fulfilled = (0..self.lanes.len())
+            .map(|lane| self.fulfils(&self.lanes.lane(lane).ids))
+            .collect::<Result<_>>()?;
+        Ok(())
+    }
+
     /// The best hypotheses of a prompt; beams that still run are hypotheses too.
-    fn best(&self, prompt_index: usize, item: Item) -> Result<Vec<Hypothesis>> {
+    fn best(&self, prompt_index: usize, item: Item) -> Vec<Hypothesis> {
         let (plan, group_size) = (&self.plan, self.group_size());
         let mut all: Vec<Hypothesis> = Vec::new();
         for (group_index, mut group) in item.groups.into_iter().enumerate() {
             if !group.done {
                 let beams = group_index * group_size..(group_index + 1) * group_size;
                 let ids = |beam: usize| &self.lanes.lane(prompt_index * plan.num_beams + beam).ids;
+                // A search that is given up asks nobody any more: what runs is returned as it is.
+                let fulfils = |beam: usize| self.fulfilled.get(prompt_index * plan.num_beams + beam);
                 let fulfilled: Vec<bool> =
-                    beams.clone().map(|beam| self.fulfils(ids(beam))).collect::<Result<_>>()?;
+                    beams.clone().map(|beam| fulfils(beam).copied().unwrap_or(true)).collect();
                 let enough =
                     fulfilled.iter().filter(|&&fulfilled| fulfilled).count() >= plan.num_return_sequences;
                 // With too few that hold what they have to, the others are results too.
@@ -332,7 +345,7 @@ impl ScorerBeamSearch {
         all.sort_by(|a, b| a.score.total_cmp(&b.score));
         all.reverse();
         all.truncate(plan.num_return_sequences);
-        Ok(all)
+        all
     }
 }
 
@@ -355,16 +368,16 @@ impl Search for ScorerBeamSearch {
         self.advance_groups(&mut logits, &raw).context(|| format!("step {now}"))?;
         self.raw = raw;
         self.finished = self.is_finished();
+        if self.finished {
+            self.look_at_the_end()?;
+        }
         Ok(SearchStep { events: Vec::new(), finished: self.finished })
     }
 
     fn finish(mut self: Box<Self>) -> SearchOutput {
         let items = std::mem::take(&mut self.items);
-        let best: Vec<Vec<Hypothesis>> = items
-            .into_iter()
-            .enumerate()
-            .map(|(prompt_index, item)| self.best(prompt_index, item).unwrap_or_default())
-            .collect();
+        let best: Vec<Vec<Hypothesis>> =
+            items.into_iter().enumerate().map(|(prompt_index, item)| self.best(prompt_index, item)).collect();
         let plan = &self.plan;
         let longest = best.iter().flatten().map(|hypothesis| hypothesis.tokens.len()).max().unwrap_or(0);
         let width = (longest + 1).min(plan.max_length - plan.prompt_len);

@@ -1,12 +1,14 @@
 //! Searches on a scripted model. Token sequences marked so are those of transformers 5.23 with torch 2.13:
 //! its `generate` on a model whose forward pass looks up the same table.
 
+mod beams;
 mod callers;
+mod groups;
 
 use std::sync::Arc;
 
 use super::super::config::GenerationConfig;
-use super::super::plan::PlanContext;
+use super::super::plan::{GenerationPlan, PlanContext};
 use super::super::prompt::PromptBatch;
 use super::super::stopping::{StopContext, StoppingCriterion};
 use super::super::testing::{ScriptedModel, Transcript, WordVocabulary, run};

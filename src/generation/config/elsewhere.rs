@@ -1,0 +1,129 @@
+//! Names that transformers' `generate` and `GenerationConfig` know and rsgen does not: why, and what to do instead.
+//!
+//! A call that uses one is told so; `None` stands for leaving it out. In a file they are kept, without effect.
+
+/// Each name, with the end of a sentence that begins with it.
+const NAMES: &[(&str, &str)] = &[
+    // Arguments of a call that are no fields.
+    ("inputs", "is the prompt, the first argument of the call"),
+    ("input_ids", "is the prompt, the first argument of the call"),
+    (
+        "generation_config",
+        "is an argument of the call, not a field; pass it to the call, or `update` this one",
+    ),
+    ("logits_processor", "is an argument of the call, not a field; pass it to the call"),
+    ("stopping_criteria", "is an argument of the call, not a field; pass it to the call"),
+    ("prefix_allowed_tokens_fn", "is an argument of the call, not a field; pass it to the call"),
+    ("constraints", "is an argument of the call, not a field; pass it to the call, or set `force_words_ids`"),
+    ("attention_mask", "is an argument of the call, not a field; pass it to the call"),
+    ("tokenizer", "is the model's own, which is always at hand; leave it out"),
+    ("streamer", "is what the method `stream` is for: iterate over what it returns"),
+    ("synced_gpus", "is about several GPUs, of which there are none; leave it out"),
+    ("position_ids", "follow from the attention_mask; leave it out"),
+    ("past_key_values", "are kept by the engine; give the whole prompt"),
+    ("inputs_embeds", "are not taken in this version; give token ids"),
+    (
+        "custom_generate",
+        "would run code of a model's folder, which rsgen never does; use the method of the strategy",
+    ),
+    ("trust_remote_code", "would run code of a model's folder, which rsgen never does; leave it out"),
+    ("use_model_defaults", "is always so: fields that are unset come from the model's file; leave it out"),
+    ("return_dict", "has no effect: results are always objects; leave it out"),
+    // Assisted decoding and guidance.
+    ("assistant_model", "is not possible in this version; leave it out, the tokens are the same without"),
+    ("assistant_tokenizer", "is not possible in this version; leave it out"),
+    ("is_assistant", "is transformers' own flag; leave it out"),
+    ("num_assistant_tokens", "is about assisted decoding, which is not in this version; leave it out"),
+    (
+        "num_assistant_tokens_schedule",
+        "is about assisted decoding, which is not in this version; leave it out",
+    ),
+    (
+        "assistant_confidence_threshold",
+        "is about assisted decoding, which is not in this version; a ConfidenceCriteria among the `stopping_criteria` \
+         stops below a probability",
+    ),
+    (
+        "prompt_lookup_num_tokens",
+        "is not possible in this version; leave it out, the tokens are the same without",
+    ),
+    ("max_matching_ngram_size", "is about assisted decoding, which is not in this version; leave it out"),
+    (
+        "assistant_early_exit",
+        "is not possible in this version; leave it out, the tokens are the same without",
+    ),
+    ("assistant_lookbehind", "is about assisted decoding, which is not in this version; leave it out"),
+    ("target_lookbehind", "is about assisted decoding, which is not in this version; leave it out"),
+    ("assistant_ensemble_weight", "is about assisted decoding, which is not in this version; leave it out"),
+    ("speculation_type", "is about assisted decoding, which is not in this version; leave it out"),
+    ("use_mtp", "is not possible in this version; leave it out, the tokens are the same without"),
+    ("guidance_scale", "is not possible in this version; leave it out"),
+    ("negative_prompt_ids", "is about guidance, which is not in this version; leave it out"),
+    ("negative_prompt_attention_mask", "is about guidance, which is not in this version; leave it out"),
+    ("watermarking_config", "is not possible in this version; leave it out"),
+    ("token_healing", "is not possible in this version; leave it out"),
+    // The cache, and compilation.
+    ("cache_implementation", "is about torch's caches: rsgen has a single one, in blocks; leave it out"),
+    (
+        "cache_config",
+        "is about torch's caches; Generator(kv_dtype=…, kv_cache_bytes=…) says how ours is kept",
+    ),
+    ("max_cache_len", "is about torch's caches; Generator(kv_cache_bytes=…) limits ours"),
+    ("return_legacy_cache", "is about torch's caches; leave it out"),
+    ("compile_config", "is about torch.compile; nothing is compiled here: leave it out"),
+    ("disable_compile", "is about torch.compile; nothing is compiled here: leave it out"),
+    ("continuous_batching_config", "is not needed: requests are computed together anyway; leave it out"),
+    // What decoder-only models of text do not have.
+    ("decoder_start_token_id", "is about encoder-decoder models; leave it out"),
+    ("forced_decoder_ids", "was removed from transformers; put the tokens at the end of the prompt"),
+    ("output_attentions", "is not possible: attention weights are never stored; leave it out"),
+    ("output_hidden_states", "is not possible in this version; leave it out"),
+    ("generation_kwargs", "holds what is no field; set the fields themselves"),
+];
+
+/// Why a name of transformers' is no field, as the end of a sentence.
+pub(super) fn reason(name: &str) -> Option<&'static str> {
+    NAMES.iter().find(|(known, _)| *known == name).map(|(_, reason)| *reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FieldValue, GenerationConfig};
+    use super::*;
+
+    /// Every field of transformers' `GenerationConfig` in 4.49.0 and 5.23.0 that is not private.
+    const FIELDS_OF_TRANSFORMERS: &str = "max_length max_new_tokens min_length min_new_tokens early_stopping max_time \
+        stop_strings do_sample num_beams num_beam_groups diversity_penalty penalty_alpha dola_layers constraints \
+        force_words_ids low_memory use_mtp use_cache cache_implementation cache_config max_cache_len \
+        return_legacy_cache prefill_chunk_size compile_config disable_compile continuous_batching_config temperature \
+        top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff repetition_penalty encoder_repetition_penalty \
+        length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids sequence_bias \
+        renormalize_logits forced_bos_token_id forced_eos_token_id remove_invalid_values \
+        exponential_decay_length_penalty suppress_tokens begin_suppress_tokens forced_decoder_ids token_healing \
+        guidance_scale watermarking_config num_return_sequences output_scores output_logits output_attentions \
+        output_hidden_states return_dict_in_generate pad_token_id bos_token_id eos_token_id decoder_start_token_id \
+        is_assistant num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold \
+        prompt_lookup_num_tokens max_matching_ngram_size assistant_early_exit assistant_lookbehind target_lookbehind \
+        assistant_ensemble_weight speculation_type generation_kwargs";
+
+    #[test]
+    fn every_field_of_transformers_is_taken_or_refused_with_a_remedy() {
+        for name in FIELDS_OF_TRANSFORMERS.split_whitespace() {
+            let refused = reason(name);
+            assert!(GenerationConfig::is_field(name) != refused.is_some(), "{name}: one of the two");
+            let mut config = GenerationConfig::new();
+            config.set(name, &FieldValue::Null).unwrap();
+            assert_eq!(config, GenerationConfig::new(), "{name}: None leaves it out");
+            if let Some(reason) = refused {
+                let error = config.set(name, &FieldValue::Bool(true)).unwrap_err().to_string();
+                assert_eq!(error, format!("`{name}` {reason}"));
+            }
+        }
+    }
+
+    #[test]
+    fn no_name_is_a_field_too() {
+        let fields: Vec<_> = NAMES.iter().filter(|(name, _)| GenerationConfig::is_field(name)).collect();
+        assert!(fields.is_empty(), "{fields:?}");
+    }
+}

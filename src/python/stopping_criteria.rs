@@ -1,0 +1,273 @@
+//! transformers' stopping criteria as Python objects: functions of arrays, and entries of `stopping_criteria` lists, where
+//! they run natively.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+use super::arrays::array;
+use super::callbacks;
+use super::config::field_value;
+use super::errors::{config_error, guarded, input_error, to_python};
+use super::processors::{score_rows, token_rows};
+use super::prompts::shown;
+use super::tokenizer::Tokenizer;
+use crate::engine::TokenizerVocabulary;
+use crate::error::Result;
+use crate::generation::stopping::{
+    ConfidenceCriteria as Confidence, EosTokenCriteria as Eos, MaxLengthCriteria as MaxLength,
+    MaxTimeCriteria as MaxTime, StopStringCriteria as StopString,
+};
+use crate::generation::{FieldValue, StopContext, StoppingCriterion};
+use crate::types::TokenId;
+
+/// The base of all stopping criteria: of those below, and of those that a caller writes as classes.
+#[pyclass(module = "rsgen.stopping_criteria", name = "StoppingCriteria", subclass, frozen)]
+pub(super) struct StoppingCriteria;
+
+/// A criterion of transformers'.
+#[pyclass(
+    module = "rsgen.stopping_criteria",
+    name = "BuiltInStoppingCriteria",
+    extends = StoppingCriteria,
+    subclass,
+    frozen
+)]
+pub(super) struct BuiltInStoppingCriteria(Arc<dyn StoppingCriterion>);
+
+/// Makes the class of each criterion.
+macro_rules! classes {
+    ($($class:ident = $name:literal;)*) => {
+        $(
+            #[pyclass(
+                module = "rsgen.stopping_criteria",
+                name = $name,
+                extends = BuiltInStoppingCriteria,
+                subclass,
+                frozen
+            )]
+            pub(super) struct $class;
+
+            impl $class {
+                fn of(criterion: impl StoppingCriterion + 'static) -> PyClassInitializer<Self> {
+                    let built_in = BuiltInStoppingCriteria(Arc::new(criterion));
+                    PyClassInitializer::from(StoppingCriteria).add_subclass(built_in).add_subclass(Self)
+                }
+            }
+        )*
+
+        /// The criterion of an object whose class is one of these, and none that a caller has derived from it.
+        fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn StoppingCriterion>> {
+            let is_exact = [$(object.is_exact_instance_of::<$class>()),*].contains(&true);
+            let built_in = is_exact.then(|| object.cast::<BuiltInStoppingCriteria>().ok())??;
+            Some(Arc::clone(&built_in.get().0))
+        }
+    };
+}
+
+classes! {
+    MaxLengthCriteria = "MaxLengthCriteria";
+    MaxTimeCriteria = "MaxTimeCriteria";
+    StopStringCriteria = "StopStringCriteria";
+    EosTokenCriteria = "EosTokenCriteria";
+    ConfidenceCriteria = "ConfidenceCriteria";
+}
+
+/// The criteria of an argument: one of these, a callable, a list of them, or nothing.
+pub(super) fn criteria(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<dyn StoppingCriterion>>> {
+    let objects = callbacks::each(given)?;
+    objects.iter().map(|object| native(object).map_or_else(|| callbacks::criterion(object), Ok)).collect()
+}
+
+#[pymethods]
+impl StoppingCriteria {
+    #[new]
+    #[pyo3(signature = (*_arguments, **_keywords))]
+    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        guarded(|| Ok(Self))
+    }
+
+    #[pyo3(signature = (input_ids, scores))]
+    fn __call__(
+        slf: &Bound<'_, Self>,
+        input_ids: &Bound<'_, PyAny>,
+        scores: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        let _ = (input_ids, scores);
+        guarded(|| {
+            let class = slf.get_type().name()?;
+            Err(PyNotImplementedError::new_err(format!(
+                "{class} must define __call__(self, input_ids, scores)"
+            )))
+        })
+    }
+}
+
+#[pymethods]
+impl BuiltInStoppingCriteria {
+    #[pyo3(signature = (input_ids, scores=None))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        input_ids: &Bound<'py, PyAny>,
+        scores: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let ids = token_rows(input_ids)?;
+            let (scores, vocab_size) = newest(scores)?.map_or_else(
+                || Ok((Vec::new(), 0)),
+                |scores| {
+                    let (scores, shape) = score_rows(&scores)?;
+                    if shape.0 == ids.len() {
+                        return Ok((scores, shape.1));
+                    }
+                    Err(input_error(
+                        py,
+                        format!(
+                            "`scores` must have a row for each of {} rows of ids, but has {}",
+                            ids.len(),
+                            shape.0
+                        ),
+                    ))
+                },
+            )?;
+            let stops = py.detach(|| {
+                let row = |(index, ids): (usize, &Vec<TokenId>)| {
+                    self.0.should_stop(&StopContext {
+                        scores: scores.get(index * vocab_size..(index + 1) * vocab_size).unwrap_or_default(),
+                        row_index: index,
+                        ..StopContext::of_row(ids, 0)
+                    })
+                };
+                ids.iter().enumerate().map(|entry| Ok(row(entry)?.is_some())).collect::<Result<Vec<_>>>()
+            });
+            let stops = stops.map_err(|error| to_python(py, error))?;
+            array(py, stops.len(), stops)
+        })
+    }
+}
+
+/// The scores of the newest step: transformers gives criteria those of all steps.
+fn newest<'py>(scores: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let Some(scores) = scores else { return Ok(None) };
+    let steps = match (scores.cast::<PyTuple>(), scores.cast::<PyList>()) {
+        (Ok(steps), _) => steps.to_list(),
+        (_, Ok(steps)) => steps.clone(),
+        _ => return Ok(Some(scores.clone())),
+    };
+    match steps.iter().last() {
+        // A list may also be the rows themselves.
+        Some(step) if step.hasattr("shape")? => Ok(Some(step)),
+        _ => Ok(Some(scores.clone())),
+    }
+}
+
+#[pymethods]
+impl MaxLengthCriteria {
+    #[new]
+    #[pyo3(signature = (max_length, max_position_embeddings=None))]
+    fn new(max_length: usize, max_position_embeddings: Option<usize>) -> PyResult<PyClassInitializer<Self>> {
+        // transformers writes a line to its log beyond it. Calls warn of it by themselves.
+        let _ = max_position_embeddings;
+        guarded(|| Ok(Self::of(MaxLength::new(max_length))))
+    }
+}
+
+#[pymethods]
+impl MaxTimeCriteria {
+    #[new]
+    #[pyo3(signature = (max_time, initial_timestamp=None))]
+    fn new(
+        py: Python<'_>,
+        max_time: f64,
+        initial_timestamp: Option<f64>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        guarded(|| {
+            let mut start = Some(Instant::now());
+            if let Some(timestamp) = initial_timestamp {
+                let now: f64 = py.import("time")?.call_method0("time")?.extract()?;
+                let before = Duration::try_from_secs_f64((now - timestamp).abs()).ok();
+                start = start.zip(before).and_then(|(start, by)| {
+                    if timestamp <= now { start.checked_sub(by) } else { start.checked_add(by) }
+                });
+            }
+            let start = start.ok_or_else(|| {
+                let rule = "`initial_timestamp` must be a time as time.time() gives it, since this machine has started";
+                config_error(py, format!("{rule}, got {initial_timestamp:?}; None is now"))
+            })?;
+            MaxTime::since(max_time, start).map(Self::of).map_err(|error| to_python(py, error))
+        })
+    }
+}
+
+#[pymethods]
+impl StopStringCriteria {
+    #[new]
+    #[pyo3(signature = (tokenizer, stop_strings))]
+    fn new(
+        tokenizer: &Bound<'_, PyAny>,
+        stop_strings: &Bound<'_, PyAny>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        guarded(|| {
+            let py = tokenizer.py();
+            let Ok(tokenizer) = tokenizer.cast::<Tokenizer>() else {
+                return Err(PyTypeError::new_err(format!(
+                    "`tokenizer` must be a generator's tokenizer, got {}",
+                    shown(tokenizer)
+                )));
+            };
+            let texts = match field_value(stop_strings)? {
+                FieldValue::Text(text) => Some(vec![text]),
+                FieldValue::List(texts) => {
+                    let text = |text| if let FieldValue::Text(text) = text { Some(text) } else { None };
+                    texts.into_iter().map(text).collect()
+                }
+                _ => None,
+            };
+            let texts = texts.ok_or_else(|| {
+                config_error(
+                    py,
+                    format!("`stop_strings` must be a text or a list of texts, got {}", shown(stop_strings)),
+                )
+            })?;
+            let vocabulary = Arc::new(TokenizerVocabulary(tokenizer.get().0.clone()));
+            StopString::new(vocabulary, &texts).map(Self::of).map_err(|error| to_python(py, error))
+        })
+    }
+}
+
+#[pymethods]
+impl EosTokenCriteria {
+    #[new]
+    #[pyo3(signature = (eos_token_id))]
+    fn new(eos_token_id: &Bound<'_, PyAny>) -> PyResult<PyClassInitializer<Self>> {
+        guarded(|| {
+            let id = |id: &FieldValue| match id {
+                FieldValue::Int(id) => u32::try_from(*id).ok().map(TokenId),
+                _ => None,
+            };
+            let ids = match field_value(eos_token_id)? {
+                FieldValue::List(ids) => ids.iter().map(id).collect(),
+                single => id(&single).map(|id| vec![id]),
+            };
+            let rule = "`eos_token_id` must be a token id or a list of them";
+            let wrong = || config_error(eos_token_id.py(), format!("{rule}, got {}", shown(eos_token_id)));
+            Ok(Self::of(Eos::new(ids.ok_or_else(wrong)?)))
+        })
+    }
+}
+
+#[pymethods]
+impl ConfidenceCriteria {
+    #[new]
+    #[pyo3(signature = (assistant_confidence_threshold))]
+    fn new(py: Python<'_>, assistant_confidence_threshold: f64) -> PyResult<PyClassInitializer<Self>> {
+        guarded(|| {
+            let criterion = Confidence::new(assistant_confidence_threshold);
+            criterion.map(Self::of).map_err(|error| to_python(py, error))
+        })
+    }
+}

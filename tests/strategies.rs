@@ -1,0 +1,135 @@
+//! Every search against transformers, without it: the goldens of `tests/golden/strategies`.
+//!
+//! What each named search gives is compared with the version of transformers that it follows: greedy search, sampling and
+//! the beam searches with 5.23; group and constrained beam search, contrastive search and `DoLa` with 4.55.4, the last that
+//! has them; all of them under `compat` with 4.49.0, whose beams, and all groups and constraints, are `ScorerBeamSearch`.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::HashMap;
+
+use golden_support::{
+    Faults, PROMISED, difference, golden, integer, integers, list, path, text, token_ids, unequal,
+};
+use rsgen::generation::Strategy;
+use rsgen::generation::config::OneOrMany;
+use rsgen::{GenerationConfig, GenerationOutput, Generator, PromptBatch, Prompts, TokenId};
+use serde_json::Value;
+
+mod golden_support;
+
+#[test]
+fn searches_of_5_23_give_what_transformers_gives() {
+    check("transformers_5", &["greedy_search", "sample", "beam_search", "beam_sample"], 160);
+}
+
+#[test]
+fn searches_of_4_55_give_what_transformers_gives() {
+    let searches = ["group_beam_search", "constrained_beam_search", "contrastive_search", "dola"];
+    check("transformers_4_55", &searches, 160);
+}
+
+#[test]
+fn all_searches_give_what_transformers_4_49_gives_on_request() {
+    let searches: Vec<_> = Strategy::ALL.iter().map(|strategy| strategy.name).collect();
+    check("transformers_4_49", &searches, 160);
+}
+
+/// Runs the cases of a file, which are so many of these searches.
+fn check(file: &str, searches: &[&str], count: usize) {
+    let golden = golden(&format!("strategies/{file}"));
+    let of_all = golden["config"].as_object().unwrap();
+    let newest = file == "transformers_5";
+    let mut generators = HashMap::new();
+    let mut faults = Faults::default();
+    let cases = list(&golden["cases"]);
+    for (number, case) in cases.iter().enumerate() {
+        let model = text(&case["model"]);
+        let generator = generators.entry(model).or_insert_with(|| Generator::open(path(model)).unwrap());
+        let mut fields = case["config"].as_object().unwrap().clone();
+        fields.extend(of_all.clone());
+        let config = GenerationConfig::from_call(fields).unwrap().output_scores(true);
+        let search = text(&case["strategy"]);
+        let label = format!("{file}, case {number}, {search} of {model}");
+        match run(generator, case, config) {
+            Ok(output) => check_output(&mut faults, &label, &output, case, newest),
+            Err(error) => faults.check(label, Some(error.to_string())),
+        }
+    }
+    for search in searches {
+        let there = cases.iter().filter(|case| text(&case["strategy"]) == *search).count();
+        faults.check(search, (there < count / searches.len()).then(|| format!("only {there} cases")));
+    }
+    faults.report(2 * count);
+}
+
+fn run(generator: &Generator, case: &Value, mut config: GenerationConfig) -> rsgen::Result<GenerationOutput> {
+    let ids: Vec<Vec<TokenId>> = list(&case["input_ids"]).iter().map(token_ids).collect();
+    let mask: Vec<Vec<bool>> = list(&case["attention_mask"])
+        .iter()
+        .map(|row| integers(row).iter().map(|&real| real == 1).collect())
+        .collect();
+    let seed = integer(&case["seed"]);
+    if case["is_list"] == true {
+        let real = |(ids, mask): (&Vec<TokenId>, &Vec<bool>)| {
+            ids.iter().zip(mask).filter(|(_, real)| **real).map(|(&id, _)| id).collect::<Vec<_>>()
+        };
+        let prompts: Vec<Vec<TokenId>> = ids.iter().zip(&mask).map(real).collect();
+        config.seed = Some(OneOrMany::Many((seed..seed + prompts.len() as u64).collect()));
+        return generator.generate(prompts, &config);
+    }
+    let prompts: Prompts = match &ids[..] {
+        [ids] if mask[0].iter().all(|&real| real) => ids.clone().into(),
+        _ => PromptBatch::with_mask(ids, mask)?.into(),
+    };
+    generator.generate(prompts, &config.seed(seed))
+}
+
+/// `newest`: rows hold what was generated alone. In the old beam searches what fills a row can be an end of text, which
+/// their goldens keep.
+fn check_output(faults: &mut Faults, label: &str, output: &GenerationOutput, case: &Value, newest: bool) {
+    let beams = output.rows.iter().all(|row| row.generated.score.is_some());
+    let mut rows: Vec<Vec<TokenId>> = output.rows.iter().map(|row| row.generated.token_ids.clone()).collect();
+    if beams && !newest {
+        let pad = case["config"].get("pad_token_id").map(|pad| TokenId(integer(pad) as u32));
+        rows = output.rows.iter().map(|row| without_fill(row.generated.token_ids.clone(), pad)).collect();
+    }
+    let expected: Vec<Vec<TokenId>> = list(&case["tokens"]).iter().map(token_ids).collect();
+    faults.check(format!("{label}: tokens"), unequal(&rows, &expected));
+    if let Some(lanes) = case.get("beam_indices") {
+        let expected: Vec<Vec<u32>> = list(lanes)
+            .iter()
+            .map(|row| integers(row).into_iter().map(|lane| lane as u32).collect())
+            .collect();
+        let lanes: Vec<_> = output.rows.iter().map(|row| row.generated.beam_indices.clone()).collect();
+        faults.check(format!("{label}: beam_indices"), unequal(&lanes, &expected));
+    }
+    if let Some(scores) = case.get("sequences_scores") {
+        let actual: Vec<f32> = output.rows.iter().filter_map(|row| row.generated.score).collect();
+        faults.check(format!("{label}: sequences_scores"), difference(&actual, &numbers(scores), PROMISED));
+    }
+    if let Some(scores) = case.get("token_scores") {
+        for (row, expected) in list(scores).iter().enumerate() {
+            let steps = output.lanes[row].scores.as_ref().unwrap();
+            let actual: Vec<f32> = output.rows[row]
+                .generated
+                .token_ids
+                .iter()
+                .zip(steps)
+                .map(|(token, scores)| scores[token.index()])
+                .collect();
+            let problem = difference(&actual, &numbers(expected), PROMISED);
+            faults.check(format!("{label}: scores of row {row}"), problem);
+        }
+    }
+}
+
+fn without_fill(mut tokens: Vec<TokenId>, pad: Option<TokenId>) -> Vec<TokenId> {
+    while pad.is_some() && tokens.last() == pad.as_ref() {
+        tokens.pop();
+    }
+    tokens
+}
+
+fn numbers(value: &Value) -> Vec<f32> {
+    list(value).iter().map(|number| number.as_f64().unwrap_or(f64::NAN) as f32).collect()
+}

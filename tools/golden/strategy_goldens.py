@@ -1,0 +1,115 @@
+"""Writes `tests/golden/strategies/`: requests of every strategy, and what the installed transformers makes of them.
+
+Run with transformers 5.23.0, 4.55.4 and 4.49.0, each of which writes a file of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from reference import Reference, reset_rope
+from strategies import (
+    ERA,
+    FAMILIES,
+    StrategyAnswer,
+    StrategyCase,
+    answer,
+    draw_case,
+    exact_answer,
+    same_choices,
+    scores_of,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+#: Models whose folders the installed transformers reads; those of version 4 do not know `rope_parameters`.
+MODELS = {
+    "5": ["four_layers", "qwen2_window", "qwen3_window", "phi3_partial", "mistral_window", "config_4_llama3"],
+    "4.55": ["config_4_default", "config_4_linear", "config_4_llama3"],
+    "4.49": ["config_4_default", "config_4_linear", "config_4_llama3"],
+}
+#: Requests of each strategy.
+CASES = {"5": 40, "4.55": 40, "4.49": 20}
+#: A choice that is nearer to a tie than this in float64 is no golden.
+LEAST_MARGIN = 3e-5
+MOST_TOKENS = 14
+
+
+def main() -> None:
+    """Draws until there are enough requests of each strategy that are no ties."""
+    torch.set_num_threads(1)
+    references = {name: Reference(GOLDEN / "models" / name) for name in MODELS[ERA]}
+    cases = []
+    for family in [family for family, eras in FAMILIES.items() if ERA in eras]:
+        rng = random.Random(f"golden {family}")
+        kept = 0
+        while kept < CASES[ERA]:
+            name = MODELS[ERA][kept % len(MODELS[ERA])]
+            made = golden_case(family, references[name], rng)
+            if made is not None:
+                cases.append({"model": f"tests/golden/models/{name}", **made})
+                kept += 1
+    made_with = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__}
+    compat = {"compat": "4.49"} if ERA == "4.49" else {}
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    head = json.dumps({"format": 1, "made_with": made_with, "config": compat})[:-1]
+    path = GOLDEN / "strategies" / f"transformers_{ERA.replace('.', '_')}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f'{head}, "cases": [\n{lines}\n]}}\n')
+    print(f"{path.relative_to(ROOT)}: {len(cases)} cases")
+
+
+def golden_case(family: str, reference: Reference, rng: random.Random) -> dict[str, Any] | None:
+    """A drawn request with its answer; `None` if transformers fails on it, or if it is nearly a tie."""
+    config = reference.model.config
+    case = draw_case(family, rng, config.vocab_size, config.num_hidden_layers)
+    # Long requests come near to a tie somewhere.
+    if case.fields["max_new_tokens"] > MOST_TOKENS:
+        return None
+    reset_rope(reference.model)
+    try:
+        given = answer(reference.model, case)
+    except (ValueError, IndexError, RuntimeError, TypeError):
+        return None
+    exact, margin = exact_answer(reference.model64, case)
+    if margin < LEAST_MARGIN or not same_choices(given, exact) or noisy(given, exact):
+        return None
+    return {"strategy": family, "is_list": case.is_list, **request_of(case), **answer_of(given)}
+
+
+def noisy(given: StrategyAnswer, exact: StrategyAnswer) -> bool:
+    """Whether float32 itself uses much of the tolerance of scores."""
+    scores, exact_scores = scores_of(given), scores_of(exact)
+    there = exact_scores.size > 0
+    return there and not np.allclose(scores, exact_scores, rtol=3e-6, atol=3e-5)
+
+
+def request_of(case: StrategyCase) -> dict[str, Any]:
+    """What is asked for."""
+    return {
+        "input_ids": case.input_ids,
+        "attention_mask": case.attention_mask,
+        "config": case.fields,
+        "seed": case.seed,
+    }
+
+
+def answer_of(given: StrategyAnswer) -> dict[str, Any]:
+    """What is expected, without what there is not."""
+    expected = {
+        "tokens": given.tokens,
+        "beam_indices": given.beam_indices,
+        "sequences_scores": given.scores,
+        "token_scores": given.token_scores,
+    }
+    return {name: value for name, value in expected.items() if value is not None}
+
+
+if __name__ == "__main__":
+    main()
