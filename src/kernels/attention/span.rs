@@ -1,5 +1,6 @@
 //! The scores and the weighted values of one span of the context.
 
+use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -95,13 +96,15 @@ impl<E: KvElement, B: KvBlocks<E>> Span<'_, E, B> {
         let common = start..end.max(start);
         // What a row sees before the others do, what all of them see, and what it sees after the others.
         for part in 0..=2 * num_rows {
-            let (place, queries, tokens) = if part < num_rows {
-                (part, self.queries(part), visible(part).start..common.start.min(visible(part).end))
-            } else if part == num_rows {
-                (0, self.all_queries(), common.clone())
-            } else {
-                let place = part - num_rows - 1;
-                (place, self.queries(place), common.end.max(visible(place).start)..visible(place).end)
+            let (place, queries, tokens) = match part.cmp(&num_rows) {
+                Ordering::Less => {
+                    (part, self.queries(part), visible(part).start..common.start.min(visible(part).end))
+                }
+                Ordering::Equal => (0, self.all_queries(), common.clone()),
+                Ordering::Greater => {
+                    let place = part - num_rows - 1;
+                    (place, self.queries(place), common.end.max(visible(place).start)..visible(place).end)
+                }
             };
             if !tokens.is_empty() {
                 let tokens = Tokens { row: self.tile.rows.start + place, range: tokens };

@@ -79,7 +79,10 @@ impl<E: KvElement, B: KvBlocks<E>> SimdOp for Job<'_, E, B> {
             let (row, head) = (rows.start + query / group, kv_head * group + query % group);
             &self.queries[row * self.query_stride + head * dim..][..dim]
         };
-        for_query_tiles!(0..num_queries, gather_queries(s, num_queries, &given, &mut *memory.queries));
+        for_query_tiles!(
+            0..num_queries,
+            gather_queries(s, self.element, num_queries, &given, &mut *memory.queries)
+        );
 
         let contexts = rows.clone().map(|row| blocks.context_len(row));
         let longest = contexts.clone().max().unwrap_or(0);
@@ -137,6 +140,7 @@ impl<E: KvElement, B: KvBlocks<E>> SimdOp for Job<'_, E, B> {
 fn gather_queries<'a, S: Simd, E: KvElement, const M: usize>(
     _: S,
     query: usize,
+    _: PhantomData<E>,
     num_queries: usize,
     given: &impl Fn(usize) -> &'a [f32],
     out: &mut [f32],
