@@ -39,7 +39,8 @@ impl Avx512<true> {
 
     /// The same machine without the instructions for `bf16`.
     pub(crate) fn plain(self) -> Avx512<false> {
-        Avx512(self.0)
+        let Self(()) = self;
+        Avx512(())
     }
 
     /// Runs an operation inside a function that is compiled for these instructions.
