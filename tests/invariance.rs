@@ -6,6 +6,7 @@
 mod support;
 
 use rsgen::generation::OneOrMany;
+use rsgen::generator::ComputeDtype;
 use rsgen::kernels::Isa;
 use rsgen::{GenerationConfig, Generator, GeneratorOptions};
 
@@ -43,6 +44,48 @@ fn a_prompt_gives_the_same_bits_alone_and_in_a_list() {
     let together = bits(&generator.generate(PROMPTS.to_vec(), &config()).unwrap());
     for (prompt, expected) in PROMPTS.iter().zip(together) {
         assert_eq!(bits(&generator.generate(*prompt, &config()).unwrap()), [expected], "{prompt}");
+    }
+}
+
+/// The model in `bfloat16` arithmetic, with a cache in `bfloat16`.
+fn in_bfloat16(isa: Option<Isa>, num_threads: usize) -> Generator {
+    let options = GeneratorOptions {
+        isa,
+        num_threads: Some(num_threads),
+        compute_dtype: ComputeDtype::Bf16,
+        ..GeneratorOptions::default()
+    };
+    Generator::bundled_with(&options).unwrap()
+}
+
+#[test]
+fn bfloat16_arithmetic_gives_the_same_bits_alone_and_in_a_list() {
+    let generator = in_bfloat16(None, 2);
+    let together = bits(&generator.generate(PROMPTS.to_vec(), &config()).unwrap());
+    for (prompt, expected) in PROMPTS.iter().zip(together) {
+        assert_eq!(bits(&generator.generate(*prompt, &config()).unwrap()), [expected], "{prompt}");
+    }
+}
+
+#[test]
+fn bfloat16_arithmetic_gives_the_same_bits_in_any_chunks_threads_and_instruction_sets() {
+    let prompt = PROMPTS[6];
+    for config in [config(), sampling(5).num_return_sequences(3)] {
+        let expected = bits(&in_bfloat16(None, 2).generate(prompt, &config).unwrap());
+        assert_ne!(expected, bits(&generator(None, 2).generate(prompt, &config).unwrap()));
+        for chunk in [1, 7] {
+            let chunked = config.clone().prefill_chunk_size(chunk);
+            assert!(
+                bits(&in_bfloat16(None, 1).generate(prompt, &chunked).unwrap()) == expected,
+                "chunk {chunk}"
+            );
+        }
+        for isa in Isa::available() {
+            for threads in [1, 3] {
+                let actual = bits(&in_bfloat16(Some(isa), threads).generate(prompt, &config).unwrap());
+                assert!(actual == expected, "{isa:?}, {threads} threads");
+            }
+        }
     }
 }
 

@@ -186,7 +186,14 @@ def test_a_text_that_is_no_unicode_is_refused(gen):
             '`dtype` must be "auto" or one of "float32", "bfloat16", "float16", got "float8"',
         ),
         ({"kv_dtype": "float16"}, '`kv_dtype` must be "auto" or one of "float32", "bfloat16", got "float16"'),
-        ({"compute_dtype": "int8"}, '`compute_dtype` must be "float32"'),
+        (
+            {"compute_dtype": "int8"},
+            '`compute_dtype` must be one of "float32", "bfloat16", got "int8"',
+        ),
+        (
+            {"compute_dtype": "bfloat16", "dtype": "float32"},
+            '`dtype` must be "bfloat16" or unset beside a `compute_dtype` of "bfloat16", got "float32"',
+        ),
         ({"num_threads": 0}, "`num_threads` must be 1 or more, got 0"),
         ({"num_threads": -2}, "`num_threads` must be 1 or more, got -2"),
         ({"kv_cache_bytes": -1}, "`kv_cache_bytes` must be 1 or more, got -1"),

@@ -114,7 +114,7 @@ print(json.dumps([gen.isa, out.sequences.tolist(), digest.hexdigest()]))
 
 def test_every_instruction_set_gives_the_same_bits(gen):
     results = {}
-    for isa in ("avx512", "avx2", "scalar"):
+    for isa in ("avx512_bf16", "avx512", "avx2", "scalar"):
         run = subprocess.run(
             [sys.executable, "-c", ISA_PROGRAM, json.dumps(PROMPTS[:4])],
             env={**os.environ, "RSGEN_ISA": isa},

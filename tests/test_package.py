@@ -69,7 +69,7 @@ def test_the_log_comes_out_of_pythons_loggers(make_llama, caplog):
 
 def test_threads_and_instruction_set_are_shown(gen):
     assert gen.num_threads == 2
-    assert gen.isa in ("avx512", "avx2", "scalar")
+    assert gen.isa in ("avx512_bf16", "avx512", "avx2", "scalar")
     environment = {**os.environ, "RSGEN_NUM_THREADS": "1"}
     program = "import rsgen; print(rsgen.Generator().num_threads)"
     shown = subprocess.run(

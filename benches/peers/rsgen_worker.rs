@@ -1,27 +1,27 @@
 //! rsgen as a worker of the peer benchmark, and the plain read that it is held against.
 //!
-//! `cargo bench --bench rsgen_worker -- FOLDER THREADS`, then one JSON request per line: `{"prompt": [ids]}` decodes,
-//! `{"read": true}` reads as many bytes as the model's matrices take.
+//! `cargo bench --bench rsgen_worker -- FOLDER THREADS [COMPUTE_DTYPE]`, then one JSON request per line:
+//! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}` generates, `{"read": true}` reads as many bytes as the model's
+//! matrices take.
 
 use std::io::{BufRead, Write};
 use std::time::Instant;
 
 use rsgen::generation::OneOrMany;
+use rsgen::generator::ComputeDtype;
 use rsgen::kernels::read_all;
 use rsgen::{GenerationConfig, Generator, GeneratorOptions, TokenId};
 use serde_json::{Value, json};
 
-const NEW_TOKENS: usize = 64;
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Cargo adds `--bench`.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let [folder, threads] = &arguments[..] else {
+    let [folder, threads, rest @ ..] = &arguments[..] else {
         // `cargo test --benches` runs this without arguments: nothing to measure.
         return Ok(());
     };
     let begin = Instant::now();
-    let options = GeneratorOptions { num_threads: Some(threads.parse()?), ..GeneratorOptions::default() };
+    let options = options(threads.parse()?, rest.first().map(String::as_str))?;
     let generator = Generator::open_with(folder, &options)?;
     let mut out = std::io::stdout();
     writeln!(out, "{}", json!({"load_seconds": begin.elapsed().as_secs_f64()}))?;
@@ -31,15 +31,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let values = vec![1.0f32; engine.model().matrix_bytes() / 4];
     for line in std::io::stdin().lock().lines() {
         let request: Value = serde_json::from_str(&line?)?;
-        let answer = if let Some(prompt) = request["prompt"].as_array() {
-            let prompt: Vec<TokenId> =
-                prompt.iter().filter_map(Value::as_u64).map(|id| TokenId(id as u32)).collect();
-            let begin = Instant::now();
-            generate(&generator, &prompt, 1)?;
-            let middle = Instant::now();
-            let tokens = generate(&generator, &prompt, 1 + NEW_TOKENS)?;
-            let seconds = middle.elapsed().as_secs_f64() - (middle - begin).as_secs_f64();
-            json!({"seconds": seconds / NEW_TOKENS as f64, "tokens": tokens})
+        let answer = if request["prompts"].is_array() {
+            generate(&generator, &request)?
         } else {
             let begin = Instant::now();
             std::hint::black_box(read_all(engine.workers(), &values));
@@ -51,10 +44,32 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Greedy, with the end of the sequence disabled.
-fn generate(generator: &Generator, prompt: &[TokenId], new_tokens: usize) -> rsgen::Result<Vec<u32>> {
-    let mut config = GenerationConfig::new().max_new_tokens(new_tokens);
+fn options(num_threads: usize, compute_dtype: Option<&str>) -> Result<GeneratorOptions, String> {
+    let compute_dtype = match compute_dtype {
+        None | Some("float32") => ComputeDtype::F32,
+        Some("bfloat16") => ComputeDtype::Bf16,
+        Some(other) => return Err(format!("no such arithmetic: {other}")),
+    };
+    Ok(GeneratorOptions { num_threads: Some(num_threads), compute_dtype, ..GeneratorOptions::default() })
+}
+
+/// Greedy or with beams, with the end of the sequence disabled; the time is that of the whole call.
+fn generate(generator: &Generator, request: &Value) -> Result<Value, Box<dyn std::error::Error>> {
+    let number = |name: &str| request[name].as_u64().map(|number| number as usize);
+    let prompts: Vec<Vec<TokenId>> = serde_json::from_value::<Vec<Vec<u32>>>(request["prompts"].clone())?
+        .into_iter()
+        .map(|prompt| prompt.into_iter().map(TokenId).collect())
+        .collect();
+    let mut config = GenerationConfig::new().max_new_tokens(number("new_tokens").unwrap_or(1));
     config.eos_token_id = Some(OneOrMany::Many(Vec::new()));
-    let output = generator.greedy_search(prompt, &config)?;
-    Ok(output.token_ids().iter().map(|token| token.0).collect())
+    let beams = number("num_beams").filter(|&beams| beams > 1);
+    if let Some(beams) = beams {
+        config = config.num_beams(beams);
+    }
+    let begin = Instant::now();
+    let output = generator.generate(prompts, &config)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let tokens: Vec<Vec<u32>> =
+        output.rows.iter().map(|row| row.generated.token_ids.iter().map(|token| token.0).collect()).collect();
+    Ok(json!({"seconds": seconds, "tokens": tokens}))
 }

@@ -1,6 +1,6 @@
 """Runs rsgen and its peers in turns on the same machine, in one run, and prints what each takes.
 
-python benches/peers/run.py --shape T --rounds 5
+python benches/peers/run.py --shape T --task decode_b1 --task beam8 --rounds 5
 """
 
 from __future__ import annotations
@@ -20,10 +20,38 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 WORK = ROOT / "target" / "peers"
-PROMPT_LEN = 32
 # Seconds before each measurement, in which the threads of the worker before stop spinning.
 REST = 0.5
 
+
+@dataclass(frozen=True)
+class Task:
+    """What is timed: a call, or, for `decoding`, what each new token but the first adds to it."""
+
+    prompt_len: int
+    num_prompts: int
+    new_tokens: int
+    num_beams: int = 1
+    decoding: bool = False
+
+    def seconds(self, worker: Worker, prompts: list[list[int]]) -> float:
+        """Runs the task once; the worker keeps the tokens."""
+        if not self.decoding:
+            return worker.generate(prompts, self.new_tokens, self.num_beams)
+        first = worker.generate(prompts, 1, 1)
+        return (worker.generate(prompts, 1 + self.new_tokens, 1) - first) / self.new_tokens
+
+
+TASKS = {
+    "prefill512": Task(512, 1, 1),
+    "decode_b1": Task(32, 1, 64, decoding=True),
+    "decode_b8": Task(32, 8, 32, decoding=True),
+    "beam4": Task(128, 1, 64, num_beams=4),
+    "beam8": Task(512, 1, 32, num_beams=8),
+}
+
+# The first is what the others are held against.
+ARITHMETICS = ["bfloat16", "float32"]
 # name -> (worker, packages). rsgen comes first and is not installed.
 PEERS = {
     "transformers bf16": ("transformers_worker.py", ["torch==2.13.0", "transformers==5.23.0"]),
@@ -38,7 +66,7 @@ class Worker:
     process: subprocess.Popen[str]
     load_seconds: float = 0.0
     seconds: list[float] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
+    tokens: list[list[int]] = field(default_factory=list)
 
     def answer(self) -> dict[str, Any]:
         """The next line of the worker."""
@@ -54,6 +82,16 @@ class Worker:
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return self.answer()
+
+    def generate(self, prompts: list[list[int]], new_tokens: int, num_beams: int) -> float:
+        """The seconds of one call, which must give as many tokens as were asked for."""
+        answer = self.ask({"prompts": prompts, "new_tokens": new_tokens, "num_beams": num_beams})
+        self.tokens = answer["tokens"]
+        if [len(row) for row in self.tokens] != [new_tokens] * len(prompts):
+            raise SystemExit(
+                f"{self.name} gave {[len(row) for row in self.tokens]} tokens for {new_tokens} each"
+            )
+        return float(answer["seconds"])
 
 
 def start(name: str, command: list[str]) -> Worker:
@@ -99,10 +137,10 @@ def model_folder(shape: str) -> Path:
     return folder
 
 
-def measure(shape: str, rounds: int, threads: int, only: list[str] | None) -> dict[str, Any]:
-    """All workers in turns, after one round that is not counted."""
-    folder = model_folder(shape)
-    workers = [start("rsgen float32", [rsgen_binary(), str(folder), str(threads)])]
+def workers_of(folder: Path, threads: int, only: list[str] | None) -> tuple[list[Worker], list[str]]:
+    """Starts rsgen in each arithmetic and all peers; also the names of those that are missing."""
+    binary = rsgen_binary()
+    workers = [start(f"rsgen {dtype}", [binary, str(folder), str(threads), dtype]) for dtype in ARITHMETICS]
     missing = []
     for name, (script, packages) in PEERS.items():
         if only is not None and name not in only:
@@ -112,78 +150,81 @@ def measure(shape: str, rounds: int, threads: int, only: list[str] | None) -> di
             missing.append(name)
             continue
         workers.append(start(name, [str(python), script, str(folder), str(threads)]))
+    return workers, missing
+
+
+def measure(task: Task, workers: list[Worker], rounds: int) -> list[float]:
+    """All workers in turns, after one round that is not counted; the seconds of the plain reads between them."""
     choose = random.Random(0)
     reads: list[float] = []
+    for worker in workers:
+        worker.seconds = []
     for turn in range(rounds + 1):
-        prompt = [choose.randrange(10, 7000) for _ in range(PROMPT_LEN)]
+        prompts = [
+            [choose.randrange(10, 7000) for _ in range(task.prompt_len)] for _ in range(task.num_prompts)
+        ]
         time.sleep(REST)
         read = statistics.median(workers[0].ask({"read": True})["seconds"] for _ in range(3))
         for worker in workers:
             time.sleep(REST)
-            answer = worker.ask({"prompt": prompt})
+            seconds = task.seconds(worker, prompts)
             if turn > 0:
-                worker.seconds.append(answer["seconds"])
-            worker.tokens = answer["tokens"]
+                worker.seconds.append(seconds)
         if turn > 0:
             reads.append(read)
-        if len(workers[0].tokens) != 65:
-            raise SystemExit(f"rsgen gave {len(workers[0].tokens)} tokens for 65")
-    return report(shape, threads, workers, reads, missing)
+    return reads
 
 
-def report(
-    shape: str, threads: int, workers: list[Worker], reads: list[float], missing: list[str]
-) -> dict[str, Any]:
-    """The result as data; prints it as a table."""
-    read = statistics.median(reads)
-    rsgen = statistics.median(workers[0].seconds)
-    print(
-        f"decode_b1 on {shape}, {threads} threads, medians of {len(reads)} rounds; plain read {1e3 * read:.1f} ms"
-    )
-    print(f"{'':22}{'ms/token':>10}{'tok/s':>8}{'÷ read':>8}{'rsgen ÷':>9}{'load s':>8}")
+def report(title: str, workers: list[Worker], reads: list[float], missing: list[str]) -> list[dict[str, Any]]:
+    """The results as data; prints them as a table."""
+    print(f"{title}, medians of {len(reads)} rounds; plain read {1e3 * statistics.median(reads):.1f} ms")
+    print(f"{'':22}{'ms':>10}{'÷ read':>8}{'rsgen ÷':>9}{'load s':>8}")
     rows = []
     for worker in workers:
-        seconds = statistics.median(worker.seconds)
-        ratios = [a / b for a, b in zip(worker.seconds, reads, strict=True)]
-        faster = statistics.median(a / b for a, b in zip(worker.seconds, workers[0].seconds, strict=True))
         row = {
             "name": worker.name,
-            "seconds": seconds,
-            "over_read": statistics.median(ratios),
-            "rsgen_is_faster": faster,
+            "seconds": statistics.median(worker.seconds),
+            "over_read": statistics.median(a / b for a, b in zip(worker.seconds, reads, strict=True)),
+            "rsgen_is_faster": statistics.median(
+                a / b for a, b in zip(worker.seconds, workers[0].seconds, strict=True)
+            ),
             "load_seconds": worker.load_seconds,
             "all_seconds": worker.seconds,
         }
         rows.append(row)
         print(
-            f"{worker.name:22}{1e3 * seconds:10.2f}{1 / seconds:8.1f}{row['over_read']:8.2f}{faster:9.2f}"
+            f"{worker.name:22}{1e3 * row['seconds']:10.2f}{row['over_read']:8.2f}{row['rsgen_is_faster']:9.2f}"
             f"{worker.load_seconds:8.2f}"
         )
-        same = sum(a == b for a, b in zip(worker.tokens, workers[0].tokens, strict=False))
         if worker is not workers[0]:
-            print(f"{'':22}{same} of 65 tokens equal rsgen's (bfloat16 and float32 arithmetic differ)")
+            pairs = [
+                pair
+                for rows_of_two in zip(worker.tokens, workers[0].tokens, strict=True)
+                for pair in zip(*rows_of_two, strict=True)
+            ]
+            same = sum(a == b for a, b in pairs)
+            print(f"{'':22}{same} of {len(pairs)} tokens equal those of {workers[0].name}")
     for name in missing:
         print(f"{name:22}missing: it could not be installed")
-    return {
-        "task": "decode_b1",
-        "shape": shape,
-        "threads": threads,
-        "read_seconds": reads,
-        "rsgen": rsgen,
-        "rows": rows,
-    }
+    return rows
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", choices=["S", "T"], default="T")
+    parser.add_argument("--task", action="append", choices=list(TASKS), help="all of them if not given")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", action="append", help="a peer to run (all of them if not given)")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     arguments = parser.parse_args()
-    result = measure(arguments.shape, arguments.rounds, arguments.threads, arguments.only)
+    workers, missing = workers_of(model_folder(arguments.shape), arguments.threads, arguments.only)
+    result: dict[str, Any] = {"shape": arguments.shape, "threads": arguments.threads, "tasks": {}}
+    for name in arguments.task or TASKS:
+        reads = measure(TASKS[name], workers, arguments.rounds)
+        title = f"{name} on {arguments.shape}, {arguments.threads} threads"
+        result["tasks"][name] = {"read_seconds": reads, "rows": report(title, workers, reads, missing)}
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1))
 

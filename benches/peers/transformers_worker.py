@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from transformers import AutoModelForCausalLM
-from worker import serve
+from worker import Generate, Ids, serve
 
 
-def load(folder: str, threads: int) -> Callable[[list[int], int], list[int]]:
+def load(folder: str, threads: int) -> Generate:
     """Loads the model; end-of-sequence is disabled."""
     torch.set_num_threads(threads)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
     model.generation_config.eos_token_id = None
 
-    def generate(prompt: list[int], new_tokens: int) -> list[int]:
-        ids = torch.tensor([prompt])
+    def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
+        ids = torch.tensor(prompts)
         with torch.inference_mode():
             out = model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
                 do_sample=False,
+                num_beams=num_beams,
                 max_new_tokens=new_tokens,
                 min_new_tokens=new_tokens,
                 pad_token_id=0,
             )
-        return out[0, len(prompt) :].tolist()
+        return out[:, ids.shape[1] :].tolist()
 
     return generate
 

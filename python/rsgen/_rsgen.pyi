@@ -496,8 +496,9 @@ class Generator:
         story model that comes with the package. Nothing is ever downloaded, hence ``local_files_only``.
 
         ``dtype``: the type that weights are rounded to while loading, ``"float32"``, ``"bfloat16"`` or ``"float16"``;
-        ``"auto"`` keeps them as stored. ``compute_dtype``: ``"float32"``, the only one of this version. ``kv_dtype``: the
-        type of the KV cache, ``"float32"`` (``"auto"``) or ``"bfloat16"``. ``num_threads``: by default
+        ``"auto"`` keeps them as stored. ``compute_dtype``: the arithmetic, ``"float32"``,
+        which gives what transformers gives, or ``"bfloat16"``, which rounds weights and activations and is faster.
+        ``kv_dtype``: the type of the KV cache, ``"float32"`` or ``"bfloat16"``; ``"auto"`` takes that of the arithmetic. ``num_threads``: by default
         ``RSGEN_NUM_THREADS``, ``OMP_NUM_THREADS`` or as many as this process may use. ``kv_cache_bytes``: the most memory
         of the KV cache in bytes, by default half of what is available. ``revision``: a branch, tag or commit in the Hub
         cache, ``main`` by default. ``progress``: called in this thread with the stage (``"pack"``, the only one of this
@@ -872,7 +873,9 @@ class Generator:
         """The number of threads that compute, the calling one included."""
     @property
     def isa(self) -> str:
-        """The instruction set in use: ``avx512``, ``avx2`` or ``scalar``. ``RSGEN_ISA`` forces one; results are equal."""
+        """The instruction set in use: ``avx512_bf16``, ``avx512``, ``avx2`` or ``scalar``.
+
+        ``RSGEN_ISA`` forces one; results are equal."""
 
 @final
 class GenerationOutput:

@@ -76,6 +76,6 @@ pub use pool::PoolStats;
 pub use reorder::{ReorderPlan, ReorderStep};
 pub use sequence::SequenceCache;
 pub use shared::{Reservation, SharedPool};
-pub use slab::TypedKv;
+pub use slab::{KvRows, TypedKv};
 pub use store::{KvStore, KvView};
 pub use table::BlockTable;

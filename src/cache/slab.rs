@@ -4,16 +4,18 @@
 //! It finds places by block id and offset and knows neither tables nor counts.
 
 use std::collections::TryReserveError;
+use std::ops::Range;
 
 use half::bf16;
 
 use super::capacity::KvCapacity;
 use super::layout::{BLOCK_TOKENS, BlockCopy, KvLayout, VALUE_PLANE};
 use super::segment::Segment;
+use crate::kernels::Workers;
 use crate::types::BlockId;
 
 /// A number type of the cache; its default is zero.
-pub(super) trait Element: Copy + Default {
+pub(super) trait Element: Copy + Default + Send + Sync {
     fn round_from(value: f32) -> Self;
 }
 
@@ -26,6 +28,32 @@ impl Element for f32 {
 impl Element for bf16 {
     fn round_from(value: f32) -> Self {
         Self::from_f32(value)
+    }
+}
+
+/// A block and a token in it.
+type Slot = (BlockId, usize);
+
+/// The tokens that are worth the threads' coming.
+const MANY: usize = 2 * BLOCK_TOKENS;
+
+/// The numbers of several tokens of a layer: those of K of row `i` begin at element `i * stride + first`, those of V follow
+/// them.
+#[derive(Debug, Clone, Copy)]
+pub struct KvRows<'a> {
+    /// All rows.
+    pub numbers: &'a [f32],
+    /// The elements from one row to the next.
+    pub stride: usize,
+    /// Where in a row K begins.
+    pub first: usize,
+}
+
+impl<'a> KvRows<'a> {
+    /// K and V of a row, `[num_kv_heads][head_dim]` each.
+    fn row(&self, layout: KvLayout, row: usize) -> (&'a [f32], &'a [f32]) {
+        let len = layout.row_elements();
+        self.numbers[row * self.stride + self.first..][..2 * len].split_at(len)
     }
 }
 
@@ -94,36 +122,40 @@ impl<E: Element> Slab<E> {
     }
 
     /// Scatters one token of one layer. `key` and `value` are `[num_kv_heads][head_dim]`.
-    pub(super) fn write(
-        &mut self,
-        layer: usize,
-        (block, offset): (BlockId, usize),
-        key: &[f32],
-        value: &[f32],
-    ) {
+    pub(super) fn write(&mut self, layer: usize, (block, offset): Slot, key: &[f32], value: &[f32]) {
         let layout = self.layout;
-        let head_dim = layout.head_dim();
         assert!(layer < layout.num_layers(), "layer {layer} of {}", layout.num_layers());
-        assert!(offset < BLOCK_TOKENS, "offset {offset} in a block of {BLOCK_TOKENS} tokens");
-        assert_eq!(key.len(), layout.row_elements(), "K of one token is [num_kv_heads][head_dim]");
-        assert_eq!(value.len(), layout.row_elements(), "V of one token is [num_kv_heads][head_dim]");
+        write_token(layout, self.block_mut(block), layer, offset, key, value);
+    }
 
-        let (keys, values) = self.block_mut(block)[layout.key_offset(layer)..][..layout.layer_elements()]
-            .split_at_mut(layout.value_offset(layer) - layout.key_offset(layer));
-        // Rows of 32 tokens, one per head and dimension, in the order of `key`: the token is a column of them all.
-        for (row, &number) in keys.chunks_exact_mut(BLOCK_TOKENS).zip(key) {
-            row[offset] = E::round_from(number);
+    /// Scatters many tokens of one layer, on all threads: a block is written by one of them.
+    pub(super) fn write_all(&mut self, workers: &Workers, layer: usize, slots: &[Slot], rows: KvRows<'_>) {
+        let layout = self.layout;
+        assert!(layer < layout.num_layers(), "layer {layer} of {}", layout.num_layers());
+        let runs = if slots.len() < MANY { Vec::new() } else { runs_of_blocks(slots) };
+        if runs.is_empty() {
+            for (row, &slot) in slots.iter().enumerate() {
+                let (key, value) = rows.row(layout, row);
+                self.write(layer, slot, key, value);
+            }
+            return;
         }
-        let heads = values.chunks_exact_mut(layout.value_elements());
-        for (head, numbers) in heads.zip(value.chunks_exact(head_dim)) {
-            let planes = head.chunks_exact_mut(BLOCK_TOKENS * VALUE_PLANE);
-            for (plane, numbers) in planes.zip(numbers.chunks(VALUE_PLANE)) {
-                // The last plane may be longer than its numbers; the padding stays zero.
-                for (slot, &number) in plane[offset * VALUE_PLANE..].iter_mut().zip(numbers) {
-                    *slot = E::round_from(number);
+        let elements = self.places.block_elements;
+        let mut blocks =
+            self.segments.iter_mut().flat_map(|segment| segment.chunks_exact_mut(elements)).enumerate();
+        let mut jobs: Vec<(&mut [E], Range<usize>)> = Vec::with_capacity(runs.len());
+        for (block, rows) in runs {
+            let found = blocks.find(|&(index, _)| index == block).expect("the block is within the slab");
+            jobs.push((found.1, rows));
+        }
+        workers.for_each_chunk(&mut jobs, 1, |_, jobs| {
+            for (block, places) in jobs {
+                for row in places.clone() {
+                    let (key, value) = rows.row(layout, row);
+                    write_token(layout, block, layer, slots[row].1, key, value);
                 }
             }
-        }
+        });
     }
 
     /// Copies the first tokens of a block, all layers. O(tokens × bytes per token), for K at least a cache line per row.
@@ -152,6 +184,55 @@ impl<E: Element> Slab<E> {
                 offset: self.layout.value_offset(layer),
                 head_elements: self.layout.value_elements(),
             },
+        }
+    }
+}
+
+/// The blocks that are written to, ascending, each with the rows that go there; none if those of a block are not together.
+fn runs_of_blocks(slots: &[Slot]) -> Vec<(usize, Range<usize>)> {
+    let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
+    for (row, &(block, _)) in slots.iter().enumerate() {
+        match runs.last_mut() {
+            Some((last, rows)) if *last == block.index() => rows.end = row + 1,
+            _ => runs.push((block.index(), row..row + 1)),
+        }
+    }
+    runs.sort_unstable_by_key(|&(block, _)| block);
+    if runs.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+        runs.clear();
+    }
+    runs
+}
+
+/// Writes one token of one layer into its block.
+fn write_token<E: Element>(
+    layout: KvLayout,
+    block: &mut [E],
+    layer: usize,
+    offset: usize,
+    key: &[f32],
+    value: &[f32],
+) {
+    let head_dim = layout.head_dim();
+    assert!(offset < BLOCK_TOKENS, "offset {offset} in a block of {BLOCK_TOKENS} tokens");
+    assert_eq!(key.len(), layout.row_elements(), "K of one token is [num_kv_heads][head_dim]");
+    assert_eq!(value.len(), layout.row_elements(), "V of one token is [num_kv_heads][head_dim]");
+
+    let (keys, values) = block[layout.key_offset(layer)..][..layout.layer_elements()]
+        .split_at_mut(layout.value_offset(layer) - layout.key_offset(layer));
+    // Rows of 32 tokens, one per head and dimension, in the order of `key`: the token is a column of them all.
+    let (columns, _) = keys.as_chunks_mut::<BLOCK_TOKENS>();
+    for (row, &number) in columns.iter_mut().zip(key) {
+        row[offset] = E::round_from(number);
+    }
+    let heads = values.chunks_exact_mut(layout.value_elements());
+    for (head, numbers) in heads.zip(value.chunks_exact(head_dim)) {
+        let planes = head.chunks_exact_mut(BLOCK_TOKENS * VALUE_PLANE);
+        for (plane, numbers) in planes.zip(numbers.chunks(VALUE_PLANE)) {
+            // The last plane may be longer than its numbers; the padding stays zero.
+            for (slot, &number) in plane[offset * VALUE_PLANE..].iter_mut().zip(numbers) {
+                *slot = E::round_from(number);
+            }
         }
     }
 }

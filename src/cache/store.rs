@@ -7,8 +7,9 @@ use half::bf16;
 
 use super::capacity::KvCapacity;
 use super::layout::{BlockCopy, KvDtype, KvLayout};
-use super::slab::{Slab, TypedKv};
+use super::slab::{KvRows, Slab, TypedKv};
 use crate::error::{Error, Result};
+use crate::kernels::Workers;
 use crate::types::BlockId;
 
 /// K and V of all layers and blocks.
@@ -113,6 +114,20 @@ impl KvStore {
         on_slab!(&mut self.slab, slab => slab.write(layer, slot, key, value));
     }
 
+    /// [`KvStore::write`] for several tokens of one layer, each with its slot, on all threads.
+    ///
+    /// # Panics
+    /// As for [`KvStore::write`].
+    pub fn write_all(
+        &mut self,
+        workers: &Workers,
+        layer: usize,
+        slots: &[(BlockId, usize)],
+        rows: KvRows<'_>,
+    ) {
+        on_slab!(&mut self.slab, slab => slab.write_all(workers, layer, slots, rows));
+    }
+
     /// K and V of one layer for reading, by many threads at once.
     ///
     /// # Panics
@@ -129,6 +144,7 @@ impl KvStore {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
+    use crate::kernels::Isa;
 
     /// Two layers, two heads of 33 dimensions, hence two planes, in segments of two blocks.
     fn store(dtype: KvDtype, max_blocks: usize) -> KvStore {
@@ -163,6 +179,33 @@ mod tests {
         let others = [(0, 2), (1, 0), (1, 1)].map(|(layer, block)| (f32_view(&store, layer), BlockId(block)));
         for (view, block) in others {
             assert!(view.keys(block, 0).iter().chain(view.values(block, 1)).all(|&value| value == 0.0));
+        }
+    }
+
+    #[test]
+    fn many_tokens_are_written_as_one_by_one() {
+        let workers = Workers::new(2, Isa::select().unwrap()).unwrap();
+        // Tokens of three blocks, not in the order of the blocks, in rows that hold something else first.
+        let slots: Vec<(BlockId, usize)> = [3, 0, 2]
+            .into_iter()
+            .flat_map(|block| (1..31).map(move |offset| (BlockId(block), offset)))
+            .collect();
+        let (stride, first) = (7 + 2 * 66, 7);
+        let numbers: Vec<f32> = (0..slots.len() * stride).map(|i| i as f32).collect();
+        for count in [1, 40, slots.len()] {
+            let (mut one_by_one, mut together) = (store(KvDtype::F32, 5), store(KvDtype::F32, 5));
+            one_by_one.ensure(5).unwrap();
+            together.ensure(5).unwrap();
+            for (row, &slot) in slots[..count].iter().enumerate() {
+                let row = &numbers[row * stride + first..];
+                one_by_one.write(1, slot, &row[..66], &row[66..132]);
+            }
+            together.write_all(&workers, 1, &slots[..count], KvRows { numbers: &numbers, stride, first });
+            for (layer, block, head) in (0..20).map(|i| (i % 2, BlockId(i as u32 / 4), i / 2 % 2)) {
+                let (left, right) = (f32_view(&one_by_one, layer), f32_view(&together, layer));
+                assert_eq!(left.keys(block, head), right.keys(block, head));
+                assert_eq!(left.values(block, head), right.values(block, head));
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use super::score::ScoreArguments;
 use super::tokenize::TokenizeArguments;
 use crate::generation::{GenerationConfig, OneOrMany};
 use crate::generator::GeneratorOptions;
-use crate::tensor::DType;
+use crate::tensor::{ComputeDtype, DType};
 
 const ABOUT: &str = "Text generation on CPUs: transformers' generate(), exact to the token";
 
@@ -162,6 +162,10 @@ pub(super) struct LoadingArguments {
     #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_default_value = true)]
     #[arg(value_enum, default_value_t = WeightType::Auto, hide_possible_values = true)]
     pub(super) dtype: WeightType,
+    /// float32 or bfloat16 arithmetic
+    #[arg(long, value_name = "TYPE", env = "RSGEN_COMPUTE_DTYPE", hide_default_value = true)]
+    #[arg(value_enum, default_value_t = Arithmetic::Float32, hide_possible_values = true)]
+    pub(super) compute_dtype: Arithmetic,
     /// How many threads [default: all cores]
     #[arg(long, alias = "threads", value_name = "N", env = "RSGEN_NUM_THREADS", value_parser = positive)]
     pub(super) num_threads: Option<usize>,
@@ -215,6 +219,22 @@ impl WeightType {
     }
 }
 
+/// The arithmetic that matrices are multiplied in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Arithmetic {
+    Float32,
+    Bfloat16,
+}
+
+impl Arithmetic {
+    pub(super) const fn dtype(self) -> ComputeDtype {
+        match self {
+            Self::Float32 => ComputeDtype::F32,
+            Self::Bfloat16 => ComputeDtype::Bf16,
+        }
+    }
+}
+
 impl DecodingArguments {
     /// The fields that were given; all others are left to the model's defaults.
     pub(super) fn generation_config(&self) -> GenerationConfig {
@@ -243,6 +263,7 @@ impl LoadingArguments {
     pub(super) fn options(&self) -> GeneratorOptions {
         GeneratorOptions {
             dtype: self.dtype.dtype(),
+            compute_dtype: self.compute_dtype.dtype(),
             num_threads: self.num_threads,
             kv_cache_bytes: self.kv_cache_bytes,
             ..GeneratorOptions::default()

@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::generation::GenerationConfig;
 use crate::kernels::{Isa, Workers};
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
+use crate::tensor::ComputeDtype;
 use crate::text::{ChatOptions, ChatTemplate, Detokenizer, Message, Tokenizer};
 use crate::types::TokenId;
 use crate::weights::{FileBytes, ModelConfig, ModelFiles, TensorFile, Weights};
@@ -87,6 +88,7 @@ fn run_model(config: &ModelConfig) {
     let options = LoaderOptions {
         workers: &workers,
         dtype: None,
+        compute: ComputeDtype::F32,
         progress: &|_| {},
         done: 0.into(),
         given_up: &given_up,

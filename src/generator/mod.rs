@@ -4,6 +4,7 @@ mod call;
 mod chat;
 mod loading;
 mod open;
+mod precision;
 mod prompt;
 mod resources;
 mod strategies;
@@ -17,7 +18,7 @@ pub use resources::{Machine, MemoryPlan};
 
 pub use crate::cache::KvDtype;
 pub use crate::kernels::{Isa, IsaReason};
-pub use crate::tensor::DType;
+pub use crate::tensor::{ComputeDtype, DType};
 
 use crate::engine::{Engine, GenerationOutput, TokenScore, TokenStream};
 use crate::error::{Error, Result};

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::precision::Precision;
 use super::{Generator, Machine, MemoryPlan, Shared};
 use crate::cache::KvDtype;
 use crate::engine::{Engine, EngineOptions, TokenizerVocabulary};
@@ -11,7 +12,7 @@ use crate::error::{Error, Result, ResultExt};
 use crate::generation::{GenerationConfig, OneOrMany, Vocabulary};
 use crate::kernels::{Isa, ThreadPool, Workers};
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
-use crate::tensor::DType;
+use crate::tensor::{ComputeDtype, DType};
 use crate::text::{ChatTemplates, Tokenizer};
 use crate::weights::{ModelConfig, ModelFiles, Weights};
 
@@ -20,7 +21,10 @@ use crate::weights::{ModelConfig, ModelFiles, Weights};
 pub struct GeneratorOptions {
     /// The type that weights are rounded to while loading; `None` keeps them as they are stored.
     pub dtype: Option<DType>,
-    /// The type of the KV cache; `float32` if `None`.
+    /// The arithmetic that activations are multiplied with weights in: `float32`, which gives what transformers gives, or
+    /// `bfloat16`, which rounds both and is about twice as fast where there is much to compute, as in prompts.
+    pub compute_dtype: ComputeDtype,
+    /// The type of the KV cache; that of the arithmetic if `None`.
     pub kv_dtype: Option<KvDtype>,
     /// The number of threads; see [`num_threads`](crate::engine::num_threads) for what holds if `None`.
     pub num_threads: Option<usize>,
@@ -108,8 +112,16 @@ impl Generator {
         options: &GeneratorOptions,
         given_up: &AtomicBool,
     ) -> Result<Self> {
-        let Checked { config, generation_config, tokenizer, chat_templates, weights, machine, memory } =
-            Checked::new(files, options)?;
+        let Checked {
+            config,
+            generation_config,
+            tokenizer,
+            chat_templates,
+            weights,
+            machine,
+            precision,
+            memory,
+        } = Checked::new(files, options)?;
         if given_up.load(Ordering::Relaxed) {
             return Err(Error::cancelled());
         }
@@ -127,7 +139,8 @@ impl Generator {
         };
         let loading = LoaderOptions {
             workers: &workers,
-            dtype: options.dtype,
+            dtype: precision.weights,
+            compute: precision.compute,
             progress: &progress,
             given_up,
             done: Cell::new(0),
@@ -140,7 +153,7 @@ impl Generator {
         log_unused(&weights);
 
         let engine_options =
-            EngineOptions { kv_dtype: options.kv_dtype, kv_cache_bytes: options.kv_cache_bytes };
+            EngineOptions { kv_dtype: Some(precision.kv), kv_cache_bytes: options.kv_cache_bytes };
         let engine = Engine::new(model, workers, engine_options, memory.left)?;
         let vocabulary = tokenizer
             .clone()
@@ -167,6 +180,7 @@ struct Checked {
     chat_templates: ChatTemplates,
     weights: Weights,
     machine: Machine,
+    precision: Precision,
     memory: MemoryPlan,
 }
 
@@ -178,8 +192,9 @@ impl Checked {
         let chat_templates = chat_templates(files, tokenizer.as_ref())?;
         let weights = Weights::open(files)?;
         let machine = Machine::choose(options)?;
-        let memory = MemoryPlan::new(files.name(), &config, &weights, options, &machine)?;
-        Ok(Self { config, generation_config, tokenizer, chat_templates, weights, machine, memory })
+        let precision = Precision::choose(options)?;
+        let memory = MemoryPlan::new(files.name(), &config, &weights, options, precision, &machine)?;
+        Ok(Self { config, generation_config, tokenizer, chat_templates, weights, machine, precision, memory })
     }
 }
 

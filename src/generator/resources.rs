@@ -6,7 +6,8 @@
 use std::fmt;
 
 use super::GeneratorOptions;
-use crate::cache::{KvCapacity, KvDtype, KvLayout};
+use super::precision::Precision;
+use crate::cache::{KvCapacity, KvLayout};
 use crate::engine::{CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads};
 use crate::error::{Error, Result};
 use crate::kernels::{Isa, IsaReason};
@@ -85,11 +86,12 @@ impl MemoryPlan {
         config: &ModelConfig,
         weights: &Weights,
         options: &GeneratorOptions,
+        precision: Precision,
         machine: &Machine,
     ) -> Result<Self> {
         // Packed, they take as much as in the file, unless they are to be rounded.
-        let weight_bytes = options
-            .dtype
+        let weight_bytes = precision
+            .weights
             .map_or(weights.data_len(), |dtype| weights.num_elements().saturating_mul(dtype.bytes() as u64));
         let available = machine.memory.as_ref();
         if let Some(available) = available.filter(|available| weight_bytes > available.value) {
@@ -102,8 +104,7 @@ impl MemoryPlan {
         let left = available.map(|available| available.value - weight_bytes);
         let kv_cache_bytes = kv_cache_bytes(options.kv_cache_bytes, left)?;
         let (layers, heads) = (config.num_hidden_layers, config.num_key_value_heads);
-        let dtype = options.kv_dtype.unwrap_or(KvDtype::F32);
-        let layout = KvLayout::new(layers, heads, config.head_dim, dtype)?;
+        let layout = KvLayout::new(layers, heads, config.head_dim, precision.kv)?;
         let kv_cache_tokens = KvCapacity::from_bytes(layout, kv_cache_bytes.value)?.max_tokens();
         Ok(Self { weight_bytes, left, kv_cache_bytes, kv_cache_tokens })
     }

@@ -16,14 +16,16 @@ const VARIABLE: &str = "RSGEN_ISA";
 
 /// An instruction set that is present on this machine.
 ///
-/// All of them give the same bits; they differ in speed only.
+/// All of them give the same bits; they differ in speed only. (In `bfloat16` arithmetic what is below 2^-126 may be 0.)
 #[derive(Clone, Copy)]
 pub struct Isa(Kind);
 
 #[derive(Clone, Copy)]
 enum Kind {
     #[cfg(target_arch = "x86_64")]
-    Avx512(Avx512),
+    Avx512Bf16(Avx512<true>),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512<false>),
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
     Portable(Portable),
@@ -61,7 +63,8 @@ impl Isa {
         let mut found = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            found.extend(Avx512::new().map(|token| Self(Kind::Avx512(token))));
+            found.extend(Avx512::<true>::new().map(|token| Self(Kind::Avx512Bf16(token))));
+            found.extend(Avx512::<false>::new().map(|token| Self(Kind::Avx512(token))));
             found.extend(Avx2::new().map(|token| Self(Kind::Avx2(token))));
         }
         found.push(Self(Kind::Portable(Portable)));
@@ -69,7 +72,7 @@ impl Isa {
     }
 
     /// The instruction set to compute with: `wanted`, or the one that the environment variable `RSGEN_ISA` names
-    /// (`avx512`, `avx2` or `scalar`), or the fastest one.
+    /// (`avx512_bf16`, `avx512`, `avx2` or `scalar`), or the fastest one.
     ///
     /// # Errors
     /// When the variable names an instruction set that is unknown, or that this machine does not have.
@@ -104,9 +107,11 @@ impl Isa {
         Ok(Choice::new(named, IsaReason::Environment { variable: VARIABLE }))
     }
 
-    /// The name that `RSGEN_ISA` takes: `avx512`, `avx2` or `scalar`.
+    /// The name that `RSGEN_ISA` takes: `avx512_bf16`, `avx512`, `avx2` or `scalar`.
     pub fn name(self) -> &'static str {
         match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Bf16(_) => "avx512_bf16",
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512(_) => "avx512",
             #[cfg(target_arch = "x86_64")]
@@ -119,10 +124,21 @@ impl Isa {
     pub(crate) fn run<O: SimdOp>(self, operation: O) -> O::Output {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Bf16(token) => token.plain().run(operation),
+            #[cfg(target_arch = "x86_64")]
             Kind::Avx512(token) => token.run(operation),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2(token) => token.run(operation),
             Kind::Portable(token) => operation.eval(token),
+        }
+    }
+
+    /// [`Isa::run`] for an operation that multiplies pairs of `bf16`. The others are not compiled once more.
+    pub(crate) fn run_bf16<O: SimdOp>(self, operation: O) -> O::Output {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Bf16(token) => token.run(operation),
+            _ => self.run(operation),
         }
     }
 }

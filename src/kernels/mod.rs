@@ -33,11 +33,12 @@ mod vector_math;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-pub use attention::{AttentionShape, KvBlocks, KvElement, attention};
+pub use attention::{AttentionScratch, AttentionShape, KvBlocks, KvElement, attention};
 pub use bandwidth::read_all;
 pub use isa::{Isa, IsaReason};
 pub use matmul::{
-    Bf16Panels, F16Panels, F32Panels, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, matmul,
+    Bf16Panels, Bf16Products, F16Panels, F32Panels, InputPair, MatrixOutput, PANEL_ROWS, PackedRows,
+    PanelFormat, PanelMatrix, matmul,
 };
 pub use rms_norm::rms_norm;
 pub use rope::rotate_half;

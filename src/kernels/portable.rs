@@ -23,7 +23,7 @@ impl Simd for Portable {
 
     const WIDE_TILE_ROWS: usize = 1;
     const HALF_TILE_ROWS: usize = 2;
-    const HEAD_TILE: usize = 1;
+    const QUERY_TILE: usize = 1;
 
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F {

@@ -1,6 +1,8 @@
 //! The naive twin of every kernel: it reads like the formula, and the tests hold the fast kernels against it.
 //!
-//! Sums are taken in `f64`, so a twin is the more exact of the two.
+//! Sums are taken in `f64`, so a twin is the more exact of the two. Where a kernel promises bits, its twin has the same ones.
+
+use half::bf16;
 
 /// `out[r, n] = sum over k of x[r, k] * weight[n, k]`; `x` is `[num_rows, k]`, `weight` `[n, k]`, row-major.
 pub fn matmul(x: &[f32], weight: &[f32], k: usize, out: &mut [f32]) {
@@ -8,6 +10,28 @@ pub fn matmul(x: &[f32], weight: &[f32], k: usize, out: &mut [f32]) {
     for (row, out) in x.chunks_exact(k).zip(out.chunks_exact_mut(n)) {
         for (weights, out) in weight.chunks_exact(k).zip(out) {
             *out = row.iter().zip(weights).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>() as f32;
+        }
+    }
+}
+
+/// [`matmul`] in `bfloat16` arithmetic, to the last bit: the chain that [`super::Bf16Products`] promises.
+///
+/// Both factors are rounded to `bfloat16`; the odd input of each pair comes before the even one. What is below 2^-126 is 0
+/// here, as it is for the processor's instruction.
+pub fn matmul_bf16(x: &[f32], weight: &[f32], k: usize, out: &mut [f32]) {
+    let flushed = |value: f32| if value.is_subnormal() { 0.0f32.copysign(value) } else { value };
+    let rounded = |value: f32| flushed(bf16::from_f32(value).to_f32());
+    let n = weight.len() / k;
+    for (row, out) in x.chunks_exact(k).zip(out.chunks_exact_mut(n)) {
+        for (weights, out) in weight.chunks_exact(k).zip(out) {
+            let mut sum = 0.0f32;
+            for pair in (0..k).step_by(2) {
+                // An input without a partner stands beside a zero.
+                for input in (pair..k.min(pair + 2)).rev() {
+                    sum = flushed(rounded(row[input]).mul_add(rounded(weights[input]), sum));
+                }
+            }
+            *out = sum;
         }
     }
 }

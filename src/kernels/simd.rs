@@ -18,8 +18,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const WIDE_TILE_ROWS: usize;
     /// The rows of a tile that is half a panel (16 outputs) wide. 0 where the wide tile is always better.
     const HALF_TILE_ROWS: usize;
-    /// The query heads that attention takes through a block of keys together: 1, 2, 4 or 8.
-    const HEAD_TILE: usize;
+    /// The most queries that attention takes through a block of keys together.
+    const QUERY_TILE: usize;
 
     /// All lanes set to `value`.
     fn splat(self, value: f32) -> Self::F;
@@ -47,6 +47,14 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn bf16_low(self, pairs: &[u32; LANES]) -> Self::F;
     /// Widens the high halves of 16 words that hold two `bf16` each.
     fn bf16_high(self, pairs: &[u32; LANES]) -> Self::F;
+    /// Adds products of two `bf16` pairs to each lane: first `weights * inputs` of the high halves, then of the low
+    /// halves, each with a single rounding.
+    ///
+    /// Instructions for it take what is below 2^-126 for 0, in the operands and in the results; this one need not.
+    #[inline(always)]
+    fn dot_bf16(self, weights: &[u32; LANES], inputs: u32, sum: Self::F) -> Self::F {
+        emulated_dot_bf16(self, weights, inputs, sum)
+    }
     /// Widens 16 `bf16` values.
     fn bf16(self, bits: &[u16; LANES]) -> Self::F;
     /// Widens 16 `f16` values.
@@ -55,9 +63,18 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn prefetch<T>(self, near: &T, bytes: usize);
 }
 
+/// [`Simd::dot_bf16`] without an instruction for it: products of two `bf16` are exact in `f32`, so the chain is the same.
+#[inline(always)]
+pub(crate) fn emulated_dot_bf16<S: Simd>(s: S, weights: &[u32; LANES], inputs: u32, sum: S::F) -> S::F {
+    let high = s.splat(f32::from_bits(inputs & 0xffff_0000));
+    let low = s.splat(f32::from_bits(inputs << 16));
+    let sum = s.fma(s.bf16_high(weights), high, sum);
+    s.fma(s.bf16_low(weights), low, sum)
+}
+
 /// An operation that runs on any instruction set. Implementations mark `eval` as `#[inline(always)]`, or the vector
-/// instructions inside would become function calls.
-pub(crate) trait SimdOp {
+/// instructions inside would become function calls. Public in name only, as [`Simd`] is.
+pub trait SimdOp {
     /// What the operation returns.
     type Output;
     /// Runs it with the given instruction set.

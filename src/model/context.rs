@@ -1,7 +1,8 @@
 //! What a forward pass works with besides model, batch and cache.
 
 use crate::error::{Error, Result};
-use crate::kernels::{PackedRows, Workers};
+use crate::kernels::{AttentionScratch, PackedRows, Workers};
+use crate::types::BlockId;
 
 /// The threads, the memory and the way to be interrupted of one forward pass.
 pub struct ForwardContext<'a> {
@@ -36,6 +37,10 @@ pub struct Scratch {
     pub(super) qkv: Vec<f32>,
     /// The queries and keys of one row before their heads are normalized.
     pub(super) heads: Vec<f32>,
+    /// Where the keys and values of the rows go.
+    pub(super) slots: Vec<(BlockId, usize)>,
+    /// What attention works in.
+    pub(super) attention: AttentionScratch,
     /// What attention gives, `[num_rows, num_heads * head_dim]`.
     pub(super) attended: Vec<f32>,
     /// `[num_rows, 2 * intermediate_size]`

@@ -104,15 +104,14 @@ impl Decoder {
                 out.copy_from_slice(hidden);
             }
         }
-        scratch.packed.pack(workers, &scratch.normed, width);
         let contiguous = places.windows(2).all(|pair| pair[1].1 == pair[0].1 + 1);
         if contiguous {
             let first = places[0].1 * self.vocab_size;
             let out = &mut logits[first..first + places.len() * self.vocab_size];
-            self.head.forward(workers, &scratch.packed, false, out);
+            self.head.forward(workers, &scratch.normed, &mut scratch.packed, false, out);
         } else {
             let mut scattered = vec![0.0; places.len() * self.vocab_size];
-            self.head.forward(workers, &scratch.packed, false, &mut scattered);
+            self.head.forward(workers, &scratch.normed, &mut scratch.packed, false, &mut scattered);
             for (&(_, to), row) in places.iter().zip(scattered.chunks_exact(self.vocab_size)) {
                 logits[to * self.vocab_size..(to + 1) * self.vocab_size].copy_from_slice(row);
             }

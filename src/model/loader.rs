@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{Error, Result, ResultExt};
 use crate::kernels::Workers;
 use crate::quant::PackedMatrix;
-use crate::tensor::{DType, StoredMatrix};
+use crate::tensor::{ComputeDtype, DType, StoredMatrix};
 use crate::weights::WeightScope;
 
 /// Told how many bytes of the checkpoint have been packed.
@@ -25,6 +25,8 @@ pub struct LoaderOptions<'a> {
     pub workers: &'a Workers,
     /// The type that weights are rounded to; `None` keeps them as they are stored.
     pub dtype: Option<DType>,
+    /// The arithmetic that the matrices are packed for.
+    pub compute: ComputeDtype,
     /// Told after each tensor.
     pub progress: &'a LoadProgress<'a>,
     /// Ends the loading after the tensor at hand.
@@ -74,7 +76,10 @@ impl<'a> Loader<'a> {
             let damaged = stored.iter().position(|part| !self.is_finite(part)).unwrap_or(0);
             self.child(parts[damaged].0).scope.full_name("weight")
         };
-        let packed = PackedMatrix::pack(self.shared.workers, &stored, self.shared.dtype).context(place)?;
+        let packed = {
+            let LoaderOptions { workers, dtype, compute, .. } = *self.shared;
+            PackedMatrix::pack(workers, &stored, dtype, compute).context(place)?
+        };
         for part in &stored {
             self.count(part.bytes)?;
         }

@@ -10,7 +10,7 @@ use super::errors::{config_error, exception};
 use super::prompts::shown;
 use crate::error::ErrorKind;
 use crate::generation::config::suggest::suggest;
-use crate::generator::{DType, GeneratorOptions, KvDtype};
+use crate::generator::{ComputeDtype, DType, GeneratorOptions, KvDtype};
 use crate::json;
 
 /// The model that comes with the package, in its folder.
@@ -49,6 +49,9 @@ impl Options<'_> {
         for (name, value) in names.into_iter().filter(|(_, value)| *value != "auto") {
             changed.set_item(name, value)?;
         }
+        if self.compute_dtype != ComputeDtype::default().name() {
+            changed.set_item("compute_dtype", self.compute_dtype)?;
+        }
         for (name, value) in [("num_threads", self.num_threads), ("kv_cache_bytes", self.kv_cache_bytes)] {
             if let Some(value) = value {
                 changed.set_item(name, value)?;
@@ -66,15 +69,8 @@ impl Options<'_> {
         let dtype = choose(py, "dtype", self.dtype, &names)?;
         let names = [KvDtype::F32, KvDtype::Bf16].map(|dtype| (dtype.as_str(), dtype));
         let kv_dtype = choose(py, "kv_dtype", self.kv_dtype, &names)?;
-        if self.compute_dtype != "float32" {
-            return Err(config_error(
-                py,
-                format!(
-                    "`compute_dtype` must be \"float32\", the only one of this version, got {}; leave it out",
-                    json::shown(&self.compute_dtype.into())
-                ),
-            ));
-        }
+        let names = [ComputeDtype::F32, ComputeDtype::Bf16].map(|dtype| (dtype.name(), dtype));
+        let compute_dtype = one_of(py, "compute_dtype", "", self.compute_dtype, &names)?;
         if !self.local_files_only {
             return Err(config_error(
                 py,
@@ -84,6 +80,7 @@ impl Options<'_> {
         }
         Ok(GeneratorOptions {
             dtype,
+            compute_dtype,
             kv_dtype,
             num_threads: positive(py, "num_threads", self.num_threads)?,
             kv_cache_bytes: positive(py, "kv_cache_bytes", self.kv_cache_bytes)?,
@@ -125,12 +122,23 @@ fn choose<T: Copy>(py: Python<'_>, argument: &str, given: &str, names: &[(&str, 
     if given == "auto" {
         return Ok(None);
     }
-    names.iter().find(|(name, _)| *name == given).map(|(_, value)| Some(*value)).ok_or_else(|| {
+    one_of(py, argument, "\"auto\" or ", given, names).map(Some)
+}
+
+/// The value of that name; `before` is what may be given besides.
+fn one_of<T: Copy>(
+    py: Python<'_>,
+    argument: &str,
+    before: &str,
+    given: &str,
+    names: &[(&str, T)],
+) -> PyResult<T> {
+    names.iter().find(|(name, _)| *name == given).map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<_> = names.iter().map(|(name, _)| format!("{name:?}")).collect();
         config_error(
             py,
             format!(
-                "`{argument}` must be \"auto\" or one of {}, got {}",
+                "`{argument}` must be {before}one of {}, got {}",
                 names.join(", "),
                 json::shown(&given.into())
             ),

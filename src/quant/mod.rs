@@ -1,6 +1,6 @@
 //! Weight formats: how a matrix is kept in memory, and what can be done with it there.
 //!
-//! A format is a file here and a line in `for_dtype`; everything above sees a [`PackedMatrix`].
+//! A format is a file here and a line in `choose`; everything above sees a [`PackedMatrix`].
 
 mod packed;
 mod panels;
@@ -8,8 +8,8 @@ mod panels;
 pub use packed::PackedMatrix;
 
 use crate::error::Result;
-use crate::kernels::{Bf16Panels, F16Panels, F32Panels, MatrixOutput, PackedRows, Workers};
-use crate::tensor::{DType, StoredMatrix};
+use crate::kernels::{Bf16Panels, Bf16Products, F16Panels, F32Panels, MatrixOutput, PackedRows, Workers};
+use crate::tensor::{ComputeDtype, DType, StoredMatrix};
 use panels::Panels;
 
 /// A way to keep weights in memory.
@@ -26,6 +26,8 @@ pub trait WeightFormat: Send + Sync {
 
 /// A matrix in one of the formats.
 pub trait PackedWeights: Send + Sync {
+    /// Packs `x`, `[num_rows, num_inputs]`, as [`PackedWeights::matmul`] takes it.
+    fn pack_rows(&self, workers: &Workers, x: &[f32], rows: &mut PackedRows);
     /// See [`crate::kernels::matmul`].
     fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]);
     /// Unpacks the weights of one output.
@@ -39,12 +41,13 @@ pub trait PackedWeights: Send + Sync {
 }
 
 impl dyn WeightFormat {
-    /// The format that keeps weights of a stored type as they are.
-    pub fn for_dtype(dtype: DType) -> &'static dyn WeightFormat {
-        match dtype {
-            DType::F32 => const { &Panels::<F32Panels>::keeping(DType::F32) },
-            DType::Bf16 => const { &Panels::<Bf16Panels>::keeping(DType::Bf16) },
-            DType::F16 => const { &Panels::<F16Panels>::keeping(DType::F16) },
+    /// The format for an arithmetic: in `float32` the one that keeps weights of a stored type as they are.
+    pub fn choose(dtype: DType, compute: ComputeDtype) -> &'static dyn WeightFormat {
+        match (compute, dtype) {
+            (ComputeDtype::F32, DType::F32) => const { &Panels::<F32Panels>::keeping(DType::F32) },
+            (ComputeDtype::F32, DType::Bf16) => const { &Panels::<Bf16Panels>::keeping(DType::Bf16) },
+            (ComputeDtype::F32, DType::F16) => const { &Panels::<F16Panels>::keeping(DType::F16) },
+            (ComputeDtype::Bf16, _) => const { &Panels::<Bf16Products>::keeping(DType::Bf16) },
         }
     }
 }

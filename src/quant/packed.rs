@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{PackedWeights, WeightFormat};
 use crate::error::{Error, Result};
 use crate::kernels::{MatrixOutput, PackedRows, PanelFormat, PanelMatrix, Workers, matmul};
-use crate::tensor::{DType, StoredMatrix};
+use crate::tensor::{ComputeDtype, DType, StoredMatrix};
 
 /// A weight matrix, ready to be multiplied with.
 pub struct PackedMatrix {
@@ -16,26 +16,40 @@ pub struct PackedMatrix {
 
 impl PackedMatrix {
     /// Packs the rows of all `parts` as one matrix, rounded to `dtype`. Without one they are kept as they are; where
-    /// their types differ, in `float32`.
+    /// their types differ, in `float32`. For `bfloat16` arithmetic they are rounded to `bfloat16` in any case.
     ///
     /// # Errors
     /// When a weight is NaN or infinite.
     ///
     /// # Panics
     /// When there are no parts, or when they differ in their number of columns.
-    pub fn pack(workers: &Workers, parts: &[StoredMatrix<'_>], dtype: Option<DType>) -> Result<Self> {
+    pub fn pack(
+        workers: &Workers,
+        parts: &[StoredMatrix<'_>],
+        dtype: Option<DType>,
+        compute: ComputeDtype,
+    ) -> Result<Self> {
         assert!(
             parts.windows(2).all(|pair| pair[0].num_columns == pair[1].num_columns),
             "rows of one length"
         );
         let same = parts.iter().all(|part| part.dtype == parts[0].dtype);
         let stored = if same { parts[0].dtype } else { DType::F32 };
-        let format = <dyn WeightFormat>::for_dtype(dtype.unwrap_or(stored));
+        let format = <dyn WeightFormat>::choose(dtype.unwrap_or(stored), compute);
         Ok(Self { weights: format.pack(workers, parts)?, format })
     }
 
-    /// Multiplies rows with it; `out` is `[rows.num_rows(), self.num_outputs()]`.
-    pub fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]) {
+    /// Multiplies the rows `x`, `[num_rows, num_inputs]`, with it; `out` is `[num_rows, num_outputs]`. `rows` is memory that
+    /// calls reuse.
+    pub fn matmul(
+        &self,
+        workers: &Workers,
+        x: &[f32],
+        rows: &mut PackedRows,
+        output: MatrixOutput<'_>,
+        out: &mut [f32],
+    ) {
+        self.weights.pack_rows(workers, x, rows);
         self.weights.matmul(workers, rows, output, out);
     }
 
@@ -67,6 +81,10 @@ impl fmt::Debug for PackedMatrix {
 }
 
 impl<F: PanelFormat> PackedWeights for PanelMatrix<F> {
+    fn pack_rows(&self, workers: &Workers, x: &[f32], rows: &mut PackedRows) {
+        rows.pack::<F::Pair>(workers, x, PanelMatrix::num_inputs(self));
+    }
+
     fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]) {
         matmul(workers, rows, self, output, out);
     }
@@ -146,7 +164,7 @@ mod tests {
         let b: Vec<u8> =
             (100..106).flat_map(|i| half::bf16::from_f32(i as f32).to_bits().to_le_bytes()).collect();
         let parts = [stored(DType::F32, 4, 3, &a), stored(DType::Bf16, 2, 3, &b)];
-        let packed = PackedMatrix::pack(&workers, &parts, None).unwrap();
+        let packed = PackedMatrix::pack(&workers, &parts, None, ComputeDtype::F32).unwrap();
         assert_eq!((packed.num_outputs(), packed.num_inputs()), (6, 3));
         assert!(format!("{packed:?}").contains("float32"));
         let mut row = [0.0; 3];
@@ -166,8 +184,9 @@ mod tests {
                 let bytes: Vec<u8> = values.flat_map(|value| dtype.to_le_bytes(value)).collect();
                 let stored = stored(dtype, rows, columns, &bytes);
                 let (mut as_stored, mut converted) = (vec![0.0; columns], vec![0.0; columns]);
-                let packed = PackedMatrix::pack(&workers, &[stored], None).unwrap();
-                let wide = PackedMatrix::pack(&workers, &[stored], Some(DType::F32)).unwrap();
+                let packed = PackedMatrix::pack(&workers, &[stored], None, ComputeDtype::F32).unwrap();
+                let wide =
+                    PackedMatrix::pack(&workers, &[stored], Some(DType::F32), ComputeDtype::F32).unwrap();
                 for row in 0..rows {
                     packed.row(row, &mut as_stored);
                     wide.row(row, &mut converted);
@@ -181,14 +200,33 @@ mod tests {
     }
 
     #[test]
+    fn for_bfloat16_arithmetic_weights_of_any_type_are_rounded() {
+        let workers = Workers::new(1, Isa::select().unwrap()).unwrap();
+        let (x, mut rows) = ([1.0 + 1.0 / 512.0, 3.0], PackedRows::default());
+        for dtype in [DType::F32, DType::Bf16, DType::F16] {
+            let bytes: Vec<u8> =
+                [1.0 + 1.0 / 512.0, 2.0].into_iter().flat_map(|w| dtype.to_le_bytes(w)).collect();
+            let stored = [stored(dtype, 1, 2, &bytes)];
+            let packed = PackedMatrix::pack(&workers, &stored, None, ComputeDtype::Bf16).unwrap();
+            assert_eq!(packed.bytes(), 32 * 2 * 2);
+            let mut out = [0.0];
+            packed.matmul(&workers, &x, &mut rows, MatrixOutput::default(), &mut out);
+            assert_eq!(out, [7.0], "one and a bit is one in bfloat16");
+        }
+    }
+
+    #[test]
     fn a_weight_that_is_not_finite_is_refused() {
         let workers = Workers::new(1, Isa::select().unwrap()).unwrap();
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for (dtype, kept) in [(DType::F32, None), (DType::Bf16, None), (DType::F16, Some(DType::Bf16))] {
                 let bytes: Vec<u8> =
                     [1.0, bad, 2.0].into_iter().flat_map(|value| dtype.to_le_bytes(value)).collect();
-                let error = PackedMatrix::pack(&workers, &[stored(dtype, 1, 3, &bytes)], kept).unwrap_err();
-                assert!(error.to_string().contains("finite"), "{error}");
+                for compute in [ComputeDtype::F32, ComputeDtype::Bf16] {
+                    let stored = [stored(dtype, 1, 3, &bytes)];
+                    let error = PackedMatrix::pack(&workers, &stored, kept, compute).unwrap_err();
+                    assert!(error.to_string().contains("finite"), "{error}");
+                }
             }
         }
     }

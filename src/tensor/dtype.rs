@@ -53,6 +53,26 @@ impl DType {
     }
 }
 
+/// The arithmetic that rows are multiplied with matrices in. Sums are taken in `float32` always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ComputeDtype {
+    /// Activations as they are, weights of any type widened.
+    #[default]
+    F32,
+    /// Activations and weights rounded to `bfloat16`; their products are exact.
+    Bf16,
+}
+
+impl ComputeDtype {
+    /// The name that transformers uses: `float32` or `bfloat16`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => DType::F32.name(),
+            Self::Bf16 => DType::Bf16.name(),
+        }
+    }
+}
+
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

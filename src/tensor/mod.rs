@@ -2,4 +2,4 @@
 
 mod dtype;
 
-pub use dtype::{DType, StoredMatrix};
+pub use dtype::{ComputeDtype, DType, StoredMatrix};

@@ -1,8 +1,8 @@
 //! Attention of new tokens over the blocks of their sequences' key-value cache.
 //!
-//! For each row and each key-value head, all query heads that share the head are computed together, so keys and
-//! values are read once for them. The context is taken in spans of 256 tokens, whose boundaries depend on positions
-//! alone:
+//! For each key-value head, the query heads that share it are computed together, and those of several rows with them:
+//! neighbours in a prompt, or beams that share the blocks of theirs. So keys and values are read once for all of them.
+//! The context is taken in spans of 256 tokens, whose boundaries depend on positions alone:
 //!
 //! ```text
 //! span 0                 span 1                 span 2
@@ -19,17 +19,39 @@
 //! A sliding window cuts the context off at its front: what lies before it is neither read nor computed, except for the
 //! scores that share a block with visible ones. Where a span begins still depends on the position alone.
 
-use std::marker::PhantomData;
+/// Calls `$function::<S, E, M>($s, query, …)` for register tiles of `M` queries until all of the range are done.
+macro_rules! for_query_tiles {
+    ($queries:expr, $function:ident($s:expr, $($argument:expr),*)) => {{
+        let Range { start: mut query, end } = $queries;
+        while query < end {
+            let left: usize = end - query;
+            // As equal as possible: 16 are 8 and 8.
+            let most = left.div_ceil(left.div_ceil(S::QUERY_TILE));
+            query += match most {
+                9.. if left >= 12 && S::QUERY_TILE >= 12 => { $function::<S, E, 12>($s, query, $($argument),*); 12 }
+                7.. if left >= 8 && S::QUERY_TILE >= 8 => { $function::<S, E, 8>($s, query, $($argument),*); 8 }
+                5.. if left >= 6 && S::QUERY_TILE >= 6 => { $function::<S, E, 6>($s, query, $($argument),*); 6 }
+                4.. if S::QUERY_TILE >= 4 => { $function::<S, E, 4>($s, query, $($argument),*); 4 }
+                3.. if S::QUERY_TILE >= 3 => { $function::<S, E, 3>($s, query, $($argument),*); 3 }
+                2.. if S::QUERY_TILE >= 2 => { $function::<S, E, 2>($s, query, $($argument),*); 2 }
+                _ => { $function::<S, E, 1>($s, query, $($argument),*); 1 }
+            };
+        }
+    }};
+}
+
+mod plan;
+mod span;
+mod tile;
 
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 
-use super::math::exp;
 use super::parallel::Disjoint;
-use super::reduce;
-use super::simd::{LANES, Simd, SimdOp};
-use super::softmax::exp_and_sum;
+use super::simd::{LANES, Simd};
 use super::threads::Workers;
+use plan::RowTile;
+use tile::{Job, Memory};
 
 /// The tokens of a cache block, and the dimensions of a plane of values.
 const BLOCK: usize = 32;
@@ -89,6 +111,15 @@ pub trait KvBlocks<E>: Sync {
     fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[E];
     /// The values of the block, `[ceil(head_dim / 32)][32 tokens][32 dims]`.
     fn values(&self, row: usize, block: usize, kv_head: usize) -> &[E];
+    /// How many of their first blocks two rows have in common: any large number for rows of one sequence.
+    fn shared_blocks(&self, row: usize, other: usize) -> usize;
+}
+
+/// The memory of [`attention`], which calls reuse.
+#[derive(Default)]
+pub struct AttentionScratch {
+    tiles: Vec<RowTile>,
+    values: Vec<f32>,
 }
 
 /// Computes `out[row, head] = softmax(queries[row, head] · keys * scale) · values` over the visible tokens of every row,
@@ -105,259 +136,45 @@ pub fn attention<E: KvElement>(
     queries: &[f32],
     query_stride: usize,
     blocks: &impl KvBlocks<E>,
+    scratch: &mut AttentionScratch,
     out: &mut [f32],
 ) {
     let group = shape.num_heads / shape.num_kv_heads;
-    let group_len = group * shape.head_dim;
     assert_eq!(
         shape.num_heads % shape.num_kv_heads,
         0,
         "every key-value head serves the same number of heads"
     );
     assert_ne!(shape.window, Some(0), "a row sees itself");
-    let num_items = out.len() / group_len;
-    // Contiguous runs of items, several for each thread since contexts differ in length.
+    let num_rows = out.len() / (shape.num_heads * shape.head_dim);
+    let AttentionScratch { tiles, values } = scratch;
+    plan::tiles(num_rows, group, blocks, tiles);
+
+    // Items of one key-value head stand together. They are dealt out in turns, because contexts differ in length.
+    let num_items = tiles.len() * shape.num_kv_heads;
     let num_chunks = num_items.min(4 * workers.num_threads());
-    let parts = Disjoint::new(out);
+    let most_queries = tiles.iter().map(|tile| tile.rows.len() * group).max().unwrap_or(0);
+    let memory_len = Memory::len(shape.head_dim, most_queries);
+    values.resize(num_chunks * memory_len, 0.0);
+    let (values, out) = (Disjoint::new(values), Disjoint::new(out));
     workers.run(num_chunks, &|chunk| {
-        let mut scratch = Scratch::new(shape);
-        for item in chunk * num_items / num_chunks..(chunk + 1) * num_items / num_chunks {
-            let (row, kv_head) = (item / shape.num_kv_heads, item % shape.num_kv_heads);
-            // SAFETY: each item is run once, and items do not overlap.
-            let out = unsafe { parts.part(item * group_len..(item + 1) * group_len) };
-            workers.isa().run(Item {
+        // SAFETY: each chunk is run once, and their memory does not overlap.
+        let memory = unsafe { values.part(chunk * memory_len..(chunk + 1) * memory_len) };
+        for item in (chunk..num_items).step_by(num_chunks) {
+            let (kv_head, tile) = (item / tiles.len(), &tiles[item % tiles.len()]);
+            workers.isa().run(Job {
                 shape,
-                queries: &queries[row * query_stride + kv_head * group_len..][..group_len],
+                queries,
+                query_stride,
                 blocks,
-                row,
+                tile,
                 kv_head,
-                scratch: &mut scratch,
-                out,
-                element: PhantomData,
+                memory: &mut *memory,
+                out: &out,
+                element: std::marker::PhantomData::<E>,
             });
         }
     });
-}
-
-/// What one thread needs beside its output.
-struct Scratch {
-    /// `[heads of the group, SPAN]`
-    scores: Vec<f32>,
-    /// The weighted values of a span, `[heads of the group, head_dim rounded up to planes]`.
-    span: Vec<f32>,
-    /// The same, merged over the spans so far.
-    merged: Vec<f32>,
-    /// The maximum and the sum of the exponentials of the span, for each head of the group.
-    now: Vec<(f32, f32)>,
-    /// The same over the spans so far.
-    state: Vec<(f32, f32)>,
-}
-
-impl Scratch {
-    fn new(shape: AttentionShape) -> Self {
-        let group = shape.num_heads / shape.num_kv_heads;
-        let planes = vec![0.0; group * shape.head_dim.next_multiple_of(BLOCK)];
-        let state = vec![(0.0, 0.0); group];
-        Self {
-            scores: vec![0.0; group * SPAN],
-            span: planes.clone(),
-            merged: planes,
-            now: state.clone(),
-            state,
-        }
-    }
-}
-
-/// One row and one key-value head.
-struct Item<'a, E, B> {
-    shape: AttentionShape,
-    /// `[heads of the group, head_dim]`
-    queries: &'a [f32],
-    blocks: &'a B,
-    row: usize,
-    kv_head: usize,
-    scratch: &'a mut Scratch,
-    /// `[heads of the group, head_dim]`
-    out: &'a mut [f32],
-    element: PhantomData<E>,
-}
-
-/// Calls `$function::<S, E, H>($s, head, …)` for tiles of `H` heads until all of the group are done.
-macro_rules! for_head_tiles {
-    ($group:expr, $function:ident($s:expr, $($argument:expr),*)) => {{
-        let mut head = 0;
-        while head < $group {
-            let most = S::HEAD_TILE.min($group - head);
-            head += match most {
-                8.. => { $function::<S, E, 8>($s, head, $($argument),*); 8 }
-                4.. => { $function::<S, E, 4>($s, head, $($argument),*); 4 }
-                2.. => { $function::<S, E, 2>($s, head, $($argument),*); 2 }
-                _ => { $function::<S, E, 1>($s, head, $($argument),*); 1 }
-            };
-        }
-    }};
-}
-
-impl<E: KvElement, B: KvBlocks<E>> SimdOp for Item<'_, E, B> {
-    type Output = ();
-
-    #[inline(always)]
-    fn eval<S: Simd>(self, s: S) {
-        let Self { shape, queries, blocks, row, kv_head, scratch, out, .. } = self;
-        let Scratch { scores, span: span_values, merged, now, state } = scratch;
-        let dim = shape.head_dim;
-        let width = dim.next_multiple_of(BLOCK);
-        let group = out.len() / dim;
-        let context = blocks.context_len(row);
-        let first = shape.first_visible(context);
-        let first_start = first / SPAN * SPAN;
-        for start in (first_start..context).step_by(SPAN) {
-            let len = SPAN.min(context - start);
-            let skipped = first.saturating_sub(start);
-            let span = Span { row, kv_head, start, skipped, len, width };
-            let first_block = start / BLOCK;
-            for b in skipped / BLOCK..len.div_ceil(BLOCK) {
-                let keys = blocks.keys(row, first_block + b, kv_head);
-                for_head_tiles!(group, block_scores(s, queries, keys, shape, &mut scores[b * BLOCK..]));
-            }
-            for head in 0..group {
-                let scores = &mut scores[head * SPAN..][skipped..len];
-                let max = reduce::max(s, scores);
-                now[head] = (max, exp_and_sum(s, scores, max));
-            }
-            for plane in 0..width / BLOCK {
-                for_head_tiles!(group, weighted_values(s, scores, blocks, span, plane, span_values));
-            }
-            for head in 0..group {
-                let (values, merged) =
-                    (&span_values[head * width..][..width], &mut merged[head * width..][..width]);
-                if start == first_start {
-                    state[head] = now[head];
-                    merged.copy_from_slice(values);
-                } else {
-                    state[head] = merge(s, state[head], now[head], values, merged);
-                }
-            }
-        }
-        for (head, out) in out.chunks_exact_mut(dim).enumerate() {
-            let sum = state[head].1;
-            for (out, value) in out.iter_mut().zip(&merged[head * width..]) {
-                *out = value / sum;
-            }
-        }
-    }
-}
-
-/// The scores of `H` query heads with the 32 tokens of a block: one chain over the dimensions each.
-///
-/// `scores` is `[heads of the group, SPAN]`, from the block's first token on.
-#[inline(always)]
-fn block_scores<S: Simd, E: KvElement, const H: usize>(
-    s: S,
-    head: usize,
-    queries: &[f32],
-    keys: &[E],
-    shape: AttentionShape,
-    scores: &mut [f32],
-) {
-    let dim = shape.head_dim;
-    let mut heads: [&[f32]; H] = [&[]; H];
-    for h in 0..H {
-        heads[h] = &queries[(head + h) * dim..][..dim];
-    }
-    let mut sums = [[s.splat(0.0); 2]; H];
-    let (vectors, _) = keys.as_chunks::<LANES>();
-    let (tokens, _) = vectors.as_chunks::<2>();
-    for (d, keys) in tokens[..dim].iter().enumerate() {
-        let (low, high) = (E::load(s, &keys[0]), E::load(s, &keys[1]));
-        for h in 0..H {
-            let q = s.splat(heads[h][d]);
-            sums[h][0] = s.fma(low, q, sums[h][0]);
-            sums[h][1] = s.fma(high, q, sums[h][1]);
-        }
-    }
-    let scale = s.splat(shape.scale);
-    for h in 0..H {
-        let (out, _) = scores[(head + h) * SPAN..][..BLOCK].as_chunks_mut::<LANES>();
-        s.store(s.mul(sums[h][0], scale), &mut out[0]);
-        s.store(s.mul(sums[h][1], scale), &mut out[1]);
-    }
-}
-
-/// Where a span is: its row, its key-value head, and its tokens.
-#[derive(Clone, Copy)]
-struct Span {
-    row: usize,
-    kv_head: usize,
-    /// The position of its first token.
-    start: usize,
-    /// Tokens at its front that the row does not see.
-    skipped: usize,
-    /// The number of its tokens, those included.
-    len: usize,
-    /// The elements of a head's values, rounded up to planes.
-    width: usize,
-}
-
-/// The values of a span weighted for `H` query heads, in one plane: one chain over the tokens each.
-///
-/// `weights` is `[heads of the group, SPAN]`, `out` is `[heads of the group, planes * 32]`.
-#[inline(always)]
-fn weighted_values<S: Simd, E: KvElement, const H: usize>(
-    s: S,
-    head: usize,
-    weights: &[f32],
-    blocks: &impl KvBlocks<E>,
-    span: Span,
-    plane: usize,
-    out: &mut [f32],
-) {
-    let mut sums = [[s.splat(0.0); 2]; H];
-    let mut heads: [&[f32]; H] = [&[]; H];
-    for h in 0..H {
-        heads[h] = &weights[(head + h) * SPAN..][..span.len];
-    }
-    for offset in (span.skipped / BLOCK * BLOCK..span.len).step_by(BLOCK) {
-        let values = blocks.values(span.row, (span.start + offset) / BLOCK, span.kv_head);
-        let (vectors, _) = values[plane * BLOCK * BLOCK..].as_chunks::<LANES>();
-        let (tokens, _) = vectors.as_chunks::<2>();
-        let visible = span.skipped.saturating_sub(offset)..BLOCK.min(span.len - offset);
-        for (t, values) in visible.clone().zip(&tokens[visible]) {
-            let (low, high) = (E::load(s, &values[0]), E::load(s, &values[1]));
-            for h in 0..H {
-                let weight = s.splat(heads[h][offset + t]);
-                sums[h][0] = s.fma(low, weight, sums[h][0]);
-                sums[h][1] = s.fma(high, weight, sums[h][1]);
-            }
-        }
-    }
-    for h in 0..H {
-        let (out, _) = out[(head + h) * span.width + plane * BLOCK..][..BLOCK].as_chunks_mut::<LANES>();
-        s.store(sums[h][0], &mut out[0]);
-        s.store(sums[h][1], &mut out[1]);
-    }
-}
-
-/// Merges a span into the ones before it; returns the new maximum and sum.
-#[inline(always)]
-fn merge<S: Simd>(
-    s: S,
-    before: (f32, f32),
-    span: (f32, f32),
-    values: &[f32],
-    merged: &mut [f32],
-) -> (f32, f32) {
-    let max = if span.0 > before.0 { span.0 } else { before.0 };
-    let (old, new) = (exp(s, s.splat(before.0 - max)), exp(s, s.splat(span.0 - max)));
-    let (merged, _) = merged.as_chunks_mut::<LANES>();
-    let (values, _) = values.as_chunks::<LANES>();
-    for (merged, values) in merged.iter_mut().zip(values) {
-        s.store(s.fma(s.load(values), new, s.mul(s.load(merged), old)), merged);
-    }
-    let sum = s.fma(s.splat(span.1), new, s.mul(s.splat(before.1), old));
-    let mut lanes = [0.0; LANES];
-    s.store(sum, &mut lanes);
-    (max, lanes[0])
 }
 
 #[cfg(test)]

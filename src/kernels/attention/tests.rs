@@ -11,6 +11,8 @@ struct Cache<E> {
     plain_keys: Vec<f32>,
     plain_values: Vec<f32>,
     num_tokens: usize,
+    /// What `shared_blocks` says of any two rows. All of them have the same blocks, whatever it says.
+    shared_blocks: usize,
     /// `[block][kv_head][head_dim][32]`
     keys: Vec<E>,
     /// `[block][kv_head][planes][32][32]`
@@ -38,6 +40,7 @@ impl<E: KvElement> Cache<E> {
             plain_keys: vec![0.0; heads * num_tokens * dim],
             plain_values: vec![0.0; heads * num_tokens * dim],
             num_tokens,
+            shared_blocks: usize::MAX,
             keys: vec![zero; blocks * heads * dim * BLOCK],
             values: vec![zero; blocks * heads * planes * BLOCK * BLOCK],
         };
@@ -70,6 +73,7 @@ impl<E: KvElement> Cache<E> {
             &queries,
             self.shape.num_heads * self.shape.head_dim,
             self,
+            &mut AttentionScratch::default(),
             &mut out,
         );
         out
@@ -93,6 +97,10 @@ impl<E: KvElement> Cache<E> {
 impl<E: KvElement> KvBlocks<E> for Cache<E> {
     fn context_len(&self, row: usize) -> usize {
         self.contexts[row]
+    }
+
+    fn shared_blocks(&self, _row: usize, _other: usize) -> usize {
+        self.shared_blocks
     }
 
     fn keys(&self, _row: usize, block: usize, kv_head: usize) -> &[E] {
@@ -153,6 +161,25 @@ fn attention_over_f32_equals_its_twin_and_itself_on_every_instruction_set() {
 #[test]
 fn attention_over_bf16_equals_its_twin_and_itself_on_every_instruction_set() {
     attention_equals_its_twin(|value| (bf16::from_f32(value), bf16::from_f32(value).to_f32()));
+}
+
+#[test]
+fn rows_have_the_same_bits_alone_and_in_any_company() {
+    let windows = [None, Some(3), Some(40), Some(300)];
+    let shapes =
+        shapes().into_iter().flat_map(|shape| windows.map(|window| AttentionShape { window, ..shape }));
+    // Neighbours in a prompt, before and across the border of a span, beams, and rows that have nothing in common.
+    let contexts: Vec<usize> = (40..75).chain(250..262).chain([530; 9]).chain([7, 600, 1]).collect();
+    for (i, shape) in shapes.enumerate() {
+        let mut cache = Cache::new(shape, 600, &contexts, |value| (value, value));
+        cache.shared_blocks = 0;
+        let isa = Isa::available()[i % Isa::available().len()];
+        let alone = cache.run(isa, 1);
+        for shared in [1, 2, 9, 16, usize::MAX] {
+            cache.shared_blocks = shared;
+            assert!(equal_bits(&cache.run(isa, 2), &alone), "{shape:?} {isa:?} shared {shared}");
+        }
+    }
 }
 
 #[test]

@@ -1,20 +1,24 @@
 //! The number formats that weights are packed in.
 
-use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use half::{bf16, f16};
 
-use crate::kernels::simd::{LANES, Simd};
-use crate::kernels::threads::Workers;
+use super::rows::{Bf16Pair, InputPair};
+use crate::kernels::isa::Isa;
+use crate::kernels::simd::{LANES, Simd, SimdOp};
 
 /// The outputs of a panel: two vectors.
 pub const PANEL_ROWS: usize = 2 * LANES;
 
-/// A number format of packed weights.
+/// A number format of packed weights, and the arithmetic that they are multiplied in.
 pub trait PanelFormat: Send + Sync + Sized + 'static {
     /// The weights of 32 outputs for two consecutive inputs.
     type Step: Copy + Send + Sync;
+
+    /// How a row holds two consecutive inputs.
+    type Pair: InputPair;
+
+    /// The bytes of one stored weight.
+    const BYTES: usize;
 
     /// Packs one step: `weight(lane, i)` is the weight of output `lane` for the `i`-th of the two inputs.
     fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step;
@@ -24,15 +28,47 @@ pub trait PanelFormat: Send + Sync + Sized + 'static {
     /// are finite.
     fn step_of_bytes(rows: &[&[u8]; PANEL_ROWS]) -> (Self::Step, bool);
 
-    /// The bytes of one stored weight.
-    const BYTES: usize;
-
     /// One weight of a step, widened.
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32;
 
-    /// The weights of 16 outputs (`half` 0 or 1 of the panel) for input `i` of the step, widened.
+    /// Adds the products of one step to the sums of `M` rows and `V` vectors of outputs, from vector `first` of the panel
+    /// on. Each sum takes the two products one after the other.
     #[doc(hidden)]
-    fn widen<S: Simd>(s: S, step: &Self::Step, half: usize, i: usize) -> S::F;
+    fn multiply_add<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        step: &Self::Step,
+        first: usize,
+        rows: &[Self::Pair; M],
+        sums: &mut [[S::F; V]; M],
+    );
+
+    /// Runs an operation that multiplies with this format.
+    #[doc(hidden)]
+    fn run<O: SimdOp>(isa: Isa, operation: O) -> O::Output {
+        isa.run(operation)
+    }
+}
+
+/// [`PanelFormat::multiply_add`] in `float32`: `weights(vector, i)` are the weights of 16 outputs for the `i`-th input.
+#[inline(always)]
+fn widened_multiply_add<S: Simd, const M: usize, const V: usize>(
+    s: S,
+    weights: impl Fn(usize, usize) -> S::F,
+    rows: &[[f32; 2]; M],
+    sums: &mut [[S::F; V]; M],
+) {
+    for i in 0..2 {
+        let mut vectors = [s.splat(0.0); V];
+        for v in 0..V {
+            vectors[v] = weights(v, i);
+        }
+        for r in 0..M {
+            let x = s.splat(rows[r][i]);
+            for v in 0..V {
+                sums[r][v] = s.fma(vectors[v], x, sums[r][v]);
+            }
+        }
+    }
 }
 
 /// Weights in `bfloat16`, two inputs of an output in one 32-bit word.
@@ -45,6 +81,8 @@ pub struct Bf16Step([[u32; LANES]; 2]);
 
 impl PanelFormat for Bf16Panels {
     type Step = Bf16Step;
+    type Pair = [f32; 2];
+    const BYTES: usize = 2;
 
     fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
         let bits = |lane, i| u32::from(bf16::from_f32(weight(lane, i)).to_bits());
@@ -55,8 +93,6 @@ impl PanelFormat for Bf16Panels {
             })
         }))
     }
-
-    const BYTES: usize = 2;
 
     fn step_of_bytes(rows: &[&[u8]; PANEL_ROWS]) -> (Self::Step, bool) {
         let mut step = Bf16Step([[0; LANES]; 2]);
@@ -75,8 +111,18 @@ impl PanelFormat for Bf16Panels {
     }
 
     #[inline(always)]
-    fn widen<S: Simd>(s: S, step: &Self::Step, half: usize, i: usize) -> S::F {
-        if i == 0 { s.bf16_low(&step.0[half]) } else { s.bf16_high(&step.0[half]) }
+    fn multiply_add<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        step: &Self::Step,
+        first: usize,
+        rows: &[Self::Pair; M],
+        sums: &mut [[S::F; V]; M],
+    ) {
+        let weights = |v: usize, i| {
+            let words = &step.0[first + v];
+            if i == 0 { s.bf16_low(words) } else { s.bf16_high(words) }
+        };
+        widened_multiply_add(s, weights, rows, sums);
     }
 }
 
@@ -90,14 +136,14 @@ pub struct F32Step([[[f32; LANES]; 2]; 2]);
 
 impl PanelFormat for F32Panels {
     type Step = F32Step;
+    type Pair = [f32; 2];
+    const BYTES: usize = 4;
 
     fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
         F32Step(std::array::from_fn(|i| {
             std::array::from_fn(|half| std::array::from_fn(|lane| weight(half * LANES + lane, i)))
         }))
     }
-
-    const BYTES: usize = 4;
 
     fn step_of_bytes(rows: &[&[u8]; PANEL_ROWS]) -> (Self::Step, bool) {
         let mut step = F32Step([[[0.0; LANES]; 2]; 2]);
@@ -118,8 +164,14 @@ impl PanelFormat for F32Panels {
     }
 
     #[inline(always)]
-    fn widen<S: Simd>(s: S, step: &Self::Step, half: usize, i: usize) -> S::F {
-        s.load(&step.0[i][half])
+    fn multiply_add<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        step: &Self::Step,
+        first: usize,
+        rows: &[Self::Pair; M],
+        sums: &mut [[S::F; V]; M],
+    ) {
+        widened_multiply_add(s, |v, i| s.load(&step.0[i][first + v]), rows, sums);
     }
 }
 
@@ -133,6 +185,8 @@ pub struct F16Step([[[u16; LANES]; 2]; 2]);
 
 impl PanelFormat for F16Panels {
     type Step = F16Step;
+    type Pair = [f32; 2];
+    const BYTES: usize = 2;
 
     fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
         F16Step(std::array::from_fn(|i| {
@@ -141,8 +195,6 @@ impl PanelFormat for F16Panels {
             })
         }))
     }
-
-    const BYTES: usize = 2;
 
     fn step_of_bytes(rows: &[&[u8]; PANEL_ROWS]) -> (Self::Step, bool) {
         let mut step = F16Step([[[0; LANES]; 2]; 2]);
@@ -163,111 +215,56 @@ impl PanelFormat for F16Panels {
     }
 
     #[inline(always)]
-    fn widen<S: Simd>(s: S, step: &Self::Step, half: usize, i: usize) -> S::F {
-        s.f16(&step.0[i][half])
+    fn multiply_add<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        step: &Self::Step,
+        first: usize,
+        rows: &[Self::Pair; M],
+        sums: &mut [[S::F; V]; M],
+    ) {
+        widened_multiply_add(s, |v, i| s.f16(&step.0[i][first + v]), rows, sums);
     }
 }
 
-/// A weight matrix in panels; `kernels::matmul` draws the layout.
-pub struct PanelMatrix<F: PanelFormat> {
-    /// `[num_panels, steps]`; outputs and inputs beyond the matrix are 0.
-    steps: Vec<F::Step>,
-    num_outputs: usize,
-    num_inputs: usize,
-}
+/// Weights in `bfloat16` for `bfloat16` arithmetic: activations are rounded to `bfloat16`, products and sums are not.
+///
+/// Each output is one chain as in the other formats, the odd input of a step before the even one, because that is what
+/// the processor's instruction does.
+pub struct Bf16Products;
 
-impl<F: PanelFormat> PanelMatrix<F> {
-    /// Packs `weight(output, input)`, on all threads.
-    pub fn pack(
-        workers: &Workers,
-        num_outputs: usize,
-        num_inputs: usize,
-        weight: impl Fn(usize, usize) -> f32 + Sync,
-    ) -> Self {
-        let per_panel = num_inputs.div_ceil(2);
-        let steps = workers.collect(num_outputs.div_ceil(PANEL_ROWS) * per_panel, per_panel, |index| {
-            let (panel, q) = (index / per_panel, index % per_panel);
-            F::step(|lane, i| {
-                let (output, input) = (panel * PANEL_ROWS + lane, 2 * q + i);
-                if output < num_outputs && input < num_inputs { weight(output, input) } else { 0.0 }
-            })
-        });
-        Self { steps, num_outputs, num_inputs }
+impl PanelFormat for Bf16Products {
+    type Step = Bf16Step;
+    type Pair = Bf16Pair;
+    const BYTES: usize = Bf16Panels::BYTES;
+
+    fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
+        Bf16Panels::step(weight)
     }
 
-    /// Packs weights that are stored in this very format: `row` gives the bytes of an output's weights. `None` if one of
-    /// them is NaN or infinite.
-    pub fn pack_stored<'a>(
-        workers: &Workers,
-        num_outputs: usize,
-        num_inputs: usize,
-        row: impl Fn(usize) -> &'a [u8] + Sync,
-    ) -> Option<Self> {
-        let per_panel = num_inputs.div_ceil(2);
-        let row_bytes = num_inputs * F::BYTES;
-        let zeros = vec![0; row_bytes];
-        let all_finite = AtomicBool::new(true);
-        let num_panels = num_outputs.div_ceil(PANEL_ROWS);
-        let pack_panel = |panel: usize, steps: &mut [MaybeUninit<F::Step>]| {
-            let rows: [&[u8]; PANEL_ROWS] = std::array::from_fn(|lane| {
-                let output = panel * PANEL_ROWS + lane;
-                if output < num_outputs { &row(output)[..row_bytes] } else { &zeros }
-            });
-            let mut finite = true;
-            for (q, slot) in steps.iter_mut().enumerate() {
-                let bytes = 2 * q * F::BYTES..2 * (q + 1) * F::BYTES;
-                // The last input of an odd number has no partner.
-                let mut padded = [[0; 8]; PANEL_ROWS];
-                let (step, step_finite) = if bytes.end <= row_bytes {
-                    F::step_of_bytes(&std::array::from_fn(|lane| &rows[lane][bytes.clone()]))
-                } else {
-                    for lane in 0..PANEL_ROWS {
-                        padded[lane][..F::BYTES].copy_from_slice(&rows[lane][bytes.start..]);
-                    }
-                    F::step_of_bytes(&std::array::from_fn(|lane| &padded[lane][..]))
-                };
-                finite &= step_finite;
-                slot.write(step);
+    fn step_of_bytes(rows: &[&[u8]; PANEL_ROWS]) -> (Self::Step, bool) {
+        Bf16Panels::step_of_bytes(rows)
+    }
+
+    fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
+        Bf16Panels::get(step, lane, i)
+    }
+
+    #[inline(always)]
+    fn multiply_add<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        step: &Self::Step,
+        first: usize,
+        rows: &[Self::Pair; M],
+        sums: &mut [[S::F; V]; M],
+    ) {
+        for r in 0..M {
+            for v in 0..V {
+                sums[r][v] = s.dot_bf16(&step.0[first + v], rows[r].0, sums[r][v]);
             }
-            if !finite {
-                all_finite.store(false, Ordering::Relaxed);
-            }
-        };
-        // SAFETY: the loop over the steps of a panel writes each of them.
-        let steps = unsafe { workers.collect_chunks(num_panels, per_panel, pack_panel) };
-        all_finite.into_inner().then_some(Self { steps, num_outputs, num_inputs })
-    }
-
-    /// The rows of the weight matrix.
-    pub fn num_outputs(&self) -> usize {
-        self.num_outputs
-    }
-
-    /// The columns of the weight matrix.
-    pub fn num_inputs(&self) -> usize {
-        self.num_inputs
-    }
-
-    /// The memory that the packed weights take, in bytes.
-    pub fn bytes(&self) -> usize {
-        std::mem::size_of_val(&self.steps[..])
-    }
-
-    /// Unpacks one row of the matrix, the weights of one output: `out` is `[num_inputs]`.
-    pub fn row(&self, output: usize, out: &mut [f32]) {
-        assert!(output < self.num_outputs, "the row is one of the matrix");
-        let steps = self.panel(output / PANEL_ROWS);
-        for (input, out) in out[..self.num_inputs].iter_mut().enumerate() {
-            *out = F::get(&steps[input / 2], output % PANEL_ROWS, input % 2);
         }
     }
 
-    pub(super) fn num_panels(&self) -> usize {
-        self.num_outputs.div_ceil(PANEL_ROWS)
-    }
-
-    pub(super) fn panel(&self, index: usize) -> &[F::Step] {
-        let per_panel = self.num_inputs.div_ceil(2);
-        &self.steps[index * per_panel..(index + 1) * per_panel]
+    fn run<O: SimdOp>(isa: Isa, operation: O) -> O::Output {
+        isa.run_bf16(operation)
     }
 }

@@ -15,11 +15,13 @@
 //! stays in the cache while all tiles of rows pass over it.
 
 mod format;
-mod pack;
+mod matrix;
+mod rows;
 mod tile;
 
-pub use format::{Bf16Panels, F16Panels, F32Panels, PANEL_ROWS, PanelFormat, PanelMatrix};
-pub use pack::PackedRows;
+pub use format::{Bf16Panels, Bf16Products, F16Panels, F32Panels, PANEL_ROWS, PanelFormat};
+pub use matrix::PanelMatrix;
+pub use rows::{InputPair, PackedRows};
 
 use super::parallel::Disjoint;
 use super::simd::{LANES, Simd, SimdOp};
@@ -40,7 +42,7 @@ pub struct MatrixOutput<'a> {
 const SMALL_CHUNK: usize = 32 << 10;
 const LARGE_CHUNK: usize = 1 << 20;
 
-/// Multiplies rows with packed weights.
+/// Multiplies rows, packed as [`PanelFormat::Pair`] of the format, with packed weights.
 ///
 /// `out` is `[rows.num_rows(), matrix.num_outputs()]`, row-major.
 ///
@@ -63,7 +65,10 @@ pub fn matmul<F: PanelFormat>(
     workers.run(num_chunks, &|chunk| {
         let panels = chunk * num_panels / num_chunks..(chunk + 1) * num_panels / num_chunks;
         for panel in panels {
-            workers.isa().run(PanelJob::<F> { rows, steps: matrix.panel(panel), columns: &columns, panel });
+            F::run(
+                workers.isa(),
+                PanelJob::<F> { rows, steps: matrix.panel(panel), columns: &columns, panel },
+            );
         }
     });
 }

@@ -26,7 +26,7 @@ fn multiply<F: PanelFormat>(isa: Isa, threads: usize, x: &[f32], weight: &[f32],
     let n = weight.len() / k;
     let matrix = PanelMatrix::<F>::pack(&workers, n, k, |output, input| weight[output * k + input]);
     let mut rows = PackedRows::default();
-    rows.pack(&workers, x, k);
+    rows.pack::<F::Pair>(&workers, x, k);
     let mut out = vec![f32::NAN; x.len() / k * n];
     matmul(&workers, &rows, &matrix, MatrixOutput::default(), &mut out);
     out
@@ -68,15 +68,52 @@ fn f32_products_equal_their_twin_and_each_other_on_every_instruction_set() {
 }
 
 #[test]
+fn products_in_bfloat16_have_the_bits_of_their_twin_on_every_instruction_set() {
+    for (n, k) in [(1, 1), (5, 3), (33, 17), (64, 64), (100, 31), (320, 130)] {
+        let weight = numbers(n * k, 7);
+        let mut x = numbers(300 * k, 3);
+        // Ties of the rounding, to even, down and up.
+        (x[0], x[k]) = (1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0);
+        let mut expected = vec![0.0; 300 * n];
+        scalar::matmul_bf16(&x, &weight, k, &mut expected);
+        for m in (1..=16).chain([24, 25, 70, 300]) {
+            for isa in Isa::available() {
+                let actual = multiply::<Bf16Products>(isa, 2, &x[..m * k], &weight, k);
+                let same = actual.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(same, "{isa:?} m={m} n={n} k={k}");
+            }
+        }
+    }
+}
+
+#[test]
+fn infinities_and_nan_pass_through_products_in_bfloat16() {
+    let weight = vec![1.0, -1.0, 2.0, 0.5];
+    for isa in Isa::available() {
+        let run = |x: [f32; 2]| multiply::<Bf16Products>(isa, 1, &x, &weight, 2);
+        assert_eq!(run([f32::INFINITY, 1.0]), [f32::INFINITY, f32::INFINITY], "{isa:?}");
+        assert!(run([f32::INFINITY, f32::INFINITY])[0].is_nan(), "{isa:?}");
+        assert!(run([f32::from_bits(0x7f80_0001), 1.0])[1].is_nan(), "{isa:?}");
+        // Beyond the largest `bfloat16` a number rounds to infinity.
+        assert_eq!(run([f32::MAX, 0.0])[1], f32::INFINITY, "{isa:?}");
+    }
+}
+
+#[test]
 fn a_row_has_the_same_bits_in_any_company_and_with_any_thread_count() {
+    a_row_does_not_depend_on_its_company::<Bf16Panels>();
+    a_row_does_not_depend_on_its_company::<Bf16Products>();
+}
+
+fn a_row_does_not_depend_on_its_company<F: PanelFormat>() {
     let (n, k) = (96, 200);
     let weight = numbers(n * k, 1);
     let x = numbers(300 * k, 2);
     for isa in Isa::available() {
-        let alone = multiply::<Bf16Panels>(isa, 1, &x[..k], &weight, k);
+        let alone = multiply::<F>(isa, 1, &x[..k], &weight, k);
         for m in [1, 2, 3, 8, 17, 64, 300] {
             for threads in [1, 2, 3] {
-                let together = multiply::<Bf16Panels>(isa, threads, &x[..m * k], &weight, k);
+                let together = multiply::<F>(isa, threads, &x[..m * k], &weight, k);
                 assert!(
                     alone.iter().zip(&together).all(|(a, b)| a.to_bits() == b.to_bits()),
                     "{isa:?} m={m}"
@@ -94,7 +131,7 @@ fn bias_and_accumulation_come_after_the_sum() {
     let plain = multiply::<F32Panels>(workers.isa(), 2, &x, &weight, k);
     let matrix = PanelMatrix::<F32Panels>::pack(&workers, n, k, |output, input| weight[output * k + input]);
     let mut rows = PackedRows::default();
-    rows.pack(&workers, &x, k);
+    rows.pack::<[f32; 2]>(&workers, &x, k);
     let before = numbers(m * n, 8);
     let mut out = before.clone();
     matmul(&workers, &rows, &matrix, MatrixOutput { bias: Some(&bias), accumulate: true }, &mut out);

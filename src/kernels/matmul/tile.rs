@@ -1,12 +1,32 @@
 //! The inner loop: a tile of up to 12 rows times one panel, with all its sums in registers.
 
 use super::format::{PANEL_ROWS, PanelFormat};
-use super::pack::PackedRows;
+use super::rows::{PackedRows, RowTile};
 use crate::kernels::simd::{LANES, Simd};
 
 /// How far ahead of the multiplication the weights are fetched, in bytes. The hardware's own prefetcher stops at
 /// page boundaries.
 const PREFETCH: usize = 4096;
+
+/// The part of the next panel that a tile fetches while it multiplies with this one. So the tiles of a panel, which are
+/// bound by arithmetic, bring in the next one together, and none of them waits for memory.
+#[derive(Clone, Copy)]
+struct Ahead {
+    /// Bytes from the begin of the panel, times 2^16.
+    place: usize,
+    /// The same, for each step.
+    pace: usize,
+}
+
+impl Ahead {
+    /// That of tile `index` of `count`, where a panel takes `bytes`. A single tile fetches nothing of the next panel: it is
+    /// bound by memory itself.
+    #[inline(always)]
+    fn of_tile(index: usize, count: usize, bytes: usize, steps: usize) -> Option<Self> {
+        let part = (bytes << 16) / count;
+        (count > 1).then(|| Self { place: (bytes << 16) + index * part, pace: part / steps.max(1) })
+    }
+}
 
 /// Takes the sums of a tile. A trait rather than a closure, because only a function can be marked to be inlined.
 pub(super) trait Sink {
@@ -22,20 +42,21 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
     steps: &[F::Step],
     sink: &impl Sink,
 ) {
-    for (first, num_rows, values) in rows.tiles() {
+    for (index, RowTile { first, num_rows, values }) in rows.tiles::<F::Pair>().enumerate() {
+        let ahead = Ahead::of_tile(index, rows.num_tiles(), size_of_val(steps), steps.len());
         macro_rules! rows {
             ($($m:literal)*) => {
                 match num_rows {
                     $($m => {
                         if $m <= S::WIDE_TILE_ROWS {
-                            let sums = tile::<S, F, $m, 2>(s, steps, values, 0);
+                            let sums = tile::<S, F, $m, 2>(s, steps, values, 0, ahead);
                             for r in 0..$m {
                                 sink.put(s, first + r, 0, sums[r][0]);
                                 sink.put(s, first + r, 1, sums[r][1]);
                             }
                         } else if $m <= S::HALF_TILE_ROWS {
                             for half in 0..PANEL_ROWS / LANES {
-                                let sums = tile::<S, F, $m, 1>(s, steps, values, half);
+                                let sums = tile::<S, F, $m, 1>(s, steps, values, half, ahead);
                                 for r in 0..$m {
                                     sink.put(s, first + r, half, sums[r][0]);
                                 }
@@ -50,32 +71,28 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
     }
 }
 
-/// `M` rows times `V` vectors of outputs, from vector `first` of the panel on: each sum is one chain, inputs
-/// ascending.
+/// `M` rows times `V` vectors of outputs, from vector `first` of the panel on: each sum is one chain, steps ascending.
 #[inline(always)]
 fn tile<S: Simd, F: PanelFormat, const M: usize, const V: usize>(
     s: S,
     steps: &[F::Step],
-    values: &[f32],
+    values: &[F::Pair],
     first: usize,
+    ahead: Option<Ahead>,
 ) -> [[S::F; V]; M] {
     let mut sums = [[s.splat(0.0); V]; M];
-    let (inputs, _) = values.as_chunks::<M>();
-    let (pairs, _) = inputs.as_chunks::<2>();
-    for (step, pair) in steps.iter().zip(pairs) {
-        s.prefetch(step, PREFETCH);
-        s.prefetch(step, PREFETCH + 64);
-        for i in 0..2 {
-            let mut weights = [s.splat(0.0); V];
-            for v in 0..V {
-                weights[v] = F::widen(s, step, first + v, i);
-            }
-            for r in 0..M {
-                let x = s.splat(pair[i][r]);
-                for v in 0..V {
-                    sums[r][v] = s.fma(weights[v], x, sums[r][v]);
-                }
-            }
+    let (rows, _) = values.as_chunks::<M>();
+    if let Some(Ahead { mut place, pace }) = ahead {
+        for (step, rows) in steps.iter().zip(rows) {
+            s.prefetch(&steps[0], place >> 16);
+            place += pace;
+            F::multiply_add(s, step, first, rows, &mut sums);
+        }
+    } else {
+        for (step, rows) in steps.iter().zip(rows) {
+            s.prefetch(step, PREFETCH);
+            s.prefetch(step, PREFETCH + 64);
+            F::multiply_add(s, step, first, rows, &mut sums);
         }
     }
     sums

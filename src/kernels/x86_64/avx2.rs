@@ -49,7 +49,7 @@ impl Simd for Avx2 {
     // Of 16 registers: 8 accumulators, 4 for the weights and 1 broadcast; half a panel: 12, 2 and 1.
     const WIDE_TILE_ROWS: usize = 2;
     const HALF_TILE_ROWS: usize = 6;
-    const HEAD_TILE: usize = 2;
+    const QUERY_TILE: usize = 2;
 
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F {

@@ -1,15 +1,16 @@
-//! AVX-512: a vector is one register.
+//! AVX-512: a vector is one register. With and without the instructions for `bf16`.
 
 #[allow(clippy::wildcard_imports, reason = "the intrinsics carry their prefix")]
 use std::arch::x86_64::*;
 
-use crate::kernels::simd::{LANES, Simd, SimdOp};
+use crate::kernels::simd::{LANES, Simd, SimdOp, emulated_dot_bf16};
 
-/// Proof that AVX-512 F, BW, DQ and VL are present: [`Avx512::new`] is the only constructor.
+/// Proof that AVX-512 F, BW, DQ and VL are present, and those for `bf16` if `BF16`: [`Avx512::new`] is the only
+/// constructor.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512(());
+pub(crate) struct Avx512<const BF16: bool>(());
 
-impl Avx512 {
+impl Avx512<false> {
     /// The token, if the machine has the instructions.
     pub(crate) fn new() -> Option<Self> {
         (is_x86_feature_detected!("avx512f")
@@ -22,7 +23,7 @@ impl Avx512 {
     /// Runs an operation inside a function that is compiled for these instructions.
     pub(crate) fn run<O: SimdOp>(self, operation: O) -> O::Output {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,avx2")]
-        fn inner<O: SimdOp>(token: Avx512, operation: O) -> O::Output {
+        fn inner<O: SimdOp>(token: Avx512<false>, operation: O) -> O::Output {
             operation.eval(token)
         }
         // SAFETY: the token proves that the features are present (every machine with AVX-512 F has FMA and AVX2).
@@ -30,16 +31,39 @@ impl Avx512 {
     }
 }
 
-// SAFETY of every block below: the token proves AVX-512 F, BW, DQ and VL; pointers come from references to arrays of
+impl Avx512<true> {
+    /// The token, if the machine has the instructions.
+    pub(crate) fn new() -> Option<Self> {
+        (Avx512::<false>::new().is_some() && is_x86_feature_detected!("avx512bf16")).then_some(Self(()))
+    }
+
+    /// The same machine without the instructions for `bf16`.
+    pub(crate) fn plain(self) -> Avx512<false> {
+        let Self(()) = self;
+        Avx512(())
+    }
+
+    /// Runs an operation inside a function that is compiled for these instructions.
+    pub(crate) fn run<O: SimdOp>(self, operation: O) -> O::Output {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,avx2")]
+        fn inner<O: SimdOp>(token: Avx512<true>, operation: O) -> O::Output {
+            operation.eval(token)
+        }
+        // SAFETY: the token proves that the features are present (every machine with AVX-512 F has FMA and AVX2).
+        unsafe { inner(self, operation) }
+    }
+}
+
+// SAFETY of every block below: the token proves AVX-512 F, BW, DQ and VL, and BF16 where it is asked for; pointers come from references to arrays of
 // the right size, and the loads and stores are the unaligned ones.
 #[expect(clippy::undocumented_unsafe_blocks, reason = "one reason holds for all: see the comment above")]
-impl Simd for Avx512 {
+impl<const BF16: bool> Simd for Avx512<BF16> {
     type F = __m512;
 
     // 24 accumulators, 2 vectors of weights and 1 broadcast of 32 registers.
     const WIDE_TILE_ROWS: usize = 12;
     const HALF_TILE_ROWS: usize = 0;
-    const HEAD_TILE: usize = 8;
+    const QUERY_TILE: usize = 12;
 
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F {
@@ -109,6 +133,23 @@ impl Simd for Avx512 {
         unsafe {
             let high = _mm512_set1_epi32(0xffff_0000_u32 as i32);
             _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(pairs.as_ptr().cast()), high))
+        }
+    }
+
+    #[inline(always)]
+    fn dot_bf16(self, weights: &[u32; LANES], inputs: u32, sum: Self::F) -> Self::F {
+        if !BF16 {
+            return emulated_dot_bf16(self, weights, inputs, sum);
+        }
+        unsafe {
+            let weights = _mm512_loadu_si512(weights.as_ptr().cast());
+            let inputs = _mm512_set1_epi32(inputs as i32);
+            // Both types are 512 bits without a meaning of their own.
+            _mm512_dpbf16_ps(
+                sum,
+                std::mem::transmute::<__m512i, __m512bh>(weights),
+                std::mem::transmute::<__m512i, __m512bh>(inputs),
+            )
         }
     }
 

@@ -5,13 +5,16 @@ use half::bf16;
 use super::linear::Linear;
 use super::rms_norm::RmsNorm;
 use super::{LayerParts, Projections};
-use crate::cache::{KvStore, KvView, TypedKv};
+use crate::cache::{KvRows, KvStore, KvView, TypedKv};
 use crate::error::{Error, Result};
 use crate::kernels::{AttentionShape, Isa, KvBlocks, KvElement, Workers, attention, rotate_half};
 use crate::model::context::{ForwardContext, Scratch, sized};
 use crate::model::loader::Loader;
 use crate::model::rows::ActiveRows;
 use crate::weights::ModelConfig;
+
+/// The rows whose heads one thread turns in one go.
+const ROWS_OF_A_CHUNK: usize = 16;
 
 /// Four projections, the first three stacked, and the shape of the heads.
 #[derive(Debug)]
@@ -71,11 +74,9 @@ impl Attention {
         context: &mut ForwardContext<'_>,
     ) -> Result<()> {
         let (workers, scratch) = (context.workers, &mut *context.scratch);
-        let hidden_size = self.output.num_outputs();
-        scratch.packed.pack(workers, &scratch.normed, hidden_size);
         let width = self.qkv.num_outputs();
         let qkv = sized(&mut scratch.qkv, rows.len() * width);
-        self.qkv.forward(workers, &scratch.packed, false, qkv);
+        self.qkv.forward(workers, &scratch.normed, &mut scratch.packed, false, qkv);
         if let Some(norms) = &self.head_norms {
             norms.forward(workers.isa(), self.shape, width, qkv, &mut scratch.heads);
         }
@@ -83,19 +84,19 @@ impl Attention {
         let AttentionShape { num_heads, num_kv_heads, head_dim, .. } = self.shape;
         let (keys_at, values_at) = (num_heads * head_dim, (num_heads + num_kv_heads) * head_dim);
         let angles = scratch.cos.len() / rows.len();
-        for (place, (row, qkv)) in rows.iter().zip(qkv.chunks_exact_mut(width)).enumerate() {
-            let range = place * angles..(place + 1) * angles;
-            // Queries and keys lie side by side, so all their heads are turned in one go.
-            rotate_half(
-                workers.isa(),
-                &mut qkv[..values_at],
-                head_dim,
-                &scratch.cos[range.clone()],
-                &scratch.sin[range],
-            );
-            let slot = rows.batch().tables[row.table].slot(row.position);
-            kv.write(layer, slot, &qkv[keys_at..values_at], &qkv[values_at..]);
-        }
+        let (cos, sin) = (&scratch.cos, &scratch.sin);
+        workers.for_each_chunk(qkv, ROWS_OF_A_CHUNK * width, |chunk, qkv| {
+            for (i, qkv) in qkv.chunks_exact_mut(width).enumerate() {
+                let range =
+                    (chunk * ROWS_OF_A_CHUNK + i) * angles..(chunk * ROWS_OF_A_CHUNK + i + 1) * angles;
+                // Queries and keys lie side by side, so all their heads are turned in one go.
+                let heads = &mut qkv[..values_at];
+                rotate_half(workers.isa(), heads, head_dim, &cos[range.clone()], &sin[range]);
+            }
+        });
+        scratch.slots.clear();
+        scratch.slots.extend(rows.iter().map(|row| rows.batch().tables[row.table].slot(row.position)));
+        kv.write_all(workers, layer, &scratch.slots, KvRows { numbers: qkv, stride: width, first: keys_at });
         context.check()
     }
 
@@ -114,15 +115,15 @@ impl Attention {
         }
         context.check()?;
         let scratch = &mut *context.scratch;
-        scratch.packed.pack(workers, &scratch.attended, self.shape.num_heads * self.shape.head_dim);
-        self.output.forward(workers, &scratch.packed, true, &mut scratch.hidden);
+        self.output.forward(workers, &scratch.attended, &mut scratch.packed, true, &mut scratch.hidden);
         context.check()
     }
 
     fn attend_to<E: KvElement>(&self, blocks: &RowBlocks<'_, E>, workers: &Workers, scratch: &mut Scratch) {
         let out =
             sized(&mut scratch.attended, blocks.rows.len() * self.shape.num_heads * self.shape.head_dim);
-        attention(workers, self.shape, &scratch.qkv, self.qkv.num_outputs(), blocks, out);
+        let stride = self.qkv.num_outputs();
+        attention(workers, self.shape, &scratch.qkv, stride, blocks, &mut scratch.attention, out);
     }
 
     /// The elements of a row of `scratch.qkv`.
@@ -166,6 +167,16 @@ struct RowBlocks<'a, E> {
 impl<E: KvElement> KvBlocks<E> for RowBlocks<'_, E> {
     fn context_len(&self, row: usize) -> usize {
         self.rows.row(row).position + 1
+    }
+
+    fn shared_blocks(&self, row: usize, other: usize) -> usize {
+        let (row, other) = (self.rows.row(row).table, self.rows.row(other).table);
+        if row == other {
+            return usize::MAX;
+        }
+        let tables = self.rows.batch().tables;
+        let pairs = tables[row].blocks().iter().zip(tables[other].blocks());
+        pairs.take_while(|(block, other)| block == other).count()
     }
 
     fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[E] {

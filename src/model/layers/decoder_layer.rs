@@ -75,5 +75,5 @@ impl DecoderLayer {
 /// Normalizes the residual stream into `scratch.normed`.
 fn normalize(norm: &RmsNorm, context: &mut ForwardContext<'_>) {
     let Scratch { hidden, normed, .. } = &mut *context.scratch;
-    norm.forward(context.workers.isa(), hidden, sized(normed, hidden.len()));
+    norm.forward_rows(context.workers, hidden, sized(normed, hidden.len()));
 }

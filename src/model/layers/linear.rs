@@ -31,15 +31,18 @@ impl Linear {
         Ok(Self { matrix, bias })
     }
 
-    /// `out = W x + b` for each row, or `out += …` if `accumulate`; `out` is `[rows.num_rows(), num_outputs]`.
+    /// `out = W x + b` for each row `x`, `[num_rows, num_inputs]`, or `out += …` if `accumulate`; `out` is
+    /// `[num_rows, num_outputs]`. `rows` is memory that calls reuse.
     pub(in crate::model) fn forward(
         &self,
         workers: &Workers,
-        rows: &PackedRows,
+        x: &[f32],
+        rows: &mut PackedRows,
         accumulate: bool,
         out: &mut [f32],
     ) {
-        self.matrix.matmul(workers, rows, MatrixOutput { bias: self.bias.as_deref(), accumulate }, out);
+        let output = MatrixOutput { bias: self.bias.as_deref(), accumulate };
+        self.matrix.matmul(workers, x, rows, output, out);
     }
 
     /// The number of outputs, those of all parts.

@@ -40,10 +40,9 @@ impl Mlp {
         let (workers, scratch) = (context.workers, &mut *context.scratch);
         let hidden_size = self.down.num_outputs();
         let num_rows = scratch.normed.len() / hidden_size;
-        scratch.packed.pack(workers, &scratch.normed, hidden_size);
         let width = self.intermediate_size;
         let gate_up = sized(&mut scratch.gate_up, num_rows * 2 * width);
-        self.gate_up.forward(workers, &scratch.packed, false, gate_up);
+        self.gate_up.forward(workers, &scratch.normed, &mut scratch.packed, false, gate_up);
         context.check()?;
 
         let scratch = &mut *context.scratch;
@@ -57,8 +56,7 @@ impl Mlp {
                 silu_mul(isa, &gate_up[row * 2 * width..(row + 1) * 2 * width], width, out);
             });
         }
-        scratch.packed.pack(workers, &scratch.activated, width);
-        self.down.forward(workers, &scratch.packed, true, &mut scratch.hidden);
+        self.down.forward(workers, &scratch.activated, &mut scratch.packed, true, &mut scratch.hidden);
         context.check()
     }
 

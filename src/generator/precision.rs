@@ -1,0 +1,64 @@
+//! The number types that a model is run with: of its weights, of its arithmetic and of its KV cache.
+
+use super::GeneratorOptions;
+use crate::cache::KvDtype;
+use crate::error::{Error, Result};
+use crate::tensor::{ComputeDtype, DType};
+
+/// What the options come to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Precision {
+    /// The type that weights are rounded to; `None` keeps them as they are stored.
+    pub(super) weights: Option<DType>,
+    pub(super) compute: ComputeDtype,
+    pub(super) kv: KvDtype,
+}
+
+impl Precision {
+    /// In `bfloat16` arithmetic, weights are rounded to `bfloat16`, and so are keys and values unless told otherwise.
+    ///
+    /// # Errors
+    /// `Config` when the weights are to be of another type than the arithmetic.
+    pub(super) fn choose(options: &GeneratorOptions) -> Result<Self> {
+        let GeneratorOptions { dtype, compute_dtype: compute, kv_dtype, .. } = *options;
+        match compute {
+            ComputeDtype::F32 => Ok(Self { weights: dtype, compute, kv: kv_dtype.unwrap_or(KvDtype::F32) }),
+            ComputeDtype::Bf16 => match dtype {
+                None | Some(DType::Bf16) => {
+                    Ok(Self { weights: Some(DType::Bf16), compute, kv: kv_dtype.unwrap_or(KvDtype::Bf16) })
+                }
+                Some(other) => Err(Error::config(format!(
+                    "`dtype` must be \"bfloat16\" or unset beside a `compute_dtype` of \"bfloat16\", got \"{other}\"; leave \
+                     it out, or compute in \"float32\""
+                ))),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn the_arithmetic_decides_what_is_left_open() {
+        let choose = |dtype, compute_dtype, kv_dtype| {
+            let options = GeneratorOptions { dtype, compute_dtype, kv_dtype, ..GeneratorOptions::default() };
+            Precision::choose(&options).map(|precision| (precision.weights, precision.kv))
+        };
+        let (float32, bfloat16) = (ComputeDtype::F32, ComputeDtype::Bf16);
+        assert_eq!(choose(None, float32, None).unwrap(), (None, KvDtype::F32));
+        assert_eq!(choose(Some(DType::F16), float32, None).unwrap(), (Some(DType::F16), KvDtype::F32));
+        assert_eq!(choose(None, bfloat16, None).unwrap(), (Some(DType::Bf16), KvDtype::Bf16));
+        assert_eq!(choose(None, bfloat16, Some(KvDtype::F32)).unwrap().1, KvDtype::F32);
+        for dtype in [DType::F32, DType::F16] {
+            let error = choose(Some(dtype), bfloat16, None).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(
+                error.to_string().contains("`dtype`") && error.to_string().contains(dtype.name()),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The computation of one tile of rows for one key-value head.
+//!
+//! Queries are numbered row by row, `group` of them for each. What all rows see is computed for all queries together, in
+//! register tiles of up to 12; what only some see is computed row by row. The sums are the same chains either way.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::plan::RowTile;
+use super::span::Span;
+use super::{AttentionShape, BLOCK, KvBlocks, KvElement, SPAN};
+use crate::kernels::math::exp;
+use crate::kernels::parallel::Disjoint;
+use crate::kernels::reduce;
+use crate::kernels::simd::{LANES, Simd, SimdOp};
+use crate::kernels::softmax::exp_and_sum;
+
+/// A tile of rows and a key-value head.
+pub(super) struct Job<'a, E, B> {
+    pub(super) shape: AttentionShape,
+    pub(super) queries: &'a [f32],
+    pub(super) query_stride: usize,
+    pub(super) blocks: &'a B,
+    pub(super) tile: &'a RowTile,
+    pub(super) kv_head: usize,
+    /// At least [`Memory::len`] elements.
+    pub(super) memory: &'a mut [f32],
+    /// `[num_rows, num_heads, head_dim]`, of which the job owns its head's part of its rows.
+    pub(super) out: &'a Disjoint<'a, f32>,
+    pub(super) element: PhantomData<E>,
+}
+
+/// What a job needs beside its output.
+pub(super) struct Memory<'a> {
+    /// `[head_dim, queries]`
+    queries: &'a mut [f32],
+    /// `[queries]`: scores of a span, then their exponentials.
+    scores: &'a mut [[f32; SPAN]],
+    /// The weighted values of a span, `[queries, head_dim rounded up to planes]`.
+    span: &'a mut [f32],
+    /// The same, merged over the spans so far.
+    merged: &'a mut [f32],
+    /// The maximum and the sum of the exponentials of the span, `[queries]`.
+    now: &'a mut [[f32; 2]],
+    /// The same over the spans so far.
+    state: &'a mut [[f32; 2]],
+}
+
+impl<'a> Memory<'a> {
+    /// The elements that so many queries need.
+    pub(super) fn len(head_dim: usize, num_queries: usize) -> usize {
+        num_queries * (head_dim + SPAN + 2 * head_dim.next_multiple_of(BLOCK) + 4)
+    }
+
+    fn divide(memory: &'a mut [f32], head_dim: usize, num_queries: usize) -> Self {
+        let width = head_dim.next_multiple_of(BLOCK);
+        let (scores, rest) = memory.split_at_mut(num_queries * SPAN);
+        let (span, rest) = rest.split_at_mut(num_queries * width);
+        let (merged, rest) = rest.split_at_mut(num_queries * width);
+        let (pairs, rest) = rest.split_at_mut(num_queries * 4);
+        let (scores, _) = scores.as_chunks_mut();
+        let (now, state) = pairs.as_chunks_mut().0.split_at_mut(num_queries);
+        Self { queries: &mut rest[..num_queries * head_dim], scores, span, merged, now, state }
+    }
+}
+
+impl<E: KvElement, B: KvBlocks<E>> SimdOp for Job<'_, E, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        let Self { shape, blocks, tile, kv_head, out, .. } = self;
+        let dim = shape.head_dim;
+        let width = dim.next_multiple_of(BLOCK);
+        let group = shape.num_heads / shape.num_kv_heads;
+        let (rows, num_queries) = (tile.rows.clone(), tile.rows.len() * group);
+        let memory = Memory::divide(self.memory, dim, num_queries);
+        let given = |query: usize| {
+            let (row, head) = (rows.start + query / group, kv_head * group + query % group);
+            &self.queries[row * self.query_stride + head * dim..][..dim]
+        };
+        for_query_tiles!(
+            0..num_queries,
+            gather_queries(s, self.element, num_queries, &given, &mut *memory.queries)
+        );
+
+        let contexts = rows.clone().map(|row| blocks.context_len(row));
+        let longest = contexts.clone().max().unwrap_or(0);
+        let first = contexts.map(|context| shape.first_visible(context)).min().unwrap_or(0);
+        for start in (first / SPAN * SPAN..longest).step_by(SPAN) {
+            let span = Span { shape, blocks, tile, kv_head, group, start, element: PhantomData };
+            span.scores(s, memory.queries, memory.scores);
+            for place in 0..rows.len() {
+                let visible = span.visible(place);
+                for query in span.queries(place) {
+                    let scores = &mut memory.scores[query][visible.clone()];
+                    let max = reduce::max(s, scores);
+                    memory.now[query] = [max, exp_and_sum(s, scores, max)];
+                }
+            }
+            memory.span.fill(0.0);
+            for plane in 0..width / BLOCK {
+                span.weighted_values(s, memory.scores, plane, memory.span);
+            }
+            for place in 0..rows.len() {
+                if span.visible(place).is_empty() {
+                    continue;
+                }
+                let is_first = span.is_first(place);
+                for query in span.queries(place) {
+                    let range = query * width..(query + 1) * width;
+                    let (values, merged) = (&memory.span[range.clone()], &mut memory.merged[range]);
+                    if is_first {
+                        memory.state[query] = memory.now[query];
+                        merged.copy_from_slice(values);
+                    } else {
+                        memory.state[query] =
+                            merge(s, memory.state[query], memory.now[query], values, merged);
+                    }
+                }
+            }
+        }
+        for (place, row) in rows.enumerate() {
+            let start = (row * shape.num_heads + kv_head * group) * dim;
+            // SAFETY: the rows and heads of jobs do not overlap.
+            let out = unsafe { out.part(start..start + group * dim) };
+            for (head, out) in out.chunks_exact_mut(dim).enumerate() {
+                let query = place * group + head;
+                let [_, sum] = memory.state[query];
+                for (out, value) in out.iter_mut().zip(&memory.merged[query * width..]) {
+                    *out = value / sum;
+                }
+            }
+        }
+    }
+}
+
+/// Packs `M` queries, from `query` on, as part of `[head_dim, num_queries]`.
+#[inline(always)]
+fn gather_queries<'a, S: Simd, E: KvElement, const M: usize>(
+    _: S,
+    query: usize,
+    _: PhantomData<E>,
+    num_queries: usize,
+    given: &impl Fn(usize) -> &'a [f32],
+    out: &mut [f32],
+) {
+    let sources: [&[f32]; M] = std::array::from_fn(|m| given(query + m));
+    for (d, out) in out.chunks_exact_mut(num_queries).enumerate() {
+        for (out, source) in out[query..query + M].iter_mut().zip(sources) {
+            *out = source[d];
+        }
+    }
+}
+
+/// Merges the values of a span into those before it; returns the new maximum and sum.
+#[inline(always)]
+fn merge<S: Simd>(s: S, before: [f32; 2], span: [f32; 2], values: &[f32], merged: &mut [f32]) -> [f32; 2] {
+    let max = if span[0] > before[0] { span[0] } else { before[0] };
+    let (old, new) = (exp(s, s.splat(before[0] - max)), exp(s, s.splat(span[0] - max)));
+    let (merged, _) = merged.as_chunks_mut::<LANES>();
+    let (values, _) = values.as_chunks::<LANES>();
+    for (merged, values) in merged.iter_mut().zip(values) {
+        s.store(s.fma(s.load(values), new, s.mul(s.load(merged), old)), merged);
+    }
+    let sum = s.fma(s.splat(span[1]), new, s.mul(s.splat(before[1]), old));
+    let mut lanes = [0.0; LANES];
+    s.store(sum, &mut lanes);
+    [max, lanes[0]]
+}

@@ -1,0 +1,217 @@
+//! The activation rows of a matrix multiplication, regrouped into tiles so that a tile's values for one step of
+//! inputs lie side by side.
+
+use crate::kernels::isa::Isa;
+use crate::kernels::parallel::Disjoint;
+use crate::kernels::simd::{Simd, SimdOp};
+use crate::kernels::threads::Workers;
+
+/// Two consecutive inputs of a row, as a kernel multiplies them.
+pub trait InputPair: Copy + Default + Send + Sync + 'static {
+    /// From the even and the odd input.
+    fn new(even: f32, odd: f32) -> Self;
+    /// The rows that hold such pairs.
+    #[doc(hidden)]
+    fn buffer(rows: &mut Buffers) -> &mut Vec<Self>;
+    /// The same, to be read.
+    #[doc(hidden)]
+    fn values(rows: &Buffers) -> &[Self];
+}
+
+/// Two `bfloat16` in one word: the even input in its low half.
+#[derive(Clone, Copy, Default)]
+pub struct Bf16Pair(pub(super) u32);
+
+impl InputPair for [f32; 2] {
+    #[inline(always)]
+    fn new(even: f32, odd: f32) -> Self {
+        [even, odd]
+    }
+
+    fn buffer(rows: &mut Buffers) -> &mut Vec<Self> {
+        &mut rows.floats
+    }
+
+    fn values(rows: &Buffers) -> &[Self] {
+        &rows.floats
+    }
+}
+
+impl InputPair for Bf16Pair {
+    #[inline(always)]
+    fn new(even: f32, odd: f32) -> Self {
+        Self(round_bf16(even) >> 16 | round_bf16(odd))
+    }
+
+    fn buffer(rows: &mut Buffers) -> &mut Vec<Self> {
+        &mut rows.words
+    }
+
+    fn values(rows: &Buffers) -> &[Self] {
+        &rows.words
+    }
+}
+
+/// The nearest `bfloat16`, ties to even, in the high half of a word. Without a branch, so that it vectorizes.
+#[inline(always)]
+fn round_bf16(value: f32) -> u32 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    let quiet = bits | 0x0040_0000;
+    (if value.is_nan() { quiet } else { rounded }) & 0xffff_0000
+}
+
+/// The memory of each kind of rows.
+#[doc(hidden)]
+#[derive(Default)]
+pub struct Buffers {
+    floats: Vec<[f32; 2]>,
+    words: Vec<Bf16Pair>,
+}
+
+/// Activation rows, packed for the instruction set: `[tile][step][row of the tile]`, each element a pair of inputs.
+///
+/// Reusable: [`PackedRows::pack`] keeps the memory of the last use.
+#[derive(Default)]
+pub struct PackedRows {
+    buffers: Buffers,
+    num_rows: usize,
+    num_inputs: usize,
+    num_tiles: usize,
+}
+
+/// A tile: the index of its first row, the number of its rows, and their values, `[steps][rows]`.
+pub(super) struct RowTile<'a, P> {
+    pub(super) first: usize,
+    pub(super) num_rows: usize,
+    pub(super) values: &'a [P],
+}
+
+/// The steps of a row that are packed in one go.
+const STRIP: usize = 16;
+
+impl PackedRows {
+    /// Packs `x`, `[num_rows, num_inputs]`.
+    pub fn pack<P: InputPair>(&mut self, workers: &Workers, x: &[f32], num_inputs: usize) {
+        let num_rows = x.len() / num_inputs;
+        assert_eq!(num_rows * num_inputs, x.len(), "whole rows");
+        let num_tiles = num_rows.div_ceil(tile_rows(workers.isa()));
+        (self.num_rows, self.num_inputs, self.num_tiles) = (num_rows, num_inputs, num_tiles);
+        let steps = num_inputs.div_ceil(2);
+        let values = P::buffer(&mut self.buffers);
+        values.resize(num_rows * steps, P::default());
+        let parts = Disjoint::new(values);
+        let pack_tile = |tile: usize| {
+            let rows = tile_range(tile, num_tiles, num_rows);
+            // SAFETY: each tile is packed once, and tiles do not overlap.
+            let out = unsafe { parts.part(rows.start * steps..rows.end * steps) };
+            let x = &x[rows.start * num_inputs..rows.end * num_inputs];
+            workers.isa().run(PackTile { x, num_inputs, num_rows: rows.len(), out });
+        };
+        if num_tiles > 1 {
+            workers.run(num_tiles, &pack_tile);
+        } else if num_rows > 0 {
+            pack_tile(0);
+        }
+    }
+
+    /// The number of rows.
+    pub fn num_rows(&self) -> usize {
+        self.num_rows
+    }
+
+    /// The values of each row.
+    pub fn num_inputs(&self) -> usize {
+        self.num_inputs
+    }
+
+    /// The number of tiles.
+    pub(super) fn num_tiles(&self) -> usize {
+        self.num_tiles
+    }
+
+    /// The tiles, which are as equal as possible.
+    #[inline(always)]
+    pub(super) fn tiles<P: InputPair>(&self) -> impl Iterator<Item = RowTile<'_, P>> {
+        let (values, steps) = (P::values(&self.buffers), self.num_inputs.div_ceil(2));
+        (0..self.num_tiles).map(move |tile| {
+            let rows = tile_range(tile, self.num_tiles, self.num_rows);
+            RowTile {
+                first: rows.start,
+                num_rows: rows.len(),
+                values: &values[rows.start * steps..rows.end * steps],
+            }
+        })
+    }
+}
+
+fn tile_range(tile: usize, num_tiles: usize, num_rows: usize) -> std::ops::Range<usize> {
+    tile * num_rows / num_tiles..(tile + 1) * num_rows / num_tiles
+}
+
+/// One tile of rows, `[num_rows, num_inputs]`, to be packed.
+struct PackTile<'a, P> {
+    x: &'a [f32],
+    num_inputs: usize,
+    num_rows: usize,
+    out: &'a mut [P],
+}
+
+impl<P: InputPair> SimdOp for PackTile<'_, P> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, _: S) {
+        let Self { x, num_inputs, num_rows, out } = self;
+        macro_rules! rows {
+            ($($m:literal)*) => {
+                match num_rows {
+                    $($m => pack_tile::<P, $m>(x, num_inputs, out),)*
+                    _ => unreachable!("a tile has at most 12 rows"),
+                }
+            };
+        }
+        rows!(1 2 3 4 5 6 7 8 9 10 11 12);
+    }
+}
+
+/// Packs a tile of `M` rows.
+#[inline(always)]
+fn pack_tile<P: InputPair, const M: usize>(x: &[f32], num_inputs: usize, out: &mut [P]) {
+    let rows: [&[f32]; M] = std::array::from_fn(|r| &x[r * num_inputs..(r + 1) * num_inputs]);
+    let (steps, _) = out.as_chunks_mut::<M>();
+    let (whole, rest) = steps.split_at_mut(num_inputs / 2);
+    for (strip, steps) in whole.chunks_mut(STRIP).enumerate() {
+        // First a strip of each row side by side, which is vector work, then to its places.
+        let mut packed = [[P::default(); STRIP]; M];
+        for r in 0..M {
+            let (pairs, _) = rows[r][2 * STRIP * strip..].as_chunks::<2>();
+            for (packed, &[even, odd]) in packed[r].iter_mut().zip(&pairs[..steps.len()]) {
+                *packed = P::new(even, odd);
+            }
+        }
+        for (i, step) in steps.iter_mut().enumerate() {
+            for r in 0..M {
+                step[r] = packed[r][i];
+            }
+        }
+    }
+    if let [step] = rest {
+        for r in 0..M {
+            step[r] = P::new(rows[r][num_inputs - 1], 0.0);
+        }
+    }
+}
+
+/// The most rows of a tile.
+fn tile_rows(isa: Isa) -> usize {
+    struct TileRows;
+    impl SimdOp for TileRows {
+        type Output = usize;
+        #[inline(always)]
+        fn eval<S: Simd>(self, _: S) -> usize {
+            S::WIDE_TILE_ROWS.max(S::HALF_TILE_ROWS)
+        }
+    }
+    isa.run(TileRows)
+}
