@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from reference import reset_rope
 
 VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
 #: Where the installed transformers stands: the one that rsgen follows by itself, the last with all searches, the old one.
@@ -229,6 +230,7 @@ def answer(model: Any, case: StrategyCase) -> StrategyAnswer:
     """What transformers gives, seeded right before."""
     if case.is_list:
         return joined([answer(model, alone) for alone in case.alone()])
+    reset_rope(model)
     torch.manual_seed(case.seed)
     # Of constrained beams the old versions cannot always give scores, of groups not in float64.
     is_float64 = model.dtype == torch.float64
