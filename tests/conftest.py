@@ -10,7 +10,6 @@ import pytest
 import rsgen
 from tiny_llama import llama_tensors, write_safetensors
 
-
 # A shell that runs the tests in the background has them ignore Ctrl-C, which some of them are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
