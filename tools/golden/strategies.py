@@ -35,6 +35,8 @@ ARCHITECTURES = (
 
 #: Beams that do not count have scores below this, all alike.
 OUT_OF_THE_RACE = -1e8
+#: Scores that have been made numbers of infinities are beyond this.
+HUGE = 1e30
 
 
 @dataclass(frozen=True)
@@ -371,6 +373,11 @@ def as_near(one: StrategyAnswer, other: StrategyAnswer, exact: StrategyAnswer) -
 
     The scores of DoLa are differences of logits whose size is that of the largest of them.
     """
-    exact_scores = scores_of(exact)
-    error, allowed = (np.abs(scores_of(each) - exact_scores).max() for each in (one, other))
-    return bool(error <= max(4 * allowed, 1e-5 * np.abs(exact_scores).max()))
+    exact_scores, given, theirs = scores_of(exact), scores_of(one), scores_of(other)
+    # What is invalid, or nearly, is equal or not; it has no distance.
+    huge = ~(np.abs(exact_scores) < HUGE)
+    if not np.array_equal(given[huge], theirs[huge], equal_nan=True):
+        return False
+    exact_scores, given, theirs = exact_scores[~huge], given[~huge], theirs[~huge]
+    error, allowed = (np.abs(scores - exact_scores).max(initial=0) for scores in (given, theirs))
+    return bool(error <= max(4 * allowed, 1e-5 * np.abs(exact_scores).max(initial=0)))
