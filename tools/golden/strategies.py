@@ -374,6 +374,9 @@ def as_near(one: StrategyAnswer, other: StrategyAnswer, exact: StrategyAnswer) -
     The scores of DoLa are differences of logits whose size is that of the largest of them.
     """
     exact_scores, given, theirs = scores_of(exact), scores_of(one), scores_of(other)
+    if exact_scores.size != given.size:
+        # transformers gives none of groups in float64.
+        return False
     # What is invalid, or nearly, is equal or not; it has no distance.
     huge = ~(np.abs(exact_scores) < HUGE)
     if not np.array_equal(given[huge], theirs[huge], equal_nan=True):
