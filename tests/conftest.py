@@ -1,6 +1,7 @@
 """What tests share: the story model, and tiny models made on the spot."""
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import numpy as np
 import pytest
 import rsgen
 from tiny_llama import llama_tensors, write_safetensors
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, which some of them are about.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

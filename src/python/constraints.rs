@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyTuple};
 
 use super::callbacks::{Code, each};
 use super::config::{field_value, python_value};
-use super::errors::{config_error, guarded, to_python};
+use super::errors::{config_error, guarded, to_python, undefined};
 use super::prompts::shown;
 use crate::error::Result;
 use crate::generation::FieldValue;
@@ -134,33 +134,33 @@ impl Constraint {
     }
 
     fn advance(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        guarded(|| Err(undefined(slf, "advance(self)")))
+        guarded(|| Err(undefined(slf.as_any(), "advance(self)")))
     }
 
     #[pyo3(signature = (token_id))]
     fn does_advance(slf: &Bound<'_, Self>, token_id: &Bound<'_, PyAny>) -> PyResult<bool> {
         let _ = token_id;
-        guarded(|| Err(undefined(slf, "does_advance(self, token_id)")))
+        guarded(|| Err(undefined(slf.as_any(), "does_advance(self, token_id)")))
     }
 
     #[pyo3(signature = (token_id))]
     fn update(slf: &Bound<'_, Self>, token_id: &Bound<'_, PyAny>) -> PyResult<(bool, bool, bool)> {
         let _ = token_id;
-        guarded(|| Err(undefined(slf, "update(self, token_id)")))
+        guarded(|| Err(undefined(slf.as_any(), "update(self, token_id)")))
     }
 
     fn reset(slf: &Bound<'_, Self>) -> PyResult<()> {
-        guarded(|| Err(undefined(slf, "reset(self)")))
+        guarded(|| Err(undefined(slf.as_any(), "reset(self)")))
     }
 
     fn remaining(slf: &Bound<'_, Self>) -> PyResult<usize> {
-        guarded(|| Err(undefined(slf, "remaining(self)")))
+        guarded(|| Err(undefined(slf.as_any(), "remaining(self)")))
     }
 
     #[pyo3(signature = (stateful=false))]
     fn copy(slf: &Bound<'_, Self>, stateful: bool) -> PyResult<Py<PyAny>> {
         let _ = stateful;
-        guarded(|| Err(undefined(slf, "copy(self, stateful=False)")))
+        guarded(|| Err(undefined(slf.as_any(), "copy(self, stateful=False)")))
     }
 
     /// Refuses a constraint that can never be fulfilled.
@@ -169,13 +169,6 @@ impl Constraint {
             let constraint = native(slf.as_any()).map_or_else(|| own(slf.as_any()), Ok)?;
             constraint::check(&*constraint).map_err(|error| to_python(slf.py(), error))
         })
-    }
-}
-
-fn undefined(constraint: &Bound<'_, Constraint>, method: &str) -> PyErr {
-    match constraint.get_type().name() {
-        Ok(class) => PyNotImplementedError::new_err(format!("{class} must define {method}")),
-        Err(error) => error,
     }
 }
 

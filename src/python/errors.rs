@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pyo3::PyTypeInfo;
 use pyo3::exceptions::{
-    PyArithmeticError, PyException, PyMemoryError, PyOSError, PyRuntimeError, PyValueError,
+    PyArithmeticError, PyException, PyMemoryError, PyNotImplementedError, PyOSError, PyRuntimeError,
+    PyValueError,
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -167,6 +168,14 @@ pub(super) fn to_python(py: Python<'_>, error: Error) -> PyErr {
         return *raised;
     }
     exception(py, kind, message)
+}
+
+/// `NotImplementedError`: the class of `object` was to define `method`.
+pub(super) fn undefined(object: &Bound<'_, PyAny>, method: &str) -> PyErr {
+    match object.get_type().name() {
+        Ok(class) => PyNotImplementedError::new_err(format!("{class} must define {method}")),
+        Err(error) => error,
+    }
 }
 
 /// Runs the body of a function that Python calls: a panic becomes an `InternalError`, which `except Exception` sees, unlike

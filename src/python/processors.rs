@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use numpy::{PyArray2, PyArrayMethods, PyUntypedArrayMethods};
-use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use super::arrays::{array, numpy};
 use super::callbacks;
 use super::config::{field_value, python_value};
-use super::errors::{guarded, input_error, to_python};
+use super::errors::{guarded, input_error, to_python, undefined};
 use super::prompts::shown;
 use crate::generation::logits::{Argument, PROCESSORS, ProcessorInfo};
 use crate::generation::{self, Compat, ProcessContext, RowContext, ScoreRows};
@@ -42,8 +42,7 @@ impl LogitsProcessor {
         scores: &Bound<'_, PyAny>,
     ) -> PyResult<Py<PyAny>> {
         let _ = (input_ids, scores);
-        let class = slf.get_type().name()?;
-        Err(PyNotImplementedError::new_err(format!("{class} must define __call__(self, input_ids, scores)")))
+        guarded(|| Err(undefined(slf.as_any(), "__call__(self, input_ids, scores)")))
     }
 }
 

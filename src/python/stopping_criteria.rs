@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::arrays::array;
 use super::callbacks;
 use super::config::field_value;
-use super::errors::{config_error, guarded, input_error, to_python};
+use super::errors::{config_error, guarded, input_error, to_python, undefined};
 use super::processors::{score_rows, token_rows};
 use super::prompts::shown;
 use super::tokenizer::Tokenizer;
@@ -97,12 +97,7 @@ impl StoppingCriteria {
         scores: &Bound<'_, PyAny>,
     ) -> PyResult<Py<PyAny>> {
         let _ = (input_ids, scores);
-        guarded(|| {
-            let class = slf.get_type().name()?;
-            Err(PyNotImplementedError::new_err(format!(
-                "{class} must define __call__(self, input_ids, scores)"
-            )))
-        })
+        guarded(|| Err(undefined(slf.as_any(), "__call__(self, input_ids, scores)")))
     }
 }
 

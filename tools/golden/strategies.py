@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from reference import reset_rope
 
 VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
 #: Where the installed transformers stands: the one that rsgen follows by itself, the last with all searches, the old one.
@@ -34,6 +35,8 @@ ARCHITECTURES = (
 
 #: Beams that do not count have scores below this, all alike.
 OUT_OF_THE_RACE = -1e8
+#: Scores that have been made numbers of infinities are beyond this.
+HUGE = 1e30
 
 
 @dataclass(frozen=True)
@@ -229,6 +232,7 @@ def answer(model: Any, case: StrategyCase) -> StrategyAnswer:
     """What transformers gives, seeded right before."""
     if case.is_list:
         return joined([answer(model, alone) for alone in case.alone()])
+    reset_rope(model)
     torch.manual_seed(case.seed)
     # Of constrained beams the old versions cannot always give scores, of groups not in float64.
     is_float64 = model.dtype == torch.float64
@@ -369,6 +373,14 @@ def as_near(one: StrategyAnswer, other: StrategyAnswer, exact: StrategyAnswer) -
 
     The scores of DoLa are differences of logits whose size is that of the largest of them.
     """
-    exact_scores = scores_of(exact)
-    error, allowed = (np.abs(scores_of(each) - exact_scores).max() for each in (one, other))
-    return bool(error <= max(4 * allowed, 1e-5 * np.abs(exact_scores).max()))
+    exact_scores, given, theirs = scores_of(exact), scores_of(one), scores_of(other)
+    if exact_scores.size != given.size:
+        # transformers gives none of groups in float64.
+        return False
+    # What is invalid, or nearly, is equal or not; it has no distance.
+    huge = ~(np.abs(exact_scores) < HUGE)
+    if not np.array_equal(given[huge], theirs[huge], equal_nan=True):
+        return False
+    exact_scores, given, theirs = exact_scores[~huge], given[~huge], theirs[~huge]
+    error, allowed = (np.abs(scores - exact_scores).max(initial=0) for scores in (given, theirs))
+    return bool(error <= max(4 * allowed, 1e-5 * np.abs(exact_scores).max(initial=0)))

@@ -1,7 +1,7 @@
 //! Constraints: token sequences that the output of a constrained beam search has to hold.
 //!
 //! One file per kind. A constraint is a small state machine that sees the tokens of a sequence one by one and says
-//! which token would bring it a step further. [`ConstraintListState`] follows several at once, at most one of them
+//! which token would bring it a step further. `ConstraintListState` follows several at once, at most one of them
 //! half done.
 
 mod disjunctive;

@@ -1,9 +1,9 @@
 //! Eta sampling: tokens of at least a probability that falls with the entropy, as in transformers' `EtaLogitsWarper`.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 
-use super::super::numerics::{entropy, exp, maximum, softmax};
-use super::filter::Filter;
+use super::super::numerics::{entropy, exp, maximum};
+use super::filter::{Filter, cutoff, is_cutoff};
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
 /// Removes tokens whose probability is below a limit, but never the best ones: epsilon, or less where the entropy is high.
@@ -19,24 +19,18 @@ impl EtaLogitsWarper {
     /// # Errors
     /// When `epsilon` is not between 0 and 1, or `min_tokens_to_keep` is 0.
     pub fn new(epsilon: f64, filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
-        if !(epsilon > 0.0 && epsilon < 1.0) {
-            return Err(Error::config(format!(
-                "`eta_cutoff` must be a number above 0 and below 1, but is {epsilon:?}; leave it out to keep all tokens"
-            )));
-        }
-        Ok(Self { epsilon: epsilon as f32, filter: Filter::new(filter_value, min_tokens_to_keep)? })
+        Ok(Self {
+            epsilon: cutoff("eta_cutoff", epsilon)?,
+            filter: Filter::new(filter_value, min_tokens_to_keep)?,
+        })
     }
 }
 
 impl BuiltIn for EtaLogitsWarper {
     fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        match settings.config.eta_cutoff {
-            // As in transformers, what is outside of the range has no effect.
-            Some(epsilon) if epsilon > 0.0 && epsilon < 1.0 => {
-                Self::new(epsilon, f64::NEG_INFINITY, settings.min_tokens_to_keep()).map(Some)
-            }
-            _ => Ok(None),
-        }
+        let epsilon = settings.config.eta_cutoff.filter(|&epsilon| is_cutoff(epsilon));
+        let new = |epsilon| Self::new(epsilon, f64::NEG_INFINITY, settings.min_tokens_to_keep());
+        epsilon.map(new).transpose()
     }
 }
 
@@ -49,14 +43,8 @@ impl LogitsProcessor for EtaLogitsWarper {
         if !maximum(scores).is_finite() {
             return Ok(());
         }
-        let probabilities = softmax(scores);
         let limit = self.epsilon.min(self.epsilon.sqrt() * exp(-entropy(scores)));
-        let kept = self.filter.least_kept(scores);
-        for (score, probability) in scores.iter_mut().zip(probabilities) {
-            if probability < limit && *score < kept {
-                *score = self.filter.value;
-            }
-        }
+        self.filter.remove_improbable(scores, limit);
         Ok(())
     }
 }

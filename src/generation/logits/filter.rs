@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-use super::super::numerics::kth_largest;
+use super::super::numerics::{kth_largest, softmax};
 
 /// Two arguments that these warpers have in common.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,4 +28,33 @@ impl Filter {
     pub(super) fn least_kept(&self, scores: &[f32]) -> f32 {
         kth_largest(scores, self.min_tokens_to_keep.min(scores.len()))
     }
+
+    /// Removes tokens whose probability is below `limit`; the scores must hold no NaN, and something that is possible.
+    pub(super) fn remove_improbable(&self, scores: &mut [f32], limit: f32) {
+        let probabilities = softmax(scores);
+        let kept = self.least_kept(scores);
+        for (score, probability) in scores.iter_mut().zip(probabilities) {
+            if probability < limit && *score < kept {
+                *score = self.value;
+            }
+        }
+    }
+}
+
+/// Whether a probability is between 0 and 1. As in transformers, a field that is not has no effect.
+pub(super) fn is_cutoff(epsilon: f64) -> bool {
+    epsilon > 0.0 && epsilon < 1.0
+}
+
+/// The probability that `field` cuts off at.
+///
+/// # Errors
+/// `Config` when it is not between 0 and 1.
+pub(super) fn cutoff(field: &str, epsilon: f64) -> Result<f32> {
+    if is_cutoff(epsilon) {
+        return Ok(epsilon as f32);
+    }
+    Err(Error::config(format!(
+        "`{field}` must be a number above 0 and below 1, but is {epsilon:?}; leave it out to keep all tokens"
+    )))
 }

@@ -136,7 +136,7 @@ impl PlannedPrompt {
     }
 }
 
-/// A request that can be run: [`search::build`](super::search::build) makes a search of it.
+/// A request that can be run: [`search::build`] makes a search of it.
 #[derive(Debug)]
 pub struct GenerationPlan {
     pub(super) mode: GenerationMode,
