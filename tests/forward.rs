@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use rsgen::cache::{KvCapacity, KvDtype, KvStore, SequenceCache, SharedPool};
-use rsgen::model::{ForwardBatch, ForwardContext, ForwardOutput, Row, RowInput, Scratch};
+use rsgen::model::{ForwardBatch, ForwardContext, ForwardOutput, Row, RowInput, Scratch, Timing};
 use rsgen::types::{LayerSet, RowOutputs};
 use rsgen::{ErrorKind, Generator, TokenId};
 
@@ -37,10 +37,11 @@ fn forward(generator: &Generator, rows: &[Row], embeddings: &[f32]) -> rsgen::Re
     sequence.append(rows.len())?;
     store.ensure(pool.num_blocks())?;
     let mut out = ForwardOutput::default();
-    let (mut scratch, mut never) = (Scratch::default(), || false);
+    let (mut scratch, mut timing, mut never) = (Scratch::default(), Timing::default(), || false);
     let mut context = ForwardContext {
         workers: generator.engine().workers(),
         scratch: &mut scratch,
+        timing: &mut timing,
         interrupted: &mut never,
     };
     let batch = ForwardBatch { rows, tables: &[sequence.table()], embeddings };

@@ -6,6 +6,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::bench::BenchArguments;
 use super::chat::ChatArguments;
 use super::completions::CompletionsArguments;
 use super::doctor::DoctorArguments;
@@ -54,6 +55,7 @@ pub(super) enum Verb {
     Tokenize(TokenizeArguments),
     Inspect(InspectArguments),
     Doctor(DoctorArguments),
+    Bench(BenchArguments),
     Completions(CompletionsArguments),
 }
 
@@ -271,7 +273,8 @@ impl LoadingArguments {
     }
 }
 
-fn positive(text: &str) -> Result<usize, String> {
+/// An integer of 1 or more.
+pub(super) fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number @ 1..) => Ok(number),
         _ => Err("it must be an integer of 1 or more".to_owned()),

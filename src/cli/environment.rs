@@ -16,7 +16,7 @@ use super::args::Arguments;
 use crate::error::{Error, ErrorKind};
 
 /// The variables that are read by the library itself, which all callers share.
-pub(super) const LIBRARY_VARIABLES: [&str; 2] = ["RSGEN_ISA", "RSGEN_NUM_THREADS"];
+pub(super) const LIBRARY_VARIABLES: [&str; 3] = ["RSGEN_ISA", "RSGEN_NUM_THREADS", "RSGEN_TIMING"];
 
 /// The command with all verbs and options, as help, completions and documentation show it.
 pub(super) fn command() -> Command {

@@ -9,28 +9,33 @@ use serde_json::json;
 
 use super::output::SCHEMA_VERSION;
 use super::terminal::{Terminal, say};
+use crate::engine::TIMING_TARGET;
 
 #[derive(Debug)]
 struct StderrLogger {
     json: bool,
+    most: LevelFilter,
 }
 
-/// Lets the log of this crate through: warnings, from `-v` on information, from `-vv` on everything.
+/// Lets the log of this crate through: warnings, from `-v` on information, from `-vv` on everything. What
+/// `RSGEN_TIMING` asks for comes in any case.
 pub(super) fn install(verbose: u8, terminal: &Terminal) {
     static LOGGER: OnceLock<StderrLogger> = OnceLock::new();
-    if log::set_logger(LOGGER.get_or_init(|| StderrLogger { json: terminal.is_json() })).is_ok() {
-        log::set_max_level(match verbose {
-            0 => LevelFilter::Warn,
-            1 => LevelFilter::Info,
-            _ => LevelFilter::Trace,
-        });
+    let most = match verbose {
+        0 => LevelFilter::Warn,
+        1 => LevelFilter::Info,
+        _ => LevelFilter::Trace,
+    };
+    if log::set_logger(LOGGER.get_or_init(|| StderrLogger { json: terminal.is_json(), most })).is_ok() {
+        log::set_max_level(most.max(LevelFilter::Info));
     }
 }
 
 impl Log for StderrLogger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // The libraries below have nothing to say to a user.
-        metadata.target().starts_with("rsgen")
+        // The libraries below have nothing to say to a user, and who asks for timing wants to see it.
+        let target = metadata.target();
+        target.starts_with("rsgen") && (metadata.level() <= self.most || target == TIMING_TARGET)
     }
 
     fn log(&self, record: &Record<'_>) {

@@ -4,6 +4,7 @@
 //! installed: whoever calls [`run`] says how an interrupt is noticed.
 
 mod args;
+mod bench;
 mod chat;
 mod completions;
 mod conversation;
@@ -85,6 +86,7 @@ fn run_verb(
         Verb::Tokenize(arguments) => tokenize::run(arguments, bundled, terminal),
         Verb::Inspect(arguments) => inspect::run(arguments, bundled, terminal),
         Verb::Doctor(arguments) => doctor::run(arguments, origins, bundled, terminal),
+        Verb::Bench(arguments) => bench::run(arguments, bundled, terminal, interrupted),
         Verb::Completions(arguments) => completions::run(arguments),
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct PassRows {
     pub(super) embeddings: Vec<f32>,
     /// The number of tables so far.
     pub(super) tables: usize,
+    /// Whether a row of a prompt is among them.
+    pub(super) has_prompt: bool,
     /// For each request that takes part, the sequences its rows belong to, in the order of their tables.
     pub(super) used: Vec<Vec<SeqId>>,
 }

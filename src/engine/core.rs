@@ -2,10 +2,10 @@
 
 use super::resources;
 use super::turns::Turns;
-use crate::cache::{BlockCopy, BlockTable, KvCapacity, KvDtype, KvStore, SharedPool};
+use crate::cache::{BlockCopy, KvCapacity, KvDtype, KvStore, SharedPool};
 use crate::error::Result;
-use crate::kernels::Workers;
-use crate::model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Row, Scratch};
+use crate::kernels::{Work, Workers};
+use crate::model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Scratch, Stage, Timing};
 use crate::process::Home;
 
 /// Asked again and again while work goes on; true ends it. It is called from the thread that drives the work, at least
@@ -19,6 +19,8 @@ pub struct EngineOptions {
     pub kv_dtype: Option<KvDtype>,
     /// The most memory that the KV cache may take, in bytes; half of what is available if `None`.
     pub kv_cache_bytes: Option<usize>,
+    /// Whether calls log where their time went.
+    pub is_timed: bool,
 }
 
 /// A model that can run any number of requests, from any number of threads.
@@ -30,6 +32,8 @@ pub struct Engine {
     pool: SharedPool,
     turns: Turns<Turn>,
     home: Home,
+    /// Whether calls say where their time went.
+    is_timed: bool,
 }
 
 /// What only one pass at a time may use.
@@ -54,7 +58,14 @@ impl Engine {
         let capacity = KvCapacity::from_bytes(layout, bytes)?;
         let turn = Turn { store: KvStore::new(capacity), scratch: Scratch::default() };
         let pool = SharedPool::new(capacity);
-        Ok(Self { model, workers, pool, turns: Turns::new(turn), home: Home::here() })
+        Ok(Self {
+            model,
+            workers,
+            pool,
+            turns: Turns::new(turn),
+            home: Home::here(),
+            is_timed: options.is_timed,
+        })
     }
 
     /// The model.
@@ -80,29 +91,34 @@ impl Engine {
         self.home.check()
     }
 
+    /// A stopwatch for one call.
+    pub(super) fn timing(&self) -> Timing {
+        Timing::new(self.is_timed)
+    }
+
     /// Computes rows whose slots have been appended to their tables.
     ///
     /// `copies` are those that the appends have asked for, in their order. The results are the caller's own memory, so
     /// that no code of the caller's ever runs while others wait for their turn.
     pub(super) fn pass(
         &self,
-        rows: &[Row],
-        tables: &[&BlockTable],
-        embeddings: &[f32],
+        batch: &ForwardBatch<'_>,
         copies: &[BlockCopy],
+        timing: &mut Timing,
         interrupted: &mut Interrupt<'_>,
         out: &mut ForwardOutput,
     ) -> Result<()> {
         self.check_process()?;
         let mut turn = self.turns.take(interrupted)?;
+        timing.lap(Stage::Wait, Work::default);
         let Turn { store, scratch } = &mut *turn;
         store.ensure(self.pool.num_blocks())?;
         for copy in copies {
             store.copy(copy);
         }
-        let mut context = ForwardContext { workers: &self.workers, scratch, interrupted };
-        let batch = ForwardBatch { rows, tables, embeddings };
-        self.model.forward(&batch, store, &mut context, out)
+        timing.lap(Stage::Copy, Work::default);
+        let mut context = ForwardContext { workers: &self.workers, scratch, timing, interrupted };
+        self.model.forward(batch, store, &mut context, out)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Evaluation of given tokens: the logits at every position, and the probability and rank of each token of a text.
 
 use super::core::{Engine, Interrupt};
+use super::timing;
 use crate::cache::SequenceCache;
 use crate::error::{Error, Result};
-use crate::kernels::log_sum_exp;
-use crate::model::{ForwardOutput, Row, RowInput};
+use crate::kernels::{Work, log_sum_exp};
+use crate::model::{ForwardBatch, ForwardOutput, PassKind, Row, RowInput, Stage};
 use crate::types::{RowOutputs, TokenId};
 
 /// The tokens of a pass. Their logits are read before the next pass, so this bounds the memory for logits.
@@ -114,9 +115,11 @@ impl Engine {
         }
         let reservation = self.pool().reserve(crate::cache::blocks_for(token_ids.len()))?;
         let mut sequence = SequenceCache::within(&reservation);
-        let mut out = ForwardOutput::default();
+        let (mut out, mut timing) = (ForwardOutput::default(), self.timing());
         for (chunk_index, chunk) in token_ids.chunks(CHUNK).enumerate() {
             let first = chunk_index * CHUNK;
+            timing.start();
+            timing.pass(PassKind::Prompt, chunk.len());
             let rows: Vec<Row> = chunk
                 .iter()
                 .enumerate()
@@ -130,10 +133,13 @@ impl Engine {
                 })
                 .collect();
             let copy = sequence.append(chunk.len())?;
-            let copies = copy.as_slice();
-            self.pass(&rows, &[sequence.table()], &[], copies, interrupted, &mut out)?;
+            let batch = ForwardBatch { rows: &rows, tables: &[sequence.table()], embeddings: &[] };
+            timing.lap(Stage::Prepare, Work::default);
+            self.pass(&batch, copy.as_slice(), &mut timing, interrupted, &mut out)?;
             take(first, &out.logits)?;
+            timing.lap(Stage::Search, Work::default);
         }
+        timing::report(self, &timing);
         Ok(())
     }
 }

@@ -123,6 +123,7 @@ impl Request {
                 used.push(wanted.seq);
                 used.len() - 1
             });
+            pass.has_prompt |= wanted.is_prompt;
             let input = pass.input(&wanted.input);
             pass.rows.push(Row {
                 input,

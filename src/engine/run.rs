@@ -4,6 +4,7 @@ use super::core::{Engine, Interrupt};
 use super::output::GenerationOutput;
 use super::request::Request;
 use super::step::{Stepped, step};
+use super::timing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::GenerationPlan;
 use crate::model::ForwardOutput;
@@ -29,7 +30,7 @@ pub fn run(
     let many = outputs.len() > 1;
     let mut waiting = plans.into_iter().enumerate().peekable();
     let mut running: Vec<(usize, Request)> = Vec::new();
-    let mut out = ForwardOutput::default();
+    let (mut out, mut timing) = (ForwardOutput::default(), engine.timing());
     let mut first = 0;
     loop {
         while running.len() < MAX_TOGETHER {
@@ -47,7 +48,8 @@ pub fn run(
             break;
         }
         let mut requests: Vec<&mut Request> = running.iter_mut().map(|(_, request)| request).collect();
-        let Stepped { advanced, next } = step(engine, &mut requests, first, &mut out, interrupted)?;
+        let Stepped { advanced, next } =
+            step(engine, &mut requests, first, &mut out, &mut timing, interrupted)?;
         let mut finished = Vec::new();
         for (place, result) in advanced {
             let index = running[place].0;
@@ -65,6 +67,7 @@ pub fn run(
         first = next.saturating_sub(finished.iter().filter(|&&place| place < next).count());
         first = if first < running.len() { first } else { 0 };
     }
+    timing::report(engine, &timing);
     outputs
         .into_iter()
         .collect::<Option<_>>()

@@ -5,7 +5,8 @@ use super::core::{Engine, Interrupt};
 use super::request::Request;
 use crate::error::Result;
 use crate::generation::SearchStep;
-use crate::model::ForwardOutput;
+use crate::kernels::Work;
+use crate::model::{ForwardBatch, ForwardOutput, PassKind, Stage, Timing};
 
 /// The most rows of a pass. More rows read the weights less often, but let everything else wait longer: an interrupt is
 /// looked at between operations, and one operation of 256 rows of a billion parameters takes about a tenth of a second on
@@ -21,7 +22,7 @@ pub(super) struct Stepped {
 }
 
 /// Computes the next rows of the requests, beginning with request `first` and as many as fit into a pass. `out` is
-/// memory that steps reuse.
+/// memory that steps reuse, and `timing` a stopwatch that they share.
 ///
 /// An error of the pass itself, such as an interrupt, concerns all requests.
 pub(super) fn step(
@@ -29,8 +30,10 @@ pub(super) fn step(
     requests: &mut [&mut Request],
     first: usize,
     out: &mut ForwardOutput,
+    timing: &mut Timing,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<Stepped> {
+    timing.start();
     let mut pass = PassRows::default();
     let mut taken: Vec<(usize, usize)> = Vec::new();
     let order = (first..requests.len()).chain(0..first);
@@ -48,7 +51,10 @@ pub(super) fn step(
 
     let tables: Vec<_> =
         taken.iter().zip(&pass.used).flat_map(|(&(index, _), used)| requests[index].tables(used)).collect();
-    engine.pass(&pass.rows, &tables, &pass.embeddings, &pass.copies, interrupted, out)?;
+    timing.pass(if pass.has_prompt { PassKind::Prompt } else { PassKind::Step }, pass.rows.len());
+    timing.lap(Stage::Prepare, Work::default);
+    let batch = ForwardBatch { rows: &pass.rows, tables: &tables, embeddings: &pass.embeddings };
+    engine.pass(&batch, &pass.copies, timing, interrupted, out)?;
 
     let mut results = ResultsFront {
         logits: &mut out.logits,
@@ -63,5 +69,6 @@ pub(super) fn step(
             advanced.push((index, step));
         }
     }
+    timing.lap(Stage::Search, Work::default);
     Ok(Stepped { advanced, next })
 }

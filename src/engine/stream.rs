@@ -10,9 +10,10 @@ use super::events::{RowTexts, StreamedToken};
 use super::output::GenerationOutput;
 use super::request::Request;
 use super::step::step;
+use super::timing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::GenerationPlan;
-use crate::model::ForwardOutput;
+use crate::model::{ForwardOutput, Timing};
 use crate::text::Tokenizer;
 
 /// The tokens of one request, as they are generated.
@@ -28,6 +29,7 @@ pub struct TokenStream {
     ready: VecDeque<StreamedToken>,
     output: Option<GenerationOutput>,
     out: ForwardOutput,
+    timing: Timing,
     cancelled: Arc<AtomicBool>,
 }
 
@@ -42,6 +44,7 @@ impl TokenStream {
         let texts = RowTexts::new(tokenizer.as_ref(), rows);
         let reservation = Request::reserve(&engine, &plan)?;
         let request = Request::new(&engine, plan, reservation);
+        let timing = engine.timing();
         Ok(Self {
             engine,
             tokenizer,
@@ -50,6 +53,7 @@ impl TokenStream {
             ready: VecDeque::new(),
             output: None,
             out: ForwardOutput::default(),
+            timing,
             cancelled: Arc::default(),
         })
     }
@@ -88,7 +92,8 @@ impl TokenStream {
         let Some(mut request) = self.request.take() else { return Ok(()) };
         let cancelled = &self.cancelled;
         let mut interrupted = || cancelled.load(Ordering::Relaxed) || interrupted();
-        let stepped = step(&self.engine, &mut [&mut request], 0, &mut self.out, &mut interrupted)
+        let Self { engine, out, timing, .. } = self;
+        let stepped = step(engine, &mut [&mut request], 0, out, timing, &mut interrupted)
             .and_then(|stepped| stepped.advanced.into_iter().next().map(|(_, step)| step).transpose());
         match stepped {
             Ok(None) => self.request = Some(request),
@@ -117,6 +122,7 @@ impl TokenStream {
     pub fn close(&mut self) {
         if let Some(request) = self.request.take() {
             self.output = Some(GenerationOutput::new(request, self.tokenizer.as_ref()));
+            timing::report(&self.engine, &self.timing);
         }
     }
 

@@ -17,7 +17,7 @@ pub use prompt::{Prompt, Prompts};
 pub use resources::{Machine, MemoryPlan};
 
 pub use crate::cache::KvDtype;
-pub use crate::kernels::{Isa, IsaReason};
+pub use crate::kernels::{Isa, IsaReason, Limits};
 pub use crate::tensor::{ComputeDtype, DType};
 
 use crate::engine::{Engine, GenerationOutput, TokenScore, TokenStream};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::precision::Precision;
 use super::{Generator, Machine, MemoryPlan, Shared};
 use crate::cache::KvDtype;
-use crate::engine::{Engine, EngineOptions, TokenizerVocabulary};
+use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, is_timed};
 use crate::error::{Error, Result, ResultExt};
 use crate::generation::{GenerationConfig, OneOrMany, Vocabulary};
 use crate::kernels::{Isa, ThreadPool, Workers};
@@ -35,6 +35,8 @@ pub struct GeneratorOptions {
     pub isa: Option<Isa>,
     /// The most memory that the KV cache may take, in bytes; half of what is available if `None`.
     pub kv_cache_bytes: Option<usize>,
+    /// Whether calls log where their time went, under `rsgen::timing`; what `RSGEN_TIMING` says if `None`.
+    pub timing: Option<bool>,
     /// The revision of a model in the Hub cache: a branch, a tag or a commit; `main` if `None`.
     pub revision: Option<String>,
     /// Called while the model is loaded, from the calling thread.
@@ -121,6 +123,7 @@ impl Generator {
             machine,
             precision,
             memory,
+            is_timed,
         } = Checked::new(files, options)?;
         if given_up.load(Ordering::Relaxed) {
             return Err(Error::cancelled());
@@ -153,7 +156,7 @@ impl Generator {
         log_unused(&weights);
 
         let engine_options =
-            EngineOptions { kv_dtype: Some(precision.kv), kv_cache_bytes: options.kv_cache_bytes };
+            EngineOptions { kv_dtype: Some(precision.kv), kv_cache_bytes: options.kv_cache_bytes, is_timed };
         let engine = Engine::new(model, workers, engine_options, memory.left)?;
         let vocabulary = tokenizer
             .clone()
@@ -182,6 +185,7 @@ struct Checked {
     machine: Machine,
     precision: Precision,
     memory: MemoryPlan,
+    is_timed: bool,
 }
 
 impl Checked {
@@ -192,9 +196,19 @@ impl Checked {
         let chat_templates = chat_templates(files, tokenizer.as_ref())?;
         let weights = Weights::open(files)?;
         let machine = Machine::choose(options)?;
-        let precision = Precision::choose(options)?;
+        let (precision, is_timed) = (Precision::choose(options)?, is_timed(options.timing)?);
         let memory = MemoryPlan::new(files.name(), &config, &weights, options, precision, &machine)?;
-        Ok(Self { config, generation_config, tokenizer, chat_templates, weights, machine, precision, memory })
+        Ok(Self {
+            config,
+            generation_config,
+            tokenizer,
+            chat_templates,
+            weights,
+            machine,
+            precision,
+            memory,
+            is_timed,
+        })
     }
 }
 

@@ -8,9 +8,9 @@ use std::fmt;
 use super::GeneratorOptions;
 use super::precision::Precision;
 use crate::cache::{KvCapacity, KvLayout};
-use crate::engine::{CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads};
+use crate::engine::{self, CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads};
 use crate::error::{Error, Result};
-use crate::kernels::{Isa, IsaReason};
+use crate::kernels::{Isa, IsaReason, Limits, Workers};
 use crate::types::Choice;
 use crate::weights::{MemoryLimit, ModelConfig, Weights, memory_limit};
 
@@ -56,6 +56,14 @@ impl Machine {
             }
         };
         Ok(Self { num_threads: threads, isa: Isa::choose(options.isa)?, memory: memory_limit() })
+    }
+
+    /// What these threads can do at most, measured now.
+    ///
+    /// # Errors
+    /// When the operating system refuses the threads.
+    pub fn limits(&self) -> Result<Limits> {
+        Ok(engine::limits(&Workers::new(self.num_threads.value, self.isa.value)?))
     }
 
     /// The most bytes of the KV cache of a very small model when nothing else is asked for.

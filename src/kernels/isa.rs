@@ -120,6 +120,15 @@ impl Isa {
         }
     }
 
+    /// Whether there is an instruction for products of two pairs of `bf16`, which are emulated elsewhere.
+    pub fn has_bf16_products(self) -> bool {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Bf16(_) => true,
+            _ => false,
+        }
+    }
+
     /// Runs an operation with this instruction set.
     pub(crate) fn run<O: SimdOp>(self, operation: O) -> O::Output {
         match self.0 {

@@ -16,9 +16,11 @@
 mod attention;
 mod bandwidth;
 mod isa;
+mod limits;
 mod math;
 mod matmul;
 mod parallel;
+mod peak;
 mod portable;
 mod reduce;
 mod rms_norm;
@@ -36,6 +38,7 @@ mod x86_64;
 pub use attention::{AttentionScratch, AttentionShape, KvBlocks, KvElement, attention};
 pub use bandwidth::read_all;
 pub use isa::{Isa, IsaReason};
+pub use limits::{Limits, Work};
 pub use matmul::{
     Bf16Panels, Bf16Products, F16Panels, F32Panels, InputPair, MatrixOutput, PANEL_ROWS, PackedRows,
     PanelFormat, PanelMatrix, matmul,

@@ -1,5 +1,6 @@
 //! What a forward pass works with besides model, batch and cache.
 
+use super::timing::Timing;
 use crate::error::{Error, Result};
 use crate::kernels::{AttentionScratch, PackedRows, Workers};
 use crate::types::BlockId;
@@ -10,6 +11,8 @@ pub struct ForwardContext<'a> {
     pub workers: &'a Workers,
     /// Memory that passes reuse.
     pub scratch: &'a mut Scratch,
+    /// The stopwatch.
+    pub timing: &'a mut Timing,
     /// Asked between the operations of a pass: true ends it.
     pub interrupted: &'a mut dyn FnMut() -> bool,
 }

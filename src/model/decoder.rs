@@ -10,8 +10,10 @@ use super::family::Family;
 use super::layers::{DecoderLayer, Embedding, Linear, RmsNorm, RotaryEmbedding};
 use super::loader::Loader;
 use super::rows::{ActiveRows, OutputIndex, rank};
+use super::timing::Stage;
 use crate::cache::{KvDtype, KvLayout, KvStore};
 use crate::error::{Error, Result};
+use crate::kernels::Work;
 use crate::weights::ModelConfig;
 
 /// A decoder with its weights packed.
@@ -104,6 +106,7 @@ impl Decoder {
                 out.copy_from_slice(hidden);
             }
         }
+        context.timing.lap(Stage::Norm, Work::default);
         let contiguous = places.windows(2).all(|pair| pair[1].1 == pair[0].1 + 1);
         if contiguous {
             let first = places[0].1 * self.vocab_size;
@@ -116,6 +119,7 @@ impl Decoder {
                 logits[to * self.vocab_size..(to + 1) * self.vocab_size].copy_from_slice(row);
             }
         }
+        context.timing.lap(Stage::Head, || self.head.work(places.len()));
         context.check()
     }
 
@@ -204,9 +208,11 @@ impl CausalLm for Decoder {
         sized(&mut out.layer_logits, index.layer_logits.total * self.vocab_size);
 
         self.embed(batch, &mut context.scratch.hidden)?;
+        context.timing.lap(Stage::Embedding, Work::default);
         let mut rows = ActiveRows::new(*batch);
         let Scratch { cos, sin, .. } = &mut *context.scratch;
         self.rotary.angles(&rows, cos, sin);
+        context.timing.lap(Stage::RopeKv, Work::default);
         for (i, layer) in self.layers.iter().enumerate() {
             self.tap(i, &rows, &index, context, out)?;
             let Scratch { hidden, cos, sin, .. } = &mut *context.scratch;

@@ -19,11 +19,13 @@ mod qwen2;
 mod qwen3;
 mod registry;
 mod rows;
+mod timing;
 
 pub use batch::{ForwardBatch, ForwardOutput, Row, RowInput};
 pub use context::{ForwardContext, Scratch};
 pub use loader::{LoadProgress, Loader, LoaderOptions};
 pub use registry::{SUPPORTED_ARCHITECTURES, load};
+pub use timing::{PassKind, PassTimes, Stage, StageTime, Timing};
 
 use crate::cache::{KvLayout, KvStore};
 use crate::error::Result;

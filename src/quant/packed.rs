@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{PackedWeights, WeightFormat};
 use crate::error::{Error, Result};
-use crate::kernels::{MatrixOutput, PackedRows, PanelFormat, PanelMatrix, Workers, matmul};
+use crate::kernels::{MatrixOutput, PackedRows, PanelFormat, PanelMatrix, Work, Workers, matmul};
 use crate::tensor::{ComputeDtype, DType, StoredMatrix};
 
 /// A weight matrix, ready to be multiplied with.
 pub struct PackedMatrix {
     weights: Box<dyn PackedWeights>,
     format: &'static dyn WeightFormat,
+    compute: ComputeDtype,
 }
 
 impl PackedMatrix {
@@ -36,7 +37,7 @@ impl PackedMatrix {
         let same = parts.iter().all(|part| part.dtype == parts[0].dtype);
         let stored = if same { parts[0].dtype } else { DType::F32 };
         let format = <dyn WeightFormat>::choose(dtype.unwrap_or(stored), compute);
-        Ok(Self { weights: format.pack(workers, parts)?, format })
+        Ok(Self { weights: format.pack(workers, parts)?, format, compute })
     }
 
     /// Multiplies the rows `x`, `[num_rows, num_inputs]`, with it; `out` is `[num_rows, num_outputs]`. `rows` is memory that
@@ -71,6 +72,16 @@ impl PackedMatrix {
     /// The memory it takes, in bytes.
     pub fn bytes(&self) -> usize {
         self.weights.bytes()
+    }
+
+    /// What multiplying `num_rows` rows takes.
+    pub fn work(&self, num_rows: usize) -> Work {
+        let bytes = self.bytes() as u64;
+        let flops = 2 * (num_rows * self.num_inputs() * self.num_outputs()) as u64;
+        match self.compute {
+            ComputeDtype::F32 => Work { bytes, f32_flops: flops, bf16_flops: 0 },
+            ComputeDtype::Bf16 => Work { bytes, f32_flops: 0, bf16_flops: flops },
+        }
     }
 }
 

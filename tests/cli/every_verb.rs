@@ -55,6 +55,7 @@ fn every_verb_writes_one_object_on_one_line_with_a_version() {
         &["tokenize", PROMPT],
         &["inspect"],
         &["doctor"],
+        &["bench", "--limits"],
         &["completions", "bash"],
     ] {
         let object = json_of(&[arguments, &["--json"]].concat());
@@ -156,6 +157,7 @@ fn a_wrong_value_from_the_environment_is_traced_to_its_variable() {
         ("RSGEN_DTYPE", "int3", &["score", PROMPT], 2),
         ("RSGEN_NUM_THREADS", "0", &["doctor"], 2),
         ("RSGEN_ISA", "sse9", &["doctor"], 2),
+        ("RSGEN_TIMING", "much", &["generate", PROMPT], 2),
         ("RSGEN_MAX_NEW_TOKENS", "0", &["generate", PROMPT], 2),
         ("RSGEN_MODEL", "/no/such/folder", &["tokenize", PROMPT], 3),
         ("RSGEN_MODEL", "/no/such/folder", &["inspect"], 3),

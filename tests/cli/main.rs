@@ -3,6 +3,7 @@
 #![cfg(all(feature = "cli", feature = "bundled"))]
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
 
+mod bench;
 mod chat;
 mod completions;
 mod doctor;

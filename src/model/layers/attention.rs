@@ -1,16 +1,20 @@
 //! Grouped-query self-attention over the KV cache, all of it or a sliding window.
 
+use std::collections::HashSet;
+
 use half::bf16;
 
 use super::linear::Linear;
 use super::rms_norm::RmsNorm;
 use super::{LayerParts, Projections};
-use crate::cache::{KvRows, KvStore, KvView, TypedKv};
+use crate::cache::{BLOCK_TOKENS, KvRows, KvStore, KvView, TypedKv};
 use crate::error::{Error, Result};
-use crate::kernels::{AttentionShape, Isa, KvBlocks, KvElement, Workers, attention, rotate_half};
+use crate::kernels::{AttentionShape, Isa, KvBlocks, KvElement, Work, Workers, attention, rotate_half};
+use crate::model::Stage;
 use crate::model::context::{ForwardContext, Scratch, sized};
 use crate::model::loader::Loader;
 use crate::model::rows::ActiveRows;
+use crate::types::BlockId;
 use crate::weights::ModelConfig;
 
 /// The rows whose heads one thread turns in one go.
@@ -77,6 +81,7 @@ impl Attention {
         let width = self.qkv.num_outputs();
         let qkv = sized(&mut scratch.qkv, rows.len() * width);
         self.qkv.forward(workers, &scratch.normed, &mut scratch.packed, false, qkv);
+        context.timing.lap(Stage::Qkv, || self.qkv.work(rows.len()));
         if let Some(norms) = &self.head_norms {
             norms.forward(workers.isa(), self.shape, width, qkv, &mut scratch.heads);
         }
@@ -97,6 +102,7 @@ impl Attention {
         scratch.slots.clear();
         scratch.slots.extend(rows.iter().map(|row| rows.batch().tables[row.table].slot(row.position)));
         kv.write_all(workers, layer, &scratch.slots, KvRows { numbers: qkv, stride: width, first: keys_at });
+        context.timing.lap(Stage::RopeKv, Work::default);
         context.check()
     }
 
@@ -113,9 +119,11 @@ impl Attention {
             KvView::F32(view) => self.attend_to(&RowBlocks { rows, view }, workers, context.scratch),
             KvView::Bf16(view) => self.attend_to(&RowBlocks::<bf16> { rows, view }, workers, context.scratch),
         }
+        context.timing.lap(Stage::Attention, || self.work(rows, kv));
         context.check()?;
         let scratch = &mut *context.scratch;
         self.output.forward(workers, &scratch.attended, &mut scratch.packed, true, &mut scratch.hidden);
+        context.timing.lap(Stage::Output, || self.output.work(rows.len()));
         context.check()
     }
 
@@ -124,6 +132,22 @@ impl Attention {
             sized(&mut scratch.attended, blocks.rows.len() * self.shape.num_heads * self.shape.head_dim);
         let stride = self.qkv.num_outputs();
         attention(workers, self.shape, &scratch.qkv, stride, blocks, &mut scratch.attention, out);
+    }
+
+    /// What attention takes: the visible keys and values, each block once, and two products with each for every head.
+    fn work(&self, rows: &ActiveRows<'_>, kv: &KvStore) -> Work {
+        let AttentionShape { num_heads, num_kv_heads, head_dim, window, .. } = self.shape;
+        let (mut pairs, mut blocks) = (0, HashSet::<BlockId>::new());
+        for row in rows.iter() {
+            let end = row.position + 1;
+            let first = window.map_or(0, |window| end.saturating_sub(window));
+            pairs += end - first;
+            let visible = first / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS);
+            blocks.extend(&rows.batch().tables[row.table].blocks()[visible]);
+        }
+        let block = 2 * num_kv_heads * head_dim * BLOCK_TOKENS * kv.layout().dtype().bytes();
+        let flops = 4 * pairs * num_heads * head_dim;
+        Work { bytes: (blocks.len() * block) as u64, f32_flops: flops as u64, bf16_flops: 0 }
     }
 
     /// The elements of a row of `scratch.qkv`.

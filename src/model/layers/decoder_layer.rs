@@ -3,6 +3,8 @@
 use super::{Attention, LayerParts, Mlp, RmsNorm};
 use crate::cache::KvStore;
 use crate::error::Result;
+use crate::kernels::Work;
+use crate::model::Stage;
 use crate::model::batch::Row;
 use crate::model::context::{ForwardContext, Scratch, sized};
 use crate::model::loader::Loader;
@@ -76,4 +78,5 @@ impl DecoderLayer {
 fn normalize(norm: &RmsNorm, context: &mut ForwardContext<'_>) {
     let Scratch { hidden, normed, .. } = &mut *context.scratch;
     norm.forward_rows(context.workers, hidden, sized(normed, hidden.len()));
+    context.timing.lap(Stage::Norm, Work::default);
 }

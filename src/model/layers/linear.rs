@@ -1,7 +1,7 @@
 //! A linear map with packed weights: one projection of the checkpoint, or several that share their input, stacked.
 
 use crate::error::Result;
-use crate::kernels::{MatrixOutput, PackedRows, Workers};
+use crate::kernels::{MatrixOutput, PackedRows, Work, Workers};
 use crate::model::loader::Loader;
 use crate::quant::PackedMatrix;
 
@@ -53,6 +53,11 @@ impl Linear {
     /// The weights of one output, `[num_inputs]`.
     pub(in crate::model) fn row(&self, output: usize, out: &mut [f32]) {
         self.matrix.row(output, out);
+    }
+
+    /// What [`Linear::forward`] takes for so many rows.
+    pub(in crate::model) fn work(&self, num_rows: usize) -> Work {
+        self.matrix.work(num_rows)
     }
 
     /// The memory it takes, in bytes.

@@ -3,7 +3,8 @@
 use super::linear::Linear;
 use super::{LayerParts, Projections};
 use crate::error::Result;
-use crate::kernels::silu_mul;
+use crate::kernels::{Work, silu_mul};
+use crate::model::Stage;
 use crate::model::context::{ForwardContext, sized};
 use crate::model::loader::Loader;
 use crate::weights::ModelConfig;
@@ -43,6 +44,7 @@ impl Mlp {
         let width = self.intermediate_size;
         let gate_up = sized(&mut scratch.gate_up, num_rows * 2 * width);
         self.gate_up.forward(workers, &scratch.normed, &mut scratch.packed, false, gate_up);
+        context.timing.lap(Stage::GateUp, || self.gate_up.work(num_rows));
         context.check()?;
 
         let scratch = &mut *context.scratch;
@@ -56,7 +58,9 @@ impl Mlp {
                 silu_mul(isa, &gate_up[row * 2 * width..(row + 1) * 2 * width], width, out);
             });
         }
+        context.timing.lap(Stage::Activation, Work::default);
         self.down.forward(workers, &scratch.activated, &mut scratch.packed, true, &mut scratch.hidden);
+        context.timing.lap(Stage::Down, || self.down.work(num_rows));
         context.check()
     }
 

@@ -1,0 +1,222 @@
+//! `rsgen bench`: what this machine can do at most, and how fast a model is on it.
+//!
+//! Prompts are made up, and texts do not end before their time: speed does not depend on what they say.
+
+use std::fmt::Write as _;
+use std::io::{Write, stdout};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::args::{LoadingArguments, ModelArguments, NamedModelArguments, OutputArguments, positive};
+use super::failure::Failure;
+use super::model;
+use super::numbers::bytes;
+use super::output::{SCHEMA_VERSION, write_json};
+use super::terminal::Terminal;
+use crate::engine::Interrupt;
+use crate::error::Result;
+use crate::generation::{GenerationConfig, OneOrMany};
+use crate::generator::{Generator, Isa, Limits, Machine};
+use crate::types::TokenId;
+
+const EXAMPLES: &str = "\
+Examples:
+  rsgen bench path/to/llama --compute-dtype bfloat16
+  rsgen bench --limits";
+
+/// The tokens of a prompt, where the context holds as many.
+const PROMPT_TOKENS: usize = 128;
+
+/// Measure how fast this machine is, and a model on it
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct BenchArguments {
+    /// A folder or a Hub cache id [default: bundled]
+    #[arg(env = "RSGEN_MODEL")]
+    model: Option<String>,
+
+    /// Measure the machine alone
+    #[arg(long, env = "RSGEN_LIMITS")]
+    limits: bool,
+    /// Tokens of each prompt [default: 128]
+    #[arg(long, value_name = "N", env = "RSGEN_PROMPT_TOKENS", value_parser = positive)]
+    prompt_tokens: Option<usize>,
+    /// Measured tokens of each text
+    #[arg(long, value_name = "N", env = "RSGEN_TEXT_TOKENS", value_parser = positive, default_value = "32")]
+    text_tokens: usize,
+    /// How many texts side by side
+    #[arg(long, value_name = "N", env = "RSGEN_BATCH_SIZE", value_parser = positive, default_value = "8")]
+    batch_size: usize,
+    /// How many beams
+    #[arg(long, value_name = "N", env = "RSGEN_NUM_BEAMS", value_parser = positive, default_value = "4")]
+    num_beams: usize,
+    /// How often; the best counts
+    #[arg(long, value_name = "N", env = "RSGEN_REPEATS", value_parser = positive, default_value = "3")]
+    #[arg(hide_short_help = true)]
+    repeats: usize,
+
+    #[command(flatten)]
+    loading: LoadingArguments,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// Everything, in the order of the output, as `--json` writes it.
+#[derive(Serialize)]
+struct Report {
+    schema_version: u32,
+    isa: &'static str,
+    num_threads: usize,
+    limits: Limits,
+    /// `null` with `--limits`.
+    model: Option<ModelReport>,
+}
+
+#[derive(Serialize)]
+struct ModelReport {
+    name: String,
+    load_seconds: f64,
+    /// The bytes of weights that each pass reads.
+    matrix_bytes: usize,
+    tasks: Vec<Measured>,
+}
+
+/// Something to do, and its name.
+#[derive(Clone, Copy, Serialize)]
+struct Task {
+    task: &'static str,
+    prompt_tokens: usize,
+    batch_size: usize,
+    num_beams: usize,
+}
+
+/// How long it takes.
+#[derive(Serialize)]
+struct Measured {
+    #[serde(flatten)]
+    task: Task,
+    /// Those of the prompt in `prefill`; else the new ones of all texts.
+    tokens: usize,
+    seconds: f64,
+    tokens_per_second: f64,
+}
+
+pub(super) fn run(
+    arguments: &BenchArguments,
+    bundled: Option<&Path>,
+    terminal: &Terminal,
+    interrupted: &mut Interrupt<'_>,
+) -> Result<(), Failure> {
+    let machine = Machine::choose(&arguments.loading.options())?;
+    let mut report = Report {
+        schema_version: SCHEMA_VERSION,
+        isa: machine.isa.map(Isa::name).value,
+        num_threads: machine.num_threads.value,
+        limits: machine.limits()?,
+        model: None,
+    };
+    if !arguments.limits {
+        let begin = Instant::now();
+        let generator = model::load(&arguments.model(), bundled, terminal)?;
+        report.model = Some(ModelReport {
+            name: generator.name().to_owned(),
+            load_seconds: begin.elapsed().as_secs_f64(),
+            matrix_bytes: generator.engine().model().matrix_bytes(),
+            tasks: arguments
+                .tasks(&generator)
+                .into_iter()
+                .map(|task| arguments.measure(&generator, task, interrupted))
+                .collect::<Result<_>>()?,
+        });
+    }
+    let mut out = stdout().lock();
+    if arguments.output.json {
+        write_json(&mut out, &report)?;
+    } else {
+        out.write_all(page(&report, terminal).as_bytes())?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+impl BenchArguments {
+    fn model(&self) -> ModelArguments {
+        ModelArguments {
+            named: NamedModelArguments { model: self.model.clone() },
+            loading: self.loading.clone(),
+        }
+    }
+
+    fn tasks(&self, generator: &Generator) -> [Task; 4] {
+        let room = generator.config().context_len().saturating_sub(1 + self.text_tokens).max(1);
+        let prompt_tokens = self.prompt_tokens.unwrap_or(PROMPT_TOKENS.min(room));
+        let one = Task { task: "prefill", prompt_tokens, batch_size: 1, num_beams: 1 };
+        [
+            one,
+            Task { task: "decode", ..one },
+            Task { task: "decode", batch_size: self.batch_size, ..one },
+            Task { task: "beams", num_beams: self.num_beams, ..one },
+        ]
+    }
+
+    /// The best of several runs. The first token comes from the prompt; it belongs to `prefill`.
+    fn measure(
+        &self,
+        generator: &Generator,
+        task: Task,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<Measured> {
+        let is_prefill = task.task == "prefill";
+        let new_tokens = if is_prefill { 0 } else { self.text_tokens };
+        let mut config = GenerationConfig::new().max_new_tokens(1 + new_tokens).do_sample(false);
+        config = config.num_beams(task.num_beams);
+        config.num_return_sequences = Some(1);
+        config.eos_token_id = Some(OneOrMany::Many(Vec::new()));
+        let mut best = Duration::MAX;
+        for _ in 0..self.repeats {
+            let prompts = prompts(task, generator.engine().model().vocab_size());
+            let output = generator.call(prompts).config(&config).prepare(false)?.run(interrupted)?;
+            let timings = output.timings;
+            best = best.min(if is_prefill { timings.total } else { timings.total - timings.first_token });
+        }
+        let tokens = if is_prefill { task.prompt_tokens } else { task.batch_size * new_tokens };
+        let seconds = best.as_secs_f64();
+        Ok(Measured { task, tokens, seconds, tokens_per_second: tokens as f64 / seconds.max(1e-9) })
+    }
+}
+
+/// Different tokens for each text.
+fn prompts(task: Task, vocab_size: usize) -> Vec<Vec<TokenId>> {
+    let token = |text: usize, place: usize| TokenId(((text * 7919 + place * 104_729) % vocab_size) as u32);
+    (0..task.batch_size)
+        .map(|text| (0..task.prompt_tokens).map(|place| token(text + 1, place)).collect())
+        .collect()
+}
+
+/// The report for people.
+fn page(report: &Report, terminal: &Terminal) -> String {
+    let mut page = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(page, "{} {value}", terminal.dimmed(&format!("{name:<13}")));
+    };
+    line("instructions", report.isa);
+    line("threads", &report.num_threads.to_string());
+    line("limits", &report.limits.to_string());
+    let Some(model) = &report.model else { return page };
+    let read = bytes(model.matrix_bytes as u64);
+    line("model", &format!("{}, loaded in {:.2} s, {read} read in a pass", model.name, model.load_seconds));
+    let header = "\ntask     prompt  texts  beams   tokens/s       ms";
+    let _ = writeln!(page, "{}", terminal.dimmed(header));
+    for Measured { task, seconds, tokens_per_second, .. } in &model.tasks {
+        let Task { task, prompt_tokens, batch_size, num_beams } = task;
+        let _ = writeln!(
+            page,
+            "{task:<8} {prompt_tokens:>6} {batch_size:>6} {num_beams:>6} {tokens_per_second:>10.1} {:>8.2}",
+            1e3 * seconds
+        );
+    }
+    page
+}

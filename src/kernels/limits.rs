@@ -1,0 +1,146 @@
+//! What the machine can do at most, and what an operation asks of it: the two sides that a measurement is judged by.
+
+use std::fmt;
+use std::hint::black_box;
+use std::ops::AddAssign;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::bandwidth::read_all;
+use super::peak;
+use super::threads::Workers;
+
+/// How long each limit is looked for.
+const TIME: Duration = Duration::from_millis(30);
+/// The least time of one measurement: long beside the microseconds in which the threads come together.
+const LEAST: Duration = Duration::from_millis(2);
+/// The most rounds of one measurement.
+const MAX_ROUNDS: usize = 1 << 30;
+
+/// What an operation reads from memory and computes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Bytes of weights, or of keys and values, each counted once.
+    pub bytes: u64,
+    /// Multiplications and additions of `float32`.
+    pub f32_flops: u64,
+    /// Multiplications and additions of products of `bf16`.
+    pub bf16_flops: u64,
+}
+
+impl AddAssign for Work {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.f32_flops += other.f32_flops;
+        self.bf16_flops += other.bf16_flops;
+    }
+}
+
+/// What the threads can do at most, all together, with their instruction set.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Bytes that are read from memory, in 10^9 per second.
+    pub read_gb_per_second: f64,
+    /// Multiplications and additions of `float32` in registers, in 10^9 per second.
+    pub float32_gflop_per_second: f64,
+    /// The same for products of `bf16`; `None` where there is no instruction for them.
+    pub bfloat16_gflop_per_second: Option<f64>,
+}
+
+impl Limits {
+    /// Measures the limits, in about a tenth of a second: the best of several times. `read_bytes` is the memory that is read:
+    /// it has to be larger than the caches, or their speed is measured.
+    pub fn measure(workers: &Workers, read_bytes: usize) -> Self {
+        let values = workers.collect((read_bytes / size_of::<f32>()).max(1), 1 << 18, |_| 1.0f32);
+        let read = best(|| {
+            black_box(read_all(workers, black_box(&values)));
+            size_of_val(&values[..]) as u64
+        });
+        Self {
+            read_gb_per_second: read,
+            float32_gflop_per_second: peak(workers, peak::multiply_add),
+            bfloat16_gflop_per_second: (workers.isa().has_bf16_products())
+                .then(|| peak(workers, peak::dot_bf16)),
+        }
+    }
+
+    /// The time that the work takes at least: that of reading, or that of computing, whichever is longer.
+    pub fn least_time(&self, work: &Work) -> Duration {
+        let bf16 = self.bfloat16_gflop_per_second.unwrap_or(self.float32_gflop_per_second);
+        let reading = work.bytes as f64 / self.read_gb_per_second;
+        let computing = work.f32_flops as f64 / self.float32_gflop_per_second + work.bf16_flops as f64 / bf16;
+        Duration::try_from_secs_f64(1e-9 * reading.max(computing)).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { read_gb_per_second, float32_gflop_per_second, bfloat16_gflop_per_second } = self;
+        write!(f, "reads {read_gb_per_second:.1} GB/s, float32 {float32_gflop_per_second:.1} GFLOP/s")?;
+        match bfloat16_gflop_per_second {
+            Some(rate) => write!(f, ", bfloat16 {rate:.1} GFLOP/s"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The rate of operations, in 10^9 per second.
+fn peak(workers: &Workers, run: fn(&Workers, usize) -> u64) -> f64 {
+    let mut rounds = 1000;
+    while rounds < MAX_ROUNDS {
+        let begin = Instant::now();
+        run(workers, rounds);
+        if begin.elapsed() >= LEAST {
+            break;
+        }
+        rounds *= 2;
+    }
+    best(|| run(workers, rounds))
+}
+
+/// The highest rate, in 10^9 per second, of something that says how much it has done.
+fn best(mut measured: impl FnMut() -> u64) -> f64 {
+    let (begin, mut best) = (Instant::now(), 0.0f64);
+    while begin.elapsed() < TIME || best == 0.0 {
+        let start = Instant::now();
+        let done = measured();
+        best = best.max(done as f64 / start.elapsed().as_nanos().max(1) as f64);
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::Isa;
+
+    #[test]
+    fn every_limit_is_found_on_every_instruction_set() {
+        for isa in Isa::available() {
+            let workers = Workers::new(2, isa).unwrap();
+            let limits = Limits::measure(&workers, 1 << 20);
+            assert!(limits.read_gb_per_second.is_normal() && limits.float32_gflop_per_second.is_normal());
+            let has_products = limits.bfloat16_gflop_per_second.is_some_and(f64::is_normal);
+            assert_eq!(has_products, isa.name() == "avx512_bf16");
+        }
+    }
+
+    #[test]
+    fn work_takes_the_longer_one_of_reading_and_computing() {
+        let limits = Limits {
+            read_gb_per_second: 10.0,
+            float32_gflop_per_second: 100.0,
+            bfloat16_gflop_per_second: Some(200.0),
+        };
+        let reads = Work { bytes: 10_000_000, f32_flops: 5, bf16_flops: 0 };
+        assert_eq!(limits.least_time(&reads), Duration::from_millis(1));
+        let mut both = Work { bytes: 10, f32_flops: 100_000_000, bf16_flops: 0 };
+        both += Work { bf16_flops: 400_000_000, ..Work::default() };
+        assert_eq!(limits.least_time(&both), Duration::from_millis(3));
+        let emulated = Limits { bfloat16_gflop_per_second: None, ..limits };
+        assert_eq!(emulated.least_time(&both), Duration::from_millis(5));
+        assert_eq!(limits.least_time(&Work::default()), Duration::ZERO);
+    }
+}

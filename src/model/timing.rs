@@ -1,0 +1,217 @@
+//! Where the time of passes goes, stage by stage.
+//!
+//! It is a stopwatch: each [`Timing::lap`] gives the time since the last one to a stage, so that no time is lost between
+//! stages. One that is off costs a branch for each stage, and never looks at the clock.
+
+use std::time::{Duration, Instant};
+
+use crate::kernels::Work;
+
+/// Makes the enum and its table.
+macro_rules! stages {
+    ($($(#[$doc:meta])* $stage:ident $name:literal)*) => {
+        /// What a pass spends its time on, in the order of a pass.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Stage {
+            $($(#[$doc])* $stage,)*
+        }
+
+        impl Stage {
+            /// All stages.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$stage),*];
+
+            /// The name that reports use.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$stage => $name,)* }
+            }
+        }
+    };
+}
+
+stages! {
+    /// The searches say what they want; block tables grow.
+    Prepare "prepare"
+    /// Passes of other calls.
+    Wait "wait"
+    /// Cache blocks that are written to are copied.
+    Copy "copy"
+    /// Token ids become hidden states.
+    Embedding "embedding"
+    /// Root-mean-square normalization.
+    Norm "norm"
+    /// Queries, keys and values: a matrix.
+    Qkv "qkv"
+    /// Normalized heads, rotary embedding, keys and values to the cache.
+    RopeKv "rope_kv"
+    /// Attention over the cache.
+    Attention "attention"
+    /// The projection of what attention gives: a matrix.
+    Output "output"
+    /// The first half of the MLP: a matrix.
+    GateUp "gate_up"
+    /// The activation of the MLP.
+    Activation "activation"
+    /// The second half of the MLP: a matrix.
+    Down "down"
+    /// Hidden states become logits: a matrix.
+    Head "head"
+    /// Logits become tokens: processors, choice, stopping.
+    Search "search"
+}
+
+/// The kinds of passes, which spend their time differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PassKind {
+    /// One with rows of a prompt.
+    Prompt,
+    /// One with new tokens alone.
+    Step,
+}
+
+/// The stopwatch of a call's passes.
+#[derive(Debug, Default)]
+pub struct Timing(Option<Box<Stopwatch>>);
+
+#[derive(Debug)]
+struct Stopwatch {
+    last: Instant,
+    kind: PassKind,
+    /// By [`PassKind`].
+    times: [PassTimes; 2],
+}
+
+/// What passes of one kind took.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PassTimes {
+    /// The passes.
+    pub passes: u64,
+    /// Their rows, all together.
+    pub rows: u64,
+    /// By [`Stage`].
+    pub stages: [StageTime; Stage::ALL.len()],
+}
+
+/// What one stage took.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct StageTime {
+    /// How often it was run.
+    pub count: u64,
+    /// The time, all together.
+    pub elapsed: Duration,
+    /// What it read and computed.
+    pub work: Work,
+}
+
+impl Timing {
+    /// A stopwatch that is on or off.
+    pub fn new(is_on: bool) -> Self {
+        let stopwatch = || {
+            let times = [PassTimes::default(), PassTimes::default()];
+            Box::new(Stopwatch { last: Instant::now(), kind: PassKind::Step, times })
+        };
+        Self(is_on.then(stopwatch))
+    }
+
+    /// Begins a pass: time until here is not counted.
+    pub fn start(&mut self) {
+        if let Some(watch) = &mut self.0 {
+            watch.last = Instant::now();
+        }
+    }
+
+    /// Says what the pass is.
+    pub fn pass(&mut self, kind: PassKind, rows: usize) {
+        if let Some(watch) = &mut self.0 {
+            watch.kind = kind;
+            let times = &mut watch.times[kind as usize];
+            times.passes += 1;
+            times.rows += rows as u64;
+        }
+    }
+
+    /// Gives the time since the last lap to a stage. `work` is what the stage read and computed; it is not asked when the
+    /// stopwatch is off.
+    #[inline]
+    pub fn lap(&mut self, stage: Stage, work: impl FnOnce() -> Work) {
+        if let Some(watch) = &mut self.0 {
+            watch.lap(stage, work);
+        }
+    }
+
+    /// What passes of a kind took until now; `None` if there were none, or if it is off.
+    pub fn times(&self, kind: PassKind) -> Option<&PassTimes> {
+        self.0.as_ref().map(|watch| &watch.times[kind as usize]).filter(|times| times.passes > 0)
+    }
+}
+
+impl Stopwatch {
+    #[cold]
+    fn lap(&mut self, stage: Stage, work: impl FnOnce() -> Work) {
+        let elapsed = self.last.elapsed();
+        let time = &mut self.times[self.kind as usize].stages[stage as usize];
+        time.count += 1;
+        time.elapsed += elapsed;
+        time.work += work();
+        // What it takes to say what the work was belongs to no stage.
+        self.last = Instant::now();
+    }
+}
+
+impl PassTimes {
+    /// The time of all stages together.
+    pub fn total(&self) -> Duration {
+        self.stages.iter().map(|time| time.elapsed).sum()
+    }
+
+    /// The stages that were run, in the order of a pass.
+    pub fn stages(&self) -> impl Iterator<Item = (Stage, &StageTime)> {
+        Stage::ALL.into_iter().zip(&self.stages).filter(|(_, time)| time.count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_stand_at_their_places() {
+        for (place, stage) in Stage::ALL.into_iter().enumerate() {
+            assert_eq!(stage as usize, place, "{}", stage.name());
+        }
+    }
+
+    #[test]
+    fn a_lap_gets_the_time_since_the_last_one_and_the_work() {
+        let mut timing = Timing::new(true);
+        std::thread::sleep(Duration::from_millis(20));
+        timing.start();
+        timing.pass(PassKind::Prompt, 7);
+        std::thread::sleep(Duration::from_millis(3));
+        timing.lap(Stage::Qkv, || {
+            std::thread::sleep(Duration::from_millis(20));
+            Work { bytes: 5, ..Work::default() }
+        });
+        timing.lap(Stage::Norm, Work::default);
+        timing.lap(Stage::Qkv, || Work { bytes: 6, f32_flops: 2, bf16_flops: 1 });
+
+        let times = timing.times(PassKind::Prompt).unwrap();
+        assert_eq!((times.passes, times.rows), (1, 7));
+        let [(norm, normalized), (qkv, projected)] = times.stages().collect::<Vec<_>>()[..] else {
+            panic!("{times:?}")
+        };
+        assert_eq!((norm, normalized.count, qkv, projected.count), (Stage::Norm, 1, Stage::Qkv, 2));
+        assert_eq!(projected.work, Work { bytes: 11, f32_flops: 2, bf16_flops: 1 });
+        assert!(projected.elapsed >= Duration::from_millis(3), "{times:?}");
+        assert!(times.total() < Duration::from_millis(20), "neither the start nor the question: {times:?}");
+        assert_eq!(timing.times(PassKind::Step), None);
+    }
+
+    #[test]
+    fn a_stopwatch_that_is_off_asks_nothing() {
+        let mut timing = Timing::default();
+        timing.start();
+        timing.pass(PassKind::Step, 1);
+        timing.lap(Stage::Head, || panic!("nobody wants to know"));
+        assert_eq!(timing.times(PassKind::Step), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! `rsgen bench`, and `RSGEN_TIMING`: what is measured, and what is said of it.
+
+use serde_json::{Value, json};
+
+use super::support::{PROMPT, json_of, keys, only_object, quiet_stdout, run_with, stdout};
+
+const LIMITS: [&str; 3] = ["read_gb_per_second", "float32_gflop_per_second", "bfloat16_gflop_per_second"];
+const QUICK: [&str; 6] =
+    ["--repeats=1", "--text-tokens=4", "--prompt-tokens=40", "--batch-size=3", "--num-beams=2", "--json"];
+
+fn positive(value: &Value) -> bool {
+    value.as_f64().is_some_and(|number| number > 0.0 && number.is_finite())
+}
+
+#[test]
+fn the_limits_of_the_machine_need_no_model() {
+    let report = json_of(&["bench", "--limits", "--json", "--num-threads=1", "nobody/nothing"]);
+    assert_eq!(keys(&report), ["schema_version", "isa", "num_threads", "limits", "model"]);
+    assert_eq!((&report["num_threads"], &report["model"]), (&json!(1), &Value::Null));
+    assert_eq!(keys(&report["limits"]), LIMITS);
+    assert!(LIMITS[..2].iter().all(|limit| positive(&report["limits"][limit])), "{report}");
+    let scalar = quiet_stdout(&run_with(&[("RSGEN_ISA", "scalar")], &["bench", "--limits", "--json"]));
+    let scalar = only_object(&scalar);
+    assert_eq!(scalar["isa"], "scalar");
+    assert_eq!(scalar["limits"][LIMITS[2]], Value::Null, "there are no products of bfloat16");
+}
+
+#[test]
+fn each_task_says_what_it_was_and_how_fast() {
+    let report = json_of(&[&["bench"][..], &QUICK].concat());
+    let model = &report["model"];
+    assert_eq!(keys(model), ["name", "load_seconds", "matrix_bytes", "tasks"]);
+    assert_eq!(model["name"], "story-3m");
+    let tasks = model["tasks"].as_array().unwrap();
+    let names = ["task", "prompt_tokens", "batch_size", "num_beams", "tokens"];
+    let expected = [
+        json!(["prefill", 40, 1, 1, 40]),
+        json!(["decode", 40, 1, 1, 4]),
+        json!(["decode", 40, 3, 1, 12]),
+        json!(["beams", 40, 1, 2, 4]),
+    ];
+    assert_eq!(tasks.len(), expected.len());
+    for (task, expected) in tasks.iter().zip(&expected) {
+        assert_eq!(&json!(names.map(|name| task[name].clone())), expected);
+        assert!(positive(&task["seconds"]), "{task}");
+        let rate = task["tokens"].as_f64().unwrap() / task["seconds"].as_f64().unwrap();
+        assert!((task["tokens_per_second"].as_f64().unwrap() / rate - 1.0).abs() < 1e-9, "{task}");
+    }
+}
+
+#[test]
+fn the_page_has_a_line_for_each_limit_and_task() {
+    let page = stdout(&[&["bench"][..], &QUICK[..5]].concat());
+    let lines: Vec<&str> = page.lines().collect();
+    for (line, name) in
+        lines.iter().zip(["instructions", "threads", "limits", "model", "", "task", "prefill"])
+    {
+        assert!(line.starts_with(name), "{page}");
+    }
+    assert_eq!(lines.len(), 10, "{page}");
+}
+
+/// The lines of the log about where the time went, by their first word.
+fn timing_log(arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let variables = [&[("RSGEN_TIMING", "1")], variables].concat();
+    let output = run_with(&variables, arguments);
+    assert_eq!(output.status.code(), Some(0));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn stages(log: &str) -> Vec<&str> {
+    log.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect()
+}
+
+const STAGES: [&str; 15] = [
+    "stage",
+    "prepare",
+    "wait",
+    "copy",
+    "embedding",
+    "norm",
+    "qkv",
+    "rope_kv",
+    "attention",
+    "output",
+    "gate_up",
+    "activation",
+    "down",
+    "head",
+    "search",
+];
+
+#[test]
+fn timing_says_where_the_time_of_prompts_and_steps_went() {
+    let line = ["generate", "--max-new-tokens=9", PROMPT];
+    let log = timing_log(&line, &[]);
+    assert!(log.starts_with("rsgen: info: ") && log.contains("threads, "), "{log}");
+    assert!(
+        log.contains("\nprompt: 1 passes, 5 rows, ") && log.contains("\nsteps: 8 passes, 8 rows, "),
+        "{log}"
+    );
+    assert_eq!(stages(&log), [STAGES, STAGES].concat(), "{log}");
+    // Six layers in each of eight passes.
+    let steps = log.split("\nsteps: ").nth(1).unwrap();
+    for (stage, count, has_work) in [("qkv", "48", true), ("norm", "104", false), ("head", "8", true)] {
+        let line = steps.lines().find(|line| line.trim_start().starts_with(stage)).unwrap();
+        let cells: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!((cells[1], cells.len()), (count, if has_work { 7 } else { 4 }), "{line}");
+    }
+    let shares: f64 = steps
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(3)?.strip_suffix('%')?.parse::<f64>().ok())
+        .sum();
+    assert!((shares - 100.0).abs() < 1.0, "{shares} per cent: {log}");
+    let with_text = run_with(&[("RSGEN_TIMING", "1")], &line);
+    assert_eq!(String::from_utf8(with_text.stdout).unwrap(), stdout(&line), "the text is as ever");
+}
+
+#[test]
+fn timing_is_a_record_of_the_log_where_the_log_is_json_and_nothing_when_off() {
+    let log = only_object(&timing_log(&["generate", "--json", "--max-new-tokens=2", PROMPT], &[]));
+    assert_eq!(log["log"]["level"], "info");
+    assert_eq!(stages(log["log"]["message"].as_str().unwrap()).len(), 30);
+    let log = timing_log(&["score", PROMPT], &[("RSGEN_VERBOSE", "0")]);
+    assert!(log.contains("\nprompt: 1 passes, 5 rows, ") && !log.contains("\nsteps: "), "{log}");
+    assert_eq!(String::from_utf8(run_with(&[("RSGEN_TIMING", "0")], &["score", PROMPT]).stderr).unwrap(), "");
+}
