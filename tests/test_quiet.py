@@ -142,3 +142,21 @@ def test_records_of_many_threads_and_a_handler_that_computes_do_not_lock_each_ot
     finally:
         logger.removeHandler(handler)
     assert handler.records == 40
+
+
+def test_timing_goes_to_its_logger_and_is_silent_without_a_handler():
+    program = """
+import sys, rsgen
+gen = rsgen.Generator()
+output = gen.generate("Once upon a time", max_new_tokens=4)
+"""
+    quiet = run(program, RSGEN_TIMING="1")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, b"", b"")
+    heard = "import logging\nlogging.basicConfig(level='INFO', format='%(levelname)s %(name)s %(message)s')" + program
+    ended = run(heard, RSGEN_TIMING="1")
+    assert (ended.returncode, ended.stdout) == (0, b"")
+    record = ended.stderr.decode().split("INFO rsgen.timing ")
+    assert len(record) == 2, ended.stderr
+    assert "\nprompt: passes 1, rows 5, " in record[1]
+    assert "\nsteps: passes 3, rows 3, " in record[1]
+    assert b"rsgen.timing" not in run(heard, RSGEN_TIMING="0").stderr

@@ -44,14 +44,16 @@ pub(super) struct BenchArguments {
     /// Tokens of each prompt [default: 128]
     #[arg(long, value_name = "N", env = "RSGEN_PROMPT_TOKENS", value_parser = positive)]
     prompt_tokens: Option<usize>,
-    /// Measured tokens of each text
-    #[arg(long, value_name = "N", env = "RSGEN_TEXT_TOKENS", value_parser = positive, default_value = "32")]
-    text_tokens: usize,
+    /// New tokens after the first
+    #[arg(long, value_name = "N", env = "RSGEN_NEW_TOKENS", value_parser = positive, default_value = "32")]
+    new_tokens: usize,
     /// How many texts side by side
     #[arg(long, value_name = "N", env = "RSGEN_BATCH_SIZE", value_parser = positive, default_value = "8")]
+    #[arg(hide_short_help = true)]
     batch_size: usize,
     /// How many beams
     #[arg(long, value_name = "N", env = "RSGEN_NUM_BEAMS", value_parser = positive, default_value = "4")]
+    #[arg(hide_short_help = true)]
     num_beams: usize,
     /// How often; the best counts
     #[arg(long, value_name = "N", env = "RSGEN_REPEATS", value_parser = positive, default_value = "3")]
@@ -87,7 +89,8 @@ struct ModelReport {
 /// Something to do, and its name.
 #[derive(Clone, Copy, Serialize)]
 struct Task {
-    task: &'static str,
+    #[serde(rename = "task")]
+    name: &'static str,
     prompt_tokens: usize,
     batch_size: usize,
     num_beams: usize,
@@ -151,14 +154,14 @@ impl BenchArguments {
     }
 
     fn tasks(&self, generator: &Generator) -> [Task; 4] {
-        let room = generator.config().context_len().saturating_sub(1 + self.text_tokens).max(1);
+        let room = generator.config().context_len().saturating_sub(1 + self.new_tokens).max(1);
         let prompt_tokens = self.prompt_tokens.unwrap_or(PROMPT_TOKENS.min(room));
-        let one = Task { task: "prefill", prompt_tokens, batch_size: 1, num_beams: 1 };
+        let one = Task { name: "prefill", prompt_tokens, batch_size: 1, num_beams: 1 };
         [
             one,
-            Task { task: "decode", ..one },
-            Task { task: "decode", batch_size: self.batch_size, ..one },
-            Task { task: "beams", num_beams: self.num_beams, ..one },
+            Task { name: "decode", ..one },
+            Task { name: "decode", batch_size: self.batch_size, ..one },
+            Task { name: "beams", num_beams: self.num_beams, ..one },
         ]
     }
 
@@ -169,8 +172,8 @@ impl BenchArguments {
         task: Task,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<Measured> {
-        let is_prefill = task.task == "prefill";
-        let new_tokens = if is_prefill { 0 } else { self.text_tokens };
+        let is_prefill = task.name == "prefill";
+        let new_tokens = if is_prefill { 0 } else { self.new_tokens };
         let mut config = GenerationConfig::new().max_new_tokens(1 + new_tokens).do_sample(false);
         config = config.num_beams(task.num_beams);
         config.num_return_sequences = Some(1);
@@ -180,7 +183,11 @@ impl BenchArguments {
             let prompts = prompts(task, generator.engine().model().vocab_size());
             let output = generator.call(prompts).config(&config).prepare(false)?.run(interrupted)?;
             let timings = output.timings;
-            best = best.min(if is_prefill { timings.total } else { timings.total - timings.first_token });
+            best = best.min(if is_prefill {
+                timings.total
+            } else {
+                timings.total.saturating_sub(timings.first_token)
+            });
         }
         let tokens = if is_prefill { task.prompt_tokens } else { task.batch_size * new_tokens };
         let seconds = best.as_secs_f64();
@@ -211,10 +218,10 @@ fn page(report: &Report, terminal: &Terminal) -> String {
     let header = "\ntask     prompt  texts  beams   tokens/s       ms";
     let _ = writeln!(page, "{}", terminal.dimmed(header));
     for Measured { task, seconds, tokens_per_second, .. } in &model.tasks {
-        let Task { task, prompt_tokens, batch_size, num_beams } = task;
+        let Task { name, prompt_tokens, batch_size, num_beams } = task;
         let _ = writeln!(
             page,
-            "{task:<8} {prompt_tokens:>6} {batch_size:>6} {num_beams:>6} {tokens_per_second:>10.1} {:>8.2}",
+            "{name:<8} {prompt_tokens:>6} {batch_size:>6} {num_beams:>6} {tokens_per_second:>10.1} {:>8.2}",
             1e3 * seconds
         );
     }

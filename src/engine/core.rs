@@ -116,7 +116,7 @@ impl Engine {
         for copy in copies {
             store.copy(copy);
         }
-        timing.lap(Stage::Copy, Work::default);
+        timing.lap(Stage::Cache, Work::default);
         let mut context = ForwardContext { workers: &self.workers, scratch, timing, interrupted };
         self.model.forward(batch, store, &mut context, out)
     }

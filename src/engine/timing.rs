@@ -74,7 +74,7 @@ impl fmt::Display for Table<'_> {
         let mean = milliseconds(total) / *passes as f64;
         writeln!(
             f,
-            "{name}: {passes} passes, {rows} rows, {:.2} ms, {mean:.3} ms a pass",
+            "{name}: passes {passes}, rows {rows}, {:.2} ms, {mean:.3} ms a pass",
             milliseconds(total)
         )?;
         write!(
@@ -137,7 +137,7 @@ mod tests {
         let text = Table { name: "steps", times: &times, limits: &limits }.to_string();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines.len(), 4, "{text}");
-        assert_eq!(lines[0].join(" "), "steps: 2 passes, 10 rows, 40.00 ms, 20.000 ms a pass");
+        assert_eq!(lines[0].join(" "), "steps: passes 2, rows 10, 40.00 ms, 20.000 ms a pass");
         assert_eq!(lines[2], ["norm", "4", "10.000", "25.0%"]);
         assert_eq!(lines[3][..4], ["qkv", "4", "30.000", "75.0%"]);
         assert_eq!((lines[3][5], lines[3][6]), ("0.0", "10%"), "{text}");

@@ -33,8 +33,8 @@ stages! {
     Prepare "prepare"
     /// Passes of other calls.
     Wait "wait"
-    /// Cache blocks that are written to are copied.
-    Copy "copy"
+    /// The cache takes memory, and blocks that are written to are copied.
+    Cache "cache"
     /// Token ids become hidden states.
     Embedding "embedding"
     /// Root-mean-square normalization.

@@ -6,7 +6,7 @@ use super::support::{PROMPT, json_of, keys, only_object, quiet_stdout, run_with,
 
 const LIMITS: [&str; 3] = ["read_gb_per_second", "float32_gflop_per_second", "bfloat16_gflop_per_second"];
 const QUICK: [&str; 6] =
-    ["--repeats=1", "--text-tokens=4", "--prompt-tokens=40", "--batch-size=3", "--num-beams=2", "--json"];
+    ["--repeats=1", "--new-tokens=4", "--prompt-tokens=40", "--batch-size=3", "--num-beams=2", "--json"];
 
 fn positive(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number > 0.0 && number.is_finite())
@@ -76,7 +76,7 @@ const STAGES: [&str; 15] = [
     "stage",
     "prepare",
     "wait",
-    "copy",
+    "cache",
     "embedding",
     "norm",
     "qkv",
@@ -96,7 +96,7 @@ fn timing_says_where_the_time_of_prompts_and_steps_went() {
     let log = timing_log(&line, &[]);
     assert!(log.starts_with("rsgen: info: ") && log.contains("threads, "), "{log}");
     assert!(
-        log.contains("\nprompt: 1 passes, 5 rows, ") && log.contains("\nsteps: 8 passes, 8 rows, "),
+        log.contains("\nprompt: passes 1, rows 5, ") && log.contains("\nsteps: passes 8, rows 8, "),
         "{log}"
     );
     assert_eq!(stages(&log), [STAGES, STAGES].concat(), "{log}");
@@ -122,6 +122,6 @@ fn timing_is_a_record_of_the_log_where_the_log_is_json_and_nothing_when_off() {
     assert_eq!(log["log"]["level"], "info");
     assert_eq!(stages(log["log"]["message"].as_str().unwrap()).len(), 30);
     let log = timing_log(&["score", PROMPT], &[("RSGEN_VERBOSE", "0")]);
-    assert!(log.contains("\nprompt: 1 passes, 5 rows, ") && !log.contains("\nsteps: "), "{log}");
+    assert!(log.contains("\nprompt: passes 1, rows 5, ") && !log.contains("\nsteps: "), "{log}");
     assert_eq!(String::from_utf8(run_with(&[("RSGEN_TIMING", "0")], &["score", PROMPT]).stderr).unwrap(), "");
 }

@@ -1,0 +1,199 @@
+//! The operations of a layer, and what follows it, one at a time, in the shapes of SmolLM2-135M.
+//!
+//! `cargo bench --bench layers`, or `-- matmul` for a part. `RSGEN_ISA` and `RSGEN_NUM_THREADS` count. A model's matrices
+//! come from memory, so those of few rows are taken in turns from more of it than caches hold.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use rsgen::engine::num_threads;
+use rsgen::generation::logits::{LogitsProcessor, RowContext, TopKLogitsWarper};
+use rsgen::kernels::{
+    AttentionScratch, AttentionShape, Isa, KvBlocks, MatrixOutput, PackedRows, Workers, argmax, attention,
+    log_sum_exp, rms_norm, rotate_half, silu_mul,
+};
+use rsgen::quant::PackedMatrix;
+use rsgen::tensor::{ComputeDtype, DType, StoredMatrix};
+
+const HIDDEN: usize = 576;
+const INTERMEDIATE: usize = 1536;
+const HEADS: usize = 9;
+const KV_HEADS: usize = 3;
+const HEAD_DIM: usize = 64;
+const VOCAB: usize = 49152;
+/// Name, outputs and inputs of each matrix.
+const MATRICES: [(&str, usize, usize); 5] = [
+    ("qkv", (HEADS + 2 * KV_HEADS) * HEAD_DIM, HIDDEN),
+    ("output", HIDDEN, HIDDEN),
+    ("gate_up", 2 * INTERMEDIATE, HIDDEN),
+    ("down", HIDDEN, INTERMEDIATE),
+    ("head", VOCAB, HIDDEN),
+];
+/// More than the caches hold.
+const BYTES_IN_TURNS: usize = 128 << 20;
+/// The tokens of a cache block.
+const BLOCK: usize = 32;
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_millis(300))
+        .sample_size(20)
+        .configure_from_args();
+    matmul(&mut criterion);
+    attend(&mut criterion);
+    elementwise(&mut criterion);
+    choice(&mut criterion);
+    criterion.final_summary();
+}
+
+fn workers() -> Workers {
+    let threads = num_threads(None).expect("a number of threads").value;
+    Workers::new(threads, Isa::select().expect("an instruction set")).expect("threads")
+}
+
+fn numbers(len: usize) -> Vec<f32> {
+    (0..len).map(|i| (i as f32 * 0.37).sin()).collect()
+}
+
+fn matmul(criterion: &mut Criterion) {
+    let workers = workers();
+    for (name, outputs, inputs) in MATRICES {
+        let bytes: Vec<u8> =
+            numbers(outputs * inputs).iter().flat_map(|&x| DType::Bf16.to_le_bytes(x)).collect();
+        let stored =
+            StoredMatrix { dtype: DType::Bf16, num_rows: outputs, num_columns: inputs, bytes: &bytes };
+        for compute in [ComputeDtype::F32, ComputeDtype::Bf16] {
+            let pack = || PackedMatrix::pack(&workers, &[stored], None, compute).expect("finite weights");
+            let matrices: Vec<PackedMatrix> =
+                (0..BYTES_IN_TURNS.div_ceil(bytes.len())).map(|_| pack()).collect();
+            let mut group = criterion.benchmark_group(format!("matmul/{name}/{}", compute.name()));
+            for num_rows in [1, 4, 8, 16, 512] {
+                let (x, mut rows) = (numbers(num_rows * inputs), PackedRows::default());
+                let (mut out, mut turn) = (vec![0.0; num_rows * outputs], 0);
+                group.throughput(if num_rows <= 16 {
+                    Throughput::Bytes(bytes.len() as u64)
+                } else {
+                    Throughput::Elements(2 * (num_rows * outputs * inputs) as u64)
+                });
+                group.bench_function(BenchmarkId::from_parameter(num_rows), |bencher| {
+                    bencher.iter(|| {
+                        turn = (turn + 1) % matrices.len();
+                        matrices[turn].matmul(&workers, &x, &mut rows, MatrixOutput::default(), &mut out);
+                        black_box(&mut out);
+                    });
+                });
+            }
+        }
+    }
+}
+
+/// A cache whose rows have their first blocks in common; those after them are each row's own.
+struct Cache {
+    contexts: Vec<usize>,
+    shared: usize,
+    numbers: Vec<f32>,
+}
+
+impl Cache {
+    const BLOCK_LEN: usize = HEAD_DIM * BLOCK;
+
+    fn new(contexts: Vec<usize>, shared: usize) -> Self {
+        let blocks = contexts.iter().max().map_or(0, |most| most.div_ceil(BLOCK)) + contexts.len();
+        Self { contexts, shared, numbers: numbers(blocks * KV_HEADS * Self::BLOCK_LEN) }
+    }
+
+    fn block(&self, row: usize, block: usize, kv_head: usize) -> &[f32] {
+        let block = if block < self.shared { block } else { block + row };
+        &self.numbers[(block * KV_HEADS + kv_head) * Self::BLOCK_LEN..][..Self::BLOCK_LEN]
+    }
+}
+
+impl KvBlocks<f32> for Cache {
+    fn context_len(&self, row: usize) -> usize {
+        self.contexts[row]
+    }
+
+    fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[f32] {
+        self.block(row, block, kv_head)
+    }
+
+    fn values(&self, row: usize, block: usize, kv_head: usize) -> &[f32] {
+        self.block(row, block, kv_head)
+    }
+
+    fn shared_blocks(&self, _row: usize, _other: usize) -> usize {
+        self.shared
+    }
+}
+
+fn attend(criterion: &mut Criterion) {
+    let workers = workers();
+    let scale = 1.0 / (HEAD_DIM as f32).sqrt();
+    let shape =
+        AttentionShape { num_heads: HEADS, num_kv_heads: KV_HEADS, head_dim: HEAD_DIM, scale, window: None };
+    let mut group = criterion.benchmark_group("attention");
+    for (name, cache) in [
+        ("decode_512", Cache::new(vec![512], usize::MAX)),
+        ("beams_8_prompt_512", Cache::new(vec![528; 8], 512 / BLOCK)),
+        ("prefill_512", Cache::new((1..=512).collect(), usize::MAX)),
+    ] {
+        let (width, mut scratch) = (HEADS * HEAD_DIM, AttentionScratch::default());
+        let queries = numbers(cache.contexts.len() * width);
+        let mut out = vec![0.0; queries.len()];
+        let pairs: usize = cache.contexts.iter().sum();
+        group.throughput(Throughput::Elements((4 * pairs * width) as u64));
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                attention(&workers, shape, &queries, width, &cache, &mut scratch, &mut out);
+                black_box(&mut out);
+            });
+        });
+    }
+}
+
+fn elementwise(criterion: &mut Criterion) {
+    let isa = Isa::select().expect("an instruction set");
+    let mut group = criterion.benchmark_group("row");
+    let (x, weight, mut out) = (numbers(HIDDEN), numbers(HIDDEN), vec![0.0; HIDDEN]);
+    group.throughput(Throughput::Elements(HIDDEN as u64));
+    group.bench_function("rms_norm", |bencher| {
+        bencher.iter(|| rms_norm(isa, black_box(&x), &weight, 1e-5, black_box(&mut out)));
+    });
+    let mut heads = numbers((HEADS + KV_HEADS) * HEAD_DIM);
+    let (sin, cos): (Vec<f32>, Vec<f32>) = (0..HEAD_DIM / 2).map(|i| (i as f32).sin_cos()).unzip();
+    group.throughput(Throughput::Elements(heads.len() as u64));
+    group.bench_function("rotate_half", |bencher| {
+        bencher.iter(|| rotate_half(isa, black_box(&mut heads), HEAD_DIM, &cos, &sin));
+    });
+    let (gate_up, mut out) = (numbers(2 * INTERMEDIATE), vec![0.0; INTERMEDIATE]);
+    group.throughput(Throughput::Elements(INTERMEDIATE as u64));
+    group.bench_function("silu_mul", |bencher| {
+        bencher.iter(|| silu_mul(isa, black_box(&gate_up), INTERMEDIATE, black_box(&mut out)));
+    });
+}
+
+/// What is done with the logits of a row, in any order and where they ascend.
+fn choice(criterion: &mut Criterion) {
+    let isa = Isa::select().expect("an instruction set");
+    let top_k = TopKLogitsWarper::new(50, f64::NEG_INFINITY, 1).expect("a number of tokens");
+    let mut group = criterion.benchmark_group("logits");
+    group.throughput(Throughput::Elements(VOCAB as u64));
+    let ascending: Vec<f32> = (0..VOCAB).map(|i| i as f32 / VOCAB as f32).collect();
+    for (name, logits) in [("any", numbers(VOCAB)), ("ascending", ascending)] {
+        group.bench_function(BenchmarkId::new("log_sum_exp", name), |bencher| {
+            bencher.iter(|| log_sum_exp(isa, black_box(&logits)));
+        });
+        group.bench_function(BenchmarkId::new("argmax", name), |bencher| {
+            bencher.iter(|| argmax(isa, black_box(&logits)));
+        });
+        let mut scores = logits.clone();
+        group.bench_function(BenchmarkId::new("top_k_50", name), |bencher| {
+            bencher.iter(|| {
+                scores.copy_from_slice(&logits);
+                top_k.process_row(black_box(&mut scores), &mut RowContext::of_prompt(&[]))
+            });
+        });
+    }
+}
