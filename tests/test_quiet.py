@@ -152,7 +152,8 @@ output = gen.generate("Once upon a time", max_new_tokens=4)
 """
     quiet = run(program, RSGEN_TIMING="1")
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, b"", b"")
-    heard = "import logging\nlogging.basicConfig(level='INFO', format='%(levelname)s %(name)s %(message)s')" + program
+    begin = "import logging\nlogging.basicConfig(level='INFO', format='%(levelname)s %(name)s %(message)s')"
+    heard = begin + program
     ended = run(heard, RSGEN_TIMING="1")
     assert (ended.returncode, ended.stdout) == (0, b"")
     record = ended.stderr.decode().split("INFO rsgen.timing ")

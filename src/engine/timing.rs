@@ -45,7 +45,8 @@ pub fn limits(workers: &Workers) -> Limits {
 /// work on the machine.
 pub(super) fn report(engine: &Engine, timing: &Timing) {
     let kinds = [("prompt", timing.times(PassKind::Prompt)), ("steps", timing.times(PassKind::Step))];
-    if kinds.iter().all(|(_, times)| times.is_none()) {
+    // In a forked process there are no threads to measure with.
+    if kinds.iter().all(|(_, times)| times.is_none()) || engine.check_process().is_err() {
         return;
     }
     let workers = engine.workers();
