@@ -32,6 +32,5 @@ pub use output::{GenerationOutput, Timings, Usage};
 pub use resources::{CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads};
 pub use run::run;
 pub use stream::TokenStream;
-pub(crate) use timing::TIMING_TARGET;
-pub use timing::{is_timed, limits};
+pub use timing::{TIMING_TARGET, is_timed, limits};
 pub use vocabulary::TokenizerVocabulary;

@@ -12,7 +12,7 @@ use crate::weights::available_memory;
 /// The environment variable that asks for it.
 const VARIABLE: &str = "RSGEN_TIMING";
 /// The target of the log that reports go to, on the level of information.
-pub(crate) const TIMING_TARGET: &str = "rsgen::timing";
+pub const TIMING_TARGET: &str = "rsgen::timing";
 /// The memory that is read to find out how fast that is: more than the caches hold.
 const READ_BYTES: usize = 256 << 20;
 
