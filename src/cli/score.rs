@@ -36,7 +36,7 @@ pub(super) struct ScoreArguments {
     model: ModelArguments,
     #[command(flatten)]
     output: OutputArguments,
-    /// One line for each text: its totals
+    /// A line each: log-probability, perplexity, tokens, text
     #[arg(long, env = "RSGEN_TOTALS", help_heading = OUTPUT)]
     totals: bool,
 }
