@@ -1,16 +1,19 @@
 //! Grouped-query self-attention over the KV cache, all of it or a sliding window.
 
-use half::bf16;
-
 use super::linear::Linear;
 use super::rms_norm::RmsNorm;
 use super::{LayerParts, Projections};
 use crate::cache::{KvRows, KvStore, KvView, TypedKv};
 use crate::error::{Error, Result};
-use crate::kernels::{AttentionShape, Isa, KvBlocks, KvElement, Workers, attention, rotate_half};
+use crate::kernels::{
+    AttentionShape, Bf16Panels, Bf16Products, F32Panels, Isa, KvBlocks, PanelFormat, Workers, attention,
+    rotate_half,
+};
 use crate::model::context::{ForwardContext, Scratch, sized};
 use crate::model::loader::Loader;
 use crate::model::rows::ActiveRows;
+use crate::quant::RowOrder;
+use crate::tensor::ComputeDtype;
 use crate::weights::ModelConfig;
 
 /// The rows whose heads one thread turns in one go.
@@ -23,6 +26,7 @@ pub(in crate::model) struct Attention {
     head_norms: Option<HeadNorms>,
     output: Linear,
     shape: AttentionShape,
+    compute: ComputeDtype,
 }
 
 /// What normalizes each head before it is turned.
@@ -58,10 +62,17 @@ impl Attention {
             Ok::<_, Error>(HeadNorms { query, key: RmsNorm::load(loader, "k_norm", head_dim, eps)? })
         };
         Ok(Self {
-            qkv: Linear::load(loader, qkv, hidden_size, parts.qkv_bias)?,
+            qkv: Linear::load(loader, qkv, RowOrder::Stacked, hidden_size, parts.qkv_bias)?,
             head_norms: parts.head_norms.then(head_norms).transpose()?,
-            output: Linear::load(loader, &[("o_proj", hidden_size)], queries, parts.output_bias)?,
+            output: Linear::load(
+                loader,
+                &[("o_proj", hidden_size)],
+                RowOrder::Stacked,
+                queries,
+                parts.output_bias,
+            )?,
             shape,
+            compute: loader.compute(),
         })
     }
 
@@ -109,9 +120,17 @@ impl Attention {
         context: &mut ForwardContext<'_>,
     ) -> Result<()> {
         let workers = context.workers;
-        match kv.blocks(layer) {
-            KvView::F32(view) => self.attend_to(&RowBlocks { rows, view }, workers, context.scratch),
-            KvView::Bf16(view) => self.attend_to(&RowBlocks::<bf16> { rows, view }, workers, context.scratch),
+        let scratch = &mut *context.scratch;
+        match (kv.blocks(layer), self.compute) {
+            (KvView::F32(view), _) => {
+                self.attend_to::<F32Panels, _>(&RowBlocks { rows, view }, workers, scratch);
+            }
+            (KvView::Bf16(view), ComputeDtype::F32) => {
+                self.attend_to::<Bf16Panels, _>(&RowBlocks { rows, view }, workers, scratch);
+            }
+            (KvView::Bf16(view), ComputeDtype::Bf16) => {
+                self.attend_to::<Bf16Products, _>(&RowBlocks { rows, view }, workers, scratch);
+            }
         }
         context.check()?;
         let scratch = &mut *context.scratch;
@@ -119,11 +138,17 @@ impl Attention {
         context.check()
     }
 
-    fn attend_to<E: KvElement>(&self, blocks: &RowBlocks<'_, E>, workers: &Workers, scratch: &mut Scratch) {
+    /// In the arithmetic of `F`, over a cache stored as `G`.
+    fn attend_to<F: PanelFormat, G: PanelFormat<Step = F::Step>>(
+        &self,
+        blocks: &RowBlocks<'_, G>,
+        workers: &Workers,
+        scratch: &mut Scratch,
+    ) {
         let out =
             sized(&mut scratch.attended, blocks.rows.len() * self.shape.num_heads * self.shape.head_dim);
         let stride = self.qkv.num_outputs();
-        attention(workers, self.shape, &scratch.qkv, stride, blocks, &mut scratch.attention, out);
+        attention::<F>(workers, self.shape, &scratch.qkv, stride, blocks, &mut scratch.attention, out);
     }
 
     /// The elements of a row of `scratch.qkv`.
@@ -159,12 +184,12 @@ impl HeadNorms {
 }
 
 /// One layer's cache as the rows see it.
-struct RowBlocks<'a, E> {
+struct RowBlocks<'a, F: PanelFormat> {
     rows: &'a ActiveRows<'a>,
-    view: TypedKv<'a, E>,
+    view: TypedKv<'a, F>,
 }
 
-impl<E: KvElement> KvBlocks<E> for RowBlocks<'_, E> {
+impl<F: PanelFormat> KvBlocks<F::Step> for RowBlocks<'_, F> {
     fn context_len(&self, row: usize) -> usize {
         self.rows.row(row).position + 1
     }
@@ -179,11 +204,11 @@ impl<E: KvElement> KvBlocks<E> for RowBlocks<'_, E> {
         pairs.take_while(|(block, other)| block == other).count()
     }
 
-    fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[E] {
+    fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[F::Step] {
         self.view.keys(self.rows.batch().tables[self.rows.row(row).table].blocks()[block], kv_head)
     }
 
-    fn values(&self, row: usize, block: usize, kv_head: usize) -> &[E] {
+    fn values(&self, row: usize, block: usize, kv_head: usize) -> &[F::Step] {
         self.view.values(self.rows.batch().tables[self.rows.row(row).table].blocks()[block], kv_head)
     }
 }
