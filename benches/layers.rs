@@ -10,10 +10,10 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use rsgen::engine::num_threads;
 use rsgen::generation::logits::{LogitsProcessor, RowContext, TopKLogitsWarper};
 use rsgen::kernels::{
-    AttentionScratch, AttentionShape, Isa, KvBlocks, MatrixOutput, PackedRows, Workers, argmax, attention,
-    log_sum_exp, rms_norm, rotate_half, silu_mul,
+    AttentionScratch, AttentionShape, Bf16Panels, Bf16Products, F32Panels, Isa, KvBlocks, MatrixOutput,
+    PackedRows, PanelFormat, Workers, argmax, attention, log_sum_exp, rms_norm, rotate_half,
 };
-use rsgen::quant::PackedMatrix;
+use rsgen::quant::{PackedMatrix, RowOrder};
 use rsgen::tensor::{ComputeDtype, DType, StoredMatrix};
 
 const HIDDEN: usize = 576;
@@ -42,7 +42,9 @@ fn main() {
         .sample_size(20)
         .configure_from_args();
     matmul(&mut criterion);
-    attend(&mut criterion);
+    attend::<F32Panels>(&mut criterion, "f32");
+    attend::<Bf16Panels>(&mut criterion, "bf16_in_f32");
+    attend::<Bf16Products>(&mut criterion, "bf16");
     elementwise(&mut criterion);
     choice(&mut criterion);
     criterion.final_summary();
@@ -65,7 +67,10 @@ fn matmul(criterion: &mut Criterion) {
         let stored =
             StoredMatrix { dtype: DType::Bf16, num_rows: outputs, num_columns: inputs, bytes: &bytes };
         for compute in [ComputeDtype::F32, ComputeDtype::Bf16] {
-            let pack = || PackedMatrix::pack(&workers, &[stored], None, compute).expect("finite weights");
+            let pack = || {
+                PackedMatrix::pack(&workers, &[stored], RowOrder::Stacked, None, compute)
+                    .expect("finite weights")
+            };
             let matrices: Vec<PackedMatrix> =
                 (0..BYTES_IN_TURNS.div_ceil(bytes.len())).map(|_| pack()).collect();
             let mut group = criterion.benchmark_group(format!("matmul/{name}/{}", compute.name()));
@@ -91,37 +96,40 @@ fn matmul(criterion: &mut Criterion) {
     }
 }
 
-/// A cache whose rows have their first blocks in common; those after them are each row's own.
-struct Cache {
+/// A cache whose rows have their first blocks in common; those after them are each row's own. Keys and values of a head
+/// take as many steps.
+struct Cache<F: PanelFormat> {
     contexts: Vec<usize>,
     shared: usize,
-    numbers: Vec<f32>,
+    steps: Vec<F::Step>,
 }
 
-impl Cache {
-    const BLOCK_LEN: usize = HEAD_DIM * BLOCK;
+impl<F: PanelFormat> Cache<F> {
+    const HEAD_STEPS: usize = HEAD_DIM / 2;
 
     fn new(contexts: Vec<usize>, shared: usize) -> Self {
         let blocks = contexts.iter().max().map_or(0, |most| most.div_ceil(BLOCK)) + contexts.len();
-        Self { contexts, shared, numbers: numbers(blocks * KV_HEADS * Self::BLOCK_LEN) }
+        let step = |index: usize| F::step(|lane, i| ((index + 2 * lane + i) as f32 * 0.37).sin());
+        let steps = (0..blocks * KV_HEADS * Self::HEAD_STEPS).map(step).collect();
+        Self { contexts, shared, steps }
     }
 
-    fn block(&self, row: usize, block: usize, kv_head: usize) -> &[f32] {
+    fn block(&self, row: usize, block: usize, kv_head: usize) -> &[F::Step] {
         let block = if block < self.shared { block } else { block + row };
-        &self.numbers[(block * KV_HEADS + kv_head) * Self::BLOCK_LEN..][..Self::BLOCK_LEN]
+        &self.steps[(block * KV_HEADS + kv_head) * Self::HEAD_STEPS..][..Self::HEAD_STEPS]
     }
 }
 
-impl KvBlocks<f32> for Cache {
+impl<F: PanelFormat> KvBlocks<F::Step> for Cache<F> {
     fn context_len(&self, row: usize) -> usize {
         self.contexts[row]
     }
 
-    fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[f32] {
+    fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[F::Step] {
         self.block(row, block, kv_head)
     }
 
-    fn values(&self, row: usize, block: usize, kv_head: usize) -> &[f32] {
+    fn values(&self, row: usize, block: usize, kv_head: usize) -> &[F::Step] {
         self.block(row, block, kv_head)
     }
 
@@ -130,14 +138,14 @@ impl KvBlocks<f32> for Cache {
     }
 }
 
-fn attend(criterion: &mut Criterion) {
+fn attend<F: PanelFormat>(criterion: &mut Criterion, name: &str) {
     let workers = workers();
     let scale = 1.0 / (HEAD_DIM as f32).sqrt();
     let shape =
         AttentionShape { num_heads: HEADS, num_kv_heads: KV_HEADS, head_dim: HEAD_DIM, scale, window: None };
-    let mut group = criterion.benchmark_group("attention");
+    let mut group = criterion.benchmark_group(format!("attention/{name}"));
     for (name, cache) in [
-        ("decode_512", Cache::new(vec![512], usize::MAX)),
+        ("decode_512", Cache::<F>::new(vec![512], usize::MAX)),
         ("beams_8_prompt_512", Cache::new(vec![528; 8], 512 / BLOCK)),
         ("prefill_512", Cache::new((1..=512).collect(), usize::MAX)),
     ] {
@@ -148,7 +156,7 @@ fn attend(criterion: &mut Criterion) {
         group.throughput(Throughput::Elements((4 * pairs * width) as u64));
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
-                attention(&workers, shape, &queries, width, &cache, &mut scratch, &mut out);
+                attention::<F>(&workers, shape, &queries, width, &cache, &mut scratch, &mut out);
                 black_box(&mut out);
             });
         });
@@ -168,11 +176,6 @@ fn elementwise(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(heads.len() as u64));
     group.bench_function("rotate_half", |bencher| {
         bencher.iter(|| rotate_half(isa, black_box(&mut heads), HEAD_DIM, &cos, &sin));
-    });
-    let (gate_up, mut out) = (numbers(2 * INTERMEDIATE), vec![0.0; INTERMEDIATE]);
-    group.throughput(Throughput::Elements(INTERMEDIATE as u64));
-    group.bench_function("silu_mul", |bencher| {
-        bencher.iter(|| silu_mul(isa, black_box(&gate_up), INTERMEDIATE, black_box(&mut out)));
     });
 }
 

@@ -11,8 +11,11 @@ use crate::types::BlockId;
 /// Tokens in a block.
 pub const BLOCK_TOKENS: usize = 32;
 
-/// Dimensions in a plane of V: the row of one token in one plane is 64 bytes of bf16 or 128 bytes of f32.
+/// Dimensions in a plane of V.
 pub const VALUE_PLANE: usize = 32;
+
+/// Numbers of a step.
+const STEP: usize = 64;
 
 /// The blocks that `tokens` tokens of one sequence need.
 pub const fn blocks_for(tokens: usize) -> usize {
@@ -70,9 +73,10 @@ pub struct BlockCopy {
 
 /// The shape of a model's KV cache.
 ///
-/// One block holds 32 tokens of all layers, `[num_layers][K | V]`, with K transposed, `[num_kv_heads][head_dim][32]`,
-/// and V in planes, `[num_kv_heads][planes][32][32]`; the last plane is padded with zeros when `head_dim` is no
-/// multiple of 32. Every one of these parts starts at a multiple of 64 bytes.
+/// One block holds 32 tokens of all layers, `[num_layers][K | V]`, in the steps that kernels multiply with: 64 numbers, of
+/// 32 outputs and two inputs. For K the outputs are tokens and the inputs dimensions, `[num_kv_heads][ceil(head_dim / 2)]`;
+/// for V the outputs are the 32 dimensions of a plane and the inputs tokens, `[num_kv_heads][planes][16]`. What pads
+/// `head_dim` there is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KvLayout {
     num_layers: usize,
@@ -102,7 +106,7 @@ impl KvLayout {
         // The other sizes are parts of this one, so they cannot overflow either.
         let bytes = head_dim
             .checked_next_multiple_of(VALUE_PLANE)
-            .and_then(|padded| padded.checked_add(head_dim))
+            .and_then(|padded| padded.checked_add(head_dim.next_multiple_of(2)))
             .and_then(|dims| dims.checked_mul(BLOCK_TOKENS))
             .and_then(|head| head.checked_mul(num_kv_heads))
             .and_then(|layer| layer.checked_mul(num_layers))
@@ -143,14 +147,14 @@ impl KvLayout {
         self.head_dim.div_ceil(VALUE_PLANE)
     }
 
-    /// Numbers of the K of one head in one block: `[head_dim][32]`.
-    pub const fn key_elements(&self) -> usize {
-        self.head_dim * BLOCK_TOKENS
+    /// Steps of the K of one head in one block: `[ceil(head_dim / 2)]`.
+    pub const fn key_steps(&self) -> usize {
+        self.head_dim.div_ceil(2)
     }
 
-    /// Numbers of the V of one head in one block: `[planes][32][32]`.
-    pub const fn value_elements(&self) -> usize {
-        self.planes() * BLOCK_TOKENS * VALUE_PLANE
+    /// Steps of the V of one head in one block: `[planes][16]`.
+    pub const fn value_steps(&self) -> usize {
+        self.planes() * BLOCK_TOKENS / 2
     }
 
     /// Numbers of one token of one layer as the model gives them: `[num_kv_heads][head_dim]`, for K and for V.
@@ -158,29 +162,29 @@ impl KvLayout {
         self.num_kv_heads * self.head_dim
     }
 
-    /// Numbers of one layer in one block: K, then V.
-    pub const fn layer_elements(&self) -> usize {
-        self.num_kv_heads * (self.key_elements() + self.value_elements())
+    /// Steps of one layer in one block: K, then V.
+    pub const fn layer_steps(&self) -> usize {
+        self.num_kv_heads * (self.key_steps() + self.value_steps())
     }
 
-    /// Numbers of one block.
-    pub const fn block_elements(&self) -> usize {
-        self.num_layers * self.layer_elements()
+    /// Steps of one block.
+    pub const fn block_steps(&self) -> usize {
+        self.num_layers * self.layer_steps()
     }
 
     /// Bytes of one block: what 32 tokens of one sequence cost.
     pub const fn bytes_per_block(&self) -> usize {
-        self.block_elements() * self.dtype.bytes()
+        self.block_steps() * STEP * self.dtype.bytes()
     }
 
     /// Where in a block the K of head 0 of `layer` starts; V follows the K of all heads.
     pub(super) const fn key_offset(&self, layer: usize) -> usize {
-        layer * self.layer_elements()
+        layer * self.layer_steps()
     }
 
     /// Where in a block the V of head 0 of `layer` starts.
     pub(super) const fn value_offset(&self, layer: usize) -> usize {
-        self.key_offset(layer) + self.num_kv_heads * self.key_elements()
+        self.key_offset(layer) + self.num_kv_heads * self.key_steps()
     }
 }
 
@@ -194,7 +198,7 @@ mod tests {
         // 22 layers and 4 heads of 64: no padding, so 2 × 64 numbers per head and token.
         let layout = KvLayout::new(22, 4, 64, KvDtype::Bf16).unwrap();
         assert_eq!(layout.bytes_per_block(), 22 * 4 * (64 + 64) * 32 * 2);
-        assert_eq!(layout.value_offset(1) - layout.key_offset(1), 4 * 64 * 32);
+        assert_eq!(layout.value_offset(1) - layout.key_offset(1), 4 * 64 / 2);
 
         // 40 dimensions fill two planes, of which the second is padded to 32.
         let layout = KvLayout::new(1, 3, 40, KvDtype::F32).unwrap();
@@ -203,13 +207,9 @@ mod tests {
     }
 
     #[test]
-    fn every_head_starts_at_a_multiple_of_64_bytes() {
-        for (head_dim, dtype) in [(1, KvDtype::Bf16), (33, KvDtype::Bf16), (80, KvDtype::F32)] {
-            let layout = KvLayout::new(3, 5, head_dim, dtype).unwrap();
-            for elements in [layout.key_elements(), layout.value_elements(), layout.key_offset(2)] {
-                assert_eq!(elements * dtype.bytes() % 64, 0);
-            }
-        }
+    fn an_odd_head_is_padded_to_pairs() {
+        let layout = KvLayout::new(1, 1, 33, KvDtype::F32).unwrap();
+        assert_eq!(layout.bytes_per_block(), (34 + 64) * 32 * 4);
     }
 
     #[test]

@@ -1,70 +1,60 @@
-//! One allocation of the slab: zeroed, 64-byte aligned, and refused instead of aborting when memory is short.
-//!
-//! Alignment lets a kernel load a token's row without crossing a cache line. It is a matter of speed alone: the
-//! buffer is plain safe code over a vector that is a cache line too long, and kernels must not rely on it for safety.
+//! One allocation of the slab: zeroed, and refused instead of aborting when memory is short.
 
 use std::collections::TryReserveError;
 use std::ops::{Deref, DerefMut};
 
-/// A fixed number of zeroed elements that start at a cache line.
-///
-/// It is never cloned or grown: the vector would move, and the start would no longer be aligned.
+/// A fixed number of steps, which begin at cache lines: that is their type's alignment.
 #[derive(Debug)]
-pub(super) struct Segment<E> {
-    data: Vec<E>,
-    start: usize,
-}
+pub(super) struct Segment<T>(Box<[T]>);
 
-/// Bytes of a cache line.
-const ALIGNMENT: usize = 64;
-
-impl<E: Copy + Default> Segment<E> {
-    /// `len` elements, all default. Every page is written here, so that none is first touched within a pass.
+impl<T: Copy + Default> Segment<T> {
+    /// `len` steps, all default. Every page is written here, so that none is first touched within a pass.
     pub(super) fn try_new(len: usize) -> Result<Self, TryReserveError> {
-        let slack = ALIGNMENT / size_of::<E>();
-        let mut data: Vec<E> = Vec::new();
-        data.try_reserve_exact(len.saturating_add(slack))?;
-        let start = data.as_ptr().align_offset(ALIGNMENT).min(slack);
-        data.resize(start + len, E::default());
-        Ok(Self { data, start })
+        let mut data: Vec<T> = Vec::new();
+        data.try_reserve_exact(len)?;
+        data.resize(len, T::default());
+        Ok(Self(data.into_boxed_slice()))
     }
 }
 
-impl<E> Deref for Segment<E> {
-    type Target = [E];
+impl<T> Deref for Segment<T> {
+    type Target = [T];
 
     #[inline]
-    fn deref(&self) -> &[E] {
-        &self.data[self.start..]
+    fn deref(&self) -> &[T] {
+        &self.0
     }
 }
 
-impl<E> DerefMut for Segment<E> {
+impl<T> DerefMut for Segment<T> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut [E] {
-        &mut self.data[self.start..]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.0
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use half::bf16;
-
     use super::*;
+    use crate::kernels::{Bf16Panels, F32Panels, PanelFormat};
 
     #[test]
     fn segments_are_zeroed_and_aligned_wherever_they_lie() {
-        let segments: Vec<_> = (1..40).map(|len| Segment::<bf16>::try_new(len).unwrap()).collect();
-        for (segment, len) in segments.iter().zip(1..) {
-            assert_eq!(segment.as_ptr().addr() % ALIGNMENT, 0);
-            assert_eq!(segment.len(), len);
-            assert!(segment.iter().all(|&value| value.to_bits() == 0));
+        fn check<F: PanelFormat>() {
+            for len in 1..40 {
+                let segment = Segment::<F::Step>::try_new(len).unwrap();
+                assert_eq!(segment.as_ptr().addr() % 64, 0);
+                assert_eq!(segment.len(), len);
+                assert!(segment.iter().all(|step| F::get(step, 31, 1) == 0.0));
+            }
         }
+        check::<F32Panels>();
+        check::<Bf16Panels>();
     }
 
     #[test]
     fn memory_that_does_not_exist_is_refused() {
-        assert!(Segment::<f32>::try_new(usize::MAX).is_err());
-        assert!(Segment::<f32>::try_new(isize::MAX as usize / 8).is_err());
+        assert!(Segment::<<F32Panels as PanelFormat>::Step>::try_new(usize::MAX).is_err());
+        assert!(Segment::<<F32Panels as PanelFormat>::Step>::try_new(isize::MAX as usize / 300).is_err());
     }
 }

@@ -1,35 +1,16 @@
 //! The slab of one number type: segments of blocks, and the reads, writes and copies on them.
 //!
-//! Generic over the type, so that f32 and bf16 have one code and the choice is made once per pass, outside the loops.
+//! Generic over the format, so that f32 and bf16 have one code and the choice is made once per pass, outside the loops.
 //! It finds places by block id and offset and knows neither tables nor counts.
 
 use std::collections::TryReserveError;
 use std::ops::Range;
 
-use half::bf16;
-
 use super::capacity::KvCapacity;
 use super::layout::{BLOCK_TOKENS, BlockCopy, KvLayout, VALUE_PLANE};
 use super::segment::Segment;
-use crate::kernels::Workers;
+use crate::kernels::{PanelFormat, Workers};
 use crate::types::BlockId;
-
-/// A number type of the cache; its default is zero.
-pub(super) trait Element: Copy + Default + Send + Sync {
-    fn round_from(value: f32) -> Self;
-}
-
-impl Element for f32 {
-    fn round_from(value: f32) -> Self {
-        value
-    }
-}
-
-impl Element for bf16 {
-    fn round_from(value: f32) -> Self {
-        Self::from_f32(value)
-    }
-}
 
 /// A block and a token in it.
 type Slot = (BlockId, usize);
@@ -59,22 +40,22 @@ impl<'a> KvRows<'a> {
 
 /// All blocks that memory was taken for.
 #[derive(Debug)]
-pub(super) struct Slab<E> {
+pub(super) struct Slab<F: PanelFormat> {
     layout: KvLayout,
     max_blocks: usize,
     places: Places,
-    segments: Vec<Segment<E>>,
+    segments: Vec<Segment<F::Step>>,
     num_blocks: usize,
 }
 
-impl<E: Element> Slab<E> {
+impl<F: PanelFormat> Slab<F> {
     pub(super) fn new(capacity: KvCapacity) -> Self {
         Self {
             layout: *capacity.layout(),
             max_blocks: capacity.max_blocks(),
             places: Places {
                 segment_shift: capacity.segment_blocks().trailing_zeros(),
-                block_elements: capacity.layout().block_elements(),
+                block_steps: capacity.layout().block_steps(),
             },
             segments: Vec::new(),
             num_blocks: 0,
@@ -90,24 +71,24 @@ impl<E: Element> Slab<E> {
     pub(super) fn grow(&mut self) -> Result<(), TryReserveError> {
         let blocks = (self.max_blocks - self.num_blocks).min(1 << self.places.segment_shift);
         self.segments.try_reserve(1)?;
-        self.segments.push(Segment::try_new(blocks * self.places.block_elements)?);
+        self.segments.push(Segment::try_new(blocks * self.places.block_steps)?);
         self.num_blocks += blocks;
         Ok(())
     }
 
     /// The numbers of all layers of one block.
-    fn block_mut(&mut self, block: BlockId) -> &mut [E] {
+    fn block_mut(&mut self, block: BlockId) -> &mut [F::Step] {
         let (segment, start) = self.places.locate(block);
-        &mut self.segments[segment][start..][..self.places.block_elements]
+        &mut self.segments[segment][start..][..self.places.block_steps]
     }
 
     /// Two different blocks, the first to be read, the second to be written.
-    fn pair_mut(&mut self, source: BlockId, target: BlockId) -> (&[E], &mut [E]) {
+    fn pair_mut(&mut self, source: BlockId, target: BlockId) -> (&[F::Step], &mut [F::Step]) {
         let (source_segment, source_start) = self.places.locate(source);
         let (target_segment, target_start) = self.places.locate(target);
-        let elements = self.places.block_elements;
+        let steps = self.places.block_steps;
         if source_segment == target_segment {
-            let ranges = [source_start, target_start].map(|start| start..start + elements);
+            let ranges = [source_start, target_start].map(|start| start..start + steps);
             let [source, target] = self.segments[source_segment]
                 .get_disjoint_mut(ranges)
                 .expect("a block is copied to another one, within the slab");
@@ -117,7 +98,7 @@ impl<E: Element> Slab<E> {
                 .segments
                 .get_disjoint_mut([source_segment, target_segment])
                 .expect("both blocks are within the slab");
-            (&source[source_start..][..elements], &mut target[target_start..][..elements])
+            (&source[source_start..][..steps], &mut target[target_start..][..steps])
         }
     }
 
@@ -125,7 +106,7 @@ impl<E: Element> Slab<E> {
     pub(super) fn write(&mut self, layer: usize, (block, offset): Slot, key: &[f32], value: &[f32]) {
         let layout = self.layout;
         assert!(layer < layout.num_layers(), "layer {layer} of {}", layout.num_layers());
-        write_token(layout, self.block_mut(block), layer, offset, key, value);
+        write_token::<F>(layout, self.block_mut(block), layer, offset, key, value);
     }
 
     /// Scatters many tokens of one layer, on all threads: a block is written by one of them.
@@ -140,10 +121,10 @@ impl<E: Element> Slab<E> {
             }
             return;
         }
-        let elements = self.places.block_elements;
+        let steps = self.places.block_steps;
         let mut blocks =
-            self.segments.iter_mut().flat_map(|segment| segment.chunks_exact_mut(elements)).enumerate();
-        let mut jobs: Vec<(&mut [E], Range<usize>)> = Vec::with_capacity(runs.len());
+            self.segments.iter_mut().flat_map(|segment| segment.chunks_exact_mut(steps)).enumerate();
+        let mut jobs: Vec<(&mut [F::Step], Range<usize>)> = Vec::with_capacity(runs.len());
         for (block, rows) in runs {
             let found = blocks.find(|&(index, _)| index == block).expect("the block is within the slab");
             jobs.push((found.1, rows));
@@ -152,38 +133,39 @@ impl<E: Element> Slab<E> {
             for (block, places) in jobs {
                 for row in places.clone() {
                     let (key, value) = rows.row(layout, row);
-                    write_token(layout, block, layer, slots[row].1, key, value);
+                    write_token::<F>(layout, block, layer, slots[row].1, key, value);
                 }
             }
         });
     }
 
-    /// Copies the first tokens of a block, all layers. O(tokens × bytes per token), for K at least a cache line per row.
+    /// Copies the first tokens of a block, all layers; what follows them in the target becomes anything.
     pub(super) fn copy(&mut self, &BlockCopy { source, target, tokens }: &BlockCopy) {
         assert!(tokens <= BLOCK_TOKENS, "{tokens} tokens of a block of {BLOCK_TOKENS}");
         let layout = self.layout;
         let keys = layout.value_offset(0);
         let (source, target) = self.pair_mut(source, target);
-        let layers = source.chunks_exact(layout.layer_elements());
-        for (source, target) in layers.zip(target.chunks_exact_mut(layout.layer_elements())) {
+        let layers = source.chunks_exact(layout.layer_steps());
+        for (source, target) in layers.zip(target.chunks_exact_mut(layout.layer_steps())) {
             let (source_keys, source_values) = source.split_at(keys);
             let (target_keys, target_values) = target.split_at_mut(keys);
-            copy_starts(source_keys, target_keys, BLOCK_TOKENS, tokens);
-            copy_starts(source_values, target_values, BLOCK_TOKENS * VALUE_PLANE, tokens * VALUE_PLANE);
+            // Each step of K has numbers of all tokens, one of V those of two.
+            target_keys.copy_from_slice(source_keys);
+            let planes = source_values.chunks_exact(BLOCK_TOKENS / 2);
+            for (source, target) in planes.zip(target_values.chunks_exact_mut(BLOCK_TOKENS / 2)) {
+                target[..tokens.div_ceil(2)].copy_from_slice(&source[..tokens.div_ceil(2)]);
+            }
         }
     }
 
-    pub(super) fn view(&self, layer: usize) -> TypedKv<'_, E> {
+    pub(super) fn view(&self, layer: usize) -> TypedKv<'_, F> {
         assert!(layer < self.layout.num_layers(), "layer {layer} of {}", self.layout.num_layers());
         TypedKv {
             segments: &self.segments,
             layout: self.layout,
             places: self.places,
-            keys: Part { offset: self.layout.key_offset(layer), head_elements: self.layout.key_elements() },
-            values: Part {
-                offset: self.layout.value_offset(layer),
-                head_elements: self.layout.value_elements(),
-            },
+            keys: Part { offset: self.layout.key_offset(layer), head_steps: self.layout.key_steps() },
+            values: Part { offset: self.layout.value_offset(layer), head_steps: self.layout.value_steps() },
         }
     }
 }
@@ -205,9 +187,9 @@ fn runs_of_blocks(slots: &[Slot]) -> Vec<(usize, Range<usize>)> {
 }
 
 /// Writes one token of one layer into its block.
-fn write_token<E: Element>(
+fn write_token<F: PanelFormat>(
     layout: KvLayout,
-    block: &mut [E],
+    block: &mut [F::Step],
     layer: usize,
     offset: usize,
     key: &[f32],
@@ -218,20 +200,21 @@ fn write_token<E: Element>(
     assert_eq!(key.len(), layout.row_elements(), "K of one token is [num_kv_heads][head_dim]");
     assert_eq!(value.len(), layout.row_elements(), "V of one token is [num_kv_heads][head_dim]");
 
-    let (keys, values) = block[layout.key_offset(layer)..][..layout.layer_elements()]
+    let (keys, values) = block[layout.key_offset(layer)..][..layout.layer_steps()]
         .split_at_mut(layout.value_offset(layer) - layout.key_offset(layer));
-    // Rows of 32 tokens, one per head and dimension, in the order of `key`: the token is a column of them all.
-    let (columns, _) = keys.as_chunks_mut::<BLOCK_TOKENS>();
-    for (row, &number) in columns.iter_mut().zip(key) {
-        row[offset] = E::round_from(number);
+    for (steps, numbers) in keys.chunks_exact_mut(layout.key_steps()).zip(key.chunks_exact(head_dim)) {
+        for (step, pair) in steps.iter_mut().zip(numbers.chunks(2)) {
+            for (i, &number) in pair.iter().enumerate() {
+                F::set(step, offset, i, number);
+            }
+        }
     }
-    let heads = values.chunks_exact_mut(layout.value_elements());
-    for (head, numbers) in heads.zip(value.chunks_exact(head_dim)) {
-        let planes = head.chunks_exact_mut(BLOCK_TOKENS * VALUE_PLANE);
+    for (steps, numbers) in values.chunks_exact_mut(layout.value_steps()).zip(value.chunks_exact(head_dim)) {
+        let planes = steps.chunks_exact_mut(BLOCK_TOKENS / 2);
         for (plane, numbers) in planes.zip(numbers.chunks(VALUE_PLANE)) {
-            // The last plane may be longer than its numbers; the padding stays zero.
-            for (slot, &number) in plane[offset * VALUE_PLANE..].iter_mut().zip(numbers) {
-                *slot = E::round_from(number);
+            let step = &mut plane[offset / 2];
+            for (lane, &number) in numbers.iter().enumerate() {
+                F::set(step, lane, offset % 2, number);
             }
         }
     }
@@ -239,12 +222,12 @@ fn write_token<E: Element>(
 
 /// K and V of one layer, for attention kernels: a few words, to be copied to each worker.
 ///
-/// What lies at or past the end of a sequence is unspecified, in K's columns as in V's rows: zeros, what an earlier
-/// owner of the block left, even NaN or infinity of a request that failed. A kernel must not let it into a result, not
-/// even times zero. Only the dimensions that pad the last plane of V are zero always.
+/// What lies at or past the end of a sequence is unspecified: zeros, what an earlier owner of the block left, even NaN or
+/// infinity of a request that failed. A kernel must not let it into a result, not even times zero. Only what pads
+/// `head_dim` is zero always.
 #[derive(Debug, Clone, Copy)]
-pub struct TypedKv<'a, E> {
-    segments: &'a [Segment<E>],
+pub struct TypedKv<'a, F: PanelFormat> {
+    segments: &'a [Segment<F::Step>],
     layout: KvLayout,
     places: Places,
     keys: Part,
@@ -256,26 +239,25 @@ pub struct TypedKv<'a, E> {
 struct Part {
     /// Where head 0 starts.
     offset: usize,
-    head_elements: usize,
+    head_steps: usize,
 }
 
-impl<'a, E> TypedKv<'a, E> {
-    /// K of one head in one block, transposed: `[head_dim][32 tokens]`, 64-byte aligned.
+impl<'a, F: PanelFormat> TypedKv<'a, F> {
+    /// K of one head in one block: `[ceil(head_dim / 2)]` steps, whose outputs are the tokens.
     ///
     /// # Panics
     /// When the store has no such block or head.
     #[inline]
-    pub fn keys(&self, block: BlockId, kv_head: usize) -> &'a [E] {
+    pub fn keys(&self, block: BlockId, kv_head: usize) -> &'a [F::Step] {
         self.head(block, self.keys, kv_head)
     }
 
-    /// V of one head in one block: `[planes][32 tokens][32 dims]`, 64-byte aligned; the dims past `head_dim` in the
-    /// last plane are zero.
+    /// V of one head in one block: `[planes][16]` steps, whose outputs are the dimensions of the plane.
     ///
     /// # Panics
     /// When the store has no such block or head.
     #[inline]
-    pub fn values(&self, block: BlockId, kv_head: usize) -> &'a [E] {
+    pub fn values(&self, block: BlockId, kv_head: usize) -> &'a [F::Step] {
         self.head(block, self.values, kv_head)
     }
 
@@ -285,10 +267,10 @@ impl<'a, E> TypedKv<'a, E> {
     }
 
     #[inline]
-    fn head(&self, block: BlockId, Part { offset, head_elements }: Part, kv_head: usize) -> &'a [E] {
+    fn head(&self, block: BlockId, Part { offset, head_steps }: Part, kv_head: usize) -> &'a [F::Step] {
         assert!(kv_head < self.layout.num_kv_heads(), "kv head {kv_head} of {}", self.layout.num_kv_heads());
         let (segment, start) = self.places.locate(block);
-        &self.segments[segment][start + offset + kv_head * head_elements..][..head_elements]
+        &self.segments[segment][start + offset + kv_head * head_steps..][..head_steps]
     }
 }
 
@@ -297,7 +279,7 @@ impl<'a, E> TypedKv<'a, E> {
 struct Places {
     /// A segment has two to the power of this many blocks, except for the last one.
     segment_shift: u32,
-    block_elements: usize,
+    block_steps: usize,
 }
 
 impl Places {
@@ -306,13 +288,6 @@ impl Places {
     fn locate(self, block: BlockId) -> (usize, usize) {
         let index = block.index();
         let within = index & ((1 << self.segment_shift) - 1);
-        (index >> self.segment_shift, within * self.block_elements)
-    }
-}
-
-/// Copies the first `len` elements of each row of `stride`.
-fn copy_starts<E: Copy>(source: &[E], target: &mut [E], stride: usize, len: usize) {
-    for (source, target) in source.chunks_exact(stride).zip(target.chunks_exact_mut(stride)) {
-        target[..len].copy_from_slice(&source[..len]);
+        (index >> self.segment_shift, within * self.block_steps)
     }
 }

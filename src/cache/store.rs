@@ -3,13 +3,11 @@
 //! It holds K and V of all blocks, in f32 or bf16, and takes memory as the pool grows. It does not know who uses a
 //! block: it does what tables and [`BlockCopy`] orders say, and reads are only as right as the order of these calls.
 
-use half::bf16;
-
 use super::capacity::KvCapacity;
 use super::layout::{BlockCopy, KvDtype, KvLayout};
 use super::slab::{KvRows, Slab, TypedKv};
 use crate::error::{Error, Result};
-use crate::kernels::Workers;
+use crate::kernels::{Bf16Panels, F32Panels, Workers};
 use crate::types::BlockId;
 
 /// K and V of all layers and blocks.
@@ -21,17 +19,17 @@ pub struct KvStore {
 
 #[derive(Debug)]
 enum AnySlab {
-    F32(Slab<f32>),
-    Bf16(Slab<bf16>),
+    F32(Slab<F32Panels>),
+    Bf16(Slab<Bf16Panels>),
 }
 
 /// K and V of one layer in the type in which they are stored.
 #[derive(Debug, Clone, Copy)]
 pub enum KvView<'a> {
     /// Stored as float32.
-    F32(TypedKv<'a, f32>),
+    F32(TypedKv<'a, F32Panels>),
     /// Stored as bfloat16.
-    Bf16(TypedKv<'a, bf16>),
+    Bf16(TypedKv<'a, Bf16Panels>),
 }
 
 /// Evaluates an expression on the slab of whichever type.
@@ -144,7 +142,7 @@ impl KvStore {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
-    use crate::kernels::Isa;
+    use crate::kernels::{Isa, PanelFormat};
 
     /// Two layers, two heads of 33 dimensions, hence two planes, in segments of two blocks.
     fn store(dtype: KvDtype, max_blocks: usize) -> KvStore {
@@ -156,30 +154,47 @@ mod tests {
         (0..66).map(|index| start + index as f32).collect()
     }
 
-    fn f32_view(store: &KvStore, layer: usize) -> TypedKv<'_, f32> {
+    fn f32_view(store: &KvStore, layer: usize) -> TypedKv<'_, F32Panels> {
         match store.blocks(layer) {
             KvView::F32(view) => view,
             KvView::Bf16(_) => panic!("the store holds f32"),
         }
     }
 
+    /// K and V of a head's dimension and a token of a block.
+    fn numbers<F: PanelFormat>(view: &TypedKv<'_, F>, slot: (u32, usize), head: usize, d: usize) -> [f32; 2] {
+        let ((block, offset), planes) = (slot, 16);
+        let (keys, values) = (view.keys(BlockId(block), head), view.values(BlockId(block), head));
+        let value = &values[d / 32 * planes + offset / 2];
+        [F::get(&keys[d / 2], offset, d % 2), F::get(value, d % 32, offset % 2)]
+    }
+
     #[test]
-    fn a_token_is_a_column_of_k_and_a_row_of_each_plane_of_v() {
+    fn a_token_is_an_output_of_k_and_an_input_of_each_plane_of_v() {
         let mut store = store(KvDtype::F32, 3);
         store.ensure(3).unwrap();
         store.write(1, (BlockId(2), 5), &row(100.0), &row(500.0));
+        let count = |layer, block| {
+            let view = f32_view(&store, layer);
+            let steps = (0..2).flat_map(|head| {
+                view.keys(BlockId(block), head).iter().chain(view.values(BlockId(block), head))
+            });
+            steps
+                .flat_map(|step| (0..64).map(|i| F32Panels::get(step, i / 2, i % 2)))
+                .filter(|&number| number != 0.0)
+                .count()
+        };
         let view = f32_view(&store, 1);
-        let (keys, values) = (view.keys(BlockId(2), 1), view.values(BlockId(2), 1));
-        assert_eq!((keys.len(), values.len()), (33 * 32, 2 * 32 * 32));
+        assert_eq!((view.keys(BlockId(2), 1).len(), view.values(BlockId(2), 1).len()), (17, 2 * 16));
         // Head 1 starts at element 33 of the row.
-        assert_eq!([keys[5], keys[32 + 5], keys[32 * 32 + 5]], [133.0, 134.0, 165.0]);
-        assert_eq!([values[5 * 32], values[5 * 32 + 31], values[(32 + 5) * 32]], [533.0, 564.0, 565.0]);
-        assert_eq!(keys.iter().chain(values).filter(|&&value| value != 0.0).count(), 66);
-        // Nothing was written elsewhere.
-        let others = [(0, 2), (1, 0), (1, 1)].map(|(layer, block)| (f32_view(&store, layer), BlockId(block)));
-        for (view, block) in others {
-            assert!(view.keys(block, 0).iter().chain(view.values(block, 1)).all(|&value| value == 0.0));
+        for d in 0..33 {
+            assert_eq!(numbers(&view, (2, 5), 1, d), [133.0 + d as f32, 533.0 + d as f32]);
         }
+        // Nothing was written elsewhere.
+        assert_eq!(
+            [(1, 2), (0, 2), (1, 0), (1, 1)].map(|(layer, block)| count(layer, block)),
+            [132, 0, 0, 0]
+        );
     }
 
     #[test]
@@ -218,9 +233,8 @@ mod tests {
         key[..3].copy_from_slice(&[257.0, 259.0, 257.01]);
         store.write(0, (BlockId(0), 0), &key, &key);
         let KvView::Bf16(view) = store.blocks(0) else { panic!("the store holds bf16") };
-        let keys = view.keys(BlockId(0), 0);
-        assert_eq!([keys[0], keys[32], keys[64]].map(f32::from), [256.0, 260.0, 258.0]);
-        assert_eq!(view.values(BlockId(0), 0)[1].to_f32(), 260.0);
+        let rounded = [0, 1, 2].map(|d| numbers(&view, (0, 0), 0, d));
+        assert_eq!(rounded, [[256.0; 2], [260.0; 2], [258.0; 2]]);
     }
 
     #[test]
@@ -234,9 +248,13 @@ mod tests {
             }
             store.copy(&BlockCopy { source, target, tokens: 2 });
             let view = f32_view(&store, 1);
-            assert_eq!(view.keys(target, 1)[..3], [33.0, 34.0, -967.0]);
-            assert_eq!([0, 32, 64].map(|slot| view.values(target, 0)[slot]), [9.0, 9.0, -2000.0]);
-            assert_eq!(view.keys(source, 1)[..3], [33.0, 34.0, 35.0]);
+            for offset in 0..3 {
+                let kept = [33.0 + offset as f32, 42.0];
+                assert_eq!(numbers(&view, (source.0, offset), 1, 0), kept);
+                if offset < 2 {
+                    assert_eq!(numbers(&view, (target.0, offset), 1, 0), kept);
+                }
+            }
         }
     }
 
@@ -258,7 +276,7 @@ mod tests {
         store.ensure(1).unwrap();
         store.write(0, (BlockId(0), 31), &row(1.0), &row(2.0));
         store.ensure(8).unwrap();
-        assert_eq!(f32_view(&store, 0).keys(BlockId(0), 0)[31], 1.0);
+        assert_eq!(numbers(&f32_view(&store, 0), (0, 31), 0, 0), [1.0, 2.0]);
     }
 
     #[test]

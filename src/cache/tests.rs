@@ -12,6 +12,7 @@ use proptest::prelude::*;
 
 use super::invariants::check;
 use super::*;
+use crate::kernels::PanelFormat;
 use crate::types::BlockId;
 
 /// A pool for tests of bookkeeping, which grows block by block.
@@ -233,17 +234,14 @@ impl World {
         for layer in 0..self.store.layout().num_layers() {
             match self.store.blocks(layer) {
                 KvView::F32(view) => self.check_layer(layer, &view, |number| number),
-                KvView::Bf16(view) => self.check_layer(layer, &view, bf16::from_f32),
+                KvView::Bf16(view) => {
+                    self.check_layer(layer, &view, |number| bf16::from_f32(number).to_f32());
+                }
             }
         }
     }
 
-    fn check_layer<E: PartialEq + Default>(
-        &self,
-        layer: usize,
-        view: &TypedKv<'_, E>,
-        round: impl Fn(f32) -> E,
-    ) {
+    fn check_layer<F: PanelFormat>(&self, layer: usize, view: &TypedKv<'_, F>, round: impl Fn(f32) -> f32) {
         let (heads, head_dim) = (view.layout().num_kv_heads(), view.layout().head_dim());
         for sequence in &self.live {
             assert_eq!(sequence.cache.len(), sequence.tokens.len());
@@ -253,12 +251,13 @@ impl World {
                     let (keys, values) = (view.keys(block, head), view.values(block, head));
                     for dim in 0..head_dim {
                         let element = head * head_dim + dim;
-                        let value = &values[(dim / 32 * 32 + offset) * 32 + dim % 32];
-                        assert!(keys[dim * 32 + offset] == round(number(token, layer, 0, element)));
-                        assert!(*value == round(number(token, layer, 1, element)));
+                        let key = F::get(&keys[dim / 2], offset, dim % 2);
+                        let value = F::get(&values[dim / 32 * 16 + offset / 2], dim % 32, offset % 2);
+                        assert!(key == round(number(token, layer, 0, element)));
+                        assert!(value == round(number(token, layer, 1, element)));
                     }
-                    let padding = &values[(32 + offset) * 32 + 1..][..31];
-                    assert!(padding.iter().all(|value| *value == E::default()));
+                    let last = &values[16 + offset / 2];
+                    assert!((1..32).all(|lane| F::get(last, lane, offset % 2) == 0.0));
                 }
             }
         }

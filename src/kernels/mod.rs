@@ -35,7 +35,7 @@ mod vector_math;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-pub use attention::{AttentionScratch, AttentionShape, KvBlocks, KvElement, attention};
+pub use attention::{AttentionScratch, AttentionShape, KvBlocks, attention};
 pub use bandwidth::read_all;
 pub use isa::{Isa, IsaReason};
 pub use limits::{Limits, Work};
@@ -45,7 +45,6 @@ pub use matmul::{
 };
 pub use rms_norm::rms_norm;
 pub use rope::rotate_half;
-pub use silu::silu_mul;
 pub use softmax::{argmax, block_maxima, log_softmax, log_sum_exp, maximum, softmax};
 pub use thread_pool::ThreadPool;
 pub use threads::Workers;

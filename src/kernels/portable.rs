@@ -101,6 +101,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn swap<const DISTANCE: usize>(self, value: Self::F) -> Self::F {
+        lanes!(i => value[i ^ DISTANCE])
+    }
+
+    #[inline(always)]
     fn prefetch<T>(self, _near: &T, _bytes: usize) {}
 }
 

@@ -5,29 +5,26 @@ use super::simd::{LANES, Simd};
 
 /// Combines 16 lanes pairwise: lane `i` with lane `i + 8`, then 4, 2 and 1.
 #[inline(always)]
-fn tree<S: Simd>(s: S, lanes: S::F, combine: impl Fn(f32, f32) -> f32) -> f32 {
+fn tree<S: Simd>(s: S, lanes: S::F, combine: impl Fn(S::F, S::F) -> S::F) -> f32 {
+    let lanes = combine(lanes, s.swap::<8>(lanes));
+    let lanes = combine(lanes, s.swap::<4>(lanes));
+    let lanes = combine(lanes, s.swap::<2>(lanes));
+    let lanes = combine(lanes, s.swap::<1>(lanes));
     let mut values = [0.0; LANES];
     s.store(lanes, &mut values);
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            values[i] = combine(values[i], values[i + width]);
-        }
-        width /= 2;
-    }
     values[0]
 }
 
 /// The sum of 16 lanes.
 #[inline(always)]
 pub(crate) fn sum_lanes<S: Simd>(s: S, lanes: S::F) -> f32 {
-    tree(s, lanes, |a, b| a + b)
+    tree(s, lanes, |a, b| s.add(a, b))
 }
 
-/// The largest of 16 lanes; NaN if there is one.
+/// The largest of 16 lanes. A NaN may be passed over.
 #[inline(always)]
 pub(crate) fn max_lanes<S: Simd>(s: S, lanes: S::F) -> f32 {
-    tree(s, lanes, |a, b| if a > b || a.is_nan() { a } else { b })
+    tree(s, lanes, |a, b| s.max(a, b))
 }
 
 /// Splits into full vectors and a last one that is padded with `fill`.

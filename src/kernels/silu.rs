@@ -1,73 +1,47 @@
-//! The gated activation of llama's MLP: `silu(gate) * up`.
+//! The gated activation of llama's MLP: `silu(gate) * up`, where `silu(x) = x / (1 + exp(-x))`.
 
-use super::isa::Isa;
 use super::math::exp;
-use super::reduce::vectors;
-use super::simd::{LANES, Simd, SimdOp};
+use super::simd::Simd;
 
-/// `out = gate / (1 + exp(-gate)) * up`, row by row.
-///
-/// `gate_up` is `[num_rows, 2 * width]`, each row the gates and then the ups; `out` is `[num_rows, width]`.
-pub fn silu_mul(isa: Isa, gate_up: &[f32], width: usize, out: &mut [f32]) {
-    assert_eq!(gate_up.len(), 2 * out.len(), "two inputs for each output");
-    isa.run(SiluMul { gate_up, width, out });
-}
-
-struct SiluMul<'a> {
-    gate_up: &'a [f32],
-    width: usize,
-    out: &'a mut [f32],
-}
-
+/// `silu(gate) * up`.
 #[inline(always)]
-fn silu_times<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
+pub(super) fn silu_times<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
     let e = exp(s, s.sub(s.splat(0.0), gate));
     s.mul(s.div(gate, s.add(s.splat(1.0), e)), up)
-}
-
-impl SimdOp for SiluMul<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn eval<S: Simd>(self, s: S) {
-        for (row, out) in self.gate_up.chunks_exact(2 * self.width).zip(self.out.chunks_exact_mut(self.width))
-        {
-            let (gates, last_gate) = vectors(&row[..self.width], 0.0);
-            let (ups, last_up) = vectors(&row[self.width..], 0.0);
-            let (out_full, out_rest) = out.as_chunks_mut::<LANES>();
-            for ((gate, up), o) in gates.iter().zip(ups).zip(out_full) {
-                s.store(silu_times(s, s.load(gate), s.load(up)), o);
-            }
-            if let (Some(gate), Some(up)) = (&last_gate, &last_up) {
-                let mut o = [0.0; LANES];
-                s.store(silu_times(s, s.load(gate), s.load(up)), &mut o);
-                out_rest.copy_from_slice(&o[..out_rest.len()]);
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::isa::Isa;
     use crate::kernels::scalar;
+    use crate::kernels::simd::{LANES, SimdOp};
+
+    struct SiluTimes([f32; LANES], [f32; LANES]);
+
+    impl SimdOp for SiluTimes {
+        type Output = [f32; LANES];
+
+        #[inline(always)]
+        fn eval<S: Simd>(self, s: S) -> [f32; LANES] {
+            let mut out = [0.0; LANES];
+            s.store(silu_times(s, s.load(&self.0), s.load(&self.1)), &mut out);
+            out
+        }
+    }
 
     #[test]
-    fn silu_mul_equals_its_twin_and_is_equal_on_every_instruction_set() {
-        for width in [1, 16, 21, 128] {
-            let x: Vec<f32> = (0..2 * 2 * width).map(|i| (i as f32 * 0.9).sin() * 30.0).collect();
-            let mut expected = vec![0.0; 2 * width];
-            scalar::silu_mul(&x, width, &mut expected);
-            let results: Vec<Vec<f32>> = Isa::available()
-                .into_iter()
-                .map(|isa| {
-                    let mut out = vec![0.0; 2 * width];
-                    silu_mul(isa, &x, width, &mut out);
-                    out
-                })
-                .collect();
-            for (a, b) in results[0].iter().zip(&expected) {
-                assert!((a - b).abs() <= 1e-6 * b.abs().max(1e-3), "{a} {b}");
+    fn silu_times_equals_its_twin_and_is_equal_on_every_instruction_set() {
+        for start in -100..100 {
+            let gate: [f32; LANES] = std::array::from_fn(|lane| start as f32 + lane as f32 * 0.07);
+            let up: [f32; LANES] = std::array::from_fn(|lane| (lane as f32 * 0.9).sin() * 30.0);
+            let mut expected = [0.0; LANES];
+            scalar::silu_mul(&[gate, up].concat(), LANES, &mut expected);
+            let results: Vec<_> =
+                Isa::available().into_iter().map(|isa| isa.run(SiluTimes(gate, up))).collect();
+            for lane in 0..LANES {
+                let error = (results[0][lane] - expected[lane]).abs();
+                assert!(error <= 4e-6 * expected[lane].abs().max(1e-3), "{}: {error}", gate[lane]);
             }
             assert!(results.iter().all(|other| *other == results[0]));
         }

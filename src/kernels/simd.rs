@@ -59,6 +59,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn bf16(self, bits: &[u16; LANES]) -> Self::F;
     /// Widens 16 `f16` values.
     fn f16(self, bits: &[u16; LANES]) -> Self::F;
+    /// Lane `i` of the result is lane `i ^ DISTANCE`, for a distance of 8, 4, 2 or 1.
+    fn swap<const DISTANCE: usize>(self, value: Self::F) -> Self::F;
     /// Asks for the cache line `bytes` after `near`. A hint: any distance is allowed.
     fn prefetch<T>(self, near: &T, bytes: usize);
 }

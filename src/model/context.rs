@@ -46,8 +46,6 @@ pub struct Scratch {
     pub(super) attention: AttentionScratch,
     /// What attention gives, `[num_rows, num_heads * head_dim]`.
     pub(super) attended: Vec<f32>,
-    /// `[num_rows, 2 * intermediate_size]`
-    pub(super) gate_up: Vec<f32>,
     /// `[num_rows, intermediate_size]`
     pub(super) activated: Vec<f32>,
     /// Cosines and sines of the rows' rotary angles, `[num_rows, dimensions that turn / 2]` each.

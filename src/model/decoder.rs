@@ -14,6 +14,7 @@ use super::timing::Stage;
 use crate::cache::{KvDtype, KvLayout, KvStore};
 use crate::error::{Error, Result};
 use crate::kernels::Work;
+use crate::quant::RowOrder;
 use crate::weights::ModelConfig;
 
 /// A decoder with its weights packed.
@@ -36,11 +37,15 @@ impl Decoder {
         let (hidden_size, vocab_size) = (config.hidden_size, config.vocab_size);
         let model = loader.child("model");
         let (embedding, head) = if config.tie_word_embeddings {
-            let head = Linear::load(&model, &[("embed_tokens", vocab_size)], hidden_size, false)?;
+            let head =
+                Linear::load(&model, &[("embed_tokens", vocab_size)], RowOrder::Stacked, hidden_size, false)?;
             (Embedding::Tied, head)
         } else {
             let embedding = Embedding::load(&model.child("embed_tokens"), vocab_size, hidden_size)?;
-            (embedding, Linear::load(loader, &[("lm_head", vocab_size)], hidden_size, false)?)
+            (
+                embedding,
+                Linear::load(loader, &[("lm_head", vocab_size)], RowOrder::Stacked, hidden_size, false)?,
+            )
         };
         let (parts, layers) = (F::layer_parts(config), model.child("layers"));
         let layers = (0..config.num_hidden_layers)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result, ResultExt};
 use crate::kernels::Workers;
-use crate::quant::PackedMatrix;
+use crate::quant::{PackedMatrix, RowOrder};
 use crate::tensor::{ComputeDtype, DType, StoredMatrix};
 use crate::weights::WeightScope;
 
@@ -53,6 +53,11 @@ impl<'a> Loader<'a> {
         Self { scope: self.scope.index(index), ..*self }
     }
 
+    /// The arithmetic that the matrices are packed for.
+    pub(super) fn compute(&self) -> ComputeDtype {
+        self.shared.compute
+    }
+
     /// A vector of `len` elements: a norm's weights or a projection's biases.
     pub(super) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>> {
         let tensor = self.scope.tensor(name, &[len])?;
@@ -66,7 +71,12 @@ impl<'a> Loader<'a> {
     }
 
     /// The matrix `weight` of each of `parts` (a name and a number of rows), packed as one.
-    pub(super) fn pack(&self, parts: &[(&str, usize)], num_columns: usize) -> Result<PackedMatrix> {
+    pub(super) fn pack(
+        &self,
+        parts: &[(&str, usize)],
+        order: RowOrder,
+        num_columns: usize,
+    ) -> Result<PackedMatrix> {
         let mut stored = Vec::with_capacity(parts.len());
         for &(name, num_rows) in parts {
             stored.push(self.child(name).stored("weight", num_rows, num_columns)?);
@@ -78,7 +88,7 @@ impl<'a> Loader<'a> {
         };
         let packed = {
             let LoaderOptions { workers, dtype, compute, .. } = *self.shared;
-            PackedMatrix::pack(workers, &stored, dtype, compute).context(place)?
+            PackedMatrix::pack(workers, &stored, order, dtype, compute).context(place)?
         };
         for part in &stored {
             self.count(part.bytes)?;

@@ -47,10 +47,8 @@ stages! {
     Attention "attention"
     /// The projection of what attention gives: a matrix.
     Output "output"
-    /// The first half of the MLP: a matrix.
+    /// The first half of the MLP: a matrix, and the activation of what it gives.
     GateUp "gate_up"
-    /// The activation of the MLP.
-    Activation "activation"
     /// The second half of the MLP: a matrix.
     Down "down"
     /// Hidden states become logits: a matrix.

@@ -8,7 +8,9 @@ mod panels;
 pub use packed::PackedMatrix;
 
 use crate::error::Result;
-use crate::kernels::{Bf16Panels, Bf16Products, F16Panels, F32Panels, MatrixOutput, PackedRows, Workers};
+use crate::kernels::{
+    Bf16Panels, Bf16Products, F16Panels, F32Panels, MatrixOutput, PANEL_ROWS, PackedRows, Workers,
+};
 use crate::tensor::{ComputeDtype, DType, StoredMatrix};
 use panels::Panels;
 
@@ -17,11 +19,52 @@ pub trait WeightFormat: Send + Sync {
     /// The name that reports use.
     fn name(&self) -> &'static str;
 
-    /// Packs the rows of all `parts`, one after the other, as one matrix, on all threads.
+    /// Packs the rows of all `parts` as one matrix, on all threads.
     ///
     /// # Errors
     /// When a weight is NaN or infinite.
-    fn pack(&self, workers: &Workers, parts: &[StoredMatrix<'_>]) -> Result<Box<dyn PackedWeights>>;
+    fn pack(
+        &self,
+        workers: &Workers,
+        parts: &[StoredMatrix<'_>],
+        order: RowOrder,
+    ) -> Result<Box<dyn PackedWeights>>;
+}
+
+/// Which outputs of a packed matrix the rows of its parts are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowOrder {
+    /// One after the other.
+    Stacked,
+    /// The first half of them are gates, the second half ups: 16 of each by turns, as
+    /// [`MatrixOutput::gated`](crate::kernels::MatrixOutput) takes them. What the last 16 lack is zero.
+    Gated,
+}
+
+impl RowOrder {
+    /// The outputs of a matrix of so many rows.
+    pub fn num_outputs(self, num_rows: usize) -> usize {
+        match self {
+            Self::Stacked => num_rows,
+            Self::Gated => (num_rows / 2).div_ceil(PANEL_ROWS / 2) * PANEL_ROWS,
+        }
+    }
+
+    /// The row that is an output; `None` for padding.
+    pub fn row(self, output: usize, num_rows: usize) -> Option<usize> {
+        let row = match self {
+            Self::Stacked => output,
+            Self::Gated => {
+                let (half, lane) = (output % PANEL_ROWS / (PANEL_ROWS / 2), output % (PANEL_ROWS / 2));
+                let place = output / PANEL_ROWS * (PANEL_ROWS / 2) + lane;
+                if place >= num_rows / 2 {
+                    return None;
+                }
+                half * (num_rows / 2) + place
+            }
+        };
+        Some(row)
+    }
 }
 
 /// A matrix in one of the formats.
@@ -49,5 +92,24 @@ impl dyn WeightFormat {
             (ComputeDtype::F32, DType::F16) => const { &Panels::<F16Panels>::keeping(DType::F16) },
             (ComputeDtype::Bf16, _) => const { &Panels::<Bf16Products>::keeping(DType::Bf16) },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gates_and_ups_come_by_turns() {
+        let order = RowOrder::Gated;
+        assert_eq!((order.num_outputs(64), order.num_outputs(66), order.num_outputs(2)), (64, 96, 32));
+        let rows = |range: std::ops::Range<usize>| -> Vec<_> {
+            range.map(|output| order.row(output, 2 * 18)).collect()
+        };
+        assert_eq!(rows(0..16), (0..16).map(Some).collect::<Vec<_>>());
+        assert_eq!(rows(16..32), (18..34).map(Some).collect::<Vec<_>>());
+        assert_eq!(rows(32..35), [Some(16), Some(17), None]);
+        assert_eq!(rows(48..51), [Some(34), Some(35), None]);
+        assert_eq!(RowOrder::Stacked.row(7, 9), Some(7));
     }
 }

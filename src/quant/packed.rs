@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{PackedWeights, WeightFormat};
+use super::{PackedWeights, RowOrder, WeightFormat};
 use crate::error::{Error, Result};
 use crate::kernels::{MatrixOutput, PackedRows, PanelFormat, PanelMatrix, Work, Workers, matmul};
 use crate::tensor::{ComputeDtype, DType, StoredMatrix};
@@ -27,6 +27,7 @@ impl PackedMatrix {
     pub fn pack(
         workers: &Workers,
         parts: &[StoredMatrix<'_>],
+        order: RowOrder,
         dtype: Option<DType>,
         compute: ComputeDtype,
     ) -> Result<Self> {
@@ -37,7 +38,7 @@ impl PackedMatrix {
         let same = parts.iter().all(|part| part.dtype == parts[0].dtype);
         let stored = if same { parts[0].dtype } else { DType::F32 };
         let format = <dyn WeightFormat>::choose(dtype.unwrap_or(stored), compute);
-        Ok(Self { weights: format.pack(workers, parts)?, format, compute })
+        Ok(Self { weights: format.pack(workers, parts, order)?, format, compute })
     }
 
     /// Multiplies the rows `x`, `[num_rows, num_inputs]`, with it; `out` is `[num_rows, num_outputs]`. `rows` is memory that
@@ -121,14 +122,17 @@ impl<F: PanelFormat> PackedWeights for PanelMatrix<F> {
 pub(super) fn pack_panels<F: PanelFormat>(
     workers: &Workers,
     parts: &[StoredMatrix<'_>],
+    order: RowOrder,
     kept: DType,
 ) -> Result<Box<dyn PackedWeights>> {
-    let num_outputs = parts.iter().map(|part| part.num_rows).sum();
-    let num_inputs = parts[0].num_columns;
-    let place = |mut row: usize| {
+    let num_rows = parts.iter().map(|part| part.num_rows).sum();
+    let (num_outputs, num_inputs) = (order.num_outputs(num_rows), parts[0].num_columns);
+    // The part and its row that an output is; none for padding.
+    let place = |output: usize| {
+        let mut row = order.row(output, num_rows)?;
         for part in parts {
             if row < part.num_rows {
-                return (part, row);
+                return Some((part, row));
             }
             row -= part.num_rows;
         }
@@ -136,14 +140,12 @@ pub(super) fn pack_panels<F: PanelFormat>(
     };
     let packed = if parts.iter().all(|part| part.dtype == kept) {
         PanelMatrix::<F>::pack_stored(workers, num_outputs, num_inputs, |output| {
-            let (part, row) = place(output);
-            part.row_bytes(row)
+            place(output).map(|(part, row)| part.row_bytes(row))
         })
     } else {
         let all_finite = AtomicBool::new(true);
         let packed = PanelMatrix::<F>::pack(workers, num_outputs, num_inputs, |output, input| {
-            let (part, row) = place(output);
-            let weight = kept.round(part.get(row, input));
+            let weight = place(output).map_or(0.0, |(part, row)| kept.round(part.get(row, input)));
             if !weight.is_finite() {
                 all_finite.store(false, Ordering::Relaxed);
             }
@@ -175,7 +177,8 @@ mod tests {
         let b: Vec<u8> =
             (100..106).flat_map(|i| half::bf16::from_f32(i as f32).to_bits().to_le_bytes()).collect();
         let parts = [stored(DType::F32, 4, 3, &a), stored(DType::Bf16, 2, 3, &b)];
-        let packed = PackedMatrix::pack(&workers, &parts, None, ComputeDtype::F32).unwrap();
+        let packed =
+            PackedMatrix::pack(&workers, &parts, RowOrder::Stacked, None, ComputeDtype::F32).unwrap();
         assert_eq!((packed.num_outputs(), packed.num_inputs()), (6, 3));
         assert!(format!("{packed:?}").contains("float32"));
         let mut row = [0.0; 3];
@@ -195,9 +198,17 @@ mod tests {
                 let bytes: Vec<u8> = values.flat_map(|value| dtype.to_le_bytes(value)).collect();
                 let stored = stored(dtype, rows, columns, &bytes);
                 let (mut as_stored, mut converted) = (vec![0.0; columns], vec![0.0; columns]);
-                let packed = PackedMatrix::pack(&workers, &[stored], None, ComputeDtype::F32).unwrap();
-                let wide =
-                    PackedMatrix::pack(&workers, &[stored], Some(DType::F32), ComputeDtype::F32).unwrap();
+                let packed =
+                    PackedMatrix::pack(&workers, &[stored], RowOrder::Stacked, None, ComputeDtype::F32)
+                        .unwrap();
+                let wide = PackedMatrix::pack(
+                    &workers,
+                    &[stored],
+                    RowOrder::Stacked,
+                    Some(DType::F32),
+                    ComputeDtype::F32,
+                )
+                .unwrap();
                 for row in 0..rows {
                     packed.row(row, &mut as_stored);
                     wide.row(row, &mut converted);
@@ -218,7 +229,8 @@ mod tests {
             let bytes: Vec<u8> =
                 [1.0 + 1.0 / 512.0, 2.0].into_iter().flat_map(|w| dtype.to_le_bytes(w)).collect();
             let stored = [stored(dtype, 1, 2, &bytes)];
-            let packed = PackedMatrix::pack(&workers, &stored, None, ComputeDtype::Bf16).unwrap();
+            let packed =
+                PackedMatrix::pack(&workers, &stored, RowOrder::Stacked, None, ComputeDtype::Bf16).unwrap();
             assert_eq!(packed.bytes(), 32 * 2 * 2);
             let mut out = [0.0];
             packed.matmul(&workers, &x, &mut rows, MatrixOutput::default(), &mut out);
@@ -235,7 +247,8 @@ mod tests {
                     [1.0, bad, 2.0].into_iter().flat_map(|value| dtype.to_le_bytes(value)).collect();
                 for compute in [ComputeDtype::F32, ComputeDtype::Bf16] {
                     let stored = [stored(dtype, 1, 3, &bytes)];
-                    let error = PackedMatrix::pack(&workers, &stored, kept, compute).unwrap_err();
+                    let error =
+                        PackedMatrix::pack(&workers, &stored, RowOrder::Stacked, kept, compute).unwrap_err();
                     assert!(error.to_string().contains("finite"), "{error}");
                 }
             }

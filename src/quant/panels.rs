@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::packed::pack_panels;
-use super::{PackedWeights, WeightFormat};
+use super::{PackedWeights, RowOrder, WeightFormat};
 use crate::error::Result;
 use crate::kernels::{PanelFormat, Workers};
 use crate::tensor::{DType, StoredMatrix};
@@ -26,8 +26,13 @@ impl<F: PanelFormat> WeightFormat for Panels<F> {
         self.dtype.name()
     }
 
-    fn pack(&self, workers: &Workers, parts: &[StoredMatrix<'_>]) -> Result<Box<dyn PackedWeights>> {
-        pack_panels::<F>(workers, parts, self.dtype)
+    fn pack(
+        &self,
+        workers: &Workers,
+        parts: &[StoredMatrix<'_>],
+        order: RowOrder,
+    ) -> Result<Box<dyn PackedWeights>> {
+        pack_panels::<F>(workers, parts, order, self.dtype)
     }
 }
 
@@ -45,7 +50,7 @@ mod tests {
             (Panels::<Bf16Panels>::keeping(DType::Bf16), Panels::<F32Panels>::keeping(DType::F32));
         assert_eq!((narrow.name(), wide.name()), ("bfloat16", "float32"));
         // 33 outputs take two panels of 32, and 5 inputs three steps of two.
-        assert_eq!(narrow.pack(&workers, &[stored]).unwrap().bytes(), 2 * 32 * 6 * 2);
-        assert_eq!(wide.pack(&workers, &[stored]).unwrap().bytes(), 2 * 32 * 6 * 4);
+        assert_eq!(narrow.pack(&workers, &[stored], RowOrder::Stacked).unwrap().bytes(), 2 * 32 * 6 * 2);
+        assert_eq!(wide.pack(&workers, &[stored], RowOrder::Stacked).unwrap().bytes(), 2 * 32 * 6 * 4);
     }
 }

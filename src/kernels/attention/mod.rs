@@ -12,14 +12,15 @@
 //!        m0, l0, o0             m1, l1, o1             m2, l2, o2   then merged in order
 //! ```
 //!
-//! In a block the keys are transposed, `[head_dim][32 tokens]`, so that a vector holds 16 tokens and a score is one
-//! chain over the dimensions; the values lie in planes of 32 dimensions, `[planes][32 tokens][32 dims]`, so that an
-//! output is one chain over the tokens. No sum is ever split, so a row's result depends on its own context only.
+//! Both products are those of [`matmul`](super::matmul) with one panel after the other. The keys of a block are a panel
+//! whose outputs are its 32 tokens and whose inputs are the dimensions, so a score is one chain over the dimensions. Its
+//! values are panels whose outputs are 32 dimensions each and whose inputs are the tokens, so an output is one chain over
+//! the tokens. No sum is ever split, so a row's result depends on its own context only.
 //!
 //! A sliding window cuts the context off at its front: what lies before it is neither read nor computed, except for the
 //! scores that share a block with visible ones. Where a span begins still depends on the position alone.
 
-/// Calls `$function::<S, E, M>($s, query, …)` for register tiles of `M` queries until all of the range are done.
+/// Calls `$function::<S, F, M>($s, query, …)` for register tiles of `M` queries until all of the range are done.
 macro_rules! for_query_tiles {
     ($queries:expr, $function:ident($s:expr, $($argument:expr),*)) => {{
         let Range { start: mut query, end } = $queries;
@@ -28,13 +29,13 @@ macro_rules! for_query_tiles {
             // As equal as possible: 16 are 8 and 8.
             let most = left.div_ceil(left.div_ceil(S::QUERY_TILE));
             query += match most {
-                9.. if left >= 12 && S::QUERY_TILE >= 12 => { $function::<S, E, 12>($s, query, $($argument),*); 12 }
-                7.. if left >= 8 && S::QUERY_TILE >= 8 => { $function::<S, E, 8>($s, query, $($argument),*); 8 }
-                5.. if left >= 6 && S::QUERY_TILE >= 6 => { $function::<S, E, 6>($s, query, $($argument),*); 6 }
-                4.. if S::QUERY_TILE >= 4 => { $function::<S, E, 4>($s, query, $($argument),*); 4 }
-                3.. if S::QUERY_TILE >= 3 => { $function::<S, E, 3>($s, query, $($argument),*); 3 }
-                2.. if S::QUERY_TILE >= 2 => { $function::<S, E, 2>($s, query, $($argument),*); 2 }
-                _ => { $function::<S, E, 1>($s, query, $($argument),*); 1 }
+                9.. if left >= 12 && S::QUERY_TILE >= 12 => { $function::<S, F, 12>($s, query, $($argument),*); 12 }
+                7.. if left >= 8 && S::QUERY_TILE >= 8 => { $function::<S, F, 8>($s, query, $($argument),*); 8 }
+                5.. if left >= 6 && S::QUERY_TILE >= 6 => { $function::<S, F, 6>($s, query, $($argument),*); 6 }
+                4.. if S::QUERY_TILE >= 4 => { $function::<S, F, 4>($s, query, $($argument),*); 4 }
+                3.. if S::QUERY_TILE >= 3 => { $function::<S, F, 3>($s, query, $($argument),*); 3 }
+                2.. if S::QUERY_TILE >= 2 => { $function::<S, F, 2>($s, query, $($argument),*); 2 }
+                _ => { $function::<S, F, 1>($s, query, $($argument),*); 1 }
             };
         }
     }};
@@ -44,19 +45,17 @@ mod plan;
 mod span;
 mod tile;
 
-use half::bf16;
-use half::slice::HalfFloatSliceExt;
-
+use super::matmul::{Buffers, InputPair, PanelFormat};
 use super::parallel::Disjoint;
-use super::simd::{LANES, Simd};
 use super::threads::Workers;
 use plan::RowTile;
 use tile::{Job, Memory};
 
 /// The tokens of a cache block, and the dimensions of a plane of values.
 const BLOCK: usize = 32;
-/// The tokens of a span.
+/// The tokens of a span, and how many pairs they are.
 const SPAN: usize = 256;
+const PAIRS: usize = SPAN / 2;
 
 /// The heads of a layer's attention, and how far they see.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -81,36 +80,15 @@ impl AttentionShape {
     }
 }
 
-/// A type that keys and values are stored in.
-pub trait KvElement: Copy + Send + Sync + 'static {
-    /// Widens 16 elements.
-    #[doc(hidden)]
-    fn load<S: Simd>(s: S, source: &[Self; LANES]) -> S::F;
-}
-
-impl KvElement for f32 {
-    #[inline(always)]
-    fn load<S: Simd>(s: S, source: &[Self; LANES]) -> S::F {
-        s.load(source)
-    }
-}
-
-impl KvElement for bf16 {
-    #[inline(always)]
-    fn load<S: Simd>(s: S, source: &[Self; LANES]) -> S::F {
-        let (bits, _) = source.reinterpret_cast().as_chunks::<LANES>();
-        s.bf16(&bits[0])
-    }
-}
-
-/// Where the keys and values of the rows' sequences are.
-pub trait KvBlocks<E>: Sync {
+/// Where the keys and values of the rows' sequences are, in steps of a [`PanelFormat`].
+pub trait KvBlocks<T>: Sync {
     /// The number of tokens up to row `row`, its own included: its position plus one.
     fn context_len(&self, row: usize) -> usize;
-    /// The keys of a block of the row's sequence (block `i` holds tokens `32 i` to `32 i + 31`), `[head_dim][32]`.
-    fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[E];
-    /// The values of the block, `[ceil(head_dim / 32)][32 tokens][32 dims]`.
-    fn values(&self, row: usize, block: usize, kv_head: usize) -> &[E];
+    /// The keys of a block of the row's sequence (block `i` holds tokens `32 i` to `32 i + 31`): a step for each two
+    /// dimensions, `[ceil(head_dim / 2)]`, with the tokens as outputs.
+    fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[T];
+    /// The values of the block: a step for each two tokens, `[ceil(head_dim / 32)][16]`, with 32 dimensions as outputs.
+    fn values(&self, row: usize, block: usize, kv_head: usize) -> &[T];
     /// How many of their first blocks two rows have in common: any large number for rows of one sequence.
     fn shared_blocks(&self, row: usize, other: usize) -> usize;
 }
@@ -120,22 +98,23 @@ pub trait KvBlocks<E>: Sync {
 pub struct AttentionScratch {
     tiles: Vec<RowTile>,
     values: Vec<f32>,
+    pairs: Buffers,
 }
 
 /// Computes `out[row, head] = softmax(queries[row, head] · keys * scale) · values` over the visible tokens of every row,
 /// on all threads.
 ///
-/// The queries of row `r` are `[num_heads, head_dim]`, from element `r * query_stride` of `queries` on; `out` is
+/// `F` says how keys and values are stored, and the arithmetic. The queries of row `r` are `[num_heads, head_dim]`, from element `r * query_stride` of `queries` on; `out` is
 /// `[num_rows, num_heads, head_dim]`.
 ///
 /// # Panics
 /// When the shapes do not fit, or when a window is 0.
-pub fn attention<E: KvElement>(
+pub fn attention<F: PanelFormat>(
     workers: &Workers,
     shape: AttentionShape,
     queries: &[f32],
     query_stride: usize,
-    blocks: &impl KvBlocks<E>,
+    blocks: &impl KvBlocks<F::Step>,
     scratch: &mut AttentionScratch,
     out: &mut [f32],
 ) {
@@ -147,32 +126,42 @@ pub fn attention<E: KvElement>(
     );
     assert_ne!(shape.window, Some(0), "a row sees itself");
     let num_rows = out.len() / (shape.num_heads * shape.head_dim);
-    let AttentionScratch { tiles, values } = scratch;
+    let AttentionScratch { tiles, values, pairs } = scratch;
     plan::tiles(num_rows, group, blocks, tiles);
 
     // Items of one key-value head stand together. They are dealt out in turns, because contexts differ in length.
     let num_items = tiles.len() * shape.num_kv_heads;
     let num_chunks = num_items.min(4 * workers.num_threads());
     let most_queries = tiles.iter().map(|tile| tile.rows.len() * group).max().unwrap_or(0);
-    let memory_len = Memory::len(shape.head_dim, most_queries);
-    values.resize(num_chunks * memory_len, 0.0);
-    let (values, out) = (Disjoint::new(values), Disjoint::new(out));
+    let (num_values, num_pairs) = Memory::<F::Pair>::len(shape.head_dim, most_queries);
+    let pairs = F::Pair::buffer(pairs);
+    values.resize(num_chunks * num_values, 0.0);
+    pairs.resize(num_chunks * num_pairs, F::Pair::default());
+    let (values, pairs, out) = (Disjoint::new(values), Disjoint::new(pairs), Disjoint::new(out));
     workers.run(num_chunks, &|chunk| {
         // SAFETY: each chunk is run once, and their memory does not overlap.
-        let memory = unsafe { values.part(chunk * memory_len..(chunk + 1) * memory_len) };
+        let (values, pairs) = unsafe {
+            (
+                values.part(chunk * num_values..(chunk + 1) * num_values),
+                pairs.part(chunk * num_pairs..(chunk + 1) * num_pairs),
+            )
+        };
         for item in (chunk..num_items).step_by(num_chunks) {
             let (kv_head, tile) = (item / tiles.len(), &tiles[item % tiles.len()]);
-            workers.isa().run(Job {
-                shape,
-                queries,
-                query_stride,
-                blocks,
-                tile,
-                kv_head,
-                memory: &mut *memory,
-                out: &out,
-                element: std::marker::PhantomData::<E>,
-            });
+            F::run(
+                workers.isa(),
+                Job::<F, _> {
+                    shape,
+                    queries,
+                    query_stride,
+                    blocks,
+                    tile,
+                    kv_head,
+                    values: &mut *values,
+                    pairs: &mut *pairs,
+                    out: &out,
+                },
+            );
         }
     });
 }

@@ -6,6 +6,8 @@ use super::{BLOCK, KvBlocks};
 
 /// The most queries (rows times heads of a group) of a tile, unless a single row has more.
 const MOST_QUERIES: usize = 24;
+/// The most rows of a tile.
+pub(super) const MOST_ROWS: usize = MOST_QUERIES;
 
 /// Neighbouring rows that share blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +18,7 @@ pub(super) struct RowTile {
 }
 
 /// Divides the rows into tiles: a row joins those before it if they share at least half of the longer context.
-pub(super) fn tiles<E>(num_rows: usize, group: usize, blocks: &impl KvBlocks<E>, out: &mut Vec<RowTile>) {
+pub(super) fn tiles<T>(num_rows: usize, group: usize, blocks: &impl KvBlocks<T>, out: &mut Vec<RowTile>) {
     let most_rows = (MOST_QUERIES / group).max(1);
     out.clear();
     for row in 0..num_rows {

@@ -4,31 +4,66 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::plan::RowTile;
-use super::{AttentionShape, BLOCK, KvBlocks, KvElement, SPAN};
+use super::plan::{MOST_ROWS, RowTile};
+use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
+use crate::kernels::matmul::PanelFormat;
 use crate::kernels::simd::{LANES, Simd};
 
 /// A span of the context of a job's rows.
-pub(super) struct Span<'a, E, B> {
-    pub(super) shape: AttentionShape,
-    pub(super) blocks: &'a B,
-    pub(super) tile: &'a RowTile,
-    pub(super) kv_head: usize,
+pub(super) struct Span<'a, F, B> {
+    shape: AttentionShape,
+    blocks: &'a B,
+    tile: &'a RowTile,
+    kv_head: usize,
     /// Queries of a row.
-    pub(super) group: usize,
+    group: usize,
     /// The position of its first token.
-    pub(super) start: usize,
-    pub(super) element: PhantomData<E>,
+    start: usize,
+    /// The tokens that the row at each place of the tile sees.
+    visible: [(usize, usize); MOST_ROWS],
+    /// The end of the tokens whose blocks all rows have in common.
+    common_end: usize,
+    /// The tokens that all rows see there, in whole pairs: where a row sees half of one, that depends on itself alone.
+    common: Range<usize>,
+    format: PhantomData<F>,
 }
 
-impl<E: KvElement, B: KvBlocks<E>> Span<'_, E, B> {
+impl<'a, F: PanelFormat, B: KvBlocks<F::Step>> Span<'a, F, B> {
+    /// The span from position `start` on.
+    #[inline(always)]
+    pub(super) fn new(
+        shape: AttentionShape,
+        blocks: &'a B,
+        tile: &'a RowTile,
+        kv_head: usize,
+        start: usize,
+    ) -> Self {
+        let mut visible = [(0, 0); MOST_ROWS];
+        let (mut last_start, mut first_end) = (0, SPAN);
+        for (row, visible) in tile.rows.clone().zip(&mut visible) {
+            let context = blocks.context_len(row);
+            let end = context.saturating_sub(start).min(SPAN);
+            *visible = (shape.first_visible(context).saturating_sub(start).min(end), end);
+            (last_start, first_end) = (last_start.max(visible.0), first_end.min(end));
+        }
+        let common_end = tile.common_blocks.saturating_mul(BLOCK).saturating_sub(start);
+        let common_start = last_start.next_multiple_of(2);
+        let common = common_start..(first_end.min(common_end) / 2 * 2).max(common_start);
+        let group = shape.num_heads / shape.num_kv_heads;
+        Self { shape, blocks, tile, kv_head, group, start, visible, common_end, common, format: PhantomData }
+    }
+
     /// The tokens of the span that the row at a place of the tile sees.
     #[inline(always)]
     pub(super) fn visible(&self, place: usize) -> Range<usize> {
-        let context = self.blocks.context_len(self.tile.rows.start + place);
-        let end = context.saturating_sub(self.start).min(SPAN);
-        let first = self.shape.first_visible(context).saturating_sub(self.start);
-        first.min(end)..end
+        let (start, end) = self.visible[place];
+        start..end
+    }
+
+    /// The end of the tokens that any row sees.
+    #[inline(always)]
+    pub(super) fn end(&self) -> usize {
+        self.visible[..self.tile.rows.len()].iter().map(|visible| visible.1).max().unwrap_or(0)
     }
 
     /// Whether the row sees nothing before the span.
@@ -50,20 +85,13 @@ impl<E: KvElement, B: KvBlocks<E>> Span<'_, E, B> {
         0..self.tile.rows.len() * self.group
     }
 
-    /// The end of the tokens of the span whose blocks all rows have in common.
-    #[inline(always)]
-    fn common_end(&self) -> usize {
-        self.tile.common_blocks.saturating_mul(BLOCK).saturating_sub(self.start)
-    }
-
     /// Computes the scores of all tokens that a row sees, and of some others.
     #[inline(always)]
-    pub(super) fn scores<S: Simd>(&self, s: S, queries: &[f32], scores: &mut [[f32; SPAN]]) {
+    pub(super) fn scores<S: Simd>(&self, s: S, queries: &[F::Pair], scores: &mut [[f32; SPAN]]) {
         let places = 0..self.tile.rows.len();
         let begin = places.clone().map(|place| self.visible(place).start).min().unwrap_or(0) / BLOCK * BLOCK;
-        let end = places.clone().map(|place| self.visible(place).end).max().unwrap_or(0);
-        for at in (begin..end).step_by(BLOCK) {
-            let is_common = at < self.common_end();
+        for at in (begin..self.end()).step_by(BLOCK) {
+            let is_common = at < self.common_end;
             for place in if is_common { 0..1 } else { places.clone() } {
                 let visible = self.visible(place);
                 if !is_common && (at + BLOCK <= visible.start || visible.end <= at) {
@@ -80,30 +108,29 @@ impl<E: KvElement, B: KvBlocks<E>> Span<'_, E, B> {
         }
     }
 
-    /// Adds the weighted values of one plane to `out`, `[queries, head_dim rounded up to planes]`.
+    /// Adds the weighted values of one plane to `out`, `[queries, head_dim rounded up to planes]`. What a row does not see
+    /// has no weight.
     #[inline(always)]
     pub(super) fn weighted_values<S: Simd>(
         &self,
         s: S,
-        weights: &[[f32; SPAN]],
+        weights: &[[F::Pair; PAIRS]],
         plane: usize,
         out: &mut [f32],
     ) {
-        let num_rows = self.tile.rows.len();
-        let visible = |place| self.visible(place);
-        let start = (0..num_rows).map(|place| visible(place).start).max().unwrap_or(0);
-        let end = (0..num_rows).map(|place| visible(place).end).min().unwrap_or(0).min(self.common_end());
-        let common = start..end.max(start);
+        let (num_rows, common) = (self.tile.rows.len(), &self.common);
         // What a row sees before the others do, what all of them see, and what it sees after the others.
         for part in 0..=2 * num_rows {
             let (place, queries, tokens) = match part.cmp(&num_rows) {
                 Ordering::Less => {
-                    (part, self.queries(part), visible(part).start..common.start.min(visible(part).end))
+                    let Range { start, end } = self.visible(part);
+                    (part, self.queries(part), start..common.start.min(end))
                 }
                 Ordering::Equal => (0, self.all_queries(), common.clone()),
                 Ordering::Greater => {
                     let place = part - num_rows - 1;
-                    (place, self.queries(place), common.end.max(visible(place).start)..visible(place).end)
+                    let Range { start, end } = self.visible(place);
+                    (place, self.queries(place), common.end.max(start)..end)
                 }
             };
             if !tokens.is_empty() {
@@ -122,28 +149,21 @@ struct Tokens {
 
 /// The scores of `M` queries, from `query` on, with the 32 tokens of a block: one chain over the dimensions each.
 ///
-/// `queries` is `[head_dim, queries]`; the scores stand from token `at` of the span on.
+/// `queries` is `[ceil(head_dim / 2), queries]`; the scores stand from token `at` of the span on.
 #[inline(always)]
-fn block_scores<S: Simd, E: KvElement, const M: usize>(
+fn block_scores<S: Simd, F: PanelFormat, const M: usize>(
     s: S,
     query: usize,
-    queries: &[f32],
-    keys: &[E],
+    queries: &[F::Pair],
+    keys: &[F::Step],
     scale: f32,
     at: usize,
     scores: &mut [[f32; SPAN]],
 ) {
     let mut sums = [[s.splat(0.0); 2]; M];
-    let (vectors, _) = keys.as_chunks::<LANES>();
-    let (tokens, _) = vectors.as_chunks::<2>();
-    for (keys, queries) in tokens.iter().zip(queries.chunks_exact(scores.len())) {
-        let (low, high) = (E::load(s, &keys[0]), E::load(s, &keys[1]));
-        let queries = &queries[query..query + M];
-        for m in 0..M {
-            let q = s.splat(queries[m]);
-            sums[m][0] = s.fma(low, q, sums[m][0]);
-            sums[m][1] = s.fma(high, q, sums[m][1]);
-        }
+    for (step, queries) in keys.iter().zip(queries.chunks_exact(scores.len())) {
+        let queries = queries[query..query + M].first_chunk().expect("as many as that");
+        F::multiply_add(s, step, 0, queries, &mut sums);
     }
     let scale = s.splat(scale);
     for m in 0..M {
@@ -156,16 +176,16 @@ fn block_scores<S: Simd, E: KvElement, const M: usize>(
 /// Adds the values of some tokens of a span, weighted for `M` queries from `query` on, in one plane: one chain over the
 /// tokens each.
 #[inline(always)]
-fn add_values<S: Simd, E: KvElement, const M: usize>(
+fn add_values<S: Simd, F: PanelFormat, const M: usize>(
     s: S,
     query: usize,
-    span: &Span<'_, E, impl KvBlocks<E>>,
+    span: &Span<'_, F, impl KvBlocks<F::Step>>,
     &Tokens { row, range: ref tokens }: &Tokens,
     plane: usize,
-    weights: &[[f32; SPAN]],
+    weights: &[[F::Pair; PAIRS]],
     out: &mut [f32],
 ) {
-    let weights: &[[f32; SPAN]; M] = weights[query..query + M].try_into().expect("as many as that");
+    let weights: &[[F::Pair; PAIRS]; M] = weights[query..].first_chunk().expect("as many as that");
     let width = span.shape.head_dim.next_multiple_of(BLOCK);
     let place = |m: usize| (query + m) * width + plane * BLOCK;
     let mut sums = [[s.splat(0.0); 2]; M];
@@ -175,16 +195,19 @@ fn add_values<S: Simd, E: KvElement, const M: usize>(
     }
     for at in (tokens.start / BLOCK * BLOCK..tokens.end).step_by(BLOCK) {
         let values = span.blocks.values(row, (span.start + at) / BLOCK, span.kv_head);
-        let (vectors, _) = values[plane * BLOCK * BLOCK..].as_chunks::<LANES>();
-        let (vectors, _) = vectors.as_chunks::<2>();
+        let values: &[F::Step; BLOCK / 2] = values[plane * BLOCK / 2..].first_chunk().expect("a plane");
         let range = tokens.start.max(at)..tokens.end.min(at + BLOCK);
-        for (token, values) in range.clone().zip(&vectors[range.start - at..range.end - at]) {
-            let (low, high) = (E::load(s, &values[0]), E::load(s, &values[1]));
-            for m in 0..M {
-                let weight = s.splat(weights[m][token]);
-                sums[m][0] = s.fma(low, weight, sums[m][0]);
-                sums[m][1] = s.fma(high, weight, sums[m][1]);
-            }
+        // Of a pair that is seen in half, the other half may be anything, even no number.
+        if range.start % 2 == 1 {
+            let step = F::only(&values[(range.start - at) / 2], 1);
+            add_pair::<S, F, M>(s, &step, weights, range.start / 2, &mut sums);
+        }
+        for pair in range.start.div_ceil(2)..range.end / 2 {
+            add_pair::<S, F, M>(s, &values[pair - at / 2], weights, pair, &mut sums);
+        }
+        if range.end % 2 == 1 {
+            let step = F::only(&values[(range.end - at) / 2], 0);
+            add_pair::<S, F, M>(s, &step, weights, range.end / 2, &mut sums);
         }
     }
     for m in 0..M {
@@ -192,4 +215,20 @@ fn add_values<S: Simd, E: KvElement, const M: usize>(
         s.store(sums[m][0], &mut sum[0]);
         s.store(sums[m][1], &mut sum[1]);
     }
+}
+
+/// Adds the values of a pair of tokens.
+#[inline(always)]
+fn add_pair<S: Simd, F: PanelFormat, const M: usize>(
+    s: S,
+    step: &F::Step,
+    weights: &[[F::Pair; PAIRS]; M],
+    pair: usize,
+    sums: &mut [[S::F; 2]; M],
+) {
+    let mut rows = [F::Pair::default(); M];
+    for m in 0..M {
+        rows[m] = weights[m][pair];
+    }
+    F::multiply_add(s, step, 0, &rows, sums);
 }

@@ -3,39 +3,41 @@
 //! Queries are numbered row by row, `group` of them for each. What all rows see is computed for all queries together, in
 //! register tiles of up to 12; what only some see is computed row by row. The sums are the same chains either way.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::plan::RowTile;
 use super::span::Span;
-use super::{AttentionShape, BLOCK, KvBlocks, KvElement, SPAN};
+use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
 use crate::kernels::math::exp;
+use crate::kernels::matmul::{InputPair, PanelFormat};
 use crate::kernels::parallel::Disjoint;
 use crate::kernels::reduce;
 use crate::kernels::simd::{LANES, Simd, SimdOp};
 use crate::kernels::softmax::exp_and_sum;
 
 /// A tile of rows and a key-value head.
-pub(super) struct Job<'a, E, B> {
+pub(super) struct Job<'a, F: PanelFormat, B> {
     pub(super) shape: AttentionShape,
     pub(super) queries: &'a [f32],
     pub(super) query_stride: usize,
     pub(super) blocks: &'a B,
     pub(super) tile: &'a RowTile,
     pub(super) kv_head: usize,
-    /// At least [`Memory::len`] elements.
-    pub(super) memory: &'a mut [f32],
+    /// At least [`Memory::len`] elements each.
+    pub(super) values: &'a mut [f32],
+    pub(super) pairs: &'a mut [F::Pair],
     /// `[num_rows, num_heads, head_dim]`, of which the job owns its head's part of its rows.
     pub(super) out: &'a Disjoint<'a, f32>,
-    pub(super) element: PhantomData<E>,
 }
 
 /// What a job needs beside its output.
-pub(super) struct Memory<'a> {
-    /// `[head_dim, queries]`
-    queries: &'a mut [f32],
+pub(super) struct Memory<'a, P> {
+    /// `[ceil(head_dim / 2), queries]`
+    queries: &'a mut [P],
     /// `[queries]`: scores of a span, then their exponentials.
     scores: &'a mut [[f32; SPAN]],
+    /// For the exponentials as pairs, `[queries]`.
+    pairs: &'a mut [[P; PAIRS]],
     /// The weighted values of a span, `[queries, head_dim rounded up to planes]`.
     span: &'a mut [f32],
     /// The same, merged over the spans so far.
@@ -46,25 +48,36 @@ pub(super) struct Memory<'a> {
     state: &'a mut [[f32; 2]],
 }
 
-impl<'a> Memory<'a> {
-    /// The elements that so many queries need.
-    pub(super) fn len(head_dim: usize, num_queries: usize) -> usize {
-        num_queries * (head_dim + SPAN + 2 * head_dim.next_multiple_of(BLOCK) + 4)
+impl<'a, P> Memory<'a, P> {
+    /// The numbers and the pairs that so many queries need.
+    pub(super) fn len(head_dim: usize, num_queries: usize) -> (usize, usize) {
+        (
+            num_queries * (SPAN + 2 * head_dim.next_multiple_of(BLOCK) + 4),
+            num_queries * (head_dim.div_ceil(2) + PAIRS),
+        )
     }
 
-    fn divide(memory: &'a mut [f32], head_dim: usize, num_queries: usize) -> Self {
+    fn divide(values: &'a mut [f32], pairs: &'a mut [P], head_dim: usize, num_queries: usize) -> Self {
         let width = head_dim.next_multiple_of(BLOCK);
-        let (scores, rest) = memory.split_at_mut(num_queries * SPAN);
+        let (scores, rest) = values.split_at_mut(num_queries * SPAN);
         let (span, rest) = rest.split_at_mut(num_queries * width);
         let (merged, rest) = rest.split_at_mut(num_queries * width);
-        let (pairs, rest) = rest.split_at_mut(num_queries * 4);
         let (scores, _) = scores.as_chunks_mut();
-        let (now, state) = pairs.as_chunks_mut().0.split_at_mut(num_queries);
-        Self { queries: &mut rest[..num_queries * head_dim], scores, span, merged, now, state }
+        let (now, state) = rest[..num_queries * 4].as_chunks_mut().0.split_at_mut(num_queries);
+        let (queries, pairs) = pairs.split_at_mut(num_queries * head_dim.div_ceil(2));
+        Self {
+            queries,
+            scores,
+            pairs: pairs[..num_queries * PAIRS].as_chunks_mut().0,
+            span,
+            merged,
+            now,
+            state,
+        }
     }
 }
 
-impl<E: KvElement, B: KvBlocks<E>> SimdOp for Job<'_, E, B> {
+impl<F: PanelFormat, B: KvBlocks<F::Step>> SimdOp for Job<'_, F, B> {
     type Output = ();
 
     #[inline(always)]
@@ -74,33 +87,29 @@ impl<E: KvElement, B: KvBlocks<E>> SimdOp for Job<'_, E, B> {
         let width = dim.next_multiple_of(BLOCK);
         let group = shape.num_heads / shape.num_kv_heads;
         let (rows, num_queries) = (tile.rows.clone(), tile.rows.len() * group);
-        let memory = Memory::divide(self.memory, dim, num_queries);
+        let memory = Memory::divide(self.values, self.pairs, dim, num_queries);
         let given = |query: usize| {
             let (row, head) = (rows.start + query / group, kv_head * group + query % group);
             &self.queries[row * self.query_stride + head * dim..][..dim]
         };
-        for_query_tiles!(
-            0..num_queries,
-            gather_queries(s, self.element, num_queries, &given, &mut *memory.queries)
-        );
+        for_query_tiles!(0..num_queries, gather_queries(s, num_queries, &given, &mut *memory.queries));
 
         let contexts = rows.clone().map(|row| blocks.context_len(row));
         let longest = contexts.clone().max().unwrap_or(0);
         let first = contexts.map(|context| shape.first_visible(context)).min().unwrap_or(0);
         for start in (first / SPAN * SPAN..longest).step_by(SPAN) {
-            let span = Span { shape, blocks, tile, kv_head, group, start, element: PhantomData };
+            let span = Span::<F, B>::new(shape, blocks, tile, kv_head, start);
             span.scores(s, memory.queries, memory.scores);
             for place in 0..rows.len() {
                 let visible = span.visible(place);
                 for query in span.queries(place) {
-                    let scores = &mut memory.scores[query][visible.clone()];
-                    let max = reduce::max(s, scores);
-                    memory.now[query] = [max, exp_and_sum(s, scores, max)];
+                    memory.now[query] = exponentials(s, &mut memory.scores[query], &visible);
                 }
             }
+            let weights = F::Pair::pairs(memory.scores, span.end(), memory.pairs);
             memory.span.fill(0.0);
             for plane in 0..width / BLOCK {
-                span.weighted_values(s, memory.scores, plane, memory.span);
+                span.weighted_values(s, weights, plane, memory.span);
             }
             for place in 0..rows.len() {
                 if span.visible(place).is_empty() {
@@ -135,22 +144,56 @@ impl<E: KvElement, B: KvBlocks<E>> SimdOp for Job<'_, E, B> {
     }
 }
 
-/// Packs `M` queries, from `query` on, as part of `[head_dim, num_queries]`.
+/// Packs `M` queries, from `query` on, as part of `[ceil(head_dim / 2), num_queries]`.
 #[inline(always)]
-fn gather_queries<'a, S: Simd, E: KvElement, const M: usize>(
+fn gather_queries<'a, S: Simd, F: PanelFormat, const M: usize>(
     _: S,
     query: usize,
-    _: PhantomData<E>,
     num_queries: usize,
     given: &impl Fn(usize) -> &'a [f32],
-    out: &mut [f32],
+    out: &mut [F::Pair],
 ) {
-    let sources: [&[f32]; M] = std::array::from_fn(|m| given(query + m));
-    for (d, out) in out.chunks_exact_mut(num_queries).enumerate() {
-        for (out, source) in out[query..query + M].iter_mut().zip(sources) {
-            *out = source[d];
+    for m in 0..M {
+        // First a strip of pairs side by side, which is vector work, then to their places.
+        for (values, out) in given(query + m).chunks(2 * LANES).zip(out.chunks_mut(LANES * num_queries)) {
+            let mut strip = [F::Pair::default(); LANES];
+            let (whole, odd) = values.as_chunks::<2>();
+            for (pair, &[even, odd]) in strip.iter_mut().zip(whole) {
+                *pair = F::Pair::new(even, odd);
+            }
+            if let [value] = odd {
+                strip[whole.len()] = F::Pair::new(*value, 0.0);
+            }
+            for (out, pair) in out.chunks_exact_mut(num_queries).zip(strip) {
+                out[query + m] = pair;
+            }
         }
     }
+}
+
+/// Replaces the scores of the visible tokens by their exponentials, and those of their neighbours in a vector by 0;
+/// returns the largest score and the sum.
+#[inline(always)]
+fn exponentials<S: Simd>(s: S, scores: &mut [f32; SPAN], visible: &Range<usize>) -> [f32; 2] {
+    if visible.is_empty() {
+        return [f32::NEG_INFINITY, 0.0];
+    }
+    let (vectors, _) = scores.as_chunks_mut::<LANES>();
+    let vectors = &mut vectors[visible.start / LANES..visible.end.div_ceil(LANES)];
+    let (before, after) = (visible.start % LANES, visible.end.next_multiple_of(LANES) - visible.end);
+    if let (true, Some(first)) = (before > 0, vectors.first_mut()) {
+        for (lane, score) in first.iter_mut().enumerate() {
+            *score = if lane < before { f32::NEG_INFINITY } else { *score };
+        }
+    }
+    if let (true, Some(last)) = (after > 0, vectors.last_mut()) {
+        for (lane, score) in last.iter_mut().enumerate() {
+            *score = if lane >= LANES - after { f32::NEG_INFINITY } else { *score };
+        }
+    }
+    let scores = vectors.as_flattened_mut();
+    let max = reduce::max(s, scores);
+    [max, exp_and_sum(s, scores, max)]
 }
 
 /// Merges the values of a span into those before it; returns the new maximum and sum.

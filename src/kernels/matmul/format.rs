@@ -11,8 +11,8 @@ pub const PANEL_ROWS: usize = 2 * LANES;
 
 /// A number format of packed weights, and the arithmetic that they are multiplied in.
 pub trait PanelFormat: Send + Sync + Sized + 'static {
-    /// The weights of 32 outputs for two consecutive inputs.
-    type Step: Copy + Send + Sync;
+    /// The weights of 32 outputs for two consecutive inputs; zeros by default.
+    type Step: Copy + Default + Send + Sync + 'static;
 
     /// How a row holds two consecutive inputs.
     type Pair: InputPair;
@@ -30,6 +30,13 @@ pub trait PanelFormat: Send + Sync + Sized + 'static {
 
     /// One weight of a step, widened.
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32;
+
+    /// Replaces one weight of a step, rounded.
+    fn set(step: &mut Self::Step, lane: usize, i: usize, weight: f32);
+
+    /// The step with the weights of the `i`-th input alone, and zeros for the other one.
+    #[doc(hidden)]
+    fn only(step: &Self::Step, i: usize) -> Self::Step;
 
     /// Adds the products of one step to the sums of `M` rows and `V` vectors of outputs, from vector `first` of the panel
     /// on. Each sum takes the two products one after the other.
@@ -72,10 +79,11 @@ fn widened_multiply_add<S: Simd, const M: usize, const V: usize>(
 }
 
 /// Weights in `bfloat16`, two inputs of an output in one 32-bit word.
+#[derive(Debug, Clone, Copy)]
 pub struct Bf16Panels;
 
 /// Two vectors of words: the low half of a word is the even input, the high half the odd one.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(align(64))]
 pub struct Bf16Step([[u32; LANES]; 2]);
 
@@ -110,6 +118,16 @@ impl PanelFormat for Bf16Panels {
         bf16::from_bits((step.0[lane / LANES][lane % LANES] >> (16 * i)) as u16).to_f32()
     }
 
+    fn set(step: &mut Self::Step, lane: usize, i: usize, weight: f32) {
+        let word = &mut step.0[lane / LANES][lane % LANES];
+        *word = *word & !(0xffff << (16 * i)) | u32::from(bf16::from_f32(weight).to_bits()) << (16 * i);
+    }
+
+    #[inline(always)]
+    fn only(step: &Self::Step, i: usize) -> Self::Step {
+        Bf16Step(step.0.map(|words| words.map(|word| word & (0xffff << (16 * i)))))
+    }
+
     #[inline(always)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
         s: S,
@@ -127,10 +145,11 @@ impl PanelFormat for Bf16Panels {
 }
 
 /// Weights in `float32`.
+#[derive(Debug, Clone, Copy)]
 pub struct F32Panels;
 
 /// `[input][half][lane]`.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(align(64))]
 pub struct F32Step([[[f32; LANES]; 2]; 2]);
 
@@ -163,6 +182,17 @@ impl PanelFormat for F32Panels {
         step.0[i][lane / LANES][lane % LANES]
     }
 
+    fn set(step: &mut Self::Step, lane: usize, i: usize, weight: f32) {
+        step.0[i][lane / LANES][lane % LANES] = weight;
+    }
+
+    #[inline(always)]
+    fn only(step: &Self::Step, i: usize) -> Self::Step {
+        let mut only = Self::Step::default();
+        only.0[i] = step.0[i];
+        only
+    }
+
     #[inline(always)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
         s: S,
@@ -176,10 +206,11 @@ impl PanelFormat for F32Panels {
 }
 
 /// Weights in `float16`.
+#[derive(Debug, Clone, Copy)]
 pub struct F16Panels;
 
 /// `[input][half][lane]`.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(align(64))]
 pub struct F16Step([[[u16; LANES]; 2]; 2]);
 
@@ -214,6 +245,17 @@ impl PanelFormat for F16Panels {
         f16::from_bits(step.0[i][lane / LANES][lane % LANES]).to_f32()
     }
 
+    fn set(step: &mut Self::Step, lane: usize, i: usize, weight: f32) {
+        step.0[i][lane / LANES][lane % LANES] = f16::from_f32(weight).to_bits();
+    }
+
+    #[inline(always)]
+    fn only(step: &Self::Step, i: usize) -> Self::Step {
+        let mut only = Self::Step::default();
+        only.0[i] = step.0[i];
+        only
+    }
+
     #[inline(always)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
         s: S,
@@ -230,6 +272,7 @@ impl PanelFormat for F16Panels {
 ///
 /// Each output is one chain as in the other formats, the odd input of a step before the even one, because that is what
 /// the processor's instruction does.
+#[derive(Debug, Clone, Copy)]
 pub struct Bf16Products;
 
 impl PanelFormat for Bf16Products {
@@ -247,6 +290,15 @@ impl PanelFormat for Bf16Products {
 
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
         Bf16Panels::get(step, lane, i)
+    }
+
+    fn set(step: &mut Self::Step, lane: usize, i: usize, weight: f32) {
+        Bf16Panels::set(step, lane, i, weight);
+    }
+
+    #[inline(always)]
+    fn only(step: &Self::Step, i: usize) -> Self::Step {
+        Bf16Panels::only(step, i)
     }
 
     #[inline(always)]

@@ -33,13 +33,13 @@ impl<F: PanelFormat> PanelMatrix<F> {
         Self { steps, num_outputs, num_inputs }
     }
 
-    /// Packs weights that are stored in this very format: `row` gives the bytes of an output's weights. `None` if one of
-    /// them is NaN or infinite.
+    /// Packs weights that are stored in this very format: `row` gives the bytes of an output's weights, or `None` for one
+    /// that is zero throughout. `None` if a weight is NaN or infinite.
     pub fn pack_stored<'a>(
         workers: &Workers,
         num_outputs: usize,
         num_inputs: usize,
-        row: impl Fn(usize) -> &'a [u8] + Sync,
+        row: impl Fn(usize) -> Option<&'a [u8]> + Sync,
     ) -> Option<Self> {
         let per_panel = num_inputs.div_ceil(2);
         let row_bytes = num_inputs * F::BYTES;
@@ -49,7 +49,8 @@ impl<F: PanelFormat> PanelMatrix<F> {
         let pack_panel = |panel: usize, steps: &mut [MaybeUninit<F::Step>]| {
             let rows: [&[u8]; PANEL_ROWS] = std::array::from_fn(|lane| {
                 let output = panel * PANEL_ROWS + lane;
-                if output < num_outputs { &row(output)[..row_bytes] } else { &zeros }
+                let stored = if output < num_outputs { row(output) } else { None };
+                stored.map_or(&zeros[..], |bytes| &bytes[..row_bytes])
             });
             let mut finite = true;
             for (q, slot) in steps.iter_mut().enumerate() {

@@ -23,7 +23,10 @@ pub use format::{Bf16Panels, Bf16Products, F16Panels, F32Panels, PANEL_ROWS, Pan
 pub use matrix::PanelMatrix;
 pub use rows::{InputPair, PackedRows};
 
+pub(super) use rows::Buffers;
+
 use super::parallel::Disjoint;
+use super::silu::silu_times;
 use super::simd::{LANES, Simd, SimdOp};
 use super::threads::Workers;
 use tile::{Sink, panel_times_rows};
@@ -35,6 +38,9 @@ pub struct MatrixOutput<'a> {
     pub bias: Option<&'a [f32]>,
     /// Whether the products are added to what `out` holds, instead of replacing it.
     pub accumulate: bool,
+    /// Whether the outputs of the matrix are, by turns, 16 gates and 16 ups. Then `out` is `silu(gate) * up`, half as wide,
+    /// and as much narrower as the last 16 are padded.
+    pub gated: bool,
 }
 
 /// The least bytes of weights in a chunk, and the least when there is already a chunk for each thread: a thread that
@@ -46,7 +52,7 @@ const FEW_ROWS: usize = 16;
 
 /// Multiplies rows, packed as [`PanelFormat::Pair`] of the format, with packed weights.
 ///
-/// `out` is `[rows.num_rows(), matrix.num_outputs()]`, row-major.
+/// `out` is `[rows.num_rows(), matrix.num_outputs()]`, row-major, unless the output is gated.
 ///
 /// # Panics
 /// When the shapes do not fit.
@@ -59,11 +65,14 @@ pub fn matmul<F: PanelFormat>(
 ) {
     let num_outputs = matrix.num_outputs();
     assert_eq!(rows.num_inputs(), matrix.num_inputs(), "rows and weights have the same inner dimension");
-    assert_eq!(out.len(), rows.num_rows() * num_outputs, "the output has a row for each input row");
+    let width = out.len() / rows.num_rows().max(1);
+    assert_eq!(out.len(), rows.num_rows() * width, "the output has a row for each input row");
+    let whole = if output.gated { 2 * width.next_multiple_of(LANES) } else { width };
+    assert!(rows.num_rows() == 0 || whole == num_outputs, "a row of the output has all outputs");
     assert!(output.bias.is_none_or(|bias| bias.len() == num_outputs), "one bias for each output");
     let num_panels = matrix.num_panels();
     let num_chunks = chunks(matrix.bytes(), rows.num_rows(), num_panels, workers.num_threads());
-    let columns = Columns { out: Disjoint::new(out), num_outputs, output };
+    let columns = Columns { out: Disjoint::new(out), width, output };
     workers.run(num_chunks, &|chunk| {
         let panels = chunk * num_panels / num_chunks..(chunk + 1) * num_panels / num_chunks;
         for panel in panels {
@@ -82,30 +91,39 @@ fn chunks(bytes: usize, num_rows: usize, num_panels: usize, num_threads: usize) 
     (bytes / large_chunk).next_multiple_of(num_threads).max(for_each_thread).min(num_panels).max(1)
 }
 
-/// The output matrix, written panel by panel: each panel owns 32 of its columns.
+/// The output matrix, written panel by panel: each panel owns 32 of its columns, or 16 if it is gated.
 struct Columns<'a> {
     out: Disjoint<'a, f32>,
-    num_outputs: usize,
+    width: usize,
     output: MatrixOutput<'a>,
 }
 
 impl Columns<'_> {
-    /// Finishes 16 outputs of one row: adds the bias and what was there, and stores.
+    /// Finishes 16 outputs of one row, those of a half of a panel, and stores them. A row's halves come in order.
     ///
     /// # Safety
     /// No other thread writes these columns at the same time.
     #[inline(always)]
-    unsafe fn store<S: Simd>(&self, s: S, row: usize, column: usize, value: S::F) {
-        let width = LANES.min(self.num_outputs - column);
-        let start = row * self.num_outputs + column;
+    unsafe fn store<S: Simd>(&self, s: S, row: usize, panel: usize, half: usize, value: S::F) {
+        let MatrixOutput { bias, accumulate, gated } = self.output;
+        let output = panel * PANEL_ROWS + half * LANES;
+        let column = if gated { panel * LANES } else { output };
+        if column >= self.width {
+            return;
+        }
+        let width = LANES.min(self.width - column);
+        let start = row * self.width + column;
         // SAFETY: the columns are this thread's own (the caller's duty).
         let out = unsafe { self.out.part(start..start + width) };
         let mut value = value;
-        if let Some(bias) = self.output.bias {
-            value = s.add(value, load_padded(s, &bias[column..column + width]));
+        if let Some(bias) = bias {
+            value = s.add(value, load_padded(s, &bias[output..bias.len().min(output + LANES)]));
         }
-        if self.output.accumulate {
+        if accumulate {
             value = s.add(load_padded(s, out), value);
+        }
+        if gated && half == 1 {
+            value = silu_times(s, load_padded(s, out), value);
         }
         if let Ok(out) = <&mut [f32; LANES]>::try_from(&mut *out) {
             s.store(value, out);
@@ -148,11 +166,8 @@ impl<F: PanelFormat> SimdOp for PanelJob<'_, F> {
 impl<F: PanelFormat> Sink for PanelJob<'_, F> {
     #[inline(always)]
     fn put<S: Simd>(&self, s: S, row: usize, half: usize, sums: S::F) {
-        let column = self.panel * PANEL_ROWS + half * LANES;
-        if column < self.columns.num_outputs {
-            // SAFETY: each panel is run by one thread, and panels own disjoint columns.
-            unsafe { self.columns.store(s, row, column, sums) };
-        }
+        // SAFETY: each panel is run by one thread, and panels own disjoint columns.
+        unsafe { self.columns.store(s, row, self.panel, half, sums) };
     }
 }
 

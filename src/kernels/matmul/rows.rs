@@ -10,6 +10,13 @@ use crate::kernels::threads::Workers;
 pub trait InputPair: Copy + Default + Send + Sync + 'static {
     /// From the even and the odd input.
     fn new(even: f32, odd: f32) -> Self;
+    /// Rows of values as rows of pairs, of which the first `used` values matter; `memory` is for those that have to be made.
+    #[doc(hidden)]
+    fn pairs<'a, const N: usize, const HALF: usize>(
+        rows: &'a [[f32; N]],
+        used: usize,
+        memory: &'a mut [[Self; HALF]],
+    ) -> &'a [[Self; HALF]];
     /// The rows that hold such pairs.
     #[doc(hidden)]
     fn buffer(rows: &mut Buffers) -> &mut Vec<Self>;
@@ -28,6 +35,15 @@ impl InputPair for [f32; 2] {
         [even, odd]
     }
 
+    #[inline(always)]
+    fn pairs<'a, const N: usize, const HALF: usize>(
+        rows: &'a [[f32; N]],
+        _used: usize,
+        _memory: &'a mut [[Self; HALF]],
+    ) -> &'a [[Self; HALF]] {
+        rows.as_flattened().as_chunks().0.as_chunks().0
+    }
+
     fn buffer(rows: &mut Buffers) -> &mut Vec<Self> {
         &mut rows.floats
     }
@@ -41,6 +57,21 @@ impl InputPair for Bf16Pair {
     #[inline(always)]
     fn new(even: f32, odd: f32) -> Self {
         Self(round_bf16(even) >> 16 | round_bf16(odd))
+    }
+
+    #[inline(always)]
+    fn pairs<'a, const N: usize, const HALF: usize>(
+        rows: &'a [[f32; N]],
+        used: usize,
+        memory: &'a mut [[Self; HALF]],
+    ) -> &'a [[Self; HALF]] {
+        for (row, pairs) in rows.iter().zip(&mut *memory) {
+            let (values, _) = row[..used.next_multiple_of(2)].as_chunks::<2>();
+            for (pair, &[even, odd]) in pairs.iter_mut().zip(values) {
+                *pair = Self::new(even, odd);
+            }
+        }
+        memory
     }
 
     fn buffer(rows: &mut Buffers) -> &mut Vec<Self> {

@@ -134,9 +134,46 @@ fn bias_and_accumulation_come_after_the_sum() {
     rows.pack::<[f32; 2]>(&workers, &x, k);
     let before = numbers(m * n, 8);
     let mut out = before.clone();
-    matmul(&workers, &rows, &matrix, MatrixOutput { bias: Some(&bias), accumulate: true }, &mut out);
+    let output = MatrixOutput { bias: Some(&bias), accumulate: true, gated: false };
+    matmul(&workers, &rows, &matrix, output, &mut out);
     for i in 0..m * n {
         assert_eq!(out[i], before[i] + (plain[i] + bias[i % n]));
+    }
+}
+
+#[test]
+fn gated_outputs_are_those_of_the_plain_ones() {
+    let (k, width) = (10, 21);
+    // Gates and ups of a width that is no multiple of 16: the last 11 of each are padding.
+    let (weight, bias) = (numbers(2 * width * k, 5), numbers(2 * width, 6));
+    let padded = 2 * 32;
+    let row_of = |output: usize| {
+        let (half, place) = (output % 32 / 16, output / 32 * 16 + output % 16);
+        (place < width).then_some(half * width + place)
+    };
+    let padded_bias: Vec<f32> =
+        (0..padded).map(|output| row_of(output).map_or(0.0, |row| bias[row])).collect();
+    for isa in Isa::available() {
+        let workers = Workers::new(2, isa).unwrap();
+        let matrix = PanelMatrix::<F32Panels>::pack(&workers, padded, k, |output, input| {
+            row_of(output).map_or(0.0, |row| weight[row * k + input])
+        });
+        for m in [1, 2, 5, 13, 30] {
+            let x = numbers(m * k, 4);
+            let mut plain = multiply::<F32Panels>(isa, 2, &x, &weight, k);
+            for row in plain.chunks_exact_mut(2 * width) {
+                row.iter_mut().zip(&bias).for_each(|(sum, bias)| *sum += bias);
+            }
+            let (mut expected, mut out) = (vec![0.0; m * width], vec![f32::NAN; m * width]);
+            scalar::silu_mul(&plain, width, &mut expected);
+            let mut rows = PackedRows::default();
+            rows.pack::<[f32; 2]>(&workers, &x, k);
+            let output = MatrixOutput { bias: Some(&padded_bias), accumulate: false, gated: true };
+            matmul(&workers, &rows, &matrix, output, &mut out);
+            for (out, expected) in out.iter().zip(&expected) {
+                assert!((out - expected).abs() <= 4e-6 * expected.abs().max(1e-2), "{out} {expected}");
+            }
+        }
     }
 }
 

@@ -165,6 +165,23 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn swap<const DISTANCE: usize>(self, value: Self::F) -> Self::F {
+        let Halves(low, high) = value;
+        unsafe {
+            match DISTANCE {
+                8 => Halves(high, low),
+                4 => Halves(_mm256_permute2f128_ps::<1>(low, low), _mm256_permute2f128_ps::<1>(high, high)),
+                2 => {
+                    Halves(_mm256_permute_ps::<0b01_00_11_10>(low), _mm256_permute_ps::<0b01_00_11_10>(high))
+                }
+                _ => {
+                    Halves(_mm256_permute_ps::<0b10_11_00_01>(low), _mm256_permute_ps::<0b10_11_00_01>(high))
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
     fn prefetch<T>(self, near: &T, bytes: usize) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
     }

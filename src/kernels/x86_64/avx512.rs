@@ -167,6 +167,18 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
     }
 
     #[inline(always)]
+    fn swap<const DISTANCE: usize>(self, value: Self::F) -> Self::F {
+        unsafe {
+            match DISTANCE {
+                8 => _mm512_shuffle_f32x4::<0b01_00_11_10>(value, value),
+                4 => _mm512_shuffle_f32x4::<0b10_11_00_01>(value, value),
+                2 => _mm512_permute_ps::<0b01_00_11_10>(value),
+                _ => _mm512_permute_ps::<0b10_11_00_01>(value),
+            }
+        }
+    }
+
+    #[inline(always)]
     fn prefetch<T>(self, near: &T, bytes: usize) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
     }

@@ -2,18 +2,21 @@
 
 use std::collections::HashSet;
 
-use half::bf16;
-
 use super::linear::Linear;
 use super::rms_norm::RmsNorm;
 use super::{LayerParts, Projections};
-use crate::cache::{BLOCK_TOKENS, KvRows, KvStore, KvView, TypedKv};
+use crate::cache::{BLOCK_TOKENS, KvDtype, KvRows, KvStore, KvView, TypedKv};
 use crate::error::{Error, Result};
-use crate::kernels::{AttentionShape, Isa, KvBlocks, KvElement, Work, Workers, attention, rotate_half};
+use crate::kernels::{
+    AttentionShape, Bf16Panels, Bf16Products, F32Panels, Isa, KvBlocks, PanelFormat, Work, Workers,
+    attention, rotate_half,
+};
 use crate::model::Stage;
 use crate::model::context::{ForwardContext, Scratch, sized};
 use crate::model::loader::Loader;
 use crate::model::rows::ActiveRows;
+use crate::quant::RowOrder;
+use crate::tensor::ComputeDtype;
 use crate::types::BlockId;
 use crate::weights::ModelConfig;
 
@@ -27,6 +30,7 @@ pub(in crate::model) struct Attention {
     head_norms: Option<HeadNorms>,
     output: Linear,
     shape: AttentionShape,
+    compute: ComputeDtype,
 }
 
 /// What normalizes each head before it is turned.
@@ -62,10 +66,17 @@ impl Attention {
             Ok::<_, Error>(HeadNorms { query, key: RmsNorm::load(loader, "k_norm", head_dim, eps)? })
         };
         Ok(Self {
-            qkv: Linear::load(loader, qkv, hidden_size, parts.qkv_bias)?,
+            qkv: Linear::load(loader, qkv, RowOrder::Stacked, hidden_size, parts.qkv_bias)?,
             head_norms: parts.head_norms.then(head_norms).transpose()?,
-            output: Linear::load(loader, &[("o_proj", hidden_size)], queries, parts.output_bias)?,
+            output: Linear::load(
+                loader,
+                &[("o_proj", hidden_size)],
+                RowOrder::Stacked,
+                queries,
+                parts.output_bias,
+            )?,
             shape,
+            compute: loader.compute(),
         })
     }
 
@@ -115,9 +126,17 @@ impl Attention {
         context: &mut ForwardContext<'_>,
     ) -> Result<()> {
         let workers = context.workers;
-        match kv.blocks(layer) {
-            KvView::F32(view) => self.attend_to(&RowBlocks { rows, view }, workers, context.scratch),
-            KvView::Bf16(view) => self.attend_to(&RowBlocks::<bf16> { rows, view }, workers, context.scratch),
+        let scratch = &mut *context.scratch;
+        match (kv.blocks(layer), self.compute) {
+            (KvView::F32(view), _) => {
+                self.attend_to::<F32Panels, _>(&RowBlocks { rows, view }, workers, scratch);
+            }
+            (KvView::Bf16(view), ComputeDtype::F32) => {
+                self.attend_to::<Bf16Panels, _>(&RowBlocks { rows, view }, workers, scratch);
+            }
+            (KvView::Bf16(view), ComputeDtype::Bf16) => {
+                self.attend_to::<Bf16Products, _>(&RowBlocks { rows, view }, workers, scratch);
+            }
         }
         context.timing.lap(Stage::Attention, || self.work(rows, kv));
         context.check()?;
@@ -127,11 +146,17 @@ impl Attention {
         context.check()
     }
 
-    fn attend_to<E: KvElement>(&self, blocks: &RowBlocks<'_, E>, workers: &Workers, scratch: &mut Scratch) {
+    /// In the arithmetic of `F`, over a cache stored as `G`.
+    fn attend_to<F: PanelFormat, G: PanelFormat<Step = F::Step>>(
+        &self,
+        blocks: &RowBlocks<'_, G>,
+        workers: &Workers,
+        scratch: &mut Scratch,
+    ) {
         let out =
             sized(&mut scratch.attended, blocks.rows.len() * self.shape.num_heads * self.shape.head_dim);
         let stride = self.qkv.num_outputs();
-        attention(workers, self.shape, &scratch.qkv, stride, blocks, &mut scratch.attention, out);
+        attention::<F>(workers, self.shape, &scratch.qkv, stride, blocks, &mut scratch.attention, out);
     }
 
     /// What attention takes: the visible keys and values, each block once, and two products with each for every head.
@@ -146,8 +171,10 @@ impl Attention {
             blocks.extend(&rows.batch().tables[row.table].blocks()[visible]);
         }
         let block = 2 * num_kv_heads * head_dim * BLOCK_TOKENS * kv.layout().dtype().bytes();
-        let flops = 4 * pairs * num_heads * head_dim;
-        Work { bytes: (blocks.len() * block) as u64, f32_flops: flops as u64, bf16_flops: 0 }
+        let flops = (4 * pairs * num_heads * head_dim) as u64;
+        let in_bf16 = kv.layout().dtype() == KvDtype::Bf16 && self.compute == ComputeDtype::Bf16;
+        let (f32_flops, bf16_flops) = if in_bf16 { (0, flops) } else { (flops, 0) };
+        Work { bytes: (blocks.len() * block) as u64, f32_flops, bf16_flops }
     }
 
     /// The elements of a row of `scratch.qkv`.
@@ -183,12 +210,12 @@ impl HeadNorms {
 }
 
 /// One layer's cache as the rows see it.
-struct RowBlocks<'a, E> {
+struct RowBlocks<'a, F: PanelFormat> {
     rows: &'a ActiveRows<'a>,
-    view: TypedKv<'a, E>,
+    view: TypedKv<'a, F>,
 }
 
-impl<E: KvElement> KvBlocks<E> for RowBlocks<'_, E> {
+impl<F: PanelFormat> KvBlocks<F::Step> for RowBlocks<'_, F> {
     fn context_len(&self, row: usize) -> usize {
         self.rows.row(row).position + 1
     }
@@ -203,11 +230,11 @@ impl<E: KvElement> KvBlocks<E> for RowBlocks<'_, E> {
         pairs.take_while(|(block, other)| block == other).count()
     }
 
-    fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[E] {
+    fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[F::Step] {
         self.view.keys(self.rows.batch().tables[self.rows.row(row).table].blocks()[block], kv_head)
     }
 
-    fn values(&self, row: usize, block: usize, kv_head: usize) -> &[E] {
+    fn values(&self, row: usize, block: usize, kv_head: usize) -> &[F::Step] {
         self.view.values(self.rows.batch().tables[self.rows.row(row).table].blocks()[block], kv_head)
     }
 }

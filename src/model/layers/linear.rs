@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::kernels::{MatrixOutput, PackedRows, Work, Workers};
 use crate::model::loader::Loader;
-use crate::quant::PackedMatrix;
+use crate::quant::{PackedMatrix, RowOrder};
 
 /// `y = W x + b`.
 #[derive(Debug)]
@@ -14,19 +14,23 @@ pub(in crate::model) struct Linear {
 }
 
 impl Linear {
-    /// Loads projections and stacks their outputs: `parts` are their names and numbers of outputs.
+    /// Loads projections and makes one of them: `parts` are their names and numbers of outputs.
     pub(in crate::model) fn load(
         loader: &Loader<'_>,
         parts: &[(&str, usize)],
+        order: RowOrder,
         num_inputs: usize,
         has_bias: bool,
     ) -> Result<Self> {
-        let matrix = loader.pack(parts, num_inputs)?;
-        let mut bias = has_bias.then(Vec::new);
-        if let Some(bias) = &mut bias {
+        let matrix = loader.pack(parts, order, num_inputs)?;
+        let mut bias = None;
+        if has_bias {
+            let mut stored = Vec::new();
             for &(name, num_outputs) in parts {
-                bias.extend(loader.child(name).vector("bias", num_outputs)?);
+                stored.extend(loader.child(name).vector("bias", num_outputs)?);
             }
+            let of_output = |output| order.row(output, stored.len()).map_or(0.0, |row| stored[row]);
+            bias = Some((0..matrix.num_outputs()).map(of_output).collect());
         }
         Ok(Self { matrix, bias })
     }
@@ -41,7 +45,20 @@ impl Linear {
         accumulate: bool,
         out: &mut [f32],
     ) {
-        let output = MatrixOutput { bias: self.bias.as_deref(), accumulate };
+        let output = MatrixOutput { bias: self.bias.as_deref(), accumulate, gated: false };
+        self.matrix.matmul(workers, x, rows, output, out);
+    }
+
+    /// `out = silu(gate) * up` for each row `x`, of a map whose rows are [`RowOrder::Gated`]; `out` is
+    /// `[num_rows, width]`, where each part has `width` outputs.
+    pub(in crate::model) fn forward_gated(
+        &self,
+        workers: &Workers,
+        x: &[f32],
+        rows: &mut PackedRows,
+        out: &mut [f32],
+    ) {
+        let output = MatrixOutput { bias: self.bias.as_deref(), accumulate: false, gated: true };
         self.matrix.matmul(workers, x, rows, output, out);
     }
 

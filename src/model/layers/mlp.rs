@@ -3,13 +3,13 @@
 use super::linear::Linear;
 use super::{LayerParts, Projections};
 use crate::error::Result;
-use crate::kernels::{Work, silu_mul};
 use crate::model::Stage;
 use crate::model::context::{ForwardContext, sized};
 use crate::model::loader::Loader;
+use crate::quant::RowOrder;
 use crate::weights::ModelConfig;
 
-/// Three projections, the first two stacked.
+/// Three projections, the first two of which are one.
 #[derive(Debug)]
 pub(in crate::model) struct Mlp {
     gate_up: Linear,
@@ -30,8 +30,14 @@ impl Mlp {
             Projections::Fused => &[("gate_up_proj", 2 * width)],
         };
         Ok(Self {
-            gate_up: Linear::load(loader, gate_up, hidden_size, parts.mlp_bias)?,
-            down: Linear::load(loader, &[("down_proj", hidden_size)], width, parts.mlp_bias)?,
+            gate_up: Linear::load(loader, gate_up, RowOrder::Gated, hidden_size, parts.mlp_bias)?,
+            down: Linear::load(
+                loader,
+                &[("down_proj", hidden_size)],
+                RowOrder::Stacked,
+                width,
+                parts.mlp_bias,
+            )?,
             intermediate_size: width,
         })
     }
@@ -41,24 +47,12 @@ impl Mlp {
         let (workers, scratch) = (context.workers, &mut *context.scratch);
         let hidden_size = self.down.num_outputs();
         let num_rows = scratch.normed.len() / hidden_size;
-        let width = self.intermediate_size;
-        let gate_up = sized(&mut scratch.gate_up, num_rows * 2 * width);
-        self.gate_up.forward(workers, &scratch.normed, &mut scratch.packed, false, gate_up);
+        let activated = sized(&mut scratch.activated, num_rows * self.intermediate_size);
+        self.gate_up.forward_gated(workers, &scratch.normed, &mut scratch.packed, activated);
         context.timing.lap(Stage::GateUp, || self.gate_up.work(num_rows));
         context.check()?;
 
         let scratch = &mut *context.scratch;
-        let gate_up = &scratch.gate_up;
-        let activated = sized(&mut scratch.activated, num_rows * width);
-        let isa = workers.isa();
-        if num_rows == 1 {
-            silu_mul(isa, gate_up, width, activated);
-        } else {
-            workers.for_each_chunk(activated, width, |row, out| {
-                silu_mul(isa, &gate_up[row * 2 * width..(row + 1) * 2 * width], width, out);
-            });
-        }
-        context.timing.lap(Stage::Activation, Work::default);
         self.down.forward(workers, &scratch.activated, &mut scratch.packed, true, &mut scratch.hidden);
         context.timing.lap(Stage::Down, || self.down.work(num_rows));
         context.check()
