@@ -15,6 +15,7 @@
 
 mod attention;
 mod bandwidth;
+mod huge_pages;
 mod isa;
 mod limits;
 mod math;
