@@ -18,8 +18,8 @@ from peers import PEERS
 from picture import draw
 from report import LOAD_COLUMNS, TASK_COLUMNS, load_rows, table, task_rows
 from shapes import SHAPES, tensor_shapes, write_checkpoint
-from tasks import TASKS
-from turns import Measured, Worker, measure, measure_loads, repeats, settle
+from tasks import TASKS, Task
+from turns import Worker, measure, measure_loads, repeats, settle
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # The first is what the peers are held against.
@@ -83,12 +83,12 @@ def run(shape: str, tasks: list[str], binary: str, arguments: argparse.Namespace
         settle(workers, size)
         for name in (name for name in tasks if name != "load"):
             task = TASKS[name]
-            check(rsgen, {worker.name: Measured() for worker in rsgen})
             for worker in rsgen:
-                if not repeats(task, worker):
-                    raise SystemExit(f"{worker.name} gave other tokens for the same prompts of {name}")
+                check(worker, task, name)
             measured = measure(task, workers, reader, rounds)
-            check(rsgen, measured)
+            for worker in rsgen:
+                if measured[worker.name].missing is not None:
+                    raise SystemExit(f"{worker.name}, {name}: {measured[worker.name].missing}")
             rows = task_rows(shape, name, task, measured, names)
             result["tasks"][name] = rows
             print(
@@ -103,12 +103,16 @@ def run(shape: str, tasks: list[str], binary: str, arguments: argparse.Namespace
     return result
 
 
-def check(rsgen: list[Worker], measured: dict[str, Measured]) -> None:
-    """A peer may be missing, rsgen may not."""
-    for worker in rsgen:
-        reason = worker.missing or measured[worker.name].missing
-        if reason is not None:
-            raise SystemExit(f"{worker.name}: {reason}")
+def check(worker: Worker, task: Task, name: str) -> None:
+    """A peer may be missing; rsgen may not, and gives the same tokens for the same prompts."""
+    if worker.missing is None:
+        try:
+            if repeats(task, worker):
+                return
+            worker.missing = "it gave other tokens for the same prompts"
+        except Missing as reason:
+            worker.missing = str(reason)
+    raise SystemExit(f"{worker.name}, {name}: {worker.missing}")
 
 
 def main() -> None:

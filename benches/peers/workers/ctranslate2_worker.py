@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from word_tokenizer import with_word_tokenizer
+from word_tokenizer import with_word_tokenizer, word
 from worker import Generate, Ids, main
 
 
@@ -28,7 +28,7 @@ def load(folder: str, threads: int) -> Generate:
 
     def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
         results = generator.generate_batch(
-            [[str(token) for token in prompt] for prompt in prompts],
+            [[word(token) for token in prompt] for prompt in prompts],
             beam_size=num_beams,
             min_length=new_tokens,
             max_length=new_tokens,

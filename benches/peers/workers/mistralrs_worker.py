@@ -29,7 +29,6 @@ def load(folder: str, threads: int) -> Generate:
             prompt=prompt, model="default", max_tokens=new_tokens, temperature=0.0, ignore_eos=True
         )
         response = runner.send_completion_request(request)
-        print(response.usage.__dict__ if hasattr(response.usage, "__dict__") else response.usage)
         return [[int(word) for word in response.choices[0].text.split()]]
 
     return generate
