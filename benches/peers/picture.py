@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-WIDTH = 720
-# Where the bars begin, and how long the longest is.
-LEFT, LONGEST = 190, 380
+# A column for each shape: names, then bars of up to this length, then figures.
+NAMES, LONGEST, FIGURES = 150, 190, 120
+COLUMN = NAMES + LONGEST + FIGURES
 BAR, GAP, HEADING = 14, 4, 34
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #24292f }
@@ -33,20 +33,29 @@ text { font: 12px system-ui, sans-serif; fill: #24292f }
 
 
 def draw(result: dict[str, Any]) -> str:
-    """The picture of a run's data: a group of bars for each task, the best peer 1.00."""
-    groups = [
-        (f"{task} on {shape}", [row for row in rows if row.get("score") is not None])
-        for shape, figures in result["shapes"].items()
-        for task, rows in figures["tasks"].items()
+    """The picture of a run's data: bars for each task, the best peer 1.00."""
+    columns = [column(shape, figures["tasks"]) for shape, figures in result["shapes"].items()]
+    width, bottom = COLUMN * len(columns), max((bottom for _, bottom in columns), default=0)
+    size = f'viewBox="0 0 {width} {bottom}" width="{width}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
+        "<title>rsgen and its peers: the best peer of each task is 1.00, longer is faster</title>",
+        f"<style>{STYLE}</style>",
+        *(f'<g transform="translate({COLUMN * i} 0)">\n{text}\n</g>' for i, (text, _) in enumerate(columns)),
+        "</svg>",
     ]
-    longest = max((row["score"] for _, rows in groups for row in rows), default=1.0)
+    return "\n".join(parts) + "\n"
+
+
+def column(shape: str, tasks: dict[str, list[dict[str, Any]]]) -> tuple[str, int]:
+    """The groups of a shape, and where they end."""
+    groups = {task: [row for row in rows if row.get("score") is not None] for task, rows in tasks.items()}
+    longest = max((row["score"] for rows in groups.values() for row in rows), default=1.0)
     parts, top = [], 0
-    for heading, rows in groups:
-        parts.append(group(heading, rows, top, LONGEST / longest))
+    for task, rows in groups.items():
+        parts.append(group(f"{task} on {shape}", rows, top, LONGEST / longest))
         top += height(rows)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + GAP}" width="{WIDTH}" role="img">'
-    title = "<title>rsgen and its peers; the best peer of each task is 1.00, longer is faster</title>"
-    return "\n".join([head, title, f"<style>{STYLE}</style>", *parts, "</svg>\n"])
+    return "\n".join(parts), top
 
 
 def height(rows: list[dict[str, Any]]) -> int:
@@ -57,7 +66,7 @@ def height(rows: list[dict[str, Any]]) -> int:
 def group(heading: str, rows: list[dict[str, Any]], top: int, scale: float) -> str:
     """The bars of a task, the longest first."""
     bottom = top + height(rows) - 2 * GAP
-    best = LEFT + scale
+    best = NAMES + scale
     parts = [
         f'<text class="heading" x="0" y="{top + HEADING - 12}">{escape(heading)}</text>',
         f'<text class="faint" x="{best:.1f}" y="{top + HEADING - 12}" text-anchor="middle">best peer</text>',
@@ -68,9 +77,9 @@ def group(heading: str, rows: list[dict[str, Any]], top: int, scale: float) -> s
         figure = f"{row['figure']:.{0 if row['figure'] >= 100 else 1 if row['figure'] >= 10 else 2}f} {row['unit']}"
         text = y + BAR - 3
         parts += [
-            f'<text x="{LEFT - 8}" y="{text}" text-anchor="end">{escape(row["name"])}</text>',
-            f'<rect class="{kind}" x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR}" rx="2"/>',
-            f'<text x="{LEFT + length + 6:.1f}" y="{text}">{row["score"]:.2f}'
+            f'<text x="{NAMES - 8}" y="{text}" text-anchor="end">{escape(row["name"])}</text>',
+            f'<rect class="{kind}" x="{NAMES}" y="{y}" width="{length:.1f}" height="{BAR}" rx="2"/>',
+            f'<text x="{NAMES + length + 6:.1f}" y="{text}">{row["score"]:.2f}'
             f'<tspan class="faint" dx="8">{figure}</tspan></text>',
         ]
     parts.append(
