@@ -12,8 +12,9 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 # A column for each shape: names, then bars of up to this length, then figures.
-NAMES, LONGEST, FIGURES = 150, 190, 120
-COLUMN = NAMES + LONGEST + FIGURES
+NAMES, LONGEST = 150, 190
+# Where scores end, and the column, with a margin to the next.
+SCORES, COLUMN, MARGIN = NAMES + LONGEST + 36, NAMES + LONGEST + 150, 36
 BAR, GAP, HEADING = 14, 4, 34
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #24292f }
@@ -79,8 +80,8 @@ def group(heading: str, rows: list[dict[str, Any]], top: int, scale: float) -> s
         parts += [
             f'<text x="{NAMES - 8}" y="{text}" text-anchor="end">{escape(row["name"])}</text>',
             f'<rect class="{kind}" x="{NAMES}" y="{y}" width="{length:.1f}" height="{BAR}" rx="2"/>',
-            f'<text x="{NAMES + length + 6:.1f}" y="{text}">{row["score"]:.2f}'
-            f'<tspan class="faint" dx="8">{figure}</tspan></text>',
+            f'<text x="{SCORES}" y="{text}" text-anchor="end">{row["score"]:.2f}</text>',
+            f'<text class="faint" x="{COLUMN - MARGIN}" y="{text}" text-anchor="end">{figure}</text>',
         ]
     parts.append(
         f'<line class="best" x1="{best:.1f}" x2="{best:.1f}" y1="{top + HEADING - 6}" y2="{bottom}"/>'

@@ -36,8 +36,13 @@ def task_rows(shape: str, name: str, task: Task, measured: dict[str, Measured], 
     """A row for each worker, in the order of `measured`; the first is what the tokens are held against."""
     there = {name: result for name, result in measured.items() if result.missing is None}
     medians = {name: statistics.median(result.seconds) for name, result in there.items()}
-    best = min((name for name in there if name in peers), key=medians.__getitem__, default=None)
     first = next(iter(there.values()), Measured())
+    # The peer that the first fares worst against.
+    best = min(
+        (name for name in there if name in peers),
+        key=lambda name: median_ratio(there[name].seconds, first.seconds),
+        default=None,
+    )
     rows = []
     for worker, result in measured.items():
         if result.missing is not None:

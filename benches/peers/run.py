@@ -27,8 +27,9 @@ ARITHMETICS = ["bfloat16", "float32"]
 
 
 def rsgen_binary() -> str:
-    """Builds the rsgen worker; cargo says where it is."""
-    command = ["cargo", "bench", "--no-run", "--bench", "rsgen_worker", "--message-format=json"]
+    """Builds the rsgen worker, without the command of the package; cargo says where it is."""
+    command = ["cargo", "bench", "--no-default-features", "--no-run", "--bench", "rsgen_worker"]
+    command.append("--message-format=json")
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     for line in built.stdout.splitlines():
         message = json.loads(line)
