@@ -36,7 +36,7 @@ pub(super) struct ScoreArguments {
     model: ModelArguments,
     #[command(flatten)]
     output: OutputArguments,
-    /// One line for each text: log-probability, perplexity, tokens, text
+    /// A line each: log-probability, perplexity, tokens, text
     #[arg(long, env = "RSGEN_TOTALS", help_heading = OUTPUT)]
     totals: bool,
 }

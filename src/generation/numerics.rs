@@ -14,37 +14,34 @@ static ISA: LazyLock<Isa> = LazyLock::new(|| Isa::select().unwrap_or_else(|_| Is
 /// The index of the largest value, the lowest one on ties; a NaN counts as largest, as in `torch.argmax`. 0
 /// when empty.
 pub(super) fn argmax(values: &[f32]) -> usize {
-    let mut best = 0;
-    let mut largest = f32::NEG_INFINITY;
-    for (index, &value) in values.iter().enumerate() {
-        if value > largest {
-            (best, largest) = (index, value);
-        } else if value.is_nan() {
-            return index;
-        }
-    }
-    best
+    kernels::argmax(*ISA, values)
 }
 
 /// The largest value; NaN if there is one, negative infinity when empty.
 pub(super) fn maximum(values: &[f32]) -> f32 {
-    let mut largest = f32::NEG_INFINITY;
-    let mut any_nan = false;
-    for &value in values {
-        any_nan |= value.is_nan();
-        largest = largest.max(value);
+    kernels::maximum(*ISA, values)
+}
+
+/// A value that at least `k` of the `values` reach and, in a row of usual scores, few more than that; `None` where they
+/// are too few for it to be worth looking for. They hold no NaN.
+pub(super) fn bound_of_largest(values: &[f32], k: usize) -> Option<f32> {
+    /// The values of a block, and how many more blocks there are than values wanted.
+    const BLOCK: usize = 256;
+    const MORE: usize = 4;
+    let num_blocks = values.len().div_ceil(BLOCK);
+    if k == 0 || num_blocks < MORE * k {
+        return None;
     }
-    if any_nan { f32::NAN } else { largest }
+    // Of so many blocks, `k` have a maximum that is as large as the `k`-th largest maximum.
+    let mut maxima = vec![0.0; num_blocks];
+    kernels::block_maxima(*ISA, values, BLOCK, &mut maxima);
+    let (_, bound, _) = maxima.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
+    Some(*bound)
 }
 
 /// `ln(sum(exp(values)))`. Not finite exactly when a value is NaN or infinity, or when all are negative infinity.
 pub(super) fn log_sum_exp(values: &[f32]) -> f32 {
-    let largest = maximum(values);
-    if !largest.is_finite() {
-        return largest;
-    }
-    let sum: f64 = values.iter().map(|&value| f64::from((value - largest).exp())).sum();
-    (f64::from(largest) + sum.ln()) as f32
+    kernels::log_sum_exp(*ISA, values)
 }
 
 /// The softmax of `values` into `probabilities`, of the same length; NaN everywhere when the largest is not
@@ -266,6 +263,25 @@ mod tests {
         assert_eq!(kth_largest(&[3.0, 1.0, 3.0, -INF], 4), -INF);
         assert_eq!(kth_largest(&[3.0, -NAN, 1.0], 2), 3.0);
         assert!(kth_largest(&[NAN, -NAN, 1.0], 2).is_nan());
+    }
+
+    #[test]
+    fn as_many_as_wanted_reach_the_bound() {
+        for values in [
+            (0..5000).map(|i| i as f32).collect::<Vec<_>>(),
+            (0..5000).rev().map(|i| i as f32).collect(),
+            (0..5001).map(|i| (i * 7919 % 1009) as f32).collect(),
+            vec![0.0; 5000],
+            vec![-INF; 5000],
+        ] {
+            for k in [1, 2, 4] {
+                let bound = bound_of_largest(&values, k).unwrap();
+                assert!(values.iter().filter(|value| **value >= bound).count() >= k);
+                assert!(bound <= kth_largest(&values, k));
+            }
+            assert_eq!(bound_of_largest(&values, 0), None);
+            assert_eq!(bound_of_largest(&values, 6), None);
+        }
     }
 
     // x = (torch.arange(n) * 7919 + 13) % 1009 * 0.03 - 15: x.sum(), as bits, torch 2.13

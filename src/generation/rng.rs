@@ -5,7 +5,6 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use super::numerics::argmax;
 use super::torch_sort::topk;
 
 const WORDS: usize = 624;
@@ -72,8 +71,12 @@ impl TorchRng {
 
     /// One element of `tensor.exponential_(1)`, in float32.
     pub fn exponential_f32(&mut self) -> f32 {
-        let uniform = (self.next_u64() & ((1 << 53) - 1)) as f64 / (1_u64 << 53) as f64;
-        -(-uniform).ln_1p() as f32
+        exponential(self.uniform_f64())
+    }
+
+    /// A number of 53 bits from [0, 1).
+    fn uniform_f64(&mut self) -> f64 {
+        (self.next_u64() & ((1 << 53) - 1)) as f64 / (1_u64 << 53) as f64
     }
 
     /// `torch.multinomial(probabilities, count)` without replacement, of one row of weights, which need not
@@ -83,6 +86,9 @@ impl TorchRng {
     /// Every weight takes its two words, also a zero. The caller has made sure that the weights are finite, not
     /// negative and not all zero.
     pub fn multinomial(&mut self, probabilities: &[f32], count: usize) -> Vec<usize> {
+        if count == 1 {
+            return vec![self.multinomial_one(probabilities)];
+        }
         let ratios: Vec<f32> = probabilities
             .iter()
             .map(|&probability| {
@@ -94,10 +100,28 @@ impl TorchRng {
                 }
             })
             .collect();
-        if count == 1 {
-            return vec![argmax(&ratios)];
-        }
         topk(&ratios, count).into_iter().map(|index| index as usize).collect()
+    }
+
+    /// One draw: the index of the largest `probability / exponential`, the lowest one on ties.
+    fn multinomial_one(&mut self, probabilities: &[f32]) -> usize {
+        let (mut best, mut largest) = (0, 0.0);
+        for (index, &probability) in probabilities.iter().enumerate() {
+            if probability == 0.0 {
+                self.skip(2);
+                continue;
+            }
+            let uniform = self.uniform_f64();
+            // -ln(1 - u) is at least u. So most lose without a logarithm, by more than rounding could make up for.
+            if f64::from(probability) < f64::from(largest) * uniform * (1.0 - 1e-6) {
+                continue;
+            }
+            let ratio = probability / exponential(uniform);
+            if ratio > largest {
+                (best, largest) = (index, ratio);
+            }
+        }
+        best
     }
 
     /// Passes over the words of a [`multinomial`](Self::multinomial) draw from a row of `len` weights.
@@ -117,13 +141,26 @@ impl TorchRng {
 
     #[cold]
     fn renew(&mut self) {
-        for index in 0..WORDS {
-            let joined = (self.state[index] & 0x8000_0000) | (self.state[(index + 1) % WORDS] & 0x7FFF_FFFF);
-            let twisted = (joined >> 1) ^ if joined & 1 == 1 { 0x9908_B0DF } else { 0 };
-            self.state[index] = self.state[(index + SHIFT) % WORDS] ^ twisted;
+        fn twisted(word: u32, next: u32) -> u32 {
+            let joined = (word & 0x8000_0000) | (next & 0x7FFF_FFFF);
+            (joined >> 1) ^ (0x9908_B0DF & (joined & 1).wrapping_neg())
         }
+        // In parts whose indices do not wrap around, so that words are made several at a time.
+        let state = &mut *self.state;
+        for index in 0..WORDS - SHIFT {
+            state[index] = state[index + SHIFT] ^ twisted(state[index], state[index + 1]);
+        }
+        for index in WORDS - SHIFT..WORDS - 1 {
+            state[index] = state[index + SHIFT - WORDS] ^ twisted(state[index], state[index + 1]);
+        }
+        state[WORDS - 1] = state[SHIFT - 1] ^ twisted(state[WORDS - 1], state[0]);
         self.next = 0;
     }
+}
+
+/// The exponential variate of a uniform one.
+fn exponential(uniform: f64) -> f32 {
+    -(-uniform).ln_1p() as f32
 }
 
 impl std::fmt::Debug for TorchRng {
@@ -202,6 +239,24 @@ mod tests {
         let mut rng = TorchRng::manual_seed(1234);
         let drawn: Vec<usize> = (0..12).map(|_| rng.multinomial(&p, 1)[0]).collect();
         assert_eq!(drawn, [702, 311, 690, 314, 434, 273, 987, 589, 763, 347, 641, 944]);
+    }
+
+    #[test]
+    fn what_loses_without_a_logarithm_would_have_lost_with_it() {
+        let (mut rng, mut slow) = (TorchRng::manual_seed(3), TorchRng::manual_seed(3));
+        for row in 0..300_u32 {
+            let hash = |index: u32| ((index + row).wrapping_mul(2_654_435_761) >> 8) as f32 / 16_777_216.0;
+            let p: Vec<f32> =
+                (0..=row).map(|index| hash(index).powi(row as i32 % 40).max(0.1) - 0.1).collect();
+            let mut expected = (0, 0.0);
+            for (index, &weight) in p.iter().enumerate() {
+                let ratio = weight / slow.exponential_f32();
+                if ratio > expected.1 {
+                    expected = (index, ratio);
+                }
+            }
+            assert_eq!(rng.multinomial(&p, 1), [expected.0]);
+        }
     }
 
     #[test]

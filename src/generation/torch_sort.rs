@@ -3,10 +3,14 @@
 //! Neither is stable. They run the introsort, the selection and the heap of the C++ standard library they are
 //! built with, which are deterministic but leave equal values in an order of their own. Where a limit falls
 //! between equal scores, that order decides which of them stay. Everything else can use any sort; these are
-//! not faster.
+//! not faster, so `topk` turns to them only where values are equal.
+
+use super::numerics::bound_of_largest;
 
 /// Ranges up to this length are left to one insertion sort at the end.
 const SMALL: usize = 16;
+/// Values that are passed over together.
+const SKIPPED: usize = 64;
 
 /// The indices of those `values` that are above `floor`, in ascending order of the values. Equal ones come in any order;
 /// it is the fastest sort where that does not matter. The values must hold no NaN.
@@ -43,6 +47,29 @@ pub(super) fn descending_order(values: &[f32]) -> Vec<u32> {
 /// them, and in what order, included. `k` is at most the number of values, which must hold no NaN.
 pub(super) fn topk(values: &[f32], k: usize) -> Vec<u32> {
     debug_assert!(k <= values.len());
+    distinct_topk(values, k).unwrap_or_else(|| torch_topk(values, k))
+}
+
+/// The `k` largest of many values, if no two of them, and none of the others, are equal to each other: then there is but
+/// one answer.
+fn distinct_topk(values: &[f32], k: usize) -> Option<Vec<u32>> {
+    let bound = bound_of_largest(values, k)?;
+    let mut largest = Vec::with_capacity(2 * k);
+    for (chunk, start) in values.chunks(SKIPPED).zip((0..).step_by(SKIPPED)) {
+        if chunk.iter().filter(|value| **value >= bound).count() > 0 {
+            let reaching = (start..).zip(chunk).filter(|(_, value)| **value >= bound);
+            largest.extend(reaching.map(|(index, _)| index));
+        }
+    }
+    largest.sort_unstable_by(|&a, &b| values[b as usize].total_cmp(&values[a as usize]));
+    let up_to_the_next = &largest[..largest.len().min(k + 1)];
+    let distinct = up_to_the_next.windows(2).all(|pair| values[pair[0] as usize] > values[pair[1] as usize]);
+    largest.truncate(k);
+    distinct.then_some(largest)
+}
+
+/// torch's own way.
+fn torch_topk(values: &[f32], k: usize) -> Vec<u32> {
     let before = |a: u32, b: u32| values[a as usize] > values[b as usize];
     if k == 0 {
         return Vec::new();
@@ -254,6 +281,24 @@ mod tests {
         assert_eq!(topk(&values, 6), [41, 8, 52, 63, 30, 19]);
         assert_eq!(topk(&values, 12), [63, 382, 195, 261, 349, 30, 129, 184, 305, 272, 173, 151]);
         assert_eq!(topk(&values[..40], 8), [19, 8, 30, 5, 16, 38, 27, 13]);
+    }
+
+    #[test]
+    fn the_largest_of_many_values_are_those_of_the_slow_way() {
+        let hash = |index: u32| (index.wrapping_mul(2_654_435_761) >> 8) as f32;
+        let rows: [Vec<f32>; 5] = [
+            (0..20_000).map(hash).collect(),
+            (0..20_000).map(|index| index as f32).collect(),
+            (0..20_000).map(|index| -(index as f32)).collect(),
+            (0..20_000).map(|index| hash(index) % 97.0).collect(),
+            (0..20_000).map(|index| if index < 7 { 1.0 } else { f32::NEG_INFINITY }).collect(),
+        ];
+        for (index, row) in rows.iter().enumerate() {
+            for k in [1, 2, 3, 16, 19] {
+                assert_eq!(topk(row, k), torch_topk(row, k), "row {index}, {k}");
+                assert_eq!(distinct_topk(row, k).is_some(), index < 3, "row {index}, {k}");
+            }
+        }
     }
 
     #[test]

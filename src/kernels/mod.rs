@@ -43,6 +43,6 @@ pub use matmul::{
 pub use rms_norm::rms_norm;
 pub use rope::rotate_half;
 pub use silu::silu_mul;
-pub use softmax::{argmax, log_softmax, log_sum_exp, softmax};
+pub use softmax::{argmax, block_maxima, log_softmax, log_sum_exp, maximum, softmax};
 pub use thread_pool::ThreadPool;
 pub use threads::Workers;

@@ -1,4 +1,4 @@
-//! Softmax, its logarithm, log-sum-exp and argmax over a row of scores, such as the logits of one token.
+//! Softmax, its logarithm, log-sum-exp, maxima and argmax over a row of scores, such as the logits of one token.
 //!
 //! The first two give the very bits of torch on a machine with AVX-512: tokens at a border of probability stay or go as
 //! they do in torch.
@@ -23,9 +23,24 @@ pub fn log_softmax(isa: Isa, scores: &mut [f32]) {
     isa.run(LogSoftmax(scores));
 }
 
-/// `ln(sum(exp(scores)))`, computed without overflow. NaN if there is a NaN; `-inf` for a row of `-inf`.
+/// `ln(sum(exp(scores)))`, computed without overflow. NaN if there is a NaN, else `+inf` if there is one; `-inf` for a
+/// row of `-inf`.
 pub fn log_sum_exp(isa: Isa, scores: &[f32]) -> f32 {
     isa.run(LogSumExp(scores))
+}
+
+/// The largest score; NaN if there is one, `-inf` for an empty slice.
+pub fn maximum(isa: Isa, scores: &[f32]) -> f32 {
+    isa.run(Maximum(scores))
+}
+
+/// The largest of each `block` scores, the last block being shorter if need be. The scores hold no NaN.
+///
+/// # Panics
+/// When the maxima are not as many as the blocks.
+pub fn block_maxima(isa: Isa, scores: &[f32], block: usize, maxima: &mut [f32]) {
+    assert_eq!(maxima.len(), scores.len().div_ceil(block), "a maximum for each block");
+    isa.run(BlockMaxima { scores, block, maxima });
 }
 
 /// The index of the largest score, the lowest one on ties; the first NaN wins over every number, as in torch.
@@ -83,7 +98,7 @@ impl SimdOp for LogSoftmax<'_> {
 /// Whether the largest score is finite and none is NaN.
 #[inline(always)]
 fn is_row_of_numbers(x: &[f32], max: f32) -> bool {
-    max.is_finite() && !x.iter().fold(false, |any, value| any | value.is_nan())
+    max.is_finite() && !any_nan(x)
 }
 
 /// Replaces each `x` by `exp(x - max)`.
@@ -143,17 +158,64 @@ impl SimdOp for LogSumExp<'_> {
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) -> f32 {
-        let max = reduce::max(s, self.0);
-        if max == f32::NEG_INFINITY {
-            // All are -inf (or NaN, which the sum shows).
-            return self.0.iter().fold(f32::NEG_INFINITY, |a, &b| if b.is_nan() { b } else { a });
+        let max = maximum_of(s, self.0);
+        if !max.is_finite() {
+            return max;
         }
-        let (full, last) = vectors(self.0, f32::NEG_INFINITY);
-        let mut lanes = s.splat(0.0);
-        for vector in full.iter().chain(&last) {
-            lanes = s.add(lanes, exp(s, s.sub(s.load(vector), s.splat(max))));
+        // A lane takes a few terms in `f32`, and no more than that, so that a long row is as exact as a short one.
+        let mut total = 0.0_f64;
+        for block in self.0.chunks(SUMMED_TOGETHER) {
+            let (full, last) = vectors(block, f32::NEG_INFINITY);
+            let mut lanes = s.splat(0.0);
+            for vector in full.iter().chain(&last) {
+                lanes = s.add(lanes, exp(s, s.sub(s.load(vector), s.splat(max))));
+            }
+            total += f64::from(sum_lanes(s, lanes));
         }
-        max + sum_lanes(s, lanes).ln()
+        (f64::from(max) + total.ln()) as f32
+    }
+}
+
+/// The scores whose exponentials are summed in `f32`.
+const SUMMED_TOGETHER: usize = 16 * LANES;
+
+struct Maximum<'a>(&'a [f32]);
+
+impl SimdOp for Maximum<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) -> f32 {
+        maximum_of(s, self.0)
+    }
+}
+
+/// The largest score, or NaN. Two passes that vectorize, rather than one that does not.
+#[inline(always)]
+fn maximum_of<S: Simd>(s: S, x: &[f32]) -> f32 {
+    let max = reduce::max(s, x);
+    if any_nan(x) { f32::NAN } else { max }
+}
+
+#[inline(always)]
+fn any_nan(x: &[f32]) -> bool {
+    x.iter().fold(false, |any, value| any | value.is_nan())
+}
+
+struct BlockMaxima<'a> {
+    scores: &'a [f32],
+    block: usize,
+    maxima: &'a mut [f32],
+}
+
+impl SimdOp for BlockMaxima<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        for (scores, max) in self.scores.chunks(self.block).zip(self.maxima) {
+            *max = reduce::max(s, scores);
+        }
     }
 }
 
@@ -164,11 +226,9 @@ impl SimdOp for Argmax<'_> {
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) -> usize {
-        // Two passes that vectorize, rather than one that does not.
-        let any_nan = self.0.iter().fold(false, |any, value| any | value.is_nan());
-        let max = reduce::max(s, self.0);
-        let first = self.0.iter().position(|value| if any_nan { value.is_nan() } else { *value == max });
-        first.unwrap_or(0)
+        let max = maximum_of(s, self.0);
+        let wanted = |value: &f32| if max.is_nan() { value.is_nan() } else { *value == max };
+        self.0.iter().position(wanted).unwrap_or(0)
     }
 }
 
@@ -255,14 +315,34 @@ mod tests {
     #[test]
     fn log_sum_exp_equals_its_twin_and_handles_the_infinities() {
         for isa in Isa::available() {
-            for len in [1, 5, 16, 33, 4096] {
+            for len in [1, 5, 16, 33, 4096, 50_000] {
                 let x = row(len);
-                assert!((log_sum_exp(isa, &x) - scalar::log_sum_exp(&x)).abs() < 5e-6);
+                assert!((log_sum_exp(isa, &x) - scalar::log_sum_exp(&x)).abs() < 2e-6);
             }
             assert_eq!(log_sum_exp(isa, &[f32::NEG_INFINITY; 20]), f32::NEG_INFINITY);
+            assert_eq!(log_sum_exp(isa, &[0.0, f32::INFINITY]), f32::INFINITY);
             assert!(log_sum_exp(isa, &[0.0, f32::NAN, 1.0]).is_nan());
+            assert!(log_sum_exp(isa, &[f32::NEG_INFINITY, f32::NAN]).is_nan());
             let masked = [f32::NEG_INFINITY, 3.0, f32::NEG_INFINITY];
             assert_eq!(log_sum_exp(isa, &masked), 3.0);
+        }
+    }
+
+    #[test]
+    fn maxima_are_those_of_the_row_and_of_its_blocks() {
+        for isa in Isa::available() {
+            for len in [1, 15, 16, 100, 1000] {
+                let x = row(len);
+                assert_eq!(maximum(isa, &x), x.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+                for block in [1, 16, 30, 2000] {
+                    let mut maxima = vec![0.0; len.div_ceil(block)];
+                    block_maxima(isa, &x, block, &mut maxima);
+                    let expected: Vec<f32> = x.chunks(block).map(|block| maximum(isa, block)).collect();
+                    assert_eq!(maxima, expected);
+                }
+            }
+            assert_eq!(maximum(isa, &[]), f32::NEG_INFINITY);
+            assert!(maximum(isa, &[1.0, f32::NAN, 2.0]).is_nan());
         }
     }
 

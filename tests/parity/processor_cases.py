@@ -101,10 +101,10 @@ def _sequences(batch: Batch) -> list[list[int]]:
 
 def _sequence_bias(batch: Batch) -> Arguments:
     biases = [[sequence, batch.choice(batch.uniform(-9, 9), -INFINITY)] for sequence in _sequences(batch)]
-    if batch.random.rand() < 0.5:
-        return {"sequence_bias": {tuple(sequence): bias for sequence, bias in biases}}
     # transformers 4.49 refuses the id 0 in a list.
-    return {"sequence_bias": [[[max(i, 1) for i in s], b] for s, b in biases] if batch.vocab > 1 else biases}
+    if batch.random.rand() < 0.5 or batch.vocab == 1:
+        return {"sequence_bias": {tuple(sequence): bias for sequence, bias in biases}}
+    return {"sequence_bias": [[[max(i, 1) for i in s], b] for s, b in biases]}
 
 
 def _bad_words(batch: Batch) -> Arguments:

@@ -2,8 +2,9 @@
 
 use crate::error::{Error, Result};
 
+use super::super::config::Compat;
 use super::super::numerics::{kth_largest, maximum, softmax};
-use super::super::torch_sort::topk;
+use super::super::torch_sort::{descending_order, topk};
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
@@ -12,6 +13,8 @@ use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 pub struct MinPLogitsWarper {
     min_p: f32,
     filter: Filter,
+    /// Whether those that stay in any case are the best by their scores: probabilities may be equal where scores are not.
+    ranks_scores: bool,
 }
 
 impl MinPLogitsWarper {
@@ -25,7 +28,8 @@ impl MinPLogitsWarper {
                 "`min_p` must be a number from 0 to 1, but is {min_p:?}; 0.0 leaves all tokens"
             )));
         }
-        Ok(Self { min_p: min_p as f32, filter: Filter::new(filter_value, min_tokens_to_keep)? })
+        let filter = Filter::new(filter_value, min_tokens_to_keep)?;
+        Ok(Self { min_p: min_p as f32, filter, ranks_scores: false })
     }
 }
 
@@ -33,6 +37,10 @@ impl BuiltIn for MinPLogitsWarper {
     fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
         let new = |min_p| Self::new(min_p, f64::NEG_INFINITY, settings.min_tokens_to_keep());
         settings.config.min_p.map(new).transpose()
+    }
+
+    fn with_compat(self, compat: Option<Compat>) -> Self {
+        Self { ranks_scores: compat == Some(Compat::V4_49), ..self }
     }
 }
 
@@ -45,7 +53,7 @@ impl LogitsProcessor for MinPLogitsWarper {
         let probabilities = softmax(scores);
         // The most probable token is never below its own fraction, and comparisons with NaN remove nothing.
         let threshold = self.min_p * maximum(&probabilities);
-        let kept = self.kept(&probabilities, threshold);
+        let kept = self.kept(scores, &probabilities, threshold);
         for (id, score) in scores.iter_mut().enumerate() {
             if probabilities[id] < threshold && !kept.contains(&(id as u32)) {
                 *score = self.filter.value;
@@ -57,10 +65,15 @@ impl LogitsProcessor for MinPLogitsWarper {
 
 impl MinPLogitsWarper {
     /// The tokens that stay although they may be below the threshold.
-    fn kept(&self, probabilities: &[f32], threshold: f32) -> Vec<u32> {
+    fn kept(&self, scores: &[f32], probabilities: &[f32], threshold: f32) -> Vec<u32> {
         let count = self.filter.min_tokens_to_keep.min(probabilities.len());
         if threshold.is_nan() || kth_largest(probabilities, count) >= threshold {
             return Vec::new();
+        }
+        if self.ranks_scores {
+            let mut order = descending_order(scores);
+            order.truncate(count);
+            return order;
         }
         topk(probabilities, count)
     }
@@ -84,6 +97,16 @@ mod tests {
         assert_eq!(min_p(0.3, &SECOND), [3, 4, 7]);
         assert_eq!(min_p(1.0, &FIRST), [3, 5]);
         assert_eq!(min_p(1.0, &SECOND), [3]);
+    }
+
+    #[test]
+    fn the_best_scores_stay_in_transformers_4_49() {
+        let new = MinPLogitsWarper::new(0.5, f64::NEG_INFINITY, 2).unwrap();
+        // The probability of all but one is 0.
+        let scores = [-700.0, -800.0, 0.0, -900.0];
+        assert_eq!(kept(&process(&new, &[], &scores)), [2, 3]);
+        let old = new.with_compat(Some(Compat::V4_49));
+        assert_eq!(kept(&process(&old, &[], &scores)), [0, 2]);
     }
 
     #[test]

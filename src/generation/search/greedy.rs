@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::types::TokenId;
 
 use super::super::config::GenerationConfig;
-use super::super::numerics::{argmax, maximum};
+use super::super::numerics::argmax;
 use super::super::output::SearchOutput;
 use super::super::plan::{GenerationPlan, PlanContext};
 use super::registry::SearchPlan;
@@ -51,10 +51,11 @@ pub(super) struct HighestScore;
 
 impl TokenChoice for HighestScore {
     fn choose(&mut self, scores: &[f32]) -> Result<TokenId> {
-        if maximum(scores).is_nan() {
+        let highest = argmax(scores);
+        if scores[highest].is_nan() {
             return Err(Error::numerical("the processed scores hold NaN, so there is no highest one"));
         }
-        Ok(TokenId(argmax(scores) as u32))
+        Ok(TokenId(highest as u32))
     }
 
     fn pass_over(&mut self, _vocab_size: usize) {}

@@ -41,6 +41,8 @@ pub struct MatrixOutput<'a> {
 /// reads less than 1 MB in one go reads slower.
 const SMALL_CHUNK: usize = 32 << 10;
 const LARGE_CHUNK: usize = 1 << 20;
+/// With more rows than this it is arithmetic that takes the time, and shorter chunks let all threads end together.
+const FEW_ROWS: usize = 16;
 
 /// Multiplies rows, packed as [`PanelFormat::Pair`] of the format, with packed weights.
 ///
@@ -60,7 +62,7 @@ pub fn matmul<F: PanelFormat>(
     assert_eq!(out.len(), rows.num_rows() * num_outputs, "the output has a row for each input row");
     assert!(output.bias.is_none_or(|bias| bias.len() == num_outputs), "one bias for each output");
     let num_panels = matrix.num_panels();
-    let num_chunks = chunks(matrix.bytes(), num_panels, workers.num_threads());
+    let num_chunks = chunks(matrix.bytes(), rows.num_rows(), num_panels, workers.num_threads());
     let columns = Columns { out: Disjoint::new(out), num_outputs, output };
     workers.run(num_chunks, &|chunk| {
         let panels = chunk * num_panels / num_chunks..(chunk + 1) * num_panels / num_chunks;
@@ -73,10 +75,11 @@ pub fn matmul<F: PanelFormat>(
     });
 }
 
-/// How many contiguous ranges of panels a matrix is cut into.
-fn chunks(bytes: usize, num_panels: usize, num_threads: usize) -> usize {
+/// How many contiguous ranges of panels a matrix is cut into: as many for each thread, where there are enough.
+fn chunks(bytes: usize, num_rows: usize, num_panels: usize, num_threads: usize) -> usize {
+    let large_chunk = if num_rows > FEW_ROWS { LARGE_CHUNK / 16 } else { LARGE_CHUNK };
     let for_each_thread = (bytes / SMALL_CHUNK).clamp(1, num_threads);
-    (bytes / LARGE_CHUNK).max(for_each_thread).min(num_panels).max(1)
+    (bytes / large_chunk).next_multiple_of(num_threads).max(for_each_thread).min(num_panels).max(1)
 }
 
 /// The output matrix, written panel by panel: each panel owns 32 of its columns.
