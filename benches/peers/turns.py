@@ -20,7 +20,7 @@ from tasks import Ids, Task
 REST = 0.5
 # Seconds that a process may take to end.
 PATIENCE = 30
-# A worker stays loaded while this many checkpoints more would fit into memory.
+# Memory that is left to the workers that do not stay loaded, and to the system, in checkpoints.
 SPARE_CHECKPOINTS = 3
 
 
@@ -149,6 +149,8 @@ def measure_loads(workers: list[Worker], rounds: int) -> None:
 
 def settle(workers: list[Worker], checkpoint_bytes: int) -> None:
     """Starts all workers; those that memory does not do for are started anew for each of their turns."""
+    # Not what is available later: that counts the files that workers have mapped.
+    room = system_bytes(Path("/proc/meminfo"), "MemAvailable:") - SPARE_CHECKPOINTS * checkpoint_bytes
     for worker in workers:
         if worker.missing is None:
             try:
@@ -157,9 +159,12 @@ def settle(workers: list[Worker], checkpoint_bytes: int) -> None:
                 worker.missing = str(reason)
                 continue
             worker.loads = worker.loads or [seconds]
-            available = system_bytes(Path("/proc/meminfo"), "MemAvailable:")
-            worker.stays = available > SPARE_CHECKPOINTS * checkpoint_bytes
-            if not worker.stays:
+            # A mapped file is not resident before it is used.
+            need = max(worker.peak_rss, checkpoint_bytes)
+            worker.stays = need <= room
+            if worker.stays:
+                room -= need
+            else:
                 worker.stop()
 
 
