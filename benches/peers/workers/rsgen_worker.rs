@@ -1,44 +1,52 @@
 //! rsgen as a worker of the peer benchmark, and the plain read that it is held against.
 //!
-//! `cargo bench --bench rsgen_worker -- FOLDER THREADS [COMPUTE_DTYPE]`, then one JSON request per line:
-//! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}` generates, `{"read": true}` reads as many bytes as the model's
-//! matrices take.
+//! `cargo bench --bench rsgen_worker -- serve FOLDER THREADS [COMPUTE_DTYPE]`, then one JSON request per line:
+//! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}`.
+//!
+//! `cargo bench --bench rsgen_worker -- read BYTES THREADS`: every line is a request to read that many bytes.
 
 use std::io::{BufRead, Write};
 use std::time::Instant;
 
 use rsgen::generation::OneOrMany;
 use rsgen::generator::ComputeDtype;
-use rsgen::kernels::read_all;
+use rsgen::kernels::{Isa, Workers, read_all};
 use rsgen::{GenerationConfig, Generator, GeneratorOptions, TokenId};
 use serde_json::{Value, json};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
     // Cargo adds `--bench`.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let [folder, threads, rest @ ..] = &arguments[..] else {
-        // `cargo test --benches` runs this without arguments: nothing to measure.
-        return Ok(());
-    };
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let begin = Instant::now();
-    let options = options(threads.parse()?, rest.first().map(String::as_str))?;
-    let generator = Generator::open_with(folder, &options)?;
+    match arguments[..] {
+        ["serve", folder, threads, ref rest @ ..] => {
+            let options = options(threads.parse()?, rest.first().copied())?;
+            let generator = Generator::open_with(folder, &options)?;
+            answer_all(begin, |request| generate(&generator, request))
+        }
+        ["read", bytes, threads] => {
+            let workers = Workers::new(threads.parse()?, Isa::select()?)?;
+            let values = vec![1.0f32; bytes.parse::<usize>()? / 4];
+            answer_all(begin, |_| {
+                let begin = Instant::now();
+                std::hint::black_box(read_all(&workers, &values));
+                Ok(json!({"seconds": begin.elapsed().as_secs_f64()}))
+            })
+        }
+        // `cargo test --benches` runs this without arguments: nothing to measure.
+        _ => Ok(()),
+    }
+}
+
+/// Says how long it took to be ready, then answers each line of standard input.
+fn answer_all(begin: Instant, answer: impl Fn(&Value) -> Result<Value, Failure>) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     writeln!(out, "{}", json!({"load_seconds": begin.elapsed().as_secs_f64()}))?;
-
-    let engine = generator.engine();
-    // An untied embedding is looked up, not read.
-    let values = vec![1.0f32; engine.model().matrix_bytes() / 4];
     for line in std::io::stdin().lock().lines() {
-        let request: Value = serde_json::from_str(&line?)?;
-        let answer = if request["prompts"].is_array() {
-            generate(&generator, &request)?
-        } else {
-            let begin = Instant::now();
-            std::hint::black_box(read_all(engine.workers(), &values));
-            json!({"seconds": begin.elapsed().as_secs_f64(), "bytes": 4 * values.len()})
-        };
-        writeln!(out, "{answer}")?;
+        writeln!(out, "{}", answer(&serde_json::from_str(&line?)?)?)?;
         out.flush()?;
     }
     Ok(())
@@ -54,7 +62,7 @@ fn options(num_threads: usize, compute_dtype: Option<&str>) -> Result<GeneratorO
 }
 
 /// Greedy or with beams, with the end of the sequence disabled; the time is that of the whole call.
-fn generate(generator: &Generator, request: &Value) -> Result<Value, Box<dyn std::error::Error>> {
+fn generate(generator: &Generator, request: &Value) -> Result<Value, Failure> {
     let number = |name: &str| request[name].as_u64().map(|number| number as usize);
     let prompts: Vec<Vec<TokenId>> = serde_json::from_value::<Vec<Vec<u32>>>(request["prompts"].clone())?
         .into_iter()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import torch
-from transformers import AutoModelForCausalLM
-from worker import Generate, Ids, serve
+from worker import Generate, Ids, main
 
 
 def load(folder: str, threads: int) -> Generate:
     """Loads the model; end-of-sequence is disabled."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
     torch.set_num_threads(threads)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
     model.generation_config.eos_token_id = None
 
     def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
+        # `generate` asks for the logits of the last position only.
         ids = torch.tensor(prompts)
         with torch.inference_mode():
             out = model.generate(
@@ -31,4 +33,4 @@ def load(folder: str, threads: int) -> Generate:
 
 
 if __name__ == "__main__":
-    serve(load)
+    main(load, ["torch", "transformers"])

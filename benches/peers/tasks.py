@@ -1,0 +1,48 @@
+"""The tasks: what is timed, and in which unit it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Ids = list[list[int]]
+# A call of a worker: from prompts, new tokens and beams to its seconds.
+Call = Callable[[Ids, int, int], float]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is timed: a call, or, for `decoding`, what each new token but the first adds to it."""
+
+    prompt_len: int
+    num_prompts: int = 1
+    new_tokens: int = 1
+    num_beams: int = 1
+    decoding: bool = False
+    # The tokens that the figure counts per second; None if the figure is the seconds themselves.
+    counted: int | None = None
+
+    def seconds(self, call: Call, prompts: Callable[[], Ids]) -> float:
+        """Runs the task once. Every call has prompts of its own, lest they are remembered."""
+        if not self.decoding:
+            return call(prompts(), self.new_tokens, self.num_beams)
+        first = call(prompts(), 1, 1)
+        return (call(prompts(), 1 + self.new_tokens, 1) - first) / self.new_tokens
+
+    @property
+    def unit(self) -> str:
+        """The unit of `figure`."""
+        return "s" if self.counted is None else "tok/s"
+
+    def figure(self, seconds: float) -> float:
+        """What a peer's reference figure is held against."""
+        return seconds if self.counted is None else self.counted / seconds
+
+
+TASKS = {
+    "prefill512": Task(512, counted=512),
+    "decode_b1": Task(32, new_tokens=64, decoding=True, counted=1),
+    "decode_b8": Task(32, num_prompts=8, new_tokens=32, decoding=True, counted=8),
+    "beam4": Task(128, new_tokens=64, num_beams=4),
+    "beam8": Task(512, new_tokens=32, num_beams=8),
+}

@@ -1,0 +1,213 @@
+"""Workers in turns: each measures once, with a plain read of the weights' bytes before it, then the next."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from environments import WORK, Missing, last_line
+from tasks import Ids, Task
+
+# Seconds before each measurement, in which the threads of the worker before stop spinning.
+REST = 0.5
+# Seconds that a process may take to end.
+PATIENCE = 30
+# Memory that is left to the workers that do not stay loaded, and to the system, in checkpoints.
+SPARE_CHECKPOINTS = 3
+
+
+@dataclass
+class Worker:
+    """A process that answers requests, and what was seen of it."""
+
+    name: str
+    command: list[str] = field(default_factory=list)
+    # Why it cannot be run.
+    missing: str | None = None
+    # Whether the process stays between its turns.
+    stays: bool = True
+    process: subprocess.Popen[str] | None = None
+    loads: list[float] = field(default_factory=list)
+    peak_rss: int = 0
+    tokens: Ids = field(default_factory=list)
+
+    @property
+    def log(self) -> Path:
+        """What it writes besides answers."""
+        return WORK / "logs" / f"{self.name.replace(' ', '-')}.log"
+
+    def start(self) -> float:
+        """Starts the process and waits until it has loaded its model; the seconds that it says this took."""
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        return float(self.answer()["load_seconds"])
+
+    def stop(self) -> None:
+        """Ends the process."""
+        if self.process is None:
+            return
+        try:
+            self.process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+        self.process = None
+
+    @contextmanager
+    def running(self) -> Iterator[bool]:
+        """Starts the process if it does not run, and says whether it did; ends one that does not stay."""
+        fresh = self.process is None
+        if fresh:
+            self.start()
+        try:
+            yield fresh
+        finally:
+            if not self.stays:
+                self.stop()
+
+    def answer(self) -> dict[str, Any]:
+        """The next line of the process."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            self.stop()
+            raise Missing(last_line(self.log))
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Missing(answer["error"])
+        self.peak_rss = max(self.peak_rss, peak_rss(self.process.pid))
+        return answer
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Sends a request and waits for its answer."""
+        assert self.process is not None
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self.stop()
+            raise Missing(last_line(self.log)) from None
+        return self.answer()
+
+    def generate(self, prompts: Ids, new_tokens: int, num_beams: int) -> float:
+        """The seconds of one call, which must give as many tokens as were asked for."""
+        answer = self.ask({"prompts": prompts, "new_tokens": new_tokens, "num_beams": num_beams})
+        self.tokens = answer["tokens"]
+        lengths = [len(row) for row in self.tokens]
+        if lengths != [new_tokens] * len(prompts):
+            raise Missing(f"it gave {lengths} tokens for {new_tokens} each")
+        return float(answer["seconds"])
+
+
+@dataclass
+class Measured:
+    """What a worker took for a task in each round, and the plain read before it; or why there is nothing."""
+
+    seconds: list[float] = field(default_factory=list)
+    reads: list[float] = field(default_factory=list)
+    tokens: Ids = field(default_factory=list)
+    missing: str | None = None
+
+
+def peak_rss(pid: int) -> int:
+    """The most resident memory of a process so far, in bytes; 0 where the system does not tell."""
+    return system_bytes(Path(f"/proc/{pid}/status"), "VmHWM:")
+
+
+def system_bytes(file: Path, name: str) -> int:
+    """An entry of a file of /proc."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(name)), 0)
+
+
+def measure_loads(workers: list[Worker], rounds: int) -> None:
+    """Starts and ends all workers in turns; the first time, when the file may not be in memory, is not counted."""
+    for turn in range(rounds + 1):
+        for worker in workers:
+            if worker.missing is None:
+                try:
+                    seconds = worker.start()
+                except Missing as reason:
+                    worker.missing = str(reason)
+                    continue
+                worker.stop()
+                if turn > 0:
+                    worker.loads.append(seconds)
+
+
+def settle(workers: list[Worker], checkpoint_bytes: int) -> None:
+    """Starts all workers; those that memory does not do for are started anew for each of their turns."""
+    # Not what is available later: that counts the files that workers have mapped.
+    room = system_bytes(Path("/proc/meminfo"), "MemAvailable:") - SPARE_CHECKPOINTS * checkpoint_bytes
+    for worker in workers:
+        if worker.missing is None:
+            try:
+                seconds = worker.start()
+            except Missing as reason:
+                worker.missing = str(reason)
+                continue
+            worker.loads = worker.loads or [seconds]
+            # A mapped file is not resident before it is used.
+            need = max(worker.peak_rss, checkpoint_bytes)
+            worker.stays = need <= room
+            if worker.stays:
+                room -= need
+            else:
+                worker.stop()
+
+
+def measure(task: Task, workers: list[Worker], reader: Worker, rounds: int) -> dict[str, Measured]:
+    """All workers in turns, after one round that is not counted."""
+    measured = {worker.name: Measured(missing=worker.missing) for worker in workers}
+    for turn in range(rounds + 1):
+        for worker in workers:
+            result = measured[worker.name]
+            if result.missing is None:
+                try:
+                    seconds, read = once(task, worker, reader, turn)
+                except Missing as reason:
+                    measured[worker.name] = Measured(missing=str(reason))
+                    continue
+                if turn > 0:
+                    result.seconds.append(seconds)
+                    result.reads.append(read)
+                result.tokens = worker.tokens
+    return measured
+
+
+def once(task: Task, worker: Worker, reader: Worker, seed: int) -> tuple[float, float]:
+    """The seconds of the task, and of the plain read just before it."""
+    choose = random.Random(seed)
+
+    def prompts() -> Ids:
+        return [[choose.randrange(10, 7000) for _ in range(task.prompt_len)] for _ in range(task.num_prompts)]
+
+    with worker.running() as fresh:
+        if fresh:
+            task.seconds(worker.generate, prompts)
+            choose.seed(seed)
+        time.sleep(REST)
+        read = statistics.median(reader.ask({})["seconds"] for _ in range(3))
+        return task.seconds(worker.generate, prompts), read
+
+
+def repeats(task: Task, worker: Worker) -> bool:
+    """Whether the worker gives the same tokens for the same prompts."""
+    prompts = [[10 + 7 * i + j for i in range(task.prompt_len)] for j in range(task.num_prompts)]
+    with worker.running():
+        worker.generate(prompts, task.new_tokens, task.num_beams)
+        first = worker.tokens
+        worker.generate(prompts, task.new_tokens, task.num_beams)
+    return worker.tokens == first

@@ -1,0 +1,43 @@
+"""CTranslate2, which refuses bfloat16 on a CPU without AMX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from word_tokenizer import with_word_tokenizer, word
+from worker import Generate, Ids, main
+
+
+def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -> None:
+    """By its own converter, which takes the words of the tokenizer."""
+    from ctranslate2.converters import TransformersConverter
+
+    with TemporaryDirectory() as with_tokenizer:
+        with_word_tokenizer(checkpoint, Path(with_tokenizer))
+        TransformersConverter(with_tokenizer).convert(str(folder), quantization=weights, force=True)
+
+
+def load(folder: str, threads: int) -> Generate:
+    """Loads the model; a prompt is not cached unless it is given as a static one."""
+    from ctranslate2 import Generator
+
+    generator = Generator(
+        folder, device="cpu", compute_type="float32", inter_threads=1, intra_threads=threads
+    )
+
+    def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
+        results = generator.generate_batch(
+            [[word(token) for token in prompt] for prompt in prompts],
+            beam_size=num_beams,
+            min_length=new_tokens,
+            max_length=new_tokens,
+            include_prompt_in_result=False,
+        )
+        return [result.sequences_ids[0] for result in results]
+
+    return generate
+
+
+if __name__ == "__main__":
+    main(load, ["ctranslate2"], convert)

@@ -1,0 +1,154 @@
+"""llama.cpp through the low-level interface of llama-cpp-python: many sequences in one cache, and beams built on it."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from worker import Generate, Ids, main
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Sequences: twice as many as beams, to reorder them.
+MAX_SEQUENCES = 16
+CONTEXT = 2048
+
+
+def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -> None:
+    """By the script of the source package, without a vocabulary: prompts are ids."""
+    with TemporaryDirectory() as source:
+        requirement = packages[0]
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        no_binary = ["--no-binary", requirement.split("==")[0]]
+        subprocess.run([*pip, *no_binary, "--dest", source, requirement], check=True)
+        with tarfile.open(next(Path(source).glob("*.tar.gz"))) as archive:
+            archive.extractall(source, filter="data")
+        sys.path.insert(0, str(next(Path(source).glob("*/vendor/llama.cpp"))))
+        import convert_hf_to_gguf
+        from conversion.llama import LlamaModel
+
+        LlamaModel.set_vocab = LlamaModel._set_vocab_none
+        outfile = str(folder / "model.gguf")
+        sys.argv = ["convert", str(checkpoint), "--outtype", weights, "--outfile", outfile]
+        convert_hf_to_gguf.main()
+
+
+class Context:
+    """A model and its key-value cache."""
+
+    def __init__(self, folder: str, threads: int) -> None:
+        import llama_cpp
+
+        self.api = llama_cpp
+        llama_cpp.llama_backend_init()
+        path = str(Path(folder) / "model.gguf").encode()
+        self.model = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = params.n_batch = CONTEXT
+        params.n_ubatch = 512
+        params.n_seq_max = MAX_SEQUENCES
+        params.n_threads = params.n_threads_batch = threads
+        params.kv_unified = True
+        self.context = llama_cpp.llama_init_from_model(self.model, params)
+        self.memory = llama_cpp.llama_get_memory(self.context)
+        self.vocab_size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+        self.batch = llama_cpp.llama_batch_init(CONTEXT, 0, 1)
+
+    def forward(self, rows: Ids, position: int) -> np.ndarray:
+        """Appends a row to each of the first sequences; the logits of the last token of each."""
+        import numpy as np
+
+        batch, index = self.batch, 0
+        for sequence, row in enumerate(rows):
+            for offset, token in enumerate(row):
+                batch.token[index] = token
+                batch.pos[index] = position + offset
+                batch.n_seq_id[index] = 1
+                batch.seq_id[index][0] = sequence
+                batch.logits[index] = offset == len(row) - 1
+                index += 1
+        batch.n_tokens = index
+        if self.api.llama_decode(self.context, batch) != 0:
+            raise RuntimeError("llama_decode failed")
+        logits = ctypes.cast(self.api.llama_get_logits(self.context), ctypes.POINTER(ctypes.c_float))
+        return np.ctypeslib.as_array(logits, (len(rows), self.vocab_size))
+
+    def clear(self) -> None:
+        """Forgets all sequences."""
+        self.api.llama_memory_clear(self.memory, False)
+
+    def copy(self, source: int, target: int) -> None:
+        """Makes one sequence what another is; their cells are shared."""
+        self.api.llama_memory_seq_rm(self.memory, target, -1, -1)
+        self.api.llama_memory_seq_cp(self.memory, source, target, -1, -1)
+
+    def reorder(self, parents: list[int]) -> None:
+        """Sequence `i` becomes what `parents[i]` was."""
+        moved = [beam for beam, parent in enumerate(parents) if parent != beam]
+        for beam in moved:
+            self.copy(parents[beam], len(parents) + beam)
+        for beam in moved:
+            self.copy(len(parents) + beam, beam)
+        for beam in moved:
+            self.api.llama_memory_seq_rm(self.memory, len(parents) + beam, -1, -1)
+
+
+def greedy(context: Context, prompts: Ids, new_tokens: int) -> Ids:
+    """All prompts in one batch."""
+    tokens: Ids = [[] for _ in prompts]
+    logits = context.forward(prompts, 0)
+    for step in range(new_tokens):
+        if step > 0:
+            logits = context.forward([row[-1:] for row in tokens], len(prompts[0]) + step - 1)
+        for row, best in zip(tokens, logits.argmax(axis=1).tolist(), strict=True):
+            row.append(best)
+    return tokens
+
+
+def beam_search(context: Context, prompt: list[int], new_tokens: int, num_beams: int) -> list[int]:
+    """The best beam of those that all have the same length; the prompt is computed once."""
+    import numpy as np
+
+    logits = context.forward([prompt], 0)
+    for beam in range(1, num_beams):
+        context.copy(0, beam)
+    beams: Ids = [[]]
+    scores = np.zeros(1, dtype=np.float32)
+    for step in range(new_tokens):
+        if step > 0:
+            logits = context.forward([beam[-1:] for beam in beams], len(prompt) + step - 1)
+        top = np.argpartition(logits, -2 * num_beams, axis=1)[:, -2 * num_beams :]
+        highest = logits.max(axis=1, keepdims=True)
+        log_sum = highest + np.log(np.exp(logits - highest).sum(axis=1, keepdims=True))
+        totals = scores[:, None] + np.take_along_axis(logits, top, axis=1) - log_sum
+        best = np.argsort(-totals, axis=None)[:num_beams]
+        parents = (best // top.shape[1]).tolist()
+        beams = [
+            [*beams[parent], token] for parent, token in zip(parents, top.flat[best].tolist(), strict=True)
+        ]
+        scores = totals.flat[best]
+        context.reorder(parents if step > 0 else list(range(num_beams)))
+    return beams[0]
+
+
+def load(folder: str, threads: int) -> Generate:
+    """Loads the model; every call begins with an empty cache."""
+    context = Context(folder, threads)
+
+    def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
+        context.clear()
+        if num_beams == 1:
+            return greedy(context, prompts, new_tokens)
+        return [beam_search(context, prompt, new_tokens, num_beams) for prompt in prompts]
+
+    return generate
+
+
+if __name__ == "__main__":
+    main(load, ["numpy", "llama_cpp"], convert)

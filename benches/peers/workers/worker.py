@@ -1,0 +1,54 @@
+"""What workers have in common: a line protocol, with one JSON request and one JSON answer per line.
+
+WORKER convert CHECKPOINT FOLDER WEIGHTS PACKAGE…
+WORKER serve FOLDER THREADS [OPTION…]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+Ids = list[list[int]]
+# From prompts of one length, a number of new tokens and a number of beams to the new tokens of each prompt.
+Generate = Callable[[Ids, int, int], Ids]
+# From a folder, a number of threads and further options.
+Load = Callable[..., Generate]
+# From a checkpoint, an empty folder for the converted model, the type of its weights, and the peer's packages.
+Convert = Callable[[Path, Path, str, list[str]], None]
+
+
+def main(load: Load, imports: list[str], convert: Convert | None = None) -> None:
+    """Converts or serves. `imports` are imported before the time of `load` is taken."""
+    verb, *arguments = sys.argv[1:]
+    if verb == "convert":
+        assert convert is not None
+        checkpoint, folder, weights, *packages = arguments
+        convert(Path(checkpoint), Path(folder), weights, packages)
+        return
+    folder, threads, *options = arguments
+    # Libraries print what they like: the answers have a channel of their own.
+    with os.fdopen(os.dup(1), "w", buffering=1) as answers:
+        os.dup2(2, 1)
+        for name in imports:
+            import_module(name)
+        begin = time.perf_counter()
+        generate = load(folder, int(threads), *options)
+        print(json.dumps({"load_seconds": time.perf_counter() - begin}), file=answers)
+        for line in sys.stdin:
+            print(json.dumps(answer(generate, json.loads(line))), file=answers)
+
+
+def answer(generate: Generate, request: dict[str, object]) -> dict[str, object]:
+    """The tokens and the time of a call, or why there are none."""
+    begin = time.perf_counter()
+    try:
+        tokens = generate(**request)  # type: ignore[arg-type]
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    return {"seconds": time.perf_counter() - begin, "tokens": tokens}
