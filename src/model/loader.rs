@@ -91,6 +91,7 @@ impl<'a> Loader<'a> {
             PackedMatrix::pack(workers, &stored, order, dtype, compute).context(place)?
         };
         for part in &stored {
+            self.scope.release(part.bytes);
             self.count(part.bytes)?;
         }
         Ok(packed)
@@ -102,14 +103,15 @@ impl<'a> Loader<'a> {
         if !self.is_finite(&stored) {
             return Err(not_finite().context(self.scope.full_name(name)));
         }
-        self.count(stored.bytes)?;
-        match self.shared.dtype.filter(|&dtype| dtype != stored.dtype) {
-            None => Ok((stored.dtype, stored.bytes.to_vec())),
+        let (dtype, bytes) = match self.shared.dtype.filter(|&dtype| dtype != stored.dtype) {
+            None => (stored.dtype, stored.bytes.to_vec()),
             Some(dtype) => {
-                let bytes = stored.to_f32().into_iter().flat_map(|value| dtype.to_le_bytes(value)).collect();
-                Ok((dtype, bytes))
+                (dtype, stored.to_f32().into_iter().flat_map(|value| dtype.to_le_bytes(value)).collect())
             }
-        }
+        };
+        self.scope.release(stored.bytes);
+        self.count(stored.bytes)?;
+        Ok((dtype, bytes))
     }
 
     fn stored(&self, name: &str, num_rows: usize, num_columns: usize) -> Result<StoredMatrix<'a>> {
@@ -119,6 +121,9 @@ impl<'a> Loader<'a> {
 
     /// Whether every weight is a number in the type that weights are kept in.
     fn is_finite(&self, matrix: &StoredMatrix<'_>) -> bool {
+        if self.shared.dtype.is_none_or(|dtype| dtype == matrix.dtype) {
+            return matrix.is_finite();
+        }
         (0..matrix.num_rows)
             .all(|row| (0..matrix.num_columns).all(|column| self.round(matrix.get(row, column)).is_finite()))
     }

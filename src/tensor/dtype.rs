@@ -117,6 +117,23 @@ impl<'a> StoredMatrix<'a> {
         }
     }
 
+    /// Whether no element is NaN or infinite.
+    pub fn is_finite(&self) -> bool {
+        // The exponent of one that is not has all bits set.
+        let all_halves = |exponent: u16| {
+            let (words, _) = self.bytes.as_chunks::<2>();
+            words.iter().fold(true, |all, &word| all & (u16::from_le_bytes(word) & exponent != exponent))
+        };
+        match self.dtype {
+            DType::F32 => {
+                let (words, _) = self.bytes.as_chunks::<4>();
+                words.iter().fold(true, |all, &word| all & f32::from_le_bytes(word).is_finite())
+            }
+            DType::Bf16 => all_halves(0x7f80),
+            DType::F16 => all_halves(0x7c00),
+        }
+    }
+
     /// All elements, widened, row by row.
     pub fn to_f32(&self) -> Vec<f32> {
         (0..self.num_rows)
@@ -134,6 +151,24 @@ impl<'a> StoredMatrix<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_finite_is_found_in_any_type() {
+        for dtype in [DType::F32, DType::Bf16, DType::F16] {
+            for (value, is_finite) in [
+                (1e-30, true),
+                (-60000.0, true),
+                (f32::NAN, false),
+                (f32::INFINITY, false),
+                (f32::NEG_INFINITY, false),
+            ] {
+                let bytes: Vec<u8> =
+                    [1.0, value, 2.0].into_iter().flat_map(|x| dtype.to_le_bytes(x)).collect();
+                let matrix = StoredMatrix { dtype, num_rows: 1, num_columns: 3, bytes: &bytes };
+                assert_eq!(matrix.is_finite(), is_finite, "{dtype} {value}");
+            }
+        }
+    }
 
     #[test]
     fn elements_are_read_at_any_alignment_and_widened_exactly() {

@@ -8,6 +8,8 @@ use std::fs::File;
 use std::ops::Deref;
 
 use memmap2::Mmap;
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
 
 use crate::error::{Error, Result};
 
@@ -27,6 +29,18 @@ impl Mapping {
         let map = unsafe { Mmap::map(file) };
         map.map(Self).map_err(|error| Error::load("it cannot be mapped into memory").with_source(error))
     }
+
+    /// Lets go of the memory that holds a part of the contents, until it is read again.
+    pub(super) fn release(&self, part: &[u8]) {
+        let begin = part.as_ptr().addr().wrapping_sub(self.0.as_ptr().addr());
+        if begin >= self.0.len() || part.len() > self.0.len() - begin {
+            return;
+        }
+        // SAFETY: the pages of a read-only map of a file are read from the file again, so nothing that is borrowed from
+        // the map changes. A system that refuses keeps them: a hint.
+        #[cfg(unix)]
+        let _ = unsafe { self.0.unchecked_advise_range(UncheckedAdvice::DontNeed, begin, part.len()) };
+    }
 }
 
 impl Deref for Mapping {
@@ -34,5 +48,26 @@ impl Deref for Mapping {
 
     fn deref(&self) -> &[u8] {
         &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn what_was_released_reads_as_before() {
+        let mut file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..100_000).map(|i| (i % 251) as u8).collect();
+        file.write_all(&bytes).unwrap();
+        let mapping = Mapping::new(&file).unwrap();
+        for part in [0..100_000, 5..6, 4096..8192, 99_999..100_000, 7..7] {
+            mapping.release(&mapping[part]);
+            assert_eq!(*mapping, *bytes);
+        }
+        mapping.release(&bytes);
+        assert_eq!(*mapping, *bytes);
     }
 }

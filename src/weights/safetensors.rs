@@ -68,6 +68,11 @@ impl TensorFile {
         self.metadata.offset_keys()
     }
 
+    /// Lets go of the memory that holds a tensor's bytes, until they are read again.
+    pub(super) fn release(&self, bytes: &[u8]) {
+        self.bytes.release(bytes);
+    }
+
     /// Whether the file has a tensor of this name.
     pub fn contains(&self, name: &str) -> bool {
         self.metadata.info(name).is_some()

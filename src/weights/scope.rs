@@ -40,6 +40,11 @@ impl<'a> WeightScope<'a> {
         format!("{}{name}", self.prefix)
     }
 
+    /// Lets go of the memory that holds a tensor's bytes, once they have been copied: until they are read again, if ever.
+    pub fn release(&self, bytes: &[u8]) {
+        self.weights.release(bytes);
+    }
+
     /// Whether there is a tensor of this name here.
     pub fn contains(&self, name: &str) -> bool {
         self.weights.contains(&self.full_name(name))

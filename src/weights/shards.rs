@@ -61,6 +61,13 @@ impl Weights {
         Ok(Self::new(vec![TensorFile::new(SINGLE, safetensors.into())?]))
     }
 
+    /// Lets go of the memory that holds a tensor's bytes, until they are read again.
+    pub(super) fn release(&self, bytes: &[u8]) {
+        for file in &self.files {
+            file.release(bytes);
+        }
+    }
+
     fn open_shards(files: &ModelFiles, index: &[u8]) -> Result<Self> {
         let index = read_object(INDEX, index, MAX_TEXT_BYTES)?;
         let Some(Value::Object(map)) = index.get("weight_map") else {

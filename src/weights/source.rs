@@ -65,6 +65,15 @@ impl Deref for FileBytes {
     }
 }
 
+impl FileBytes {
+    /// Lets go of the memory that holds a part of the contents, until it is read again.
+    pub(super) fn release(&self, part: &[u8]) {
+        if let Self::Mapped(mapping) = self {
+            mapping.release(part);
+        }
+    }
+}
+
 impl fmt::Debug for FileBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FileBytes({} bytes)", self.len())

@@ -6,6 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::format::{PANEL_ROWS, PanelFormat};
 use crate::kernels::threads::Workers;
 
+/// The steps that are packed in one go, and the most bytes of a step's pair.
+const STRIP: usize = 16;
+const MOST_BYTES: usize = 8;
+
 /// A weight matrix in panels; `kernels::matmul` draws the layout.
 pub struct PanelMatrix<F: PanelFormat> {
     /// `[num_panels, steps]`; outputs and inputs beyond the matrix are 0.
@@ -43,30 +47,31 @@ impl<F: PanelFormat> PanelMatrix<F> {
     ) -> Option<Self> {
         let per_panel = num_inputs.div_ceil(2);
         let row_bytes = num_inputs * F::BYTES;
-        let zeros = vec![0; row_bytes];
         let all_finite = AtomicBool::new(true);
         let num_panels = num_outputs.div_ceil(PANEL_ROWS);
         let pack_panel = |panel: usize, steps: &mut [MaybeUninit<F::Step>]| {
-            let rows: [&[u8]; PANEL_ROWS] = std::array::from_fn(|lane| {
+            let rows: [Option<&[u8]>; PANEL_ROWS] = std::array::from_fn(|lane| {
                 let output = panel * PANEL_ROWS + lane;
-                let stored = if output < num_outputs { row(output) } else { None };
-                stored.map_or(&zeros[..], |bytes| &bytes[..row_bytes])
+                if output < num_outputs { row(output) } else { None }
             });
             let mut finite = true;
-            for (q, slot) in steps.iter_mut().enumerate() {
-                let bytes = 2 * q * F::BYTES..2 * (q + 1) * F::BYTES;
-                // The last input of an odd number has no partner.
-                let mut padded = [[0; 8]; PANEL_ROWS];
-                let (step, step_finite) = if bytes.end <= row_bytes {
-                    F::step_of_bytes(&std::array::from_fn(|lane| &rows[lane][bytes.clone()]))
-                } else {
-                    for lane in 0..PANEL_ROWS {
-                        padded[lane][..F::BYTES].copy_from_slice(&rows[lane][bytes.start..]);
+            for (strip, steps) in steps.chunks_mut(STRIP).enumerate() {
+                // First a strip of each row side by side: each line of the file is read once, and in one go.
+                let mut bytes = [[0; STRIP * MOST_BYTES]; PANEL_ROWS];
+                let begin = strip * STRIP * 2 * F::BYTES;
+                let end = row_bytes.min(begin + STRIP * 2 * F::BYTES);
+                for (row, bytes) in rows.iter().zip(&mut bytes) {
+                    if let Some(row) = row {
+                        bytes[..end - begin].copy_from_slice(&row[begin..end]);
                     }
-                    F::step_of_bytes(&std::array::from_fn(|lane| &padded[lane][..]))
-                };
-                finite &= step_finite;
-                slot.write(step);
+                }
+                for (q, slot) in steps.iter_mut().enumerate() {
+                    let pair = 2 * q * F::BYTES..2 * (q + 1) * F::BYTES;
+                    let of_step = std::array::from_fn(|lane| &bytes[lane][pair.clone()]);
+                    let (step, step_finite) = F::step_of_bytes(&of_step);
+                    finite &= step_finite;
+                    slot.write(step);
+                }
             }
             if !finite {
                 all_finite.store(false, Ordering::Relaxed);
