@@ -3,6 +3,8 @@
 use std::collections::TryReserveError;
 use std::ops::{Deref, DerefMut};
 
+use crate::kernels::advise_huge_pages;
+
 /// A fixed number of steps, which begin at cache lines: that is their type's alignment.
 #[derive(Debug)]
 pub(super) struct Segment<T>(Box<[T]>);
@@ -12,6 +14,8 @@ impl<T: Copy + Default> Segment<T> {
     pub(super) fn try_new(len: usize) -> Result<Self, TryReserveError> {
         let mut data: Vec<T> = Vec::new();
         data.try_reserve_exact(len)?;
+        // A sequence's blocks lie far from each other: with small pages each of them costs a walk through page tables.
+        advise_huge_pages(data.spare_capacity_mut());
         data.resize(len, T::default());
         Ok(Self(data.into_boxed_slice()))
     }

@@ -203,19 +203,12 @@ fn write_token<F: PanelFormat>(
     let (keys, values) = block[layout.key_offset(layer)..][..layout.layer_steps()]
         .split_at_mut(layout.value_offset(layer) - layout.key_offset(layer));
     for (steps, numbers) in keys.chunks_exact_mut(layout.key_steps()).zip(key.chunks_exact(head_dim)) {
-        for (step, pair) in steps.iter_mut().zip(numbers.chunks(2)) {
-            for (i, &number) in pair.iter().enumerate() {
-                F::set(step, offset, i, number);
-            }
-        }
+        F::set_output(steps, offset, numbers);
     }
     for (steps, numbers) in values.chunks_exact_mut(layout.value_steps()).zip(value.chunks_exact(head_dim)) {
         let planes = steps.chunks_exact_mut(BLOCK_TOKENS / 2);
         for (plane, numbers) in planes.zip(numbers.chunks(VALUE_PLANE)) {
-            let step = &mut plane[offset / 2];
-            for (lane, &number) in numbers.iter().enumerate() {
-                F::set(step, lane, offset % 2, number);
-            }
+            F::set_input(&mut plane[offset / 2], offset % 2, numbers);
         }
     }
 }

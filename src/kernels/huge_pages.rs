@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 /// Asks for huge pages in memory that has not been touched yet. A hint, which small memory and other systems ignore.
 #[cfg(target_os = "linux")]
-pub(super) fn advise<T>(memory: &mut [MaybeUninit<T>]) {
+pub fn advise_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
     const HUGE_PAGE: usize = 2 << 20;
     let begin = memory.as_mut_ptr().addr();
     let before = begin.next_multiple_of(HUGE_PAGE) - begin;
@@ -18,4 +18,4 @@ pub(super) fn advise<T>(memory: &mut [MaybeUninit<T>]) {
 
 /// Asks for huge pages in memory that has not been touched yet. A hint, which small memory and other systems ignore.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn advise<T>(_memory: &mut [MaybeUninit<T>]) {}
+pub fn advise_huge_pages<T>(_memory: &mut [MaybeUninit<T>]) {}

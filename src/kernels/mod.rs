@@ -38,6 +38,7 @@ mod x86_64;
 
 pub use attention::{AttentionScratch, AttentionShape, KvBlocks, attention};
 pub use bandwidth::read_all;
+pub use huge_pages::advise_huge_pages;
 pub use isa::{Isa, IsaReason};
 pub use limits::{Limits, Work};
 pub use matmul::{

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::huge_pages;
+use super::huge_pages::advise_huge_pages;
 use super::threads::Workers;
 
 /// A mutable slice that several threads write disjoint parts of.
@@ -66,7 +66,7 @@ impl Workers {
     ) -> Vec<T> {
         let len = num_chunks * chunk_len;
         let mut data: Vec<T> = Vec::with_capacity(len);
-        huge_pages::advise(data.spare_capacity_mut());
+        advise_huge_pages(data.spare_capacity_mut());
         self.for_each_chunk(&mut data.spare_capacity_mut()[..len], chunk_len, make);
         // SAFETY: `make` has written every element (the caller's duty): `run` returns only when all chunks are done.
         unsafe { data.set_len(len) };

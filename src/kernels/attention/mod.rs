@@ -127,7 +127,7 @@ pub fn attention<F: PanelFormat>(
     assert_ne!(shape.window, Some(0), "a row sees itself");
     let num_rows = out.len() / (shape.num_heads * shape.head_dim);
     let AttentionScratch { tiles, values, pairs } = scratch;
-    plan::tiles(num_rows, group, blocks, tiles);
+    plan::tiles(num_rows, shape, workers.num_threads(), blocks, tiles);
 
     // Items of one key-value head stand together. They are dealt out in turns, because contexts differ in length.
     let num_items = tiles.len() * shape.num_kv_heads;

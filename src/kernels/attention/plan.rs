@@ -2,12 +2,15 @@
 
 use std::ops::Range;
 
-use super::{BLOCK, KvBlocks};
+use super::{AttentionShape, BLOCK, KvBlocks};
 
-/// The most queries (rows times heads of a group) of a tile, unless a single row has more.
-const MOST_QUERIES: usize = 24;
+/// The most queries (rows times heads of a group) of a tile, unless a single row has more; fewer where there are but few
+/// tiles, which would not be as many for each thread.
+const MOST_QUERIES: [usize; 3] = [24, 12, 6];
 /// The most rows of a tile.
-pub(super) const MOST_ROWS: usize = MOST_QUERIES;
+pub(super) const MOST_ROWS: usize = MOST_QUERIES[0];
+/// For each thread: fewer tiles and heads than these are few.
+const MANY: usize = 8;
 
 /// Neighbouring rows that share blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,9 +20,26 @@ pub(super) struct RowTile {
     pub(super) common_blocks: usize,
 }
 
+/// Divides the rows into tiles, each of which is computed for each of `num_kv_heads` heads by one of `num_threads`.
+pub(super) fn tiles<T>(
+    num_rows: usize,
+    shape: AttentionShape,
+    num_threads: usize,
+    blocks: &impl KvBlocks<T>,
+    out: &mut Vec<RowTile>,
+) {
+    let group = shape.num_heads / shape.num_kv_heads;
+    for most_queries in MOST_QUERIES {
+        divide(num_rows, (most_queries / group).max(1), blocks, out);
+        let items = out.len() * shape.num_kv_heads;
+        if items.is_multiple_of(num_threads) || items >= MANY * num_threads {
+            return;
+        }
+    }
+}
+
 /// Divides the rows into tiles: a row joins those before it if they share at least half of the longer context.
-pub(super) fn tiles<T>(num_rows: usize, group: usize, blocks: &impl KvBlocks<T>, out: &mut Vec<RowTile>) {
-    let most_rows = (MOST_QUERIES / group).max(1);
+fn divide<T>(num_rows: usize, most_rows: usize, blocks: &impl KvBlocks<T>, out: &mut Vec<RowTile>) {
     out.clear();
     for row in 0..num_rows {
         if let Some(tile) = out.last_mut().filter(|tile| tile.rows.len() < most_rows) {

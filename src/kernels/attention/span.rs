@@ -25,6 +25,9 @@ pub(super) struct Span<'a, F, B> {
     common_end: usize,
     /// The tokens that all rows see there, in whole pairs: where a row sees half of one, that depends on itself alone.
     common: Range<usize>,
+    /// Whether keys and values come from memory, since this is not the middle of a prompt, where the rows before have
+    /// just read them.
+    is_cold: bool,
     format: PhantomData<F>,
 }
 
@@ -50,7 +53,20 @@ impl<'a, F: PanelFormat, B: KvBlocks<F::Step>> Span<'a, F, B> {
         let common_start = last_start.next_multiple_of(2);
         let common = common_start..(first_end.min(common_end) / 2 * 2).max(common_start);
         let group = shape.num_heads / shape.num_kv_heads;
-        Self { shape, blocks, tile, kv_head, group, start, visible, common_end, common, format: PhantomData }
+        let is_cold = tile.rows.len() == 1 || tile.common_blocks != usize::MAX;
+        Self {
+            shape,
+            blocks,
+            tile,
+            kv_head,
+            group,
+            start,
+            visible,
+            common_end,
+            common,
+            is_cold,
+            format: PhantomData,
+        }
     }
 
     /// The tokens of the span that the row at a place of the tile sees.
@@ -98,7 +114,14 @@ impl<'a, F: PanelFormat, B: KvBlocks<F::Step>> Span<'a, F, B> {
                     continue;
                 }
                 let row = self.tile.rows.start + place;
-                let keys = self.blocks.keys(row, (self.start + at) / BLOCK, self.kv_head);
+                let block = (self.start + at) / BLOCK;
+                let keys = self.blocks.keys(row, block, self.kv_head);
+                if self.is_cold {
+                    fetch(s, self.blocks.values(row, block, self.kv_head));
+                    if at + BLOCK < visible.end {
+                        fetch(s, self.blocks.keys(row, block + 1, self.kv_head));
+                    }
+                }
                 let queries_of_block = if is_common { self.all_queries() } else { self.queries(place) };
                 for_query_tiles!(
                     queries_of_block,
@@ -137,6 +160,16 @@ impl<'a, F: PanelFormat, B: KvBlocks<F::Step>> Span<'a, F, B> {
                 let tokens = Tokens { row: self.tile.rows.start + place, range: tokens };
                 for_query_tiles!(queries, add_values(s, self, &tokens, plane, weights, &mut *out));
             }
+        }
+    }
+}
+
+/// Asks for steps that will be needed soon.
+#[inline(always)]
+fn fetch<S: Simd, T>(s: S, steps: &[T]) {
+    for step in steps {
+        for line in (0..size_of::<T>()).step_by(64) {
+            s.prefetch(step, line);
         }
     }
 }

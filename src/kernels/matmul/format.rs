@@ -34,6 +34,23 @@ pub trait PanelFormat: Send + Sync + Sized + 'static {
     /// Replaces one weight of a step, rounded.
     fn set(step: &mut Self::Step, lane: usize, i: usize, weight: f32);
 
+    /// Replaces the weights of one output in consecutive steps: `weights` are those of all their inputs, the last of which
+    /// may be missing.
+    fn set_output(steps: &mut [Self::Step], lane: usize, weights: &[f32]) {
+        for (step, pair) in steps.iter_mut().zip(weights.chunks(2)) {
+            for (i, &weight) in pair.iter().enumerate() {
+                Self::set(step, lane, i, weight);
+            }
+        }
+    }
+
+    /// Replaces the weights of one input of a step: `weights` are those of its first outputs.
+    fn set_input(step: &mut Self::Step, i: usize, weights: &[f32]) {
+        for (lane, &weight) in weights.iter().enumerate() {
+            Self::set(step, lane, i, weight);
+        }
+    }
+
     /// The step with the weights of the `i`-th input alone, and zeros for the other one.
     #[doc(hidden)]
     fn only(step: &Self::Step, i: usize) -> Self::Step;
@@ -123,6 +140,24 @@ impl PanelFormat for Bf16Panels {
         *word = *word & !(0xffff << (16 * i)) | u32::from(bf16::from_f32(weight).to_bits()) << (16 * i);
     }
 
+    fn set_output(steps: &mut [Self::Step], lane: usize, weights: &[f32]) {
+        let (half, lane) = (lane / LANES, lane % LANES);
+        let (pairs, last) = weights.as_chunks::<2>();
+        for (step, &[even, odd]) in steps.iter_mut().zip(pairs) {
+            step.0[half][lane] = Bf16Pair::new(even, odd).0;
+        }
+        if let [even] = last {
+            steps[pairs.len()].0[half][lane] = Bf16Pair::new(*even, 0.0).0;
+        }
+    }
+
+    fn set_input(step: &mut Self::Step, i: usize, weights: &[f32]) {
+        for (word, &weight) in step.0.as_flattened_mut().iter_mut().zip(weights) {
+            let pair = if i == 0 { Bf16Pair::new(weight, 0.0) } else { Bf16Pair::new(0.0, weight) };
+            *word = *word & !(0xffff << (16 * i)) | pair.0;
+        }
+    }
+
     #[inline(always)]
     fn only(step: &Self::Step, i: usize) -> Self::Step {
         Bf16Step(step.0.map(|words| words.map(|word| word & (0xffff << (16 * i)))))
@@ -184,6 +219,19 @@ impl PanelFormat for F32Panels {
 
     fn set(step: &mut Self::Step, lane: usize, i: usize, weight: f32) {
         step.0[i][lane / LANES][lane % LANES] = weight;
+    }
+
+    fn set_output(steps: &mut [Self::Step], lane: usize, weights: &[f32]) {
+        let (half, lane) = (lane / LANES, lane % LANES);
+        for (step, pair) in steps.iter_mut().zip(weights.chunks(2)) {
+            for (of_input, &weight) in step.0.iter_mut().zip(pair) {
+                of_input[half][lane] = weight;
+            }
+        }
+    }
+
+    fn set_input(step: &mut Self::Step, i: usize, weights: &[f32]) {
+        step.0[i].as_flattened_mut()[..weights.len()].copy_from_slice(weights);
     }
 
     #[inline(always)]
@@ -294,6 +342,14 @@ impl PanelFormat for Bf16Products {
 
     fn set(step: &mut Self::Step, lane: usize, i: usize, weight: f32) {
         Bf16Panels::set(step, lane, i, weight);
+    }
+
+    fn set_output(steps: &mut [Self::Step], lane: usize, weights: &[f32]) {
+        Bf16Panels::set_output(steps, lane, weights);
+    }
+
+    fn set_input(step: &mut Self::Step, i: usize, weights: &[f32]) {
+        Bf16Panels::set_input(step, i, weights);
     }
 
     #[inline(always)]
