@@ -86,7 +86,7 @@ pub fn matmul<F: PanelFormat>(
 
 /// How many contiguous ranges of panels a matrix is cut into: as many for each thread, where there are enough.
 fn chunks(bytes: usize, num_rows: usize, num_panels: usize, num_threads: usize) -> usize {
-    let large_chunk = if num_rows > FEW_ROWS { LARGE_CHUNK / 16 } else { LARGE_CHUNK };
+    let large_chunk = if num_rows > FEW_ROWS { LARGE_CHUNK / 4 } else { LARGE_CHUNK };
     let for_each_thread = (bytes / SMALL_CHUNK).clamp(1, num_threads);
     (bytes / large_chunk).next_multiple_of(num_threads).max(for_each_thread).min(num_panels).max(1)
 }
