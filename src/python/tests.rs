@@ -133,7 +133,7 @@ fn a_panic_in_any_exported_function_is_an_internal_error_and_the_generator_goes_
         globals.set_item("rsgen", &module).unwrap();
         globals.set_item("gen", generator).unwrap();
         globals.set_item("arm", closure(|| ARMED.replace(true))).unwrap();
-        globals.set_item("disarm", closure(ARMED.take)).unwrap();
+        globals.set_item("disarm", closure(|| ARMED.take())).unwrap();
         py.run(PROGRAM, Some(&globals), None).unwrap_or_else(|error| {
             error.print(py);
             panic!("the program of the test failed");
