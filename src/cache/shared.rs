@@ -220,12 +220,11 @@ mod tests {
     #[test]
     fn threads_that_share_a_pool_leave_it_whole() {
         let pool = pool_of(48);
+        // Reserving eight each, before any of them takes more, leaves sixteen to compete for: some appends are refused.
+        let reservations: Vec<_> = (0..4).map(|_| pool.reserve(8).unwrap()).collect();
         thread::scope(|scope| {
-            for id in 0..4_usize {
-                let pool = &pool;
+            for (id, reservation) in reservations.into_iter().enumerate() {
                 scope.spawn(move || {
-                    // Reserving eight each leaves sixteen to compete for, so some appends are refused.
-                    let reservation = pool.reserve(8).unwrap();
                     for round in 0..500 {
                         let mut parent = SequenceCache::within(&reservation);
                         parent.append((round * 7 + id) % 100 + 1).unwrap();
