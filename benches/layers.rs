@@ -10,8 +10,8 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use rsgen::engine::num_threads;
 use rsgen::generation::logits::{LogitsProcessor, RowContext, TopKLogitsWarper};
 use rsgen::kernels::{
-    AttentionScratch, AttentionShape, Bf16Panels, Bf16Products, F32Panels, Isa, KvBlocks, MatrixOutput,
-    PackedRows, PanelFormat, Workers, argmax, attention, log_sum_exp, rms_norm, rotate_half,
+    AttentionScratch, AttentionShape, Bf16Panels, Bf16Products, F32Panels, Isa, KvBlocks, KvStep,
+    MatrixOutput, PackedRows, PanelFormat, Workers, argmax, attention, log_sum_exp, rms_norm, rotate_half,
 };
 use rsgen::quant::{PackedMatrix, RowOrder};
 use rsgen::tensor::{ComputeDtype, DType, StoredMatrix};
@@ -138,7 +138,7 @@ impl<F: PanelFormat> KvBlocks<F::Step> for Cache<F> {
     }
 }
 
-fn attend<F: PanelFormat>(criterion: &mut Criterion, name: &str) {
+fn attend<F: PanelFormat<Step: KvStep>>(criterion: &mut Criterion, name: &str) {
     let workers = workers();
     let scale = 1.0 / (HEAD_DIM as f32).sqrt();
     let shape =

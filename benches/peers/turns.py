@@ -52,6 +52,15 @@ class Worker:
             )
         return float(self.answer()["load_seconds"])
 
+    def try_start(self) -> float | None:
+        """Starts the process as `start` does, unless it cannot be run: then that is kept, and there are no seconds."""
+        if self.missing is None:
+            try:
+                return self.start()
+            except Missing as reason:
+                self.missing = str(reason)
+        return None
+
     def stop(self) -> None:
         """Ends the process."""
         if self.process is None:
@@ -136,12 +145,8 @@ def measure_loads(workers: list[Worker], rounds: int) -> None:
     """Starts and ends all workers in turns; the first time, when the file may not be in memory, is not counted."""
     for turn in range(rounds + 1):
         for worker in workers:
-            if worker.missing is None:
-                try:
-                    seconds = worker.start()
-                except Missing as reason:
-                    worker.missing = str(reason)
-                    continue
+            seconds = worker.try_start()
+            if seconds is not None:
                 worker.stop()
                 if turn > 0:
                     worker.loads.append(seconds)
@@ -152,12 +157,8 @@ def settle(workers: list[Worker], checkpoint_bytes: int) -> None:
     # Not what is available later: that counts the files that workers have mapped.
     room = system_bytes(Path("/proc/meminfo"), "MemAvailable:") - SPARE_CHECKPOINTS * checkpoint_bytes
     for worker in workers:
-        if worker.missing is None:
-            try:
-                seconds = worker.start()
-            except Missing as reason:
-                worker.missing = str(reason)
-                continue
+        seconds = worker.try_start()
+        if seconds is not None:
             worker.loads = worker.loads or [seconds]
             # A mapped file is not resident before it is used.
             need = max(worker.peak_rss, checkpoint_bytes)

@@ -40,25 +40,25 @@ impl<T> DerefMut for Segment<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::{Bf16Panels, F32Panels, PanelFormat};
+    use crate::kernels::{Bf16Step, F32Step, KvStep};
 
     #[test]
     fn segments_are_zeroed_and_aligned_wherever_they_lie() {
-        fn check<F: PanelFormat>() {
+        fn check<T: KvStep>() {
             for len in 1..40 {
-                let segment = Segment::<F::Step>::try_new(len).unwrap();
+                let segment = Segment::<T>::try_new(len).unwrap();
                 assert_eq!(segment.as_ptr().addr() % 64, 0);
                 assert_eq!(segment.len(), len);
-                assert!(segment.iter().all(|step| F::get(step, 31, 1) == 0.0));
+                assert!(segment.iter().all(|step| step.get(31, 1) == 0.0));
             }
         }
-        check::<F32Panels>();
-        check::<Bf16Panels>();
+        check::<F32Step>();
+        check::<Bf16Step>();
     }
 
     #[test]
     fn memory_that_does_not_exist_is_refused() {
-        assert!(Segment::<<F32Panels as PanelFormat>::Step>::try_new(usize::MAX).is_err());
-        assert!(Segment::<<F32Panels as PanelFormat>::Step>::try_new(isize::MAX as usize / 300).is_err());
+        assert!(Segment::<F32Step>::try_new(usize::MAX).is_err());
+        assert!(Segment::<F32Step>::try_new(isize::MAX as usize / 300).is_err());
     }
 }

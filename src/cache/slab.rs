@@ -1,6 +1,6 @@
 //! The slab of one number type: segments of blocks, and the reads, writes and copies on them.
 //!
-//! Generic over the format, so that f32 and bf16 have one code and the choice is made once per pass, outside the loops.
+//! Generic over its steps, so that f32 and bf16 have one code and the choice is made once per pass, outside the loops.
 //! It finds places by block id and offset and knows neither tables nor counts.
 
 use std::collections::TryReserveError;
@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::capacity::KvCapacity;
 use super::layout::{BLOCK_TOKENS, BlockCopy, KvLayout, VALUE_PLANE};
 use super::segment::Segment;
-use crate::kernels::{PanelFormat, Workers};
+use crate::kernels::{KvStep, Workers};
 use crate::types::BlockId;
 
 /// A block and a token in it.
@@ -40,15 +40,15 @@ impl<'a> KvRows<'a> {
 
 /// All blocks that memory was taken for.
 #[derive(Debug)]
-pub(super) struct Slab<F: PanelFormat> {
+pub(super) struct Slab<T> {
     layout: KvLayout,
     max_blocks: usize,
     places: Places,
-    segments: Vec<Segment<F::Step>>,
+    segments: Vec<Segment<T>>,
     num_blocks: usize,
 }
 
-impl<F: PanelFormat> Slab<F> {
+impl<T: KvStep> Slab<T> {
     pub(super) fn new(capacity: KvCapacity) -> Self {
         Self {
             layout: *capacity.layout(),
@@ -77,13 +77,13 @@ impl<F: PanelFormat> Slab<F> {
     }
 
     /// The numbers of all layers of one block.
-    fn block_mut(&mut self, block: BlockId) -> &mut [F::Step] {
+    fn block_mut(&mut self, block: BlockId) -> &mut [T] {
         let (segment, start) = self.places.locate(block);
         &mut self.segments[segment][start..][..self.places.block_steps]
     }
 
     /// Two different blocks, the first to be read, the second to be written.
-    fn pair_mut(&mut self, source: BlockId, target: BlockId) -> (&[F::Step], &mut [F::Step]) {
+    fn pair_mut(&mut self, source: BlockId, target: BlockId) -> (&[T], &mut [T]) {
         let (source_segment, source_start) = self.places.locate(source);
         let (target_segment, target_start) = self.places.locate(target);
         let steps = self.places.block_steps;
@@ -106,7 +106,7 @@ impl<F: PanelFormat> Slab<F> {
     pub(super) fn write(&mut self, layer: usize, (block, offset): Slot, key: &[f32], value: &[f32]) {
         let layout = self.layout;
         assert!(layer < layout.num_layers(), "layer {layer} of {}", layout.num_layers());
-        write_token::<F>(layout, self.block_mut(block), layer, offset, key, value);
+        write_token(layout, self.block_mut(block), layer, offset, key, value);
     }
 
     /// Scatters many tokens of one layer, on all threads: a block is written by one of them.
@@ -124,7 +124,7 @@ impl<F: PanelFormat> Slab<F> {
         let steps = self.places.block_steps;
         let mut blocks =
             self.segments.iter_mut().flat_map(|segment| segment.chunks_exact_mut(steps)).enumerate();
-        let mut jobs: Vec<(&mut [F::Step], Range<usize>)> = Vec::with_capacity(runs.len());
+        let mut jobs: Vec<(&mut [T], Range<usize>)> = Vec::with_capacity(runs.len());
         for (block, rows) in runs {
             let found = blocks.find(|&(index, _)| index == block).expect("the block is within the slab");
             jobs.push((found.1, rows));
@@ -133,7 +133,7 @@ impl<F: PanelFormat> Slab<F> {
             for (block, places) in jobs {
                 for row in places.clone() {
                     let (key, value) = rows.row(layout, row);
-                    write_token::<F>(layout, block, layer, slots[row].1, key, value);
+                    write_token(layout, block, layer, slots[row].1, key, value);
                 }
             }
         });
@@ -158,7 +158,7 @@ impl<F: PanelFormat> Slab<F> {
         }
     }
 
-    pub(super) fn view(&self, layer: usize) -> TypedKv<'_, F> {
+    pub(super) fn view(&self, layer: usize) -> TypedKv<'_, T> {
         assert!(layer < self.layout.num_layers(), "layer {layer} of {}", self.layout.num_layers());
         TypedKv {
             segments: &self.segments,
@@ -187,9 +187,9 @@ fn runs_of_blocks(slots: &[Slot]) -> Vec<(usize, Range<usize>)> {
 }
 
 /// Writes one token of one layer into its block.
-fn write_token<F: PanelFormat>(
+fn write_token<T: KvStep>(
     layout: KvLayout,
-    block: &mut [F::Step],
+    block: &mut [T],
     layer: usize,
     offset: usize,
     key: &[f32],
@@ -203,12 +203,12 @@ fn write_token<F: PanelFormat>(
     let (keys, values) = block[layout.key_offset(layer)..][..layout.layer_steps()]
         .split_at_mut(layout.value_offset(layer) - layout.key_offset(layer));
     for (steps, numbers) in keys.chunks_exact_mut(layout.key_steps()).zip(key.chunks_exact(head_dim)) {
-        F::set_output(steps, offset, numbers);
+        T::set_output(steps, offset, numbers);
     }
     for (steps, numbers) in values.chunks_exact_mut(layout.value_steps()).zip(value.chunks_exact(head_dim)) {
         let planes = steps.chunks_exact_mut(BLOCK_TOKENS / 2);
         for (plane, numbers) in planes.zip(numbers.chunks(VALUE_PLANE)) {
-            F::set_input(&mut plane[offset / 2], offset % 2, numbers);
+            plane[offset / 2].set_input(offset % 2, numbers);
         }
     }
 }
@@ -219,8 +219,8 @@ fn write_token<F: PanelFormat>(
 /// infinity of a request that failed. A kernel must not let it into a result, not even times zero. Only what pads
 /// `head_dim` is zero always.
 #[derive(Debug, Clone, Copy)]
-pub struct TypedKv<'a, F: PanelFormat> {
-    segments: &'a [Segment<F::Step>],
+pub struct TypedKv<'a, T> {
+    segments: &'a [Segment<T>],
     layout: KvLayout,
     places: Places,
     keys: Part,
@@ -235,13 +235,13 @@ struct Part {
     head_steps: usize,
 }
 
-impl<'a, F: PanelFormat> TypedKv<'a, F> {
+impl<'a, T> TypedKv<'a, T> {
     /// K of one head in one block: `[ceil(head_dim / 2)]` steps, whose outputs are the tokens.
     ///
     /// # Panics
     /// When the store has no such block or head.
     #[inline]
-    pub fn keys(&self, block: BlockId, kv_head: usize) -> &'a [F::Step] {
+    pub fn keys(&self, block: BlockId, kv_head: usize) -> &'a [T] {
         self.head(block, self.keys, kv_head)
     }
 
@@ -250,7 +250,7 @@ impl<'a, F: PanelFormat> TypedKv<'a, F> {
     /// # Panics
     /// When the store has no such block or head.
     #[inline]
-    pub fn values(&self, block: BlockId, kv_head: usize) -> &'a [F::Step] {
+    pub fn values(&self, block: BlockId, kv_head: usize) -> &'a [T] {
         self.head(block, self.values, kv_head)
     }
 
@@ -260,7 +260,7 @@ impl<'a, F: PanelFormat> TypedKv<'a, F> {
     }
 
     #[inline]
-    fn head(&self, block: BlockId, Part { offset, head_steps }: Part, kv_head: usize) -> &'a [F::Step] {
+    fn head(&self, block: BlockId, Part { offset, head_steps }: Part, kv_head: usize) -> &'a [T] {
         assert!(kv_head < self.layout.num_kv_heads(), "kv head {kv_head} of {}", self.layout.num_kv_heads());
         let (segment, start) = self.places.locate(block);
         &self.segments[segment][start + offset + kv_head * head_steps..][..head_steps]

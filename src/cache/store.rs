@@ -7,7 +7,7 @@ use super::capacity::KvCapacity;
 use super::layout::{BlockCopy, KvDtype, KvLayout};
 use super::slab::{KvRows, Slab, TypedKv};
 use crate::error::{Error, Result};
-use crate::kernels::{Bf16Panels, F32Panels, Workers};
+use crate::kernels::{Bf16Step, F32Step, Workers};
 use crate::types::BlockId;
 
 /// K and V of all layers and blocks.
@@ -19,17 +19,17 @@ pub struct KvStore {
 
 #[derive(Debug)]
 enum AnySlab {
-    F32(Slab<F32Panels>),
-    Bf16(Slab<Bf16Panels>),
+    F32(Slab<F32Step>),
+    Bf16(Slab<Bf16Step>),
 }
 
 /// K and V of one layer in the type in which they are stored.
 #[derive(Debug, Clone, Copy)]
 pub enum KvView<'a> {
     /// Stored as float32.
-    F32(TypedKv<'a, F32Panels>),
+    F32(TypedKv<'a, F32Step>),
     /// Stored as bfloat16.
-    Bf16(TypedKv<'a, Bf16Panels>),
+    Bf16(TypedKv<'a, Bf16Step>),
 }
 
 /// Evaluates an expression on the slab of whichever type.
@@ -142,7 +142,7 @@ impl KvStore {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
-    use crate::kernels::{Isa, PanelFormat};
+    use crate::kernels::{Isa, KvStep};
 
     /// Two layers, two heads of 33 dimensions, hence two planes, in segments of two blocks.
     fn store(dtype: KvDtype, max_blocks: usize) -> KvStore {
@@ -154,7 +154,7 @@ mod tests {
         (0..66).map(|index| start + index as f32).collect()
     }
 
-    fn f32_view(store: &KvStore, layer: usize) -> TypedKv<'_, F32Panels> {
+    fn f32_view(store: &KvStore, layer: usize) -> TypedKv<'_, F32Step> {
         match store.blocks(layer) {
             KvView::F32(view) => view,
             KvView::Bf16(_) => panic!("the store holds f32"),
@@ -162,11 +162,11 @@ mod tests {
     }
 
     /// K and V of a head's dimension and a token of a block.
-    fn numbers<F: PanelFormat>(view: &TypedKv<'_, F>, slot: (u32, usize), head: usize, d: usize) -> [f32; 2] {
+    fn numbers<T: KvStep>(view: &TypedKv<'_, T>, slot: (u32, usize), head: usize, d: usize) -> [f32; 2] {
         let ((block, offset), planes) = (slot, 16);
         let (keys, values) = (view.keys(BlockId(block), head), view.values(BlockId(block), head));
         let value = &values[d / 32 * planes + offset / 2];
-        [F::get(&keys[d / 2], offset, d % 2), F::get(value, d % 32, offset % 2)]
+        [keys[d / 2].get(offset, d % 2), value.get(d % 32, offset % 2)]
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
                 view.keys(BlockId(block), head).iter().chain(view.values(BlockId(block), head))
             });
             steps
-                .flat_map(|step| (0..64).map(|i| F32Panels::get(step, i / 2, i % 2)))
+                .flat_map(|step| (0..64).map(|i| step.get(i / 2, i % 2)))
                 .filter(|&number| number != 0.0)
                 .count()
         };

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::invariants::check;
 use super::*;
-use crate::kernels::PanelFormat;
+use crate::kernels::KvStep;
 use crate::types::BlockId;
 
 /// A pool for tests of bookkeeping, which grows block by block.
@@ -241,7 +241,7 @@ impl World {
         }
     }
 
-    fn check_layer<F: PanelFormat>(&self, layer: usize, view: &TypedKv<'_, F>, round: impl Fn(f32) -> f32) {
+    fn check_layer<T: KvStep>(&self, layer: usize, view: &TypedKv<'_, T>, round: impl Fn(f32) -> f32) {
         let (heads, head_dim) = (view.layout().num_kv_heads(), view.layout().head_dim());
         for sequence in &self.live {
             assert_eq!(sequence.cache.len(), sequence.tokens.len());
@@ -251,13 +251,13 @@ impl World {
                     let (keys, values) = (view.keys(block, head), view.values(block, head));
                     for dim in 0..head_dim {
                         let element = head * head_dim + dim;
-                        let key = F::get(&keys[dim / 2], offset, dim % 2);
-                        let value = F::get(&values[dim / 32 * 16 + offset / 2], dim % 32, offset % 2);
+                        let key = keys[dim / 2].get(offset, dim % 2);
+                        let value = values[dim / 32 * 16 + offset / 2].get(dim % 32, offset % 2);
                         assert!(key == round(number(token, layer, 0, element)));
                         assert!(value == round(number(token, layer, 1, element)));
                     }
                     let last = &values[16 + offset / 2];
-                    assert!((1..32).all(|lane| F::get(last, lane, offset % 2) == 0.0));
+                    assert!((1..32).all(|lane| last.get(lane, offset % 2) == 0.0));
                 }
             }
         }

@@ -42,8 +42,8 @@ pub use huge_pages::advise_huge_pages;
 pub use isa::{Isa, IsaReason};
 pub use limits::{Limits, Work};
 pub use matmul::{
-    Bf16Panels, Bf16Products, F16Panels, F32Panels, InputPair, MatrixOutput, PANEL_ROWS, PackedRows,
-    PanelFormat, PanelMatrix, matmul,
+    Bf16Panels, Bf16Products, Bf16Step, F16Panels, F32Panels, F32Step, InputPair, KvStep, MatrixOutput,
+    PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, matmul,
 };
 pub use rms_norm::rms_norm;
 pub use rope::rotate_half;

@@ -23,7 +23,7 @@ def load(folder: str, threads: int) -> Generate:
 
     def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
         if len(prompts) > 1 or num_beams > 1:
-            raise NotImplementedError("one prompt at a time, and no beams")
+            raise ValueError("mistral.rs takes one prompt at a time, and has no beams")
         prompt = " ".join(map(str, prompts[0]))
         request = CompletionRequest(
             prompt=prompt, model="default", max_tokens=new_tokens, temperature=0.0, ignore_eos=True

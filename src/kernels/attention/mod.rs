@@ -45,7 +45,7 @@ mod plan;
 mod span;
 mod tile;
 
-use super::matmul::{Buffers, InputPair, PanelFormat};
+use super::matmul::{Buffers, InputPair, KvStep, PanelFormat};
 use super::parallel::Disjoint;
 use super::threads::Workers;
 use plan::RowTile;
@@ -109,7 +109,7 @@ pub struct AttentionScratch {
 ///
 /// # Panics
 /// When the shapes do not fit, or when a window is 0.
-pub fn attention<F: PanelFormat>(
+pub fn attention<F: PanelFormat<Step: KvStep>>(
     workers: &Workers,
     shape: AttentionShape,
     queries: &[f32],

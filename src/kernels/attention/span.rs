@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::plan::{MOST_ROWS, RowTile};
 use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
-use crate::kernels::matmul::PanelFormat;
+use crate::kernels::matmul::{KvStep, PanelFormat};
 use crate::kernels::simd::{LANES, Simd};
 
 /// A span of the context of a job's rows.
@@ -31,7 +31,7 @@ pub(super) struct Span<'a, F, B> {
     format: PhantomData<F>,
 }
 
-impl<'a, F: PanelFormat, B: KvBlocks<F::Step>> Span<'a, F, B> {
+impl<'a, F: PanelFormat<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
     /// The span from position `start` on.
     #[inline(always)]
     pub(super) fn new(
@@ -209,7 +209,7 @@ fn block_scores<S: Simd, F: PanelFormat, const M: usize>(
 /// Adds the values of some tokens of a span, weighted for `M` queries from `query` on, in one plane: one chain over the
 /// tokens each.
 #[inline(always)]
-fn add_values<S: Simd, F: PanelFormat, const M: usize>(
+fn add_values<S: Simd, F: PanelFormat<Step: KvStep>, const M: usize>(
     s: S,
     query: usize,
     span: &Span<'_, F, impl KvBlocks<F::Step>>,
@@ -232,14 +232,14 @@ fn add_values<S: Simd, F: PanelFormat, const M: usize>(
         let range = tokens.start.max(at)..tokens.end.min(at + BLOCK);
         // Of a pair that is seen in half, the other half may be anything, even no number.
         if range.start % 2 == 1 {
-            let step = F::only(&values[(range.start - at) / 2], 1);
+            let step = values[(range.start - at) / 2].only(1);
             add_pair::<S, F, M>(s, &step, weights, range.start / 2, &mut sums);
         }
         for pair in range.start.div_ceil(2)..range.end / 2 {
             add_pair::<S, F, M>(s, &values[pair - at / 2], weights, pair, &mut sums);
         }
         if range.end % 2 == 1 {
-            let step = F::only(&values[(range.end - at) / 2], 0);
+            let step = values[(range.end - at) / 2].only(0);
             add_pair::<S, F, M>(s, &step, weights, range.end / 2, &mut sums);
         }
     }

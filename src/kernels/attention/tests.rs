@@ -6,7 +6,7 @@ use super::*;
 use crate::kernels::{Bf16Panels, Bf16Products, F32Panels, Isa, scalar};
 
 /// The cache of one sequence in the block layout, and the plain rows it was made from.
-struct Cache<F: PanelFormat> {
+struct Cache<F: PanelFormat<Step: KvStep>> {
     shape: AttentionShape,
     contexts: Vec<usize>,
     /// `[kv_head][token][head_dim]`
@@ -25,7 +25,7 @@ fn number(i: usize, seed: usize) -> f32 {
     (((i * 2_654_435_761 + seed * 40_503) % 10_007) as f32 / 5003.5 - 1.0) * 2.0
 }
 
-impl<F: PanelFormat> Cache<F> {
+impl<F: PanelFormat<Step: KvStep>> Cache<F> {
     fn new(shape: AttentionShape, num_tokens: usize, contexts: &[usize]) -> Self {
         let (dim, heads) = (shape.head_dim, shape.num_kv_heads);
         let (pairs, planes) = (dim.div_ceil(2), dim.div_ceil(BLOCK));
@@ -45,10 +45,10 @@ impl<F: PanelFormat> Cache<F> {
                 for d in 0..dim {
                     let i = (head * num_tokens + token) * dim + d;
                     let (key, value) = cache.at(head, token, d);
-                    F::set(key.0, key.1, key.2, number(i, 1));
-                    let key = F::get(key.0, key.1, key.2);
-                    F::set(value.0, value.1, value.2, number(i, 2));
-                    let value = F::get(value.0, value.1, value.2);
+                    key.0.set(key.1, key.2, number(i, 1));
+                    let key = key.0.get(key.1, key.2);
+                    value.0.set(value.1, value.2, number(i, 2));
+                    let value = value.0.get(value.1, value.2);
                     (cache.plain_keys[i], cache.plain_values[i]) = (key, value);
                 }
             }
@@ -78,8 +78,8 @@ impl<F: PanelFormat> Cache<F> {
             for token in tokens.clone() {
                 for d in 0..self.shape.head_dim {
                     let (key, value) = self.at(head, token, d);
-                    F::set(key.0, key.1, key.2, f32::NAN);
-                    F::set(value.0, value.1, value.2, f32::NAN);
+                    key.0.set(key.1, key.2, f32::NAN);
+                    value.0.set(value.1, value.2, f32::NAN);
                 }
             }
         }
@@ -119,7 +119,7 @@ impl<F: PanelFormat> Cache<F> {
     }
 }
 
-impl<F: PanelFormat> KvBlocks<F::Step> for Cache<F> {
+impl<F: PanelFormat<Step: KvStep>> KvBlocks<F::Step> for Cache<F> {
     fn context_len(&self, row: usize) -> usize {
         self.contexts[row]
     }
@@ -159,7 +159,7 @@ fn equal_bits(left: &[f32], right: &[f32]) -> bool {
 }
 
 /// `tolerance` is that of the arithmetic.
-fn attention_equals_its_twin<F: PanelFormat>(tolerance: f32) {
+fn attention_equals_its_twin<F: PanelFormat<Step: KvStep>>(tolerance: f32) {
     let windows = [1, 2, 31, 32, 33, 100, 256, 300].map(Some);
     let windowed = windows.map(|window| AttentionShape { window, ..shapes()[2] });
     for shape in shapes().into_iter().chain(windowed) {
@@ -204,7 +204,7 @@ fn attention_in_bf16_is_exact_where_nothing_is_rounded() {
         for token in 0..4 {
             for d in 0..32 {
                 let (_, value) = cache.at(head, token, d);
-                Bf16Products::set(value.0, value.1, value.2, (token * 8 + d) as f32);
+                value.0.set(value.1, value.2, (token * 8 + d) as f32);
             }
         }
     }
@@ -226,7 +226,7 @@ fn rows_have_the_same_bits_alone_and_in_any_company() {
     }
 }
 
-fn same_bits_in_any_company<F: PanelFormat>(isa: Isa, mut cache: Cache<F>) {
+fn same_bits_in_any_company<F: PanelFormat<Step: KvStep>>(isa: Isa, mut cache: Cache<F>) {
     cache.shared_blocks = 0;
     let alone = cache.run(isa, 1);
     for shared in [1, 2, 9, 16, usize::MAX] {
@@ -237,7 +237,7 @@ fn same_bits_in_any_company<F: PanelFormat>(isa: Isa, mut cache: Cache<F>) {
 
 #[test]
 fn what_lies_behind_the_context_does_not_matter() {
-    fn check<F: PanelFormat>(context: usize) {
+    fn check<F: PanelFormat<Step: KvStep>>(context: usize) {
         let mut cache = Cache::<F>::new(shapes()[2], 60, &[context]);
         let clean = cache.run(Isa::select().unwrap(), 1);
         cache.spoil(context..60);
@@ -265,7 +265,7 @@ fn a_window_that_holds_the_context_changes_no_bit() {
 /// Not even times zero: a block before the window may belong to somebody else one day.
 #[test]
 fn what_lies_before_the_window_does_not_matter() {
-    fn check<F: PanelFormat>(window: usize) {
+    fn check<F: PanelFormat<Step: KvStep>>(window: usize) {
         let shape = AttentionShape { window: Some(window), ..shapes()[2] };
         let mut cache = Cache::<F>::new(shape, 600, &[600]);
         let clean = cache.run(Isa::select().unwrap(), 1);

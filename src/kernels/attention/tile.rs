@@ -9,7 +9,7 @@ use super::plan::RowTile;
 use super::span::Span;
 use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
 use crate::kernels::math::exp;
-use crate::kernels::matmul::{InputPair, PanelFormat};
+use crate::kernels::matmul::{InputPair, KvStep, PanelFormat};
 use crate::kernels::parallel::Disjoint;
 use crate::kernels::reduce;
 use crate::kernels::simd::{LANES, Simd, SimdOp};
@@ -77,7 +77,7 @@ impl<'a, P> Memory<'a, P> {
     }
 }
 
-impl<F: PanelFormat, B: KvBlocks<F::Step>> SimdOp for Job<'_, F, B> {
+impl<F: PanelFormat<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F, B> {
     type Output = ();
 
     #[inline(always)]

@@ -3,6 +3,7 @@
 use half::{bf16, f16};
 
 use super::rows::{Bf16Pair, InputPair};
+use super::step::{Bf16Step, F32Step, KvStep};
 use crate::kernels::isa::Isa;
 use crate::kernels::simd::{LANES, Simd, SimdOp};
 
@@ -30,30 +31,6 @@ pub trait PanelFormat: Send + Sync + Sized + 'static {
 
     /// One weight of a step, widened.
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32;
-
-    /// Replaces one weight of a step, rounded.
-    fn set(step: &mut Self::Step, lane: usize, i: usize, weight: f32);
-
-    /// Replaces the weights of one output in consecutive steps: `weights` are those of all their inputs, the last of which
-    /// may be missing.
-    fn set_output(steps: &mut [Self::Step], lane: usize, weights: &[f32]) {
-        for (step, pair) in steps.iter_mut().zip(weights.chunks(2)) {
-            for (i, &weight) in pair.iter().enumerate() {
-                Self::set(step, lane, i, weight);
-            }
-        }
-    }
-
-    /// Replaces the weights of one input of a step: `weights` are those of its first outputs.
-    fn set_input(step: &mut Self::Step, i: usize, weights: &[f32]) {
-        for (lane, &weight) in weights.iter().enumerate() {
-            Self::set(step, lane, i, weight);
-        }
-    }
-
-    /// The step with the weights of the `i`-th input alone, and zeros for the other one.
-    #[doc(hidden)]
-    fn only(step: &Self::Step, i: usize) -> Self::Step;
 
     /// Adds the products of one step to the sums of `M` rows and `V` vectors of outputs, from vector `first` of the panel
     /// on. Each sum takes the two products one after the other.
@@ -99,11 +76,6 @@ fn widened_multiply_add<S: Simd, const M: usize, const V: usize>(
 #[derive(Debug, Clone, Copy)]
 pub struct Bf16Panels;
 
-/// Two vectors of words: the low half of a word is the even input, the high half the odd one.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-#[repr(align(64))]
-pub struct Bf16Step([[u32; LANES]; 2]);
-
 impl PanelFormat for Bf16Panels {
     type Step = Bf16Step;
     type Pair = [f32; 2];
@@ -132,35 +104,7 @@ impl PanelFormat for Bf16Panels {
     }
 
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
-        bf16::from_bits((step.0[lane / LANES][lane % LANES] >> (16 * i)) as u16).to_f32()
-    }
-
-    fn set(step: &mut Self::Step, lane: usize, i: usize, weight: f32) {
-        let word = &mut step.0[lane / LANES][lane % LANES];
-        *word = *word & !(0xffff << (16 * i)) | u32::from(bf16::from_f32(weight).to_bits()) << (16 * i);
-    }
-
-    fn set_output(steps: &mut [Self::Step], lane: usize, weights: &[f32]) {
-        let (half, lane) = (lane / LANES, lane % LANES);
-        let (pairs, last) = weights.as_chunks::<2>();
-        for (step, &[even, odd]) in steps.iter_mut().zip(pairs) {
-            step.0[half][lane] = Bf16Pair::new(even, odd).0;
-        }
-        if let [even] = last {
-            steps[pairs.len()].0[half][lane] = Bf16Pair::new(*even, 0.0).0;
-        }
-    }
-
-    fn set_input(step: &mut Self::Step, i: usize, weights: &[f32]) {
-        for (word, &weight) in step.0.as_flattened_mut().iter_mut().zip(weights) {
-            let pair = if i == 0 { Bf16Pair::new(weight, 0.0) } else { Bf16Pair::new(0.0, weight) };
-            *word = *word & !(0xffff << (16 * i)) | pair.0;
-        }
-    }
-
-    #[inline(always)]
-    fn only(step: &Self::Step, i: usize) -> Self::Step {
-        Bf16Step(step.0.map(|words| words.map(|word| word & (0xffff << (16 * i)))))
+        step.get(lane, i)
     }
 
     #[inline(always)]
@@ -182,11 +126,6 @@ impl PanelFormat for Bf16Panels {
 /// Weights in `float32`.
 #[derive(Debug, Clone, Copy)]
 pub struct F32Panels;
-
-/// `[input][half][lane]`.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-#[repr(align(64))]
-pub struct F32Step([[[f32; LANES]; 2]; 2]);
 
 impl PanelFormat for F32Panels {
     type Step = F32Step;
@@ -214,31 +153,7 @@ impl PanelFormat for F32Panels {
     }
 
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
-        step.0[i][lane / LANES][lane % LANES]
-    }
-
-    fn set(step: &mut Self::Step, lane: usize, i: usize, weight: f32) {
-        step.0[i][lane / LANES][lane % LANES] = weight;
-    }
-
-    fn set_output(steps: &mut [Self::Step], lane: usize, weights: &[f32]) {
-        let (half, lane) = (lane / LANES, lane % LANES);
-        for (step, pair) in steps.iter_mut().zip(weights.chunks(2)) {
-            for (of_input, &weight) in step.0.iter_mut().zip(pair) {
-                of_input[half][lane] = weight;
-            }
-        }
-    }
-
-    fn set_input(step: &mut Self::Step, i: usize, weights: &[f32]) {
-        step.0[i].as_flattened_mut()[..weights.len()].copy_from_slice(weights);
-    }
-
-    #[inline(always)]
-    fn only(step: &Self::Step, i: usize) -> Self::Step {
-        let mut only = Self::Step::default();
-        only.0[i] = step.0[i];
-        only
+        step.get(lane, i)
     }
 
     #[inline(always)]
@@ -293,17 +208,6 @@ impl PanelFormat for F16Panels {
         f16::from_bits(step.0[i][lane / LANES][lane % LANES]).to_f32()
     }
 
-    fn set(step: &mut Self::Step, lane: usize, i: usize, weight: f32) {
-        step.0[i][lane / LANES][lane % LANES] = f16::from_f32(weight).to_bits();
-    }
-
-    #[inline(always)]
-    fn only(step: &Self::Step, i: usize) -> Self::Step {
-        let mut only = Self::Step::default();
-        only.0[i] = step.0[i];
-        only
-    }
-
     #[inline(always)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
         s: S,
@@ -338,23 +242,6 @@ impl PanelFormat for Bf16Products {
 
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
         Bf16Panels::get(step, lane, i)
-    }
-
-    fn set(step: &mut Self::Step, lane: usize, i: usize, weight: f32) {
-        Bf16Panels::set(step, lane, i, weight);
-    }
-
-    fn set_output(steps: &mut [Self::Step], lane: usize, weights: &[f32]) {
-        Bf16Panels::set_output(steps, lane, weights);
-    }
-
-    fn set_input(step: &mut Self::Step, i: usize, weights: &[f32]) {
-        Bf16Panels::set_input(step, i, weights);
-    }
-
-    #[inline(always)]
-    fn only(step: &Self::Step, i: usize) -> Self::Step {
-        Bf16Panels::only(step, i)
     }
 
     #[inline(always)]

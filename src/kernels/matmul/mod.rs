@@ -17,11 +17,13 @@
 mod format;
 mod matrix;
 mod rows;
+mod step;
 mod tile;
 
 pub use format::{Bf16Panels, Bf16Products, F16Panels, F32Panels, PANEL_ROWS, PanelFormat};
 pub use matrix::PanelMatrix;
 pub use rows::{InputPair, PackedRows};
+pub use step::{Bf16Step, F32Step, KvStep};
 
 pub(super) use rows::Buffers;
 

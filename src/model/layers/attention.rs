@@ -8,7 +8,7 @@ use super::{LayerParts, Projections};
 use crate::cache::{BLOCK_TOKENS, KvDtype, KvRows, KvStore, KvView, TypedKv};
 use crate::error::{Error, Result};
 use crate::kernels::{
-    AttentionShape, Bf16Panels, Bf16Products, F32Panels, Isa, KvBlocks, PanelFormat, Work, Workers,
+    AttentionShape, Bf16Panels, Bf16Products, F32Panels, Isa, KvBlocks, KvStep, PanelFormat, Work, Workers,
     attention, rotate_half,
 };
 use crate::model::Stage;
@@ -129,13 +129,13 @@ impl Attention {
         let scratch = &mut *context.scratch;
         match (kv.blocks(layer), self.compute) {
             (KvView::F32(view), _) => {
-                self.attend_to::<F32Panels, _>(&RowBlocks { rows, view }, workers, scratch);
+                self.attend_to::<F32Panels>(&RowBlocks { rows, view }, workers, scratch);
             }
             (KvView::Bf16(view), ComputeDtype::F32) => {
-                self.attend_to::<Bf16Panels, _>(&RowBlocks { rows, view }, workers, scratch);
+                self.attend_to::<Bf16Panels>(&RowBlocks { rows, view }, workers, scratch);
             }
             (KvView::Bf16(view), ComputeDtype::Bf16) => {
-                self.attend_to::<Bf16Products, _>(&RowBlocks { rows, view }, workers, scratch);
+                self.attend_to::<Bf16Products>(&RowBlocks { rows, view }, workers, scratch);
             }
         }
         context.timing.lap(Stage::Attention, || self.work(rows, kv));
@@ -146,10 +146,10 @@ impl Attention {
         context.check()
     }
 
-    /// In the arithmetic of `F`, over a cache stored as `G`.
-    fn attend_to<F: PanelFormat, G: PanelFormat<Step = F::Step>>(
+    /// In the arithmetic of `F`.
+    fn attend_to<F: PanelFormat<Step: KvStep>>(
         &self,
-        blocks: &RowBlocks<'_, G>,
+        blocks: &RowBlocks<'_, F::Step>,
         workers: &Workers,
         scratch: &mut Scratch,
     ) {
@@ -210,12 +210,12 @@ impl HeadNorms {
 }
 
 /// One layer's cache as the rows see it.
-struct RowBlocks<'a, F: PanelFormat> {
+struct RowBlocks<'a, T> {
     rows: &'a ActiveRows<'a>,
-    view: TypedKv<'a, F>,
+    view: TypedKv<'a, T>,
 }
 
-impl<F: PanelFormat> KvBlocks<F::Step> for RowBlocks<'_, F> {
+impl<T: KvStep> KvBlocks<T> for RowBlocks<'_, T> {
     fn context_len(&self, row: usize) -> usize {
         self.rows.row(row).position + 1
     }
@@ -230,11 +230,11 @@ impl<F: PanelFormat> KvBlocks<F::Step> for RowBlocks<'_, F> {
         pairs.take_while(|(block, other)| block == other).count()
     }
 
-    fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[F::Step] {
+    fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[T] {
         self.view.keys(self.rows.batch().tables[self.rows.row(row).table].blocks()[block], kv_head)
     }
 
-    fn values(&self, row: usize, block: usize, kv_head: usize) -> &[F::Step] {
+    fn values(&self, row: usize, block: usize, kv_head: usize) -> &[T] {
         self.view.values(self.rows.batch().tables[self.rows.row(row).table].blocks()[block], kv_head)
     }
 }
