@@ -37,6 +37,8 @@ ARCHITECTURES = (
 OUT_OF_THE_RACE = -1e8
 #: Scores that have been made numbers of infinities are beyond this.
 HUGE = 1e30
+#: What is promised for scores.
+ABSOLUTE, RELATIVE = 1e-4, 1e-5
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,15 @@ class StrategyCase:
 class StrategyAnswer:
     """For each row of the result its generated tokens, and with beams their lanes and the row's score.
 
-    Without beams `token_scores` are the processed scores of the tokens.
+    Without beams `token_scores` are the processed scores of the tokens. Of DoLa transformers also says the largest logit of any
+    layer that it has looked at.
     """
 
     tokens: list[list[int]]
     beam_indices: list[list[int]] | None = None
     scores: list[float] | None = None
     token_scores: list[list[float]] | None = None
+    largest_logit: float = 0.0
 
 
 def draw_case(family: str, rng: random.Random, vocab_size: int, num_layers: int) -> StrategyCase:
@@ -239,13 +243,14 @@ def answer(model: Any, case: StrategyCase) -> StrategyAnswer:
     with_scores = case.family != "constrained_beam_search" and not (
         case.family == "group_beam_search" and is_float64
     )
-    out = model.generate(
-        torch.tensor(case.input_ids),
-        attention_mask=torch.tensor(case.attention_mask),
-        return_dict_in_generate=True,
-        output_scores=with_scores,
-        **{name: _as_transformers_has_it(name, value) for name, value in case.fields.items()},
-    )
+    with _largest_logit(model) as largest:
+        out = model.generate(
+            torch.tensor(case.input_ids),
+            attention_mask=torch.tensor(case.attention_mask),
+            return_dict_in_generate=True,
+            output_scores=with_scores,
+            **{name: _as_transformers_has_it(name, value) for name, value in case.fields.items()},
+        )
     generated = out.sequences[:, len(case.input_ids[0]) :].tolist()
     fields = case.fields
     eos = fields.get("eos_token_id", [])
@@ -255,7 +260,7 @@ def answer(model: Any, case: StrategyCase) -> StrategyAnswer:
             [float(out.scores[step][row, token]) for step, token in enumerate(ids)]
             for row, ids in enumerate(tokens)
         ]
-        return StrategyAnswer(tokens, None, None, scores)
+        return StrategyAnswer(tokens, None, None, scores, max(largest))
     if ERA != "5":
         # Where a row ends cannot be seen: what fills it are the same ids.
         scores = getattr(out, "sequences_scores", None)
@@ -265,6 +270,19 @@ def answer(model: Any, case: StrategyCase) -> StrategyAnswer:
     lanes = [[lane for lane in row if lane >= 0] for row in out.beam_indices.tolist()]
     tokens = [row[: len(lane)] for row, lane in zip(generated, lanes, strict=True)]
     return StrategyAnswer(tokens, lanes, out.sequences_scores.tolist())
+
+
+@contextmanager
+def _largest_logit(model: Any) -> Iterator[list[float]]:
+    """Collects the largest logit of each use of the output matrix, which DoLa applies to inner layers too."""
+    found: list[float] = []
+    hook = model.lm_head.register_forward_hook(
+        lambda _module, _inputs, logits: found.append(float(logits.abs().max()))
+    )
+    try:
+        yield found
+    finally:
+        hook.remove()
 
 
 def _as_transformers_has_it(name: str, value: Any) -> Any:
@@ -278,7 +296,8 @@ def joined(answers: list[StrategyAnswer]) -> StrategyAnswer:
         each = [getattr(answer, name) for answer in answers]
         return None if None in each else [value for one in each for value in one]
 
-    return StrategyAnswer(all_of("tokens"), None, all_of("scores"), all_of("token_scores"))
+    largest = max(answer.largest_logit for answer in answers)
+    return StrategyAnswer(all_of("tokens"), None, all_of("scores"), all_of("token_scores"), largest)
 
 
 def _until(row: list[int], eos: list[int]) -> list[int]:
@@ -365,22 +384,25 @@ def scores_of(answer: StrategyAnswer) -> np.ndarray:
 
 def close_scores(one: StrategyAnswer, other: StrategyAnswer) -> bool:
     """Whether the scores of equal choices are equal within the tolerance promised."""
-    return bool(np.allclose(scores_of(one), scores_of(other), rtol=1e-5, atol=1e-4))
+    return bool(np.allclose(scores_of(one), scores_of(other), rtol=RELATIVE, atol=ABSOLUTE))
 
 
-def as_near(one: StrategyAnswer, other: StrategyAnswer, exact: StrategyAnswer) -> bool:
-    """Whether the scores of `one` are as near to the exact ones as those of `other`, or not much farther.
+def within_rounding(one: StrategyAnswer, other: StrategyAnswer, case: StrategyCase) -> bool:
+    """Whether scores that multiply the rounding of what they are made of are equal within the tolerance of that.
 
-    The scores of DoLa are differences of logits whose size is that of the largest of them.
+    A negative `length_penalty` multiplies a row's sum, so the sums are compared. The scores of DoLa are differences of logits, so
+    the tolerance is relative to the largest of those.
     """
-    exact_scores, given, theirs = scores_of(exact), scores_of(one), scores_of(other)
-    if exact_scores.size != given.size:
-        # transformers gives none of groups in float64.
+    if case.family == "dola":
+        allowed = ABSOLUTE + RELATIVE * max(one.largest_logit, other.largest_logit)
+        scores, expected = scores_of(one), scores_of(other)
+        # What has no logit of its own left, because a processor made it so, has no rounding either.
+        rounded = np.abs(expected) < HUGE
+        exact = np.array_equal(scores[~rounded], expected[~rounded], equal_nan=True)
+        return exact and bool((np.abs(scores - expected)[rounded] <= allowed).all())
+    penalty = case.fields.get("length_penalty", 1.0)
+    if penalty >= 0 or one.scores is None or other.scores is None:
         return False
-    # What is invalid, or nearly, is equal or not; it has no distance.
-    huge = ~(np.abs(exact_scores) < HUGE)
-    if not np.array_equal(given[huge], theirs[huge], equal_nan=True):
-        return False
-    exact_scores, given, theirs = exact_scores[~huge], given[~huge], theirs[~huge]
-    error, allowed = (np.abs(scores - exact_scores).max(initial=0) for scores in (given, theirs))
-    return bool(error <= max(4 * allowed, 1e-5 * np.abs(exact_scores).max(initial=0)))
+    lengths = np.array([len(row) for row in one.tokens], dtype=np.float64)
+    sums = [np.asarray(answer.scores) * lengths**penalty for answer in (one, other)]
+    return bool(np.allclose(*sums, rtol=RELATIVE, atol=ABSOLUTE))

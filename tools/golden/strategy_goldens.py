@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from strategies import (
     exact_answer,
     same_choices,
     scores_of,
+    within_rounding,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +39,8 @@ MODELS = {
 }
 #: Requests of each strategy.
 CASES = {"5": 40, "4.55": 40, "4.49": 20}
+#: Requests of each of those strategies whose scores can multiply the rounding of what they are made of.
+MULTIPLIED = {"beam_search": 4, "beam_sample": 4, "dola": 8}
 #: A choice that is nearer to a tie than this in float64 is no golden.
 LEAST_MARGIN = 3e-5
 MOST_TOKENS = 14
@@ -45,24 +50,35 @@ def main() -> None:
     """Draws until there are enough requests of each strategy that are no ties."""
     torch.set_num_threads(1)
     references = {name: Reference(GOLDEN / "models" / name) for name in MODELS[ERA]}
-    cases = []
-    for family in [family for family, eras in FAMILIES.items() if ERA in eras]:
-        rng = random.Random(f"golden {family}")
-        kept = 0
-        while kept < CASES[ERA]:
-            name = MODELS[ERA][kept % len(MODELS[ERA])]
-            made = golden_case(family, references[name], rng)
-            if made is not None:
-                cases.append({"model": f"tests/golden/models/{name}", **made})
-                kept += 1
+    families = [family for family, eras in FAMILIES.items() if ERA in eras]
+    cases = [case for family in families for case in draw(family, CASES[ERA], references, golden_case)]
+    multiplied = [
+        case
+        for family in families
+        for case in draw(family, MULTIPLIED.get(family, 0), references, multiplied_case)
+    ]
     made_with = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__}
     compat = {"compat": "4.49"} if ERA == "4.49" else {}
-    lines = ",\n".join(json.dumps(case) for case in cases)
+    lines, multiplied_lines = (",\n".join(map(json.dumps, part)) for part in (cases, multiplied))
     head = json.dumps({"format": 1, "made_with": made_with, "config": compat})[:-1]
     path = GOLDEN / "strategies" / f"transformers_{ERA.replace('.', '_')}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(f'{head}, "cases": [\n{lines}\n]}}\n')
-    print(f"{path.relative_to(ROOT)}: {len(cases)} cases")
+    path.write_text(f'{head}, "cases": [\n{lines}\n],\n"multiplied": [\n{multiplied_lines}\n]}}\n')
+    print(f"{path.relative_to(ROOT)}: {len(cases)} + {len(multiplied)} cases")
+
+
+def draw(
+    family: str, count: int, references: dict[str, Reference], attempt: Callable[..., dict[str, Any] | None]
+) -> list[dict[str, Any]]:
+    """So many goldens of a family, of the models by turns."""
+    rng = random.Random(f"golden {family}")
+    cases: list[dict[str, Any]] = []
+    while len(cases) < count:
+        name = MODELS[ERA][len(cases) % len(MODELS[ERA])]
+        made = attempt(family, references[name], rng)
+        if made is not None:
+            cases.append({"model": f"tests/golden/models/{name}", **made})
+    return cases
 
 
 def golden_case(family: str, reference: Reference, rng: random.Random) -> dict[str, Any] | None:
@@ -82,10 +98,39 @@ def golden_case(family: str, reference: Reference, rng: random.Random) -> dict[s
     return {"strategy": family, "is_list": case.is_list, **request_of(case), **answer_of(given)}
 
 
+def multiplied_case(family: str, reference: Reference, rng: random.Random) -> dict[str, Any] | None:
+    """A drawn request in whose scores the rounding of float32 is multiplied."""
+    config = reference.model.config
+    case = draw_case(family, rng, config.vocab_size, config.num_hidden_layers)
+    if family != "dola":
+        case = replace(case, fields=case.fields | {"length_penalty": -2.0})
+    try:
+        given = answer(reference.model, case)
+    except (ValueError, IndexError, RuntimeError, TypeError):
+        return None
+    exact, margin = exact_answer(reference.model64, case)
+    same = margin >= LEAST_MARGIN and same_choices(given, exact) and bool(np.isfinite(scores_of(given)).all())
+    # A visible part of the tolerance, so that other float32 programs may well be beyond it.
+    clean = np.allclose(scores_of(given), scores_of(exact), rtol=1e-7, atol=1e-5)
+    if not same or clean or not within_rounding(given, exact, case):
+        return None
+    largest = {"largest_logit": given.largest_logit} if family == "dola" else {}
+    return {
+        "strategy": family,
+        "is_list": case.is_list,
+        **request_of(case),
+        **answer_of(given),
+        **largest,
+    }
+
+
 def noisy(given: StrategyAnswer, exact: StrategyAnswer) -> bool:
-    """Whether float32 itself uses much of the tolerance of scores."""
+    """Whether float32 itself uses much of the tolerance of scores, or has none."""
     scores, exact_scores = scores_of(given), scores_of(exact)
     there = exact_scores.size > 0
+    # JSON has no infinities.
+    if not np.isfinite(scores).all():
+        return True
     return there and not np.allclose(scores, exact_scores, rtol=3e-6, atol=3e-5)
 
 
