@@ -399,7 +399,7 @@ def within_rounding(one: StrategyAnswer, other: StrategyAnswer, case: StrategyCa
         # What has no logit of its own left, because a processor made it so, has no rounding either.
         rounded = np.abs(expected) < HUGE
         exact = np.array_equal(scores[~rounded], expected[~rounded], equal_nan=True)
-        return exact and bool((np.abs(scores - expected)[rounded] <= allowed).all())
+        return exact and bool((np.abs(scores[rounded] - expected[rounded]) <= allowed).all())
     penalty = case.fields.get("length_penalty", 1.0)
     if penalty >= 0 or one.scores is None or other.scores is None:
         return False
