@@ -32,6 +32,7 @@ mod simd;
 mod softmax;
 mod thread_pool;
 mod threads;
+mod transpose;
 mod vector_math;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

@@ -73,6 +73,18 @@ impl Workers {
         data
     }
 
+    /// A copy of a slice, made by all threads in chunks of `chunk_len`.
+    pub fn copied<T: Send + Sync + Copy>(&self, source: &[T], chunk_len: usize) -> Vec<T> {
+        let mut data: Vec<T> = Vec::with_capacity(source.len());
+        advise_huge_pages(data.spare_capacity_mut());
+        self.for_each_chunk(&mut data.spare_capacity_mut()[..source.len()], chunk_len, |i, chunk| {
+            chunk.write_copy_of_slice(&source[i * chunk_len.max(1)..][..chunk.len()]);
+        });
+        // SAFETY: every chunk has been written: `run` returns only when all of them are done.
+        unsafe { data.set_len(source.len()) };
+        data
+    }
+
     /// A vector of `len` elements whose element `i` is `make(i)`, filled by all threads in chunks of `chunk_len`.
     ///
     /// The thread that makes an element is the first to touch its memory.
@@ -111,6 +123,7 @@ mod tests {
             });
             assert!(data.iter().enumerate().all(|(i, &value)| value == i + 1));
             assert_eq!(workers.collect(len, 7, |i| i + 1), data);
+            assert_eq!(workers.copied(&data, 7), data);
         }
     }
 }

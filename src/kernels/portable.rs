@@ -106,6 +106,12 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn exchange<const DISTANCE: usize>(self, a: Self::F, b: Self::F) -> (Self::F, Self::F) {
+        let first = lanes!(i => if i & DISTANCE == 0 { a[i] } else { b[i ^ DISTANCE] });
+        (first, lanes!(i => if i & DISTANCE == 0 { a[i ^ DISTANCE] } else { b[i] }))
+    }
+
+    #[inline(always)]
     fn prefetch<T>(self, _near: &T, _bytes: usize) {}
 }
 

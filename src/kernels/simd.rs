@@ -61,6 +61,10 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn f16(self, bits: &[u16; LANES]) -> Self::F;
     /// Lane `i` of the result is lane `i ^ DISTANCE`, for a distance of 8, 4, 2 or 1.
     fn swap<const DISTANCE: usize>(self, value: Self::F) -> Self::F;
+    /// The off-diagonal halves of two vectors change places: lane `i` of the first result is that of `a`, or lane
+    /// `i - DISTANCE` of `b` where `i & DISTANCE` is not 0; lane `i` of the second is that of `b`, or lane `i + DISTANCE` of `a`
+    /// where it is 0. For a distance of 8, 4, 2 or 1.
+    fn exchange<const DISTANCE: usize>(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
     /// Asks for the cache line `bytes` after `near`. A hint: any distance is allowed.
     fn prefetch<T>(self, near: &T, bytes: usize);
 }

@@ -9,6 +9,9 @@ use crate::quant::{PackedMatrix, RowOrder};
 use crate::tensor::{ComputeDtype, DType, StoredMatrix};
 use crate::weights::WeightScope;
 
+/// What one thread copies or looks through in one go.
+const CHUNK_BYTES: usize = 1 << 18;
+
 /// Told how many bytes of the checkpoint have been packed.
 pub type LoadProgress<'a> = dyn Fn(u64) + 'a;
 
@@ -104,7 +107,7 @@ impl<'a> Loader<'a> {
             return Err(not_finite().context(self.scope.full_name(name)));
         }
         let (dtype, bytes) = match self.shared.dtype.filter(|&dtype| dtype != stored.dtype) {
-            None => (stored.dtype, stored.bytes.to_vec()),
+            None => (stored.dtype, self.shared.workers.copied(stored.bytes, CHUNK_BYTES)),
             Some(dtype) => {
                 (dtype, stored.to_f32().into_iter().flat_map(|value| dtype.to_le_bytes(value)).collect())
             }
@@ -121,11 +124,21 @@ impl<'a> Loader<'a> {
 
     /// Whether every weight is a number in the type that weights are kept in.
     fn is_finite(&self, matrix: &StoredMatrix<'_>) -> bool {
-        if self.shared.dtype.is_none_or(|dtype| dtype == matrix.dtype) {
-            return matrix.is_finite();
-        }
-        (0..matrix.num_rows)
-            .all(|row| (0..matrix.num_columns).all(|column| self.round(matrix.get(row, column)).is_finite()))
+        let all_finite = AtomicBool::new(true);
+        let rows = (CHUNK_BYTES / (matrix.num_columns * matrix.dtype.bytes()).max(1)).max(1);
+        let LoaderOptions { workers, dtype, .. } = *self.shared;
+        let rounded = dtype.filter(|&dtype| dtype != matrix.dtype);
+        workers.run(matrix.num_rows.div_ceil(rows), &|chunk| {
+            let part = matrix.rows(chunk * rows..(chunk + 1) * rows);
+            let finite = match rounded {
+                None => part.is_finite(),
+                Some(dtype) => part.to_f32().iter().all(|&value| dtype.round(value).is_finite()),
+            };
+            if !finite {
+                all_finite.store(false, Ordering::Relaxed);
+            }
+        });
+        all_finite.into_inner()
     }
 
     fn round(&self, value: f32) -> f32 {

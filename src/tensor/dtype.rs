@@ -1,6 +1,7 @@
 //! The element types of stored weights, and matrices in them as bytes.
 
 use std::fmt;
+use std::ops::Range;
 
 use half::{bf16, f16};
 
@@ -98,6 +99,14 @@ impl<'a> StoredMatrix<'a> {
     pub fn row_bytes(&self, row: usize) -> &'a [u8] {
         let len = self.num_columns * self.dtype.bytes();
         &self.bytes[row * len..][..len]
+    }
+
+    /// Some of the rows; those beyond the last one are not there.
+    #[must_use]
+    pub fn rows(&self, rows: Range<usize>) -> Self {
+        let rows = rows.start.min(self.num_rows)..rows.end.min(self.num_rows);
+        let len = self.num_columns * self.dtype.bytes();
+        Self { num_rows: rows.len(), bytes: &self.bytes[rows.start * len..rows.end * len], ..*self }
     }
 
     /// One element, widened.

@@ -18,16 +18,15 @@ pub trait PanelFormat: Send + Sync + Sized + 'static {
     /// How a row holds two consecutive inputs.
     type Pair: InputPair;
 
-    /// The bytes of one stored weight.
-    const BYTES: usize;
+    /// The 32-bit words that hold the stored weights of one output for two consecutive inputs, side by side.
+    const WORDS: usize;
 
     /// Packs one step: `weight(lane, i)` is the weight of output `lane` for the `i`-th of the two inputs.
     fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step;
 
-    /// The step of 32 outputs whose weights are stored in this very format, each output's inputs side by side: `rows` are
-    /// the little-endian bytes of the two inputs of each output. The second part of the result says whether all of them
-    /// are finite.
-    fn step_of_bytes(rows: &[&[u8]; PANEL_ROWS]) -> (Self::Step, bool);
+    /// The step of 32 outputs whose weights are stored in this very format: `words` are the [`Self::WORDS`] words of each
+    /// output, little-endian, as `[word][half][lane]`. The second part of the result says whether all of them are finite.
+    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool);
 
     /// One weight of a step, widened.
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32;
@@ -48,6 +47,12 @@ pub trait PanelFormat: Send + Sync + Sized + 'static {
     fn run<O: SimdOp>(isa: Isa, operation: O) -> O::Output {
         isa.run(operation)
     }
+}
+
+/// Whether it holds of every lane; without a branch, so that it vectorizes.
+#[inline(always)]
+fn all_lanes(words: &[[u32; LANES]; 2], holds: impl Fn(u32) -> bool) -> bool {
+    words.as_flattened().iter().fold(true, |all, &word| all & holds(word))
 }
 
 /// [`PanelFormat::multiply_add`] in `float32`: `weights(vector, i)` are the weights of 16 outputs for the `i`-th input.
@@ -79,7 +84,7 @@ pub struct Bf16Panels;
 impl PanelFormat for Bf16Panels {
     type Step = Bf16Step;
     type Pair = [f32; 2];
-    const BYTES: usize = 2;
+    const WORDS: usize = 1;
 
     fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
         let bits = |lane, i| u32::from(bf16::from_f32(weight(lane, i)).to_bits());
@@ -91,16 +96,11 @@ impl PanelFormat for Bf16Panels {
         }))
     }
 
-    fn step_of_bytes(rows: &[&[u8]; PANEL_ROWS]) -> (Self::Step, bool) {
-        let mut step = Bf16Step([[0; LANES]; 2]);
-        let mut finite = true;
-        for lane in 0..PANEL_ROWS {
-            // Two neighbouring numbers are just the word that a lane holds.
-            let word = u32::from_le_bytes([rows[lane][0], rows[lane][1], rows[lane][2], rows[lane][3]]);
-            finite &= word & 0x7f80 != 0x7f80 && word & 0x7f80_0000 != 0x7f80_0000;
-            step.0[lane / LANES][lane % LANES] = word;
-        }
-        (step, finite)
+    #[inline(always)]
+    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
+        // Two neighbouring numbers are just the word that a lane holds.
+        let finite = |word: u32| word & 0x7f80 != 0x7f80 && word & 0x7f80_0000 != 0x7f80_0000;
+        (Bf16Step(words[0]), all_lanes(&words[0], finite))
     }
 
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
@@ -130,7 +130,7 @@ pub struct F32Panels;
 impl PanelFormat for F32Panels {
     type Step = F32Step;
     type Pair = [f32; 2];
-    const BYTES: usize = 4;
+    const WORDS: usize = 2;
 
     fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
         F32Step(std::array::from_fn(|i| {
@@ -138,18 +138,11 @@ impl PanelFormat for F32Panels {
         }))
     }
 
-    fn step_of_bytes(rows: &[&[u8]; PANEL_ROWS]) -> (Self::Step, bool) {
-        let mut step = F32Step([[[0.0; LANES]; 2]; 2]);
-        let mut finite = true;
-        for lane in 0..PANEL_ROWS {
-            let (values, _) = rows[lane].as_chunks::<4>();
-            for i in 0..2 {
-                let value = f32::from_le_bytes(values[i]);
-                finite &= value.is_finite();
-                step.0[i][lane / LANES][lane % LANES] = value;
-            }
-        }
-        (step, finite)
+    #[inline(always)]
+    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
+        let finite = |word: u32| f32::from_bits(word).is_finite();
+        let step = [0, 1].map(|i| words[i].map(|half| half.map(f32::from_bits)));
+        (F32Step(step), all_lanes(&words[0], finite) & all_lanes(&words[1], finite))
     }
 
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
@@ -180,7 +173,7 @@ pub struct F16Step([[[u16; LANES]; 2]; 2]);
 impl PanelFormat for F16Panels {
     type Step = F16Step;
     type Pair = [f32; 2];
-    const BYTES: usize = 2;
+    const WORDS: usize = 1;
 
     fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
         F16Step(std::array::from_fn(|i| {
@@ -190,18 +183,11 @@ impl PanelFormat for F16Panels {
         }))
     }
 
-    fn step_of_bytes(rows: &[&[u8]; PANEL_ROWS]) -> (Self::Step, bool) {
-        let mut step = F16Step([[[0; LANES]; 2]; 2]);
-        let mut finite = true;
-        for lane in 0..PANEL_ROWS {
-            let (values, _) = rows[lane].as_chunks::<2>();
-            for i in 0..2 {
-                let bits = u16::from_le_bytes(values[i]);
-                finite &= bits & 0x7c00 != 0x7c00;
-                step.0[i][lane / LANES][lane % LANES] = bits;
-            }
-        }
-        (step, finite)
+    #[inline(always)]
+    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
+        let finite = |word: u32| word & 0x7c00 != 0x7c00 && word & 0x7c00_0000 != 0x7c00_0000;
+        let input = |i: usize| words[0].map(|half| half.map(|word| (word >> (16 * i)) as u16));
+        (F16Step([input(0), input(1)]), all_lanes(&words[0], finite))
     }
 
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
@@ -230,14 +216,15 @@ pub struct Bf16Products;
 impl PanelFormat for Bf16Products {
     type Step = Bf16Step;
     type Pair = Bf16Pair;
-    const BYTES: usize = Bf16Panels::BYTES;
+    const WORDS: usize = Bf16Panels::WORDS;
 
     fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
         Bf16Panels::step(weight)
     }
 
-    fn step_of_bytes(rows: &[&[u8]; PANEL_ROWS]) -> (Self::Step, bool) {
-        Bf16Panels::step_of_bytes(rows)
+    #[inline(always)]
+    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
+        Bf16Panels::step_of_words(words)
     }
 
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {

@@ -4,11 +4,13 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::format::{PANEL_ROWS, PanelFormat};
+use crate::kernels::simd::{LANES, Simd, SimdOp};
 use crate::kernels::threads::Workers;
+use crate::kernels::transpose::transpose;
 
-/// The steps that are packed in one go, and the most bytes of a step's pair.
-const STRIP: usize = 16;
-const MOST_BYTES: usize = 8;
+/// The bytes of a row that are packed in one go, and how far ahead they are fetched.
+const STRIP: usize = 4 * LANES;
+const AHEAD: usize = 16 * STRIP;
 
 /// A weight matrix in panels; `kernels::matmul` draws the layout.
 pub struct PanelMatrix<F: PanelFormat> {
@@ -46,38 +48,18 @@ impl<F: PanelFormat> PanelMatrix<F> {
         row: impl Fn(usize) -> Option<&'a [u8]> + Sync,
     ) -> Option<Self> {
         let per_panel = num_inputs.div_ceil(2);
-        let row_bytes = num_inputs * F::BYTES;
         let all_finite = AtomicBool::new(true);
         let num_panels = num_outputs.div_ceil(PANEL_ROWS);
         let pack_panel = |panel: usize, steps: &mut [MaybeUninit<F::Step>]| {
-            let rows: [Option<&[u8]>; PANEL_ROWS] = std::array::from_fn(|lane| {
+            let rows: [&[u8]; PANEL_ROWS] = std::array::from_fn(|lane| {
                 let output = panel * PANEL_ROWS + lane;
-                if output < num_outputs { row(output) } else { None }
+                if output < num_outputs { row(output).unwrap_or_default() } else { &[] }
             });
-            let mut finite = true;
-            for (strip, steps) in steps.chunks_mut(STRIP).enumerate() {
-                // First a strip of each row side by side: each line of the file is read once, and in one go.
-                let mut bytes = [[0; STRIP * MOST_BYTES]; PANEL_ROWS];
-                let begin = strip * STRIP * 2 * F::BYTES;
-                let end = row_bytes.min(begin + STRIP * 2 * F::BYTES);
-                for (row, bytes) in rows.iter().zip(&mut bytes) {
-                    if let Some(row) = row {
-                        bytes[..end - begin].copy_from_slice(&row[begin..end]);
-                    }
-                }
-                for (q, slot) in steps.iter_mut().enumerate() {
-                    let pair = 2 * q * F::BYTES..2 * (q + 1) * F::BYTES;
-                    let of_step = std::array::from_fn(|lane| &bytes[lane][pair.clone()]);
-                    let (step, step_finite) = F::step_of_bytes(&of_step);
-                    finite &= step_finite;
-                    slot.write(step);
-                }
-            }
-            if !finite {
+            if !workers.isa().run(PackPanel::<F> { rows, steps }) {
                 all_finite.store(false, Ordering::Relaxed);
             }
         };
-        // SAFETY: the loop over the steps of a panel writes each of them.
+        // SAFETY: packing a panel writes each of its steps.
         let steps = unsafe { workers.collect_chunks(num_panels, per_panel, pack_panel) };
         all_finite.into_inner().then_some(Self { steps, num_outputs, num_inputs })
     }
@@ -114,4 +96,57 @@ impl<F: PanelFormat> PanelMatrix<F> {
         let per_panel = self.num_inputs.div_ceil(2);
         &self.steps[index * per_panel..(index + 1) * per_panel]
     }
+}
+
+/// The stored rows of a panel, to be packed into its steps; a row may lack what is zero at its end.
+struct PackPanel<'a, 'r, F: PanelFormat> {
+    rows: [&'r [u8]; PANEL_ROWS],
+    steps: &'a mut [MaybeUninit<F::Step>],
+}
+
+impl<F: PanelFormat> SimdOp for PackPanel<'_, '_, F> {
+    /// Whether all weights are finite.
+    type Output = bool;
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) -> bool {
+        let mut all_finite = true;
+        for (strip, steps) in self.steps.chunks_mut(LANES / F::WORDS).enumerate() {
+            // `[word][half][lane]`: each line of the file is read once, and in one go.
+            let mut words = [[[0; LANES]; 2]; LANES];
+            for half in 0..2 {
+                let mut block = [[0; LANES]; LANES];
+                for (lane, words) in block.iter_mut().enumerate() {
+                    let row = self.rows[half * LANES + lane];
+                    if let Some(bytes) = row.get(strip * STRIP..(strip + 1) * STRIP) {
+                        s.prefetch(&bytes[0], AHEAD);
+                        for (word, &bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+                            *word = u32::from_le_bytes(bytes);
+                        }
+                    } else {
+                        *words = last_words(row, strip * STRIP);
+                    }
+                }
+                transpose(s, &mut block);
+                for (word, lanes) in block.iter().enumerate() {
+                    words[word][half] = *lanes;
+                }
+            }
+            for (step, words) in steps.iter_mut().zip(words.chunks_exact(F::WORDS)) {
+                let (packed, finite) = F::step_of_words(words);
+                all_finite &= finite;
+                step.write(packed);
+            }
+        }
+        all_finite
+    }
+}
+
+/// The words of a row from a byte on, which are fewer than a strip has; the others are 0.
+#[cold]
+fn last_words(row: &[u8], begin: usize) -> [u32; LANES] {
+    let mut bytes = [[0; 4]; LANES];
+    let rest = row.get(begin..).unwrap_or_default();
+    bytes.as_flattened_mut()[..rest.len()].copy_from_slice(rest);
+    bytes.map(u32::from_le_bytes)
 }

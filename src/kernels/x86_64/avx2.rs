@@ -182,6 +182,28 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn exchange<const DISTANCE: usize>(self, a: Self::F, b: Self::F) -> (Self::F, Self::F) {
+        let pair = |a: __m256, b: __m256| unsafe {
+            match DISTANCE {
+                4 => (_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)),
+                2 => (
+                    _mm256_blend_ps::<0b1100_1100>(a, _mm256_permute_ps::<0b01_00_11_10>(b)),
+                    _mm256_blend_ps::<0b0011_0011>(b, _mm256_permute_ps::<0b01_00_11_10>(a)),
+                ),
+                _ => (
+                    _mm256_blend_ps::<0b1010_1010>(a, _mm256_permute_ps::<0b10_11_00_01>(b)),
+                    _mm256_blend_ps::<0b0101_0101>(b, _mm256_permute_ps::<0b10_11_00_01>(a)),
+                ),
+            }
+        };
+        if DISTANCE == 8 {
+            return (Halves(a.0, b.0), Halves(a.1, b.1));
+        }
+        let (low, high) = (pair(a.0, b.0), pair(a.1, b.1));
+        (Halves(low.0, high.0), Halves(low.1, high.1))
+    }
+
+    #[inline(always)]
     fn prefetch<T>(self, near: &T, bytes: usize) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
     }

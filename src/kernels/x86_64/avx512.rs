@@ -179,6 +179,30 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
     }
 
     #[inline(always)]
+    fn exchange<const DISTANCE: usize>(self, a: Self::F, b: Self::F) -> (Self::F, Self::F) {
+        unsafe {
+            match DISTANCE {
+                8 => (
+                    _mm512_mask_shuffle_f32x4::<0b01_00_11_10>(a, 0xff00, b, b),
+                    _mm512_mask_shuffle_f32x4::<0b01_00_11_10>(b, 0x00ff, a, a),
+                ),
+                4 => (
+                    _mm512_mask_shuffle_f32x4::<0b10_11_00_01>(a, 0xf0f0, b, b),
+                    _mm512_mask_shuffle_f32x4::<0b10_11_00_01>(b, 0x0f0f, a, a),
+                ),
+                2 => (
+                    _mm512_mask_permute_ps::<0b01_00_11_10>(a, 0xcccc, b),
+                    _mm512_mask_permute_ps::<0b01_00_11_10>(b, 0x3333, a),
+                ),
+                _ => (
+                    _mm512_mask_permute_ps::<0b10_11_00_01>(a, 0xaaaa, b),
+                    _mm512_mask_permute_ps::<0b10_11_00_01>(b, 0x5555, a),
+                ),
+            }
+        }
+    }
+
+    #[inline(always)]
     fn prefetch<T>(self, near: &T, bytes: usize) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
     }

@@ -1,0 +1,66 @@
+//! Blocks of 16 × 16 words, turned about their diagonal.
+
+use super::simd::{LANES, Simd};
+
+/// Makes rows of columns. No bit changes, whatever the words stand for.
+#[inline(always)]
+pub(crate) fn transpose<S: Simd>(s: S, words: &mut [[u32; LANES]; LANES]) {
+    let mut rows: [S::F; LANES] = [s.splat(0.0); LANES];
+    for (row, words) in rows.iter_mut().zip(&*words) {
+        *row = s.load(&words.map(f32::from_bits));
+    }
+    stage::<S, 8>(s, &mut rows);
+    stage::<S, 4>(s, &mut rows);
+    stage::<S, 2>(s, &mut rows);
+    stage::<S, 1>(s, &mut rows);
+    for (row, words) in rows.iter().zip(words) {
+        let mut lanes = [0.0; LANES];
+        s.store(*row, &mut lanes);
+        *words = lanes.map(f32::to_bits);
+    }
+}
+
+/// Turns the squares of `2 * DISTANCE` words about their diagonals, each as four squares of half the size.
+#[inline(always)]
+fn stage<S: Simd, const DISTANCE: usize>(s: S, rows: &mut [S::F; LANES]) {
+    for i in 0..LANES {
+        if i & DISTANCE == 0 {
+            (rows[i], rows[i + DISTANCE]) = s.exchange::<DISTANCE>(rows[i], rows[i + DISTANCE]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::isa::Isa;
+    use crate::kernels::simd::SimdOp;
+
+    struct Transpose<'a>(&'a mut [[u32; LANES]; LANES]);
+
+    impl SimdOp for Transpose<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn eval<S: Simd>(self, s: S) {
+            transpose(s, self.0);
+        }
+    }
+
+    #[test]
+    fn rows_become_columns_and_no_bit_changes() {
+        // Among these are infinities and NaN of both kinds, should the words be numbers.
+        let word =
+            |row: usize, column: usize| (((row << 4 | column) as u32) << 20).wrapping_mul(0x0010_0801) | 1;
+        let words = std::array::from_fn(|row| std::array::from_fn(|column| word(row, column)));
+        for isa in Isa::available() {
+            let mut turned = words;
+            isa.run(Transpose(&mut turned));
+            for (row, turned) in turned.iter().enumerate() {
+                for (column, &turned) in turned.iter().enumerate() {
+                    assert_eq!(turned, word(column, row), "{} {row} {column}", isa.name());
+                }
+            }
+        }
+    }
+}
