@@ -11,7 +11,8 @@ use rsgen::engine::num_threads;
 use rsgen::generation::logits::{LogitsProcessor, RowContext, TopKLogitsWarper};
 use rsgen::kernels::{
     AttentionScratch, AttentionShape, Bf16Panels, Bf16Products, F32Panels, Isa, KvBlocks, KvStep,
-    MatrixOutput, PackedRows, PanelFormat, Workers, argmax, attention, log_sum_exp, rms_norm, rotate_half,
+    MatrixOutput, Norm, PackedRows, PanelFormat, Workers, argmax, attention, log_sum_exp, rms_norm,
+    rotate_half,
 };
 use rsgen::quant::{PackedMatrix, RowOrder};
 use rsgen::tensor::{ComputeDtype, DType, StoredMatrix};
@@ -87,7 +88,13 @@ fn matmul(criterion: &mut Criterion) {
                 group.bench_function(BenchmarkId::from_parameter(num_rows), |bencher| {
                     bencher.iter(|| {
                         turn = (turn + 1) % matrices.len();
-                        matrices[turn].matmul(&workers, &x, &mut rows, MatrixOutput::default(), &mut out);
+                        matrices[turn].matmul(
+                            &workers,
+                            x[..].into(),
+                            &mut rows,
+                            MatrixOutput::default(),
+                            &mut out,
+                        );
                         black_box(&mut out);
                     });
                 });
@@ -169,7 +176,8 @@ fn elementwise(criterion: &mut Criterion) {
     let (x, weight, mut out) = (numbers(HIDDEN), numbers(HIDDEN), vec![0.0; HIDDEN]);
     group.throughput(Throughput::Elements(HIDDEN as u64));
     group.bench_function("rms_norm", |bencher| {
-        bencher.iter(|| rms_norm(isa, black_box(&x), &weight, 1e-5, black_box(&mut out)));
+        bencher
+            .iter(|| rms_norm(isa, black_box(&x), Norm { weight: &weight, eps: 1e-5 }, black_box(&mut out)));
     });
     let mut heads = numbers((HEADS + KV_HEADS) * HEAD_DIM);
     let (sin, cos): (Vec<f32>, Vec<f32>) = (0..HEAD_DIM / 2).map(|i| (i as f32).sin_cos()).unzip();

@@ -134,12 +134,12 @@ mod tests {
         // A tenth of what the machine could read in that time.
         let bytes = (limits.read_gb_per_second * 1e6 * 0.1 * 30.0) as u64;
         times.stages[Stage::Qkv as usize] = time(ms(30), Work { bytes, f32_flops: 60_000, bf16_flops: 0 });
-        times.stages[Stage::Norm as usize] = time(ms(10), Work::default());
+        times.stages[Stage::Embedding as usize] = time(ms(10), Work::default());
         let text = Table { name: "steps", times: &times, limits: &limits }.to_string();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines.len(), 4, "{text}");
         assert_eq!(lines[0].join(" "), "steps: passes 2, rows 10, 40.00 ms, 20.000 ms a pass");
-        assert_eq!(lines[2], ["norm", "4", "10.000", "25.0%"]);
+        assert_eq!(lines[2], ["embedding", "4", "10.000", "25.0%"]);
         assert_eq!(lines[3][..4], ["qkv", "4", "30.000", "75.0%"]);
         assert_eq!((lines[3][5], lines[3][6]), ("0.0", "10%"), "{text}");
     }

@@ -43,10 +43,10 @@ pub use huge_pages::advise_huge_pages;
 pub use isa::{Isa, IsaReason};
 pub use limits::{Limits, Work};
 pub use matmul::{
-    Bf16Panels, Bf16Products, Bf16Step, F16Panels, F32Panels, F32Step, InputPair, KvStep, MatrixOutput,
-    PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, matmul,
+    Bf16Panels, Bf16Products, Bf16Step, F16Panels, F32Panels, F32Step, InputPair, Inputs, KvStep,
+    MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, gated_matmul, matmul,
 };
-pub use rms_norm::rms_norm;
+pub use rms_norm::{Norm, rms_norm};
 pub use rope::rotate_half;
 pub use softmax::{argmax, block_maxima, log_softmax, log_sum_exp, maximum, softmax};
 pub use thread_pool::ThreadPool;

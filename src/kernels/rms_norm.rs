@@ -4,18 +4,33 @@ use super::isa::Isa;
 use super::reduce::{sum_of_squares, vectors};
 use super::simd::{LANES, Simd, SimdOp};
 
-/// `out = x / sqrt(mean(x^2) + eps) * weight`, row by row.
-///
-/// `x` and `out` are `[num_rows, weight.len()]`.
-pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+/// A normalization: `x / sqrt(mean(x^2) + eps) * weight` for each row.
+#[derive(Debug, Clone, Copy)]
+pub struct Norm<'a> {
+    /// As many as a row has elements.
+    pub weight: &'a [f32],
+    /// Added to the mean of the squares.
+    pub eps: f32,
+}
+
+impl Norm<'_> {
+    /// What the elements of a row are multiplied with before their weights.
+    #[inline(always)]
+    pub(super) fn scale<S: Simd>(&self, s: S, row: &[f32]) -> f32 {
+        let mean = sum_of_squares(s, row) / self.weight.len() as f32;
+        1.0 / (mean + self.eps).sqrt()
+    }
+}
+
+/// Normalizes the rows of `x` into `out`; both are `[num_rows, norm.weight.len()]`.
+pub fn rms_norm(isa: Isa, x: &[f32], norm: Norm<'_>, out: &mut [f32]) {
     assert_eq!(x.len(), out.len(), "the rows of input and output agree");
-    isa.run(RmsNorm { x, weight, eps, out });
+    isa.run(RmsNorm { x, norm, out });
 }
 
 struct RmsNorm<'a> {
     x: &'a [f32],
-    weight: &'a [f32],
-    eps: f32,
+    norm: Norm<'a>,
     out: &'a mut [f32],
 }
 
@@ -24,11 +39,10 @@ impl SimdOp for RmsNorm<'_> {
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        let width = self.weight.len();
-        let (weights, last_weights) = vectors(self.weight, 0.0);
+        let width = self.norm.weight.len();
+        let (weights, last_weights) = vectors(self.norm.weight, 0.0);
         for (x, out) in self.x.chunks_exact(width).zip(self.out.chunks_exact_mut(width)) {
-            let mean = sum_of_squares(s, x) / width as f32;
-            let scale = s.splat(1.0 / (mean + self.eps).sqrt());
+            let scale = s.splat(self.norm.scale(s, x));
             let (full, last) = vectors(x, 0.0);
             let (out_full, out_rest) = out.as_chunks_mut::<LANES>();
             for ((v, w), o) in full.iter().zip(weights).zip(out_full) {
@@ -59,7 +73,7 @@ mod tests {
                 .into_iter()
                 .map(|isa| {
                     let mut out = vec![0.0; x.len()];
-                    rms_norm(isa, &x, &weight, 1e-5, &mut out);
+                    rms_norm(isa, &x, Norm { weight: &weight, eps: 1e-5 }, &mut out);
                     out
                 })
                 .collect();

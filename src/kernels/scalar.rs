@@ -76,7 +76,7 @@ pub fn rotate_half(x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
 }
 
 /// `out = gate / (1 + exp(-gate)) * up`, row by row: `gate_up` is `[num_rows, 2 * width]`, each row the gates and then the
-/// ups; `out` is `[num_rows, width]`. What [`super::MatrixOutput::gated`] makes of the products.
+/// ups; `out` is `[num_rows, width]`. What [`super::gated_matmul`] makes of the products.
 pub fn silu_mul(gate_up: &[f32], width: usize, out: &mut [f32]) {
     for (row, out) in gate_up.chunks_exact(2 * width).zip(out.chunks_exact_mut(width)) {
         for i in 0..width {

@@ -32,8 +32,8 @@ impl ForwardContext<'_> {
 pub struct Scratch {
     /// The residual stream, `[num_rows, hidden_size]`.
     pub(super) hidden: Vec<f32>,
-    /// The same, normalized.
-    pub(super) normed: Vec<f32>,
+    /// Those of its rows whose logits are wanted.
+    pub(super) wanted: Vec<f32>,
     /// The input of the next matrix.
     pub(super) packed: PackedRows,
     /// `[num_rows, (num_heads + 2 * num_kv_heads) * head_dim]`: queries, keys, values.
@@ -47,7 +47,7 @@ pub struct Scratch {
     /// What attention gives, `[num_rows, num_heads * head_dim]`.
     pub(super) attended: Vec<f32>,
     /// `[num_rows, intermediate_size]`
-    pub(super) activated: Vec<f32>,
+    pub(super) activated: PackedRows,
     /// Cosines and sines of the rows' rotary angles, `[num_rows, dimensions that turn / 2]` each.
     pub(super) cos: Vec<f32>,
     pub(super) sin: Vec<f32>,

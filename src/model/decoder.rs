@@ -102,24 +102,19 @@ impl Decoder {
             return Ok(());
         }
         let (workers, scratch, width) = (context.workers, &mut *context.scratch, self.hidden_size);
-        let normed = sized(&mut scratch.normed, places.len() * width);
-        for (&(place, _), out) in places.iter().zip(normed.chunks_exact_mut(width)) {
-            let hidden = &scratch.hidden[place * width..(place + 1) * width];
-            if normalize {
-                self.norm.forward(workers.isa(), hidden, out);
-            } else {
-                out.copy_from_slice(hidden);
-            }
+        let wanted = sized(&mut scratch.wanted, places.len() * width);
+        for (&(place, _), out) in places.iter().zip(wanted.chunks_exact_mut(width)) {
+            out.copy_from_slice(&scratch.hidden[place * width..(place + 1) * width]);
         }
-        context.timing.lap(Stage::Norm, Work::default);
+        let wanted = if normalize { self.norm.of(wanted) } else { (&*wanted).into() };
         let contiguous = places.windows(2).all(|pair| pair[1].1 == pair[0].1 + 1);
         if contiguous {
             let first = places[0].1 * self.vocab_size;
             let out = &mut logits[first..first + places.len() * self.vocab_size];
-            self.head.forward(workers, &scratch.normed, &mut scratch.packed, false, out);
+            self.head.forward(workers, wanted, &mut scratch.packed, false, out);
         } else {
             let mut scattered = vec![0.0; places.len() * self.vocab_size];
-            self.head.forward(workers, &scratch.normed, &mut scratch.packed, false, &mut scattered);
+            self.head.forward(workers, wanted, &mut scratch.packed, false, &mut scattered);
             for (&(_, to), row) in places.iter().zip(scattered.chunks_exact(self.vocab_size)) {
                 logits[to * self.vocab_size..(to + 1) * self.vocab_size].copy_from_slice(row);
             }

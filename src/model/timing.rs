@@ -37,9 +37,7 @@ stages! {
     Cache "cache"
     /// Token ids become hidden states.
     Embedding "embedding"
-    /// Root-mean-square normalization.
-    Norm "norm"
-    /// Queries, keys and values: a matrix.
+    /// Queries, keys and values: a matrix, whose inputs are normalized on their way.
     Qkv "qkv"
     /// Normalized heads, rotary embedding, keys and values to the cache.
     RopeKv "rope_kv"
@@ -47,7 +45,7 @@ stages! {
     Attention "attention"
     /// The projection of what attention gives: a matrix.
     Output "output"
-    /// The first half of the MLP: a matrix, and the activation of what it gives.
+    /// The first half of the MLP: a matrix, whose inputs are normalized on their way, and the activation of what it gives.
     GateUp "gate_up"
     /// The second half of the MLP: a matrix.
     Down "down"
@@ -189,15 +187,15 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
             Work { bytes: 5, ..Work::default() }
         });
-        timing.lap(Stage::Norm, Work::default);
+        timing.lap(Stage::Embedding, Work::default);
         timing.lap(Stage::Qkv, || Work { bytes: 6, f32_flops: 2, bf16_flops: 1 });
 
         let times = timing.times(PassKind::Prompt).unwrap();
         assert_eq!((times.passes, times.rows), (1, 7));
-        let [(norm, normalized), (qkv, projected)] = times.stages().collect::<Vec<_>>()[..] else {
+        let [(embedding, embedded), (qkv, projected)] = times.stages().collect::<Vec<_>>()[..] else {
             panic!("{times:?}")
         };
-        assert_eq!((norm, normalized.count, qkv, projected.count), (Stage::Norm, 1, Stage::Qkv, 2));
+        assert_eq!((embedding, embedded.count, qkv, projected.count), (Stage::Embedding, 1, Stage::Qkv, 2));
         assert_eq!(projected.work, Work { bytes: 11, f32_flops: 2, bf16_flops: 1 });
         assert!(projected.elapsed >= Duration::from_millis(3), "{times:?}");
         assert!(times.total() < Duration::from_millis(20), "neither the start nor the question: {times:?}");

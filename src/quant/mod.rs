@@ -9,7 +9,7 @@ pub use packed::PackedMatrix;
 
 use crate::error::Result;
 use crate::kernels::{
-    Bf16Panels, Bf16Products, F16Panels, F32Panels, MatrixOutput, PANEL_ROWS, PackedRows, Workers,
+    Bf16Panels, Bf16Products, F16Panels, F32Panels, Inputs, MatrixOutput, PANEL_ROWS, PackedRows, Workers,
 };
 use crate::tensor::{ComputeDtype, DType, StoredMatrix};
 use panels::Panels;
@@ -37,7 +37,7 @@ pub enum RowOrder {
     /// One after the other.
     Stacked,
     /// The first half of them are gates, the second half ups: 16 of each by turns, as
-    /// [`MatrixOutput::gated`](crate::kernels::MatrixOutput) takes them. What the last 16 lack is zero.
+    /// [`gated_matmul`](crate::kernels::gated_matmul) takes them. What the last 16 lack is zero.
     Gated,
 }
 
@@ -69,10 +69,19 @@ impl RowOrder {
 
 /// A matrix in one of the formats.
 pub trait PackedWeights: Send + Sync {
-    /// Packs `x`, `[num_rows, num_inputs]`, as [`PackedWeights::matmul`] takes it.
-    fn pack_rows(&self, workers: &Workers, x: &[f32], rows: &mut PackedRows);
+    /// Packs rows as [`PackedWeights::matmul`] takes them.
+    fn pack_rows(&self, workers: &Workers, inputs: Inputs<'_>, rows: &mut PackedRows);
     /// See [`crate::kernels::matmul`].
     fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]);
+    /// See [`crate::kernels::gated_matmul`].
+    fn gated_matmul(
+        &self,
+        workers: &Workers,
+        rows: &PackedRows,
+        bias: Option<&[f32]>,
+        width: usize,
+        out: &mut PackedRows,
+    );
     /// Unpacks the weights of one output.
     fn row(&self, output: usize, out: &mut [f32]);
     /// The rows of the matrix.

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{PackedWeights, RowOrder, WeightFormat};
 use crate::error::{Error, Result};
-use crate::kernels::{MatrixOutput, PackedRows, PanelFormat, PanelMatrix, Work, Workers, matmul};
+use crate::kernels::{
+    Inputs, MatrixOutput, PackedRows, PanelFormat, PanelMatrix, Work, Workers, gated_matmul, matmul,
+};
 use crate::tensor::{ComputeDtype, DType, StoredMatrix};
 
 /// A weight matrix, ready to be multiplied with.
@@ -41,18 +43,43 @@ impl PackedMatrix {
         Ok(Self { weights: format.pack(workers, parts, order)?, format, compute })
     }
 
-    /// Multiplies the rows `x`, `[num_rows, num_inputs]`, with it; `out` is `[num_rows, num_outputs]`. `rows` is memory that
-    /// calls reuse.
+    /// Multiplies rows with it; `out` is `[num_rows, num_outputs]`. `rows` is memory that calls reuse.
     pub fn matmul(
         &self,
         workers: &Workers,
-        x: &[f32],
+        inputs: Inputs<'_>,
         rows: &mut PackedRows,
         output: MatrixOutput<'_>,
         out: &mut [f32],
     ) {
-        self.weights.pack_rows(workers, x, rows);
+        self.weights.pack_rows(workers, inputs, rows);
         self.weights.matmul(workers, rows, output, out);
+    }
+
+    /// [`PackedMatrix::matmul`] with rows that [`PackedMatrix::gated_matmul`] has packed for the same arithmetic.
+    pub fn matmul_packed(
+        &self,
+        workers: &Workers,
+        rows: &PackedRows,
+        output: MatrixOutput<'_>,
+        out: &mut [f32],
+    ) {
+        self.weights.matmul(workers, rows, output, out);
+    }
+
+    /// `out = silu(gate) * up`, `[num_rows, width]`, of a matrix whose rows are [`RowOrder::Gated`]. `rows` is memory that
+    /// calls reuse.
+    pub fn gated_matmul(
+        &self,
+        workers: &Workers,
+        inputs: Inputs<'_>,
+        rows: &mut PackedRows,
+        bias: Option<&[f32]>,
+        width: usize,
+        out: &mut PackedRows,
+    ) {
+        self.weights.pack_rows(workers, inputs, rows);
+        self.weights.gated_matmul(workers, rows, bias, width, out);
     }
 
     /// Unpacks the weights of one output into `out`, `[num_inputs]`.
@@ -93,12 +120,23 @@ impl fmt::Debug for PackedMatrix {
 }
 
 impl<F: PanelFormat> PackedWeights for PanelMatrix<F> {
-    fn pack_rows(&self, workers: &Workers, x: &[f32], rows: &mut PackedRows) {
-        rows.pack::<F::Pair>(workers, x, PanelMatrix::num_inputs(self));
+    fn pack_rows(&self, workers: &Workers, inputs: Inputs<'_>, rows: &mut PackedRows) {
+        rows.pack::<F::Pair>(workers, inputs, PanelMatrix::num_inputs(self));
     }
 
     fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]) {
         matmul(workers, rows, self, output, out);
+    }
+
+    fn gated_matmul(
+        &self,
+        workers: &Workers,
+        rows: &PackedRows,
+        bias: Option<&[f32]>,
+        width: usize,
+        out: &mut PackedRows,
+    ) {
+        gated_matmul(workers, rows, self, bias, width, out);
     }
 
     fn row(&self, output: usize, out: &mut [f32]) {
@@ -233,7 +271,7 @@ mod tests {
                 PackedMatrix::pack(&workers, &stored, RowOrder::Stacked, None, ComputeDtype::Bf16).unwrap();
             assert_eq!(packed.bytes(), 32 * 2 * 2);
             let mut out = [0.0];
-            packed.matmul(&workers, &x, &mut rows, MatrixOutput::default(), &mut out);
+            packed.matmul(&workers, x[..].into(), &mut rows, MatrixOutput::default(), &mut out);
             assert_eq!(out, [7.0], "one and a bit is one in bfloat16");
         }
     }

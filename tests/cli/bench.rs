@@ -72,13 +72,12 @@ fn stages(log: &str) -> Vec<&str> {
     log.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect()
 }
 
-const STAGES: [&str; 14] = [
+const STAGES: [&str; 13] = [
     "stage",
     "prepare",
     "wait",
     "cache",
     "embedding",
-    "norm",
     "qkv",
     "rope_kv",
     "attention",
@@ -101,7 +100,7 @@ fn timing_says_where_the_time_of_prompts_and_steps_went() {
     assert_eq!(stages(&log), [STAGES, STAGES].concat(), "{log}");
     // Six layers in each of eight passes.
     let steps = log.split("\nsteps: ").nth(1).unwrap();
-    for (stage, count, has_work) in [("qkv", "48", true), ("norm", "104", false), ("head", "8", true)] {
+    for (stage, count, has_work) in [("qkv", "48", true), ("head", "8", true)] {
         let line = steps.lines().find(|line| line.trim_start().starts_with(stage)).unwrap();
         let cells: Vec<&str> = line.split_whitespace().collect();
         assert_eq!((cells[1], cells.len()), (count, if has_work { 7 } else { 4 }), "{line}");

@@ -22,7 +22,7 @@ mod tile;
 
 pub use format::{Bf16Panels, Bf16Products, F16Panels, F32Panels, PANEL_ROWS, PanelFormat};
 pub use matrix::PanelMatrix;
-pub use rows::{InputPair, PackedRows};
+pub use rows::{InputPair, Inputs, PackedRows};
 pub use step::{Bf16Step, F32Step, KvStep};
 
 pub(super) use rows::Buffers;
@@ -40,9 +40,6 @@ pub struct MatrixOutput<'a> {
     pub bias: Option<&'a [f32]>,
     /// Whether the products are added to what `out` holds, instead of replacing it.
     pub accumulate: bool,
-    /// Whether the outputs of the matrix are, by turns, 16 gates and 16 ups. Then `out` is `silu(gate) * up`, half as wide,
-    /// and as much narrower as the last 16 are padded.
-    pub gated: bool,
 }
 
 /// The least bytes of weights in a chunk, and the least when there is already a chunk for each thread: a thread that
@@ -54,7 +51,7 @@ const FEW_ROWS: usize = 16;
 
 /// Multiplies rows, packed as [`PanelFormat::Pair`] of the format, with packed weights.
 ///
-/// `out` is `[rows.num_rows(), matrix.num_outputs()]`, row-major, unless the output is gated.
+/// `out` is `[rows.num_rows(), matrix.num_outputs()]`, row-major.
 ///
 /// # Panics
 /// When the shapes do not fit.
@@ -65,23 +62,46 @@ pub fn matmul<F: PanelFormat>(
     output: MatrixOutput<'_>,
     out: &mut [f32],
 ) {
+    let width = matrix.num_outputs();
+    assert_eq!(out.len(), rows.num_rows() * width, "a row of the output has all outputs");
+    assert!(output.bias.is_none_or(|bias| bias.len() == width), "one bias for each output");
+    multiply(workers, rows, matrix, &Columns { out: Disjoint::new(out), width, output });
+}
+
+/// Multiplies rows with weights whose outputs are, by turns, 16 gates and 16 ups, the last of them padded with zeros. `out`
+/// becomes `silu(gate) * up`, `[rows.num_rows(), width]`, packed for the next matrix. `bias` is added before.
+///
+/// # Panics
+/// When the shapes do not fit.
+pub fn gated_matmul<F: PanelFormat>(
+    workers: &Workers,
+    rows: &PackedRows,
+    matrix: &PanelMatrix<F>,
+    bias: Option<&[f32]>,
+    width: usize,
+    out: &mut PackedRows,
+) {
     let num_outputs = matrix.num_outputs();
+    assert_eq!(num_outputs, 2 * width.next_multiple_of(LANES), "a gate and an up for each output");
+    assert!(bias.is_none_or(|bias| bias.len() == num_outputs), "one bias for each gate and up");
+    let out = Disjoint::new(out.sized::<F::Pair>(workers.isa(), rows.num_rows(), width));
+    multiply(workers, rows, matrix, &GatedRows::<F::Pair> { out, steps: width.div_ceil(2), bias });
+}
+
+/// Gives the products of all rows with all panels to a sink, on all threads.
+fn multiply<F: PanelFormat>(
+    workers: &Workers,
+    rows: &PackedRows,
+    matrix: &PanelMatrix<F>,
+    sink: &(impl Sink + Sync),
+) {
     assert_eq!(rows.num_inputs(), matrix.num_inputs(), "rows and weights have the same inner dimension");
-    let width = out.len() / rows.num_rows().max(1);
-    assert_eq!(out.len(), rows.num_rows() * width, "the output has a row for each input row");
-    let whole = if output.gated { 2 * width.next_multiple_of(LANES) } else { width };
-    assert!(rows.num_rows() == 0 || whole == num_outputs, "a row of the output has all outputs");
-    assert!(output.bias.is_none_or(|bias| bias.len() == num_outputs), "one bias for each output");
     let num_panels = matrix.num_panels();
     let num_chunks = chunks(matrix.bytes(), rows.num_rows(), num_panels, workers.num_threads());
-    let columns = Columns { out: Disjoint::new(out), width, output };
     workers.run(num_chunks, &|chunk| {
         let panels = chunk * num_panels / num_chunks..(chunk + 1) * num_panels / num_chunks;
         for panel in panels {
-            F::run(
-                workers.isa(),
-                PanelJob::<F> { rows, steps: matrix.panel(panel), columns: &columns, panel },
-            );
+            F::run(workers.isa(), PanelJob::<F, _> { rows, steps: matrix.panel(panel), panel, sink });
         }
     });
 }
@@ -93,46 +113,79 @@ fn chunks(bytes: usize, num_rows: usize, num_panels: usize, num_threads: usize) 
     (bytes / large_chunk).next_multiple_of(num_threads).max(for_each_thread).min(num_panels).max(1)
 }
 
-/// The output matrix, written panel by panel: each panel owns 32 of its columns, or 16 if it is gated.
+/// The output matrix, written panel by panel: each panel owns 32 of its columns.
 struct Columns<'a> {
     out: Disjoint<'a, f32>,
     width: usize,
     output: MatrixOutput<'a>,
 }
 
-impl Columns<'_> {
-    /// Finishes 16 outputs of one row, those of a half of a panel, and stores them. A row's halves come in order.
-    ///
-    /// # Safety
-    /// No other thread writes these columns at the same time.
+impl Sink for Columns<'_> {
     #[inline(always)]
-    unsafe fn store<S: Simd>(&self, s: S, row: usize, panel: usize, half: usize, value: S::F) {
-        let MatrixOutput { bias, accumulate, gated } = self.output;
-        let output = panel * PANEL_ROWS + half * LANES;
-        let column = if gated { panel * LANES } else { output };
-        if column >= self.width {
-            return;
+    fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
+        let MatrixOutput { bias, accumulate } = self.output;
+        for r in 0..M {
+            for half in 0..2 {
+                let column = panel * PANEL_ROWS + half * LANES;
+                if column >= self.width {
+                    break;
+                }
+                let width = LANES.min(self.width - column);
+                let start = (first + r) * self.width + column;
+                // SAFETY: each panel is run by one thread, and panels own disjoint columns.
+                let out = unsafe { self.out.part(start..start + width) };
+                let mut value = sums[r][half];
+                if let Some(bias) = bias {
+                    value = s.add(value, load_padded(s, &bias[column..column + width]));
+                }
+                if accumulate {
+                    value = s.add(load_padded(s, out), value);
+                }
+                if let Ok(out) = <&mut [f32; LANES]>::try_from(&mut *out) {
+                    s.store(value, out);
+                } else {
+                    let mut padded = [0.0; LANES];
+                    s.store(value, &mut padded);
+                    out.copy_from_slice(&padded[..width]);
+                }
+            }
         }
-        let width = LANES.min(self.width - column);
-        let start = row * self.width + column;
-        // SAFETY: the columns are this thread's own (the caller's duty).
-        let out = unsafe { self.out.part(start..start + width) };
-        let mut value = value;
-        if let Some(bias) = bias {
-            value = s.add(value, load_padded(s, &bias[output..bias.len().min(output + LANES)]));
+    }
+}
+
+/// Gates times ups, written as rows of the next multiplication: each panel owns 8 steps of every tile.
+struct GatedRows<'a, P> {
+    out: Disjoint<'a, P>,
+    /// The steps of a row.
+    steps: usize,
+    bias: Option<&'a [f32]>,
+}
+
+impl<P: InputPair> Sink for GatedRows<'_, P> {
+    #[inline(always)]
+    fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
+        const STEPS: usize = LANES / 2;
+        let mut packed = [[P::default(); STEPS]; M];
+        for r in 0..M {
+            let [mut gate, mut up] = sums[r];
+            if let Some(bias) = self.bias {
+                let (bias, _) = bias[panel * PANEL_ROWS..].as_chunks();
+                (gate, up) = (s.add(gate, s.load(&bias[0])), s.add(up, s.load(&bias[1])));
+            }
+            let mut values = [0.0; LANES];
+            s.store(silu_times(s, gate, up), &mut values);
+            for (pair, &[even, odd]) in packed[r].iter_mut().zip(values.as_chunks().0) {
+                *pair = P::new(even, odd);
+            }
         }
-        if accumulate {
-            value = s.add(load_padded(s, out), value);
-        }
-        if gated && half == 1 {
-            value = silu_times(s, load_padded(s, out), value);
-        }
-        if let Ok(out) = <&mut [f32; LANES]>::try_from(&mut *out) {
-            s.store(value, out);
-        } else {
-            let mut padded = [0.0; LANES];
-            s.store(value, &mut padded);
-            out.copy_from_slice(&padded[..width]);
+        let steps = panel * STEPS..self.steps.min((panel + 1) * STEPS);
+        let start = first * self.steps;
+        // SAFETY: each panel is run by one thread, and panels own disjoint steps of a tile; the tiles are those of the input.
+        let out = unsafe { self.out.part(start + steps.start * M..start + steps.end * M) };
+        for (i, step) in out.as_chunks_mut::<M>().0.iter_mut().enumerate() {
+            for r in 0..M {
+                step[r] = packed[r][i];
+            }
         }
     }
 }
@@ -149,27 +202,19 @@ fn load_padded<S: Simd>(s: S, values: &[f32]) -> S::F {
 }
 
 /// All rows times one panel.
-struct PanelJob<'a, F: PanelFormat> {
+struct PanelJob<'a, F: PanelFormat, K> {
     rows: &'a PackedRows,
     steps: &'a [F::Step],
-    columns: &'a Columns<'a>,
     panel: usize,
+    sink: &'a K,
 }
 
-impl<F: PanelFormat> SimdOp for PanelJob<'_, F> {
+impl<F: PanelFormat, K: Sink> SimdOp for PanelJob<'_, F, K> {
     type Output = ();
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        panel_times_rows::<S, F>(s, self.rows, self.steps, &self);
-    }
-}
-
-impl<F: PanelFormat> Sink for PanelJob<'_, F> {
-    #[inline(always)]
-    fn put<S: Simd>(&self, s: S, row: usize, half: usize, sums: S::F) {
-        // SAFETY: each panel is run by one thread, and panels own disjoint columns.
-        unsafe { self.columns.store(s, row, self.panel, half, sums) };
+        panel_times_rows::<S, F>(s, self.rows, self.steps, self.panel, self.sink);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::kernels::isa::Isa;
 use crate::kernels::parallel::Disjoint;
+use crate::kernels::rms_norm::Norm;
 use crate::kernels::simd::{Simd, SimdOp};
 use crate::kernels::threads::Workers;
 
@@ -100,6 +101,21 @@ pub struct Buffers {
     words: Vec<Bf16Pair>,
 }
 
+/// Activation rows as they come: `[num_rows, num_inputs]`.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// Their numbers.
+    pub values: &'a [f32],
+    /// Whether each row is normalized on its way into the multiplication.
+    pub norm: Option<Norm<'a>>,
+}
+
+impl<'a> From<&'a [f32]> for Inputs<'a> {
+    fn from(values: &'a [f32]) -> Self {
+        Self { values, norm: None }
+    }
+}
+
 /// Activation rows, packed for the instruction set: `[tile][step][row of the tile]`, each element a pair of inputs.
 ///
 /// Reusable: [`PackedRows::pack`] keeps the memory of the last use.
@@ -122,28 +138,35 @@ pub(super) struct RowTile<'a, P> {
 const STRIP: usize = 16;
 
 impl PackedRows {
-    /// Packs `x`, `[num_rows, num_inputs]`.
-    pub fn pack<P: InputPair>(&mut self, workers: &Workers, x: &[f32], num_inputs: usize) {
+    /// Packs rows of `num_inputs` values.
+    pub fn pack<P: InputPair>(&mut self, workers: &Workers, inputs: Inputs<'_>, num_inputs: usize) {
+        let Inputs { values: x, norm } = inputs;
         let num_rows = x.len() / num_inputs;
         assert_eq!(num_rows * num_inputs, x.len(), "whole rows");
-        let num_tiles = num_rows.div_ceil(tile_rows(workers.isa()));
-        (self.num_rows, self.num_inputs, self.num_tiles) = (num_rows, num_inputs, num_tiles);
-        let steps = num_inputs.div_ceil(2);
-        let values = P::buffer(&mut self.buffers);
-        values.resize(num_rows * steps, P::default());
-        let parts = Disjoint::new(values);
+        assert!(norm.is_none_or(|norm| norm.weight.len() == num_inputs), "a weight for each input");
+        let parts = Disjoint::new(self.sized::<P>(workers.isa(), num_rows, num_inputs));
+        let (num_tiles, steps) = (num_rows.div_ceil(tile_rows(workers.isa())), num_inputs.div_ceil(2));
         let pack_tile = |tile: usize| {
             let rows = tile_range(tile, num_tiles, num_rows);
             // SAFETY: each tile is packed once, and tiles do not overlap.
             let out = unsafe { parts.part(rows.start * steps..rows.end * steps) };
             let x = &x[rows.start * num_inputs..rows.end * num_inputs];
-            workers.isa().run(PackTile { x, num_inputs, num_rows: rows.len(), out });
+            workers.isa().run(PackTile { x, norm, num_inputs, num_rows: rows.len(), out });
         };
         if num_tiles > 1 {
             workers.run(num_tiles, &pack_tile);
         } else if num_rows > 0 {
             pack_tile(0);
         }
+    }
+
+    /// The memory for so many rows, whose values are about to be written.
+    pub(super) fn sized<P: InputPair>(&mut self, isa: Isa, num_rows: usize, num_inputs: usize) -> &mut [P] {
+        (self.num_rows, self.num_inputs) = (num_rows, num_inputs);
+        self.num_tiles = num_rows.div_ceil(tile_rows(isa));
+        let values = P::buffer(&mut self.buffers);
+        values.resize(num_rows * num_inputs.div_ceil(2), P::default());
+        values
     }
 
     /// The number of rows.
@@ -183,6 +206,7 @@ fn tile_range(tile: usize, num_tiles: usize, num_rows: usize) -> std::ops::Range
 /// One tile of rows, `[num_rows, num_inputs]`, to be packed.
 struct PackTile<'a, P> {
     x: &'a [f32],
+    norm: Option<Norm<'a>>,
     num_inputs: usize,
     num_rows: usize,
     out: &'a mut [P],
@@ -192,12 +216,12 @@ impl<P: InputPair> SimdOp for PackTile<'_, P> {
     type Output = ();
 
     #[inline(always)]
-    fn eval<S: Simd>(self, _: S) {
-        let Self { x, num_inputs, num_rows, out } = self;
+    fn eval<S: Simd>(self, s: S) {
+        let Self { x, norm, num_inputs, num_rows, out } = self;
         macro_rules! rows {
             ($($m:literal)*) => {
                 match num_rows {
-                    $($m => pack_tile::<P, $m>(x, num_inputs, out),)*
+                    $($m => pack_tile::<S, P, $m>(s, x, norm, num_inputs, out),)*
                     _ => unreachable!("a tile has at most 12 rows"),
                 }
             };
@@ -208,16 +232,38 @@ impl<P: InputPair> SimdOp for PackTile<'_, P> {
 
 /// Packs a tile of `M` rows.
 #[inline(always)]
-fn pack_tile<P: InputPair, const M: usize>(x: &[f32], num_inputs: usize, out: &mut [P]) {
+fn pack_tile<S: Simd, P: InputPair, const M: usize>(
+    s: S,
+    x: &[f32],
+    norm: Option<Norm<'_>>,
+    num_inputs: usize,
+    out: &mut [P],
+) {
     let rows: [&[f32]; M] = std::array::from_fn(|r| &x[r * num_inputs..(r + 1) * num_inputs]);
+    let mut scales = [1.0; M];
+    if let Some(norm) = norm {
+        for r in 0..M {
+            scales[r] = norm.scale(s, rows[r]);
+        }
+    }
     let (steps, _) = out.as_chunks_mut::<M>();
     let (whole, rest) = steps.split_at_mut(num_inputs / 2);
     for (strip, steps) in whole.chunks_mut(STRIP).enumerate() {
         // First a strip of each row side by side, which is vector work, then to its places.
         let mut packed = [[P::default(); STRIP]; M];
         for r in 0..M {
-            let (pairs, _) = rows[r][2 * STRIP * strip..].as_chunks::<2>();
-            for (packed, &[even, odd]) in packed[r].iter_mut().zip(&pairs[..steps.len()]) {
+            let begin = 2 * STRIP * strip;
+            let range = begin..begin + 2 * steps.len();
+            let mut normed = [0.0; 2 * STRIP];
+            let mut values = &rows[r][range.clone()];
+            if let Some(norm) = norm {
+                let numbers = values.iter().zip(&norm.weight[range]);
+                for (normed, (&value, &weight)) in normed.iter_mut().zip(numbers) {
+                    *normed = weight * (value * scales[r]);
+                }
+                values = &normed[..values.len()];
+            }
+            for (packed, &[even, odd]) in packed[r].iter_mut().zip(values.as_chunks().0) {
                 *packed = P::new(even, odd);
             }
         }
@@ -229,7 +275,8 @@ fn pack_tile<P: InputPair, const M: usize>(x: &[f32], num_inputs: usize, out: &m
     }
     if let [step] = rest {
         for r in 0..M {
-            step[r] = P::new(rows[r][num_inputs - 1], 0.0);
+            let weight = norm.map_or(1.0, |norm| norm.weight[num_inputs - 1]);
+            step[r] = P::new(weight * (rows[r][num_inputs - 1] * scales[r]), 0.0);
         }
     }
 }

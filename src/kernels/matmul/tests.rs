@@ -2,7 +2,7 @@
 //! does not depend on its company.
 
 use super::*;
-use crate::kernels::{Isa, scalar};
+use crate::kernels::{Isa, Norm, rms_norm, scalar};
 
 fn numbers(len: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
@@ -26,7 +26,7 @@ fn multiply<F: PanelFormat>(isa: Isa, threads: usize, x: &[f32], weight: &[f32],
     let n = weight.len() / k;
     let matrix = PanelMatrix::<F>::pack(&workers, n, k, |output, input| weight[output * k + input]);
     let mut rows = PackedRows::default();
-    rows.pack::<F::Pair>(&workers, x, k);
+    rows.pack::<F::Pair>(&workers, x.into(), k);
     let mut out = vec![f32::NAN; x.len() / k * n];
     matmul(&workers, &rows, &matrix, MatrixOutput::default(), &mut out);
     out
@@ -131,10 +131,10 @@ fn bias_and_accumulation_come_after_the_sum() {
     let plain = multiply::<F32Panels>(workers.isa(), 2, &x, &weight, k);
     let matrix = PanelMatrix::<F32Panels>::pack(&workers, n, k, |output, input| weight[output * k + input]);
     let mut rows = PackedRows::default();
-    rows.pack::<[f32; 2]>(&workers, &x, k);
+    rows.pack::<[f32; 2]>(&workers, x[..].into(), k);
     let before = numbers(m * n, 8);
     let mut out = before.clone();
-    let output = MatrixOutput { bias: Some(&bias), accumulate: true, gated: false };
+    let output = MatrixOutput { bias: Some(&bias), accumulate: true };
     matmul(&workers, &rows, &matrix, output, &mut out);
     for i in 0..m * n {
         assert_eq!(out[i], before[i] + (plain[i] + bias[i % n]));
@@ -167,11 +167,42 @@ fn gated_outputs_are_those_of_the_plain_ones() {
             let (mut expected, mut out) = (vec![0.0; m * width], vec![f32::NAN; m * width]);
             scalar::silu_mul(&plain, width, &mut expected);
             let mut rows = PackedRows::default();
-            rows.pack::<[f32; 2]>(&workers, &x, k);
-            let output = MatrixOutput { bias: Some(&padded_bias), accumulate: false, gated: true };
-            matmul(&workers, &rows, &matrix, output, &mut out);
+            rows.pack::<[f32; 2]>(&workers, x[..].into(), k);
+            let mut packed = PackedRows::default();
+            gated_matmul(&workers, &rows, &matrix, Some(&padded_bias), width, &mut packed);
+            // Times one, to see what was packed.
+            let one = |output, input| f32::from(u8::from(output == input));
+            let unit = PanelMatrix::<F32Panels>::pack(&workers, width, width, one);
+            matmul(&workers, &packed, &unit, MatrixOutput::default(), &mut out);
             for (out, expected) in out.iter().zip(&expected) {
                 assert!((out - expected).abs() <= 4e-6 * expected.abs().max(1e-2), "{out} {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_that_are_normalized_on_their_way_have_the_bits_of_those_that_were_before() {
+    for k in [1, 2, 15, 32, 33, 130] {
+        let (weight, norm_weight) = (numbers(20 * k, 5), numbers(k, 6));
+        let norm = Norm { weight: &norm_weight, eps: 1e-5 };
+        for isa in Isa::available() {
+            let workers = Workers::new(2, isa).unwrap();
+            let matrix = PanelMatrix::<Bf16Products>::pack(&workers, 20, k, |output, input| {
+                weight[output * k + input]
+            });
+            for m in [1, 2, 5, 13, 30] {
+                let x = numbers(m * k, 4);
+                let mut normed = vec![0.0; x.len()];
+                rms_norm(isa, &x, norm, &mut normed);
+                let product = |inputs: Inputs<'_>| {
+                    let (mut rows, mut out) = (PackedRows::default(), vec![f32::NAN; m * 20]);
+                    rows.pack::<super::rows::Bf16Pair>(&workers, inputs, k);
+                    matmul(&workers, &rows, &matrix, MatrixOutput::default(), &mut out);
+                    out
+                };
+                let on_the_way = product(Inputs { values: &x, norm: Some(norm) });
+                assert_eq!(on_the_way, product(normed[..].into()), "{isa:?} {m} {k}");
             }
         }
     }

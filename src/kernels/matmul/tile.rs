@@ -1,8 +1,8 @@
 //! The inner loop: a tile of up to 12 rows times one panel, with all its sums in registers.
 
-use super::format::{PANEL_ROWS, PanelFormat};
+use super::format::PanelFormat;
 use super::rows::{PackedRows, RowTile};
-use crate::kernels::simd::{LANES, Simd};
+use crate::kernels::simd::Simd;
 
 /// How far ahead of the multiplication the weights are fetched, in bytes. The hardware's own prefetcher stops at
 /// page boundaries.
@@ -30,16 +30,17 @@ impl Ahead {
 
 /// Takes the sums of a tile. A trait rather than a closure, because only a function can be marked to be inlined.
 pub(super) trait Sink {
-    /// Takes 16 outputs of a row: those of the given half of the panel.
-    fn put<S: Simd>(&self, s: S, row: usize, half: usize, sums: S::F);
+    /// Takes the outputs of `M` rows, from row `first` on, which are a tile: two vectors for each.
+    fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]);
 }
 
-/// Multiplies every row with one panel.
+/// Multiplies every row with one panel, the one of that index.
 #[inline(always)]
 pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
     s: S,
     rows: &PackedRows,
     steps: &[F::Step],
+    panel: usize,
     sink: &impl Sink,
 ) {
     for (index, RowTile { first, num_rows, values }) in rows.tiles::<F::Pair>().enumerate() {
@@ -50,17 +51,16 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
                     $($m => {
                         if $m <= S::WIDE_TILE_ROWS {
                             let sums = tile::<S, F, $m, 2>(s, steps, values, 0, ahead);
-                            for r in 0..$m {
-                                sink.put(s, first + r, 0, sums[r][0]);
-                                sink.put(s, first + r, 1, sums[r][1]);
-                            }
+                            sink.put(s, panel, first, &sums);
                         } else if $m <= S::HALF_TILE_ROWS {
-                            for half in 0..PANEL_ROWS / LANES {
-                                let sums = tile::<S, F, $m, 1>(s, steps, values, half, ahead);
+                            let mut sums = [[s.splat(0.0); 2]; $m];
+                            for half in 0..2 {
+                                let of_half = tile::<S, F, $m, 1>(s, steps, values, half, ahead);
                                 for r in 0..$m {
-                                    sink.put(s, first + r, half, sums[r][0]);
+                                    sums[r][half] = of_half[r][0];
                                 }
                             }
+                            sink.put(s, panel, first, &sums);
                         }
                     })*
                     _ => unreachable!("a tile has at most 12 rows"),

@@ -80,18 +80,20 @@ impl Attention {
         })
     }
 
-    /// Writes keys and values of the rows in `scratch.normed` to the cache; leaves the queries in `scratch.qkv`.
+    /// Writes keys and values of the rows in `scratch.hidden`, normalized by `norm`, to the cache; leaves the queries in
+    /// `scratch.qkv`.
     pub(in crate::model) fn project(
         &self,
         layer: usize,
         rows: &ActiveRows<'_>,
+        norm: &RmsNorm,
         kv: &mut KvStore,
         context: &mut ForwardContext<'_>,
     ) -> Result<()> {
         let (workers, scratch) = (context.workers, &mut *context.scratch);
         let width = self.qkv.num_outputs();
         let qkv = sized(&mut scratch.qkv, rows.len() * width);
-        self.qkv.forward(workers, &scratch.normed, &mut scratch.packed, false, qkv);
+        self.qkv.forward(workers, norm.of(&scratch.hidden), &mut scratch.packed, false, qkv);
         context.timing.lap(Stage::Qkv, || self.qkv.work(rows.len()));
         if let Some(norms) = &self.head_norms {
             norms.forward(workers.isa(), self.shape, width, qkv, &mut scratch.heads);
@@ -141,7 +143,7 @@ impl Attention {
         context.timing.lap(Stage::Attention, || self.work(rows, kv));
         context.check()?;
         let scratch = &mut *context.scratch;
-        self.output.forward(workers, &scratch.attended, &mut scratch.packed, true, &mut scratch.hidden);
+        self.output.forward(workers, &scratch.attended[..], &mut scratch.packed, true, &mut scratch.hidden);
         context.timing.lap(Stage::Output, || self.output.work(rows.len()));
         context.check()
     }

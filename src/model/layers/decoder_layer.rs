@@ -3,10 +3,8 @@
 use super::{Attention, LayerParts, Mlp, RmsNorm};
 use crate::cache::KvStore;
 use crate::error::Result;
-use crate::kernels::Work;
-use crate::model::Stage;
 use crate::model::batch::Row;
-use crate::model::context::{ForwardContext, Scratch, sized};
+use crate::model::context::{ForwardContext, Scratch};
 use crate::model::loader::Loader;
 use crate::model::rows::ActiveRows;
 use crate::types::RowOutputs;
@@ -48,8 +46,7 @@ impl DecoderLayer {
         kv: &mut KvStore,
         context: &mut ForwardContext<'_>,
     ) -> Result<()> {
-        normalize(&self.input_norm, context);
-        self.attention.project(index, rows, kv, context)?;
+        self.attention.project(index, rows, &self.input_norm, kv, context)?;
         if is_last {
             let (hidden_size, qkv_width) =
                 (context.scratch.hidden.len() / rows.len(), self.attention.qkv_width());
@@ -64,19 +61,11 @@ impl DecoderLayer {
             }
         }
         self.attention.attend(index, rows, kv, context)?;
-        normalize(&self.post_attention_norm, context);
-        self.mlp.forward(context)
+        self.mlp.forward(&self.post_attention_norm, context)
     }
 
     /// The memory that its matrices take, in bytes.
     pub(in crate::model) fn bytes(&self) -> usize {
         self.attention.bytes() + self.mlp.bytes()
     }
-}
-
-/// Normalizes the residual stream into `scratch.normed`.
-fn normalize(norm: &RmsNorm, context: &mut ForwardContext<'_>) {
-    let Scratch { hidden, normed, .. } = &mut *context.scratch;
-    norm.forward_rows(context.workers, hidden, sized(normed, hidden.len()));
-    context.timing.lap(Stage::Norm, Work::default);
 }

@@ -1,7 +1,7 @@
 //! A linear map with packed weights: one projection of the checkpoint, or several that share their input, stacked.
 
 use crate::error::Result;
-use crate::kernels::{MatrixOutput, PackedRows, Work, Workers};
+use crate::kernels::{Inputs, MatrixOutput, PackedRows, Work, Workers};
 use crate::model::loader::Loader;
 use crate::quant::{PackedMatrix, RowOrder};
 
@@ -35,18 +35,30 @@ impl Linear {
         Ok(Self { matrix, bias })
     }
 
-    /// `out = W x + b` for each row `x`, `[num_rows, num_inputs]`, or `out += …` if `accumulate`; `out` is
-    /// `[num_rows, num_outputs]`. `rows` is memory that calls reuse.
-    pub(in crate::model) fn forward(
+    /// `out = W x + b` for each row `x`, or `out += …` if `accumulate`; `out` is `[num_rows, num_outputs]`. `rows` is memory
+    /// that calls reuse.
+    pub(in crate::model) fn forward<'a>(
         &self,
         workers: &Workers,
-        x: &[f32],
+        x: impl Into<Inputs<'a>>,
         rows: &mut PackedRows,
         accumulate: bool,
         out: &mut [f32],
     ) {
-        let output = MatrixOutput { bias: self.bias.as_deref(), accumulate, gated: false };
-        self.matrix.matmul(workers, x, rows, output, out);
+        let output = MatrixOutput { bias: self.bias.as_deref(), accumulate };
+        self.matrix.matmul(workers, x.into(), rows, output, out);
+    }
+
+    /// [`Linear::forward`] for rows that [`Linear::forward_gated`] gave.
+    pub(in crate::model) fn forward_packed(
+        &self,
+        workers: &Workers,
+        rows: &PackedRows,
+        accumulate: bool,
+        out: &mut [f32],
+    ) {
+        let output = MatrixOutput { bias: self.bias.as_deref(), accumulate };
+        self.matrix.matmul_packed(workers, rows, output, out);
     }
 
     /// `out = silu(gate) * up` for each row `x`, of a map whose rows are [`RowOrder::Gated`]; `out` is
@@ -54,12 +66,12 @@ impl Linear {
     pub(in crate::model) fn forward_gated(
         &self,
         workers: &Workers,
-        x: &[f32],
+        x: Inputs<'_>,
         rows: &mut PackedRows,
-        out: &mut [f32],
+        width: usize,
+        out: &mut PackedRows,
     ) {
-        let output = MatrixOutput { bias: self.bias.as_deref(), accumulate: false, gated: true };
-        self.matrix.matmul(workers, x, rows, output, out);
+        self.matrix.gated_matmul(workers, x, rows, self.bias.as_deref(), width, out);
     }
 
     /// The number of outputs, those of all parts.

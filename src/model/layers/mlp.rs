@@ -1,10 +1,10 @@
 //! The gated feed-forward block: `down(silu(gate(x)) * up(x))`.
 
 use super::linear::Linear;
-use super::{LayerParts, Projections};
+use super::{LayerParts, Projections, RmsNorm};
 use crate::error::Result;
 use crate::model::Stage;
-use crate::model::context::{ForwardContext, sized};
+use crate::model::context::{ForwardContext, Scratch};
 use crate::model::loader::Loader;
 use crate::quant::RowOrder;
 use crate::weights::ModelConfig;
@@ -42,18 +42,16 @@ impl Mlp {
         })
     }
 
-    /// Adds the block's result for the rows in `scratch.normed` to those in `scratch.hidden`.
-    pub(in crate::model) fn forward(&self, context: &mut ForwardContext<'_>) -> Result<()> {
-        let (workers, scratch) = (context.workers, &mut *context.scratch);
-        let hidden_size = self.down.num_outputs();
-        let num_rows = scratch.normed.len() / hidden_size;
-        let activated = sized(&mut scratch.activated, num_rows * self.intermediate_size);
-        self.gate_up.forward_gated(workers, &scratch.normed, &mut scratch.packed, activated);
+    /// Adds the block's result for the rows in `scratch.hidden`, normalized by `norm`, to them.
+    pub(in crate::model) fn forward(&self, norm: &RmsNorm, context: &mut ForwardContext<'_>) -> Result<()> {
+        let (workers, Scratch { hidden, packed, activated, .. }) = (context.workers, &mut *context.scratch);
+        let num_rows = hidden.len() / self.down.num_outputs();
+        self.gate_up.forward_gated(workers, norm.of(hidden), packed, self.intermediate_size, activated);
         context.timing.lap(Stage::GateUp, || self.gate_up.work(num_rows));
         context.check()?;
 
-        let scratch = &mut *context.scratch;
-        self.down.forward(workers, &scratch.activated, &mut scratch.packed, true, &mut scratch.hidden);
+        let Scratch { hidden, activated, .. } = &mut *context.scratch;
+        self.down.forward_packed(workers, activated, true, hidden);
         context.timing.lap(Stage::Down, || self.down.work(num_rows));
         context.check()
     }
