@@ -52,22 +52,20 @@ pub use types::{BlockId, FinishReason, SeqId, TokenId};
 /// The programs of the pages of `docs/`.
 #[cfg(all(doctest, feature = "bundled"))]
 mod pages {
-    macro_rules! pages {
-        ($($page:ident $path:literal)*) => { $(
-            #[doc = include_str!(concat!("../docs/", $path, ".md"))]
-            mod $page {}
-        )* };
+    use crate::generation::for_each_search;
+
+    #[doc = include_str!("../docs/rust.md")]
+    mod embedding {}
+
+    /// The page of each method.
+    macro_rules! strategies {
+        ($( $file:ident { $( $(#[doc = $doc:literal])* $name:ident $mode:ident when $condition:ident $entry:tt )* } )*) => {
+            $($(
+                #[doc = include_str!(concat!("../docs/strategies/", stringify!($name), ".md"))]
+                mod $name {}
+            )*)*
+        };
     }
 
-    pages! {
-        embedding "rust"
-        beam_sample "strategies/beam_sample"
-        beam_search "strategies/beam_search"
-        constrained_beam_search "strategies/constrained_beam_search"
-        contrastive_search "strategies/contrastive_search"
-        dola "strategies/dola"
-        greedy_search "strategies/greedy_search"
-        group_beam_search "strategies/group_beam_search"
-        sample "strategies/sample"
-    }
+    for_each_search!(strategies);
 }

@@ -1,5 +1,6 @@
 //! Searches on a scripted model. Token sequences marked so are those of transformers 5.23 with torch 2.13:
-//! its `generate` on a model whose forward pass looks up the same table.
+//! its `generate` on a model whose forward pass looks up the same table. The tests of a search that transformers does not
+//! have stand in its own file and use the functions below.
 
 mod beams;
 mod callers;
@@ -24,15 +25,15 @@ fn table() -> Vec<Vec<f32>> {
         .collect()
 }
 
-fn ids(ids: &[u32]) -> Vec<TokenId> {
+pub(super) fn ids(ids: &[u32]) -> Vec<TokenId> {
     ids.iter().copied().map(TokenId).collect()
 }
 
-fn single(prompt: &[u32]) -> PromptBatch {
+pub(super) fn single(prompt: &[u32]) -> PromptBatch {
     PromptBatch::single(ids(prompt)).unwrap()
 }
 
-fn config() -> GenerationConfig {
+pub(super) fn config() -> GenerationConfig {
     GenerationConfig::new()
 }
 
@@ -40,7 +41,7 @@ fn context() -> PlanContext {
     PlanContext::new(VOCAB, 64)
 }
 
-fn try_generate(
+pub(super) fn try_generate(
     config: &GenerationConfig,
     prompts: PromptBatch,
     context: &PlanContext,
@@ -57,12 +58,12 @@ fn generate(config: &GenerationConfig, prompts: PromptBatch) -> Transcript {
 }
 
 /// Generated tokens and reason of each row.
-fn rows(transcript: &Transcript) -> Vec<(Vec<u32>, FinishReason)> {
+pub(super) fn rows(transcript: &Transcript) -> Vec<(Vec<u32>, FinishReason)> {
     let rows = transcript.output.rows.iter();
     rows.map(|row| (row.token_ids.iter().map(|id| id.0).collect(), row.finish_reason)).collect()
 }
 
-fn row(transcript: &Transcript) -> (Vec<u32>, FinishReason) {
+pub(super) fn row(transcript: &Transcript) -> (Vec<u32>, FinishReason) {
     let mut rows = rows(transcript);
     assert_eq!(rows.len(), 1);
     rows.remove(0)
