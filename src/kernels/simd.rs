@@ -55,6 +55,20 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn dot_bf16(self, weights: &[u32; LANES], inputs: u32, sum: Self::F) -> Self::F {
         emulated_dot_bf16(self, weights, inputs, sum)
     }
+    /// Rounds 32 values to `bf16`: each of the 16 words of the result holds two neighbours, the first one in its low half.
+    ///
+    /// Instructions for it take what is below 2^-126 for 0, as those for products do; this one need not.
+    #[inline(always)]
+    fn bf16_pairs(self, first: Self::F, second: Self::F) -> Self::F {
+        let mut values = [[0.0; LANES]; 2];
+        self.store(first, &mut values[0]);
+        self.store(second, &mut values[1]);
+        let mut words = [0.0; LANES];
+        for (word, &[low, high]) in words.iter_mut().zip(values.as_flattened().as_chunks().0) {
+            *word = f32::from_bits(round_bf16(low) >> 16 | round_bf16(high));
+        }
+        self.load(&words)
+    }
     /// Widens 16 `bf16` values.
     fn bf16(self, bits: &[u16; LANES]) -> Self::F;
     /// Widens 16 `f16` values.
@@ -76,6 +90,15 @@ pub(crate) fn emulated_dot_bf16<S: Simd>(s: S, weights: &[u32; LANES], inputs: u
     let low = s.splat(f32::from_bits(inputs << 16));
     let sum = s.fma(s.bf16_high(weights), high, sum);
     s.fma(s.bf16_low(weights), low, sum)
+}
+
+/// The nearest `bf16`, ties to even, in the high half of a word. Without a branch, so that it vectorizes.
+#[inline(always)]
+pub(crate) fn round_bf16(value: f32) -> u32 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    let quiet = bits | 0x0040_0000;
+    (if value.is_nan() { quiet } else { rounded }) & 0xffff_0000
 }
 
 /// An operation that runs on any instruction set. Implementations mark `eval` as `#[inline(always)]`, or the vector

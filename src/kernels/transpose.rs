@@ -2,22 +2,13 @@
 
 use super::simd::{LANES, Simd};
 
-/// Makes rows of columns. No bit changes, whatever the words stand for.
+/// Makes rows of columns. No bit changes, whatever the lanes stand for.
 #[inline(always)]
-pub(crate) fn transpose<S: Simd>(s: S, words: &mut [[u32; LANES]; LANES]) {
-    let mut rows: [S::F; LANES] = [s.splat(0.0); LANES];
-    for (row, words) in rows.iter_mut().zip(&*words) {
-        *row = s.load(&words.map(f32::from_bits));
-    }
-    stage::<S, 8>(s, &mut rows);
-    stage::<S, 4>(s, &mut rows);
-    stage::<S, 2>(s, &mut rows);
-    stage::<S, 1>(s, &mut rows);
-    for (row, words) in rows.iter().zip(words) {
-        let mut lanes = [0.0; LANES];
-        s.store(*row, &mut lanes);
-        *words = lanes.map(f32::to_bits);
-    }
+pub(crate) fn transpose<S: Simd>(s: S, rows: &mut [S::F; LANES]) {
+    stage::<S, 8>(s, rows);
+    stage::<S, 4>(s, rows);
+    stage::<S, 2>(s, rows);
+    stage::<S, 1>(s, rows);
 }
 
 /// Turns the squares of `2 * DISTANCE` words about their diagonals, each as four squares of half the size.
@@ -43,7 +34,16 @@ mod tests {
 
         #[inline(always)]
         fn eval<S: Simd>(self, s: S) {
-            transpose(s, self.0);
+            let mut rows = [s.splat(0.0); LANES];
+            for (row, words) in rows.iter_mut().zip(&*self.0) {
+                *row = s.load(&words.map(f32::from_bits));
+            }
+            transpose(s, &mut rows);
+            for (row, words) in rows.iter().zip(self.0) {
+                let mut lanes = [0.0; LANES];
+                s.store(*row, &mut lanes);
+                *words = lanes.map(f32::to_bits);
+            }
         }
     }
 

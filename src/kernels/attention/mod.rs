@@ -148,7 +148,7 @@ pub fn attention<F: PanelFormat<Step: KvStep>>(
         };
         for item in (chunk..num_items).step_by(num_chunks) {
             let (kv_head, tile) = (item / tiles.len(), &tiles[item % tiles.len()]);
-            F::run(
+            F::Pair::run(
                 workers.isa(),
                 Job::<F, _> {
                     shape,

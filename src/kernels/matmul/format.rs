@@ -4,8 +4,7 @@ use half::{bf16, f16};
 
 use super::rows::{Bf16Pair, InputPair};
 use super::step::{Bf16Step, F32Step, KvStep};
-use crate::kernels::isa::Isa;
-use crate::kernels::simd::{LANES, Simd, SimdOp};
+use crate::kernels::simd::{LANES, Simd};
 
 /// The outputs of a panel: two vectors.
 pub const PANEL_ROWS: usize = 2 * LANES;
@@ -41,12 +40,6 @@ pub trait PanelFormat: Send + Sync + Sized + 'static {
         rows: &[Self::Pair; M],
         sums: &mut [[S::F; V]; M],
     );
-
-    /// Runs an operation that multiplies with this format.
-    #[doc(hidden)]
-    fn run<O: SimdOp>(isa: Isa, operation: O) -> O::Output {
-        isa.run(operation)
-    }
 }
 
 /// Whether it holds of every lane; without a branch, so that it vectorizes.
@@ -244,9 +237,5 @@ impl PanelFormat for Bf16Products {
                 sums[r][v] = s.dot_bf16(&step.0[first + v], rows[r].0, sums[r][v]);
             }
         }
-    }
-
-    fn run<O: SimdOp>(isa: Isa, operation: O) -> O::Output {
-        isa.run_bf16(operation)
     }
 }

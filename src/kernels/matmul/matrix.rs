@@ -115,21 +115,24 @@ impl<F: PanelFormat> SimdOp for PackPanel<'_, '_, F> {
             // `[word][half][lane]`: each line of the file is read once, and in one go.
             let mut words = [[[0; LANES]; 2]; LANES];
             for half in 0..2 {
-                let mut block = [[0; LANES]; LANES];
+                let mut block = [s.splat(0.0); LANES];
                 for (lane, words) in block.iter_mut().enumerate() {
                     let row = self.rows[half * LANES + lane];
                     if let Some(bytes) = row.get(strip * STRIP..(strip + 1) * STRIP) {
                         s.prefetch(&bytes[0], AHEAD);
-                        for (word, &bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-                            *word = u32::from_le_bytes(bytes);
-                        }
+                        *words = load_words(s, bytes);
                     } else {
-                        *words = last_words(row, strip * STRIP);
+                        let mut last = [0; STRIP];
+                        let rest = row.get(strip * STRIP..).unwrap_or_default();
+                        last[..rest.len()].copy_from_slice(rest);
+                        *words = load_words(s, &last);
                     }
                 }
                 transpose(s, &mut block);
-                for (word, lanes) in block.iter().enumerate() {
-                    words[word][half] = *lanes;
+                for (words, lanes) in words.iter_mut().zip(block) {
+                    let mut values = [0.0; LANES];
+                    s.store(lanes, &mut values);
+                    words[half] = values.map(f32::to_bits);
                 }
             }
             for (step, words) in steps.iter_mut().zip(words.chunks_exact(F::WORDS)) {
@@ -142,11 +145,12 @@ impl<F: PanelFormat> SimdOp for PackPanel<'_, '_, F> {
     }
 }
 
-/// The words of a row from a byte on, which are fewer than a strip has; the others are 0.
-#[cold]
-fn last_words(row: &[u8], begin: usize) -> [u32; LANES] {
-    let mut bytes = [[0; 4]; LANES];
-    let rest = row.get(begin..).unwrap_or_default();
-    bytes.as_flattened_mut()[..rest.len()].copy_from_slice(rest);
-    bytes.map(u32::from_le_bytes)
+/// Little-endian words as lanes that stand for their bits.
+#[inline(always)]
+fn load_words<S: Simd>(s: S, bytes: &[u8]) -> S::F {
+    let mut words = [0.0; LANES];
+    for (word, &bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = f32::from_bits(u32::from_le_bytes(bytes));
+    }
+    s.load(&words)
 }

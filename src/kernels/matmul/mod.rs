@@ -101,7 +101,7 @@ fn multiply<F: PanelFormat>(
     workers.run(num_chunks, &|chunk| {
         let panels = chunk * num_panels / num_chunks..(chunk + 1) * num_panels / num_chunks;
         for panel in panels {
-            F::run(workers.isa(), PanelJob::<F, _> { rows, steps: matrix.panel(panel), panel, sink });
+            F::Pair::run(workers.isa(), PanelJob::<F, _> { rows, steps: matrix.panel(panel), panel, sink });
         }
     });
 }
@@ -165,28 +165,20 @@ impl<P: InputPair> Sink for GatedRows<'_, P> {
     #[inline(always)]
     fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
         const STEPS: usize = LANES / 2;
-        let mut packed = [[P::default(); STEPS]; M];
+        let mut values = [[s.splat(0.0); 2]; M];
         for r in 0..M {
             let [mut gate, mut up] = sums[r];
             if let Some(bias) = self.bias {
                 let (bias, _) = bias[panel * PANEL_ROWS..].as_chunks();
                 (gate, up) = (s.add(gate, s.load(&bias[0])), s.add(up, s.load(&bias[1])));
             }
-            let mut values = [0.0; LANES];
-            s.store(silu_times(s, gate, up), &mut values);
-            for (pair, &[even, odd]) in packed[r].iter_mut().zip(values.as_chunks().0) {
-                *pair = P::new(even, odd);
-            }
+            values[r][0] = silu_times(s, gate, up);
         }
         let steps = panel * STEPS..self.steps.min((panel + 1) * STEPS);
         let start = first * self.steps;
         // SAFETY: each panel is run by one thread, and panels own disjoint steps of a tile; the tiles are those of the input.
         let out = unsafe { self.out.part(start + steps.start * M..start + steps.end * M) };
-        for (i, step) in out.as_chunks_mut::<M>().0.iter_mut().enumerate() {
-            for r in 0..M {
-                step[r] = packed[r][i];
-            }
-        }
+        P::interleave(s, &values, out.as_chunks_mut().0);
     }
 }
 

@@ -4,8 +4,9 @@
 use crate::kernels::isa::Isa;
 use crate::kernels::parallel::Disjoint;
 use crate::kernels::rms_norm::Norm;
-use crate::kernels::simd::{Simd, SimdOp};
+use crate::kernels::simd::{LANES, Simd, SimdOp, round_bf16};
 use crate::kernels::threads::Workers;
+use crate::kernels::transpose::transpose;
 
 /// Two consecutive inputs of a row, as a kernel multiplies them.
 pub trait InputPair: Copy + Default + Send + Sync + 'static {
@@ -18,6 +19,15 @@ pub trait InputPair: Copy + Default + Send + Sync + 'static {
         used: usize,
         memory: &'a mut [[Self; HALF]],
     ) -> &'a [[Self; HALF]];
+    /// Puts the pairs of several rows, of each of which these are two vectors, side by side: `out[i][r]` is the pair of
+    /// elements `2 * i` and `2 * i + 1` of row `r`.
+    #[doc(hidden)]
+    fn interleave<S: Simd, const M: usize>(s: S, rows: &[[S::F; 2]; M], out: &mut [[Self; M]]);
+    /// Runs an operation that makes such pairs or multiplies them.
+    #[doc(hidden)]
+    fn run<O: SimdOp>(isa: Isa, operation: O) -> O::Output {
+        isa.run(operation)
+    }
     /// The rows that hold such pairs.
     #[doc(hidden)]
     fn buffer(rows: &mut Buffers) -> &mut Vec<Self>;
@@ -43,6 +53,18 @@ impl InputPair for [f32; 2] {
         _memory: &'a mut [[Self; HALF]],
     ) -> &'a [[Self; HALF]] {
         rows.as_flattened().as_chunks().0.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn interleave<S: Simd, const M: usize>(s: S, rows: &[[S::F; 2]; M], out: &mut [[Self; M]]) {
+        for r in 0..M {
+            let mut values = [[0.0; LANES]; 2];
+            s.store(rows[r][0], &mut values[0]);
+            s.store(rows[r][1], &mut values[1]);
+            for (out, &pair) in out.iter_mut().zip(values.as_flattened().as_chunks().0) {
+                out[r] = pair;
+            }
+        }
     }
 
     fn buffer(rows: &mut Buffers) -> &mut Vec<Self> {
@@ -75,6 +97,28 @@ impl InputPair for Bf16Pair {
         memory
     }
 
+    #[inline(always)]
+    fn interleave<S: Simd, const M: usize>(s: S, rows: &[[S::F; 2]; M], out: &mut [[Self; M]]) {
+        let mut words = [s.splat(0.0); LANES];
+        for r in 0..M {
+            words[r] = s.bf16_pairs(rows[r][0], rows[r][1]);
+        }
+        if M > 1 {
+            transpose(s, &mut words);
+        }
+        for (i, out) in out.iter_mut().enumerate() {
+            let mut lanes = [0.0; LANES];
+            s.store(words[if M > 1 { i } else { 0 }], &mut lanes);
+            for r in 0..M {
+                out[r] = Self(lanes[if M > 1 { r } else { i }].to_bits());
+            }
+        }
+    }
+
+    fn run<O: SimdOp>(isa: Isa, operation: O) -> O::Output {
+        isa.run_bf16(operation)
+    }
+
     fn buffer(rows: &mut Buffers) -> &mut Vec<Self> {
         &mut rows.words
     }
@@ -82,15 +126,6 @@ impl InputPair for Bf16Pair {
     fn values(rows: &Buffers) -> &[Self] {
         &rows.words
     }
-}
-
-/// The nearest `bfloat16`, ties to even, in the high half of a word. Without a branch, so that it vectorizes.
-#[inline(always)]
-fn round_bf16(value: f32) -> u32 {
-    let bits = value.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
-    let quiet = bits | 0x0040_0000;
-    (if value.is_nan() { quiet } else { rounded }) & 0xffff_0000
 }
 
 /// The memory of each kind of rows.
@@ -134,9 +169,6 @@ pub(super) struct RowTile<'a, P> {
     pub(super) values: &'a [P],
 }
 
-/// The steps of a row that are packed in one go.
-const STRIP: usize = 16;
-
 impl PackedRows {
     /// Packs rows of `num_inputs` values.
     pub fn pack<P: InputPair>(&mut self, workers: &Workers, inputs: Inputs<'_>, num_inputs: usize) {
@@ -151,7 +183,7 @@ impl PackedRows {
             // SAFETY: each tile is packed once, and tiles do not overlap.
             let out = unsafe { parts.part(rows.start * steps..rows.end * steps) };
             let x = &x[rows.start * num_inputs..rows.end * num_inputs];
-            workers.isa().run(PackTile { x, norm, num_inputs, num_rows: rows.len(), out });
+            P::run(workers.isa(), PackTile { x, norm, num_inputs, num_rows: rows.len(), out });
         };
         if num_tiles > 1 {
             workers.run(num_tiles, &pack_tile);
@@ -240,44 +272,39 @@ fn pack_tile<S: Simd, P: InputPair, const M: usize>(
     out: &mut [P],
 ) {
     let rows: [&[f32]; M] = std::array::from_fn(|r| &x[r * num_inputs..(r + 1) * num_inputs]);
-    let mut scales = [1.0; M];
+    let mut scales = [s.splat(1.0); M];
     if let Some(norm) = norm {
         for r in 0..M {
-            scales[r] = norm.scale(s, rows[r]);
+            scales[r] = s.splat(norm.scale(s, rows[r]));
         }
     }
     let (steps, _) = out.as_chunks_mut::<M>();
-    let (whole, rest) = steps.split_at_mut(num_inputs / 2);
-    for (strip, steps) in whole.chunks_mut(STRIP).enumerate() {
-        // First a strip of each row side by side, which is vector work, then to its places.
-        let mut packed = [[P::default(); STRIP]; M];
-        for r in 0..M {
-            let begin = 2 * STRIP * strip;
-            let range = begin..begin + 2 * steps.len();
-            let mut normed = [0.0; 2 * STRIP];
-            let mut values = &rows[r][range.clone()];
-            if let Some(norm) = norm {
-                let numbers = values.iter().zip(&norm.weight[range]);
-                for (normed, (&value, &weight)) in normed.iter_mut().zip(numbers) {
-                    *normed = weight * (value * scales[r]);
-                }
-                values = &normed[..values.len()];
-            }
-            for (packed, &[even, odd]) in packed[r].iter_mut().zip(values.as_chunks().0) {
-                *packed = P::new(even, odd);
-            }
-        }
-        for (i, step) in steps.iter_mut().enumerate() {
+    for (strip, steps) in steps.chunks_mut(LANES).enumerate() {
+        let mut values = [[s.splat(0.0); 2]; M];
+        for half in 0..2 {
+            let begin = (2 * strip + half) * LANES;
+            let weight = norm.map(|norm| load_at(s, norm.weight, begin));
             for r in 0..M {
-                step[r] = packed[r][i];
+                values[r][half] = load_at(s, rows[r], begin);
+                if let Some(weight) = weight {
+                    values[r][half] = s.mul(weight, s.mul(values[r][half], scales[r]));
+                }
             }
         }
+        P::interleave(s, &values, steps);
     }
-    if let [step] = rest {
-        for r in 0..M {
-            let weight = norm.map_or(1.0, |norm| norm.weight[num_inputs - 1]);
-            step[r] = P::new(weight * (rows[r][num_inputs - 1] * scales[r]), 0.0);
-        }
+}
+
+/// The 16 values from an index on; zeros after the end.
+#[inline(always)]
+fn load_at<S: Simd>(s: S, values: &[f32], begin: usize) -> S::F {
+    if let Some(values) = values[begin.min(values.len())..].first_chunk() {
+        s.load(values)
+    } else {
+        let rest = values.get(begin..).unwrap_or_default();
+        let mut padded = [0.0; LANES];
+        padded[..rest.len()].copy_from_slice(rest);
+        s.load(&padded)
     }
 }
 

@@ -154,6 +154,18 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
     }
 
     #[inline(always)]
+    fn bf16_pairs(self, first: Self::F, second: Self::F) -> Self::F {
+        unsafe {
+            if BF16 {
+                // 512 bits without a meaning of their own, as above.
+                return std::mem::transmute::<__m512bh, __m512>(_mm512_cvtne2ps_pbh(second, first));
+            }
+            let first = _mm512_castsi256_si512(rounded_bf16(first));
+            _mm512_castsi512_ps(_mm512_inserti64x4::<1>(first, rounded_bf16(second)))
+        }
+    }
+
+    #[inline(always)]
     fn bf16(self, bits: &[u16; LANES]) -> Self::F {
         unsafe {
             let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(bits.as_ptr().cast()));
@@ -205,5 +217,22 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
     #[inline(always)]
     fn prefetch<T>(self, near: &T, bytes: usize) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
+    }
+}
+
+/// The nearest `bf16`, ties to even.
+///
+/// # Safety
+/// The machine has AVX-512 F.
+#[inline(always)]
+unsafe fn rounded_bf16(value: __m512) -> __m256i {
+    // SAFETY: the caller's duty.
+    unsafe {
+        let bits = _mm512_castps_si512(value);
+        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+        let nearest = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+        let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x0040_0000));
+        let is_nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(value, value);
+        _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(_mm512_mask_blend_epi32(is_nan, nearest, quiet)))
     }
 }
