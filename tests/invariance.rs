@@ -6,7 +6,7 @@
 mod support;
 
 use rsgen::generation::OneOrMany;
-use rsgen::generator::ComputeDtype;
+use rsgen::generator::{ComputeDtype, KvDtype};
 use rsgen::kernels::Isa;
 use rsgen::{GenerationConfig, Generator, GeneratorOptions};
 
@@ -47,42 +47,73 @@ fn a_prompt_gives_the_same_bits_alone_and_in_a_list() {
     }
 }
 
-/// The model in `bfloat16` arithmetic, with a cache in `bfloat16`.
+/// A generator on an instruction set and so many threads.
+type Opened = fn(Option<Isa>, usize) -> Generator;
+
+/// In `bfloat16` arithmetic, with a cache in `bfloat16`.
 fn in_bfloat16(isa: Option<Isa>, num_threads: usize) -> Generator {
+    opened(isa, num_threads, ComputeDtype::Bf16, None)
+}
+
+/// In `bfloat16` arithmetic, with a cache in integers.
+fn in_bfloat16_over_int8(isa: Option<Isa>, num_threads: usize) -> Generator {
+    opened(isa, num_threads, ComputeDtype::Bf16, Some(KvDtype::I8))
+}
+
+/// In `float32` arithmetic, with a cache in integers.
+fn over_int8(isa: Option<Isa>, num_threads: usize) -> Generator {
+    opened(isa, num_threads, ComputeDtype::F32, Some(KvDtype::I8))
+}
+
+fn opened(
+    isa: Option<Isa>,
+    num_threads: usize,
+    compute_dtype: ComputeDtype,
+    kv_dtype: Option<KvDtype>,
+) -> Generator {
     let options = GeneratorOptions {
         isa,
         num_threads: Some(num_threads),
-        compute_dtype: ComputeDtype::Bf16,
+        compute_dtype,
+        kv_dtype,
         ..GeneratorOptions::default()
     };
     Generator::bundled_with(&options).unwrap()
 }
 
 #[test]
-fn bfloat16_arithmetic_gives_the_same_bits_alone_and_in_a_list() {
-    let generator = in_bfloat16(None, 2);
-    let together = bits(&generator.generate(PROMPTS.to_vec(), &config()).unwrap());
-    for (prompt, expected) in PROMPTS.iter().zip(together) {
-        assert_eq!(bits(&generator.generate(*prompt, &config()).unwrap()), [expected], "{prompt}");
+fn rounded_numbers_give_the_same_bits_alone_and_in_a_list() {
+    for open in [in_bfloat16 as Opened, in_bfloat16_over_int8, over_int8] {
+        let generator = open(None, 2);
+        let together = bits(&generator.generate(PROMPTS.to_vec(), &config()).unwrap());
+        for (prompt, expected) in PROMPTS.iter().zip(together) {
+            assert_eq!(bits(&generator.generate(*prompt, &config()).unwrap()), [expected], "{prompt}");
+        }
     }
 }
 
 #[test]
 fn bfloat16_arithmetic_gives_the_same_bits_in_any_chunks_threads_and_instruction_sets() {
+    the_same_bits_in_any_chunks_threads_and_instruction_sets(in_bfloat16);
+}
+
+#[test]
+fn a_cache_in_int8_gives_the_same_bits_in_any_chunks_threads_and_instruction_sets() {
+    the_same_bits_in_any_chunks_threads_and_instruction_sets(over_int8);
+}
+
+fn the_same_bits_in_any_chunks_threads_and_instruction_sets(open: Opened) {
     let prompt = PROMPTS[6];
     for config in [config(), sampling(5).num_return_sequences(3)] {
-        let expected = bits(&in_bfloat16(None, 2).generate(prompt, &config).unwrap());
+        let expected = bits(&open(None, 2).generate(prompt, &config).unwrap());
         assert_ne!(expected, bits(&generator(None, 2).generate(prompt, &config).unwrap()));
         for chunk in [1, 7] {
             let chunked = config.clone().prefill_chunk_size(chunk);
-            assert!(
-                bits(&in_bfloat16(None, 1).generate(prompt, &chunked).unwrap()) == expected,
-                "chunk {chunk}"
-            );
+            assert!(bits(&open(None, 1).generate(prompt, &chunked).unwrap()) == expected, "chunk {chunk}");
         }
         for isa in Isa::available() {
             for threads in [1, 3] {
-                let actual = bits(&in_bfloat16(Some(isa), threads).generate(prompt, &config).unwrap());
+                let actual = bits(&open(Some(isa), threads).generate(prompt, &config).unwrap());
                 assert!(actual == expected, "{isa:?}, {threads} threads");
             }
         }

@@ -498,7 +498,8 @@ class Generator:
         ``dtype``: the type that weights are rounded to while loading, ``"float32"``, ``"bfloat16"`` or ``"float16"``;
         ``"auto"`` keeps them as stored. ``compute_dtype``: the arithmetic, ``"float32"``,
         which gives what transformers gives, or ``"bfloat16"``, which rounds weights and activations and is faster.
-        ``kv_dtype``: the type of the KV cache, ``"float32"`` or ``"bfloat16"``; ``"auto"`` takes that of the arithmetic. ``num_threads``: by default
+        ``kv_dtype``: the type of the KV cache, ``"float32"``, ``"bfloat16"`` or ``"int8"``, which has a scale for each
+        token and head; ``"auto"`` takes that of the arithmetic. ``num_threads``: by default
         ``RSGEN_NUM_THREADS``, ``OMP_NUM_THREADS`` or as many as this process may use. ``kv_cache_bytes``: the most memory
         of the KV cache in bytes, by default half of what is available. ``revision``: a branch, tag or commit in the Hub
         cache, ``main`` by default. ``progress``: called in this thread with the stage (``"pack"``, the only one of this

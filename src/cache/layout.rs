@@ -6,6 +6,7 @@
 use std::fmt;
 
 use crate::error::{Error, Result};
+use crate::kernels::{I8Step, KvStep as _};
 use crate::types::BlockId;
 
 /// Tokens in a block.
@@ -29,6 +30,8 @@ pub enum KvDtype {
     F32,
     /// The upper half of a 32-bit float, rounded to nearest even.
     Bf16,
+    /// 8-bit integers, and for each token, head, and key or value a scale: a 127th of the largest of its numbers.
+    I8,
 }
 
 impl KvDtype {
@@ -37,14 +40,24 @@ impl KvDtype {
         match self {
             Self::F32 => 4,
             Self::Bf16 => 2,
+            Self::I8 => 1,
         }
     }
 
-    /// The name that transformers uses: `float32` or `bfloat16`.
+    /// Steps that hold the scales of a head's keys, and of its values, in a block.
+    const fn scale_steps(self) -> usize {
+        match self {
+            Self::F32 | Self::Bf16 => 0,
+            Self::I8 => I8Step::SCALE_STEPS,
+        }
+    }
+
+    /// The name: `float32`, `bfloat16` or `int8`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::F32 => "float32",
             Self::Bf16 => "bfloat16",
+            Self::I8 => "int8",
         }
     }
 }
@@ -76,7 +89,7 @@ pub struct BlockCopy {
 /// One block holds 32 tokens of all layers, `[num_layers][K | V]`, in the steps that kernels multiply with: 64 numbers, of
 /// 32 outputs and two inputs. For K the outputs are tokens and the inputs dimensions, `[num_kv_heads][ceil(head_dim / 2)]`;
 /// for V the outputs are the 32 dimensions of a plane and the inputs tokens, `[num_kv_heads][planes][16]`. What pads
-/// `head_dim` there is zero.
+/// `head_dim` there is zero. Scales, where the type has them, are steps after those of each head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KvLayout {
     num_layers: usize,
@@ -108,6 +121,7 @@ impl KvLayout {
             .checked_next_multiple_of(VALUE_PLANE)
             .and_then(|padded| padded.checked_add(head_dim.next_multiple_of(2)))
             .and_then(|dims| dims.checked_mul(BLOCK_TOKENS))
+            .and_then(|head| head.checked_add(2 * dtype.scale_steps() * STEP))
             .and_then(|head| head.checked_mul(num_kv_heads))
             .and_then(|layer| layer.checked_mul(num_layers))
             .and_then(|block| block.checked_mul(dtype.bytes()));
@@ -147,14 +161,14 @@ impl KvLayout {
         self.head_dim.div_ceil(VALUE_PLANE)
     }
 
-    /// Steps of the K of one head in one block: `[ceil(head_dim / 2)]`.
+    /// Steps of the K of one head in one block: `[ceil(head_dim / 2)]`, then scales.
     pub const fn key_steps(&self) -> usize {
-        self.head_dim.div_ceil(2)
+        self.head_dim.div_ceil(2) + self.dtype.scale_steps()
     }
 
-    /// Steps of the V of one head in one block: `[planes][16]`.
+    /// Steps of the V of one head in one block: `[planes][16]`, then scales.
     pub const fn value_steps(&self) -> usize {
-        self.planes() * BLOCK_TOKENS / 2
+        self.planes() * BLOCK_TOKENS / 2 + self.dtype.scale_steps()
     }
 
     /// Numbers of one token of one layer as the model gives them: `[num_kv_heads][head_dim]`, for K and for V.
@@ -203,6 +217,9 @@ mod tests {
         // 40 dimensions fill two planes, of which the second is padded to 32.
         let layout = KvLayout::new(1, 3, 40, KvDtype::F32).unwrap();
         assert_eq!(layout.planes(), 2);
+        // Each of 32 tokens has a scale for its keys and one for its values.
+        let scaled = KvLayout::new(2, 3, 40, KvDtype::I8).unwrap();
+        assert_eq!(scaled.bytes_per_block(), 2 * 3 * ((40 + 64) * 32 + 2 * 32 * 4));
         assert_eq!(layout.bytes_per_block(), 3 * (40 + 64) * 32 * 4);
     }
 

@@ -7,7 +7,7 @@ use std::collections::TryReserveError;
 use std::ops::Range;
 
 use super::capacity::KvCapacity;
-use super::layout::{BLOCK_TOKENS, BlockCopy, KvLayout, VALUE_PLANE};
+use super::layout::{BLOCK_TOKENS, BlockCopy, KvLayout};
 use super::segment::Segment;
 use crate::kernels::{KvStep, Workers};
 use crate::types::BlockId;
@@ -18,24 +18,16 @@ type Slot = (BlockId, usize);
 /// The tokens that are worth the threads' coming.
 const MANY: usize = 2 * BLOCK_TOKENS;
 
-/// The numbers of several tokens of a layer: those of K of row `i` begin at element `i * stride + first`, those of V follow
-/// them.
-#[derive(Debug, Clone, Copy)]
-pub struct KvRows<'a> {
-    /// All rows.
-    pub numbers: &'a [f32],
-    /// The elements from one row to the next.
+/// The numbers of several tokens of a layer, and what is still to be done to them before they are stored.
+pub struct KvRows<'a, P> {
+    /// All rows, `[num_rows, stride]`.
+    pub numbers: &'a mut [f32],
+    /// The elements of a row.
     pub stride: usize,
-    /// Where in a row K begins.
+    /// Where in a row K begins; V follows.
     pub first: usize,
-}
-
-impl<'a> KvRows<'a> {
-    /// K and V of a row, `[num_kv_heads][head_dim]` each.
-    fn row(&self, layout: KvLayout, row: usize) -> (&'a [f32], &'a [f32]) {
-        let len = layout.row_elements();
-        self.numbers[row * self.stride + self.first..][..2 * len].split_at(len)
-    }
+    /// Called with each row and its place before it is stored.
+    pub prepare: P,
 }
 
 /// All blocks that memory was taken for.
@@ -109,31 +101,50 @@ impl<T: KvStep> Slab<T> {
         write_token(layout, self.block_mut(block), layer, offset, key, value);
     }
 
-    /// Scatters many tokens of one layer, on all threads: a block is written by one of them.
-    pub(super) fn write_all(&mut self, workers: &Workers, layer: usize, slots: &[Slot], rows: KvRows<'_>) {
-        let layout = self.layout;
+    /// Prepares and scatters many tokens of one layer, on all threads: a block is written by one of them.
+    pub(super) fn write_all<P: Fn(usize, &mut [f32]) + Sync>(
+        &mut self,
+        workers: &Workers,
+        layer: usize,
+        slots: &[Slot],
+        rows: KvRows<'_, P>,
+    ) {
+        let (layout, KvRows { numbers, stride, first, prepare }) = (self.layout, rows);
         assert!(layer < layout.num_layers(), "layer {layer} of {}", layout.num_layers());
+        assert_eq!(numbers.len(), slots.len() * stride, "a row for each slot");
+        let write = |block: &mut [T], row: usize, numbers: &mut [f32]| {
+            prepare(row, numbers);
+            let len = layout.row_elements();
+            let (key, value) = numbers[first..][..2 * len].split_at(len);
+            write_token(layout, block, layer, slots[row].1, key, value);
+        };
         let runs = if slots.len() < MANY { Vec::new() } else { runs_of_blocks(slots) };
         if runs.is_empty() {
-            for (row, &slot) in slots.iter().enumerate() {
-                let (key, value) = rows.row(layout, row);
-                self.write(layer, slot, key, value);
+            for (row, numbers) in numbers.chunks_exact_mut(stride).enumerate() {
+                write(self.block_mut(slots[row].0), row, numbers);
             }
             return;
         }
+        let mut left = numbers;
+        let mut jobs: Vec<_> = Vec::with_capacity(runs.len());
+        for (block, rows) in runs {
+            let (of_run, rest) = left.split_at_mut(rows.len() * stride);
+            left = rest;
+            jobs.push((block, None, rows, of_run));
+        }
+        jobs.sort_unstable_by_key(|&(block, ..)| block);
         let steps = self.places.block_steps;
         let mut blocks =
             self.segments.iter_mut().flat_map(|segment| segment.chunks_exact_mut(steps)).enumerate();
-        let mut jobs: Vec<(&mut [T], Range<usize>)> = Vec::with_capacity(runs.len());
-        for (block, rows) in runs {
-            let found = blocks.find(|&(index, _)| index == block).expect("the block is within the slab");
-            jobs.push((found.1, rows));
+        for (block, place, ..) in &mut jobs {
+            let found = blocks.find(|(index, _)| index == block).expect("the block is within the slab");
+            *place = Some(found.1);
         }
         workers.for_each_chunk(&mut jobs, 1, |_, jobs| {
-            for (block, places) in jobs {
-                for row in places.clone() {
-                    let (key, value) = rows.row(layout, row);
-                    write_token(layout, block, layer, slots[row].1, key, value);
+            for (_, block, rows, numbers) in jobs {
+                let block = block.as_deref_mut().expect("it was found above");
+                for (row, numbers) in rows.clone().zip(numbers.chunks_exact_mut(stride)) {
+                    write(block, row, numbers);
                 }
             }
         });
@@ -151,9 +162,14 @@ impl<T: KvStep> Slab<T> {
             let (target_keys, target_values) = target.split_at_mut(keys);
             // Each step of K has numbers of all tokens, one of V those of two.
             target_keys.copy_from_slice(source_keys);
-            let planes = source_values.chunks_exact(BLOCK_TOKENS / 2);
-            for (source, target) in planes.zip(target_values.chunks_exact_mut(BLOCK_TOKENS / 2)) {
-                target[..tokens.div_ceil(2)].copy_from_slice(&source[..tokens.div_ceil(2)]);
+            let heads = source_values.chunks_exact(layout.value_steps());
+            for (source, target) in heads.zip(target_values.chunks_exact_mut(layout.value_steps())) {
+                let planes = source.chunks_exact(BLOCK_TOKENS / 2);
+                let scales = planes.remainder();
+                target[source.len() - scales.len()..].copy_from_slice(scales);
+                for (source, target) in planes.zip(target.chunks_exact_mut(BLOCK_TOKENS / 2)) {
+                    target[..tokens.div_ceil(2)].copy_from_slice(&source[..tokens.div_ceil(2)]);
+                }
             }
         }
     }
@@ -170,7 +186,7 @@ impl<T: KvStep> Slab<T> {
     }
 }
 
-/// The blocks that are written to, ascending, each with the rows that go there; none if those of a block are not together.
+/// The blocks that are written to, each with the rows that go there; none if those of a block are not together.
 fn runs_of_blocks(slots: &[Slot]) -> Vec<(usize, Range<usize>)> {
     let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
     for (row, &(block, _)) in slots.iter().enumerate() {
@@ -179,8 +195,9 @@ fn runs_of_blocks(slots: &[Slot]) -> Vec<(usize, Range<usize>)> {
             _ => runs.push((block.index(), row..row + 1)),
         }
     }
-    runs.sort_unstable_by_key(|&(block, _)| block);
-    if runs.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+    let mut blocks: Vec<usize> = runs.iter().map(|&(block, _)| block).collect();
+    blocks.sort_unstable();
+    if blocks.windows(2).any(|pair| pair[0] == pair[1]) {
         runs.clear();
     }
     runs
@@ -203,13 +220,10 @@ fn write_token<T: KvStep>(
     let (keys, values) = block[layout.key_offset(layer)..][..layout.layer_steps()]
         .split_at_mut(layout.value_offset(layer) - layout.key_offset(layer));
     for (steps, numbers) in keys.chunks_exact_mut(layout.key_steps()).zip(key.chunks_exact(head_dim)) {
-        T::set_output(steps, offset, numbers);
+        T::set_key(steps, offset, numbers);
     }
     for (steps, numbers) in values.chunks_exact_mut(layout.value_steps()).zip(value.chunks_exact(head_dim)) {
-        let planes = steps.chunks_exact_mut(BLOCK_TOKENS / 2);
-        for (plane, numbers) in planes.zip(numbers.chunks(VALUE_PLANE)) {
-            plane[offset / 2].set_input(offset % 2, numbers);
-        }
+        T::set_value(steps, offset, numbers);
     }
 }
 

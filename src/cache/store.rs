@@ -1,13 +1,13 @@
 //! The floats of the KV cache.
 //!
-//! It holds K and V of all blocks, in f32 or bf16, and takes memory as the pool grows. It does not know who uses a
+//! It holds K and V of all blocks, in f32, bf16 or scaled integers, and takes memory as the pool grows. It does not know who uses a
 //! block: it does what tables and [`BlockCopy`] orders say, and reads are only as right as the order of these calls.
 
 use super::capacity::KvCapacity;
 use super::layout::{BlockCopy, KvDtype, KvLayout};
 use super::slab::{KvRows, Slab, TypedKv};
 use crate::error::{Error, Result};
-use crate::kernels::{Bf16Step, F32Step, Workers};
+use crate::kernels::{Bf16Step, F32Step, I8Step, Workers};
 use crate::types::BlockId;
 
 /// K and V of all layers and blocks.
@@ -21,6 +21,7 @@ pub struct KvStore {
 enum AnySlab {
     F32(Slab<F32Step>),
     Bf16(Slab<Bf16Step>),
+    I8(Slab<I8Step>),
 }
 
 /// K and V of one layer in the type in which they are stored.
@@ -30,6 +31,8 @@ pub enum KvView<'a> {
     F32(TypedKv<'a, F32Step>),
     /// Stored as bfloat16.
     Bf16(TypedKv<'a, Bf16Step>),
+    /// Stored as scaled 8-bit integers.
+    I8(TypedKv<'a, I8Step>),
 }
 
 /// Evaluates an expression on the slab of whichever type.
@@ -38,6 +41,7 @@ macro_rules! on_slab {
         match $slab {
             AnySlab::F32($name) => $body,
             AnySlab::Bf16($name) => $body,
+            AnySlab::I8($name) => $body,
         }
     };
 }
@@ -48,6 +52,7 @@ impl KvStore {
         let slab = match capacity.layout().dtype() {
             KvDtype::F32 => AnySlab::F32(Slab::new(capacity)),
             KvDtype::Bf16 => AnySlab::Bf16(Slab::new(capacity)),
+            KvDtype::I8 => AnySlab::I8(Slab::new(capacity)),
         };
         Self { capacity, slab }
     }
@@ -116,12 +121,12 @@ impl KvStore {
     ///
     /// # Panics
     /// As for [`KvStore::write`].
-    pub fn write_all(
+    pub fn write_all<P: Fn(usize, &mut [f32]) + Sync>(
         &mut self,
         workers: &Workers,
         layer: usize,
         slots: &[(BlockId, usize)],
-        rows: KvRows<'_>,
+        rows: KvRows<'_, P>,
     ) {
         on_slab!(&mut self.slab, slab => slab.write_all(workers, layer, slots, rows));
     }
@@ -134,6 +139,7 @@ impl KvStore {
         match &self.slab {
             AnySlab::F32(slab) => KvView::F32(slab.view(layer)),
             AnySlab::Bf16(slab) => KvView::Bf16(slab.view(layer)),
+            AnySlab::I8(slab) => KvView::I8(slab.view(layer)),
         }
     }
 }
@@ -157,16 +163,15 @@ mod tests {
     fn f32_view(store: &KvStore, layer: usize) -> TypedKv<'_, F32Step> {
         match store.blocks(layer) {
             KvView::F32(view) => view,
-            KvView::Bf16(_) => panic!("the store holds f32"),
+            _ => panic!("the store holds f32"),
         }
     }
 
     /// K and V of a head's dimension and a token of a block.
     fn numbers<T: KvStep>(view: &TypedKv<'_, T>, slot: (u32, usize), head: usize, d: usize) -> [f32; 2] {
-        let ((block, offset), planes) = (slot, 16);
+        let (block, offset) = slot;
         let (keys, values) = (view.keys(BlockId(block), head), view.values(BlockId(block), head));
-        let value = &values[d / 32 * planes + offset / 2];
-        [keys[d / 2].get(offset, d % 2), value.get(d % 32, offset % 2)]
+        [T::key(keys, offset, d), T::value(values, offset, d)]
     }
 
     #[test]
@@ -212,10 +217,14 @@ mod tests {
             one_by_one.ensure(5).unwrap();
             together.ensure(5).unwrap();
             for (row, &slot) in slots[..count].iter().enumerate() {
-                let row = &numbers[row * stride + first..];
-                one_by_one.write(1, slot, &row[..66], &row[66..132]);
+                let mut row = numbers[row * stride..][..stride].to_vec();
+                row[first] += slot.1 as f32;
+                one_by_one.write(1, slot, &row[first..first + 66], &row[first + 66..]);
             }
-            together.write_all(&workers, 1, &slots[..count], KvRows { numbers: &numbers, stride, first });
+            let mut numbers = numbers[..count * stride].to_vec();
+            let prepare = |row: usize, numbers: &mut [f32]| numbers[first] += slots[row].1 as f32;
+            let rows = KvRows { numbers: &mut numbers, stride, first, prepare };
+            together.write_all(&workers, 1, &slots[..count], rows);
             for (layer, block, head) in (0..20).map(|i| (i % 2, BlockId(i as u32 / 4), i / 2 % 2)) {
                 let (left, right) = (f32_view(&one_by_one, layer), f32_view(&together, layer));
                 assert_eq!(left.keys(block, head), right.keys(block, head));
@@ -235,6 +244,31 @@ mod tests {
         let KvView::Bf16(view) = store.blocks(0) else { panic!("the store holds bf16") };
         let rounded = [0, 1, 2].map(|d| numbers(&view, (0, 0), 0, d));
         assert_eq!(rounded, [[256.0; 2], [260.0; 2], [258.0; 2]]);
+    }
+
+    #[test]
+    fn integers_have_a_scale_for_each_token_and_head() {
+        let mut store = store(KvDtype::I8, 3);
+        store.ensure(3).unwrap();
+        store.write(1, (BlockId(2), 5), &row(100.0), &row(-500.0));
+        store.write(1, (BlockId(2), 6), &row(0.001), &row(1e6));
+        store.copy(&BlockCopy { source: BlockId(2), target: BlockId(0), tokens: 6 });
+        let KvView::I8(view) = store.blocks(1) else { panic!("the store holds integers") };
+        for (head, d) in (0..66).map(|i| (i / 33, i % 33)) {
+            let number = (33 * head + d) as f32;
+            // Half a unit of the largest in the head.
+            let near = |stored: [f32; 2], exact: [f32; 2], largest: [f32; 2]| {
+                (0..2).all(|i| (stored[i] - exact[i]).abs() <= largest[i].abs() / 127.0 * 0.501)
+            };
+            let first = (33 * head) as f32;
+            let (key, value) = (100.0 + number, number - 500.0);
+            let largest = [100.0 + first + 32.0, first - 500.0];
+            for block in [2, 0] {
+                assert!(near(numbers(&view, (block, 5), head, d), [key, value], largest));
+            }
+            let largest = [first + 32.1, 1e6 + first + 32.0];
+            assert!(near(numbers(&view, (2, 6), head, d), [0.001 + number, 1e6 + number], largest));
+        }
     }
 
     #[test]

@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 
-use half::bf16;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -233,15 +232,14 @@ impl World {
         check(&self.pool, self.live.iter().map(|sequence| sequence.cache.table())).unwrap();
         for layer in 0..self.store.layout().num_layers() {
             match self.store.blocks(layer) {
-                KvView::F32(view) => self.check_layer(layer, &view, |number| number),
-                KvView::Bf16(view) => {
-                    self.check_layer(layer, &view, |number| bf16::from_f32(number).to_f32());
-                }
+                KvView::F32(view) => self.check_layer(layer, &view),
+                KvView::Bf16(view) => self.check_layer(layer, &view),
+                KvView::I8(view) => self.check_layer(layer, &view),
             }
         }
     }
 
-    fn check_layer<T: KvStep>(&self, layer: usize, view: &TypedKv<'_, T>, round: impl Fn(f32) -> f32) {
+    fn check_layer<T: KvStep>(&self, layer: usize, view: &TypedKv<'_, T>) {
         let (heads, head_dim) = (view.layout().num_kv_heads(), view.layout().head_dim());
         for sequence in &self.live {
             assert_eq!(sequence.cache.len(), sequence.tokens.len());
@@ -249,12 +247,17 @@ impl World {
                 let (block, offset) = sequence.cache.table().slot(position);
                 for head in 0..heads {
                     let (keys, values) = (view.keys(block, head), view.values(block, head));
+                    let numbers = |kind| {
+                        let elements = head * head_dim..(head + 1) * head_dim;
+                        elements.map(|element| number(token, layer, kind, element)).collect::<Vec<_>>()
+                    };
+                    let (mut stored_keys, mut stored_values) = (keys.to_vec(), values.to_vec());
+                    T::set_key(&mut stored_keys, offset, &numbers(0));
+                    T::set_value(&mut stored_values, offset, &numbers(1));
                     for dim in 0..head_dim {
-                        let element = head * head_dim + dim;
-                        let key = keys[dim / 2].get(offset, dim % 2);
-                        let value = values[dim / 32 * 16 + offset / 2].get(dim % 32, offset % 2);
-                        assert!(key == round(number(token, layer, 0, element)));
-                        assert!(value == round(number(token, layer, 1, element)));
+                        let (key, value) = (T::key(keys, offset, dim), T::value(values, offset, dim));
+                        assert!(key == T::key(&stored_keys, offset, dim));
+                        assert!(value == T::value(&stored_values, offset, dim));
                     }
                     let last = &values[16 + offset / 2];
                     assert!((1..32).all(|lane| last.get(lane, offset % 2) == 0.0));
@@ -293,6 +296,13 @@ proptest! {
         max_blocks in 1..28_usize, segment_blocks in 1..9_usize, steps in vec(step(), 1..50),
     ) {
         run_script(KvDtype::Bf16, max_blocks, segment_blocks, steps);
+    }
+
+    #[test]
+    fn any_script_gives_what_plain_vectors_give_in_i8(
+        max_blocks in 1..28_usize, segment_blocks in 1..9_usize, steps in vec(step(), 1..50),
+    ) {
+        run_script(KvDtype::I8, max_blocks, segment_blocks, steps);
     }
 }
 

@@ -101,6 +101,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn i8(self, values: &[i8; LANES]) -> Self::F {
+        lanes!(i => f32::from(values[i]))
+    }
+
+    #[inline(always)]
     fn swap<const DISTANCE: usize>(self, value: Self::F) -> Self::F {
         lanes!(i => value[i ^ DISTANCE])
     }

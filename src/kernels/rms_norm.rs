@@ -24,14 +24,18 @@ impl Norm<'_> {
 
 /// Normalizes the rows of `x` into `out`; both are `[num_rows, norm.weight.len()]`.
 pub fn rms_norm(isa: Isa, x: &[f32], norm: Norm<'_>, out: &mut [f32]) {
-    assert_eq!(x.len(), out.len(), "the rows of input and output agree");
-    isa.run(RmsNorm { x, norm, out });
+    out.copy_from_slice(x);
+    rms_norm_in_place(isa, out, norm);
+}
+
+/// Normalizes the rows of `x`, `[num_rows, norm.weight.len()]`.
+pub fn rms_norm_in_place(isa: Isa, x: &mut [f32], norm: Norm<'_>) {
+    isa.run(RmsNorm { x, norm });
 }
 
 struct RmsNorm<'a> {
-    x: &'a [f32],
+    x: &'a mut [f32],
     norm: Norm<'a>,
-    out: &'a mut [f32],
 }
 
 impl SimdOp for RmsNorm<'_> {
@@ -39,19 +43,19 @@ impl SimdOp for RmsNorm<'_> {
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        let width = self.norm.weight.len();
         let (weights, last_weights) = vectors(self.norm.weight, 0.0);
-        for (x, out) in self.x.chunks_exact(width).zip(self.out.chunks_exact_mut(width)) {
+        for x in self.x.chunks_exact_mut(self.norm.weight.len()) {
             let scale = s.splat(self.norm.scale(s, x));
-            let (full, last) = vectors(x, 0.0);
-            let (out_full, out_rest) = out.as_chunks_mut::<LANES>();
-            for ((v, w), o) in full.iter().zip(weights).zip(out_full) {
-                s.store(s.mul(s.load(w), s.mul(s.load(v), scale)), o);
+            let (full, rest) = x.as_chunks_mut::<LANES>();
+            for (v, w) in full.iter_mut().zip(weights) {
+                s.store(s.mul(s.load(w), s.mul(s.load(v), scale)), v);
             }
-            if let (Some(v), Some(w)) = (&last, &last_weights) {
-                let mut o = [0.0; LANES];
-                s.store(s.mul(s.load(w), s.mul(s.load(v), scale)), &mut o);
-                out_rest.copy_from_slice(&o[..out_rest.len()]);
+            if let Some(w) = &last_weights {
+                let mut v = [0.0; LANES];
+                v[..rest.len()].copy_from_slice(rest);
+                let normed = s.mul(s.load(w), s.mul(s.load(&v), scale));
+                s.store(normed, &mut v);
+                rest.copy_from_slice(&v[..rest.len()]);
             }
         }
     }

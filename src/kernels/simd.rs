@@ -71,6 +71,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     }
     /// Widens 16 `bf16` values.
     fn bf16(self, bits: &[u16; LANES]) -> Self::F;
+    /// Converts 16 integers.
+    fn i8(self, values: &[i8; LANES]) -> Self::F;
     /// Widens 16 `f16` values.
     fn f16(self, bits: &[u16; LANES]) -> Self::F;
     /// Lane `i` of the result is lane `i ^ DISTANCE`, for a distance of 8, 4, 2 or 1.

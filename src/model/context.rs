@@ -38,8 +38,6 @@ pub struct Scratch {
     pub(super) packed: PackedRows,
     /// `[num_rows, (num_heads + 2 * num_kv_heads) * head_dim]`: queries, keys, values.
     pub(super) qkv: Vec<f32>,
-    /// The queries and keys of one row before their heads are normalized.
-    pub(super) heads: Vec<f32>,
     /// Where the keys and values of the rows go.
     pub(super) slots: Vec<(BlockId, usize)>,
     /// What attention works in.

@@ -13,9 +13,12 @@ use super::rows::{ActiveRows, OutputIndex, rank};
 use super::timing::Stage;
 use crate::cache::{KvDtype, KvLayout, KvStore};
 use crate::error::{Error, Result};
-use crate::kernels::Work;
+use crate::kernels::{Work, Workers};
 use crate::quant::RowOrder;
 use crate::weights::ModelConfig;
+
+/// The rows whose embeddings one thread looks up in one go.
+const ROWS_OF_A_CHUNK: usize = 16;
 
 /// A decoder with its weights packed.
 pub(super) struct Decoder {
@@ -65,28 +68,32 @@ impl Decoder {
     }
 
     /// The hidden states that the batch starts from.
-    fn embed(&self, batch: &ForwardBatch<'_>, hidden: &mut Vec<f32>) -> Result<()> {
+    fn embed(&self, workers: &Workers, batch: &ForwardBatch<'_>, hidden: &mut Vec<f32>) -> Result<()> {
         let width = self.hidden_size;
-        for (row, out) in
-            batch.rows.iter().zip(sized(hidden, batch.rows.len() * width).chunks_exact_mut(width))
-        {
+        for row in batch.rows {
             match row.input {
-                RowInput::Token(token) if token.index() < self.vocab_size => {
-                    self.embedding.embed(token, &self.head, out);
+                RowInput::Token(token) if token.index() >= self.vocab_size => {
+                    let message = format!("token {token} of a vocabulary of {}", self.vocab_size);
+                    return Err(Error::internal(message));
                 }
-                RowInput::Token(token) => {
-                    return Err(Error::internal(format!(
-                        "token {token} of a vocabulary of {}",
-                        self.vocab_size
-                    )));
+                RowInput::Embedding(index) if (index + 1) * width > batch.embeddings.len() => {
+                    return Err(Error::internal(format!("the batch has no embedding {index}")));
                 }
-                RowInput::Embedding(index) => {
-                    let embedding = batch.embeddings.get(index * width..(index + 1) * width);
-                    let missing = || Error::internal(format!("the batch has no embedding {index}"));
-                    out.copy_from_slice(embedding.ok_or_else(missing)?);
-                }
+                _ => {}
             }
         }
+        let hidden = sized(hidden, batch.rows.len() * width);
+        workers.for_each_chunk(hidden, ROWS_OF_A_CHUNK * width, |chunk, hidden| {
+            let rows = &batch.rows[chunk * ROWS_OF_A_CHUNK..];
+            for (row, out) in rows.iter().zip(hidden.chunks_exact_mut(width)) {
+                match row.input {
+                    RowInput::Token(token) => self.embedding.embed(token, &self.head, out),
+                    RowInput::Embedding(index) => {
+                        out.copy_from_slice(&batch.embeddings[index * width..][..width]);
+                    }
+                }
+            }
+        });
         Ok(())
     }
 
@@ -207,7 +214,7 @@ impl CausalLm for Decoder {
         sized(&mut out.hidden_states, index.hidden_states.total * self.hidden_size);
         sized(&mut out.layer_logits, index.layer_logits.total * self.vocab_size);
 
-        self.embed(batch, &mut context.scratch.hidden)?;
+        self.embed(context.workers, batch, &mut context.scratch.hidden)?;
         context.timing.lap(Stage::Embedding, Work::default);
         let mut rows = ActiveRows::new(*batch);
         let Scratch { cos, sin, .. } = &mut *context.scratch;

@@ -67,7 +67,7 @@ impl Options<'_> {
     pub(super) fn check(self, py: Python<'_>) -> PyResult<GeneratorOptions> {
         let names = [DType::F32, DType::Bf16, DType::F16].map(|dtype| (dtype.name(), dtype));
         let dtype = choose(py, "dtype", self.dtype, &names)?;
-        let names = [KvDtype::F32, KvDtype::Bf16].map(|dtype| (dtype.as_str(), dtype));
+        let names = [KvDtype::F32, KvDtype::Bf16, KvDtype::I8].map(|dtype| (dtype.as_str(), dtype));
         let kv_dtype = choose(py, "kv_dtype", self.kv_dtype, &names)?;
         let names = [ComputeDtype::F32, ComputeDtype::Bf16].map(|dtype| (dtype.name(), dtype));
         let compute_dtype = one_of(py, "compute_dtype", "", self.compute_dtype, &names)?;

@@ -45,7 +45,7 @@ mod plan;
 mod span;
 mod tile;
 
-use super::matmul::{Buffers, InputPair, KvStep, PanelFormat};
+use super::matmul::{Buffers, InputPair, KvStep, PanelProducts};
 use super::parallel::Disjoint;
 use super::threads::Workers;
 use plan::RowTile;
@@ -80,14 +80,15 @@ impl AttentionShape {
     }
 }
 
-/// Where the keys and values of the rows' sequences are, in steps of a [`PanelFormat`].
+/// Where the keys and values of the rows' sequences are, in steps of a [`PanelProducts`].
 pub trait KvBlocks<T>: Sync {
     /// The number of tokens up to row `row`, its own included: its position plus one.
     fn context_len(&self, row: usize) -> usize;
     /// The keys of a block of the row's sequence (block `i` holds tokens `32 i` to `32 i + 31`): a step for each two
-    /// dimensions, `[ceil(head_dim / 2)]`, with the tokens as outputs.
+    /// dimensions, `[ceil(head_dim / 2)]`, with the tokens as outputs, and the steps of their scales.
     fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[T];
-    /// The values of the block: a step for each two tokens, `[ceil(head_dim / 32)][16]`, with 32 dimensions as outputs.
+    /// The values of the block: a step for each two tokens, `[ceil(head_dim / 32)][16]`, with 32 dimensions as outputs, and the
+    /// steps of their scales.
     fn values(&self, row: usize, block: usize, kv_head: usize) -> &[T];
     /// How many of their first blocks two rows have in common: any large number for rows of one sequence.
     fn shared_blocks(&self, row: usize, other: usize) -> usize;
@@ -109,7 +110,7 @@ pub struct AttentionScratch {
 ///
 /// # Panics
 /// When the shapes do not fit, or when a window is 0.
-pub fn attention<F: PanelFormat<Step: KvStep>>(
+pub fn attention<F: PanelProducts<Step: KvStep>>(
     workers: &Workers,
     shape: AttentionShape,
     queries: &[f32],

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::plan::{MOST_ROWS, RowTile};
 use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
-use crate::kernels::matmul::{KvStep, PanelFormat};
+use crate::kernels::matmul::{KvStep, PanelProducts};
 use crate::kernels::simd::{LANES, Simd};
 
 /// A span of the context of a job's rows.
@@ -31,7 +31,7 @@ pub(super) struct Span<'a, F, B> {
     format: PhantomData<F>,
 }
 
-impl<'a, F: PanelFormat<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
+impl<'a, F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
     /// The span from position `start` on.
     #[inline(always)]
     pub(super) fn new(
@@ -123,10 +123,28 @@ impl<'a, F: PanelFormat<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
                     }
                 }
                 let queries_of_block = if is_common { self.all_queries() } else { self.queries(place) };
+                let scales = F::Step::scales(keys);
                 for_query_tiles!(
                     queries_of_block,
-                    block_scores(s, queries, keys, self.shape.scale, at, &mut *scores)
+                    block_scores(s, queries, keys, self.shape.scale, &scales, at, &mut *scores)
                 );
+            }
+        }
+    }
+
+    /// Multiplies the weights of a query of a row with the scales of the tokens that it sees.
+    #[inline(always)]
+    pub(super) fn scale_weights(&self, place: usize, weights: &mut [f32; SPAN]) {
+        if F::Step::SCALE_STEPS == 0 {
+            return;
+        }
+        let (row, visible) = (self.tile.rows.start + place, self.visible(place));
+        for at in (visible.start / BLOCK * BLOCK..visible.end).step_by(BLOCK) {
+            let values = self.blocks.values(row, (self.start + at) / BLOCK, self.kv_head);
+            let Some(scales) = F::Step::scales(values) else { continue };
+            let range = visible.start.max(at)..visible.end.min(at + BLOCK);
+            for (weight, scale) in weights[range.clone()].iter_mut().zip(&scales[range.start - at..]) {
+                *weight *= scale;
             }
         }
     }
@@ -184,12 +202,13 @@ struct Tokens {
 ///
 /// `queries` is `[ceil(head_dim / 2), queries]`; the scores stand from token `at` of the span on.
 #[inline(always)]
-fn block_scores<S: Simd, F: PanelFormat, const M: usize>(
+fn block_scores<S: Simd, F: PanelProducts, const M: usize>(
     s: S,
     query: usize,
     queries: &[F::Pair],
     keys: &[F::Step],
     scale: f32,
+    scales: &Option<[f32; BLOCK]>,
     at: usize,
     scores: &mut [[f32; SPAN]],
 ) {
@@ -198,18 +217,22 @@ fn block_scores<S: Simd, F: PanelFormat, const M: usize>(
         let queries = queries[query..query + M].first_chunk().expect("as many as that");
         F::multiply_add(s, step, 0, queries, &mut sums);
     }
-    let scale = s.splat(scale);
+    let mut scale = [s.splat(scale); 2];
+    if let Some(scales) = scales {
+        let (scales, _) = scales.as_chunks();
+        scale = [s.mul(scale[0], s.load(&scales[0])), s.mul(scale[1], s.load(&scales[1]))];
+    }
     for m in 0..M {
         let (out, _) = scores[query + m][at..at + BLOCK].as_chunks_mut::<LANES>();
-        s.store(s.mul(sums[m][0], scale), &mut out[0]);
-        s.store(s.mul(sums[m][1], scale), &mut out[1]);
+        s.store(s.mul(sums[m][0], scale[0]), &mut out[0]);
+        s.store(s.mul(sums[m][1], scale[1]), &mut out[1]);
     }
 }
 
 /// Adds the values of some tokens of a span, weighted for `M` queries from `query` on, in one plane: one chain over the
 /// tokens each.
 #[inline(always)]
-fn add_values<S: Simd, F: PanelFormat<Step: KvStep>, const M: usize>(
+fn add_values<S: Simd, F: PanelProducts<Step: KvStep>, const M: usize>(
     s: S,
     query: usize,
     span: &Span<'_, F, impl KvBlocks<F::Step>>,
@@ -252,7 +275,7 @@ fn add_values<S: Simd, F: PanelFormat<Step: KvStep>, const M: usize>(
 
 /// Adds the values of a pair of tokens.
 #[inline(always)]
-fn add_pair<S: Simd, F: PanelFormat, const M: usize>(
+fn add_pair<S: Simd, F: PanelProducts, const M: usize>(
     s: S,
     step: &F::Step,
     weights: &[[F::Pair; PAIRS]; M],

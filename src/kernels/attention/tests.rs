@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::*;
-use crate::kernels::{Bf16Panels, Bf16Products, F32Panels, Isa, scalar};
+use crate::kernels::{Bf16Panels, Bf16Products, F32Panels, I8Panels, Isa, scalar};
 
 /// The cache of one sequence in the block layout, and the plain rows it was made from.
-struct Cache<F: PanelFormat<Step: KvStep>> {
+struct Cache<F: PanelProducts<Step: KvStep>> {
     shape: AttentionShape,
     contexts: Vec<usize>,
     /// `[kv_head][token][head_dim]`
@@ -15,9 +15,8 @@ struct Cache<F: PanelFormat<Step: KvStep>> {
     num_tokens: usize,
     /// What `shared_blocks` says of any two rows. All of them have the same blocks, whatever it says.
     shared_blocks: usize,
-    /// `[block][kv_head][ceil(head_dim / 2)]`
+    /// `[block][kv_head]`, as [`KvStep`] says.
     keys: Vec<F::Step>,
-    /// `[block][kv_head][planes][16]`
     values: Vec<F::Step>,
 }
 
@@ -25,11 +24,17 @@ fn number(i: usize, seed: usize) -> f32 {
     (((i * 2_654_435_761 + seed * 40_503) % 10_007) as f32 / 5003.5 - 1.0) * 2.0
 }
 
-impl<F: PanelFormat<Step: KvStep>> Cache<F> {
+/// Those of keys and of values.
+fn steps_of_a_head<F: PanelProducts<Step: KvStep>>(dim: usize) -> (usize, usize) {
+    let scales = F::Step::SCALE_STEPS;
+    (dim.div_ceil(2) + scales, dim.div_ceil(BLOCK) * BLOCK / 2 + scales)
+}
+
+impl<F: PanelProducts<Step: KvStep>> Cache<F> {
     fn new(shape: AttentionShape, num_tokens: usize, contexts: &[usize]) -> Self {
         let (dim, heads) = (shape.head_dim, shape.num_kv_heads);
-        let (pairs, planes) = (dim.div_ceil(2), dim.div_ceil(BLOCK));
         let blocks = num_tokens.div_ceil(BLOCK);
+        let (key_steps, value_steps) = steps_of_a_head::<F>(dim);
         let mut cache = Self {
             shape,
             contexts: contexts.to_vec(),
@@ -37,50 +42,47 @@ impl<F: PanelFormat<Step: KvStep>> Cache<F> {
             plain_values: vec![0.0; heads * num_tokens * dim],
             num_tokens,
             shared_blocks: usize::MAX,
-            keys: vec![F::Step::default(); blocks * heads * pairs],
-            values: vec![F::Step::default(); blocks * heads * planes * BLOCK / 2],
+            keys: vec![F::Step::default(); blocks * heads * key_steps],
+            values: vec![F::Step::default(); blocks * heads * value_steps],
         };
         for head in 0..heads {
             for token in 0..num_tokens {
+                let first = (head * num_tokens + token) * dim;
+                let numbers = |seed| (0..dim).map(|d| number(first + d, seed)).collect::<Vec<_>>();
+                cache.set(head, token, &numbers(1), &numbers(2));
                 for d in 0..dim {
-                    let i = (head * num_tokens + token) * dim + d;
-                    let (key, value) = cache.at(head, token, d);
-                    key.0.set(key.1, key.2, number(i, 1));
-                    let key = key.0.get(key.1, key.2);
-                    value.0.set(value.1, value.2, number(i, 2));
-                    let value = value.0.get(value.1, value.2);
-                    (cache.plain_keys[i], cache.plain_values[i]) = (key, value);
+                    let (keys, values) = cache.at(head, token);
+                    let key = F::Step::key(keys, token % BLOCK, d);
+                    let value = F::Step::value(values, token % BLOCK, d);
+                    (cache.plain_keys[first + d], cache.plain_values[first + d]) = (key, value);
                 }
             }
         }
         cache
     }
 
-    /// Where a key and a value are: the step, the output and the input.
-    #[expect(clippy::type_complexity, reason = "two places")]
-    fn at(
-        &mut self,
-        head: usize,
-        token: usize,
-        d: usize,
-    ) -> ((&mut F::Step, usize, usize), (&mut F::Step, usize, usize)) {
-        let (block, slot) = (token / BLOCK, token % BLOCK);
-        let head = block * self.shape.num_kv_heads + head;
-        let (pairs, planes) = (self.shape.head_dim.div_ceil(2), self.shape.head_dim.div_ceil(BLOCK));
-        let key = &mut self.keys[head * pairs + d / 2];
-        let value = &mut self.values[(head * planes + d / BLOCK) * BLOCK / 2 + slot / 2];
-        ((key, slot, d % 2), (value, d % BLOCK, slot % 2))
+    /// The steps of a head that a token's key and value are in.
+    fn at(&mut self, head: usize, token: usize) -> (&mut [F::Step], &mut [F::Step]) {
+        let head = token / BLOCK * self.shape.num_kv_heads + head;
+        let (key_steps, value_steps) = steps_of_a_head::<F>(self.shape.head_dim);
+        (
+            &mut self.keys[head * key_steps..][..key_steps],
+            &mut self.values[head * value_steps..][..value_steps],
+        )
+    }
+
+    fn set(&mut self, head: usize, token: usize, key: &[f32], value: &[f32]) {
+        let (keys, values) = self.at(head, token);
+        F::Step::set_key(keys, token % BLOCK, key);
+        F::Step::set_value(values, token % BLOCK, value);
     }
 
     /// Makes keys and values of some tokens no numbers.
     fn spoil(&mut self, tokens: Range<usize>) {
+        let numbers = vec![f32::NAN; self.shape.head_dim];
         for head in 0..self.shape.num_kv_heads {
             for token in tokens.clone() {
-                for d in 0..self.shape.head_dim {
-                    let (key, value) = self.at(head, token, d);
-                    key.0.set(key.1, key.2, f32::NAN);
-                    value.0.set(value.1, value.2, f32::NAN);
-                }
+                self.set(head, token, &numbers, &numbers);
             }
         }
     }
@@ -119,7 +121,7 @@ impl<F: PanelFormat<Step: KvStep>> Cache<F> {
     }
 }
 
-impl<F: PanelFormat<Step: KvStep>> KvBlocks<F::Step> for Cache<F> {
+impl<F: PanelProducts<Step: KvStep>> KvBlocks<F::Step> for Cache<F> {
     fn context_len(&self, row: usize) -> usize {
         self.contexts[row]
     }
@@ -129,12 +131,12 @@ impl<F: PanelFormat<Step: KvStep>> KvBlocks<F::Step> for Cache<F> {
     }
 
     fn keys(&self, _row: usize, block: usize, kv_head: usize) -> &[F::Step] {
-        let len = self.shape.head_dim.div_ceil(2);
+        let (len, _) = steps_of_a_head::<F>(self.shape.head_dim);
         &self.keys[(block * self.shape.num_kv_heads + kv_head) * len..][..len]
     }
 
     fn values(&self, _row: usize, block: usize, kv_head: usize) -> &[F::Step] {
-        let len = self.shape.head_dim.div_ceil(BLOCK) * BLOCK / 2;
+        let (_, len) = steps_of_a_head::<F>(self.shape.head_dim);
         &self.values[(block * self.shape.num_kv_heads + kv_head) * len..][..len]
     }
 }
@@ -159,7 +161,7 @@ fn equal_bits(left: &[f32], right: &[f32]) -> bool {
 }
 
 /// `tolerance` is that of the arithmetic.
-fn attention_equals_its_twin<F: PanelFormat<Step: KvStep>>(tolerance: f32) {
+fn attention_equals_its_twin<F: PanelProducts<Step: KvStep>>(tolerance: f32) {
     let windows = [1, 2, 31, 32, 33, 100, 256, 300].map(Some);
     let windowed = windows.map(|window| AttentionShape { window, ..shapes()[2] });
     for shape in shapes().into_iter().chain(windowed) {
@@ -190,6 +192,11 @@ fn attention_over_bf16_equals_its_twin_and_itself_on_every_instruction_set() {
 }
 
 #[test]
+fn attention_over_i8_equals_its_twin_and_itself_on_every_instruction_set() {
+    attention_equals_its_twin::<I8Panels>(4e-6);
+}
+
+#[test]
 fn attention_in_bf16_is_near_its_twin_and_equals_itself_on_every_instruction_set() {
     // Queries and weights are rounded to 8 bits.
     attention_equals_its_twin::<Bf16Products>(0.1);
@@ -202,10 +209,8 @@ fn attention_in_bf16_is_exact_where_nothing_is_rounded() {
     let mut cache = Cache::<Bf16Products>::new(shape, 4, &[4]);
     for head in 0..4 {
         for token in 0..4 {
-            for d in 0..32 {
-                let (_, value) = cache.at(head, token, d);
-                value.0.set(value.1, value.2, (token * 8 + d) as f32);
-            }
+            let value: Vec<f32> = (0..32).map(|d| (token * 8 + d) as f32).collect();
+            cache.set(head, token, &value, &value);
         }
     }
     let out = cache.run(Isa::select().unwrap(), 1);
@@ -223,10 +228,11 @@ fn rows_have_the_same_bits_alone_and_in_any_company() {
         let isa = Isa::available()[i % Isa::available().len()];
         same_bits_in_any_company(isa, Cache::<F32Panels>::new(shape, 600, &contexts));
         same_bits_in_any_company(isa, Cache::<Bf16Products>::new(shape, 600, &contexts));
+        same_bits_in_any_company(isa, Cache::<I8Panels>::new(shape, 600, &contexts));
     }
 }
 
-fn same_bits_in_any_company<F: PanelFormat<Step: KvStep>>(isa: Isa, mut cache: Cache<F>) {
+fn same_bits_in_any_company<F: PanelProducts<Step: KvStep>>(isa: Isa, mut cache: Cache<F>) {
     cache.shared_blocks = 0;
     let alone = cache.run(isa, 1);
     for shared in [1, 2, 9, 16, usize::MAX] {
@@ -237,7 +243,7 @@ fn same_bits_in_any_company<F: PanelFormat<Step: KvStep>>(isa: Isa, mut cache: C
 
 #[test]
 fn what_lies_behind_the_context_does_not_matter() {
-    fn check<F: PanelFormat<Step: KvStep>>(context: usize) {
+    fn check<F: PanelProducts<Step: KvStep>>(context: usize) {
         let mut cache = Cache::<F>::new(shapes()[2], 60, &[context]);
         let clean = cache.run(Isa::select().unwrap(), 1);
         cache.spoil(context..60);
@@ -247,6 +253,7 @@ fn what_lies_behind_the_context_does_not_matter() {
         check::<F32Panels>(context);
         check::<Bf16Panels>(context);
         check::<Bf16Products>(context);
+        check::<I8Panels>(context);
     }
 }
 
@@ -265,7 +272,7 @@ fn a_window_that_holds_the_context_changes_no_bit() {
 /// Not even times zero: a block before the window may belong to somebody else one day.
 #[test]
 fn what_lies_before_the_window_does_not_matter() {
-    fn check<F: PanelFormat<Step: KvStep>>(window: usize) {
+    fn check<F: PanelProducts<Step: KvStep>>(window: usize) {
         let shape = AttentionShape { window: Some(window), ..shapes()[2] };
         let mut cache = Cache::<F>::new(shape, 600, &[600]);
         let clean = cache.run(Isa::select().unwrap(), 1);
@@ -277,5 +284,6 @@ fn what_lies_before_the_window_does_not_matter() {
         check::<F32Panels>(window);
         check::<Bf16Panels>(window);
         check::<Bf16Products>(window);
+        check::<I8Panels>(window);
     }
 }

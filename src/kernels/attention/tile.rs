@@ -9,14 +9,14 @@ use super::plan::RowTile;
 use super::span::Span;
 use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
 use crate::kernels::math::exp;
-use crate::kernels::matmul::{InputPair, KvStep, PanelFormat};
+use crate::kernels::matmul::{InputPair, KvStep, PanelProducts};
 use crate::kernels::parallel::Disjoint;
 use crate::kernels::reduce;
 use crate::kernels::simd::{LANES, Simd, SimdOp};
 use crate::kernels::softmax::exp_and_sum;
 
 /// A tile of rows and a key-value head.
-pub(super) struct Job<'a, F: PanelFormat, B> {
+pub(super) struct Job<'a, F: PanelProducts, B> {
     pub(super) shape: AttentionShape,
     pub(super) queries: &'a [f32],
     pub(super) query_stride: usize,
@@ -77,7 +77,7 @@ impl<'a, P> Memory<'a, P> {
     }
 }
 
-impl<F: PanelFormat<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F, B> {
+impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F, B> {
     type Output = ();
 
     #[inline(always)]
@@ -104,6 +104,7 @@ impl<F: PanelFormat<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F, B
                 let visible = span.visible(place);
                 for query in span.queries(place) {
                     memory.now[query] = exponentials(s, &mut memory.scores[query], &visible);
+                    span.scale_weights(place, &mut memory.scores[query]);
                 }
             }
             let weights = F::Pair::pairs(memory.scores, span.end(), memory.pairs);
@@ -146,7 +147,7 @@ impl<F: PanelFormat<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F, B
 
 /// Packs `M` queries, from `query` on, as part of `[ceil(head_dim / 2), num_queries]`.
 #[inline(always)]
-fn gather_queries<'a, S: Simd, F: PanelFormat, const M: usize>(
+fn gather_queries<'a, S: Simd, F: PanelProducts, const M: usize>(
     _: S,
     query: usize,
     num_queries: usize,

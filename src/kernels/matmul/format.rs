@@ -3,32 +3,19 @@
 use half::{bf16, f16};
 
 use super::rows::{Bf16Pair, InputPair};
-use super::step::{Bf16Step, F32Step, KvStep};
+use super::step::{Bf16Step, F32Step, I8Step, KvStep};
 use crate::kernels::simd::{LANES, Simd};
 
 /// The outputs of a panel: two vectors.
 pub const PANEL_ROWS: usize = 2 * LANES;
 
-/// A number format of packed weights, and the arithmetic that they are multiplied in.
-pub trait PanelFormat: Send + Sync + Sized + 'static {
+/// The arithmetic of panels: what multiplies a step of weights with a pair of inputs.
+pub trait PanelProducts: Send + Sync + Sized + 'static {
     /// The weights of 32 outputs for two consecutive inputs; zeros by default.
     type Step: Copy + Default + Send + Sync + 'static;
 
     /// How a row holds two consecutive inputs.
     type Pair: InputPair;
-
-    /// The 32-bit words that hold the stored weights of one output for two consecutive inputs, side by side.
-    const WORDS: usize;
-
-    /// Packs one step: `weight(lane, i)` is the weight of output `lane` for the `i`-th of the two inputs.
-    fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step;
-
-    /// The step of 32 outputs whose weights are stored in this very format: `words` are the [`Self::WORDS`] words of each
-    /// output, little-endian, as `[word][half][lane]`. The second part of the result says whether all of them are finite.
-    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool);
-
-    /// One weight of a step, widened.
-    fn get(step: &Self::Step, lane: usize, i: usize) -> f32;
 
     /// Adds the products of one step to the sums of `M` rows and `V` vectors of outputs, from vector `first` of the panel
     /// on. Each sum takes the two products one after the other.
@@ -42,13 +29,29 @@ pub trait PanelFormat: Send + Sync + Sized + 'static {
     );
 }
 
+/// A number format of packed weights.
+pub trait PanelFormat: PanelProducts {
+    /// The 32-bit words that hold the stored weights of one output for two consecutive inputs, side by side.
+    const WORDS: usize;
+
+    /// Packs one step: `weight(lane, i)` is the weight of output `lane` for the `i`-th of the two inputs.
+    fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step;
+
+    /// The step of 32 outputs whose weights are stored in this very format: `words` are the [`Self::WORDS`] words of each
+    /// output, little-endian, as `[word][half][lane]`. The second part of the result says whether all of them are finite.
+    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool);
+
+    /// One weight of a step, widened.
+    fn get(step: &Self::Step, lane: usize, i: usize) -> f32;
+}
+
 /// Whether it holds of every lane; without a branch, so that it vectorizes.
 #[inline(always)]
 fn all_lanes(words: &[[u32; LANES]; 2], holds: impl Fn(u32) -> bool) -> bool {
     words.as_flattened().iter().fold(true, |all, &word| all & holds(word))
 }
 
-/// [`PanelFormat::multiply_add`] in `float32`: `weights(vector, i)` are the weights of 16 outputs for the `i`-th input.
+/// [`PanelProducts::multiply_add`] in `float32`: `weights(vector, i)` are the weights of 16 outputs for the `i`-th input.
 #[inline(always)]
 fn widened_multiply_add<S: Simd, const M: usize, const V: usize>(
     s: S,
@@ -74,9 +77,27 @@ fn widened_multiply_add<S: Simd, const M: usize, const V: usize>(
 #[derive(Debug, Clone, Copy)]
 pub struct Bf16Panels;
 
-impl PanelFormat for Bf16Panels {
+impl PanelProducts for Bf16Panels {
     type Step = Bf16Step;
     type Pair = [f32; 2];
+
+    #[inline(always)]
+    fn multiply_add<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        step: &Self::Step,
+        first: usize,
+        rows: &[Self::Pair; M],
+        sums: &mut [[S::F; V]; M],
+    ) {
+        let weights = |v: usize, i| {
+            let words = &step.0[first + v];
+            if i == 0 { s.bf16_low(words) } else { s.bf16_high(words) }
+        };
+        widened_multiply_add(s, weights, rows, sums);
+    }
+}
+
+impl PanelFormat for Bf16Panels {
     const WORDS: usize = 1;
 
     fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
@@ -99,6 +120,15 @@ impl PanelFormat for Bf16Panels {
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
         step.get(lane, i)
     }
+}
+
+/// Weights in `float32`.
+#[derive(Debug, Clone, Copy)]
+pub struct F32Panels;
+
+impl PanelProducts for F32Panels {
+    type Step = F32Step;
+    type Pair = [f32; 2];
 
     #[inline(always)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
@@ -108,21 +138,11 @@ impl PanelFormat for Bf16Panels {
         rows: &[Self::Pair; M],
         sums: &mut [[S::F; V]; M],
     ) {
-        let weights = |v: usize, i| {
-            let words = &step.0[first + v];
-            if i == 0 { s.bf16_low(words) } else { s.bf16_high(words) }
-        };
-        widened_multiply_add(s, weights, rows, sums);
+        widened_multiply_add(s, |v, i| s.load(&step.0[i][first + v]), rows, sums);
     }
 }
 
-/// Weights in `float32`.
-#[derive(Debug, Clone, Copy)]
-pub struct F32Panels;
-
 impl PanelFormat for F32Panels {
-    type Step = F32Step;
-    type Pair = [f32; 2];
     const WORDS: usize = 2;
 
     fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
@@ -141,6 +161,15 @@ impl PanelFormat for F32Panels {
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
         step.get(lane, i)
     }
+}
+
+/// Numbers of 8 bits, each token's with a scale of its own, which is no matter of the products: what a key-value cache holds.
+#[derive(Debug, Clone, Copy)]
+pub struct I8Panels;
+
+impl PanelProducts for I8Panels {
+    type Step = I8Step;
+    type Pair = [f32; 2];
 
     #[inline(always)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
@@ -150,7 +179,7 @@ impl PanelFormat for F32Panels {
         rows: &[Self::Pair; M],
         sums: &mut [[S::F; V]; M],
     ) {
-        widened_multiply_add(s, |v, i| s.load(&step.0[i][first + v]), rows, sums);
+        widened_multiply_add(s, |v, i| s.i8(&step.0[i][first + v]), rows, sums);
     }
 }
 
@@ -163,9 +192,23 @@ pub struct F16Panels;
 #[repr(align(64))]
 pub struct F16Step([[[u16; LANES]; 2]; 2]);
 
-impl PanelFormat for F16Panels {
+impl PanelProducts for F16Panels {
     type Step = F16Step;
     type Pair = [f32; 2];
+
+    #[inline(always)]
+    fn multiply_add<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        step: &Self::Step,
+        first: usize,
+        rows: &[Self::Pair; M],
+        sums: &mut [[S::F; V]; M],
+    ) {
+        widened_multiply_add(s, |v, i| s.f16(&step.0[i][first + v]), rows, sums);
+    }
+}
+
+impl PanelFormat for F16Panels {
     const WORDS: usize = 1;
 
     fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
@@ -186,17 +229,6 @@ impl PanelFormat for F16Panels {
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
         f16::from_bits(step.0[i][lane / LANES][lane % LANES]).to_f32()
     }
-
-    #[inline(always)]
-    fn multiply_add<S: Simd, const M: usize, const V: usize>(
-        s: S,
-        step: &Self::Step,
-        first: usize,
-        rows: &[Self::Pair; M],
-        sums: &mut [[S::F; V]; M],
-    ) {
-        widened_multiply_add(s, |v, i| s.f16(&step.0[i][first + v]), rows, sums);
-    }
 }
 
 /// Weights in `bfloat16` for `bfloat16` arithmetic: activations are rounded to `bfloat16`, products and sums are not.
@@ -206,23 +238,9 @@ impl PanelFormat for F16Panels {
 #[derive(Debug, Clone, Copy)]
 pub struct Bf16Products;
 
-impl PanelFormat for Bf16Products {
+impl PanelProducts for Bf16Products {
     type Step = Bf16Step;
     type Pair = Bf16Pair;
-    const WORDS: usize = Bf16Panels::WORDS;
-
-    fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
-        Bf16Panels::step(weight)
-    }
-
-    #[inline(always)]
-    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
-        Bf16Panels::step_of_words(words)
-    }
-
-    fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
-        Bf16Panels::get(step, lane, i)
-    }
 
     #[inline(always)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
@@ -237,5 +255,22 @@ impl PanelFormat for Bf16Products {
                 sums[r][v] = s.dot_bf16(&step.0[first + v], rows[r].0, sums[r][v]);
             }
         }
+    }
+}
+
+impl PanelFormat for Bf16Products {
+    const WORDS: usize = Bf16Panels::WORDS;
+
+    fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
+        Bf16Panels::step(weight)
+    }
+
+    #[inline(always)]
+    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
+        Bf16Panels::step_of_words(words)
+    }
+
+    fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
+        Bf16Panels::get(step, lane, i)
     }
 }

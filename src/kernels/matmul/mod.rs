@@ -20,10 +20,12 @@ mod rows;
 mod step;
 mod tile;
 
-pub use format::{Bf16Panels, Bf16Products, F16Panels, F32Panels, PANEL_ROWS, PanelFormat};
+pub use format::{
+    Bf16Panels, Bf16Products, F16Panels, F32Panels, I8Panels, PANEL_ROWS, PanelFormat, PanelProducts,
+};
 pub use matrix::PanelMatrix;
 pub use rows::{InputPair, Inputs, PackedRows};
-pub use step::{Bf16Step, F32Step, KvStep};
+pub use step::{Bf16Step, F32Step, I8Step, KvStep};
 
 pub(super) use rows::Buffers;
 
@@ -49,7 +51,7 @@ const LARGE_CHUNK: usize = 1 << 20;
 /// With more rows than this it is arithmetic that takes the time, and shorter chunks let all threads end together.
 const FEW_ROWS: usize = 16;
 
-/// Multiplies rows, packed as [`PanelFormat::Pair`] of the format, with packed weights.
+/// Multiplies rows, packed as [`PanelProducts::Pair`] of the format, with packed weights.
 ///
 /// `out` is `[rows.num_rows(), matrix.num_outputs()]`, row-major.
 ///

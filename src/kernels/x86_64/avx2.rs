@@ -155,6 +155,15 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn i8(self, values: &[i8; LANES]) -> Self::F {
+        unsafe {
+            let bytes = _mm_loadu_si128(values.as_ptr().cast());
+            let (low, high) = (_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)));
+            Halves(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
+        }
+    }
+
+    #[inline(always)]
     fn f16(self, bits: &[u16; LANES]) -> Self::F {
         unsafe {
             Halves(

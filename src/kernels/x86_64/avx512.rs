@@ -174,6 +174,11 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
     }
 
     #[inline(always)]
+    fn i8(self, values: &[i8; LANES]) -> Self::F {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(values.as_ptr().cast()))) }
+    }
+
+    #[inline(always)]
     fn f16(self, bits: &[u16; LANES]) -> Self::F {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(bits.as_ptr().cast())) }
     }

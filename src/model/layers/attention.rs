@@ -8,8 +8,8 @@ use super::{LayerParts, Projections};
 use crate::cache::{BLOCK_TOKENS, KvDtype, KvRows, KvStore, KvView, TypedKv};
 use crate::error::{Error, Result};
 use crate::kernels::{
-    AttentionShape, Bf16Panels, Bf16Products, F32Panels, Isa, KvBlocks, KvStep, PanelFormat, Work, Workers,
-    attention, rotate_half,
+    AttentionShape, Bf16Panels, Bf16Products, F32Panels, I8Panels, KvBlocks, KvStep, PanelProducts, Work,
+    Workers, attention, rotate_half,
 };
 use crate::model::Stage;
 use crate::model::context::{ForwardContext, Scratch, sized};
@@ -19,9 +19,6 @@ use crate::quant::RowOrder;
 use crate::tensor::ComputeDtype;
 use crate::types::BlockId;
 use crate::weights::ModelConfig;
-
-/// The rows whose heads one thread turns in one go.
-const ROWS_OF_A_CHUNK: usize = 16;
 
 /// Four projections, the first three stacked, and the shape of the heads.
 #[derive(Debug)]
@@ -95,26 +92,23 @@ impl Attention {
         let qkv = sized(&mut scratch.qkv, rows.len() * width);
         self.qkv.forward(workers, norm.of(&scratch.hidden), &mut scratch.packed, false, qkv);
         context.timing.lap(Stage::Qkv, || self.qkv.work(rows.len()));
-        if let Some(norms) = &self.head_norms {
-            norms.forward(workers.isa(), self.shape, width, qkv, &mut scratch.heads);
-        }
-
         let AttentionShape { num_heads, num_kv_heads, head_dim, .. } = self.shape;
         let (keys_at, values_at) = (num_heads * head_dim, (num_heads + num_kv_heads) * head_dim);
         let angles = scratch.cos.len() / rows.len();
         let (cos, sin) = (&scratch.cos, &scratch.sin);
-        workers.for_each_chunk(qkv, ROWS_OF_A_CHUNK * width, |chunk, qkv| {
-            for (i, qkv) in qkv.chunks_exact_mut(width).enumerate() {
-                let range =
-                    (chunk * ROWS_OF_A_CHUNK + i) * angles..(chunk * ROWS_OF_A_CHUNK + i + 1) * angles;
-                // Queries and keys lie side by side, so all their heads are turned in one go.
-                let heads = &mut qkv[..values_at];
-                rotate_half(workers.isa(), heads, head_dim, &cos[range.clone()], &sin[range]);
+        let prepare = |row: usize, qkv: &mut [f32]| {
+            if let Some(norms) = &self.head_norms {
+                norms.query.forward_in_place(workers.isa(), &mut qkv[..keys_at]);
+                norms.key.forward_in_place(workers.isa(), &mut qkv[keys_at..values_at]);
             }
-        });
+            // Queries and keys lie side by side, so all their heads are turned in one go.
+            let of_row = row * angles..(row + 1) * angles;
+            rotate_half(workers.isa(), &mut qkv[..values_at], head_dim, &cos[of_row.clone()], &sin[of_row]);
+        };
         scratch.slots.clear();
         scratch.slots.extend(rows.iter().map(|row| rows.batch().tables[row.table].slot(row.position)));
-        kv.write_all(workers, layer, &scratch.slots, KvRows { numbers: qkv, stride: width, first: keys_at });
+        let rows = KvRows { numbers: qkv, stride: width, first: keys_at, prepare };
+        kv.write_all(workers, layer, &scratch.slots, rows);
         context.timing.lap(Stage::RopeKv, Work::default);
         context.check()
     }
@@ -133,6 +127,9 @@ impl Attention {
             (KvView::F32(view), _) => {
                 self.attend_to::<F32Panels>(&RowBlocks { rows, view }, workers, scratch);
             }
+            (KvView::I8(view), _) => {
+                self.attend_to::<I8Panels>(&RowBlocks { rows, view }, workers, scratch);
+            }
             (KvView::Bf16(view), ComputeDtype::F32) => {
                 self.attend_to::<Bf16Panels>(&RowBlocks { rows, view }, workers, scratch);
             }
@@ -149,7 +146,7 @@ impl Attention {
     }
 
     /// In the arithmetic of `F`.
-    fn attend_to<F: PanelFormat<Step: KvStep>>(
+    fn attend_to<F: PanelProducts<Step: KvStep>>(
         &self,
         blocks: &RowBlocks<'_, F::Step>,
         workers: &Workers,
@@ -163,7 +160,7 @@ impl Attention {
 
     /// What attention takes: the visible keys and values, each block once, and two products with each for every head.
     fn work(&self, rows: &ActiveRows<'_>, kv: &KvStore) -> Work {
-        let AttentionShape { num_heads, num_kv_heads, head_dim, window, .. } = self.shape;
+        let AttentionShape { num_heads, head_dim, window, .. } = self.shape;
         let (mut pairs, mut blocks) = (0, HashSet::<BlockId>::new());
         for row in rows.iter() {
             let end = row.position + 1;
@@ -172,7 +169,7 @@ impl Attention {
             let visible = first / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS);
             blocks.extend(&rows.batch().tables[row.table].blocks()[visible]);
         }
-        let block = 2 * num_kv_heads * head_dim * BLOCK_TOKENS * kv.layout().dtype().bytes();
+        let block = kv.layout().bytes_per_block() / kv.layout().num_layers();
         let flops = (4 * pairs * num_heads * head_dim) as u64;
         let in_bf16 = kv.layout().dtype() == KvDtype::Bf16 && self.compute == ComputeDtype::Bf16;
         let (f32_flops, bf16_flops) = if in_bf16 { (0, flops) } else { (flops, 0) };
@@ -187,27 +184,6 @@ impl Attention {
     /// The memory it takes, in bytes.
     pub(in crate::model) fn bytes(&self) -> usize {
         self.qkv.bytes() + self.output.bytes()
-    }
-}
-
-impl HeadNorms {
-    /// Normalizes the heads of queries and keys in each row of `qkv`, `[num_rows, width]`.
-    fn forward(
-        &self,
-        isa: Isa,
-        shape: AttentionShape,
-        width: usize,
-        qkv: &mut [f32],
-        scratch: &mut Vec<f32>,
-    ) {
-        let queries = shape.num_heads * shape.head_dim;
-        let heads = queries + shape.num_kv_heads * shape.head_dim;
-        let scratch = sized(scratch, heads);
-        for row in qkv.chunks_exact_mut(width) {
-            scratch.copy_from_slice(&row[..heads]);
-            self.query.forward(isa, &scratch[..queries], &mut row[..queries]);
-            self.key.forward(isa, &scratch[queries..], &mut row[queries..heads]);
-        }
     }
 }
 

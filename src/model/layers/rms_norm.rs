@@ -1,7 +1,7 @@
 //! Root-mean-square normalization with a learned weight.
 
 use crate::error::Result;
-use crate::kernels::{Inputs, Isa, Norm, rms_norm};
+use crate::kernels::{Inputs, Isa, Norm, rms_norm, rms_norm_in_place};
 use crate::model::loader::Loader;
 
 /// `x / sqrt(mean(x^2) + eps) * weight`
@@ -26,6 +26,11 @@ impl RmsNorm {
     /// Normalizes each row of `x`, `[num_rows, width]`, into `out`.
     pub(in crate::model) fn forward(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
         rms_norm(isa, x, self.norm(), out);
+    }
+
+    /// Normalizes each row of `x`, `[num_rows, width]`.
+    pub(in crate::model) fn forward_in_place(&self, isa: Isa, x: &mut [f32]) {
+        rms_norm_in_place(isa, x, self.norm());
     }
 
     fn norm(&self) -> Norm<'_> {
