@@ -29,6 +29,8 @@ pub use step::{Bf16Step, F32Step, I8Step, KvStep};
 
 pub(super) use rows::Buffers;
 
+use std::ops::Range;
+
 use super::parallel::Disjoint;
 use super::silu::silu_times;
 use super::simd::{LANES, Simd, SimdOp};
@@ -48,6 +50,9 @@ pub struct MatrixOutput<'a> {
 /// reads less than 1 MB in one go reads slower.
 const SMALL_CHUNK: usize = 32 << 10;
 const LARGE_CHUNK: usize = 1 << 20;
+/// With twice as many tiles of rows, each thread takes some of the rows through all of the matrix: then a row stays with
+/// its core from one matrix to the next, and with so many rows reading the weights twice costs nothing.
+const TILES_OF_A_GROUP: usize = 8;
 /// With more rows than this it is arithmetic that takes the time, and shorter chunks let all threads end together.
 const FEW_ROWS: usize = 16;
 
@@ -98,12 +103,16 @@ fn multiply<F: PanelFormat>(
     sink: &(impl Sink + Sync),
 ) {
     assert_eq!(rows.num_inputs(), matrix.num_inputs(), "rows and weights have the same inner dimension");
-    let num_panels = matrix.num_panels();
+    let (num_panels, num_tiles) = (matrix.num_panels(), rows.num_tiles());
+    let num_groups = (num_tiles / TILES_OF_A_GROUP).clamp(1, workers.num_threads());
     let num_chunks = chunks(matrix.bytes(), rows.num_rows(), num_panels, workers.num_threads());
-    workers.run(num_chunks, &|chunk| {
+    workers.run(num_groups * num_chunks, &|chunk| {
+        let (group, chunk) = (chunk / num_chunks, chunk % num_chunks);
         let panels = chunk * num_panels / num_chunks..(chunk + 1) * num_panels / num_chunks;
+        let tiles = group * num_tiles / num_groups..(group + 1) * num_tiles / num_groups;
         for panel in panels {
-            F::Pair::run(workers.isa(), PanelJob::<F, _> { rows, steps: matrix.panel(panel), panel, sink });
+            let (tiles, steps) = (tiles.clone(), matrix.panel(panel));
+            F::Pair::run(workers.isa(), PanelJob::<F, _> { rows, tiles, steps, panel, sink });
         }
     });
 }
@@ -198,6 +207,7 @@ fn load_padded<S: Simd>(s: S, values: &[f32]) -> S::F {
 /// All rows times one panel.
 struct PanelJob<'a, F: PanelFormat, K> {
     rows: &'a PackedRows,
+    tiles: Range<usize>,
     steps: &'a [F::Step],
     panel: usize,
     sink: &'a K,
@@ -208,7 +218,7 @@ impl<F: PanelFormat, K: Sink> SimdOp for PanelJob<'_, F, K> {
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        panel_times_rows::<S, F>(s, self.rows, self.steps, self.panel, self.sink);
+        panel_times_rows::<S, F>(s, self.rows, self.tiles, self.steps, self.panel, self.sink);
     }
 }
 

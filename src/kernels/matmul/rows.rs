@@ -1,6 +1,8 @@
 //! The activation rows of a matrix multiplication, regrouped into tiles so that a tile's values for one step of
 //! inputs lie side by side.
 
+use std::ops::Range;
+
 use crate::kernels::isa::Isa;
 use crate::kernels::parallel::Disjoint;
 use crate::kernels::rms_norm::Norm;
@@ -216,11 +218,11 @@ impl PackedRows {
         self.num_tiles
     }
 
-    /// The tiles, which are as equal as possible.
+    /// Some of the tiles, all of which are as equal as possible.
     #[inline(always)]
-    pub(super) fn tiles<P: InputPair>(&self) -> impl Iterator<Item = RowTile<'_, P>> {
+    pub(super) fn tiles<P: InputPair>(&self, tiles: Range<usize>) -> impl Iterator<Item = RowTile<'_, P>> {
         let (values, steps) = (P::values(&self.buffers), self.num_inputs.div_ceil(2));
-        (0..self.num_tiles).map(move |tile| {
+        tiles.map(move |tile| {
             let rows = tile_range(tile, self.num_tiles, self.num_rows);
             RowTile {
                 first: rows.start,
@@ -231,7 +233,7 @@ impl PackedRows {
     }
 }
 
-fn tile_range(tile: usize, num_tiles: usize, num_rows: usize) -> std::ops::Range<usize> {
+fn tile_range(tile: usize, num_tiles: usize, num_rows: usize) -> Range<usize> {
     tile * num_rows / num_tiles..(tile + 1) * num_rows / num_tiles
 }
 

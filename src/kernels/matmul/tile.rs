@@ -1,5 +1,7 @@
 //! The inner loop: a tile of up to 12 rows times one panel, with all its sums in registers.
 
+use std::ops::Range;
+
 use super::format::PanelFormat;
 use super::rows::{PackedRows, RowTile};
 use crate::kernels::simd::Simd;
@@ -34,17 +36,19 @@ pub(super) trait Sink {
     fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]);
 }
 
-/// Multiplies every row with one panel, the one of that index.
+/// Multiplies the rows of some tiles with one panel, the one of that index.
 #[inline(always)]
 pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
     s: S,
     rows: &PackedRows,
+    tiles: Range<usize>,
     steps: &[F::Step],
     panel: usize,
     sink: &impl Sink,
 ) {
-    for (index, RowTile { first, num_rows, values }) in rows.tiles::<F::Pair>().enumerate() {
-        let ahead = Ahead::of_tile(index, rows.num_tiles(), size_of_val(steps), steps.len());
+    let num_tiles = tiles.len();
+    for (index, RowTile { first, num_rows, values }) in rows.tiles::<F::Pair>(tiles).enumerate() {
+        let ahead = Ahead::of_tile(index, num_tiles, size_of_val(steps), steps.len());
         macro_rules! rows {
             ($($m:literal)*) => {
                 match num_rows {
