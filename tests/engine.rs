@@ -68,6 +68,33 @@ fn a_stream_without_any_limit_goes_on_to_the_end_of_the_context_or_of_the_cache(
     }
 }
 
+/// Eight beams share the blocks of their prompt: they fit into 1.15 times the memory of one sequence and that of the new tokens.
+#[test]
+fn beams_after_a_long_prompt_take_little_more_memory_than_one_sequence() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m");
+    std::fs::copy(format!("{source}/model.safetensors"), folder.path().join("model.safetensors")).unwrap();
+    let config = std::fs::read_to_string(format!("{source}/config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    config["max_position_embeddings"] = 4096.into();
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+
+    let (prompt_tokens, new_tokens, beams) = (2048, 32, 8);
+    let one_sequence = (prompt_tokens + new_tokens) / 32;
+    let blocks = one_sequence * 115 / 100 + beams * new_tokens / 32;
+    let prompt: Vec<TokenId> = (0..prompt_tokens as u32).map(|i| TokenId(300 + i * 7 % 1000)).collect();
+    let mut config = GenerationConfig::new().num_beams(beams).max_new_tokens(new_tokens);
+    config.eos_token_id = Some(OneOrMany::Many(Vec::new()));
+    let run = |kv_cache_bytes| {
+        let options = GeneratorOptions { kv_cache_bytes, ..GeneratorOptions::default() };
+        let generator = Generator::open_with(folder.path().to_str().unwrap(), &options).unwrap();
+        let output = generator.generate(prompt.clone(), &config).unwrap();
+        assert_eq!(output.rows[0].generated.token_ids.len(), new_tokens);
+        output.rows[0].generated.token_ids.clone()
+    };
+    assert_eq!(run(Some(blocks * BLOCK_BYTES)), run(None));
+}
+
 #[test]
 fn a_stream_that_is_dropped_at_any_token_gives_its_blocks_back() {
     let generator = small(40 * BLOCK_BYTES);

@@ -45,17 +45,22 @@ mod plan;
 mod span;
 mod tile;
 
+use std::marker::PhantomData;
+use std::ops::Range;
+
 use super::matmul::{Buffers, InputPair, KvStep, PanelProducts};
 use super::parallel::Disjoint;
 use super::threads::Workers;
 use plan::RowTile;
-use tile::{Job, Memory};
+use tile::{Job, Memory, Merge, Parts};
 
 /// The tokens of a cache block, and the dimensions of a plane of values.
 const BLOCK: usize = 32;
 /// The tokens of a span, and how many pairs they are.
 const SPAN: usize = 256;
 const PAIRS: usize = SPAN / 2;
+/// A context of so many spans is worth several threads.
+const LONG: usize = 4;
 
 /// The heads of a layer's attention, and how far they see.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -100,6 +105,7 @@ pub struct AttentionScratch {
     tiles: Vec<RowTile>,
     values: Vec<f32>,
     pairs: Buffers,
+    parts: Vec<f32>,
 }
 
 /// Computes `out[row, head] = softmax(queries[row, head] · keys * scale) · values` over the visible tokens of every row,
@@ -127,19 +133,30 @@ pub fn attention<F: PanelProducts<Step: KvStep>>(
     );
     assert_ne!(shape.window, Some(0), "a row sees itself");
     let num_rows = out.len() / (shape.num_heads * shape.head_dim);
-    let AttentionScratch { tiles, values, pairs } = scratch;
+    let AttentionScratch { tiles, values, pairs, parts } = scratch;
     plan::tiles(num_rows, shape, workers.num_threads(), blocks, tiles);
 
     // Items of one key-value head stand together. They are dealt out in turns, because contexts differ in length.
     let num_items = tiles.len() * shape.num_kv_heads;
-    let num_chunks = num_items.min(4 * workers.num_threads());
+    let item = |item: usize| (item / tiles.len(), &tiles[item % tiles.len()]);
+    let spans = |tile: &RowTile| spans(tile, shape, blocks);
+    let most_spans = tiles.iter().map(|tile| spans(tile).end).max().unwrap_or(0);
+    // Where there are few items and each of them is long, the spans of an item are dealt out too.
+    let is_split = most_spans >= LONG && num_items < 2 * workers.num_threads();
+    let parts_each =
+        if is_split { most_spans.min((4 * workers.num_threads()).div_ceil(num_items)) } else { 1 };
+    let num_jobs = num_items * parts_each;
+    let num_chunks = num_jobs.min(4 * workers.num_threads());
     let most_queries = tiles.iter().map(|tile| tile.rows.len() * group).max().unwrap_or(0);
     let (num_values, num_pairs) = Memory::<F::Pair>::len(shape.head_dim, most_queries);
     let pairs = F::Pair::buffer(pairs);
     values.resize(num_chunks * num_values, 0.0);
     pairs.resize(num_chunks * num_pairs, F::Pair::default());
+    let of_item = if is_split { most_spans * Parts::len(shape.head_dim, most_queries) } else { 0 };
+    parts.resize(num_items * of_item, 0.0);
+    let all_parts: Vec<_> = parts.chunks_exact_mut(of_item.max(1)).map(Disjoint::new).collect();
     let (values, pairs, out) = (Disjoint::new(values), Disjoint::new(pairs), Disjoint::new(out));
-    workers.run(num_chunks, &|chunk| {
+    let run = |chunk: usize| {
         // SAFETY: each chunk is run once, and their memory does not overlap.
         let (values, pairs) = unsafe {
             (
@@ -147,8 +164,11 @@ pub fn attention<F: PanelProducts<Step: KvStep>>(
                 pairs.part(chunk * num_pairs..(chunk + 1) * num_pairs),
             )
         };
-        for item in (chunk..num_items).step_by(num_chunks) {
-            let (kv_head, tile) = (item / tiles.len(), &tiles[item % tiles.len()]);
+        for job in (chunk..num_jobs).step_by(num_chunks) {
+            let (index, part) = (job / parts_each, job % parts_each);
+            let (kv_head, tile) = item(index);
+            let spans = spans(tile);
+            let of_part = |part: usize| spans.start + part * spans.len() / parts_each;
             F::Pair::run(
                 workers.isa(),
                 Job::<F, _> {
@@ -158,13 +178,36 @@ pub fn attention<F: PanelProducts<Step: KvStep>>(
                     blocks,
                     tile,
                     kv_head,
+                    spans: of_part(part)..of_part(part + 1),
+                    parts: all_parts.get(index),
                     values: &mut *values,
                     pairs: &mut *pairs,
                     out: &out,
                 },
             );
         }
-    });
+    };
+    workers.run(num_chunks, &run);
+    drop(all_parts);
+    if is_split {
+        workers.for_each_chunk(parts, of_item, |index, parts| {
+            let (kv_head, tile) = item(index);
+            // SAFETY: the jobs are done, and there are no fewer chunks than items.
+            let values = unsafe { values.part(index * num_values..(index + 1) * num_values) };
+            let (spans, format) = (spans(tile), PhantomData::<F>);
+            F::Pair::run(
+                workers.isa(),
+                Merge { shape, blocks, tile, kv_head, spans, parts, values, out: &out, format },
+            );
+        });
+    }
+}
+
+/// The spans that any row of a tile sees.
+fn spans<T>(tile: &RowTile, shape: AttentionShape, blocks: &impl KvBlocks<T>) -> Range<usize> {
+    let contexts = tile.rows.clone().map(|row| blocks.context_len(row));
+    let first = contexts.clone().map(|context| shape.first_visible(context)).min().unwrap_or(0);
+    first / SPAN..contexts.max().unwrap_or(0).div_ceil(SPAN)
 }
 
 #[cfg(test)]

@@ -69,6 +69,12 @@ impl<'a, F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
         }
     }
 
+    /// The rows of the tile.
+    #[inline(always)]
+    pub(super) fn num_rows(&self) -> usize {
+        self.tile.rows.len()
+    }
+
     /// The tokens of the span that the row at a place of the tile sees.
     #[inline(always)]
     pub(super) fn visible(&self, place: usize) -> Range<usize> {

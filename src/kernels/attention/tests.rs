@@ -242,6 +242,38 @@ fn same_bits_in_any_company<F: PanelProducts<Step: KvStep>>(isa: Isa, mut cache:
 }
 
 #[test]
+fn a_long_context_is_divided_among_threads_without_a_change_of_bits() {
+    fn check<F: PanelProducts<Step: KvStep>>(tolerance: f32) {
+        for window in [None, Some(1300), Some(700)] {
+            let shape = AttentionShape { window, ..shapes()[2] };
+            let (alone, rows) = ([1500], [1499, 1500, 3, 1200]);
+            let cache = Cache::<F>::new(shape, 1500, &rows);
+            let undivided = cache.run(Isa::select().unwrap(), 1);
+            for (a, b) in undivided.iter().zip(&cache.expected()) {
+                assert!((a - b).abs() < tolerance, "{a} {b}");
+            }
+            for isa in Isa::available() {
+                // As many heads as threads, then fewer.
+                for threads in [3, 4, 16] {
+                    let divided = Cache::<F>::new(shape, 1500, &alone);
+                    let width = shape.num_heads * shape.head_dim;
+                    let queries = cache.queries();
+                    let mut out = vec![f32::NAN; width];
+                    let workers = Workers::new(threads, isa).unwrap();
+                    let (first, scratch) = (&queries[width..], &mut AttentionScratch::default());
+                    attention::<F>(&workers, shape, first, width, &divided, scratch, &mut out);
+                    assert!(equal_bits(&out, &undivided[width..2 * width]), "{isa:?} {threads} {window:?}");
+                    assert!(!scratch.parts.is_empty(), "it was divided");
+                }
+            }
+        }
+    }
+    check::<F32Panels>(4e-6);
+    check::<Bf16Products>(0.1);
+    check::<I8Panels>(4e-6);
+}
+
+#[test]
 fn what_lies_behind_the_context_does_not_matter() {
     fn check<F: PanelProducts<Step: KvStep>>(context: usize) {
         let mut cache = Cache::<F>::new(shapes()[2], 60, &[context]);

@@ -3,6 +3,7 @@
 //! Queries are numbered row by row, `group` of them for each. What all rows see is computed for all queries together, in
 //! register tiles of up to 12; what only some see is computed row by row. The sums are the same chains either way.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::plan::RowTile;
@@ -23,6 +24,11 @@ pub(super) struct Job<'a, F: PanelProducts, B> {
     pub(super) blocks: &'a B,
     pub(super) tile: &'a RowTile,
     pub(super) kv_head: usize,
+    /// The spans of the context that are computed.
+    pub(super) spans: Range<usize>,
+    /// Where the results of the spans are left for a [`Merge`], [`Parts::len`] elements for each span of the context. Without
+    /// it they are merged right away, and must be all spans.
+    pub(super) parts: Option<&'a Disjoint<'a, f32>>,
     /// At least [`Memory::len`] elements each.
     pub(super) values: &'a mut [f32],
     pub(super) pairs: &'a mut [F::Pair],
@@ -82,7 +88,7 @@ impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F,
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        let Self { shape, blocks, tile, kv_head, out, .. } = self;
+        let Self { shape, blocks, tile, kv_head, .. } = self;
         let dim = shape.head_dim;
         let width = dim.next_multiple_of(BLOCK);
         let group = shape.num_heads / shape.num_kv_heads;
@@ -94,11 +100,8 @@ impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F,
         };
         for_query_tiles!(0..num_queries, gather_queries(s, num_queries, &given, &mut *memory.queries));
 
-        let contexts = rows.clone().map(|row| blocks.context_len(row));
-        let longest = contexts.clone().max().unwrap_or(0);
-        let first = contexts.map(|context| shape.first_visible(context)).min().unwrap_or(0);
-        for start in (first / SPAN * SPAN..longest).step_by(SPAN) {
-            let span = Span::<F, B>::new(shape, blocks, tile, kv_head, start);
+        for index in self.spans {
+            let span = Span::<F, B>::new(shape, blocks, tile, kv_head, index * SPAN);
             span.scores(s, memory.queries, memory.scores);
             for place in 0..rows.len() {
                 let visible = span.visible(place);
@@ -112,34 +115,126 @@ impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F,
             for plane in 0..width / BLOCK {
                 span.weighted_values(s, weights, plane, memory.span);
             }
-            for place in 0..rows.len() {
-                if span.visible(place).is_empty() {
-                    continue;
-                }
-                let is_first = span.is_first(place);
-                for query in span.queries(place) {
-                    let range = query * width..(query + 1) * width;
-                    let (values, merged) = (&memory.span[range.clone()], &mut memory.merged[range]);
-                    if is_first {
-                        memory.state[query] = memory.now[query];
-                        merged.copy_from_slice(values);
-                    } else {
-                        memory.state[query] =
-                            merge(s, memory.state[query], memory.now[query], values, merged);
-                    }
-                }
+            if let Some(parts) = self.parts {
+                let len = Parts::len(dim, num_queries);
+                // SAFETY: each span of a job's rows and head is computed once.
+                let part = Parts::divide(unsafe { parts.part(index * len..(index + 1) * len) }, num_queries);
+                part.now.copy_from_slice(memory.now);
+                part.values.copy_from_slice(memory.span);
+            } else {
+                merge_span(s, &span, memory.now, memory.span, memory.state, memory.merged);
             }
         }
-        for (place, row) in rows.enumerate() {
-            let start = (row * shape.num_heads + kv_head * group) * dim;
-            // SAFETY: the rows and heads of jobs do not overlap.
-            let out = unsafe { out.part(start..start + group * dim) };
-            for (head, out) in out.chunks_exact_mut(dim).enumerate() {
-                let query = place * group + head;
-                let [_, sum] = memory.state[query];
-                for (out, value) in out.iter_mut().zip(&memory.merged[query * width..]) {
-                    *out = value / sum;
-                }
+        if self.parts.is_none() {
+            finish(shape, tile, kv_head, memory.state, memory.merged, self.out);
+        }
+    }
+}
+
+/// What a span has come to: weighted values, `[queries, head_dim rounded up to planes]`, and for each query the maximum and the
+/// sum of its exponentials.
+pub(super) struct Parts<'a> {
+    values: &'a mut [f32],
+    now: &'a mut [[f32; 2]],
+}
+
+impl<'a> Parts<'a> {
+    /// The numbers of a span.
+    pub(super) fn len(head_dim: usize, num_queries: usize) -> usize {
+        num_queries * (head_dim.next_multiple_of(BLOCK) + 2)
+    }
+
+    fn divide(part: &'a mut [f32], num_queries: usize) -> Self {
+        let (values, now) = part.split_at_mut(part.len() - 2 * num_queries);
+        Self { values, now: now.as_chunks_mut().0 }
+    }
+}
+
+/// Merges what jobs have left of the spans of a tile of rows and a key-value head.
+pub(super) struct Merge<'a, F: PanelProducts, B> {
+    pub(super) shape: AttentionShape,
+    pub(super) blocks: &'a B,
+    pub(super) tile: &'a RowTile,
+    pub(super) kv_head: usize,
+    /// All spans that a row sees.
+    pub(super) spans: Range<usize>,
+    /// [`Parts::len`] elements for each span of the context.
+    pub(super) parts: &'a mut [f32],
+    /// At least [`Memory::len`] elements.
+    pub(super) values: &'a mut [f32],
+    pub(super) out: &'a Disjoint<'a, f32>,
+    pub(super) format: PhantomData<F>,
+}
+
+impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Merge<'_, F, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        let Self { shape, blocks, tile, kv_head, .. } = self;
+        let num_queries = tile.rows.len() * (shape.num_heads / shape.num_kv_heads);
+        let len = Parts::len(shape.head_dim, num_queries);
+        let (merged, rest) = self.values.split_at_mut(len - 2 * num_queries);
+        let (state, _) = rest[..2 * num_queries].as_chunks_mut();
+        for index in self.spans {
+            let span = Span::<F, B>::new(shape, blocks, tile, kv_head, index * SPAN);
+            let part = Parts::divide(&mut self.parts[index * len..(index + 1) * len], num_queries);
+            merge_span(s, &span, part.now, part.values, state, merged);
+        }
+        finish(shape, tile, kv_head, state, merged, self.out);
+    }
+}
+
+/// Merges a span into those before it, for all rows that see it.
+#[inline(always)]
+fn merge_span<S: Simd, F: PanelProducts<Step: KvStep>>(
+    s: S,
+    span: &Span<'_, F, impl KvBlocks<F::Step>>,
+    now: &[[f32; 2]],
+    values: &[f32],
+    state: &mut [[f32; 2]],
+    merged: &mut [f32],
+) {
+    let width = values.len() / now.len();
+    for place in 0..span.num_rows() {
+        if span.visible(place).is_empty() {
+            continue;
+        }
+        let is_first = span.is_first(place);
+        for query in span.queries(place) {
+            let range = query * width..(query + 1) * width;
+            let (values, merged) = (&values[range.clone()], &mut merged[range]);
+            if is_first {
+                state[query] = now[query];
+                merged.copy_from_slice(values);
+            } else {
+                state[query] = merge(s, state[query], now[query], values, merged);
+            }
+        }
+    }
+}
+
+/// Divides by the sums of all exponentials.
+#[inline(always)]
+fn finish(
+    shape: AttentionShape,
+    tile: &RowTile,
+    kv_head: usize,
+    state: &[[f32; 2]],
+    merged: &[f32],
+    out: &Disjoint<'_, f32>,
+) {
+    let (dim, group) = (shape.head_dim, shape.num_heads / shape.num_kv_heads);
+    let width = dim.next_multiple_of(BLOCK);
+    for (place, row) in tile.rows.clone().enumerate() {
+        let start = (row * shape.num_heads + kv_head * group) * dim;
+        // SAFETY: the rows and heads of jobs do not overlap.
+        let out = unsafe { out.part(start..start + group * dim) };
+        for (head, out) in out.chunks_exact_mut(dim).enumerate() {
+            let query = place * group + head;
+            let [_, sum] = state[query];
+            for (out, value) in out.iter_mut().zip(&merged[query * width..]) {
+                *out = value / sum;
             }
         }
     }
