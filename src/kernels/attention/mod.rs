@@ -43,6 +43,7 @@ macro_rules! for_query_tiles {
 
 mod plan;
 mod span;
+mod split;
 mod tile;
 
 use std::marker::PhantomData;
@@ -52,7 +53,8 @@ use super::matmul::{Buffers, InputPair, KvStep, PanelProducts};
 use super::parallel::Disjoint;
 use super::threads::Workers;
 use plan::RowTile;
-use tile::{Job, Memory, Merge, Parts};
+use split::{Merge, Part, SpanJob};
+use tile::{Job, Memory};
 
 /// The tokens of a cache block, and the dimensions of a plane of values.
 const BLOCK: usize = 32;
@@ -139,8 +141,7 @@ pub fn attention<F: PanelProducts<Step: KvStep>>(
     // Items of one key-value head stand together. They are dealt out in turns, because contexts differ in length.
     let num_items = tiles.len() * shape.num_kv_heads;
     let item = |item: usize| (item / tiles.len(), &tiles[item % tiles.len()]);
-    let spans = |tile: &RowTile| spans(tile, shape, blocks);
-    let most_spans = tiles.iter().map(|tile| spans(tile).end).max().unwrap_or(0);
+    let most_spans = tiles.iter().map(|tile| spans(tile, shape, blocks).end).max().unwrap_or(0);
     // Where there are few items and each of them is long, the spans of an item are dealt out too.
     let is_split = most_spans >= LONG && num_items < 2 * workers.num_threads();
     let parts_each =
@@ -152,26 +153,52 @@ pub fn attention<F: PanelProducts<Step: KvStep>>(
     let pairs = F::Pair::buffer(pairs);
     values.resize(num_chunks * num_values, 0.0);
     pairs.resize(num_chunks * num_pairs, F::Pair::default());
-    let of_item = if is_split { most_spans * Parts::len(shape.head_dim, most_queries) } else { 0 };
-    parts.resize(num_items * of_item, 0.0);
-    let all_parts: Vec<_> = parts.chunks_exact_mut(of_item.max(1)).map(Disjoint::new).collect();
     let (values, pairs, out) = (Disjoint::new(values), Disjoint::new(pairs), Disjoint::new(out));
-    let run = |chunk: usize| {
+    let memory = |chunk: usize| {
         // SAFETY: each chunk is run once, and their memory does not overlap.
-        let (values, pairs) = unsafe {
+        unsafe {
             (
                 values.part(chunk * num_values..(chunk + 1) * num_values),
                 pairs.part(chunk * num_pairs..(chunk + 1) * num_pairs),
             )
-        };
+        }
+    };
+    if !is_split {
+        workers.run(num_chunks, &|chunk| {
+            let (values, pairs) = memory(chunk);
+            for index in (chunk..num_items).step_by(num_chunks) {
+                let (kv_head, tile) = item(index);
+                F::Pair::run(
+                    workers.isa(),
+                    Job::<F, _> {
+                        shape,
+                        queries,
+                        query_stride,
+                        blocks,
+                        tile,
+                        kv_head,
+                        values: &mut *values,
+                        pairs: &mut *pairs,
+                        out: &out,
+                    },
+                );
+            }
+        });
+        return;
+    }
+    let of_item = most_spans * Part::len(shape.head_dim, most_queries);
+    parts.resize(num_items * of_item, 0.0);
+    let all_parts: Vec<_> = parts.chunks_exact_mut(of_item).map(Disjoint::new).collect();
+    workers.run(num_chunks, &|chunk| {
+        let (values, pairs) = memory(chunk);
         for job in (chunk..num_jobs).step_by(num_chunks) {
             let (index, part) = (job / parts_each, job % parts_each);
             let (kv_head, tile) = item(index);
-            let spans = spans(tile);
+            let spans = spans(tile, shape, blocks);
             let of_part = |part: usize| spans.start + part * spans.len() / parts_each;
             F::Pair::run(
                 workers.isa(),
-                Job::<F, _> {
+                SpanJob::<F, _> {
                     shape,
                     queries,
                     query_stride,
@@ -179,28 +206,24 @@ pub fn attention<F: PanelProducts<Step: KvStep>>(
                     tile,
                     kv_head,
                     spans: of_part(part)..of_part(part + 1),
-                    parts: all_parts.get(index),
                     values: &mut *values,
                     pairs: &mut *pairs,
-                    out: &out,
+                    parts: &all_parts[index],
                 },
             );
         }
-    };
-    workers.run(num_chunks, &run);
+    });
     drop(all_parts);
-    if is_split {
-        workers.for_each_chunk(parts, of_item, |index, parts| {
-            let (kv_head, tile) = item(index);
-            // SAFETY: the jobs are done, and there are no fewer chunks than items.
-            let values = unsafe { values.part(index * num_values..(index + 1) * num_values) };
-            let (spans, format) = (spans(tile), PhantomData::<F>);
-            F::Pair::run(
-                workers.isa(),
-                Merge { shape, blocks, tile, kv_head, spans, parts, values, out: &out, format },
-            );
-        });
-    }
+    workers.for_each_chunk(parts, of_item, |index, parts| {
+        let (kv_head, tile) = item(index);
+        // There are no fewer chunks than items, and the jobs are done.
+        let (values, _) = memory(index);
+        let (spans, format) = (spans(tile, shape, blocks), PhantomData::<F>);
+        F::Pair::run(
+            workers.isa(),
+            Merge { shape, blocks, tile, kv_head, spans, parts, values, out: &out, format },
+        );
+    });
 }
 
 /// The spans that any row of a tile sees.

@@ -3,7 +3,6 @@
 //! Queries are numbered row by row, `group` of them for each. What all rows see is computed for all queries together, in
 //! register tiles of up to 12; what only some see is computed row by row. The sums are the same chains either way.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::plan::RowTile;
@@ -24,11 +23,6 @@ pub(super) struct Job<'a, F: PanelProducts, B> {
     pub(super) blocks: &'a B,
     pub(super) tile: &'a RowTile,
     pub(super) kv_head: usize,
-    /// The spans of the context that are computed.
-    pub(super) spans: Range<usize>,
-    /// Where the results of the spans are left for a [`Merge`], [`Parts::len`] elements for each span of the context. Without
-    /// it they are merged right away, and must be all spans.
-    pub(super) parts: Option<&'a Disjoint<'a, f32>>,
     /// At least [`Memory::len`] elements each.
     pub(super) values: &'a mut [f32],
     pub(super) pairs: &'a mut [F::Pair],
@@ -39,17 +33,17 @@ pub(super) struct Job<'a, F: PanelProducts, B> {
 /// What a job needs beside its output.
 pub(super) struct Memory<'a, P> {
     /// `[ceil(head_dim / 2), queries]`
-    queries: &'a mut [P],
+    pub(super) queries: &'a mut [P],
     /// `[queries]`: scores of a span, then their exponentials.
-    scores: &'a mut [[f32; SPAN]],
+    pub(super) scores: &'a mut [[f32; SPAN]],
     /// For the exponentials as pairs, `[queries]`.
-    pairs: &'a mut [[P; PAIRS]],
+    pub(super) pairs: &'a mut [[P; PAIRS]],
     /// The weighted values of a span, `[queries, head_dim rounded up to planes]`.
-    span: &'a mut [f32],
+    pub(super) span: &'a mut [f32],
     /// The same, merged over the spans so far.
     merged: &'a mut [f32],
     /// The maximum and the sum of the exponentials of the span, `[queries]`.
-    now: &'a mut [[f32; 2]],
+    pub(super) now: &'a mut [[f32; 2]],
     /// The same over the spans so far.
     state: &'a mut [[f32; 2]],
 }
@@ -63,7 +57,12 @@ impl<'a, P> Memory<'a, P> {
         )
     }
 
-    fn divide(values: &'a mut [f32], pairs: &'a mut [P], head_dim: usize, num_queries: usize) -> Self {
+    pub(super) fn divide(
+        values: &'a mut [f32],
+        pairs: &'a mut [P],
+        head_dim: usize,
+        num_queries: usize,
+    ) -> Self {
         let width = head_dim.next_multiple_of(BLOCK);
         let (scores, rest) = values.split_at_mut(num_queries * SPAN);
         let (span, rest) = rest.split_at_mut(num_queries * width);
@@ -88,7 +87,7 @@ impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F,
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        let Self { shape, blocks, tile, kv_head, .. } = self;
+        let Self { shape, blocks, tile, kv_head, out, .. } = self;
         let dim = shape.head_dim;
         let width = dim.next_multiple_of(BLOCK);
         let group = shape.num_heads / shape.num_kv_heads;
@@ -100,8 +99,11 @@ impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F,
         };
         for_query_tiles!(0..num_queries, gather_queries(s, num_queries, &given, &mut *memory.queries));
 
-        for index in self.spans {
-            let span = Span::<F, B>::new(shape, blocks, tile, kv_head, index * SPAN);
+        let contexts = rows.clone().map(|row| blocks.context_len(row));
+        let longest = contexts.clone().max().unwrap_or(0);
+        let first = contexts.map(|context| shape.first_visible(context)).min().unwrap_or(0);
+        for start in (first / SPAN * SPAN..longest).step_by(SPAN) {
+            let span = Span::<F, B>::new(shape, blocks, tile, kv_head, start);
             span.scores(s, memory.queries, memory.scores);
             for place in 0..rows.len() {
                 let visible = span.visible(place);
@@ -115,126 +117,34 @@ impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F,
             for plane in 0..width / BLOCK {
                 span.weighted_values(s, weights, plane, memory.span);
             }
-            if let Some(parts) = self.parts {
-                let len = Parts::len(dim, num_queries);
-                // SAFETY: each span of a job's rows and head is computed once.
-                let part = Parts::divide(unsafe { parts.part(index * len..(index + 1) * len) }, num_queries);
-                part.now.copy_from_slice(memory.now);
-                part.values.copy_from_slice(memory.span);
-            } else {
-                merge_span(s, &span, memory.now, memory.span, memory.state, memory.merged);
+            for place in 0..rows.len() {
+                if span.visible(place).is_empty() {
+                    continue;
+                }
+                let is_first = span.is_first(place);
+                for query in span.queries(place) {
+                    let range = query * width..(query + 1) * width;
+                    let (values, merged) = (&memory.span[range.clone()], &mut memory.merged[range]);
+                    if is_first {
+                        memory.state[query] = memory.now[query];
+                        merged.copy_from_slice(values);
+                    } else {
+                        memory.state[query] =
+                            merge(s, memory.state[query], memory.now[query], values, merged);
+                    }
+                }
             }
         }
-        if self.parts.is_none() {
-            finish(shape, tile, kv_head, memory.state, memory.merged, self.out);
-        }
-    }
-}
-
-/// What a span has come to: weighted values, `[queries, head_dim rounded up to planes]`, and for each query the maximum and the
-/// sum of its exponentials.
-pub(super) struct Parts<'a> {
-    values: &'a mut [f32],
-    now: &'a mut [[f32; 2]],
-}
-
-impl<'a> Parts<'a> {
-    /// The numbers of a span.
-    pub(super) fn len(head_dim: usize, num_queries: usize) -> usize {
-        num_queries * (head_dim.next_multiple_of(BLOCK) + 2)
-    }
-
-    fn divide(part: &'a mut [f32], num_queries: usize) -> Self {
-        let (values, now) = part.split_at_mut(part.len() - 2 * num_queries);
-        Self { values, now: now.as_chunks_mut().0 }
-    }
-}
-
-/// Merges what jobs have left of the spans of a tile of rows and a key-value head.
-pub(super) struct Merge<'a, F: PanelProducts, B> {
-    pub(super) shape: AttentionShape,
-    pub(super) blocks: &'a B,
-    pub(super) tile: &'a RowTile,
-    pub(super) kv_head: usize,
-    /// All spans that a row sees.
-    pub(super) spans: Range<usize>,
-    /// [`Parts::len`] elements for each span of the context.
-    pub(super) parts: &'a mut [f32],
-    /// At least [`Memory::len`] elements.
-    pub(super) values: &'a mut [f32],
-    pub(super) out: &'a Disjoint<'a, f32>,
-    pub(super) format: PhantomData<F>,
-}
-
-impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Merge<'_, F, B> {
-    type Output = ();
-
-    #[inline(always)]
-    fn eval<S: Simd>(self, s: S) {
-        let Self { shape, blocks, tile, kv_head, .. } = self;
-        let num_queries = tile.rows.len() * (shape.num_heads / shape.num_kv_heads);
-        let len = Parts::len(shape.head_dim, num_queries);
-        let (merged, rest) = self.values.split_at_mut(len - 2 * num_queries);
-        let (state, _) = rest[..2 * num_queries].as_chunks_mut();
-        for index in self.spans {
-            let span = Span::<F, B>::new(shape, blocks, tile, kv_head, index * SPAN);
-            let part = Parts::divide(&mut self.parts[index * len..(index + 1) * len], num_queries);
-            merge_span(s, &span, part.now, part.values, state, merged);
-        }
-        finish(shape, tile, kv_head, state, merged, self.out);
-    }
-}
-
-/// Merges a span into those before it, for all rows that see it.
-#[inline(always)]
-fn merge_span<S: Simd, F: PanelProducts<Step: KvStep>>(
-    s: S,
-    span: &Span<'_, F, impl KvBlocks<F::Step>>,
-    now: &[[f32; 2]],
-    values: &[f32],
-    state: &mut [[f32; 2]],
-    merged: &mut [f32],
-) {
-    let width = values.len() / now.len();
-    for place in 0..span.num_rows() {
-        if span.visible(place).is_empty() {
-            continue;
-        }
-        let is_first = span.is_first(place);
-        for query in span.queries(place) {
-            let range = query * width..(query + 1) * width;
-            let (values, merged) = (&values[range.clone()], &mut merged[range]);
-            if is_first {
-                state[query] = now[query];
-                merged.copy_from_slice(values);
-            } else {
-                state[query] = merge(s, state[query], now[query], values, merged);
-            }
-        }
-    }
-}
-
-/// Divides by the sums of all exponentials.
-#[inline(always)]
-fn finish(
-    shape: AttentionShape,
-    tile: &RowTile,
-    kv_head: usize,
-    state: &[[f32; 2]],
-    merged: &[f32],
-    out: &Disjoint<'_, f32>,
-) {
-    let (dim, group) = (shape.head_dim, shape.num_heads / shape.num_kv_heads);
-    let width = dim.next_multiple_of(BLOCK);
-    for (place, row) in tile.rows.clone().enumerate() {
-        let start = (row * shape.num_heads + kv_head * group) * dim;
-        // SAFETY: the rows and heads of jobs do not overlap.
-        let out = unsafe { out.part(start..start + group * dim) };
-        for (head, out) in out.chunks_exact_mut(dim).enumerate() {
-            let query = place * group + head;
-            let [_, sum] = state[query];
-            for (out, value) in out.iter_mut().zip(&merged[query * width..]) {
-                *out = value / sum;
+        for (place, row) in rows.enumerate() {
+            let start = (row * shape.num_heads + kv_head * group) * dim;
+            // SAFETY: the rows and heads of jobs do not overlap.
+            let out = unsafe { out.part(start..start + group * dim) };
+            for (head, out) in out.chunks_exact_mut(dim).enumerate() {
+                let query = place * group + head;
+                let [_, sum] = memory.state[query];
+                for (out, value) in out.iter_mut().zip(&memory.merged[query * width..]) {
+                    *out = value / sum;
+                }
             }
         }
     }
@@ -242,7 +152,7 @@ fn finish(
 
 /// Packs `M` queries, from `query` on, as part of `[ceil(head_dim / 2), num_queries]`.
 #[inline(always)]
-fn gather_queries<'a, S: Simd, F: PanelProducts, const M: usize>(
+pub(super) fn gather_queries<'a, S: Simd, F: PanelProducts, const M: usize>(
     _: S,
     query: usize,
     num_queries: usize,
@@ -270,7 +180,7 @@ fn gather_queries<'a, S: Simd, F: PanelProducts, const M: usize>(
 /// Replaces the scores of the visible tokens by their exponentials, and those of their neighbours in a vector by 0;
 /// returns the largest score and the sum.
 #[inline(always)]
-fn exponentials<S: Simd>(s: S, scores: &mut [f32; SPAN], visible: &Range<usize>) -> [f32; 2] {
+pub(super) fn exponentials<S: Simd>(s: S, scores: &mut [f32; SPAN], visible: &Range<usize>) -> [f32; 2] {
     if visible.is_empty() {
         return [f32::NEG_INFINITY, 0.0];
     }
@@ -294,7 +204,13 @@ fn exponentials<S: Simd>(s: S, scores: &mut [f32; SPAN], visible: &Range<usize>)
 
 /// Merges the values of a span into those before it; returns the new maximum and sum.
 #[inline(always)]
-fn merge<S: Simd>(s: S, before: [f32; 2], span: [f32; 2], values: &[f32], merged: &mut [f32]) -> [f32; 2] {
+pub(super) fn merge<S: Simd>(
+    s: S,
+    before: [f32; 2],
+    span: [f32; 2],
+    values: &[f32],
+    merged: &mut [f32],
+) -> [f32; 2] {
     let max = if span[0] > before[0] { span[0] } else { before[0] };
     let (old, new) = (exp(s, s.splat(before[0] - max)), exp(s, s.splat(span[0] - max)));
     let (merged, _) = merged.as_chunks_mut::<LANES>();
