@@ -185,7 +185,10 @@ def test_a_text_that_is_no_unicode_is_refused(gen):
             {"dtype": "float8"},
             '`dtype` must be "auto" or one of "float32", "bfloat16", "float16", got "float8"',
         ),
-        ({"kv_dtype": "float16"}, '`kv_dtype` must be "auto" or one of "float32", "bfloat16", "int8", got "float16"'),
+        (
+            {"kv_dtype": "float16"},
+            '`kv_dtype` must be "auto" or one of "float32", "bfloat16", "int8", got "float16"',
+        ),
         (
             {"compute_dtype": "int8"},
             '`compute_dtype` must be one of "float32", "bfloat16", got "int8"',

@@ -78,7 +78,9 @@ impl Workers {
         let mut data: Vec<T> = Vec::with_capacity(source.len());
         advise_huge_pages(data.spare_capacity_mut());
         self.for_each_chunk(&mut data.spare_capacity_mut()[..source.len()], chunk_len, |i, chunk| {
-            chunk.write_copy_of_slice(&source[i * chunk_len.max(1)..][..chunk.len()]);
+            for (slot, &value) in chunk.iter_mut().zip(&source[i * chunk_len.max(1)..]) {
+                slot.write(value);
+            }
         });
         // SAFETY: every chunk has been written: `run` returns only when all of them are done.
         unsafe { data.set_len(source.len()) };

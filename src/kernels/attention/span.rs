@@ -129,11 +129,12 @@ impl<'a, F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
                     }
                 }
                 let queries_of_block = if is_common { self.all_queries() } else { self.queries(place) };
-                let scales = F::Step::scales(keys);
-                for_query_tiles!(
-                    queries_of_block,
-                    block_scores(s, queries, keys, self.shape.scale, &scales, at, &mut *scores)
-                );
+                let mut scale = [s.splat(self.shape.scale); 2];
+                if let Some(scales) = F::Step::scales(keys) {
+                    let (scales, _) = scales.as_chunks();
+                    scale = [s.mul(scale[0], s.load(&scales[0])), s.mul(scale[1], s.load(&scales[1]))];
+                }
+                for_query_tiles!(queries_of_block, block_scores(s, queries, keys, scale, at, &mut *scores));
             }
         }
     }
@@ -206,15 +207,15 @@ struct Tokens {
 
 /// The scores of `M` queries, from `query` on, with the 32 tokens of a block: one chain over the dimensions each.
 ///
-/// `queries` is `[ceil(head_dim / 2), queries]`; the scores stand from token `at` of the span on.
+/// `queries` is `[ceil(head_dim / 2), queries]`; the scores stand from token `at` of the span on. `scale` is
+/// that of each token.
 #[inline(always)]
 fn block_scores<S: Simd, F: PanelProducts, const M: usize>(
     s: S,
     query: usize,
     queries: &[F::Pair],
     keys: &[F::Step],
-    scale: f32,
-    scales: &Option<[f32; BLOCK]>,
+    scale: [S::F; 2],
     at: usize,
     scores: &mut [[f32; SPAN]],
 ) {
@@ -222,11 +223,6 @@ fn block_scores<S: Simd, F: PanelProducts, const M: usize>(
     for (step, queries) in keys.iter().zip(queries.chunks_exact(scores.len())) {
         let queries = queries[query..query + M].first_chunk().expect("as many as that");
         F::multiply_add(s, step, 0, queries, &mut sums);
-    }
-    let mut scale = [s.splat(scale); 2];
-    if let Some(scales) = scales {
-        let (scales, _) = scales.as_chunks();
-        scale = [s.mul(scale[0], s.load(&scales[0])), s.mul(scale[1], s.load(&scales[1]))];
     }
     for m in 0..M {
         let (out, _) = scores[query + m][at..at + BLOCK].as_chunks_mut::<LANES>();
