@@ -31,7 +31,8 @@ def test_the_recipe_holds_the_place_and_the_options_and_nothing_else(make_llama)
     gen = rsgen.Generator(
         folder,
         dtype="bfloat16",
-        kv_dtype="bfloat16",
+        compute_dtype="bfloat16",
+        kv_dtype="int8",
         num_threads=1,
         kv_cache_bytes=1 << 20,
         progress=lambda *_: None,
@@ -40,7 +41,8 @@ def test_the_recipe_holds_the_place_and_the_options_and_nothing_else(make_llama)
     assert (cls, arguments) == (rsgen.Generator, (str(folder),))
     assert options == {
         "dtype": "bfloat16",
-        "kv_dtype": "bfloat16",
+        "compute_dtype": "bfloat16",
+        "kv_dtype": "int8",
         "num_threads": 1,
         "kv_cache_bytes": 1 << 20,
     }
@@ -50,7 +52,7 @@ def test_the_recipe_holds_the_place_and_the_options_and_nothing_else(make_llama)
     named = {
         argument for _, argument, _ in pickletools.genops(pickle.dumps(gen)) if isinstance(argument, str)
     }
-    assert named <= {"rsgen", "Generator", str(folder), "bfloat16", *options}
+    assert named <= {"rsgen", "Generator", str(folder), "bfloat16", "int8", *options}
 
 
 def test_a_relative_path_is_made_absolute_when_it_is_opened(make_llama, monkeypatch, tmp_path):
