@@ -12,7 +12,8 @@
 //!
 //! Each output is one accumulator that takes its products with `k` ascending and is never split, so a row's result
 //! does not depend on how many rows are computed with it. Each weight is read from memory once per call: a panel
-//! stays in the cache while all tiles of rows pass over it.
+//! stays in the cache while all tiles of rows pass over it. With the rows of a prompt it is once for each group of rows that
+//! a thread takes through all panels (`docs/decisions/0006`).
 
 mod format;
 mod matrix;
