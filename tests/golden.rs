@@ -293,7 +293,6 @@ fn a_cache_in_bfloat16_or_int8_stays_near_float32() {
         let distances: Vec<f32> = exact.iter().zip(&rounded).map(|(a, b)| (a - b).abs()).collect();
         let largest = distances.iter().copied().fold(0.0, f32::max);
         let mean = distances.iter().sum::<f32>() / distances.len() as f32;
-        println!("{kv_dtype}: largest difference {largest}, mean {mean}");
         assert!(
             largest > 1e-4,
             "{kv_dtype}: the rounding must show, but the largest difference is {largest}"

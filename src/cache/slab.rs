@@ -126,23 +126,24 @@ impl<T: KvStep> Slab<T> {
             return;
         }
         let mut left = numbers;
-        let mut jobs: Vec<_> = Vec::with_capacity(runs.len());
-        for (block, rows) in runs {
-            let (of_run, rest) = left.split_at_mut(rows.len() * stride);
-            left = rest;
-            jobs.push((block, None, rows, of_run));
-        }
-        jobs.sort_unstable_by_key(|&(block, ..)| block);
+        let mut runs: Vec<_> = runs
+            .into_iter()
+            .map(|(block, rows)| {
+                let of_run = left.split_off_mut(..rows.len() * stride).expect("a row for each slot");
+                (block, rows, of_run)
+            })
+            .collect();
+        runs.sort_unstable_by_key(|&(block, ..)| block);
         let steps = self.places.block_steps;
         let mut blocks =
             self.segments.iter_mut().flat_map(|segment| segment.chunks_exact_mut(steps)).enumerate();
-        for (block, place, ..) in &mut jobs {
-            let found = blocks.find(|(index, _)| index == block).expect("the block is within the slab");
-            *place = Some(found.1);
+        let mut jobs = Vec::with_capacity(runs.len());
+        for (block, rows, numbers) in runs {
+            let found = blocks.find(|&(index, _)| index == block).expect("the block is within the slab");
+            jobs.push((found.1, rows, numbers));
         }
         workers.for_each_chunk(&mut jobs, 1, |_, jobs| {
-            for (_, block, rows, numbers) in jobs {
-                let block = block.as_deref_mut().expect("it was found above");
+            for (block, rows, numbers) in jobs {
                 for (row, numbers) in rows.clone().zip(numbers.chunks_exact_mut(stride)) {
                     write(block, row, numbers);
                 }

@@ -24,8 +24,7 @@ pub struct GeneratorOptions {
     /// The arithmetic that activations are multiplied with weights in: `float32`, which gives what transformers gives, or
     /// `bfloat16`, which rounds both and is about twice as fast where there is much to compute, as in prompts.
     pub compute_dtype: ComputeDtype,
-    /// The type of the KV cache; that of the arithmetic if `None`. Beside that of the arithmetic, which is the fastest, integers
-    /// take the least memory.
+    /// The type of the KV cache; that of the arithmetic if `None`. Integers take the least memory.
     pub kv_dtype: Option<KvDtype>,
     /// The number of threads; see [`num_threads`](crate::engine::num_threads) for what holds if `None`.
     pub num_threads: Option<usize>,

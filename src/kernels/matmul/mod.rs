@@ -52,7 +52,7 @@ pub struct MatrixOutput<'a> {
 const SMALL_CHUNK: usize = 32 << 10;
 const LARGE_CHUNK: usize = 1 << 20;
 /// With twice as many tiles of rows, each thread takes some of the rows through all of the matrix: then a row stays with
-/// its core from one matrix to the next, and with so many rows reading the weights twice costs nothing.
+/// its core from one matrix to the next. Weights are read once for each group, which so many rows give the time for.
 const TILES_OF_A_GROUP: usize = 8;
 /// With more rows than this it is arithmetic that takes the time, and shorter chunks let all threads end together.
 const FEW_ROWS: usize = 16;
@@ -194,6 +194,7 @@ impl<P: InputPair> Sink for GatedRows<'_, P> {
     }
 }
 
+/// Up to 16 values; zeros in place of those that lack.
 #[inline(always)]
 fn load_padded<S: Simd>(s: S, values: &[f32]) -> S::F {
     if let Ok(values) = values.try_into() {

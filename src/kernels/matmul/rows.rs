@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::load_padded;
 use crate::kernels::isa::Isa;
 use crate::kernels::parallel::Disjoint;
 use crate::kernels::rms_norm::Norm;
@@ -300,14 +301,7 @@ fn pack_tile<S: Simd, P: InputPair, const M: usize>(
 /// The 16 values from an index on; zeros after the end.
 #[inline(always)]
 fn load_at<S: Simd>(s: S, values: &[f32], begin: usize) -> S::F {
-    if let Some(values) = values[begin.min(values.len())..].first_chunk() {
-        s.load(values)
-    } else {
-        let rest = values.get(begin..).unwrap_or_default();
-        let mut padded = [0.0; LANES];
-        padded[..rest.len()].copy_from_slice(rest);
-        s.load(&padded)
-    }
+    load_padded(s, &values[begin.min(values.len())..values.len().min(begin + LANES)])
 }
 
 /// The most rows of a tile.
