@@ -6,6 +6,7 @@
 
 pub mod error;
 mod json;
+mod memory;
 mod process;
 mod sync;
 pub mod types;

@@ -12,15 +12,23 @@ pub(super) struct PassRows {
     pub(super) copies: Vec<BlockCopy>,
     /// The inputs of rows that are no tokens, `[num_embeddings, hidden_size]`.
     pub(super) embeddings: Vec<f32>,
-    /// The number of tables so far.
-    pub(super) tables: usize,
     /// Whether a row of a prompt is among them.
     pub(super) has_prompt: bool,
-    /// For each request that takes part, the sequences its rows belong to, in the order of their tables.
-    pub(super) used: Vec<Vec<SeqId>>,
+    /// The sequences that rows belong to, in the order of their tables: those of one request after the other.
+    pub(super) used: Vec<SeqId>,
 }
 
 impl PassRows {
+    /// Empties the lists, keeping their memory.
+    pub(super) fn clear(&mut self) {
+        let Self { rows, copies, embeddings, has_prompt, used } = self;
+        rows.clear();
+        copies.clear();
+        embeddings.clear();
+        *has_prompt = false;
+        used.clear();
+    }
+
     /// Takes the input of a row.
     pub(super) fn input(&mut self, wanted: &WantedInput) -> RowInput {
         match wanted {

@@ -22,8 +22,12 @@ pub(super) struct Request {
     /// See [`CausalLm::switches_above`](crate::model::CausalLm::switches_above).
     switches_above: Option<usize>,
     inputs: SearchInputs,
+    /// What the last step has brought.
+    stepped: SearchStep,
     /// Position and rotary length of each wanted row.
     places: Vec<Place>,
+    /// Scratch: where the sequences end with the rows placed so far.
+    ends: Vec<usize>,
     /// How many of the wanted rows are computed.
     computed: usize,
     /// Results of rows that were computed in earlier passes than the last of this step.
@@ -65,7 +69,9 @@ impl Request {
             reservation,
             switches_above: engine.model().switches_above(),
             inputs: SearchInputs::default(),
+            stepped: SearchStep::default(),
             places: Vec::new(),
+            ends: Vec::new(),
             computed: 0,
             collected: ForwardOutput::default(),
             vocab_size: engine.model().vocab_size(),
@@ -92,9 +98,11 @@ impl Request {
         }
         self.inputs.clear();
         self.search.wants(&mut self.inputs);
-        for op in std::mem::take(&mut self.inputs.ops) {
+        let mut ops = std::mem::take(&mut self.inputs.ops);
+        for op in ops.drain(..) {
             self.change_sequences(op)?;
         }
+        self.inputs.ops = ops;
         self.computed = 0;
         self.collected.logits.clear();
         self.collected.hidden_states.clear();
@@ -106,50 +114,46 @@ impl Request {
     pub(super) fn add_rows(&mut self, budget: usize, pass: &mut PassRows) -> Result<usize> {
         let most = budget.min(self.chunk).min(self.inputs.rows.len() - self.computed);
         let range = self.computed..self.computed + most;
-        let mut used: Vec<SeqId> = Vec::new();
+        let first_table = pass.used.len();
         let mut count = 0;
         for (wanted, place) in self.inputs.rows[range.clone()].iter().zip(&self.places[range]) {
             let sequence = live(&mut self.sequences, wanted.seq)?;
             if place.position == 0 && sequence.len() > 0 {
                 // It is computed anew from here; the rows before still need its tokens as they were.
-                if used.contains(&wanted.seq) {
+                if pass.used[first_table..].contains(&wanted.seq) {
                     break;
                 }
                 sequence.truncate(0);
             }
             pass.copies.extend(sequence.append(&wanted.input, place.rope_len)?);
             count += 1;
-            let table = used.iter().rposition(|&seq| seq == wanted.seq).unwrap_or_else(|| {
-                used.push(wanted.seq);
-                used.len() - 1
-            });
+            let known = pass.used[first_table..].iter().rposition(|&seq| seq == wanted.seq);
+            let table = known.map_or(pass.used.len(), |place| first_table + place);
+            if known.is_none() {
+                pass.used.push(wanted.seq);
+            }
             pass.has_prompt |= wanted.is_prompt;
             let input = pass.input(&wanted.input);
             pass.rows.push(Row {
                 input,
-                table: pass.tables + table,
+                table,
                 position: place.position,
                 rope_len: place.rope_len,
                 last_layer: wanted.last_layer,
                 outputs: wanted.outputs,
             });
         }
-        pass.tables += used.len();
-        pass.used.push(used);
         Ok(count)
     }
 
-    /// The tables of the sequences that the rows just added belong to.
-    pub(super) fn tables(&self, used: &[SeqId]) -> impl Iterator<Item = &BlockTable> {
+    /// The tables of some of its sequences.
+    pub(super) fn tables<'a>(&'a self, used: &'a [SeqId]) -> impl Iterator<Item = &'a BlockTable> {
         used.iter().filter_map(|seq| self.sequences[seq.index()].as_ref()).map(Sequence::table)
     }
 
-    /// Takes the results of `count` rows from the front of `results`; advances the search when it has all it wanted.
-    pub(super) fn take(
-        &mut self,
-        count: usize,
-        results: &mut ResultsFront<'_>,
-    ) -> Result<Option<SearchStep>> {
+    /// Takes the results of `count` rows from the front of `results`. Advances the search when it has all it wanted, and
+    /// says whether it did: see [`Request::stepped`].
+    pub(super) fn take(&mut self, count: usize, results: &mut ResultsFront<'_>) -> Result<bool> {
         let part = results.split(&self.inputs.rows[self.computed..self.computed + count]);
         self.computed += count;
         let complete = self.computed == self.inputs.rows.len();
@@ -160,7 +164,7 @@ impl Request {
             self.collected.layer_logits.extend_from_slice(part.layer_logits);
         }
         if !complete {
-            return Ok(None);
+            return Ok(false);
         }
         let target = if at_once {
             ModelResults::of_logits(part.logits, self.vocab_size)
@@ -171,11 +175,17 @@ impl Request {
                 .with_hidden_states(&self.collected.hidden_states, part.hidden_size)
                 .with_layer_logits(&mut self.collected.layer_logits)
         };
-        let step = self.search.advance(SearchResults::of_target(target))?;
-        if self.has_beams || !step.events.is_empty() {
+        self.stepped.clear();
+        self.search.advance(SearchResults::of_target(target), &mut self.stepped)?;
+        if self.has_beams || !self.stepped.events.is_empty() {
             self.first_token.get_or_insert_with(|| self.started.elapsed());
         }
-        Ok(Some(step))
+        Ok(true)
+    }
+
+    /// What the last step of the search has brought.
+    pub(super) fn stepped(&self) -> &SearchStep {
+        &self.stepped
     }
 
     /// What the search has so far; its sequences are given back.
@@ -236,9 +246,9 @@ impl Request {
 
     /// Gives every wanted row its position, and the length that a rotary embedding may go by.
     fn place_rows(&mut self) -> Result<()> {
-        let Self { inputs, sequences, places, .. } = self;
-        let mut ends: Vec<usize> =
-            sequences.iter().map(|sequence| sequence.as_ref().map_or(0, Sequence::len)).collect();
+        let Self { inputs, sequences, places, ends, .. } = self;
+        ends.clear();
+        ends.extend(sequences.iter().map(|sequence| sequence.as_ref().map_or(0, Sequence::len)));
         places.clear();
         for wanted in &inputs.rows {
             of_target(wanted.model)?;

@@ -3,11 +3,10 @@
 use super::core::{Engine, Interrupt};
 use super::output::GenerationOutput;
 use super::request::Request;
-use super::step::{Stepped, step};
+use super::step::Stepper;
 use super::timing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::GenerationPlan;
-use crate::model::ForwardOutput;
 use crate::text::Tokenizer;
 
 /// The most requests whose rows are computed together.
@@ -29,8 +28,10 @@ pub fn run(
     let mut outputs: Vec<Option<GenerationOutput>> = plans.iter().map(|_| None).collect();
     let many = outputs.len() > 1;
     let mut waiting = plans.into_iter().enumerate().peekable();
-    let mut running: Vec<(usize, Request)> = Vec::new();
-    let (mut out, mut timing) = (ForwardOutput::default(), engine.timing());
+    // The requests that run, and their places in the list.
+    let (mut running, mut places): (Vec<Request>, Vec<usize>) = Default::default();
+    let mut stepper = Stepper::new(engine);
+    let mut finished = Vec::new();
     let mut first = 0;
     loop {
         while running.len() < MAX_TOGETHER {
@@ -41,33 +42,32 @@ pub fn run(
                 Err(error) if error.kind() == ErrorKind::Capacity && !running.is_empty() => break,
                 Err(error) => return Err(error),
             };
-            running
-                .extend(waiting.next().map(|(index, plan)| (index, Request::new(engine, plan, reservation))));
+            let Some((place, plan)) = waiting.next() else { break };
+            running.push(Request::new(engine, plan, reservation));
+            places.push(place);
         }
         if running.is_empty() {
             break;
         }
-        let mut requests: Vec<&mut Request> = running.iter_mut().map(|(_, request)| request).collect();
-        let Stepped { advanced, next } =
-            step(engine, &mut requests, first, &mut out, &mut timing, interrupted)?;
-        let mut finished = Vec::new();
-        for (place, result) in advanced {
-            let index = running[place].0;
-            let named = |error: Error| if many { error.context(format!("prompt {index}")) } else { error };
-            if result.map_err(named)?.finished {
-                finished.push(place);
+        let next = stepper.step(engine, &mut running, first, interrupted)?;
+        finished.clear();
+        for (index, result) in stepper.advanced.drain(..) {
+            let place = places[index];
+            result.map_err(|error| if many { error.context(format!("prompt {place}")) } else { error })?;
+            if running[index].stepped().finished {
+                finished.push(index);
             }
         }
-        // From the back, so that the places of the others stay valid.
+        // From the back, so that the others stay where they are until then.
         finished.sort_unstable();
-        for &place in finished.iter().rev() {
-            let (index, request) = running.remove(place);
-            outputs[index] = Some(GenerationOutput::new(request, tokenizer));
+        for &index in finished.iter().rev() {
+            let request = running.remove(index);
+            outputs[places.remove(index)] = Some(GenerationOutput::new(request, tokenizer));
         }
-        first = next.saturating_sub(finished.iter().filter(|&&place| place < next).count());
+        first = next.saturating_sub(finished.iter().filter(|&&index| index < next).count());
         first = if first < running.len() { first } else { 0 };
     }
-    timing::report(engine, &timing);
+    timing::report(engine, &stepper.timing);
     outputs
         .into_iter()
         .collect::<Option<_>>()

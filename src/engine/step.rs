@@ -3,9 +3,10 @@
 use super::batching::{PassRows, ResultsFront};
 use super::core::{Engine, Interrupt};
 use super::request::Request;
+use crate::cache::BlockTable;
 use crate::error::Result;
-use crate::generation::SearchStep;
 use crate::kernels::Work;
+use crate::memory::recycled;
 use crate::model::{ForwardBatch, ForwardOutput, PassKind, Stage, Timing};
 
 /// The most rows of a pass. More rows read the weights less often, but let everything else wait longer: an interrupt is
@@ -13,62 +14,96 @@ use crate::model::{ForwardBatch, ForwardOutput, PassKind, Stage, Timing};
 /// one thread.
 const MAX_ROWS: usize = 256;
 
-/// What a step has brought.
-pub(super) struct Stepped {
-    /// What became of each request whose search has advanced or failed.
-    pub(super) advanced: Vec<(usize, Result<SearchStep>)>,
-    /// The request to begin the next step with.
-    pub(super) next: usize,
+/// Takes steps, one after the other, in memory that they share.
+pub(super) struct Stepper {
+    pub(super) timing: Timing,
+    /// What became of each request whose search has advanced or failed in the last step.
+    pub(super) advanced: Vec<(usize, Result<()>)>,
+    out: ForwardOutput,
+    pass: PassRows,
+    taken: Vec<Taken>,
+    /// Empty between steps.
+    tables: Vec<&'static BlockTable>,
 }
 
-/// Computes the next rows of the requests, beginning with request `first` and as many as fit into a pass. `out` is
-/// memory that steps reuse, and `timing` a stopwatch that they share.
-///
-/// An error of the pass itself, such as an interrupt, concerns all requests.
-pub(super) fn step(
-    engine: &Engine,
-    requests: &mut [&mut Request],
-    first: usize,
-    out: &mut ForwardOutput,
-    timing: &mut Timing,
-    interrupted: &mut Interrupt<'_>,
-) -> Result<Stepped> {
-    timing.start();
-    let mut pass = PassRows::default();
-    let mut taken: Vec<(usize, usize)> = Vec::new();
-    let order = (first..requests.len()).chain(0..first);
-    let mut next = first;
-    for index in order {
-        let budget = MAX_ROWS - pass.rows.len();
-        if budget == 0 {
-            next = index;
-            break;
-        }
-        requests[index].prepare()?;
-        let count = requests[index].add_rows(budget, &mut pass)?;
-        taken.push((index, count));
-    }
+/// What a request has added to a pass.
+struct Taken {
+    request: usize,
+    rows: usize,
+    tables: usize,
+}
 
-    let tables: Vec<_> =
-        taken.iter().zip(&pass.used).flat_map(|(&(index, _), used)| requests[index].tables(used)).collect();
-    timing.pass(if pass.has_prompt { PassKind::Prompt } else { PassKind::Step }, pass.rows.len());
-    timing.lap(Stage::Prepare, Work::default);
-    let batch = ForwardBatch { rows: &pass.rows, tables: &tables, embeddings: &pass.embeddings };
-    engine.pass(&batch, &pass.copies, timing, interrupted, out)?;
-
-    let mut results = ResultsFront {
-        logits: &mut out.logits,
-        hidden_states: &mut out.hidden_states,
-        layer_logits: &mut out.layer_logits,
-        vocab_size: engine.model().vocab_size(),
-        hidden_size: engine.model().hidden_size(),
-    };
-    let mut advanced = Vec::with_capacity(taken.len());
-    for (index, count) in taken {
-        if let Some(step) = requests[index].take(count, &mut results).transpose() {
-            advanced.push((index, step));
+impl Stepper {
+    /// For the requests of one call.
+    pub(super) fn new(engine: &Engine) -> Self {
+        Self {
+            timing: engine.timing(),
+            advanced: Vec::new(),
+            out: ForwardOutput::default(),
+            pass: PassRows::default(),
+            taken: Vec::new(),
+            tables: Vec::new(),
         }
     }
-    timing.lap(Stage::Search, Work::default);
-    Ok(Stepped { advanced, next })
+
+    /// Computes the next rows of the requests, beginning with request `first` and as many as fit into a pass. Returns the
+    /// request to begin the next step with.
+    ///
+    /// An error of the pass itself, such as an interrupt, concerns all requests.
+    pub(super) fn step(
+        &mut self,
+        engine: &Engine,
+        requests: &mut [Request],
+        first: usize,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<usize> {
+        let Self { timing, advanced, out, pass, taken, tables } = self;
+        timing.start();
+        pass.clear();
+        taken.clear();
+        advanced.clear();
+        let order = (first..requests.len()).chain(0..first);
+        let mut next = first;
+        for index in order {
+            let budget = MAX_ROWS - pass.rows.len();
+            if budget == 0 {
+                next = index;
+                break;
+            }
+            requests[index].prepare()?;
+            let tables = pass.used.len();
+            let rows = requests[index].add_rows(budget, pass)?;
+            taken.push(Taken { request: index, rows, tables: pass.used.len() - tables });
+        }
+
+        let mut of_pass = recycled(std::mem::take(tables));
+        let mut used = &pass.used[..];
+        for taken in &*taken {
+            let (own, others) = used.split_at(taken.tables);
+            of_pass.extend(requests[taken.request].tables(own));
+            used = others;
+        }
+        timing.pass(if pass.has_prompt { PassKind::Prompt } else { PassKind::Step }, pass.rows.len());
+        timing.lap(Stage::Prepare, Work::default);
+        let batch = ForwardBatch { rows: &pass.rows, tables: &of_pass, embeddings: &pass.embeddings };
+        engine.pass(&batch, &pass.copies, timing, interrupted, out)?;
+        *tables = recycled(of_pass);
+
+        let mut results = ResultsFront {
+            logits: &mut out.logits,
+            hidden_states: &mut out.hidden_states,
+            layer_logits: &mut out.layer_logits,
+            vocab_size: engine.model().vocab_size(),
+            hidden_size: engine.model().hidden_size(),
+        };
+        for taken in taken {
+            match requests[taken.request].take(taken.rows, &mut results) {
+                Ok(false) => {}
+                Ok(true) => advanced.push((taken.request, Ok(()))),
+                Err(error) => advanced.push((taken.request, Err(error))),
+            }
+        }
+        timing.lap(Stage::Search, Work::default);
+        Ok(next)
+    }
 }

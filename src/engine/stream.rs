@@ -9,11 +9,10 @@ use super::core::{Engine, Interrupt};
 use super::events::{RowTexts, StreamedToken};
 use super::output::GenerationOutput;
 use super::request::Request;
-use super::step::step;
+use super::step::Stepper;
 use super::timing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::GenerationPlan;
-use crate::model::{ForwardOutput, Timing};
 use crate::text::Tokenizer;
 
 /// The tokens of one request, as they are generated.
@@ -28,8 +27,7 @@ pub struct TokenStream {
     texts: RowTexts,
     ready: VecDeque<StreamedToken>,
     output: Option<GenerationOutput>,
-    out: ForwardOutput,
-    timing: Timing,
+    stepper: Stepper,
     cancelled: Arc<AtomicBool>,
 }
 
@@ -44,16 +42,14 @@ impl TokenStream {
         let texts = RowTexts::new(tokenizer.as_ref(), rows);
         let reservation = Request::reserve(&engine, &plan)?;
         let request = Request::new(&engine, plan, reservation);
-        let timing = engine.timing();
         Ok(Self {
+            stepper: Stepper::new(&engine),
             engine,
             tokenizer,
             request: Some(request),
             texts,
             ready: VecDeque::new(),
             output: None,
-            out: ForwardOutput::default(),
-            timing,
             cancelled: Arc::default(),
         })
     }
@@ -92,17 +88,19 @@ impl TokenStream {
         let Some(mut request) = self.request.take() else { return Ok(()) };
         let cancelled = &self.cancelled;
         let mut interrupted = || cancelled.load(Ordering::Relaxed) || interrupted();
-        let Self { engine, out, timing, .. } = self;
-        let stepped = step(engine, &mut [&mut request], 0, out, timing, &mut interrupted)
-            .and_then(|stepped| stepped.advanced.into_iter().next().map(|(_, step)| step).transpose());
+        let requests = std::slice::from_mut(&mut request);
+        let stepped = self
+            .stepper
+            .step(&self.engine, requests, 0, &mut interrupted)
+            .and_then(|_| self.stepper.advanced.pop().map(|(_, result)| result).transpose());
         match stepped {
             Ok(None) => self.request = Some(request),
-            Ok(Some(step)) => {
-                for event in step.events {
-                    self.ready.push_back(self.texts.token(event));
-                }
+            Ok(Some(())) => {
+                let step = request.stepped();
+                self.ready.extend(step.events.iter().map(|&event| self.texts.token(event)));
+                let finished = step.finished;
                 self.request = Some(request);
-                if step.finished {
+                if finished {
                     self.close();
                 }
             }
@@ -122,7 +120,7 @@ impl TokenStream {
     pub fn close(&mut self) {
         if let Some(request) = self.request.take() {
             self.output = Some(GenerationOutput::new(request, self.tokenizer.as_ref()));
-            timing::report(&self.engine, &self.timing);
+            timing::report(&self.engine, &self.stepper.timing);
         }
     }
 

@@ -87,7 +87,7 @@ impl TorchRng {
     /// negative and not all zero.
     pub fn multinomial(&mut self, probabilities: &[f32], count: usize) -> Vec<usize> {
         if count == 1 {
-            return vec![self.multinomial_one(probabilities)];
+            return vec![self.draw(probabilities)];
         }
         let ratios: Vec<f32> = probabilities
             .iter()
@@ -103,8 +103,9 @@ impl TorchRng {
         topk(&ratios, count).into_iter().map(|index| index as usize).collect()
     }
 
-    /// One draw: the index of the largest `probability / exponential`, the lowest one on ties.
-    fn multinomial_one(&mut self, probabilities: &[f32]) -> usize {
+    /// A [`multinomial`](Self::multinomial) of one index: that of the largest `probability / exponential`, the lowest one
+    /// on ties.
+    pub fn draw(&mut self, probabilities: &[f32]) -> usize {
         let (mut best, mut largest) = (0, 0.0);
         for (index, &probability) in probabilities.iter().enumerate() {
             if probability == 0.0 {

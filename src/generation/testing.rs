@@ -164,7 +164,7 @@ pub struct Transcript {
 /// Those of the search; when it breaks its contract; when it does not end.
 pub fn run(mut search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Transcript> {
     let mut events: Vec<TokenEvent> = Vec::new();
-    let mut inputs = SearchInputs::new();
+    let (mut inputs, mut step) = (SearchInputs::new(), SearchStep::default());
     for _ in 0..MOST_STEPS {
         inputs.clear();
         search.wants(&mut inputs);
@@ -172,15 +172,15 @@ pub fn run(mut search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Tra
             return Err(broken("a step without a row".to_owned()));
         }
         let mut logits = model.compute(&inputs)?;
-        let SearchStep { events: new, finished } =
-            search.advance(SearchResults::of_logits(&mut logits, model.vocab_size))?;
-        for event in new {
+        step.clear();
+        search.advance(SearchResults::of_logits(&mut logits, model.vocab_size), &mut step)?;
+        for &event in &step.events {
             if events.iter().any(|earlier| earlier.row == event.row && earlier.finish.is_some()) {
                 return Err(broken(format!("row {} has an event after its end", event.row)));
             }
             events.push(event);
         }
-        if finished {
+        if step.finished {
             // The owner of the loop takes back whatever the search still holds.
             model.sequences.clear();
             return Ok(Transcript { events, output: search.finish() });
@@ -304,8 +304,8 @@ mod tests {
     impl Search for Endless {
         fn wants(&mut self, _inputs: &mut SearchInputs) {}
 
-        fn advance(&mut self, _results: SearchResults<'_>) -> Result<SearchStep> {
-            Ok(SearchStep::default())
+        fn advance(&mut self, _results: SearchResults<'_>, _step: &mut SearchStep) -> Result<()> {
+            Ok(())
         }
 
         fn finish(self: Box<Self>) -> SearchOutput {

@@ -30,10 +30,14 @@ impl ForwardContext<'_> {
 /// The activations of a forward pass. Reusable: it grows to the largest batch it has seen.
 #[derive(Default)]
 pub struct Scratch {
+    /// The rows that are being computed, by their place in the batch.
+    pub(super) active: Vec<usize>,
     /// The residual stream, `[num_rows, hidden_size]`.
     pub(super) hidden: Vec<f32>,
     /// Those of its rows whose logits are wanted.
     pub(super) wanted: Vec<f32>,
+    /// Logits on the way to places that are not next to each other, `[wanted rows, vocab_size]`.
+    pub(super) scattered: Vec<f32>,
     /// The input of the next matrix.
     pub(super) packed: PackedRows,
     /// `[num_rows, (num_heads + 2 * num_kv_heads) * head_dim]`: queries, keys, values.

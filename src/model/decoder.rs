@@ -9,7 +9,7 @@ use super::context::{ForwardContext, Scratch, sized};
 use super::family::Family;
 use super::layers::{DecoderLayer, Embedding, Linear, RmsNorm, RotaryEmbedding};
 use super::loader::Loader;
-use super::rows::{ActiveRows, OutputIndex, rank};
+use super::rows::{ActiveRows, rank};
 use super::timing::Stage;
 use crate::cache::{KvDtype, KvLayout, KvStore};
 use crate::error::{Error, Result};
@@ -100,33 +100,31 @@ impl Decoder {
     /// The logits of some of the rows in `scratch.hidden`, written to their places in `logits`.
     fn logits(
         &self,
-        places: &[(usize, usize)],
+        places: impl Iterator<Item = (usize, usize)> + Clone,
         normalize: bool,
         context: &mut ForwardContext<'_>,
         logits: &mut [f32],
     ) -> Result<()> {
-        if places.is_empty() {
-            return Ok(());
-        }
+        let Some((_, first)) = places.clone().next() else { return Ok(()) };
+        let count = places.clone().count();
         let (workers, scratch, width) = (context.workers, &mut *context.scratch, self.hidden_size);
-        let wanted = sized(&mut scratch.wanted, places.len() * width);
-        for (&(place, _), out) in places.iter().zip(wanted.chunks_exact_mut(width)) {
+        let wanted = sized(&mut scratch.wanted, count * width);
+        for ((place, _), out) in places.clone().zip(wanted.chunks_exact_mut(width)) {
             out.copy_from_slice(&scratch.hidden[place * width..(place + 1) * width]);
         }
         let wanted = if normalize { self.norm.of(wanted) } else { (&*wanted).into() };
-        let contiguous = places.windows(2).all(|pair| pair[1].1 == pair[0].1 + 1);
+        let contiguous = places.clone().zip(first..).all(|((_, to), next)| to == next);
         if contiguous {
-            let first = places[0].1 * self.vocab_size;
-            let out = &mut logits[first..first + places.len() * self.vocab_size];
+            let out = &mut logits[first * self.vocab_size..(first + count) * self.vocab_size];
             self.head.forward(workers, wanted, &mut scratch.packed, false, out);
         } else {
-            let mut scattered = vec![0.0; places.len() * self.vocab_size];
-            self.head.forward(workers, wanted, &mut scratch.packed, false, &mut scattered);
-            for (&(_, to), row) in places.iter().zip(scattered.chunks_exact(self.vocab_size)) {
+            let scattered = sized(&mut scratch.scattered, count * self.vocab_size);
+            self.head.forward(workers, wanted, &mut scratch.packed, false, scattered);
+            for ((_, to), row) in places.zip(scattered.chunks_exact(self.vocab_size)) {
                 logits[to * self.vocab_size..(to + 1) * self.vocab_size].copy_from_slice(row);
             }
         }
-        context.timing.lap(Stage::Head, || self.head.work(places.len()));
+        context.timing.lap(Stage::Head, || self.head.work(count));
         context.check()
     }
 
@@ -135,13 +133,11 @@ impl Decoder {
         &self,
         layer: usize,
         rows: &ActiveRows<'_>,
-        index: &Indices,
         context: &mut ForwardContext<'_>,
         out: &mut ForwardOutput,
     ) -> Result<()> {
         let (width, last) = (self.hidden_size, layer == self.layers.len());
-        for (place, first) in
-            rows.wanting(|row| row.outputs.hidden_states.contains(layer), &index.hidden_states)
+        for (place, first) in rows.wanting(|row| row.outputs.hidden_states.contains(layer), num_hidden_states)
         {
             let to = first + rank(rows.row(place).outputs.hidden_states, layer);
             let hidden = &context.scratch.hidden[place * width..(place + 1) * width];
@@ -152,21 +148,49 @@ impl Decoder {
                 out.copy_from_slice(hidden);
             }
         }
-        let mut places = rows.wanting(|row| row.outputs.layer_logits.contains(layer), &index.layer_logits);
-        for (place, to) in &mut places {
-            *to += rank(rows.row(*place).outputs.layer_logits, layer);
-        }
-        self.logits(&places, last, context, &mut out.layer_logits)?;
+        let places = rows
+            .wanting(|row| row.outputs.layer_logits.contains(layer), num_layer_logits)
+            .map(|(place, first)| (place, first + rank(rows.row(place).outputs.layer_logits, layer)));
+        self.logits(places, last, context, &mut out.layer_logits)?;
         let ends = |row: &Row| row.outputs.logits && row.last_layer.unwrap_or(self.layers.len()) == layer;
-        self.logits(&rows.wanting(ends, &index.logits), true, context, &mut out.logits)
+        self.logits(rows.wanting(ends, num_logits), true, context, &mut out.logits)
+    }
+
+    /// Takes all rows through all layers.
+    fn run(
+        &self,
+        rows: &mut ActiveRows<'_>,
+        kv: &mut KvStore,
+        context: &mut ForwardContext<'_>,
+        out: &mut ForwardOutput,
+    ) -> Result<()> {
+        for (i, layer) in self.layers.iter().enumerate() {
+            self.tap(i, rows, context, out)?;
+            let Scratch { hidden, cos, sin, .. } = &mut *context.scratch;
+            let half = self.rotary.row_len();
+            rows.retain(
+                |row| row.last_layer.is_none_or(|last| last > i),
+                &mut [(hidden, self.hidden_size), (cos, half), (sin, half)],
+            );
+            if rows.is_empty() {
+                return Ok(());
+            }
+            layer.forward(i, rows, i + 1 == self.layers.len(), kv, context)?;
+        }
+        self.tap(self.layers.len(), rows, context, out)
     }
 }
 
-/// Where the outputs of each row begin, for each kind of output.
-struct Indices {
-    logits: OutputIndex,
-    hidden_states: OutputIndex,
-    layer_logits: OutputIndex,
+fn num_logits(row: &Row) -> usize {
+    usize::from(row.outputs.logits)
+}
+
+fn num_hidden_states(row: &Row) -> usize {
+    row.outputs.hidden_states.len()
+}
+
+fn num_layer_logits(row: &Row) -> usize {
+    row.outputs.layer_logits.len()
 }
 
 impl CausalLm for Decoder {
@@ -205,34 +229,19 @@ impl CausalLm for Decoder {
         context: &mut ForwardContext<'_>,
         out: &mut ForwardOutput,
     ) -> Result<()> {
-        let index = Indices {
-            logits: OutputIndex::new(batch.rows, |row| usize::from(row.outputs.logits)),
-            hidden_states: OutputIndex::new(batch.rows, |row| row.outputs.hidden_states.len()),
-            layer_logits: OutputIndex::new(batch.rows, |row| row.outputs.layer_logits.len()),
-        };
-        sized(&mut out.logits, index.logits.total * self.vocab_size);
-        sized(&mut out.hidden_states, index.hidden_states.total * self.hidden_size);
-        sized(&mut out.layer_logits, index.layer_logits.total * self.vocab_size);
+        let total = |count: fn(&Row) -> usize| batch.rows.iter().map(count).sum::<usize>();
+        sized(&mut out.logits, total(num_logits) * self.vocab_size);
+        sized(&mut out.hidden_states, total(num_hidden_states) * self.hidden_size);
+        sized(&mut out.layer_logits, total(num_layer_logits) * self.vocab_size);
 
         self.embed(context.workers, batch, &mut context.scratch.hidden)?;
         context.timing.lap(Stage::Embedding, Work::default);
-        let mut rows = ActiveRows::new(*batch);
+        let mut rows = ActiveRows::new(*batch, std::mem::take(&mut context.scratch.active));
         let Scratch { cos, sin, .. } = &mut *context.scratch;
         self.rotary.angles(&rows, cos, sin);
         context.timing.lap(Stage::RopeKv, Work::default);
-        for (i, layer) in self.layers.iter().enumerate() {
-            self.tap(i, &rows, &index, context, out)?;
-            let Scratch { hidden, cos, sin, .. } = &mut *context.scratch;
-            let half = self.rotary.row_len();
-            rows.retain(
-                |row| row.last_layer.is_none_or(|last| last > i),
-                &mut [(hidden, self.hidden_size), (cos, half), (sin, half)],
-            );
-            if rows.is_empty() {
-                return Ok(());
-            }
-            layer.forward(i, &mut rows, i + 1 == self.layers.len(), kv, context)?;
-        }
-        self.tap(self.layers.len(), &rows, &index, context, out)
+        let done = self.run(&mut rows, kv, context, out);
+        context.scratch.active = rows.into_memory();
+        done
     }
 }

@@ -14,9 +14,16 @@ pub(super) struct ActiveRows<'a> {
 }
 
 impl<'a> ActiveRows<'a> {
-    /// All rows.
-    pub(super) fn new(batch: ForwardBatch<'a>) -> Self {
-        Self { batch, active: (0..batch.rows.len()).collect() }
+    /// All rows. `memory` is what [`ActiveRows::into_memory`] gave before.
+    pub(super) fn new(batch: ForwardBatch<'a>, mut memory: Vec<usize>) -> Self {
+        memory.clear();
+        memory.extend(0..batch.rows.len());
+        Self { batch, active: memory }
+    }
+
+    /// Its memory, for the next pass.
+    pub(super) fn into_memory(self) -> Vec<usize> {
+        self.active
     }
 
     /// The rows, in the order of the activations.
@@ -44,50 +51,42 @@ impl<'a> ActiveRows<'a> {
 
     /// Keeps the rows that `keep` says, and moves their entries of each buffer (`[num_rows, width]`) together.
     pub(super) fn retain(&mut self, keep: impl Fn(&Row) -> bool, buffers: &mut [(&mut Vec<f32>, usize)]) {
-        let kept: Vec<usize> = (0..self.active.len()).filter(|&place| keep(self.row(place))).collect();
-        if kept.len() == self.active.len() {
-            return;
-        }
-        for (buffer, width) in buffers {
-            for (to, &from) in kept.iter().enumerate() {
-                buffer.copy_within(from * *width..(from + 1) * *width, to * *width);
+        let mut kept = 0;
+        for place in 0..self.active.len() {
+            if !keep(self.row(place)) {
+                continue;
             }
-            buffer.truncate(kept.len() * *width);
+            if kept < place {
+                self.active[kept] = self.active[place];
+                for (buffer, width) in &mut *buffers {
+                    buffer.copy_within(place * *width..(place + 1) * *width, kept * *width);
+                }
+            }
+            kept += 1;
         }
-        self.active = kept.into_iter().map(|place| self.active[place]).collect();
+        self.active.truncate(kept);
+        for (buffer, width) in buffers {
+            buffer.truncate(kept * *width);
+        }
     }
 
-    /// The rows that want something, as pairs of a place in the activations and an index among all wanted outputs of
-    /// that kind.
+    /// The rows that want something, as pairs of a place in the activations and the index of the row's first output
+    /// among those of all rows. `count` is how many outputs of that kind a row has.
     pub(super) fn wanting(
         &self,
         wanted: impl Fn(&Row) -> bool + Copy,
-        index: &OutputIndex,
-    ) -> Vec<(usize, usize)> {
-        let places = self.active.iter().enumerate().filter(move |&(_, &row)| wanted(&self.batch.rows[row]));
-        places.map(|(place, &row)| (place, index.first[row])).collect()
-    }
-}
-
-/// Where each row's outputs of one kind begin.
-pub(super) struct OutputIndex {
-    first: Vec<usize>,
-    /// The number of outputs of all rows.
-    pub(super) total: usize,
-}
-
-impl OutputIndex {
-    /// From the number of outputs of each row.
-    pub(super) fn new(rows: &[Row], count: impl Fn(&Row) -> usize) -> Self {
-        let mut total = 0;
-        let first = rows
-            .iter()
-            .map(|row| {
-                total += count(row);
-                total - count(row)
-            })
-            .collect();
-        Self { first, total }
+        count: fn(&Row) -> usize,
+    ) -> impl Iterator<Item = (usize, usize)> + Clone {
+        let rows = self.batch.rows;
+        let firsts = self.active.iter().scan((0, 0), move |(next, first), &index| {
+            *first += rows[*next..index].iter().map(count).sum::<usize>();
+            *next = index;
+            Some((index, *first))
+        });
+        firsts
+            .enumerate()
+            .filter(move |&(_, (index, _))| wanted(&rows[index]))
+            .map(|(place, (_, first))| (place, first))
     }
 }
 

@@ -73,6 +73,23 @@ impl ProcessorStates {
     }
 }
 
+/// The companion sequences of a row: their newest logits.
+#[derive(Clone, Copy, Default)]
+pub(in crate::generation) struct Companions<'a> {
+    /// For each processor of the list the row of its companion in `logits`, if it asked for one.
+    pub(in crate::generation) rows: &'a [Option<usize>],
+    /// Those of all companions, `[companions, vocab_size]`.
+    pub(in crate::generation) logits: &'a [f32],
+    pub(in crate::generation) vocab_size: usize,
+}
+
+impl<'a> Companions<'a> {
+    fn logits(&self, place: usize) -> Option<&'a [f32]> {
+        let row = (*self.rows.get(place)?)?;
+        Some(&self.logits[row * self.vocab_size..][..self.vocab_size])
+    }
+}
+
 /// What a processor may know of the row it changes.
 #[non_exhaustive]
 pub struct RowContext<'a> {
@@ -86,8 +103,8 @@ pub struct RowContext<'a> {
     pub prompt_index: usize,
     /// The row among those of a call in which none has ended; rows of one prompt are neighbours.
     pub row_index: usize,
-    /// For each processor of the list the logits of the row's companion, `[vocab_size]`, if it asked for one.
-    pub(in crate::generation) companions: Vec<Option<&'a [f32]>>,
+    /// The companions of the row.
+    pub(in crate::generation) companions: Companions<'a>,
     /// What each processor of the list remembers of this sequence.
     pub(in crate::generation) states: Option<&'a mut ProcessorStates>,
     /// The place of the processor that is called.
@@ -103,7 +120,7 @@ impl<'a> RowContext<'a> {
             padding_len: 0,
             prompt_index: 0,
             row_index: 0,
-            companions: Vec::new(),
+            companions: Companions::default(),
             states: None,
             place: 0,
         }
@@ -116,7 +133,7 @@ impl<'a> RowContext<'a> {
 
     /// The logits of the row's companion sequence, `[vocab_size]`, if the processor asked for one.
     pub fn companion_logits(&self) -> Option<&'a [f32]> {
-        self.companions.get(self.place).copied().flatten()
+        self.companions.logits(self.place)
     }
 
     /// What the processor remembers of this sequence: the value its `new_state` made, or a fork of it. `None`

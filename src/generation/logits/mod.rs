@@ -22,6 +22,7 @@ use super::config::{Compat, GenerationConfig};
 use super::prompt::PromptRow;
 
 pub use arguments::{Argument, ArgumentInfo};
+pub(super) use context::Companions;
 pub use context::{ProcessContext, ProcessorState, ProcessorStates, RowContext, ScoreRows};
 pub use encoder_input_ids::EncoderInputIds;
 pub use list::LogitsProcessorList;

@@ -14,7 +14,7 @@ use super::super::output::{LaneScores, OutputRow, SearchOutput};
 use super::super::plan::{GenerationPlan, PlanContext};
 use super::super::stopping::StopContext;
 use super::super::torch_sort::topk;
-use super::lanes::{Group, LaneLogits, Lanes};
+use super::lanes::{Group, LaneLogits, LaneScratch, Lanes};
 use super::registry::SearchPlan;
 use super::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 
@@ -44,6 +44,7 @@ struct ContrastiveSearch {
     lanes: Lanes,
     /// One for each prompt.
     items: Vec<Item>,
+    scratch: LaneScratch,
 }
 
 /// A prompt's row.
@@ -74,7 +75,7 @@ impl ContrastiveSearch {
         let kept = LaneScores::of(&plan);
         let items = plan.prompts.iter().map(|_| Item { kept: kept.clone(), ..Item::default() }).collect();
         let lanes = Lanes::new(&plan, plan.lanes_each(), outputs).with_prompt_outputs(within);
-        Self { plan, penalty_alpha, lanes, items }
+        Self { plan, penalty_alpha, lanes, items, scratch: LaneScratch::default() }
     }
 
     /// The lane of the best candidate of a prompt; `next` are their hidden states, `[top_k, hidden_size]`, each of
@@ -192,13 +193,12 @@ impl Search for ContrastiveSearch {
         self.lanes.wants(&self.plan, inputs);
     }
 
-    fn advance(&mut self, results: SearchResults<'_>) -> Result<SearchStep> {
+    fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
         let now = self.lanes.step();
         let (hidden_states, hidden_size) = (results.target.hidden_states, results.target.hidden_size);
-        let mut expanded = Vec::new();
-        let mut logits = self.lanes.logits(&self.plan, results, &mut expanded)?;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut logits = self.lanes.logits(&self.plan, results, &mut scratch)?;
         let lanes_each = self.plan.lanes_each();
-        let mut step = SearchStep::default();
         if now == 0 {
             self.begin(hidden_states, hidden_size)?;
         }
@@ -213,7 +213,7 @@ impl Search for ContrastiveSearch {
                 let Some(states) = next.get_mut(row * hidden_size..(row + lanes_each) * hidden_size) else {
                     return Err(Error::internal("a search was given fewer hidden states than it asked for"));
                 };
-                best = self.choose(prompt_index, states, hidden_size, &mut step)?;
+                best = self.choose(prompt_index, states, hidden_size, step)?;
             }
             if self.items[prompt_index].finish.is_none() {
                 self.propose(prompt_index, best, row + best, &mut logits)
@@ -222,7 +222,8 @@ impl Search for ContrastiveSearch {
             row += lanes_each;
         }
         step.finished = self.items.iter().all(|item| item.finish.is_some());
-        Ok(step)
+        self.scratch = scratch;
+        Ok(())
     }
 
     fn finish(self: Box<Self>) -> SearchOutput {

@@ -101,8 +101,8 @@ impl Search for DolaSearch {
         self.rows.wants(inputs);
     }
 
-    fn advance(&mut self, results: SearchResults<'_>) -> Result<SearchStep> {
-        self.rows.advance(results, &mut self.choice)
+    fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
+        self.rows.advance(results, &mut self.choice, step)
     }
 
     fn finish(self: Box<Self>) -> SearchOutput {

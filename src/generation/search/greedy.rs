@@ -37,8 +37,8 @@ impl Search for GreedySearch {
         self.rows.wants(inputs);
     }
 
-    fn advance(&mut self, results: SearchResults<'_>) -> Result<SearchStep> {
-        self.rows.advance(results, &mut HighestScore)
+    fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
+        self.rows.advance(results, &mut HighestScore, step)
     }
 
     fn finish(self: Box<Self>) -> SearchOutput {

@@ -6,9 +6,10 @@
 //! it ends and which lane becomes a copy of which is the search's own part.
 
 use crate::error::{Error, Result, ResultExt};
+use crate::memory::recycled;
 use crate::types::{RowOutputs, SeqId, TokenId};
 
-use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows};
+use super::super::logits::{Companions, ProcessContext, ProcessorStates, RowContext, ScoreRows};
 use super::super::numerics::log_sum_exp;
 use super::super::plan::GenerationPlan;
 use super::{ModelResults, SearchInputs, SearchResults};
@@ -26,12 +27,14 @@ pub(super) struct Lanes {
     /// The number of steps that have been taken.
     step: usize,
     /// What the last `wants` asked for.
-    asked: Option<Asked>,
+    asked: Asked,
     next_seq: u32,
     /// Sequences of lanes that have ended since the last `wants`.
     ended: Vec<SeqId>,
     /// For each prompt, which lanes become copies of which: places among the prompt's lanes.
     parents: Vec<Option<Vec<usize>>>,
+    /// Scratch, empty between calls.
+    contexts: Vec<RowContext<'static>>,
 }
 
 /// A row of a search.
@@ -49,13 +52,24 @@ pub(super) struct Lane {
 }
 
 /// The logits rows that were asked for: first one per main row, then those of the companions.
+#[derive(Default)]
 struct Asked {
     /// Prompts in the first step, then lanes that go on.
     main: usize,
-    /// For each main row and each processor the place of the companion's logits.
-    companions: Vec<Vec<Option<usize>>>,
-    /// The number of logits rows.
+    /// For each main row and each processor the place of the companion's logits among those of companions.
+    companions: Vec<Option<usize>>,
+    /// The number of logits rows; 0 when nothing is asked for.
     total: usize,
+}
+
+/// The memory of the logits of a step, which steps reuse.
+#[derive(Default)]
+pub(super) struct LaneScratch {
+    expanded: Vec<f32>,
+    lanes: Vec<usize>,
+    main_rows: Vec<usize>,
+    main_normalizers: Vec<f32>,
+    normalizers: Vec<f32>,
 }
 
 /// The logits of a step.
@@ -63,15 +77,14 @@ pub(super) struct LaneLogits<'a> {
     /// One row for each lane that goes on, `[lanes, vocab_size]`.
     pub(super) scores: &'a mut [f32],
     /// Their lanes.
-    pub(super) lanes: Vec<usize>,
+    pub(super) lanes: &'a [usize],
     /// The log-sum-exp of each row.
-    pub(super) normalizers: Vec<f32>,
+    pub(super) normalizers: &'a [f32],
     /// Logits of inner layers, by main row.
     pub(super) layer_logits: &'a [f32],
     /// For each lane its main row: in the first step one for each prompt.
-    pub(super) main_rows: Vec<usize>,
+    pub(super) main_rows: &'a [usize],
     companion_logits: &'a [f32],
-    companions: Vec<Vec<Option<usize>>>,
 }
 
 /// The group of beams that rows belong to.
@@ -85,7 +98,7 @@ pub(super) struct Group<'a> {
 impl LaneLogits<'_> {
     /// Makes log-probabilities of the logits.
     pub(super) fn normalize(&mut self, vocab_size: usize) {
-        for (row, normalizer) in self.scores.chunks_exact_mut(vocab_size).zip(&self.normalizers) {
+        for (row, normalizer) in self.scores.chunks_exact_mut(vocab_size).zip(self.normalizers) {
             for score in row {
                 *score -= normalizer;
             }
@@ -117,10 +130,11 @@ impl Lanes {
             outputs,
             prompt_outputs: RowOutputs::NONE,
             step: 0,
-            asked: None,
+            asked: Asked::default(),
             next_seq: 0,
             ended: Vec::new(),
             parents: vec![None; plan.prompts.len()],
+            contexts: Vec::new(),
         }
     }
 
@@ -144,8 +158,8 @@ impl Lanes {
 
     /// Asks for the prompts, or for the newest tokens of the lanes that go on.
     pub(super) fn wants(&mut self, plan: &GenerationPlan, inputs: &mut SearchInputs) {
-        self.asked = Some(if self.step == 0 {
-            self.want_prompts(plan, inputs)
+        if self.step == 0 {
+            self.want_prompts(plan, inputs);
         } else {
             if self.step == 1 {
                 self.fork_prompts(inputs);
@@ -155,11 +169,11 @@ impl Lanes {
             for seq in self.ended.drain(..) {
                 inputs.release(seq);
             }
-            self.want_tokens(inputs)
-        });
+            self.want_tokens(inputs);
+        }
     }
 
-    fn want_prompts(&mut self, plan: &GenerationPlan, inputs: &mut SearchInputs) -> Asked {
+    fn want_prompts(&mut self, plan: &GenerationPlan, inputs: &mut SearchInputs) {
         let mut next_seq = self.next_seq;
         let mut prompt = |tokens: &[TokenId], within: RowOutputs, last: RowOutputs| {
             let seq = SeqId(next_seq);
@@ -171,18 +185,18 @@ impl Lanes {
         for (lanes, planned) in self.lanes.chunks_mut(self.lanes_each).zip(&plan.prompts) {
             lanes[0].seq = Some(prompt(&planned.tokens, self.prompt_outputs, self.outputs));
         }
-        let mut total = plan.prompts.len();
-        let mut companions = Vec::with_capacity(total);
+        let (main, mut others) = (plan.prompts.len(), 0);
+        self.asked.companions.clear();
         for (lanes, planned) in self.lanes.chunks_mut(self.lanes_each).zip(&plan.prompts) {
             let places = planned.companions.iter().zip(&mut lanes[0].companions).map(|(tokens, seq)| {
                 *seq = Some(prompt(tokens.as_ref()?, RowOutputs::NONE, RowOutputs::LOGITS));
-                total += 1;
-                Some(total - 1)
+                others += 1;
+                Some(others - 1)
             });
-            companions.push(places.collect());
+            self.asked.companions.extend(places);
         }
         self.next_seq = next_seq;
-        Asked { main: plan.prompts.len(), companions, total }
+        (self.asked.main, self.asked.total) = (main, main + others);
     }
 
     /// Gives every further lane of a prompt its own sequences, as copies of the first one's.
@@ -223,8 +237,9 @@ impl Lanes {
         }
     }
 
-    fn want_tokens(&self, inputs: &mut SearchInputs) -> Asked {
-        let going_on = || self.lanes.iter().filter(|lane| lane.active);
+    fn want_tokens(&mut self, inputs: &mut SearchInputs) {
+        let Self { lanes, asked, .. } = self;
+        let going_on = || lanes.iter().filter(|lane| lane.active);
         let newest = |lane: &Lane| lane.ids.last().copied().unwrap_or_default();
         let mut main = 0;
         for lane in going_on() {
@@ -233,52 +248,57 @@ impl Lanes {
                 main += 1;
             }
         }
-        let mut total = main;
-        let companions = going_on()
-            .map(|lane| {
-                let place_of = |seq: &Option<SeqId>| {
-                    inputs.token((*seq)?, newest(lane), RowOutputs::LOGITS);
-                    total += 1;
-                    Some(total - 1)
-                };
-                lane.companions.iter().map(place_of).collect()
-            })
-            .collect();
-        Asked { main, companions, total }
+        let mut others = 0;
+        asked.companions.clear();
+        for lane in going_on() {
+            asked.companions.extend(lane.companions.iter().map(|seq| {
+                inputs.token((*seq)?, newest(lane), RowOutputs::LOGITS);
+                others += 1;
+                Some(others - 1)
+            }));
+        }
+        (asked.main, asked.total) = (main, main + others);
     }
 
     /// The logits that the last `wants` asked for, one row for each lane that goes on: in the first step those of
-    /// a prompt serve all its lanes, copied to `expanded`.
+    /// a prompt serve all its lanes, copied for each.
     pub(super) fn logits<'a>(
         &mut self,
         plan: &GenerationPlan,
         results: SearchResults<'a>,
-        expanded: &'a mut Vec<f32>,
+        scratch: &'a mut LaneScratch,
     ) -> Result<LaneLogits<'a>> {
         let vocab_size = plan.vocab_size;
-        let asked =
-            self.asked.take().ok_or_else(|| Error::internal("a search was advanced without wants"))?;
+        let total = std::mem::take(&mut self.asked.total);
+        if total == 0 {
+            return Err(Error::internal("a search was advanced without wants"));
+        }
         let ModelResults { logits, vocab_size: given, layer_logits, .. } = results.target;
-        if given != vocab_size || logits.len() != asked.total * vocab_size {
+        if given != vocab_size || logits.len() != total * vocab_size {
             return Err(Error::internal(format!(
-                "a search asked for {} rows of {vocab_size} logits and was given {} logits in rows of {given}",
-                asked.total,
+                "a search asked for {total} rows of {vocab_size} logits and was given {} logits in rows of {given}",
                 logits.len(),
             )));
         }
-        let (main, companion_logits) = logits.split_at_mut(asked.main * vocab_size);
-        let main_normalizers = normalizers(main, vocab_size, plan.processors.takes_invalid_logits())
+        let (main, companion_logits) = logits.split_at_mut(self.asked.main * vocab_size);
+        let LaneScratch { expanded, lanes, main_rows, main_normalizers, normalizers } = scratch;
+        normalize(main, vocab_size, plan.processors.takes_invalid_logits(), main_normalizers)
             .context(|| format!("step {}", self.step))?;
-        let lanes: Vec<usize> = (0..self.lanes.len()).filter(|&lane| self.lanes[lane].active).collect();
+        lanes.clear();
+        lanes.extend((0..self.lanes.len()).filter(|&lane| self.lanes[lane].active));
         let first = self.step == 0;
-        let main_rows: Vec<usize> = lanes
-            .iter()
-            .enumerate()
-            .map(|(place, &lane)| if first { self.lanes[lane].prompt_index } else { place })
-            .collect();
+        main_rows.clear();
+        main_rows.extend(
+            lanes
+                .iter()
+                .enumerate()
+                .map(|(place, &lane)| if first { self.lanes[lane].prompt_index } else { place }),
+        );
+        normalizers.clear();
+        normalizers.extend(main_rows.iter().map(|&row| main_normalizers[row]));
         let scores = if first && self.lanes_each > 1 {
             expanded.clear();
-            for &row in &main_rows {
+            for &row in &*main_rows {
                 expanded.extend_from_slice(&main[row * vocab_size..][..vocab_size]);
             }
             &mut expanded[..]
@@ -286,15 +306,7 @@ impl Lanes {
             main
         };
         self.step += 1;
-        Ok(LaneLogits {
-            scores,
-            lanes,
-            normalizers: main_rows.iter().map(|&row| main_normalizers[row]).collect(),
-            layer_logits,
-            main_rows,
-            companion_logits,
-            companions: asked.companions,
-        })
+        Ok(LaneLogits { scores, lanes, normalizers, layer_logits, main_rows, companion_logits })
     }
 
     /// Applies the processors to all rows of a step.
@@ -314,11 +326,7 @@ impl Lanes {
             return Ok(());
         }
         let vocab_size = plan.vocab_size;
-        let companion_logits = logits.companion_logits;
-        let main = logits.companions.len();
-        let logits_at = |place: &Option<usize>| {
-            place.map(|place| &companion_logits[(place - main) * vocab_size..][..vocab_size])
-        };
+        let companions_each = plan.processors.len();
         // Beam groups are processed one at a time, as if there were no others.
         // The candidates of contrastive search are lanes too, of which one is the row.
         let rows_each = if plan.num_beams > 1 { plan.num_beams } else { plan.num_return_sequences() };
@@ -326,7 +334,7 @@ impl Lanes {
         let num_rows = plan.prompts.len() * group_size;
         let before = group.index * group_size;
         let wanted = &logits.lanes[places.clone()];
-        let mut rows: Vec<RowContext<'_>> = Vec::with_capacity(wanted.len());
+        let mut rows: Vec<RowContext<'_>> = recycled(std::mem::take(&mut self.contexts));
         for (index, lane) in self.lanes.iter_mut().enumerate() {
             let Ok(place) = wanted.binary_search(&index) else { continue };
             let main_row = logits.main_rows[places.start + place];
@@ -335,7 +343,11 @@ impl Lanes {
                 padding_len: plan.prompts[lane.prompt_index].padding_len,
                 prompt_index: lane.prompt_index,
                 row_index: lane.prompt_index * group_size + index % self.lanes_each % rows_each - before,
-                companions: logits.companions[main_row].iter().map(logits_at).collect(),
+                companions: Companions {
+                    rows: &self.asked.companions[main_row * companions_each..][..companions_each],
+                    logits: logits.companion_logits,
+                    vocab_size,
+                },
                 states: Some(&mut lane.states),
                 ..RowContext::of_prompt(&lane.ids)
             });
@@ -347,7 +359,9 @@ impl Lanes {
             current_tokens: group.current_tokens,
             ..ProcessContext::new(rows)
         };
-        plan.processors.process(&mut ScoreRows::new(scores, vocab_size), &mut context)
+        plan.processors.process(&mut ScoreRows::new(scores, vocab_size), &mut context)?;
+        self.contexts = recycled(context.rows);
+        Ok(())
     }
 
     /// Appends a token to a lane.
@@ -383,19 +397,19 @@ impl Lanes {
     }
 }
 
-/// The log-sum-exp of each row of the model's own logits, which must be numbers unless a processor makes them such.
-fn normalizers(logits: &[f32], vocab_size: usize, any_logits: bool) -> Result<Vec<f32>> {
-    logits
-        .chunks_exact(vocab_size)
-        .map(|row| {
-            let normalizer = log_sum_exp(row);
-            if normalizer.is_finite() || any_logits {
-                return Ok(normalizer);
-            }
-            Err(Error::numerical(format!(
+/// Writes the log-sum-exp of each row of the model's own logits, which must be numbers unless a processor makes them such,
+/// to `normalizers`.
+fn normalize(logits: &[f32], vocab_size: usize, any_logits: bool, normalizers: &mut Vec<f32>) -> Result<()> {
+    normalizers.clear();
+    for row in logits.chunks_exact(vocab_size) {
+        let normalizer = log_sum_exp(row);
+        if !normalizer.is_finite() && !any_logits {
+            return Err(Error::numerical(format!(
                 "the model's logits hold NaN or infinity (their log-sum-exp is {normalizer}); its weights \
                  may be damaged, or compute_dtype too narrow for them"
-            )))
-        })
-        .collect()
+            )));
+        }
+        normalizers.push(normalizer);
+    }
+    Ok(())
 }

@@ -40,12 +40,13 @@ pub trait Search: Send {
     /// Asks for the next step: operations on sequences and rows to compute, added to `inputs`, which is empty.
     fn wants(&mut self, inputs: &mut SearchInputs);
 
-    /// Takes what the rows of the last `wants` gave, in order of asking.
+    /// Takes what the rows of the last `wants` gave, in order of asking, and adds what it brings to `step`, which is
+    /// empty.
     ///
     /// # Errors
     /// When the model, a processor or a criterion gives something that no token can be chosen from. The
     /// search cannot go on after an error.
-    fn advance(&mut self, results: SearchResults<'_>) -> Result<SearchStep>;
+    fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()>;
 
     /// The output. Rows that have not ended are marked as cancelled.
     fn finish(self: Box<Self>) -> SearchOutput;
@@ -53,12 +54,19 @@ pub trait Search: Send {
 
 /// What a step has brought.
 #[derive(Debug, Clone, Default, PartialEq)]
-#[must_use]
 pub struct SearchStep {
     /// The new tokens, by row. A row that has ended gets no further events.
     pub events: Vec<TokenEvent>,
     /// Whether the search is over.
     pub finished: bool,
+}
+
+impl SearchStep {
+    /// Empties it, keeping its memory.
+    pub fn clear(&mut self) {
+        self.events.clear();
+        self.finished = false;
+    }
 }
 
 /// A token of a row.

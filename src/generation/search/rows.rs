@@ -8,7 +8,7 @@ use crate::types::{FinishReason, RowOutputs, TokenId};
 use super::super::output::{LaneScores, OutputRow, SearchOutput};
 use super::super::plan::GenerationPlan;
 use super::super::stopping::StopContext;
-use super::lanes::Lanes;
+use super::lanes::{LaneScratch, Lanes};
 use super::{SearchInputs, SearchResults, SearchStep, TokenEvent};
 
 /// How a search chooses a token.
@@ -39,6 +39,7 @@ pub(super) struct RowSearch {
     kept: Vec<LaneScores>,
     /// Scratch: the logits before processing.
     raw: Vec<f32>,
+    scratch: LaneScratch,
 }
 
 #[derive(Default)]
@@ -57,7 +58,14 @@ impl RowSearch {
         let lanes = Lanes::new(&plan, plan.lanes_each(), outputs);
         let rows = (0..lanes.len()).map(|_| Row::default()).collect();
         let kept = LaneScores::of(&plan);
-        Self { kept: vec![kept; lanes.len()], plan, lanes, rows, raw: Vec::new() }
+        Self {
+            kept: vec![kept; lanes.len()],
+            plan,
+            lanes,
+            rows,
+            raw: Vec::new(),
+            scratch: LaneScratch::default(),
+        }
     }
 
     /// The prompts, or the newest tokens of the rows that go on.
@@ -70,10 +78,11 @@ impl RowSearch {
         &mut self,
         results: SearchResults<'_>,
         choice: &mut impl TokenChoice,
-    ) -> Result<SearchStep> {
+        step: &mut SearchStep,
+    ) -> Result<()> {
         let (vocab_size, now) = (self.plan.vocab_size, self.lanes.step());
-        let mut expanded = Vec::new();
-        let mut logits = self.lanes.logits(&self.plan, results, &mut expanded)?;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut logits = self.lanes.logits(&self.plan, results, &mut scratch)?;
         let mut raw = std::mem::take(&mut self.raw);
         raw.clear();
         let prepares = changes_logits(choice);
@@ -81,13 +90,12 @@ impl RowSearch {
             raw.extend_from_slice(logits.scores);
         }
         if prepares {
-            for (row, &main_row) in logits.scores.chunks_exact_mut(vocab_size).zip(&logits.main_rows) {
+            for (row, &main_row) in logits.scores.chunks_exact_mut(vocab_size).zip(logits.main_rows) {
                 choice.prepare(row, logits.layer_logits, main_row)?;
             }
         }
         self.lanes.process(&self.plan, &mut logits)?;
 
-        let mut step = SearchStep::default();
         let mut place = 0;
         for row in 0..self.rows.len() {
             if self.rows[row].finish.is_some() {
@@ -104,9 +112,9 @@ impl RowSearch {
             step.events.push(TokenEvent { row, token, logprob, score: processed[token.index()], finish });
             place += 1;
         }
-        self.raw = raw;
+        (self.raw, self.scratch) = (raw, scratch);
         step.finished = self.rows.iter().all(|row| row.finish.is_some());
-        Ok(step)
+        Ok(())
     }
 
     /// Gives a row its token, and ends it if a criterion says so.

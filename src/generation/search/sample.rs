@@ -42,8 +42,8 @@ impl Search for SampleSearch {
         self.rows.wants(inputs);
     }
 
-    fn advance(&mut self, results: SearchResults<'_>) -> Result<SearchStep> {
-        self.rows.advance(results, &mut self.draw)
+    fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
+        self.rows.advance(results, &mut self.draw, step)
     }
 
     fn finish(self: Box<Self>) -> SearchOutput {
@@ -86,7 +86,7 @@ impl TokenChoice for Draw {
             )));
         }
         softmax_into(scores, &mut self.probabilities);
-        Ok(TokenId(self.rng.multinomial(&self.probabilities, 1)[0] as u32))
+        Ok(TokenId(self.rng.draw(&self.probabilities) as u32))
     }
 
     /// torch draws for all rows of a batch, ended or not.

@@ -188,7 +188,7 @@ pub fn attention<F: PanelProducts<Step: KvStep>>(
     }
     let of_item = most_spans * Part::len(shape.head_dim, most_queries);
     parts.resize(num_items * of_item, 0.0);
-    let all_parts: Vec<_> = parts.chunks_exact_mut(of_item).map(Disjoint::new).collect();
+    let all_parts = Disjoint::new(parts);
     workers.run(num_chunks, &|chunk| {
         let (values, pairs) = memory(chunk);
         for job in (chunk..num_jobs).step_by(num_chunks) {
@@ -208,12 +208,12 @@ pub fn attention<F: PanelProducts<Step: KvStep>>(
                     spans: of_part(part)..of_part(part + 1),
                     values: &mut *values,
                     pairs: &mut *pairs,
-                    parts: &all_parts[index],
+                    parts: &all_parts,
+                    first_part: index * of_item,
                 },
             );
         }
     });
-    drop(all_parts);
     workers.for_each_chunk(parts, of_item, |index, parts| {
         let (kv_head, tile) = item(index);
         // There are no fewer chunks than items, and the jobs are done.

@@ -26,8 +26,9 @@ pub(super) struct SpanJob<'a, F: PanelProducts, B> {
     /// At least [`Memory::len`] elements each.
     pub(super) values: &'a mut [f32],
     pub(super) pairs: &'a mut [F::Pair],
-    /// [`Part::len`] elements for each span of the context, of which the job owns those of its spans.
+    /// From `first_part` on [`Part::len`] elements for each span of the context, of which the job owns those of its spans.
     pub(super) parts: &'a Disjoint<'a, f32>,
+    pub(super) first_part: usize,
 }
 
 impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for SpanJob<'_, F, B> {
@@ -50,7 +51,10 @@ impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for SpanJob<'_
             let span = Span::<F, B>::new(shape, blocks, tile, kv_head, index * SPAN);
             let len = Part::len(dim, num_queries);
             // SAFETY: each span of a tile and a head is computed once.
-            let part = Part::divide(unsafe { self.parts.part(index * len..(index + 1) * len) }, num_queries);
+            let part = unsafe {
+                self.parts.part(self.first_part + index * len..self.first_part + (index + 1) * len)
+            };
+            let part = Part::divide(part, num_queries);
             span.scores(s, memory.queries, memory.scores);
             for place in 0..span.num_rows() {
                 let visible = span.visible(place);

@@ -23,7 +23,7 @@ use super::super::plan::{GenerationPlan, PlanContext};
 use super::super::rng::TorchRng;
 use super::super::stopping::StopContext;
 use super::super::torch_sort::topk;
-use super::lanes::Lanes;
+use super::lanes::{LaneScratch, Lanes};
 use super::registry::SearchPlan;
 use super::{Search, SearchInputs, SearchResults, SearchStep};
 use scorer::ScorerBeamSearch;
@@ -118,7 +118,7 @@ struct Candidate {
 
 #[derive(Default)]
 struct Scratch {
-    expanded: Vec<f32>,
+    lanes: LaneScratch,
     /// Log-probabilities before processing, if there are processors.
     raw: Vec<f32>,
     /// The scores of all continuations of a prompt.
@@ -361,12 +361,12 @@ impl Search for BeamSearch {
         self.lanes.wants(&self.plan, inputs);
     }
 
-    fn advance(&mut self, results: SearchResults<'_>) -> Result<SearchStep> {
+    fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
         let (vocab_size, now) = (self.plan.vocab_size, self.lanes.step());
-        let mut expanded = std::mem::take(&mut self.scratch.expanded);
+        let mut lane_scratch = std::mem::take(&mut self.scratch.lanes);
         let mut raw = std::mem::take(&mut self.scratch.raw);
         raw.clear();
-        let mut logits = self.lanes.logits(&self.plan, results, &mut expanded)?;
+        let mut logits = self.lanes.logits(&self.plan, results, &mut lane_scratch)?;
         for (&lane, row) in logits.lanes.iter().zip(logits.scores.chunks_exact(vocab_size)) {
             self.kept[lane].keep_logits(row);
         }
@@ -394,8 +394,9 @@ impl Search for BeamSearch {
             self.advance_item(prompt_index, &processed[place..place + width], &before[place..place + width])
                 .context(|| format!("step {now}, prompt {prompt_index}"))?;
         }
-        (self.scratch.expanded, self.scratch.raw) = (expanded, raw);
-        Ok(SearchStep { events: Vec::new(), finished: self.items.iter().all(|item| item.done) })
+        (self.scratch.lanes, self.scratch.raw) = (lane_scratch, raw);
+        step.finished = self.items.iter().all(|item| item.done);
+        Ok(())
     }
 
     fn finish(self: Box<Self>) -> SearchOutput {

@@ -16,7 +16,7 @@ use super::super::super::plan::GenerationPlan;
 use super::super::super::rng::TorchRng;
 use super::super::super::stopping::StopContext;
 use super::super::super::torch_sort::{descending_order, topk};
-use super::super::lanes::{Group as LaneGroup, LaneLogits, Lanes};
+use super::super::lanes::{Group as LaneGroup, LaneLogits, LaneScratch, Lanes};
 use super::super::{Search, SearchInputs, SearchResults, SearchStep};
 use super::constrained::prefer_progress;
 use super::hypotheses::{Hypotheses, Hypothesis, Rules};
@@ -38,6 +38,7 @@ pub(super) struct ScorerBeamSearch {
     /// For each lane, at the end, whether it holds what it has to.
     fulfilled: Vec<bool>,
     raw: Vec<f32>,
+    scratch: LaneScratch,
 }
 
 /// The beams of a prompt.
@@ -98,6 +99,7 @@ impl ScorerBeamSearch {
             finished: false,
             fulfilled: Vec::new(),
             raw: Vec::new(),
+            scratch: LaneScratch::default(),
             lanes,
             plan,
         }
@@ -354,10 +356,10 @@ impl Search for ScorerBeamSearch {
         self.lanes.wants(&self.plan, inputs);
     }
 
-    fn advance(&mut self, results: SearchResults<'_>) -> Result<SearchStep> {
+    fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
         let (vocab_size, now) = (self.plan.vocab_size, self.lanes.step());
-        let mut expanded = Vec::new();
-        let mut logits = self.lanes.logits(&self.plan, results, &mut expanded)?;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut logits = self.lanes.logits(&self.plan, results, &mut scratch)?;
         for (&lane, row) in logits.lanes.iter().zip(logits.scores.chunks_exact(vocab_size)) {
             self.kept[lane].keep_logits(row);
         }
@@ -366,12 +368,13 @@ impl Search for ScorerBeamSearch {
         raw.clear();
         raw.extend_from_slice(logits.scores);
         self.advance_groups(&mut logits, &raw).context(|| format!("step {now}"))?;
-        self.raw = raw;
+        (self.raw, self.scratch) = (raw, scratch);
         self.finished = self.is_finished();
         if self.finished {
             self.look_at_the_end()?;
         }
-        Ok(SearchStep { events: Vec::new(), finished: self.finished })
+        step.finished = self.finished;
+        Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> SearchOutput {

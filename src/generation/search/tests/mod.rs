@@ -308,10 +308,11 @@ fn a_search_given_up_keeps_what_it_has() {
     let mut search = build(plan);
     let mut model = ScriptedModel::bigram(table());
     for _ in 0..2 {
-        let mut inputs = SearchInputs::new();
+        let (mut inputs, mut step) = (SearchInputs::new(), SearchStep::default());
         search.wants(&mut inputs);
         let mut logits = model.compute(&inputs).unwrap();
-        assert!(!search.advance(SearchResults::of_logits(&mut logits, VOCAB)).unwrap().finished);
+        search.advance(SearchResults::of_logits(&mut logits, VOCAB), &mut step).unwrap();
+        assert!(!step.finished);
     }
     let row = search.finish().rows.remove(0);
     assert_eq!((row.token_ids, row.finish_reason), (ids(&[10, 8]), FinishReason::Cancelled));
@@ -320,11 +321,12 @@ fn a_search_given_up_keeps_what_it_has() {
 #[test]
 fn results_of_another_shape_are_refused() {
     let plan = || GenerationPlan::new(&config().max_new_tokens(9), single(&[3]), &context()).unwrap();
+    let mut step = SearchStep::default();
     let mut search = build(plan());
-    let error = search.advance(SearchResults::of_logits(&mut [0.0; VOCAB], VOCAB)).unwrap_err();
+    let error = search.advance(SearchResults::of_logits(&mut [0.0; VOCAB], VOCAB), &mut step).unwrap_err();
     assert!(error.to_string().contains("without wants"), "{error}");
     let mut search = build(plan());
     search.wants(&mut SearchInputs::new());
-    let error = search.advance(SearchResults::of_logits(&mut [0.0; 5], VOCAB)).unwrap_err();
+    let error = search.advance(SearchResults::of_logits(&mut [0.0; 5], VOCAB), &mut step).unwrap_err();
     assert!(error.to_string().contains("asked for 1 rows of 12 logits and was given 5"), "{error}");
 }

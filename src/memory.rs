@@ -1,0 +1,25 @@
+//! Memory that is used again.
+
+/// An empty vector in the memory of another one, whose elements are dropped. For lists of borrows that are made anew in
+/// each step: the two types differ in lifetimes only, and then nothing is allocated.
+pub(crate) fn recycled<A, B>(mut list: Vec<A>) -> Vec<B> {
+    list.clear();
+    // The standard library collects in place where size and alignment allow.
+    list.into_iter().map(|_| unreachable!("the list is empty")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_stays_and_the_elements_go() {
+        let text = "text".to_owned();
+        let list: Vec<&str> = std::iter::repeat_n(&*text, 20).collect();
+        let (place, capacity) = (list.as_ptr().addr(), list.capacity());
+        let recycled: Vec<&'static str> = recycled(list);
+        drop(text);
+        assert!(recycled.is_empty());
+        assert_eq!((recycled.as_ptr().addr(), recycled.capacity()), (place, capacity));
+    }
+}

@@ -1,0 +1,84 @@
+//! What a step allocates, on the thread that drives it.
+#![cfg(feature = "bundled")]
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use allocation_counter::measure;
+use rsgen::generation::OneOrMany;
+use rsgen::{GenerationConfig, Generator, GeneratorOptions, TokenId};
+
+/// The first of the counted steps, with its tokens: between two doublings of the lists that grow, and inside a block of the
+/// cache, as the last one is.
+const PROMPT_TOKENS: u32 = 70;
+const FIRST: usize = 33;
+const STEPS: usize = 20;
+
+/// The story model without its tokenizer, so that no text is made of the tokens. On one thread: a helper that has gone to
+/// sleep is woken by a job, which is allocated.
+fn generator() -> Generator {
+    let folder = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m");
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(format!("{source}/{file}"), folder.path().join(file)).unwrap();
+    }
+    let options = GeneratorOptions { num_threads: Some(1), ..GeneratorOptions::default() };
+    Generator::open_with(folder.path().to_str().unwrap(), &options).unwrap()
+}
+
+fn prompt(len: u32) -> Vec<TokenId> {
+    (0..len).map(|i| TokenId(300 + i * 7 % 1000)).collect()
+}
+
+fn endless(config: GenerationConfig, max_new_tokens: usize) -> GenerationConfig {
+    let mut config = config.max_new_tokens(max_new_tokens);
+    config.eos_token_id = Some(OneOrMany::Many(Vec::new()));
+    config
+}
+
+#[test]
+fn a_step_of_greedy_search_and_of_sampling_allocates_nothing() {
+    let generator = generator();
+    let sample = || GenerationConfig::new().do_sample(true).top_k(0).seed(1);
+    for (name, config) in [
+        ("greedy search", GenerationConfig::new()),
+        ("with processors", GenerationConfig::new().min_new_tokens(90).suppress_tokens(vec![TokenId(7)])),
+        ("sampling", sample().temperature(0.7)),
+        ("several rows", sample().num_return_sequences(5)),
+    ] {
+        let mut stream = generator.stream(prompt(PROMPT_TOKENS), &endless(config, 100)).unwrap();
+        let rows = if name == "several rows" { 5 } else { 1 };
+        let mut take = |steps: usize| {
+            for _ in 0..steps * rows {
+                let token = stream.next().unwrap().unwrap();
+                assert!(token.finish_reason.is_none());
+            }
+        };
+        take(FIRST);
+        let counted = measure(|| take(STEPS)).count_total;
+        assert_eq!(counted, 0, "{name}: allocations of {STEPS} steps");
+    }
+}
+
+/// Beams exchange their lists of tokens, and which of them are exchanged differs from step to step.
+#[test]
+fn a_step_of_beam_search_allocates_small_lists_only_however_long_the_text_is() {
+    let generator = generator();
+    let of_step = |prompt_tokens: u32| {
+        let of_call = |new_tokens: usize| {
+            let config = endless(GenerationConfig::new().num_beams(4), new_tokens);
+            measure(|| {
+                generator.generate(prompt(prompt_tokens), &config).unwrap();
+            })
+        };
+        of_call(40);
+        let (long, short) = (of_call(40), of_call(20));
+        let bytes = (long.bytes_total - short.bytes_total) / 20;
+        ((long.count_total - short.count_total) / 20, bytes)
+    };
+    for prompt_tokens in [70, 400] {
+        let (count, bytes) = of_step(prompt_tokens);
+        assert!(count < 4 * 20, "{count} allocations of a step with 4 beams after {prompt_tokens} tokens");
+        // The ids of the beams, a copy of which has room to grow, and less than two rows of logits besides.
+        let ids = 4 * 2 * 4 * (u64::from(prompt_tokens) + 40);
+        assert!(bytes < ids + 2 * 8192, "{bytes} bytes of a step with 4 beams after {prompt_tokens} tokens");
+    }
+}
