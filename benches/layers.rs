@@ -65,8 +65,12 @@ fn matmul(criterion: &mut Criterion) {
     for (name, outputs, inputs) in MATRICES {
         let bytes: Vec<u8> =
             numbers(outputs * inputs).iter().flat_map(|&x| DType::Bf16.to_le_bytes(x)).collect();
-        let stored =
-            StoredMatrix { dtype: DType::Bf16, num_rows: outputs, num_columns: inputs, bytes: &bytes };
+        let stored = StoredMatrix {
+            dtype: DType::Bf16,
+            num_rows: outputs,
+            num_columns: inputs,
+            bytes: bytes[..].into(),
+        };
         for compute in [ComputeDtype::F32, ComputeDtype::Bf16] {
             let pack = || {
                 PackedMatrix::pack(&workers, &[stored], RowOrder::Stacked, None, compute)

@@ -1,10 +1,8 @@
 //! Asks the operating system for huge pages. Memory that is first touched in pages of 4 KB costs more to touch than to fill.
 
-use std::mem::MaybeUninit;
-
 /// Asks for huge pages in memory that has not been touched yet. A hint, which small memory and other systems ignore.
 #[cfg(target_os = "linux")]
-pub fn advise_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
+pub fn advise_huge_pages<T>(memory: &mut [T]) {
     const HUGE_PAGE: usize = 2 << 20;
     let begin = memory.as_mut_ptr().addr();
     let before = begin.next_multiple_of(HUGE_PAGE) - begin;
@@ -18,4 +16,4 @@ pub fn advise_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
 
 /// Asks for huge pages in memory that has not been touched yet. A hint, which small memory and other systems ignore.
 #[cfg(not(target_os = "linux"))]
-pub fn advise_huge_pages<T>(_memory: &mut [MaybeUninit<T>]) {}
+pub fn advise_huge_pages<T>(_memory: &mut [T]) {}

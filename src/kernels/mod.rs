@@ -1,6 +1,6 @@
 //! The arithmetic of the crate: operations on slices of numbers, for every instruction set, over all threads.
 //!
-//! This is the only layer that computes with SIMD and, besides `weights::mmap`, the only one with `unsafe` code. It
+//! This is the only layer that computes with SIMD, and the only one with `unsafe` code. It
 //! knows slices and nothing of tensors, models or files.
 //!
 //! An operation is written once, generically over `Simd`, a token that proves an instruction set and offers

@@ -73,17 +73,12 @@ impl Workers {
         data
     }
 
-    /// A copy of a slice, made by all threads in chunks of `chunk_len`.
-    pub fn copied<T: Send + Sync + Copy>(&self, source: &[T], chunk_len: usize) -> Vec<T> {
-        let mut data: Vec<T> = Vec::with_capacity(source.len());
-        advise_huge_pages(data.spare_capacity_mut());
-        self.for_each_chunk(&mut data.spare_capacity_mut()[..source.len()], chunk_len, |i, chunk| {
-            for (slot, &value) in chunk.iter_mut().zip(&source[i * chunk_len.max(1)..]) {
-                slot.write(value);
-            }
-        });
-        // SAFETY: every chunk has been written: `run` returns only when all of them are done.
-        unsafe { data.set_len(source.len()) };
+    /// `len` bytes of which `fill(i, chunk)` writes those from `i * chunk_len` on, on all threads. They are zero before.
+    pub fn filled(&self, len: usize, chunk_len: usize, fill: impl Fn(usize, &mut [u8]) + Sync) -> Vec<u8> {
+        // Memory that is zero from the start is not touched here.
+        let mut data = vec![0; len];
+        advise_huge_pages(&mut data);
+        self.for_each_chunk(&mut data, chunk_len, fill);
         data
     }
 
@@ -125,7 +120,8 @@ mod tests {
             });
             assert!(data.iter().enumerate().all(|(i, &value)| value == i + 1));
             assert_eq!(workers.collect(len, 7, |i| i + 1), data);
-            assert_eq!(workers.copied(&data, 7), data);
+            let bytes = workers.filled(len, 7, |i, chunk| chunk.fill(i as u8 + 1));
+            assert!(bytes.iter().enumerate().all(|(i, &byte)| byte == (i / 7) as u8 + 1));
         }
     }
 }

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{Error, Result, ResultExt};
 use crate::kernels::Workers;
 use crate::quant::{PackedMatrix, RowOrder};
+use crate::sync::Mutex;
 use crate::tensor::{ComputeDtype, DType, StoredMatrix};
 use crate::weights::WeightScope;
 
-/// What one thread copies or looks through in one go.
+/// What one thread reads in one go, as it is kept.
 const CHUNK_BYTES: usize = 1 << 18;
 
 /// Told how many bytes of the checkpoint have been packed.
@@ -65,11 +66,11 @@ impl<'a> Loader<'a> {
     pub(super) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>> {
         let tensor = self.scope.tensor(name, &[len])?;
         let stored = StoredMatrix { dtype: tensor.dtype, num_rows: 1, num_columns: len, bytes: tensor.bytes };
-        let values = stored.to_f32();
+        let values = stored.to_f32().context(|| tensor.name.to_owned())?;
         if values.iter().any(|value| !value.is_finite()) {
             return Err(not_finite().context(tensor.name));
         }
-        self.count(tensor.bytes)?;
+        self.count(stored)?;
         Ok(values.into_iter().map(|value| self.round(value)).collect())
     }
 
@@ -86,35 +87,23 @@ impl<'a> Loader<'a> {
         }
         // The matrix was packed as one; the damaged part is looked for only when there is one.
         let place = || {
-            let damaged = stored.iter().position(|part| !self.is_finite(part)).unwrap_or(0);
+            let damaged = stored.iter().position(|part| self.read(part).is_err()).unwrap_or(0);
             self.child(parts[damaged].0).scope.full_name("weight")
         };
         let packed = {
             let LoaderOptions { workers, dtype, compute, .. } = *self.shared;
             PackedMatrix::pack(workers, &stored, order, dtype, compute).context(place)?
         };
-        for part in &stored {
-            self.scope.release(part.bytes);
-            self.count(part.bytes)?;
-        }
+        stored.into_iter().try_for_each(|part| self.count(part))?;
         Ok(packed)
     }
 
     /// A copy of the matrix of this name, in the type that weights are kept in.
     pub(super) fn copy(&self, name: &str, num_rows: usize, num_columns: usize) -> Result<(DType, Vec<u8>)> {
         let stored = self.stored(name, num_rows, num_columns)?;
-        if !self.is_finite(&stored) {
-            return Err(not_finite().context(self.scope.full_name(name)));
-        }
-        let (dtype, bytes) = match self.shared.dtype.filter(|&dtype| dtype != stored.dtype) {
-            None => (stored.dtype, self.shared.workers.copied(stored.bytes, CHUNK_BYTES)),
-            Some(dtype) => {
-                (dtype, stored.to_f32().into_iter().flat_map(|value| dtype.to_le_bytes(value)).collect())
-            }
-        };
-        self.scope.release(stored.bytes);
-        self.count(stored.bytes)?;
-        Ok((dtype, bytes))
+        let read = self.read(&stored).context(|| self.scope.full_name(name))?;
+        self.count(stored)?;
+        Ok(read)
     }
 
     fn stored(&self, name: &str, num_rows: usize, num_columns: usize) -> Result<StoredMatrix<'a>> {
@@ -122,23 +111,21 @@ impl<'a> Loader<'a> {
         Ok(StoredMatrix { dtype: tensor.dtype, num_rows, num_columns, bytes: tensor.bytes })
     }
 
-    /// Whether every weight is a number in the type that weights are kept in.
-    fn is_finite(&self, matrix: &StoredMatrix<'_>) -> bool {
-        let all_finite = AtomicBool::new(true);
-        let rows = (CHUNK_BYTES / (matrix.num_columns * matrix.dtype.bytes()).max(1)).max(1);
-        let LoaderOptions { workers, dtype, .. } = *self.shared;
-        let rounded = dtype.filter(|&dtype| dtype != matrix.dtype);
-        workers.run(matrix.num_rows.div_ceil(rows), &|chunk| {
-            let part = matrix.rows(chunk * rows..(chunk + 1) * rows);
-            let finite = match rounded {
-                None => part.is_finite(),
-                Some(dtype) => part.to_f32().iter().all(|&value| dtype.round(value).is_finite()),
-            };
-            if !finite {
-                all_finite.store(false, Ordering::Relaxed);
+    /// Reads a matrix in the type that weights are kept in, on all threads.
+    fn read(&self, matrix: &StoredMatrix<'_>) -> Result<(DType, Vec<u8>)> {
+        let dtype = self.shared.dtype.unwrap_or(matrix.dtype);
+        let (size, failure) = (dtype.bytes(), Mutex::new(None));
+        let bytes = self.shared.workers.filled(matrix.len() * size, CHUNK_BYTES, |chunk, out| {
+            let first = chunk * CHUNK_BYTES / size;
+            let read = matrix.read(first..first + out.len() / size, dtype, out);
+            if let Err(error) =
+                read.and_then(|()| if dtype.all_finite(out) { Ok(()) } else { Err(not_finite()) })
+            {
+                failure.lock().get_or_insert(error);
             }
         });
-        all_finite.into_inner()
+        let failure = failure.lock().take();
+        failure.map_or(Ok((dtype, bytes)), Err)
     }
 
     fn round(&self, value: f32) -> f32 {
@@ -146,9 +133,9 @@ impl<'a> Loader<'a> {
     }
 
     /// Counts a tensor that is ready.
-    fn count(&self, bytes: &[u8]) -> Result<()> {
+    fn count(&self, tensor: StoredMatrix<'_>) -> Result<()> {
         let shared = self.shared;
-        shared.done.set(shared.done.get() + bytes.len() as u64);
+        shared.done.set(shared.done.get() + tensor.bytes.len() as u64);
         (shared.progress)(shared.done.get());
         if shared.given_up.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { Ok(()) }
     }

@@ -1,7 +1,7 @@
 //! A packed weight matrix of any format, and what the panel formats have in common.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::Range;
 
 use super::{PackedWeights, RowOrder, WeightFormat};
 use crate::error::{Error, Result};
@@ -168,29 +168,40 @@ pub(super) fn pack_panels<F: PanelFormat>(
     // The part and its row that an output is; none for padding.
     let place = |output: usize| {
         let mut row = order.row(output, num_rows)?;
-        for part in parts {
+        for (index, part) in parts.iter().enumerate() {
             if row < part.num_rows {
-                return Some((part, row));
+                return Some((index, row));
             }
             row -= part.num_rows;
         }
         unreachable!("the output is a row of one of the parts")
     };
-    let packed = if parts.iter().all(|part| part.dtype == kept) {
-        PanelMatrix::<F>::pack_stored(workers, num_outputs, num_inputs, |output| {
-            place(output).map(|(part, row)| part.row_bytes(row))
-        })
-    } else {
-        let all_finite = AtomicBool::new(true);
-        let packed = PanelMatrix::<F>::pack(workers, num_outputs, num_inputs, |output, input| {
-            let weight = place(output).map_or(0.0, |(part, row)| kept.round(part.get(row, input)));
-            if !weight.is_finite() {
-                all_finite.store(false, Ordering::Relaxed);
+    // Rows that are neighbours in a part are read in one go.
+    let read = |outputs: Range<usize>, mut bytes: &mut [u8]| {
+        let row_bytes = num_inputs * kept.bytes();
+        let mut output = outputs.start;
+        while output < outputs.end {
+            let first = place(output);
+            let follows = |place: Option<(usize, usize)>, by: usize| match (first, place) {
+                (Some((part, row)), Some(place)) => place == (part, row + by),
+                (None, None) => true,
+                _ => false,
+            };
+            let len = (1..outputs.end - output)
+                .find(|&by| !follows(place(output + by), by))
+                .unwrap_or(outputs.end - output);
+            let (now, rest) = bytes.split_at_mut(len * row_bytes);
+            match first {
+                Some((part, row)) => {
+                    parts[part].read(row * num_inputs..(row + len) * num_inputs, kept, now)?;
+                }
+                None => now.fill(0),
             }
-            weight
-        });
-        all_finite.into_inner().then_some(packed)
+            (output, bytes) = (output + len, rest);
+        }
+        Ok(())
     };
+    let packed = PanelMatrix::<F>::pack_stored(workers, num_outputs, num_inputs, read)?;
     let packed = packed.ok_or_else(|| {
         Error::load(
             "the weights must be finite, but there is a NaN or an infinity; the file is damaged, download it again",
@@ -205,7 +216,7 @@ mod tests {
     use crate::kernels::Isa;
 
     fn stored(dtype: DType, rows: usize, columns: usize, bytes: &[u8]) -> StoredMatrix<'_> {
-        StoredMatrix { dtype, num_rows: rows, num_columns: columns, bytes }
+        StoredMatrix { dtype, num_rows: rows, num_columns: columns, bytes: bytes.into() }
     }
 
     #[test]
@@ -252,7 +263,7 @@ mod tests {
                     wide.row(row, &mut converted);
                     assert_eq!(as_stored, converted);
                     assert!(
-                        converted.iter().enumerate().all(|(column, &value)| value == stored.get(row, column))
+                        dtype.to_f32(&bytes).skip(row * columns).take(columns).eq(converted.iter().copied())
                     );
                 }
             }

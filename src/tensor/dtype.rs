@@ -1,7 +1,6 @@
-//! The element types of stored weights, and matrices in them as bytes.
+//! The element types of stored weights, and how their bytes are numbers.
 
 use std::fmt;
-use std::ops::Range;
 
 use half::{bf16, f16};
 
@@ -31,6 +30,42 @@ impl DType {
             Self::F32 => value,
             Self::Bf16 => bf16::from_f32(value).to_f32(),
             Self::F16 => f16::from_f32(value).to_f32(),
+        }
+    }
+
+    /// Element `index` of little-endian bytes, at any alignment, widened.
+    #[inline]
+    pub fn get(self, bytes: &[u8], index: usize) -> f32 {
+        let half_word = |bytes: &[u8]| u16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]);
+        match self {
+            Self::F32 => {
+                let b = &bytes[4 * index..4 * index + 4];
+                f32::from_le_bytes([b[0], b[1], b[2], b[3]])
+            }
+            Self::Bf16 => bf16::from_bits(half_word(bytes)).to_f32(),
+            Self::F16 => f16::from_bits(half_word(bytes)).to_f32(),
+        }
+    }
+
+    /// All elements, widened.
+    pub fn to_f32(self, bytes: &[u8]) -> impl Iterator<Item = f32> {
+        (0..bytes.len() / self.bytes()).map(move |index| self.get(bytes, index))
+    }
+
+    /// Whether no element is NaN or infinite.
+    pub fn all_finite(self, bytes: &[u8]) -> bool {
+        // The exponent of one that is not has all bits set.
+        let all_halves = |exponent: u16| {
+            let (words, _) = bytes.as_chunks::<2>();
+            words.iter().fold(true, |all, &word| all & (u16::from_le_bytes(word) & exponent != exponent))
+        };
+        match self {
+            Self::F32 => {
+                let (words, _) = bytes.as_chunks::<4>();
+                words.iter().fold(true, |all, &word| all & f32::from_le_bytes(word).is_finite())
+            }
+            Self::Bf16 => all_halves(0x7f80),
+            Self::F16 => all_halves(0x7c00),
         }
     }
 
@@ -80,83 +115,6 @@ impl fmt::Display for DType {
     }
 }
 
-/// A matrix (or, with one row, a vector) as a file holds it: row-major, little-endian, at any alignment.
-#[derive(Clone, Copy)]
-pub struct StoredMatrix<'a> {
-    /// The element type.
-    pub dtype: DType,
-    /// The number of rows.
-    pub num_rows: usize,
-    /// The number of columns.
-    pub num_columns: usize,
-    /// `num_rows * num_columns * dtype.bytes()` bytes.
-    pub bytes: &'a [u8],
-}
-
-impl<'a> StoredMatrix<'a> {
-    /// The bytes of one row.
-    #[inline]
-    pub fn row_bytes(&self, row: usize) -> &'a [u8] {
-        let len = self.num_columns * self.dtype.bytes();
-        &self.bytes[row * len..][..len]
-    }
-
-    /// Some of the rows; those beyond the last one are not there.
-    #[must_use]
-    pub fn rows(&self, rows: Range<usize>) -> Self {
-        let rows = rows.start.min(self.num_rows)..rows.end.min(self.num_rows);
-        let len = self.num_columns * self.dtype.bytes();
-        Self { num_rows: rows.len(), bytes: &self.bytes[rows.start * len..rows.end * len], ..*self }
-    }
-
-    /// One element, widened.
-    ///
-    /// # Panics
-    /// When it lies outside of the matrix.
-    #[inline]
-    pub fn get(&self, row: usize, column: usize) -> f32 {
-        let index = row * self.num_columns + column;
-        match self.dtype {
-            DType::F32 => {
-                let b = &self.bytes[4 * index..4 * index + 4];
-                f32::from_le_bytes([b[0], b[1], b[2], b[3]])
-            }
-            DType::Bf16 => bf16::from_bits(self.half_word(index)).to_f32(),
-            DType::F16 => f16::from_bits(self.half_word(index)).to_f32(),
-        }
-    }
-
-    /// Whether no element is NaN or infinite.
-    pub fn is_finite(&self) -> bool {
-        // The exponent of one that is not has all bits set.
-        let all_halves = |exponent: u16| {
-            let (words, _) = self.bytes.as_chunks::<2>();
-            words.iter().fold(true, |all, &word| all & (u16::from_le_bytes(word) & exponent != exponent))
-        };
-        match self.dtype {
-            DType::F32 => {
-                let (words, _) = self.bytes.as_chunks::<4>();
-                words.iter().fold(true, |all, &word| all & f32::from_le_bytes(word).is_finite())
-            }
-            DType::Bf16 => all_halves(0x7f80),
-            DType::F16 => all_halves(0x7c00),
-        }
-    }
-
-    /// All elements, widened, row by row.
-    pub fn to_f32(&self) -> Vec<f32> {
-        (0..self.num_rows)
-            .flat_map(|row| (0..self.num_columns).map(move |column| self.get(row, column)))
-            .collect()
-    }
-
-    #[inline]
-    fn half_word(&self, index: usize) -> u16 {
-        let b = &self.bytes[2 * index..2 * index + 2];
-        u16::from_le_bytes([b[0], b[1]])
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,8 +131,7 @@ mod tests {
             ] {
                 let bytes: Vec<u8> =
                     [1.0, value, 2.0].into_iter().flat_map(|x| dtype.to_le_bytes(x)).collect();
-                let matrix = StoredMatrix { dtype, num_rows: 1, num_columns: 3, bytes: &bytes };
-                assert_eq!(matrix.is_finite(), is_finite, "{dtype} {value}");
+                assert_eq!(dtype.all_finite(&bytes), is_finite, "{dtype} {value}");
             }
         }
     }
@@ -185,13 +142,10 @@ mod tests {
         for value in [1.5f32, -2.25] {
             bytes.extend(bf16::from_f32(value).to_bits().to_le_bytes());
         }
-        let matrix = StoredMatrix { dtype: DType::Bf16, num_rows: 2, num_columns: 1, bytes: &bytes[1..] };
-        assert_eq!(matrix.to_f32(), [1.5, -2.25]);
+        assert_eq!(DType::Bf16.to_f32(&bytes[1..]).collect::<Vec<_>>(), [1.5, -2.25]);
         let bytes: Vec<u8> = [0.1f32, 7.0].iter().flat_map(|value| value.to_le_bytes()).collect();
-        let matrix = StoredMatrix { dtype: DType::F32, num_rows: 1, num_columns: 2, bytes: &bytes };
-        assert_eq!((matrix.get(0, 0), matrix.get(0, 1)), (0.1, 7.0));
+        assert_eq!((DType::F32.get(&bytes, 0), DType::F32.get(&bytes, 1)), (0.1, 7.0));
         let bytes = f16::from_f32(0.333).to_bits().to_le_bytes();
-        let matrix = StoredMatrix { dtype: DType::F16, num_rows: 1, num_columns: 1, bytes: &bytes };
-        assert_eq!(matrix.get(0, 0), f16::from_f32(0.333).to_f32());
+        assert_eq!(DType::F16.get(&bytes, 0), f16::from_f32(0.333).to_f32());
     }
 }

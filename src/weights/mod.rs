@@ -8,11 +8,6 @@ mod family;
 mod fields;
 mod hub_cache;
 mod memory;
-#[expect(
-    unsafe_code,
-    reason = "a memory map is as good as the promise that nobody shortens the file meanwhile"
-)]
-mod mmap;
 mod rope;
 mod safetensors;
 mod scope;
@@ -24,7 +19,6 @@ pub use config::ModelConfig;
 pub use family::{FamilyConfig, Switch};
 pub use hub_cache::{HubCache, HubCacheReason};
 pub use memory::{MemoryLimit, available_memory, memory_limit};
-pub use mmap::Mapping;
 pub use rope::{RopeKind, RopeParameters, RopeRule};
 pub use safetensors::{MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, TensorView};
 pub use scope::WeightScope;

@@ -8,7 +8,6 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
@@ -16,7 +15,7 @@ use serde_json::Value;
 use super::source::FileBytes;
 use crate::error::{Error, Result, ResultExt as _};
 use crate::json::{Checked, Strict, shown};
-use crate::tensor::DType;
+use crate::tensor::{DType, StoredBytes};
 
 /// The longest header that is read.
 pub const MAX_HEADER_BYTES: usize = 32 << 20;
@@ -25,7 +24,7 @@ pub const MAX_TENSORS: usize = 100_000;
 const LENGTH_BYTES: usize = 8;
 
 /// A tensor within a file: little-endian numbers in row-major order, at any alignment.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub struct TensorView<'a> {
     /// Its full name, such as `model.norm.weight`.
     pub name: &'a str,
@@ -34,7 +33,7 @@ pub struct TensorView<'a> {
     /// Its shape; the product times the size of a number is the length of `bytes`.
     pub shape: &'a [usize],
     /// Its numbers.
-    pub bytes: &'a [u8],
+    pub bytes: StoredBytes<'a>,
 }
 
 /// A safetensors file whose header has been checked against its length.
@@ -54,7 +53,7 @@ impl TensorFile {
     /// exactly, as after a download that was cut off.
     pub fn new(name: impl Into<String>, bytes: FileBytes) -> Result<Self> {
         let name = name.into();
-        let (length, metadata) = read_header(&bytes).context(|| name.clone())?;
+        let (length, metadata) = read_header(bytes.stored()).context(|| name.clone())?;
         Ok(Self { name, bytes, metadata, data: LENGTH_BYTES + length })
     }
 
@@ -68,11 +67,6 @@ impl TensorFile {
         self.metadata.offset_keys()
     }
 
-    /// Lets go of the memory that holds a tensor's bytes, until they are read again.
-    pub(super) fn release(&self, bytes: &[u8]) {
-        self.bytes.release(bytes);
-    }
-
     /// Whether the file has a tensor of this name.
     pub fn contains(&self, name: &str) -> bool {
         self.metadata.info(name).is_some()
@@ -80,7 +74,7 @@ impl TensorFile {
 
     /// The bytes that all tensors take.
     pub fn data_len(&self) -> usize {
-        self.bytes.len() - self.data
+        self.metadata.data_len()
     }
 
     /// The numbers that all tensors hold.
@@ -108,7 +102,7 @@ impl TensorFile {
             }
         };
         let (start, end) = info.data_offsets;
-        let bytes = &self.bytes[self.data..][start..end];
+        let bytes = self.bytes.stored().part(self.data + start..self.data + end);
         Ok(Some(TensorView { name, dtype, shape: &info.shape, bytes }))
     }
 }
@@ -120,28 +114,35 @@ impl fmt::Debug for TensorFile {
 }
 
 /// Gives the length of the header and what it says.
-fn read_header(bytes: &[u8]) -> Result<(usize, Metadata)> {
+fn read_header(bytes: StoredBytes<'_>) -> Result<(usize, Metadata)> {
     let damaged = |what: String| Error::load(format!("{what}; the file is damaged, download it again"));
-    let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
+    let Some(rest) = bytes.len().checked_sub(LENGTH_BYTES) else {
         return Err(damaged(format!("a safetensors file has at least 8 bytes, found {}", bytes.len())));
     };
-    let length = u64::from_le_bytes(*length);
+    let mut length = [0; LENGTH_BYTES];
+    bytes.part(0..LENGTH_BYTES).read(&mut length)?;
+    let length = u64::from_le_bytes(length);
     let header = usize::try_from(length).ok().filter(|&length| length <= MAX_HEADER_BYTES);
     let Some(length) = header else {
         return Err(damaged(format!("its header may have at most {MAX_HEADER_BYTES} bytes, found {length}")));
     };
-    let Some(header) = rest.get(..length) else {
-        let rest = rest.len();
+    if length > rest {
         return Err(damaged(format!("its header has {length} bytes, but only {rest} bytes follow")));
-    };
+    }
+    let header = bytes.part(LENGTH_BYTES..LENGTH_BYTES + length).to_vec()?;
     if header.first() != Some(&b'{') {
         return Err(damaged("its header must be a JSON object".to_owned()));
     }
-    serde_json::from_slice::<HeaderCheck>(header)
+    serde_json::from_slice::<HeaderCheck>(&header)
         .map_err(|error| damaged("its header is refused".to_owned()).with_source(error))?;
-    SafeTensors::read_metadata(bytes).map_err(|error| {
-        damaged(format!("its tensors do not fill its {} bytes exactly", bytes.len())).with_source(error)
-    })
+    let not_exactly = || damaged(format!("its tensors do not fill its {} bytes exactly", bytes.len()));
+    // Reading it is checking it: for holes, overlaps and lengths.
+    let metadata =
+        serde_json::from_slice::<Metadata>(&header).map_err(|error| not_exactly().with_source(error))?;
+    if metadata.data_len() != rest - length {
+        return Err(not_exactly());
+    }
+    Ok((length, metadata))
 }
 
 /// Looks at the number of entries, duplicate keys, and each entry by itself.

@@ -40,11 +40,6 @@ impl<'a> WeightScope<'a> {
         format!("{}{name}", self.prefix)
     }
 
-    /// Lets go of the memory that holds a tensor's bytes, once they have been copied: until they are read again, if ever.
-    pub fn release(&self, bytes: &[u8]) {
-        self.weights.release(bytes);
-    }
-
     /// Whether there is a tensor of this name here.
     pub fn contains(&self, name: &str) -> bool {
         self.weights.contains(&self.full_name(name))
@@ -119,7 +114,7 @@ mod tests {
         let tensor = attention.child("q_proj").tensor("weight", &[2, 3]).unwrap();
         assert_eq!((tensor.name, tensor.shape), ("model.layers.0.self_attn.q_proj.weight", &[2, 3][..]));
         assert!(attention.child("q_proj").contains("weight"));
-        assert_eq!(attention.child("q_proj").optional_tensor("bias", &[2]).unwrap(), None);
+        assert!(attention.child("q_proj").optional_tensor("bias", &[2]).unwrap().is_none());
         let error = attention.child("q_proj").optional_tensor("weight", &[3, 2]).unwrap_err().to_string();
         assert!(
             error.contains("q_proj.weight: config.json predicts the shape [3, 2], found [2, 3]"),

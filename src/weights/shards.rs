@@ -40,7 +40,7 @@ impl Weights {
     /// # Errors
     /// `Load` when they are missing, damaged, or not where the index says.
     pub fn open(files: &ModelFiles) -> Result<Self> {
-        if let Some(bytes) = files.map(SINGLE)? {
+        if let Some(bytes) = files.weight_file(SINGLE)? {
             return Ok(Self::new(vec![TensorFile::new(SINGLE, bytes)?]));
         }
         if let Some(index) = files.read_optional(INDEX)? {
@@ -59,13 +59,6 @@ impl Weights {
     /// `Load` when it is damaged.
     pub fn from_bytes(safetensors: impl Into<FileBytes>) -> Result<Self> {
         Ok(Self::new(vec![TensorFile::new(SINGLE, safetensors.into())?]))
-    }
-
-    /// Lets go of the memory that holds a tensor's bytes, until they are read again.
-    pub(super) fn release(&self, bytes: &[u8]) {
-        for file in &self.files {
-            file.release(bytes);
-        }
     }
 
     fn open_shards(files: &ModelFiles, index: &[u8]) -> Result<Self> {
@@ -95,7 +88,7 @@ impl Weights {
             let known = by_file.get(file).copied();
             let shard = known.unwrap_or(shards.len());
             if known.is_none() {
-                let bytes = map_shard(files, file).context(|| format!("{INDEX}: the file of {name}"))?;
+                let bytes = open_shard(files, file).context(|| format!("{INDEX}: the file of {name}"))?;
                 shards.push(TensorFile::new(file, bytes)?);
                 by_file.insert(file, shard);
             }
@@ -165,8 +158,8 @@ impl Weights {
     }
 }
 
-fn map_shard(files: &ModelFiles, file: &str) -> Result<FileBytes> {
-    files.map(file)?.ok_or_else(|| {
+fn open_shard(files: &ModelFiles, file: &str) -> Result<FileBytes> {
+    files.weight_file(file)?.ok_or_else(|| {
         Error::load(format!("{}: {file:?} is missing; download the model again", files.name()))
     })
 }

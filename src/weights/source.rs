@@ -7,13 +7,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use super::hub_cache::HubCache;
-use super::mmap::Mapping;
 use crate::error::{Error, Result};
 use crate::json::shown;
+use crate::tensor::StoredBytes;
 
 /// The largest file that is read as text, such as config.json or tokenizer.json.
 pub const MAX_TEXT_BYTES: usize = 64 << 20;
@@ -45,38 +44,28 @@ enum Place {
 
 /// The contents of a weight file.
 pub enum FileBytes {
-    /// A file on disk.
-    Mapped(Mapping),
+    /// A file on disk, and how long it was when it was opened.
+    OnDisk(File, usize),
     /// A part of the binary.
     Static(&'static [u8]),
     /// Bytes in memory.
     Owned(Vec<u8>),
 }
 
-impl Deref for FileBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Mapped(mapping) => mapping,
-            Self::Static(bytes) => bytes,
-            Self::Owned(bytes) => bytes,
-        }
-    }
-}
-
 impl FileBytes {
-    /// Lets go of the memory that holds a part of the contents, until it is read again.
-    pub(super) fn release(&self, part: &[u8]) {
-        if let Self::Mapped(mapping) = self {
-            mapping.release(part);
+    /// All of them.
+    pub fn stored(&self) -> StoredBytes<'_> {
+        match self {
+            Self::OnDisk(file, len) => StoredBytes::File { file, start: 0, len: *len },
+            Self::Static(bytes) => StoredBytes::Memory(bytes),
+            Self::Owned(bytes) => StoredBytes::Memory(bytes),
         }
     }
 }
 
 impl fmt::Debug for FileBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FileBytes({} bytes)", self.len())
+        write!(f, "FileBytes({} bytes)", self.stored().len())
     }
 }
 
@@ -305,19 +294,20 @@ impl ModelFiles {
         }
     }
 
-    /// Maps a weight file of any size, if it is there.
+    /// Opens a weight file of any size, if it is there.
     ///
     /// # Errors
-    /// `Load` when it is not a plain file of the model, or cannot be mapped.
-    pub fn map(&self, file: &str) -> Result<Option<FileBytes>> {
+    /// `Load` when it is not a plain file of the model, or cannot be opened.
+    pub fn weight_file(&self, file: &str) -> Result<Option<FileBytes>> {
         match self.locate(file)? {
             None => Ok(None),
             Some(Located::Static(bytes)) => Ok(Some(FileBytes::Static(bytes))),
             #[cfg(feature = "fuzzing")]
             Some(Located::Owned(bytes)) => Ok(Some(FileBytes::Owned(bytes))),
             Some(Located::File(handle)) => {
-                let mapping = Mapping::new(&handle).map_err(|error| error.context(file))?;
-                Ok(Some(FileBytes::Mapped(mapping)))
+                let len = handle.metadata().map_err(|error| self.unreadable(file).with_source(error))?.len();
+                let len = usize::try_from(len).map_err(|error| self.unreadable(file).with_source(error))?;
+                Ok(Some(FileBytes::OnDisk(handle, len)))
             }
         }
     }

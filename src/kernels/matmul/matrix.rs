@@ -1,16 +1,18 @@
 //! Weight matrices in panels.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::format::{PANEL_ROWS, PanelFormat};
+use crate::error::{Error, Result};
 use crate::kernels::simd::{LANES, Simd, SimdOp};
 use crate::kernels::threads::Workers;
 use crate::kernels::transpose::transpose;
+use crate::sync::Mutex;
 
-/// The bytes of a row that are packed in one go, and how far ahead they are fetched.
+/// The bytes of a row that are packed in one go.
 const STRIP: usize = 4 * LANES;
-const AHEAD: usize = 16 * STRIP;
 
 /// A weight matrix in panels; `kernels::matmul` draws the layout.
 pub struct PanelMatrix<F: PanelFormat> {
@@ -39,29 +41,45 @@ impl<F: PanelFormat> PanelMatrix<F> {
         Self { steps, num_outputs, num_inputs }
     }
 
-    /// Packs weights that are stored in this very format: `row` gives the bytes of an output's weights, or `None` for one
-    /// that is zero throughout. `None` if a weight is NaN or infinite.
-    pub fn pack_stored<'a>(
+    /// Packs weights that are stored in this very format: `read(outputs, bytes)` writes those of neighbouring outputs,
+    /// `[outputs, num_inputs]`. `None` if a weight is NaN or infinite.
+    ///
+    /// # Errors
+    /// The first one of `read`.
+    pub fn pack_stored(
         workers: &Workers,
         num_outputs: usize,
         num_inputs: usize,
-        row: impl Fn(usize) -> Option<&'a [u8]> + Sync,
-    ) -> Option<Self> {
-        let per_panel = num_inputs.div_ceil(2);
+        read: impl Fn(Range<usize>, &mut [u8]) -> Result<()> + Sync,
+    ) -> Result<Option<Self>> {
+        let (per_panel, row_bytes) = (num_inputs.div_ceil(2), num_inputs * F::WORDS * 2);
         let all_finite = AtomicBool::new(true);
         let num_panels = num_outputs.div_ceil(PANEL_ROWS);
+        // What is read stays in the cache of the core that packs it.
+        let buffers: Mutex<Vec<Vec<u8>>> = Mutex::default();
+        let failure: Mutex<Option<Error>> = Mutex::default();
         let pack_panel = |panel: usize, steps: &mut [MaybeUninit<F::Step>]| {
+            let outputs = panel * PANEL_ROWS..num_outputs.min((panel + 1) * PANEL_ROWS);
+            let waiting = buffers.lock().pop();
+            let mut buffer = waiting.unwrap_or_else(|| vec![0; PANEL_ROWS * row_bytes]);
+            let stored = &mut buffer[..outputs.len() * row_bytes];
+            if let Err(error) = read(outputs, stored) {
+                failure.lock().get_or_insert(error);
+            }
             let rows: [&[u8]; PANEL_ROWS] = std::array::from_fn(|lane| {
-                let output = panel * PANEL_ROWS + lane;
-                if output < num_outputs { row(output).unwrap_or_default() } else { &[] }
+                stored.get(lane * row_bytes..(lane + 1) * row_bytes).unwrap_or_default()
             });
             if !workers.isa().run(PackPanel::<F> { rows, steps }) {
                 all_finite.store(false, Ordering::Relaxed);
             }
+            buffers.lock().push(buffer);
         };
-        // SAFETY: packing a panel writes each of its steps.
+        // SAFETY: packing a panel writes each of its steps, whatever has been read.
         let steps = unsafe { workers.collect_chunks(num_panels, per_panel, pack_panel) };
-        all_finite.into_inner().then_some(Self { steps, num_outputs, num_inputs })
+        match failure.lock().take() {
+            Some(error) => Err(error),
+            None => Ok(all_finite.into_inner().then_some(Self { steps, num_outputs, num_inputs })),
+        }
     }
 
     /// The rows of the weight matrix.
@@ -112,14 +130,13 @@ impl<F: PanelFormat> SimdOp for PackPanel<'_, '_, F> {
     fn eval<S: Simd>(self, s: S) -> bool {
         let mut all_finite = true;
         for (strip, steps) in self.steps.chunks_mut(LANES / F::WORDS).enumerate() {
-            // `[word][half][lane]`: each line of the file is read once, and in one go.
+            // `[word][half][lane]`
             let mut words = [[[0; LANES]; 2]; LANES];
             for half in 0..2 {
                 let mut block = [s.splat(0.0); LANES];
                 for (lane, words) in block.iter_mut().enumerate() {
                     let row = self.rows[half * LANES + lane];
                     if let Some(bytes) = row.get(strip * STRIP..(strip + 1) * STRIP) {
-                        s.prefetch(&bytes[0], AHEAD);
                         *words = load_words(s, bytes);
                     } else {
                         let mut last = [0; STRIP];

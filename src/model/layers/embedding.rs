@@ -3,7 +3,7 @@
 use super::linear::Linear;
 use crate::error::Result;
 use crate::model::loader::Loader;
-use crate::tensor::{DType, StoredMatrix};
+use crate::tensor::DType;
 use crate::types::TokenId;
 
 /// The rows of the embedding matrix.
@@ -29,9 +29,8 @@ impl Embedding {
             Self::Table { dtype, bytes } => {
                 let width = out.len() * dtype.bytes();
                 let bytes = &bytes[token.index() * width..][..width];
-                let row = StoredMatrix { dtype: *dtype, num_rows: 1, num_columns: out.len(), bytes };
-                for (column, out) in out.iter_mut().enumerate() {
-                    *out = row.get(0, column);
+                for (out, value) in out.iter_mut().zip(dtype.to_f32(bytes)) {
+                    *out = value;
                 }
             }
         }

@@ -12,7 +12,7 @@ fn a_folder_gives_the_files_it_has() {
     assert_eq!(files.config().unwrap().as_ref(), b"{}");
     assert_eq!(files.generation_config().unwrap(), None);
     assert_eq!(files.tokenizer().unwrap(), None);
-    assert!(files.map("model.safetensors").unwrap().is_none());
+    assert!(files.weight_file("model.safetensors").unwrap().is_none());
     assert!(files.contains("config.json") && !files.contains("../config.json"));
     assert_eq!(files.path(), Some(folder.path()));
     let error = files.read("tokenizer.json").unwrap_err().to_string();
@@ -57,11 +57,9 @@ fn the_embedded_model_equals_the_folder() {
     for file in fs::read_dir(path).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
         if name != "README.md" {
-            assert_eq!(
-                *embedded.map(&name).unwrap().unwrap(),
-                *folder.map(&name).unwrap().unwrap(),
-                "{name}"
-            );
+            let bytes =
+                |files: &ModelFiles| files.weight_file(&name).unwrap().unwrap().stored().to_vec().unwrap();
+            assert_eq!(bytes(&embedded), bytes(&folder), "{name}");
         }
     }
     assert_eq!(embedded.path(), None);
@@ -120,7 +118,8 @@ mod links {
         symlink("../../../other", snapshot.join("tokenizer.json")).unwrap();
         let files = ModelFiles::folder(&snapshot).unwrap();
         assert_eq!(files.config().unwrap().as_ref(), b"{}");
-        assert_eq!(&**files.map("model.safetensors").unwrap().as_ref().unwrap(), b"weights");
+        let weights = files.weight_file("model.safetensors").unwrap().unwrap();
+        assert_eq!(weights.stored().to_vec().unwrap(), b"weights");
         assert!(files.tokenizer().is_err(), "a link beside the blobs leads out");
     }
 
