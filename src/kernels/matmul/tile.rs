@@ -8,7 +8,7 @@ use crate::kernels::simd::Simd;
 
 /// How far ahead of the multiplication the weights are fetched, in bytes. The hardware's own prefetcher stops at
 /// page boundaries.
-const PREFETCH: usize = 4096;
+const PREFETCH: usize = 8192;
 
 /// The part of the next panel that a tile fetches while it multiplies with this one. So the tiles of a panel, which are
 /// bound by arithmetic, bring in the next one together, and none of them waits for memory.
