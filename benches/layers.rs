@@ -112,6 +112,8 @@ fn matmul(criterion: &mut Criterion) {
 struct Cache<F: PanelFormat> {
     contexts: Vec<usize>,
     shared: usize,
+    /// Whether rows are computed one by one, as if they had nothing in common.
+    is_apart: bool,
     steps: Vec<F::Step>,
 }
 
@@ -122,7 +124,11 @@ impl<F: PanelFormat> Cache<F> {
         let blocks = contexts.iter().max().map_or(0, |most| most.div_ceil(BLOCK)) + contexts.len();
         let step = |index: usize| F::step(|lane, i| ((index + 2 * lane + i) as f32 * 0.37).sin());
         let steps = (0..blocks * KV_HEADS * Self::HEAD_STEPS).map(step).collect();
-        Self { contexts, shared, steps }
+        Self { contexts, shared, is_apart: false, steps }
+    }
+
+    fn apart(self) -> Self {
+        Self { is_apart: true, ..self }
     }
 
     fn block(&self, row: usize, block: usize, kv_head: usize) -> &[F::Step] {
@@ -145,7 +151,7 @@ impl<F: PanelFormat> KvBlocks<F::Step> for Cache<F> {
     }
 
     fn shared_blocks(&self, _row: usize, _other: usize) -> usize {
-        self.shared
+        if self.is_apart { 0 } else { self.shared }
     }
 }
 
@@ -158,6 +164,9 @@ fn attend<F: PanelFormat<Step: KvStep>>(criterion: &mut Criterion, name: &str) {
     for (name, cache) in [
         ("decode_512", Cache::<F>::new(vec![512], usize::MAX)),
         ("beams_8_prompt_512", Cache::new(vec![528; 8], 512 / BLOCK)),
+        ("beams_8_prompt_512_apart", Cache::new(vec![528; 8], 512 / BLOCK).apart()),
+        ("beams_8_prompt_8192", Cache::new(vec![8208; 8], 8192 / BLOCK)),
+        ("beams_8_prompt_8192_apart", Cache::new(vec![8208; 8], 8192 / BLOCK).apart()),
         ("prefill_512", Cache::new((1..=512).collect(), usize::MAX)),
     ] {
         let (width, mut scratch) = (HEADS * HEAD_DIM, AttentionScratch::default());
