@@ -14,6 +14,9 @@ from turns import Measured, Worker
 # Figures of the peers taken by hand, which a run is held against.
 REFERENCE = json.loads((Path(__file__).resolve().parent / "reference.json").read_text())
 
+# Why a figure is missing that was measured.
+NOISE = "the longer call took less time than the shorter one: measure more rounds, with nothing else at work"
+
 # A row of a table: a worker's name and figures, or why it has none.
 Row = dict[str, Any]
 # Heading, width and text of a column.
@@ -34,8 +37,11 @@ def same_tokens(tokens: Ids, others: Ids) -> list[int]:
 
 def task_rows(shape: str, name: str, task: Task, measured: dict[str, Measured], peers: set[str]) -> list[Row]:
     """A row for each worker, in the order of `measured`; the first is what the tokens are held against."""
-    there = {name: result for name, result in measured.items() if result.missing is None}
-    medians = {name: statistics.median(result.seconds) for name, result in there.items()}
+    medians = {
+        name: statistics.median(result.seconds) for name, result in measured.items() if result.missing is None
+    }
+    # What is the difference of two calls can come out below zero when the machine was busy in one of them.
+    there = {name: measured[name] for name, seconds in medians.items() if seconds > 0}
     first = next(iter(there.values()), Measured())
     # The peer that the first fares worst against.
     best = min(
@@ -45,8 +51,8 @@ def task_rows(shape: str, name: str, task: Task, measured: dict[str, Measured], 
     )
     rows = []
     for worker, result in measured.items():
-        if result.missing is not None:
-            rows.append({"name": worker, "missing": result.missing})
+        if worker not in there:
+            rows.append({"name": worker, "missing": result.missing or NOISE})
             continue
         figure, expected = task.figure(medians[worker]), reference(shape, worker, name)
         rows.append(
