@@ -24,7 +24,7 @@ pub enum StoredBytes<'a> {
     },
 }
 
-impl<'a> StoredBytes<'a> {
+impl StoredBytes<'_> {
     /// The number of bytes.
     pub fn len(&self) -> usize {
         match *self {

@@ -23,8 +23,9 @@ pub struct PanelMatrix<F: PanelFormat> {
 }
 
 impl<F: PanelFormat> PanelMatrix<F> {
-    /// Packs `weight(output, input)`, on all threads.
-    pub fn pack(
+    /// Packs `weight(output, input)` number by number: what tests multiply with.
+    #[cfg(test)]
+    pub(super) fn pack(
         workers: &Workers,
         num_outputs: usize,
         num_inputs: usize,
