@@ -60,11 +60,14 @@ def test_exit_codes_come_through():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT for one process")
 def test_ctrl_c_ends_it_in_an_orderly_way():
-    options = ["--do-sample", "--num-return-sequences", "64", "--min-new-tokens", "480", "--seed", "1"]
+    options = ["--do-sample", "--num-return-sequences", "128", "--min-new-tokens", "480", "--seed", "1"]
     with subprocess.Popen(
-        [*PROGRAM, "generate", "Once", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*PROGRAM, "-v", "generate", "Once", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as run:
-        time.sleep(1.0)
+        assert run.stderr is not None
+        # The model is loaded; what is asked for takes seconds from here.
+        assert b"KV cache" in run.stderr.readline()
+        time.sleep(0.1)
         assert run.poll() is None
         run.send_signal(signal.SIGINT)
         start = time.monotonic()
