@@ -38,14 +38,13 @@ fn endless(config: GenerationConfig, max_new_tokens: usize) -> GenerationConfig 
 fn a_step_of_greedy_search_and_of_sampling_allocates_nothing() {
     let generator = generator();
     let sample = || GenerationConfig::new().do_sample(true).top_k(0).seed(1);
-    for (name, config) in [
-        ("greedy search", GenerationConfig::new()),
-        ("with processors", GenerationConfig::new().min_new_tokens(90).suppress_tokens(vec![TokenId(7)])),
-        ("sampling", sample().temperature(0.7)),
-        ("several rows", sample().num_return_sequences(5)),
+    for (name, rows, config) in [
+        ("greedy search", 1, GenerationConfig::new()),
+        ("with processors", 1, GenerationConfig::new().min_new_tokens(90).suppress_tokens(vec![TokenId(7)])),
+        ("sampling", 1, sample().temperature(0.7)),
+        ("several rows", 5, sample().num_return_sequences(5)),
     ] {
         let mut stream = generator.stream(prompt(PROMPT_TOKENS), &endless(config, 100)).unwrap();
-        let rows = if name == "several rows" { 5 } else { 1 };
         let mut take = |steps: usize| {
             for _ in 0..steps * rows {
                 let token = stream.next().unwrap().unwrap();

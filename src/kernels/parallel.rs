@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use super::huge_pages::advise_huge_pages;
 use super::threads::Workers;
+use crate::error::Result;
+use crate::sync::Mutex;
 
 /// A mutable slice that several threads write disjoint parts of.
 pub(crate) struct Disjoint<'a, T> {
@@ -54,32 +56,63 @@ impl Workers {
         });
     }
 
+    /// [`Workers::for_each_chunk`] for a job that can fail. All chunks are run, whichever fails.
+    ///
+    /// # Errors
+    /// The first one of any chunk.
+    fn try_for_each_chunk<T: Send>(
+        &self,
+        data: &mut [T],
+        chunk_len: usize,
+        job: impl Fn(usize, &mut [T]) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let failure = Mutex::new(None);
+        self.for_each_chunk(data, chunk_len, |i, chunk| {
+            if let Err(error) = job(i, chunk) {
+                failure.lock().get_or_insert(error);
+            }
+        });
+        let failure = failure.lock().take();
+        failure.map_or(Ok(()), Err)
+    }
+
     /// A vector of `num_chunks * chunk_len` elements, filled by all threads, chunk by chunk.
     ///
+    /// # Errors
+    /// The first one of `make`.
+    ///
     /// # Safety
-    /// `make(i, chunk)` writes every element of chunk `i`.
+    /// `make(i, chunk)` writes every element of chunk `i`, unless it fails.
     pub(crate) unsafe fn collect_chunks<T: Send + Copy>(
         &self,
         num_chunks: usize,
         chunk_len: usize,
-        make: impl Fn(usize, &mut [MaybeUninit<T>]) + Sync,
-    ) -> Vec<T> {
+        make: impl Fn(usize, &mut [MaybeUninit<T>]) -> Result<()> + Sync,
+    ) -> Result<Vec<T>> {
         let len = num_chunks * chunk_len;
         let mut data: Vec<T> = Vec::with_capacity(len);
         advise_huge_pages(data.spare_capacity_mut());
-        self.for_each_chunk(&mut data.spare_capacity_mut()[..len], chunk_len, make);
-        // SAFETY: `make` has written every element (the caller's duty): `run` returns only when all chunks are done.
+        self.try_for_each_chunk(&mut data.spare_capacity_mut()[..len], chunk_len, make)?;
+        // SAFETY: `make` has written every element (the caller's duty), and has failed for none.
         unsafe { data.set_len(len) };
-        data
+        Ok(data)
     }
 
     /// `len` bytes of which `fill(i, chunk)` writes those from `i * chunk_len` on, on all threads. They are zero before.
-    pub fn filled(&self, len: usize, chunk_len: usize, fill: impl Fn(usize, &mut [u8]) + Sync) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// The first one of `fill`.
+    pub fn filled(
+        &self,
+        len: usize,
+        chunk_len: usize,
+        fill: impl Fn(usize, &mut [u8]) -> Result<()> + Sync,
+    ) -> Result<Vec<u8>> {
         // Memory that is zero from the start is not touched here.
         let mut data = vec![0; len];
         advise_huge_pages(&mut data);
-        self.for_each_chunk(&mut data, chunk_len, fill);
-        data
+        self.try_for_each_chunk(&mut data, chunk_len, fill)?;
+        Ok(data)
     }
 
     /// A vector of `len` elements whose element `i` is `make(i)`, filled by all threads in chunks of `chunk_len`.
@@ -106,6 +139,7 @@ impl Workers {
 
 #[cfg(test)]
 mod tests {
+    use crate::error::Error;
     use crate::kernels::{Isa, Workers};
 
     #[test]
@@ -120,7 +154,14 @@ mod tests {
             });
             assert!(data.iter().enumerate().all(|(i, &value)| value == i + 1));
             assert_eq!(workers.collect(len, 7, |i| i + 1), data);
-            let bytes = workers.filled(len, 7, |i, chunk| chunk.fill(i as u8 + 1));
+            let fails = |i| if i == 3 { Err(Error::internal("chunk 3")) } else { Ok(()) };
+            let failed = workers.filled(len, 7, |i, _| fails(i));
+            assert_eq!(failed.is_err(), len > 3 * 7);
+            let fill = |i: usize, chunk: &mut [u8]| {
+                chunk.fill(i as u8 + 1);
+                Ok(())
+            };
+            let bytes = workers.filled(len, 7, fill).unwrap();
             assert!(bytes.iter().enumerate().all(|(i, &byte)| byte == (i / 7) as u8 + 1));
         }
     }

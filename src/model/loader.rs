@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{Error, Result, ResultExt};
 use crate::kernels::Workers;
 use crate::quant::{PackedMatrix, RowOrder};
-use crate::sync::Mutex;
-use crate::tensor::{ComputeDtype, DType, StoredMatrix};
+use crate::tensor::{ComputeDtype, DType, StoredMatrix, not_finite};
 use crate::weights::WeightScope;
 
 /// What one thread reads in one go, as it is kept.
@@ -114,18 +113,13 @@ impl<'a> Loader<'a> {
     /// Reads a matrix in the type that weights are kept in, on all threads.
     fn read(&self, matrix: &StoredMatrix<'_>) -> Result<(DType, Vec<u8>)> {
         let dtype = self.shared.dtype.unwrap_or(matrix.dtype);
-        let (size, failure) = (dtype.bytes(), Mutex::new(None));
+        let size = dtype.bytes();
         let bytes = self.shared.workers.filled(matrix.len() * size, CHUNK_BYTES, |chunk, out| {
             let first = chunk * CHUNK_BYTES / size;
-            let read = matrix.read(first..first + out.len() / size, dtype, out);
-            if let Err(error) =
-                read.and_then(|()| if dtype.all_finite(out) { Ok(()) } else { Err(not_finite()) })
-            {
-                failure.lock().get_or_insert(error);
-            }
-        });
-        let failure = failure.lock().take();
-        failure.map_or(Ok((dtype, bytes)), Err)
+            matrix.read(first..first + out.len() / size, dtype, out)?;
+            if dtype.all_finite(out) { Ok(()) } else { Err(not_finite()) }
+        })?;
+        Ok((dtype, bytes))
     }
 
     fn round(&self, value: f32) -> f32 {
@@ -139,11 +133,4 @@ impl<'a> Loader<'a> {
         (shared.progress)(shared.done.get());
         if shared.given_up.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { Ok(()) }
     }
-}
-
-#[cold]
-fn not_finite() -> Error {
-    Error::load(
-        "the weights must be finite, but there is a NaN or an infinity; the file is damaged, download it again",
-    )
 }

@@ -78,15 +78,12 @@ impl<'a> ActiveRows<'a> {
         count: fn(&Row) -> usize,
     ) -> impl Iterator<Item = (usize, usize)> + Clone {
         let rows = self.batch.rows;
-        let firsts = self.active.iter().scan((0, 0), move |(next, first), &index| {
+        let places = self.active.iter().enumerate().filter(move |&(_, &index)| wanted(&rows[index]));
+        places.scan((0, 0), move |(next, first), (place, &index)| {
             *first += rows[*next..index].iter().map(count).sum::<usize>();
             *next = index;
-            Some((index, *first))
-        });
-        firsts
-            .enumerate()
-            .filter(move |&(_, (index, _))| wanted(&rows[index]))
-            .map(|(place, (_, first))| (place, first))
+            Some((place, *first))
+        })
     }
 }
 

@@ -4,11 +4,11 @@ use std::fmt;
 use std::ops::Range;
 
 use super::{PackedWeights, RowOrder, WeightFormat};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernels::{
     Inputs, MatrixOutput, PackedRows, PanelFormat, PanelMatrix, Work, Workers, gated_matmul, matmul,
 };
-use crate::tensor::{ComputeDtype, DType, StoredMatrix};
+use crate::tensor::{ComputeDtype, DType, StoredMatrix, not_finite};
 
 /// A weight matrix, ready to be multiplied with.
 pub struct PackedMatrix {
@@ -202,12 +202,7 @@ pub(super) fn pack_panels<F: PanelFormat>(
         Ok(())
     };
     let packed = PanelMatrix::<F>::pack_stored(workers, num_outputs, num_inputs, read)?;
-    let packed = packed.ok_or_else(|| {
-        Error::load(
-            "the weights must be finite, but there is a NaN or an infinity; the file is damaged, download it again",
-        )
-    })?;
-    Ok(Box::new(packed))
+    Ok(Box::new(packed.ok_or_else(not_finite)?))
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ impl DType {
 
     /// Element `index` of little-endian bytes, at any alignment, widened.
     #[inline]
-    pub fn get(self, bytes: &[u8], index: usize) -> f32 {
+    fn get(self, bytes: &[u8], index: usize) -> f32 {
         let half_word = |bytes: &[u8]| u16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]);
         match self {
             Self::F32 => {

@@ -1,7 +1,7 @@
-//! What all layers above the kernels say about arrays: element types and plain descriptions of stored matrices.
+//! What all layers above the kernels say about arrays: element types, and matrices where they are stored.
 
 mod dtype;
 mod stored;
 
 pub use dtype::{ComputeDtype, DType};
-pub use stored::{StoredBytes, StoredMatrix};
+pub use stored::{StoredBytes, StoredMatrix, not_finite};

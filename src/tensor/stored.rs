@@ -53,10 +53,13 @@ impl StoredBytes<'_> {
         }
     }
 
-    /// Copies all of them to `out`, which is as long.
+    /// Copies all of them to `out`.
     ///
     /// # Errors
     /// `Load` when the file cannot be read, or has become shorter.
+    ///
+    /// # Panics
+    /// When `out` has another length.
     pub fn read(&self, out: &mut [u8]) -> Result<()> {
         match *self {
             Self::Memory(bytes) => {
@@ -131,12 +134,16 @@ impl StoredMatrix<'_> {
         self.len() == 0
     }
 
-    /// Reads neighbouring elements, in row-major order, as elements of type `dtype`: as they are, or rounded. `out` is as
-    /// long as they are then.
+    /// Reads neighbouring elements, in row-major order, as elements of type `dtype`: as they are, or rounded. `out` is
+    /// `[elements.len() * dtype.bytes()]`.
     ///
     /// # Errors
     /// As for [`StoredBytes::read`].
+    ///
+    /// # Panics
+    /// When the matrix has not all of these elements, or `out` has another length.
     pub fn read(&self, elements: Range<usize>, dtype: DType, out: &mut [u8]) -> Result<()> {
+        assert_eq!(out.len(), elements.len() * dtype.bytes(), "room for each element");
         let size = self.dtype.bytes();
         let stored = self.bytes.part(elements.start * size..elements.end * size);
         if dtype == self.dtype {
@@ -158,6 +165,14 @@ impl StoredMatrix<'_> {
     pub fn to_f32(&self) -> Result<Vec<f32>> {
         Ok(self.dtype.to_f32(&self.bytes.to_vec()?).collect())
     }
+}
+
+/// The error of weights of which one is NaN or infinite.
+#[cold]
+pub fn not_finite() -> Error {
+    Error::load(
+        "the weights must be finite, but there is a NaN or an infinity; the file is damaged, download it again",
+    )
 }
 
 #[cfg(test)]

@@ -151,7 +151,7 @@ impl ContrastiveSearch {
         }
         let mut probabilities = vec![0.0; vocab_size];
         softmax_into(processed, &mut probabilities);
-        let normalizer = logits.normalizers[place];
+        let normalizer = logits.normalizer(place);
         let item = &mut self.items[prompt_index];
         item.candidates = topk(&probabilities, lanes_each)
             .into_iter()

@@ -68,7 +68,6 @@ pub(super) struct LaneScratch {
     expanded: Vec<f32>,
     lanes: Vec<usize>,
     main_rows: Vec<usize>,
-    main_normalizers: Vec<f32>,
     normalizers: Vec<f32>,
 }
 
@@ -78,8 +77,8 @@ pub(super) struct LaneLogits<'a> {
     pub(super) scores: &'a mut [f32],
     /// Their lanes.
     pub(super) lanes: &'a [usize],
-    /// The log-sum-exp of each row.
-    pub(super) normalizers: &'a [f32],
+    /// The log-sum-exp of each main row.
+    normalizers: &'a [f32],
     /// Logits of inner layers, by main row.
     pub(super) layer_logits: &'a [f32],
     /// For each lane its main row: in the first step one for each prompt.
@@ -98,11 +97,17 @@ pub(super) struct Group<'a> {
 impl LaneLogits<'_> {
     /// Makes log-probabilities of the logits.
     pub(super) fn normalize(&mut self, vocab_size: usize) {
-        for (row, normalizer) in self.scores.chunks_exact_mut(vocab_size).zip(self.normalizers) {
+        for (row, &main_row) in self.scores.chunks_exact_mut(vocab_size).zip(self.main_rows) {
+            let normalizer = self.normalizers[main_row];
             for score in row {
                 *score -= normalizer;
             }
         }
+    }
+
+    /// The log-sum-exp of the row at a place.
+    pub(super) fn normalizer(&self, place: usize) -> f32 {
+        self.normalizers[self.main_rows[place]]
     }
 }
 
@@ -281,8 +286,8 @@ impl Lanes {
             )));
         }
         let (main, companion_logits) = logits.split_at_mut(self.asked.main * vocab_size);
-        let LaneScratch { expanded, lanes, main_rows, main_normalizers, normalizers } = scratch;
-        normalize(main, vocab_size, plan.processors.takes_invalid_logits(), main_normalizers)
+        let LaneScratch { expanded, lanes, main_rows, normalizers } = scratch;
+        log_sum_exps(main, vocab_size, plan.processors.takes_invalid_logits(), normalizers)
             .context(|| format!("step {}", self.step))?;
         lanes.clear();
         lanes.extend((0..self.lanes.len()).filter(|&lane| self.lanes[lane].active));
@@ -294,8 +299,6 @@ impl Lanes {
                 .enumerate()
                 .map(|(place, &lane)| if first { self.lanes[lane].prompt_index } else { place }),
         );
-        normalizers.clear();
-        normalizers.extend(main_rows.iter().map(|&row| main_normalizers[row]));
         let scores = if first && self.lanes_each > 1 {
             expanded.clear();
             for &row in &*main_rows {
@@ -398,9 +401,9 @@ impl Lanes {
 }
 
 /// Writes the log-sum-exp of each row of the model's own logits, which must be numbers unless a processor makes them such,
-/// to `normalizers`.
-fn normalize(logits: &[f32], vocab_size: usize, any_logits: bool, normalizers: &mut Vec<f32>) -> Result<()> {
-    normalizers.clear();
+/// to `out`.
+fn log_sum_exps(logits: &[f32], vocab_size: usize, any_logits: bool, out: &mut Vec<f32>) -> Result<()> {
+    out.clear();
     for row in logits.chunks_exact(vocab_size) {
         let normalizer = log_sum_exp(row);
         if !normalizer.is_finite() && !any_logits {
@@ -409,7 +412,7 @@ fn normalize(logits: &[f32], vocab_size: usize, any_logits: bool, normalizers: &
                  may be damaged, or compute_dtype too narrow for them"
             )));
         }
-        normalizers.push(normalizer);
+        out.push(normalizer);
     }
     Ok(())
 }

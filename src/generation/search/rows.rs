@@ -105,7 +105,7 @@ impl RowSearch {
             let processed = &logits.scores[place * vocab_size..][..vocab_size];
             let raw = if raw.is_empty() { processed } else { &raw[place * vocab_size..][..vocab_size] };
             let token = choice.choose(processed).context(|| format!("step {now}, row {row}"))?;
-            let logprob = raw[token.index()] - logits.normalizers[place];
+            let logprob = raw[token.index()] - logits.normalizer(place);
             self.kept[row].keep_scores(processed);
             self.kept[row].keep_logits(raw);
             let finish = self.append(row, token, logprob, processed)?;

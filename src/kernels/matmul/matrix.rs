@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::format::{PANEL_ROWS, PanelFormat};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernels::simd::{LANES, Simd, SimdOp};
 use crate::kernels::threads::Workers;
 use crate::kernels::transpose::transpose;
@@ -58,15 +58,12 @@ impl<F: PanelFormat> PanelMatrix<F> {
         let num_panels = num_outputs.div_ceil(PANEL_ROWS);
         // What is read stays in the cache of the core that packs it.
         let buffers: Mutex<Vec<Vec<u8>>> = Mutex::default();
-        let failure: Mutex<Option<Error>> = Mutex::default();
         let pack_panel = |panel: usize, steps: &mut [MaybeUninit<F::Step>]| {
             let outputs = panel * PANEL_ROWS..num_outputs.min((panel + 1) * PANEL_ROWS);
             let waiting = buffers.lock().pop();
             let mut buffer = waiting.unwrap_or_else(|| vec![0; PANEL_ROWS * row_bytes]);
             let stored = &mut buffer[..outputs.len() * row_bytes];
-            if let Err(error) = read(outputs, stored) {
-                failure.lock().get_or_insert(error);
-            }
+            read(outputs, stored)?;
             let rows: [&[u8]; PANEL_ROWS] = std::array::from_fn(|lane| {
                 stored.get(lane * row_bytes..(lane + 1) * row_bytes).unwrap_or_default()
             });
@@ -74,13 +71,11 @@ impl<F: PanelFormat> PanelMatrix<F> {
                 all_finite.store(false, Ordering::Relaxed);
             }
             buffers.lock().push(buffer);
+            Ok(())
         };
-        // SAFETY: packing a panel writes each of its steps, whatever has been read.
-        let steps = unsafe { workers.collect_chunks(num_panels, per_panel, pack_panel) };
-        match failure.lock().take() {
-            Some(error) => Err(error),
-            None => Ok(all_finite.into_inner().then_some(Self { steps, num_outputs, num_inputs })),
-        }
+        // SAFETY: packing a panel writes each of its steps.
+        let steps = unsafe { workers.collect_chunks(num_panels, per_panel, pack_panel)? };
+        Ok(all_finite.into_inner().then_some(Self { steps, num_outputs, num_inputs }))
     }
 
     /// The rows of the weight matrix.
