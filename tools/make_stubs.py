@@ -66,6 +66,10 @@ def _class(entry: dict[str, Any]) -> str:
         f'    """{entry["doc"]}"""\n\n'
         "    __signature__: ClassVar[Signature]\n\n"
         f"    def __new__(\n{signature}    ) -> Self: ...\n"
+        + "".join(
+            f"    @property\n    def {argument['name']}(self) -> {argument['type']}: ...\n"
+            for argument in entry["arguments"]
+        )
     )
 
 

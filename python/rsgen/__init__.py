@@ -5,35 +5,35 @@
 >>> print(gen.generate("Once upon a time", max_new_tokens=60).text)  # doctest: +SKIP
 """
 
-from typing import TYPE_CHECKING, Any
-
-from ._rsgen import (
-    CacheStats,
-    CallbackError,
-    CancelledError,
-    CapacityError,
-    ConfigError,
-    ForkError,
-    GenerationConfig,
-    GenerationOutput,
-    Generator,
-    InputError,
-    InternalError,
-    LoadError,
-    NumericalError,
-    RsgenError,
-    StreamedToken,
-    Timings,
-    Tokenizer,
-    TokenStream,
-    Usage,
-    __version__,
-)
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import _rsgen as _rsgen
     from . import constraints as constraints
     from . import processors as processors
     from . import stopping_criteria as stopping_criteria
+    from ._rsgen import (
+        CacheStats,
+        CallbackError,
+        CancelledError,
+        CapacityError,
+        ConfigError,
+        ForkError,
+        GenerationConfig,
+        GenerationOutput,
+        Generator,
+        InputError,
+        InternalError,
+        LoadError,
+        NumericalError,
+        RsgenError,
+        StreamedToken,
+        Timings,
+        Tokenizer,
+        TokenStream,
+        Usage,
+        __version__,
+    )
 
 __all__ = [
     "CacheStats",
@@ -59,10 +59,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Imports a submodule when it is first used: ``processors`` takes longer than all the rest."""
-    if name in {"constraints", "processors", "stopping_criteria"}:
-        import importlib
+def __getattr__(name: str) -> object:
+    """Imports what is used for the first time: the command has to take over Ctrl-C before it imports the extension."""
+    if name not in {*__all__, "_rsgen", "constraints", "processors", "stopping_criteria"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
 
+    if name not in __all__:
         return importlib.import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    extension = importlib.import_module("._rsgen", __name__)
+    globals().update({name: getattr(extension, name) for name in __all__})
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "constraints", "processors", "stopping_criteria"]

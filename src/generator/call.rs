@@ -138,15 +138,15 @@ impl<'a> Call<'a> {
         } = self;
         let shared = &generator.shared;
         shared.engine.check_process()?;
+        let encode = |prompt| generator.encode_prompt(prompt, config.bos_token_id);
         let batches = match prompts {
-            Prompts::One(prompt) => vec![PromptBatch::single(generator.encode_prompt(prompt)?)?],
+            Prompts::One(prompt) => vec![PromptBatch::single(encode(prompt)?)?],
             Prompts::Batch(batch) => vec![batch],
             Prompts::List(list) => list
                 .into_iter()
                 .enumerate()
                 .map(|(index, prompt): (usize, Prompt)| {
-                    let encoded = generator.encode_prompt(prompt).context(|| format!("prompt {index}"))?;
-                    PromptBatch::single(encoded)
+                    PromptBatch::single(encode(prompt).context(|| format!("prompt {index}"))?)
                 })
                 .collect::<Result<_>>()?,
         };

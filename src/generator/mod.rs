@@ -150,7 +150,7 @@ impl Generator {
         text: impl Into<Prompt>,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<f32>> {
-        let token_ids = self.encode_prompt(text.into())?;
+        let token_ids = self.encode_prompt(text.into(), None)?;
         self.check_context(token_ids.len())?;
         self.shared.engine.token_logprobs(&token_ids, interrupted)
     }
@@ -165,7 +165,7 @@ impl Generator {
         text: impl Into<Prompt>,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<TokenScore>> {
-        let token_ids = self.encode_prompt(text.into())?;
+        let token_ids = self.encode_prompt(text.into(), None)?;
         self.check_context(token_ids.len())?;
         self.shared.engine.token_scores(&token_ids, interrupted)
     }
@@ -203,8 +203,9 @@ impl Generator {
         &self.shared.name
     }
 
-    /// The tokens of a prompt; the beginning-of-sequence token if there is none at all, as in transformers.
-    pub(crate) fn encode_prompt(&self, prompt: Prompt) -> Result<Vec<TokenId>> {
+    /// The tokens of a prompt; the beginning-of-sequence token, that of the call or the model's, if there is none at all, as
+    /// in transformers.
+    pub(crate) fn encode_prompt(&self, prompt: Prompt, bos: Option<TokenId>) -> Result<Vec<TokenId>> {
         let mut token_ids = match prompt {
             Prompt::Ids(token_ids) => token_ids,
             Prompt::Text(text) => {
@@ -214,7 +215,8 @@ impl Generator {
             }
         };
         if token_ids.is_empty() {
-            token_ids.extend(self.shared.generation_config.bos_token_id.or(self.shared.config.bos_token_id));
+            let model = self.shared.generation_config.bos_token_id.or(self.shared.config.bos_token_id);
+            token_ids.extend(bos.or(model));
         }
         if token_ids.is_empty() {
             return Err(Error::input(

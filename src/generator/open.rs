@@ -1,6 +1,7 @@
 //! Opening a model: from a folder, from the local Hub cache, or the one that is built in.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -39,6 +40,8 @@ pub struct GeneratorOptions {
     pub timing: Option<bool>,
     /// The revision of a model in the Hub cache: a branch, a tag or a commit; `main` if `None`.
     pub revision: Option<String>,
+    /// The Hub cache; the one that the environment names if `None`.
+    pub cache_dir: Option<PathBuf>,
     /// Called while the model is loaded, from the calling thread.
     pub progress: Option<Box<dyn Fn(Progress) + Send + Sync>>,
 }
@@ -87,7 +90,7 @@ impl Generator {
         options: &GeneratorOptions,
         given_up: &AtomicBool,
     ) -> Result<Self> {
-        let files = ModelFiles::open(model, options.revision.as_deref())?;
+        let files = ModelFiles::open(model, options.revision.as_deref(), options.cache_dir.as_deref())?;
         Self::from_files(&files, options, given_up)
     }
 

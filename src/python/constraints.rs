@@ -35,8 +35,15 @@ pub(super) struct Constraint;
     frozen
 )]
 pub(super) struct BuiltInConstraint {
-    constraint: Mutex<Box<dyn constraint::Constraint>>,
+    progress: Mutex<Progress>,
     tokens: Tokens,
+}
+
+/// How far a constraint of this file is.
+struct Progress {
+    constraint: Box<dyn constraint::Constraint>,
+    /// The tokens that brought it there.
+    matched: Vec<TokenId>,
 }
 
 /// What a constraint of transformers' was made from.
@@ -175,7 +182,7 @@ impl Constraint {
 impl BuiltInConstraint {
     fn new(py: Python<'_>, tokens: Tokens) -> PyResult<PyClassInitializer<Self>> {
         let constraint = tokens.constraint().map_err(|error| to_python(py, error))?;
-        let own = Self { constraint: Mutex::new(constraint), tokens };
+        let own = Self { progress: Mutex::new(Progress { constraint, matched: Vec::new() }), tokens };
         Ok(PyClassInitializer::from(Constraint).add_subclass(own))
     }
 }
@@ -184,7 +191,7 @@ impl BuiltInConstraint {
 impl BuiltInConstraint {
     fn advance<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| {
-            let next = self.constraint.lock().advance().map_err(|error| to_python(py, error))?;
+            let next = self.progress.lock().constraint.advance().map_err(|error| to_python(py, error))?;
             let ids = || next.iter().map(|id| FieldValue::Int(id.0.into()));
             let value = match &self.tokens {
                 Tokens::Phrase(_) => ids().next().unwrap_or(FieldValue::Null),
@@ -198,7 +205,7 @@ impl BuiltInConstraint {
     fn does_advance(&self, token_id: &Bound<'_, PyAny>) -> PyResult<bool> {
         guarded(|| {
             let token = given_token(token_id)?;
-            let advances = self.constraint.lock().does_advance(token);
+            let advances = self.progress.lock().constraint.does_advance(token);
             advances.map_err(|error| to_python(token_id.py(), error))
         })
     }
@@ -207,22 +214,18 @@ impl BuiltInConstraint {
     fn update(&self, token_id: &Bound<'_, PyAny>) -> PyResult<(bool, bool, bool)> {
         guarded(|| {
             let token = given_token(token_id)?;
-            let step = self.constraint.lock().update(token);
+            let step = self.progress.lock().update(token);
             let step = step.map_err(|error| to_python(token_id.py(), error))?;
             Ok((step.stepped, step.completed, step.reset))
         })
     }
 
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
-        guarded(|| {
-            let mut constraint = self.constraint.lock();
-            *constraint = constraint.fresh().map_err(|error| to_python(py, error))?;
-            Ok(())
-        })
+        guarded(|| self.progress.lock().restore(&[]).map_err(|error| to_python(py, error)))
     }
 
     fn remaining(&self, py: Python<'_>) -> PyResult<usize> {
-        guarded(|| self.constraint.lock().remaining().map_err(|error| to_python(py, error)))
+        guarded(|| self.progress.lock().constraint.remaining().map_err(|error| to_python(py, error)))
     }
 
     #[pyo3(signature = (stateful=false))]
@@ -234,10 +237,36 @@ impl BuiltInConstraint {
                 Tokens::AnyOf(_) => Bound::new(py, base.add_subclass(DisjunctiveConstraint))?.into_any(),
             };
             if stateful {
-                let state = self.constraint.lock().fork().map_err(|error| to_python(py, error))?;
-                *copy.cast::<Self>()?.get().constraint.lock() = state;
+                let matched = self.progress.lock().matched.clone();
+                let restored = copy.cast::<Self>()?.get().progress.lock().restore(&matched);
+                restored.map_err(|error| to_python(py, error))?;
             }
             Ok(copy)
+        })
+    }
+
+    fn __getnewargs_ex__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<((Bound<'py, PyAny>,), Bound<'py, PyDict>)> {
+        guarded(|| Ok(((slf.get().token_ids(slf.py())?,), PyDict::new(slf.py()))))
+    }
+
+    /// The attributes that a caller's class has added, and how far the constraint is.
+    fn __getstate__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Option<Bound<'py, PyAny>>, Vec<u32>)> {
+        guarded(|| {
+            let matched = slf.get().progress.lock().matched.iter().map(|id| id.0).collect();
+            Ok((slf.as_any().getattr_opt("__dict__")?, matched))
+        })
+    }
+
+    fn __setstate__(slf: &Bound<'_, Self>, state: (Option<Bound<'_, PyAny>>, Vec<u32>)) -> PyResult<()> {
+        guarded(|| {
+            let (attributes, matched) = state;
+            if let Some(attributes) = attributes {
+                slf.as_any().getattr("__dict__")?.call_method1("update", (attributes,))?;
+            }
+            let matched: Vec<_> = matched.into_iter().map(TokenId).collect();
+            slf.get().progress.lock().restore(&matched).map_err(|error| to_python(slf.py(), error))
         })
     }
 
@@ -248,7 +277,7 @@ impl BuiltInConstraint {
 
     #[getter]
     fn seqlen(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.constraint.lock().max_steps()))
+        guarded(|| Ok(self.progress.lock().constraint.max_steps()))
     }
 
     #[getter]
@@ -261,6 +290,24 @@ impl BuiltInConstraint {
             let tokens = slf.get().token_ids(slf.py())?;
             Ok(format!("{}({})", slf.get_type().name()?, tokens.repr()?))
         })
+    }
+}
+
+impl Progress {
+    fn update(&mut self, token: TokenId) -> Result<ConstraintStep> {
+        let step = self.constraint.update(token)?;
+        if step.stepped {
+            self.matched.push(token)
+        } else {
+            self.matched.clear()
+        }
+        Ok(step)
+    }
+
+    /// Begins again with these tokens.
+    fn restore(&mut self, matched: &[TokenId]) -> Result<()> {
+        (self.constraint, self.matched) = (self.constraint.fresh()?, Vec::new());
+        matched.iter().try_for_each(|&token| self.update(token).map(drop))
     }
 }
 
@@ -282,6 +329,15 @@ impl PhrasalConstraint {
             Ok(BuiltInConstraint::new(token_ids.py(), tokens.ok_or_else(wrong)?)?.add_subclass(Self))
         })
     }
+
+    /// The place of the newest token of the phrase that has occurred; -1 before the first.
+    #[getter]
+    fn fulfilled_idx(slf: &Bound<'_, Self>) -> PyResult<isize> {
+        guarded(|| {
+            let matched = slf.as_any().cast::<BuiltInConstraint>()?.get().progress.lock().matched.len();
+            Ok(matched.cast_signed() - 1)
+        })
+    }
 }
 
 #[pymethods]
@@ -300,6 +356,15 @@ impl DisjunctiveConstraint {
             };
             let wrong = || config_error(py, format!("{rule}, got {}", shown(nested_token_ids)));
             Ok(BuiltInConstraint::new(py, Tokens::AnyOf(phrases.ok_or_else(wrong)?))?.add_subclass(Self))
+        })
+    }
+
+    /// The tokens so far, the beginning of one of the phrases.
+    #[getter]
+    fn current_seq(slf: &Bound<'_, Self>) -> PyResult<Vec<u32>> {
+        guarded(|| {
+            let built_in = slf.as_any().cast::<BuiltInConstraint>()?.get();
+            Ok(built_in.progress.lock().matched.iter().map(|id| id.0).collect())
         })
     }
 }

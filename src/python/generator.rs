@@ -2,15 +2,17 @@
 //!
 //! Arguments are converted, the work runs detached from Python, results are wrapped. What a call means is decided below.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::arrays::array;
 use super::callbacks;
 use super::chat::Conversations;
-use super::config::{GenerationConfig, from_keywords, warn};
+use super::config::{self, GenerationConfig, from_keywords, warn};
 use super::drivers::Drivers;
 use super::errors::{guarded, to_python};
 use super::exit::detached;
@@ -28,9 +30,12 @@ use crate::generation::Strategy;
 use crate::generator::{self, Prepared};
 use crate::text::ChatOptions;
 
-/// The keyword arguments of a call that are no fields of a configuration.
-const OWN_KEYWORDS: [&str; 5] =
-    ["attention_mask", "logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria", "constraints"];
+/// The keyword arguments of every call that are no fields of a configuration.
+const OWN_KEYWORDS: [&str; 4] =
+    ["logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria", "constraints"];
+
+/// Those that are the prompt, under transformers' names, or belong to it.
+const PROMPT_KEYWORDS: [&str; 3] = ["inputs", "input_ids", "attention_mask"];
 
 /// A model that is ready to generate.
 #[pyclass(module = "rsgen", name = "Generator", frozen)]
@@ -40,6 +45,8 @@ pub(super) struct Generator(Opened, Runtime);
 struct Runtime {
     /// How it was opened.
     recipe: Recipe,
+    /// Its tokenizer, once it was asked for: it can be set how to pad.
+    tokenizer: PyOnceLock<Py<Tokenizer>>,
     /// What computes its streams on event loops.
     drivers: Arc<Drivers>,
 }
@@ -55,14 +62,14 @@ pub(super) struct Method {
 
 /// What a method continues.
 pub(super) enum Given<'a, 'py> {
-    Prompt(&'a Bound<'py, PyAny>),
+    Prompt(Option<&'a Bound<'py, PyAny>>),
     Chat(&'a Bound<'py, PyAny>),
 }
 
 /// The arguments of such a method, as Python gives them.
 pub(super) struct Arguments<'a, 'py> {
     pub(super) given: Given<'a, 'py>,
-    pub(super) generation_config: Option<&'a Bound<'py, GenerationConfig>>,
+    pub(super) generation_config: Option<&'a Bound<'py, PyAny>>,
     pub(super) keywords: Option<&'a Bound<'py, PyDict>>,
 }
 
@@ -73,21 +80,23 @@ impl Generator {
             let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
             Ok(value.filter(|value| !value.is_none()))
         };
-        let [mask, processors, allowed_tokens, criteria, constraints] = OWN_KEYWORDS;
+        let [processors, allowed_tokens, criteria, constraints] = OWN_KEYWORDS;
         let others = match given.given {
-            Given::Prompt(_) => OWN_KEYWORDS.to_vec(),
-            Given::Chat(_) => {
-                [&chat::KEYWORDS[..], &[processors, allowed_tokens, criteria, constraints]].concat()
-            }
+            Given::Prompt(_) => &PROMPT_KEYWORDS[..],
+            Given::Chat(_) => &chat::KEYWORDS[..],
         };
-        let mut config = from_keywords(method.name, given.keywords, &others)?;
-        let passed = given.generation_config.map(|passed| passed.get().0.clone()).unwrap_or_default();
+        let mut config = from_keywords(method.name, given.keywords, &[others, &OWN_KEYWORDS].concat())?;
+        let passed = given.generation_config.map(config::passed).transpose()?.unwrap_or_default();
         config = match &method.strategy {
             Some(strategy) => strategy.apply(&config, &passed).map_err(|error| to_python(py, error))?,
             None => config.over_passed(&passed),
         };
         let prompts = match given.given {
-            Given::Prompt(prompt) => prompts::prompts(prompt, keyword(mask)?.as_ref())?,
+            Given::Prompt(prompt) => {
+                let [inputs, input_ids, mask] = PROMPT_KEYWORDS;
+                let named = [prompt.cloned(), keyword(inputs)?, keyword(input_ids)?];
+                prompts::of_call(named, keyword(mask)?)?
+            }
             Given::Chat(messages) => {
                 let (conversations, options) =
                     (Conversations::extract(messages)?, chat::options(given.keywords)?);
@@ -148,37 +157,42 @@ impl Generator {
     #[new]
     #[pyo3(
         signature = (
-            model=None, *, dtype="auto", compute_dtype="float32", kv_dtype="auto", num_threads=None, kv_cache_bytes=None,
-            local_files_only=true, revision=None, progress=None, **unknown
+            model=None, *, dtype=None, compute_dtype=None, kv_dtype=None, num_threads=None, kv_cache_bytes=None,
+            local_files_only=true, revision=None, cache_dir=None, torch_dtype=None, progress=None, **unknown
         ),
         text_signature = "(model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', num_threads=None, \
-                          kv_cache_bytes=None, local_files_only=True, revision=None, progress=None)"
+                          kv_cache_bytes=None, local_files_only=True, revision=None, cache_dir=None, torch_dtype=None, \
+                          progress=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
     fn new(
         py: Python<'_>,
         model: Option<&Bound<'_, PyAny>>,
-        dtype: &str,
-        compute_dtype: &str,
-        kv_dtype: &str,
+        #[pyo3(from_py_with = options::dtype_name)] dtype: Option<String>,
+        #[pyo3(from_py_with = options::dtype_name)] compute_dtype: Option<String>,
+        #[pyo3(from_py_with = options::dtype_name)] kv_dtype: Option<String>,
         #[pyo3(from_py_with = options::count)] num_threads: Option<i64>,
         #[pyo3(from_py_with = options::count)] kv_cache_bytes: Option<i64>,
         local_files_only: bool,
         revision: Option<String>,
+        cache_dir: Option<PathBuf>,
+        #[pyo3(from_py_with = options::dtype_name)] torch_dtype: Option<String>,
         progress: Option<&Bound<'_, PyAny>>,
         unknown: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         guarded(|| {
             logging::install();
-            options::refuse_unknown(unknown)?;
+            options::refuse_unknown("Generator", &options::NAMES, unknown)?;
+            let default = Options::default();
             let options = Options {
-                dtype,
-                compute_dtype,
-                kv_dtype,
+                dtype: options::dtype(py, dtype, torch_dtype)?,
+                compute_dtype: compute_dtype.unwrap_or(default.compute_dtype),
+                kv_dtype: kv_dtype.unwrap_or(default.kv_dtype),
                 num_threads,
                 kv_cache_bytes,
                 local_files_only,
                 revision,
+                cache_dir,
             };
             let path = options::model_path(py, model)?;
             let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
@@ -191,7 +205,8 @@ impl Generator {
             });
             logging::flush(py);
             let opened = Reporter::outcome(reporter, opened)?;
-            Ok(Self(Opened::new(opened), Runtime { recipe, drivers: Arc::default() }))
+            let runtime = Runtime { recipe, tokenizer: PyOnceLock::new(), drivers: Arc::default() };
+            Ok(Self(Opened::new(opened), runtime))
         })
     }
 
@@ -199,7 +214,8 @@ impl Generator {
     #[pyo3(
         signature = (model=None, **options),
         text_signature = "($cls, model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', \
-                          num_threads=None, kv_cache_bytes=None, local_files_only=True, revision=None, progress=None)"
+                          num_threads=None, kv_cache_bytes=None, local_files_only=True, revision=None, cache_dir=None, \
+                          torch_dtype=None, progress=None)"
     )]
     fn from_pretrained<'py>(
         class: &Bound<'py, PyType>,
@@ -210,15 +226,15 @@ impl Generator {
     }
 
     #[pyo3(
-        signature = (prompt, generation_config=None, **keywords),
-        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+        signature = (prompt=None, generation_config=None, **keywords),
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
     )]
     fn generate<'py>(
         &self,
         py: Python<'py>,
-        prompt: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        prompt: Option<&Bound<'py, PyAny>>,
+        generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
         let method = Method { name: "generate", strategy: None, to_the_end: false };
@@ -226,15 +242,15 @@ impl Generator {
     }
 
     #[pyo3(
-        signature = (prompt, generation_config=None, **keywords),
-        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+        signature = (prompt=None, generation_config=None, **keywords),
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
     )]
     fn stream<'py>(
         &self,
         py: Python<'py>,
-        prompt: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        prompt: Option<&Bound<'py, PyAny>>,
+        generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<TokenStream> {
         self.open_stream(
@@ -245,15 +261,15 @@ impl Generator {
     }
 
     #[pyo3(
-        signature = (prompt, generation_config=None, **keywords),
-        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+        signature = (prompt=None, generation_config=None, **keywords),
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
     )]
     fn astream<'py>(
         &self,
         py: Python<'py>,
-        prompt: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        prompt: Option<&Bound<'py, PyAny>>,
+        generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<TokenStream> {
         self.open_stream(
@@ -273,7 +289,7 @@ impl Generator {
         &self,
         py: Python<'py>,
         messages: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
         let method = Method { name: "chat", strategy: None, to_the_end: true };
@@ -290,7 +306,7 @@ impl Generator {
         &self,
         py: Python<'py>,
         messages: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<TokenStream> {
         self.open_stream(
@@ -361,8 +377,14 @@ impl Generator {
     }
 
     #[getter]
-    fn tokenizer(&self, py: Python<'_>) -> PyResult<Tokenizer> {
-        guarded(|| self.0.tokenizer().cloned().map(Tokenizer).map_err(|error| to_python(py, error)))
+    fn tokenizer(&self, py: Python<'_>) -> PyResult<Py<Tokenizer>> {
+        guarded(|| {
+            let make = || {
+                let tokenizer = self.0.tokenizer().cloned().map_err(|error| to_python(py, error))?;
+                Py::new(py, Tokenizer::new(tokenizer, self.1.recipe.of_tokenizer(py)?))
+            };
+            self.1.tokenizer.get_or_try_init(py, make).map(|tokenizer| tokenizer.clone_ref(py))
+        })
     }
 
     #[getter]

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pyo3::PyClass;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 
 use super::arrays::array;
 use super::callbacks;
@@ -36,7 +37,11 @@ pub(super) struct StoppingCriteria;
     subclass,
     frozen
 )]
-pub(super) struct BuiltInStoppingCriteria(Arc<dyn StoppingCriterion>);
+pub(super) struct BuiltInStoppingCriteria {
+    criterion: Arc<dyn StoppingCriterion>,
+    /// What it was made from, by name.
+    arguments: Py<PyDict>,
+}
 
 /// Makes the class of each criterion.
 macro_rules! classes {
@@ -52,9 +57,15 @@ macro_rules! classes {
             pub(super) struct $class;
 
             impl $class {
-                fn of(criterion: impl StoppingCriterion + 'static) -> PyClassInitializer<Self> {
-                    let built_in = BuiltInStoppingCriteria(Arc::new(criterion));
-                    PyClassInitializer::from(StoppingCriteria).add_subclass(built_in).add_subclass(Self)
+                /// The object of a criterion that was made from these arguments.
+                fn of<'py>(
+                    criterion: impl StoppingCriterion + 'static,
+                    arguments: impl IntoPyDict<'py>,
+                    py: Python<'py>,
+                ) -> PyResult<PyClassInitializer<Self>> {
+                    let arguments = arguments.into_py_dict(py)?.unbind();
+                    let built_in = BuiltInStoppingCriteria { criterion: Arc::new(criterion), arguments };
+                    Ok(PyClassInitializer::from(StoppingCriteria).add_subclass(built_in).add_subclass(Self))
                 }
             }
         )*
@@ -63,7 +74,7 @@ macro_rules! classes {
         fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn StoppingCriterion>> {
             let is_exact = [$(object.is_exact_instance_of::<$class>()),*].contains(&true);
             let built_in = is_exact.then(|| object.cast::<BuiltInStoppingCriteria>().ok())??;
-            Some(Arc::clone(&built_in.get().0))
+            Some(Arc::clone(&built_in.get().criterion))
         }
     };
 }
@@ -79,7 +90,11 @@ classes! {
 /// The criteria of an argument: one of these, a callable, a list of them, or nothing.
 pub(super) fn criteria(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<dyn StoppingCriterion>>> {
     let objects = callbacks::each(given)?;
-    objects.iter().map(|object| native(object).map_or_else(|| callbacks::criterion(object), Ok)).collect()
+    let criterion = |object: &Bound<'_, PyAny>| {
+        let own = callbacks::own_class(object)?;
+        native(&own).map_or_else(|| callbacks::criterion(&own), Ok)
+    };
+    objects.iter().map(criterion).collect()
 }
 
 #[pymethods]
@@ -131,7 +146,7 @@ impl BuiltInStoppingCriteria {
             )?;
             let stops = py.detach(|| {
                 let row = |(index, ids): (usize, &Vec<TokenId>)| {
-                    self.0.should_stop(&StopContext {
+                    self.criterion.should_stop(&StopContext {
                         scores: scores.get(index * vocab_size..(index + 1) * vocab_size).unwrap_or_default(),
                         row_index: index,
                         ..StopContext::of_row(ids, 0)
@@ -143,6 +158,19 @@ impl BuiltInStoppingCriteria {
             array(py, stops.len(), stops)
         })
     }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        guarded(|| Ok((PyTuple::empty(py), self.arguments.bind(py).copy()?)))
+    }
+}
+
+/// The argument of that name which a criterion was made from.
+fn argument<'py>(criterion: &Bound<'py, impl PyClass>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    let py = criterion.py();
+    let built_in = criterion.as_any().cast::<BuiltInStoppingCriteria>()?;
+    guarded(|| {
+        Ok(built_in.get().arguments.bind(py).get_item(name)?.unwrap_or_else(|| py.None().into_bound(py)))
+    })
 }
 
 /// The scores of the newest step: transformers gives criteria those of all steps.
@@ -164,10 +192,27 @@ fn newest<'py>(scores: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py,
 impl MaxLengthCriteria {
     #[new]
     #[pyo3(signature = (max_length, max_position_embeddings=None))]
-    fn new(max_length: usize, max_position_embeddings: Option<usize>) -> PyResult<PyClassInitializer<Self>> {
-        // transformers writes a line to its log beyond it. Calls warn of it by themselves.
-        let _ = max_position_embeddings;
-        guarded(|| Ok(Self::of(MaxLength::new(max_length))))
+    fn new(
+        py: Python<'_>,
+        max_length: usize,
+        max_position_embeddings: Option<usize>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        // transformers writes a line to its log beyond the positions. Calls warn of it by themselves.
+        let arguments =
+            [("max_length", Some(max_length)), ("max_position_embeddings", max_position_embeddings)];
+        guarded(|| Self::of(MaxLength::new(max_length), arguments, py))
+    }
+
+    /// The most ids of a row, prompt and padding included.
+    #[getter]
+    fn max_length<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| argument(slf, "max_length"))
+    }
+
+    /// The positions of the model, which transformers warns of; it has no effect.
+    #[getter]
+    fn max_position_embeddings<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| argument(slf, "max_position_embeddings"))
     }
 }
 
@@ -181,9 +226,9 @@ impl MaxTimeCriteria {
         initial_timestamp: Option<f64>,
     ) -> PyResult<PyClassInitializer<Self>> {
         guarded(|| {
+            let now: f64 = py.import("time")?.call_method0("time")?.extract()?;
             let mut start = Some(Instant::now());
             if let Some(timestamp) = initial_timestamp {
-                let now: f64 = py.import("time")?.call_method0("time")?.extract()?;
                 let before = Duration::try_from_secs_f64((now - timestamp).abs()).ok();
                 start = start.zip(before).and_then(|(start, by)| {
                     if timestamp <= now { start.checked_sub(by) } else { start.checked_add(by) }
@@ -193,8 +238,22 @@ impl MaxTimeCriteria {
                 let rule = "`initial_timestamp` must be a time as time.time() gives it, since this machine has started";
                 config_error(py, format!("{rule}, got {initial_timestamp:?}; None is now"))
             })?;
-            MaxTime::since(max_time, start).map(Self::of).map_err(|error| to_python(py, error))
+            let criterion = MaxTime::since(max_time, start).map_err(|error| to_python(py, error))?;
+            let timestamp = initial_timestamp.unwrap_or(now);
+            Self::of(criterion, [("max_time", max_time), ("initial_timestamp", timestamp)], py)
         })
+    }
+
+    /// The seconds after which rows end.
+    #[getter]
+    fn max_time<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| argument(slf, "max_time"))
+    }
+
+    /// When the seconds began, as ``time.time()`` gives it.
+    #[getter]
+    fn initial_timestamp<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| argument(slf, "initial_timestamp"))
     }
 }
 
@@ -208,9 +267,9 @@ impl StopStringCriteria {
     ) -> PyResult<PyClassInitializer<Self>> {
         guarded(|| {
             let py = tokenizer.py();
-            let Ok(tokenizer) = tokenizer.cast::<Tokenizer>() else {
+            let Ok(own) = tokenizer.cast::<Tokenizer>() else {
                 return Err(PyTypeError::new_err(format!(
-                    "`tokenizer` must be a generator's tokenizer, got {}",
+                    "`tokenizer` must be a generator's tokenizer, got {}; or an rsgen.Tokenizer",
                     shown(tokenizer)
                 )));
             };
@@ -228,9 +287,16 @@ impl StopStringCriteria {
                     format!("`stop_strings` must be a text or a list of texts, got {}", shown(stop_strings)),
                 )
             })?;
-            let vocabulary = Arc::new(TokenizerVocabulary(tokenizer.get().0.clone()));
-            StopString::new(vocabulary, &texts).map(Self::of).map_err(|error| to_python(py, error))
+            let vocabulary = Arc::new(TokenizerVocabulary(own.get().tokenizer.clone()));
+            let criterion = StopString::new(vocabulary, &texts).map_err(|error| to_python(py, error))?;
+            Self::of(criterion, [("tokenizer", tokenizer), ("stop_strings", stop_strings)], py)
         })
+    }
+
+    /// The texts that end a row.
+    #[getter]
+    fn stop_strings<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| argument(slf, "stop_strings"))
     }
 }
 
@@ -250,8 +316,14 @@ impl EosTokenCriteria {
             };
             let rule = "`eos_token_id` must be a token id or a list of them";
             let wrong = || config_error(eos_token_id.py(), format!("{rule}, got {}", shown(eos_token_id)));
-            Ok(Self::of(Eos::new(ids.ok_or_else(wrong)?)))
+            Self::of(Eos::new(ids.ok_or_else(wrong)?), [("eos_token_id", eos_token_id)], eos_token_id.py())
         })
+    }
+
+    /// The token id, or ids, that end a row.
+    #[getter]
+    fn eos_token_id<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| argument(slf, "eos_token_id"))
     }
 }
 
@@ -262,7 +334,14 @@ impl ConfidenceCriteria {
     fn new(py: Python<'_>, assistant_confidence_threshold: f64) -> PyResult<PyClassInitializer<Self>> {
         guarded(|| {
             let criterion = Confidence::new(assistant_confidence_threshold);
-            criterion.map(Self::of).map_err(|error| to_python(py, error))
+            let criterion = criterion.map_err(|error| to_python(py, error))?;
+            Self::of(criterion, [("assistant_confidence_threshold", assistant_confidence_threshold)], py)
         })
+    }
+
+    /// The probability below which a token ends its row.
+    #[getter]
+    fn assistant_confidence_threshold<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| argument(slf, "assistant_confidence_threshold"))
     }
 }

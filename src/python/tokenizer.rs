@@ -1,71 +1,423 @@
-//! The class `Tokenizer`: text to ids and back.
+//! The class `Tokenizer`: text to ids and back, under transformers' names.
+//!
+//! Batches, padding and truncation are Python's own, in `rsgen._tokenizer`.
 
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
-use super::errors::{guarded, to_python};
+use super::arrays::array;
+use super::errors::{config_error, guarded, to_python};
 use super::exit::detached;
-use super::pickle;
-use super::prompts::ids;
+use super::options::{self, Options};
+use super::pickle::Recipe;
+use super::prompts::{rows_to_decode, shown, single_id};
+use crate::generator::open_tokenizer;
+use crate::sync::Mutex;
 use crate::text;
 use crate::types::TokenId;
+use crate::weights::ModelFiles;
 
-/// The tokenizer of a model.
+/// The keyword arguments of the constructor.
+const NAMES: [&str; 6] = ["model", "revision", "cache_dir", "local_files_only", "padding_side", "pad_token"];
+
+/// The tokenizer of a model: text to token ids and back.
+///
+/// ``rsgen.Tokenizer("path/to/llama")`` opens it without the model: a folder, the id of a model in the Hub cache, or nothing
+/// for the bundled story model. A generator's own is ``gen.tokenizer``. Names are those of transformers' tokenizers.
+///
+/// >>> tokenizer = rsgen.Tokenizer()
+/// >>> tokenizer(["Once upon a time", "One day"], padding=True, return_tensors="np")["input_ids"].shape
+/// (2, 5)
 #[pyclass(module = "rsgen", name = "Tokenizer", frozen)]
-pub(super) struct Tokenizer(pub(super) text::Tokenizer);
+pub(super) struct Tokenizer {
+    pub(super) tokenizer: text::Tokenizer,
+    recipe: Recipe,
+    padding: Mutex<Padding>,
+}
+
+/// How rows are filled up to equal length.
+struct Padding {
+    token: Option<TokenId>,
+    side: &'static str,
+}
+
+impl Tokenizer {
+    /// The tokenizer of a generator that was opened by this recipe.
+    pub(super) fn new(tokenizer: text::Tokenizer, recipe: Recipe) -> Self {
+        let padding = Mutex::new(Padding { token: tokenizer.pad(), side: "left" });
+        Self { tokenizer, recipe, padding }
+    }
+
+    fn token_text(&self, id: Option<TokenId>) -> Option<&str> {
+        id.and_then(|id| self.tokenizer.token(id))
+    }
+
+    /// A special token by its name, such as `unk_token`.
+    fn special_token(&self, name: &str) -> Option<&str> {
+        self.tokenizer.special_tokens_map().find(|(known, _)| *known == name).map(|(_, token)| token)
+    }
+
+    fn unk_id(&self) -> Option<TokenId> {
+        self.special_token("unk_token").and_then(|token| self.tokenizer.id(token))
+    }
+
+    fn text(&self, py: Python<'_>, ids: &[TokenId], skip_special_tokens: bool) -> String {
+        detached(py, || self.tokenizer.decode(ids, skip_special_tokens))
+    }
+
+    fn set_side(&self, py: Python<'_>, side: &str) -> PyResult<()> {
+        let known = ["left", "right"].into_iter().find(|known| *known == side);
+        let rule = || config_error(py, format!("`padding_side` must be \"left\" or \"right\", got {side:?}"));
+        self.padding.lock().side = known.ok_or_else(rule)?;
+        Ok(())
+    }
+
+    fn set_pad(&self, py: Python<'_>, token: Option<&str>) -> PyResult<()> {
+        let id = |token| {
+            self.tokenizer.id(token).ok_or_else(|| {
+                config_error(
+                    py,
+                    format!(
+                        "`pad_token` must be a token of the vocabulary, got {token:?}; for example eos_token"
+                    ),
+                )
+            })
+        };
+        self.padding.lock().token = token.map(id).transpose()?;
+        Ok(())
+    }
+}
 
 #[pymethods]
 impl Tokenizer {
-    #[pyo3(signature = (text, *, add_special_tokens=true))]
-    fn encode(&self, py: Python<'_>, text: &str, add_special_tokens: bool) -> PyResult<Vec<u32>> {
+    #[new]
+    #[pyo3(
+        signature = (
+            model=None, *, revision=None, cache_dir=None, local_files_only=true, padding_side="left", pad_token=None,
+            **unknown
+        ),
+        text_signature = "(model=None, *, revision=None, cache_dir=None, local_files_only=True, padding_side='left', \
+                          pad_token=None)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
+    fn open(
+        py: Python<'_>,
+        model: Option<&Bound<'_, PyAny>>,
+        revision: Option<String>,
+        cache_dir: Option<std::path::PathBuf>,
+        local_files_only: bool,
+        padding_side: &str,
+        pad_token: Option<&str>,
+        unknown: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
         guarded(|| {
-            let encoded = detached(py, || self.0.encode(text, add_special_tokens));
-            let token_ids = encoded.map_err(|error| to_python(py, error))?;
-            Ok(token_ids.into_iter().map(|id| id.0).collect())
+            options::refuse_unknown("Tokenizer", &NAMES, unknown)?;
+            let options = Options { local_files_only, revision, cache_dir, ..Options::default() };
+            let path = options::model_path(py, model)?;
+            let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
+            let options = options.check(py)?;
+            let opened = detached(py, || {
+                let (revision, cache) = (options.revision.as_deref(), options.cache_dir.as_deref());
+                let files = ModelFiles::open(&path, revision, cache)?;
+                open_tokenizer(&files)?.ok_or_else(|| {
+                    crate::error::Error::load(format!(
+                        "{}: there is neither a tokenizer.json nor a tokenizer.model; copy it into the folder",
+                        files.name()
+                    ))
+                })
+            });
+            let own = Self::new(opened.map_err(|error| to_python(py, error))?, recipe);
+            own.set_side(py, padding_side)?;
+            if pad_token.is_some() {
+                own.set_pad(py, pad_token)?;
+            }
+            Ok(own)
         })
     }
 
-    #[pyo3(signature = (token_ids, *, skip_special_tokens=false))]
-    fn decode(
+    /// The same as ``Tokenizer(model, …)``, as transformers spells it.
+    #[classmethod]
+    #[pyo3(
+        signature = (model=None, **options),
+        text_signature = "($cls, model=None, *, revision=None, cache_dir=None, local_files_only=True, \
+                          padding_side='left', pad_token=None)"
+    )]
+    fn from_pretrained<'py>(
+        class: &Bound<'py, PyType>,
+        model: Option<&Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| class.call((model,), options))
+    }
+
+    /// Encodes a text or a list of texts: ``input_ids`` and ``attention_mask``, for ``gen.generate(**tokenizer(text))``.
+    ///
+    /// ``padding=True`` fills the rows of a list up to equal length, on the left unless ``padding_side`` says otherwise;
+    /// ``truncation=True`` cuts them at ``max_length``; ``return_tensors="np"`` gives arrays.
+    #[pyo3(signature = (*arguments, **keywords))]
+    fn __call__<'py>(
+        slf: &Bound<'py, Self>,
+        arguments: &Bound<'py, PyTuple>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let function = slf.py().import("rsgen._tokenizer")?.getattr("tokenizer")?;
+            function.call_method1("__get__", (slf,))?.call(arguments, keywords)
+        })
+    }
+
+    /// The token ids of a text, by default with those that the model puts around a prompt; with ``return_tensors="np"`` an
+    /// array, ``[1, len]``.
+    #[pyo3(signature = (text, *, add_special_tokens=true, return_tensors=None))]
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        text: &str,
+        add_special_tokens: bool,
+        return_tensors: Option<&str>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let encoded = detached(py, || self.tokenizer.encode(text, add_special_tokens));
+            let ids: Vec<i64> =
+                encoded.map_err(|error| to_python(py, error))?.into_iter().map(|id| id.0.into()).collect();
+            match return_tensors {
+                None => ids.into_bound_py_any(py),
+                Some("np") => array(py, (1, ids.len()), ids),
+                Some(other) => Err(config_error(
+                    py,
+                    format!(
+                        "`return_tensors` must be \"np\" or None, got {other:?}; a call takes numpy's arrays"
+                    ),
+                )),
+            }
+        })
+    }
+
+    /// The text of token ids, or a list of texts for several rows of ids. Ids that are no token are left out.
+    #[pyo3(signature = (token_ids, skip_special_tokens=false, clean_up_tokenization_spaces=None))]
+    fn decode<'py>(
+        &self,
+        py: Python<'py>,
+        token_ids: &Bound<'py, PyAny>,
+        skip_special_tokens: bool,
+        clean_up_tokenization_spaces: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            check_clean_up(py, clean_up_tokenization_spaces)?;
+            let (rows, is_single) = rows_to_decode(token_ids)?;
+            let mut texts = rows.iter().map(|ids| self.text(py, ids, skip_special_tokens));
+            if is_single {
+                return texts.next().unwrap_or_default().into_bound_py_any(py);
+            }
+            texts.collect::<Vec<_>>().into_bound_py_any(py)
+        })
+    }
+
+    /// The texts of several rows of token ids, such as an output of ``generate``.
+    #[pyo3(signature = (sequences, skip_special_tokens=false, clean_up_tokenization_spaces=None))]
+    fn batch_decode(
         &self,
         py: Python<'_>,
-        token_ids: &Bound<'_, PyAny>,
+        sequences: &Bound<'_, PyAny>,
         skip_special_tokens: bool,
-    ) -> PyResult<String> {
+        clean_up_tokenization_spaces: Option<bool>,
+    ) -> PyResult<Vec<String>> {
         guarded(|| {
-            let token_ids = ids(token_ids)?;
-            Ok(detached(py, || self.0.decode(&token_ids, skip_special_tokens)))
+            check_clean_up(py, clean_up_tokenization_spaces)?;
+            let (rows, _) = rows_to_decode(sequences)?;
+            Ok(rows.iter().map(|ids| self.text(py, ids, skip_special_tokens)).collect())
         })
     }
 
+    /// The tokens of a text as the vocabulary writes them, such as ``Ġthe``.
+    #[pyo3(signature = (text, *, add_special_tokens=false))]
+    fn tokenize(&self, py: Python<'_>, text: &str, add_special_tokens: bool) -> PyResult<Vec<Option<&str>>> {
+        guarded(|| {
+            let encoded = detached(py, || self.tokenizer.encode(text, add_special_tokens));
+            let ids = encoded.map_err(|error| to_python(py, error))?;
+            Ok(ids.into_iter().map(|id| self.tokenizer.token(id)).collect())
+        })
+    }
+
+    /// The token of an id as the vocabulary writes it, or a list of them for several; ``None`` for an id without a token.
+    #[pyo3(signature = (ids, skip_special_tokens=false))]
+    fn convert_ids_to_tokens<'py>(
+        &self,
+        ids: &Bound<'py, PyAny>,
+        skip_special_tokens: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let py = ids.py();
+            if let Some(id) = single_id(ids)? {
+                return self.tokenizer.token(id).into_bound_py_any(py);
+            }
+            let (rows, _) = rows_to_decode(ids)?;
+            let kept = rows
+                .concat()
+                .into_iter()
+                .filter(|&id| !(skip_special_tokens && self.tokenizer.is_special(id)));
+            kept.map(|id| self.tokenizer.token(id)).collect::<Vec<_>>().into_bound_py_any(py)
+        })
+    }
+
+    /// The id of a token as the vocabulary writes it, or a list of ids for several; ``unk_token_id`` for an unknown one.
+    #[pyo3(signature = (tokens))]
+    fn convert_tokens_to_ids<'py>(&self, tokens: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let py = tokens.py();
+            let id = |token: &str| self.tokenizer.id(token).or_else(|| self.unk_id()).map(|id| id.0);
+            if tokens.is_instance_of::<PyString>() {
+                return id(tokens.extract()?).into_bound_py_any(py);
+            }
+            let list = PyList::empty(py);
+            for token in tokens.try_iter()? {
+                list.append(id(token?.extract()?))?;
+            }
+            Ok(list.into_any())
+        })
+    }
+
+    /// All tokens with their ids.
+    fn get_vocab<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        guarded(|| {
+            let vocab = PyDict::new(py);
+            for id in 0..self.tokenizer.len() as u32 {
+                if let Some(token) = self.tokenizer.token(TokenId(id)) {
+                    vocab.set_item(token, id)?;
+                }
+            }
+            Ok(vocab)
+        })
+    }
+
+    /// The number of different tokens, added ones included.
     #[getter]
     fn vocab_size(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.0.vocab_size()))
+        guarded(|| Ok(self.tokenizer.vocab_size()))
     }
 
+    /// The id of the token that begins a text.
     #[getter]
     fn bos_token_id(&self) -> PyResult<Option<u32>> {
-        guarded(|| Ok(self.0.bos().map(|id| id.0)))
+        guarded(|| Ok(self.tokenizer.bos().map(|id| id.0)))
     }
 
+    /// The id of the token that ends a text.
     #[getter]
     fn eos_token_id(&self) -> PyResult<Option<u32>> {
-        guarded(|| Ok(self.0.eos().map(|id| id.0)))
+        guarded(|| Ok(self.tokenizer.eos().map(|id| id.0)))
     }
 
+    /// The id of the token that stands for what the vocabulary lacks.
+    #[getter]
+    fn unk_token_id(&self) -> PyResult<Option<u32>> {
+        guarded(|| Ok(self.unk_id().map(|id| id.0)))
+    }
+
+    /// The id of the token that fills up shorter rows. It can be set.
     #[getter]
     fn pad_token_id(&self) -> PyResult<Option<u32>> {
-        guarded(|| Ok(self.0.pad().map(|id| id.0)))
+        guarded(|| Ok(self.padding.lock().token.map(|id| id.0)))
+    }
+
+    #[setter]
+    fn set_pad_token_id(&self, py: Python<'_>, id: Option<u32>) -> PyResult<()> {
+        guarded(|| {
+            let id = id.map(TokenId);
+            if let Some(id) = id.filter(|&id| self.tokenizer.token(id).is_none()) {
+                return Err(config_error(
+                    py,
+                    format!("`pad_token_id` must be the id of a token, got {id}; for example eos_token_id"),
+                ));
+            }
+            self.padding.lock().token = id;
+            Ok(())
+        })
+    }
+
+    /// The token that begins a text.
+    #[getter]
+    fn bos_token(&self) -> PyResult<Option<&str>> {
+        guarded(|| Ok(self.special_token("bos_token")))
+    }
+
+    /// The token that ends a text.
+    #[getter]
+    fn eos_token(&self) -> PyResult<Option<&str>> {
+        guarded(|| Ok(self.special_token("eos_token")))
+    }
+
+    /// The token that stands for what the vocabulary lacks.
+    #[getter]
+    fn unk_token(&self) -> PyResult<Option<&str>> {
+        guarded(|| Ok(self.special_token("unk_token")))
+    }
+
+    /// The token that fills up shorter rows. It can be set: ``tokenizer.pad_token = tokenizer.eos_token``.
+    #[getter]
+    fn pad_token(&self) -> PyResult<Option<&str>> {
+        guarded(|| Ok(self.token_text(self.padding.lock().token)))
+    }
+
+    #[setter]
+    fn set_pad_token(&self, py: Python<'_>, token: Option<&str>) -> PyResult<()> {
+        guarded(|| self.set_pad(py, token))
+    }
+
+    /// The side on which shorter rows are filled up: ``"left"``, as a prompt to be continued needs it, or ``"right"``.
+    #[getter]
+    fn padding_side(&self) -> PyResult<&'static str> {
+        guarded(|| Ok(self.padding.lock().side))
+    }
+
+    #[setter]
+    fn set_padding_side(&self, py: Python<'_>, side: &str) -> PyResult<()> {
+        guarded(|| self.set_side(py, side))
+    }
+
+    /// The special tokens that have names, such as ``bos_token``, with their texts.
+    #[getter]
+    fn special_tokens_map<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        guarded(|| {
+            let map = PyDict::new(py);
+            for (name, token) in self.tokenizer.special_tokens_map() {
+                map.set_item(name, token)?;
+            }
+            Ok(map)
+        })
+    }
+
+    /// The ids of the special tokens, which ``skip_special_tokens`` leaves out, in ascending order.
+    #[getter]
+    fn all_special_ids(&self) -> PyResult<Vec<u32>> {
+        let is_special = |id: &u32| self.tokenizer.is_special(TokenId(*id));
+        guarded(|| Ok((0..self.tokenizer.len() as u32).filter(is_special).collect()))
+    }
+
+    /// The special tokens, in the order of their ids.
+    #[getter]
+    fn all_special_tokens(&self) -> PyResult<Vec<Option<&str>>> {
+        guarded(|| {
+            Ok(self.all_special_ids()?.into_iter().map(|id| self.tokenizer.token(TokenId(id))).collect())
+        })
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.0.vocab_size()))
+        guarded(|| Ok(self.tokenizer.vocab_size()))
     }
 
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
-    fn __reduce__(&self) -> PyResult<()> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         guarded(|| {
-            let remedy = "pickle the Generator and take its `tokenizer`, or copy the model's tokenizer.json";
-            Err(pickle::refused("Tokenizer", "belongs to its Generator", remedy))
+            let (py, this) = (slf.py(), slf.get());
+            let settings = PyDict::new(py);
+            if this.padding_side()? != "left" {
+                settings.set_item("padding_side", this.padding_side()?)?;
+            }
+            if this.padding.lock().token != this.tokenizer.pad() {
+                settings.set_item("pad_token", this.pad_token()?)?;
+            }
+            this.recipe.reduce_with(&slf.get_type(), &settings)
         })
     }
 
@@ -84,11 +436,20 @@ impl Tokenizer {
             let shown = |id: Option<TokenId>| id.map_or("None".to_owned(), |id| id.to_string());
             Ok(format!(
                 "Tokenizer(vocab_size={}, bos_token_id={}, eos_token_id={}, pad_token_id={})",
-                self.0.vocab_size(),
-                shown(self.0.bos()),
-                shown(self.0.eos()),
-                shown(self.0.pad())
+                self.tokenizer.vocab_size(),
+                shown(self.tokenizer.bos()),
+                shown(self.tokenizer.eos()),
+                shown(self.padding.lock().token)
             ))
         })
     }
+}
+
+/// Refuses what the files of the tokenizer decide.
+fn check_clean_up(py: Python<'_>, given: Option<bool>) -> PyResult<()> {
+    given.map_or(Ok(()), |given| {
+        let given = shown(given.into_bound_py_any(py)?.as_any());
+        let rule = "must be None, because tokenizer_config.json decides it";
+        Err(config_error(py, format!("`clean_up_tokenization_spaces` {rule}, got {given}; leave it out")))
+    })
 }
