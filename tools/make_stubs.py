@@ -116,9 +116,11 @@ def strategy_methods(strategies: Table) -> str:
 
 METHOD_ARGUMENTS = """\
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,

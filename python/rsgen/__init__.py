@@ -5,7 +5,7 @@
 >>> print(gen.generate("Once upon a time", max_new_tokens=60).text)  # doctest: +SKIP
 """
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # `typing` is not imported for its sake
 
 if TYPE_CHECKING:
     from . import _rsgen as _rsgen

@@ -11,8 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self, Unpack, disjoint_base
 
+from ._tokenizer import BatchEncoding
 from .types import (
+    AnyGenerationConfig,
     Conversation,
+    DType,
+    Encoding,
     FinishReason,
     GenerationFields,
     Ids,
@@ -397,16 +401,25 @@ class BuiltInConstraint(Constraint):
     @property
     def completed(self) -> bool:
         """Whether it is fulfilled."""
+    def __getnewargs_ex__(self) -> tuple[tuple[Any], dict[str, Any]]: ...
+    def __getstate__(self) -> tuple[dict[str, Any] | None, list[int]]: ...
+    def __setstate__(self, state: tuple[dict[str, Any] | None, list[int]], /) -> None: ...
 
 class PhrasalConstraint(BuiltInConstraint):
     """A phrase that has to occur: these tokens, one after the other."""
 
     def __new__(cls, token_ids: Ids) -> Self: ...
+    @property
+    def fulfilled_idx(self) -> int:
+        """The place of the newest token of the phrase that has occurred; -1 before the first."""
 
 class DisjunctiveConstraint(BuiltInConstraint):
     """Several phrases of which one has to occur. None of them may begin another."""
 
     def __new__(cls, nested_token_ids: Sequence[Ids]) -> Self: ...
+    @property
+    def current_seq(self) -> list[int]:
+        """The tokens so far, the beginning of one of the phrases."""
 
 class StoppingCriteria:
     """The base of all stopping criteria, also of those that you write as classes; any other callable will do as well."""
@@ -431,30 +444,53 @@ class BuiltInStoppingCriteria(StoppingCriteria):
         counts. ``ConfidenceCriteria`` alone needs them.
         """
 
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
+
 class MaxLengthCriteria(BuiltInStoppingCriteria):
     """Stops at ``max_length`` ids, prompt and padding included. ``max_position_embeddings`` has no effect."""
 
     def __new__(cls, max_length: int, max_position_embeddings: int | None = None) -> Self: ...
+    @property
+    def max_length(self) -> int:
+        """The most ids of a row, prompt and padding included."""
+    @property
+    def max_position_embeddings(self) -> int | None:
+        """The positions of the model, which transformers warns of; it has no effect."""
 
 class MaxTimeCriteria(BuiltInStoppingCriteria):
     """Stops ``max_time`` seconds after it was made, or after ``initial_timestamp``, a time of ``time.time()``."""
 
     def __new__(cls, max_time: float, initial_timestamp: float | None = None) -> Self: ...
+    @property
+    def max_time(self) -> float:
+        """The seconds after which rows end."""
+    @property
+    def initial_timestamp(self) -> float:
+        """When the seconds began, as ``time.time()`` gives it."""
 
 class StopStringCriteria(BuiltInStoppingCriteria):
     """Stops when one of these texts ends in the newest token. Texts are compared as bytes."""
 
     def __new__(cls, tokenizer: Tokenizer, stop_strings: str | Sequence[str]) -> Self: ...
+    @property
+    def stop_strings(self) -> str | Sequence[str]:
+        """The texts that end a row."""
 
 class EosTokenCriteria(BuiltInStoppingCriteria):
     """Stops after any of these tokens."""
 
     def __new__(cls, eos_token_id: int | Ids) -> Self: ...
+    @property
+    def eos_token_id(self) -> int | Ids:
+        """The token id, or ids, that end a row."""
 
 class ConfidenceCriteria(BuiltInStoppingCriteria):
     """Stops after a token that was less probable than the threshold, by the softmax of the processed scores."""
 
     def __new__(cls, assistant_confidence_threshold: float) -> Self: ...
+    @property
+    def assistant_confidence_threshold(self) -> float:
+        """The probability below which a token ends its row."""
 
 def _tables() -> dict[str, list[dict[str, Any]]]:
     """The fields of a configuration, the strategies and the logits processors, for what is made of them."""
@@ -481,13 +517,15 @@ class Generator:
         cls,
         model: str | os.PathLike[str] | None = None,
         *,
-        dtype: str = "auto",
-        compute_dtype: str = "float32",
-        kv_dtype: str = "auto",
+        dtype: DType = "auto",
+        compute_dtype: DType = "float32",
+        kv_dtype: DType = "auto",
         num_threads: int | None = None,
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        torch_dtype: DType | None = None,
         progress: Callable[[str, int, int], object] | None = None,
     ) -> Self:
         """Loads a model.
@@ -502,7 +540,8 @@ class Generator:
         token and head; ``"auto"`` takes that of the arithmetic. ``num_threads``: by default
         ``RSGEN_NUM_THREADS``, ``OMP_NUM_THREADS`` or as many as this process may use. ``kv_cache_bytes``: the most memory
         of the KV cache in bytes, by default half of what is available. ``revision``: a branch, tag or commit in the Hub
-        cache, ``main`` by default. ``progress``: called in this thread with the stage (``"pack"``, the only one of this
+        cache, ``main`` by default; ``cache_dir``: that cache, else the one that the environment names. ``torch_dtype`` is
+        transformers' older name of ``dtype``; types may also be those of torch and numpy. ``progress``: called in this thread with the stage (``"pack"``, the only one of this
         version), and the bytes of weights that are done and in all; what it raises ends the loading.
 
         Raises ``LoadError`` for a model that is missing, damaged or not supported, ``CapacityError`` when it does not fit
@@ -515,22 +554,26 @@ class Generator:
         cls,
         model: str | os.PathLike[str] | None = None,
         *,
-        dtype: str = "auto",
-        compute_dtype: str = "float32",
-        kv_dtype: str = "auto",
+        dtype: DType = "auto",
+        compute_dtype: DType = "float32",
+        kv_dtype: DType = "auto",
         num_threads: int | None = None,
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        torch_dtype: DType | None = None,
         progress: Callable[[str, int, int], object] | None = None,
     ) -> Self:
         """The same as ``Generator(model, …)``."""
 
     def generate(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -547,7 +590,11 @@ class Generator:
           random generator; padding is masked by ``attention_mask``, an array of 0 and 1 of the same shape, or told from
           the ``pad_token_id``;
         - a list of texts and ids: independent prompts, computed together. Each gives what it gives alone; with
-          ``seed=s`` prompt ``i`` draws with seed ``s + i``, with ``seed=[…]`` each with its own.
+          ``seed=s`` prompt ``i`` draws with seed ``s + i``, with ``seed=[…]`` each with its own;
+        - what a tokenizer returns, with ``input_ids`` and ``attention_mask``;
+        - left out: the text begins with the ``bos_token_id``.
+
+        ``input_ids`` and ``inputs`` are transformers' names of it. ``generation_config`` is rsgen's or transformers'.
 
         Fields of the call go before those of ``generation_config``, those before the model's own. Without any limit of
         length it stops after 20 new tokens, with a warning.
@@ -566,9 +613,11 @@ class Generator:
     # Made by tools/make_stubs.py: begin of methods
     def greedy_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -580,9 +629,11 @@ class Generator:
 
     def sample(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -594,9 +645,11 @@ class Generator:
 
     def contrastive_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -610,9 +663,11 @@ class Generator:
 
     def dola(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -626,9 +681,11 @@ class Generator:
 
     def beam_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -642,9 +699,11 @@ class Generator:
 
     def beam_sample(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -656,9 +715,11 @@ class Generator:
 
     def group_beam_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -672,9 +733,11 @@ class Generator:
 
     def constrained_beam_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -688,9 +751,11 @@ class Generator:
     # Made by tools/make_stubs.py: end of methods
     def stream(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -705,9 +770,11 @@ class Generator:
 
     def astream(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -727,7 +794,7 @@ class Generator:
     def chat(
         self,
         messages: Conversation | Sequence[Conversation],
-        generation_config: GenerationConfig | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
         tools: Sequence[Tool] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
@@ -758,7 +825,7 @@ class Generator:
     def stream_chat(
         self,
         messages: Conversation,
-        generation_config: GenerationConfig | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
         tools: Sequence[Tool] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
@@ -951,7 +1018,16 @@ class GenerationOutput:
     @property
     def timings(self) -> Timings:
         """Where the time went."""
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain Python: numbers, texts, lists and dicts, arrays as lists."""
     def __len__(self) -> int: ...
+    def __getitem__(self, key: Any, /) -> Any:
+        """The ids of a row or of several, ``sequences[key]``, where transformers returns an array; or a value by its name."""
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """``sequences``, for ``numpy.asarray(output)`` and for the tokenizer's ``batch_decode(output)``."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
     def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
 
 @final
@@ -1079,29 +1155,149 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
 
 @final
 class Tokenizer:
-    """The tokenizer of a model. ``len()`` is the size of its vocabulary."""
+    """The tokenizer of a model: text to token ids and back.
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The token ids of a text, with the special tokens that the model expects around it."""
+    ``rsgen.Tokenizer("path/to/llama")`` opens it without the model: a folder, the id of a model in the Hub cache, or nothing
+    for the bundled story model. A generator's own is ``gen.tokenizer``. Names are those of transformers' tokenizers.
 
-    def decode(self, token_ids: Ids, *, skip_special_tokens: bool = False) -> str:
-        """The text of token ids. Bytes that are no whole character become U+FFFD."""
+    >>> tokenizer = rsgen.Tokenizer()
+    >>> tokenizer(["Once upon a time", "One day"], padding=True, return_tensors="np")["input_ids"].shape
+    (2, 5)
+    """
+
+    def __new__(
+        cls,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        revision: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        local_files_only: bool = True,
+        padding_side: Literal["left", "right"] = "left",
+        pad_token: str | None = None,
+    ) -> Self: ...
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        revision: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        local_files_only: bool = True,
+        padding_side: Literal["left", "right"] = "left",
+        pad_token: str | None = None,
+    ) -> Self:
+        """The same as ``Tokenizer(model, …)``, as transformers spells it."""
+
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        padding_side: Literal["left", "right"] | None = None,
+        return_tensors: Literal["np"] | None = None,
+        return_attention_mask: bool | None = None,
+        return_token_type_ids: Literal[False] | None = None,
+    ) -> BatchEncoding:
+        """Encodes a text or a list of texts: ``input_ids`` and ``attention_mask``, for ``gen.generate(**tokenizer(text))``.  ``padding=True`` fills the rows of a list up to equal length, on the left unless ``padding_side`` says otherwise; ``truncation=True`` cuts them at ``max_length``; ``return_tensors="np"`` gives arrays."""
+
+    @overload
+    def encode(self, text: str, *, add_special_tokens: bool = True, return_tensors: None = None) -> list[int]:
+        """The token ids of a text, by default with those that the model puts around a prompt; with ``return_tensors="np"`` an array, ``[1, len]``."""
+    @overload
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, return_tensors: Literal["np"]
+    ) -> NDArray[np.int64]: ...
+    @overload
+    def decode(
+        self,
+        token_ids: int | Ids,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: None = None,
+    ) -> str:
+        """The text of token ids, or a list of texts for several rows of ids. Ids that are no token are left out."""
+    @overload
+    def decode(
+        self,
+        token_ids: Sequence[Ids],
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: None = None,
+    ) -> list[str]: ...
+    def batch_decode(
+        self,
+        sequences: Sequence[Ids] | ArrayLike,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: None = None,
+    ) -> list[str]:
+        """The texts of several rows of token ids, such as an output of ``generate``."""
+
+    def tokenize(self, text: str, *, add_special_tokens: bool = False) -> list[str]:
+        """The tokens of a text as the vocabulary writes them, such as ``Ġthe``."""
+
+    @overload
+    def convert_ids_to_tokens(self, ids: int, skip_special_tokens: bool = False) -> str | None:
+        """The token of an id as the vocabulary writes it, or a list of them for several; ``None`` for an id without a token."""
+    @overload
+    def convert_ids_to_tokens(self, ids: Ids, skip_special_tokens: bool = False) -> list[str | None]: ...
+    @overload
+    def convert_tokens_to_ids(self, tokens: str) -> int | None:
+        """The id of a token as the vocabulary writes it, or a list of ids for several; ``unk_token_id`` for an unknown one."""
+    @overload
+    def convert_tokens_to_ids(self, tokens: list[str] | tuple[str, ...]) -> list[int | None]: ...
+    def get_vocab(self) -> dict[str, int]:
+        """All tokens with their ids."""
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids, one more than the largest; the model may have more."""
+        """The number of different tokens, added ones included."""
     @property
     def bos_token_id(self) -> int | None:
-        """The token that begins a text."""
+        """The id of the token that begins a text."""
     @property
     def eos_token_id(self) -> int | None:
-        """The token that ends a text; ``Generator.generation_config`` tells all that end generation."""
+        """The id of the token that ends a text."""
+    @property
+    def unk_token_id(self) -> int | None:
+        """The id of the token that stands for what the vocabulary lacks."""
     @property
     def pad_token_id(self) -> int | None:
-        """The token for padding."""
+        """The id of the token that fills up shorter rows. It can be set."""
+    @pad_token_id.setter
+    def pad_token_id(self, value: int | None, /) -> None: ...
+    @property
+    def bos_token(self) -> str | None:
+        """The token that begins a text."""
+    @property
+    def eos_token(self) -> str | None:
+        """The token that ends a text."""
+    @property
+    def unk_token(self) -> str | None:
+        """The token that stands for what the vocabulary lacks."""
+    @property
+    def pad_token(self) -> str | None:
+        """The token that fills up shorter rows. It can be set: ``tokenizer.pad_token = tokenizer.eos_token``."""
+    @pad_token.setter
+    def pad_token(self, value: str | None, /) -> None: ...
+    @property
+    def padding_side(self) -> Literal["left", "right"]:
+        """The side on which shorter rows are filled up: ``"left"``, as a prompt to be continued needs it, or ``"right"``."""
+    @padding_side.setter
+    def padding_side(self, value: Literal["left", "right"], /) -> None: ...
+    @property
+    def special_tokens_map(self) -> dict[str, str]:
+        """The special tokens that have names, such as ``bos_token``, with their texts."""
+    @property
+    def all_special_ids(self) -> list[int]:
+        """The ids of the special tokens, which ``skip_special_tokens`` leaves out, in ascending order."""
+    @property
+    def all_special_tokens(self) -> list[str]:
+        """The special tokens, in the order of their ids."""
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, memo: Any, /) -> Self: ...
-    def __reduce__(self) -> NoReturn: ...
+    def __reduce__(self) -> tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: ...
     def __len__(self) -> int: ...
 
 @final

@@ -61,9 +61,10 @@ def tokenizer(
             width = max(width, max_length)
         if pad_to_multiple_of:
             width = -(-width // pad_to_multiple_of) * pad_to_multiple_of
-        rows, masks = [_padded(self, row, width, side) for row in rows], [
-            _filled(mask, [0] * (width - len(mask)), side) for mask in masks
-        ]
+        rows, masks = (
+            [_padded(self, row, width, side) for row in rows],
+            [_filled(mask, [0] * (width - len(mask)), side) for mask in masks],
+        )
     encoding = {"input_ids": rows}
     if return_attention_mask is not False:
         encoding["attention_mask"] = masks

@@ -17,7 +17,7 @@ def config_fields(config: Any) -> dict[str, Any]:
     if "GenerationConfig" not in classes or not hasattr(config, "to_dict"):
         raise TypeError(
             "`generation_config` must be a GenerationConfig, rsgen's or transformers', "
-            f"got {config!r:.60} ({type(config).__name__}); fields may be keyword arguments as well"
+            f"got an object of {type(config).__name__}; fields may be keyword arguments as well"
         )
     # The older versions' to_dict holds the defaults, too, as if they had been set.
     fields = config.to_diff_dict() if hasattr(config, "to_diff_dict") else config.to_dict()
@@ -45,7 +45,9 @@ def counterpart(item: Any) -> Any:
             f"derive it from {module.__name__}.{base} and compute with numpy's arrays, or wrap the object: "
             "lambda ids, scores: object(torch.from_numpy(ids), torch.from_numpy(scores)).numpy()"
         )
-    raise TypeError(f"{name} of transformers computes on torch's tensors, and rsgen on numpy's arrays; {remedy}")
+    raise TypeError(
+        f"{name} computes on torch's tensors, as all of transformers' classes do, and rsgen on numpy's arrays; {remedy}"
+    )
 
 
 def _is_processor(cls: type) -> bool:

@@ -287,17 +287,15 @@ impl GenerationOutput {
     fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         guarded(|| {
             let Ok(other) = other.cast::<Self>() else { return Ok(py.NotImplemented()) };
-            let (ours, other) = (&self.output, other.get());
-            let same = (&ours.rows, &ours.lanes, ours.pad_token_id, &ours.seeds, ours.usage)
-                == (
-                    &other.output.rows,
-                    &other.output.lanes,
-                    other.output.pad_token_id,
-                    &other.output.seeds,
-                    other.output.usage,
-                )
-                && same_steps(py, self.scores.as_ref(), other.scores.as_ref())?
-                && same_steps(py, self.logits.as_ref(), other.logits.as_ref())?;
+            let (ours, theirs) = (&self.output, &other.get().output);
+            let top_logprobs = |output: &engine::GenerationOutput| {
+                output.lanes.iter().map(|lane| lane.top_logprobs.clone()).collect::<Vec<_>>()
+            };
+            let same = (&ours.rows, ours.pad_token_id, &ours.seeds, ours.usage)
+                == (&theirs.rows, theirs.pad_token_id, &theirs.seeds, theirs.usage)
+                && top_logprobs(ours) == top_logprobs(theirs)
+                && same_steps(py, self.scores.as_ref(), other.get().scores.as_ref())?
+                && same_steps(py, self.logits.as_ref(), other.get().logits.as_ref())?;
             same.into_py_any(py)
         })
     }
