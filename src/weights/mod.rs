@@ -6,6 +6,7 @@
 mod config;
 mod family;
 mod fields;
+mod foreign;
 mod hub_cache;
 mod memory;
 mod rope;

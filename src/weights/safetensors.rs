@@ -12,6 +12,7 @@ use safetensors::tensor::{Dtype, Metadata};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
+use super::foreign::gguf;
 use super::source::FileBytes;
 use crate::error::{Error, Result, ResultExt as _};
 use crate::json::{Checked, Strict, shown};
@@ -121,6 +122,9 @@ fn read_header(bytes: StoredBytes<'_>) -> Result<(usize, Metadata)> {
     };
     let mut length = [0; LENGTH_BYTES];
     bytes.part(0..LENGTH_BYTES).read(&mut length)?;
+    if let Some(gguf) = gguf(&length) {
+        return Err(Error::load(gguf));
+    }
     let length = u64::from_le_bytes(length);
     let header = usize::try_from(length).ok().filter(|&length| length <= MAX_HEADER_BYTES);
     let Some(length) = header else {

@@ -47,8 +47,10 @@ impl Weights {
             return Self::open_shards(files, &index);
         }
         let message = format!("{}: neither {SINGLE} nor {INDEX} is there", files.name());
-        Err(Error::load(match OTHER_FORMATS.into_iter().find(|&other| files.contains(other)) {
-            Some(other) => format!("{message}; {other} is of another format: save the model as safetensors"),
+        let other = OTHER_FORMATS.into_iter().find(|&other| files.contains(other));
+        let other = other.map(|other| format!("{other} is of another format: save the model as safetensors"));
+        Err(Error::load(match other.or_else(|| files.foreign()) {
+            Some(other) => format!("{message}; {other}"),
             None => message,
         }))
     }

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use super::foreign::{foreign_file, foreign_folder, gguf};
 use super::hub_cache::HubCache;
 use crate::error::{Error, Result};
 use crate::json::shown;
@@ -87,9 +88,15 @@ impl ModelFiles {
             return Self::folder(model);
         }
         if Path::new(model).exists() {
-            return Err(Error::load(format!(
-                "{model}: it must be the folder of a model, found a file; give the folder that it is in"
-            )));
+            let mut first = [0; 4];
+            let read = File::open(model).and_then(|mut file| file.read_exact(&mut first));
+            let gguf = read.ok().and_then(|()| gguf(&first));
+            return Err(Error::load(match gguf {
+                Some(gguf) => format!("{model}: {gguf}"),
+                None => format!(
+                    "{model}: it must be the folder of a model, found a file; give the folder that it is in"
+                ),
+            }));
         }
         let folder = HubCache::from_env().find(model, revision)?;
         Ok(Self { name: model.to_owned(), ..Self::folder(folder)? })
@@ -264,7 +271,10 @@ impl ModelFiles {
     /// `Load` when it is missing, too large, not a plain file of the model, or cannot be read.
     pub fn read(&self, file: &str) -> Result<Cow<'static, [u8]>> {
         self.read_optional(file)?.ok_or_else(|| {
-            Error::load(format!("{}: {file} is missing; is it the folder of a model?", self.name))
+            Error::load(match self.foreign() {
+                Some(foreign) => format!("{}: {file} is missing; {foreign}", self.name),
+                None => format!("{}: {file} is missing; is it the folder of a model?", self.name),
+            })
         })
     }
 
@@ -310,6 +320,11 @@ impl ModelFiles {
                 Ok(Some(FileBytes::OnDisk(handle, len)))
             }
         }
+    }
+
+    /// What the folder is instead of a model, if it looks like something known.
+    pub(super) fn foreign(&self) -> Option<String> {
+        self.path().and_then(foreign_folder)
     }
 
     /// Whether the model has a file of this name.
@@ -363,7 +378,11 @@ impl ModelFiles {
         if !real.is_file() {
             return Err(Error::load(format!("{}: {file} must be a regular file", self.name)));
         }
-        let handle = File::open(&real).map_err(|error| self.unreadable(file).with_source(error))?;
+        let unreadable = |error| self.unreadable(file).with_source(error);
+        let handle = File::open(&real).map_err(unreadable)?;
+        if let Some(foreign) = foreign_file(&handle).map_err(unreadable)? {
+            return Err(Error::load(format!("{}: {file}: {foreign}", self.name)));
+        }
         Ok(Some(Located::File(handle)))
     }
 
