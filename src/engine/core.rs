@@ -1,10 +1,10 @@
 //! A model with its threads and its cache, and the forward pass that everything goes through.
 
-use super::resources;
+use super::timing;
 use super::turns::Turns;
 use crate::cache::{BlockCopy, KvCapacity, KvDtype, KvStore, SharedPool};
 use crate::error::Result;
-use crate::kernels::{Work, Workers};
+use crate::kernels::{Limits, Work, Workers};
 use crate::model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Scratch, Stage, Timing};
 use crate::process::Home;
 
@@ -13,12 +13,12 @@ use crate::process::Home;
 pub type Interrupt<'a> = dyn FnMut() -> bool + 'a;
 
 /// How an [`Engine`] uses the machine.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct EngineOptions {
     /// The type that keys and values are stored in.
-    pub kv_dtype: Option<KvDtype>,
-    /// The most memory that the KV cache may take, in bytes; half of what is available if `None`.
-    pub kv_cache_bytes: Option<usize>,
+    pub kv_dtype: KvDtype,
+    /// The most memory that the KV cache may take, in bytes.
+    pub kv_cache_bytes: usize,
     /// Whether calls log where their time went.
     pub is_timed: bool,
 }
@@ -32,8 +32,8 @@ pub struct Engine {
     pool: SharedPool,
     turns: Turns<Turn>,
     home: Home,
-    /// Whether calls say where their time went.
-    is_timed: bool,
+    /// What the threads can do at most, if calls log where their time went.
+    limits: Option<Limits>,
 }
 
 /// What only one pass at a time may use.
@@ -43,29 +43,16 @@ struct Turn {
 }
 
 impl Engine {
-    /// An engine for a model. `available` is the memory that is left beside the weights, in bytes, if known.
+    /// An engine for a model.
     ///
     /// # Errors
-    /// When the cache that the options ask for is larger than that, or too small for a single token.
-    pub fn new(
-        model: Box<dyn CausalLm>,
-        workers: Workers,
-        options: EngineOptions,
-        available: Option<u64>,
-    ) -> Result<Self> {
-        let layout = model.kv_layout(options.kv_dtype.unwrap_or(KvDtype::F32))?;
-        let bytes = resources::kv_cache_bytes(options.kv_cache_bytes, available)?.value;
-        let capacity = KvCapacity::from_bytes(layout, bytes)?;
+    /// When the cache that the options ask for is too small for a single token.
+    pub fn new(model: Box<dyn CausalLm>, workers: Workers, options: EngineOptions) -> Result<Self> {
+        let EngineOptions { kv_dtype, kv_cache_bytes, is_timed } = options;
+        let capacity = KvCapacity::from_bytes(model.kv_layout(kv_dtype)?, kv_cache_bytes)?;
         let turn = Turn { store: KvStore::new(capacity), scratch: Scratch::default() };
-        let pool = SharedPool::new(capacity);
-        Ok(Self {
-            model,
-            workers,
-            pool,
-            turns: Turns::new(turn),
-            home: Home::here(),
-            is_timed: options.is_timed,
-        })
+        let (pool, limits) = (SharedPool::new(capacity), is_timed.then(|| timing::limits(&workers)));
+        Ok(Self { model, workers, pool, turns: Turns::new(turn), home: Home::here(), limits })
     }
 
     /// The model.
@@ -93,7 +80,12 @@ impl Engine {
 
     /// A stopwatch for one call.
     pub(super) fn timing(&self) -> Timing {
-        Timing::new(self.is_timed)
+        Timing::new(self.limits.is_some())
+    }
+
+    /// What the threads can do at most, measured when the model was opened, if calls log where their time went.
+    pub(super) fn limits(&self) -> Option<&Limits> {
+        self.limits.as_ref()
     }
 
     /// Computes rows whose slots have been appended to their tables.

@@ -29,7 +29,9 @@ pub use self::core::{Engine, EngineOptions, Interrupt};
 pub use evaluate::TokenScore;
 pub use events::StreamedToken;
 pub use output::{GenerationOutput, Timings, Usage};
-pub use resources::{CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads};
+pub use resources::{
+    CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads, oversubscription,
+};
 pub use run::run;
 pub use stream::TokenStream;
 pub use timing::{TIMING_TARGET, is_timed, limits};

@@ -88,6 +88,26 @@ pub fn num_threads(wanted: Option<usize>) -> Result<Choice<usize, ThreadsReason>
     }
 }
 
+/// Warns of more threads than this process may use cores; threads that share a core slow each other down.
+pub fn oversubscription(threads: Choice<usize, ThreadsReason>) -> Option<String> {
+    oversubscription_of(threads, num_usable_cores().value)
+}
+
+fn oversubscription_of(threads: Choice<usize, ThreadsReason>, cores: usize) -> Option<String> {
+    let name = match threads.reason {
+        ThreadsReason::Environment { variable } => variable,
+        ThreadsReason::Pool => "thread_pool",
+        _ => "num_threads",
+    };
+    (threads.value > cores).then(|| {
+        format!(
+            "`{name}` asks for {} threads, but this process may use {cores} cores; threads that share a core slow each \
+             other down: leave it out, or ask for at most {cores}",
+            threads.value
+        )
+    })
+}
+
 /// The number that the environment gives, if it gives one.
 fn num_threads_of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Choice<usize, ThreadsReason>>> {
     for name in VARIABLES {
@@ -195,6 +215,22 @@ mod tests {
             let error = from(&[("RSGEN_NUM_THREADS", wrong)]).unwrap_err();
             assert!(error.to_string().contains("`RSGEN_NUM_THREADS`"), "{error}");
         }
+    }
+
+    #[test]
+    fn more_threads_than_cores_are_warned_of_in_the_name_that_gave_them() {
+        let variable = "OMP_NUM_THREADS";
+        for (reason, name) in [
+            (ThreadsReason::Argument, "num_threads"),
+            (ThreadsReason::Pool, "thread_pool"),
+            (ThreadsReason::Environment { variable }, variable),
+        ] {
+            let warning = oversubscription_of(Choice::new(5, reason), 4).unwrap();
+            assert!(warning.contains(&format!("`{name}` asks for 5 threads, but")), "{warning}");
+            assert!(warning.ends_with("ask for at most 4"), "{warning}");
+            assert_eq!(oversubscription_of(Choice::new(4, reason), 4), None);
+        }
+        assert_eq!(oversubscription(num_usable_cores()), None);
     }
 
     #[test]

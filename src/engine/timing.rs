@@ -41,20 +41,17 @@ pub fn limits(workers: &Workers) -> Limits {
     Limits::measure(workers, some.map_or(READ_BYTES, |some| some.min(READ_BYTES)))
 }
 
-/// Logs where the time of a call went, if that was measured. The limits are measured now: they change with who else is at
-/// work on the machine.
+/// Logs where the time of a call went, if that was measured.
 pub(super) fn report(engine: &Engine, timing: &Timing) {
     let kinds = [("prompt", timing.times(PassKind::Prompt)), ("steps", timing.times(PassKind::Step))];
-    // In a forked process there are no threads to measure with.
-    if kinds.iter().all(|(_, times)| times.is_none()) || engine.check_process().is_err() {
+    let Some(limits) = engine.limits().filter(|_| kinds.iter().any(|(_, times)| times.is_some())) else {
         return;
-    }
+    };
     let workers = engine.workers();
-    let limits = limits(workers);
     let mut text = format!("{} threads, {}: {limits}", workers.num_threads(), workers.isa().name());
     for (name, times) in kinds {
         if let Some(times) = times {
-            let _ = write!(text, "\n{}", Table { name, times, limits: &limits });
+            let _ = write!(text, "\n{}", Table { name, times, limits });
         }
     }
     log::info!(target: TIMING_TARGET, "{text}");

@@ -20,6 +20,10 @@ use crate::weights::ModelConfig;
 /// The rows whose embeddings one thread looks up in one go.
 const ROWS_OF_A_CHUNK: usize = 16;
 
+/// The places of the embedding and of the head in a checkpoint.
+const EMBEDDING: &str = "model.embed_tokens";
+const HEAD: &str = "lm_head";
+
 /// A decoder with its weights packed.
 pub(super) struct Decoder {
     embedding: Embedding,
@@ -39,17 +43,11 @@ impl Decoder {
     pub(super) fn load<F: Family>(config: &ModelConfig, loader: &Loader<'_>) -> Result<Self> {
         let (hidden_size, vocab_size) = (config.hidden_size, config.vocab_size);
         let model = loader.child("model");
-        let (embedding, head) = if config.tie_word_embeddings {
-            let head =
-                Linear::load(&model, &[("embed_tokens", vocab_size)], RowOrder::Stacked, hidden_size, false)?;
-            (Embedding::Tied, head)
-        } else {
-            let embedding = Embedding::load(&model.child("embed_tokens"), vocab_size, hidden_size)?;
-            (
-                embedding,
-                Linear::load(loader, &[("lm_head", vocab_size)], RowOrder::Stacked, hidden_size, false)?,
-            )
+        let (embedding, head) = match tied_matrix(config, loader)? {
+            Some(matrix) => (Embedding::Tied, matrix),
+            None => (Embedding::load(&loader.child(EMBEDDING), vocab_size, hidden_size)?, HEAD),
         };
+        let head = Linear::load(loader, &[(head, vocab_size)], RowOrder::Stacked, hidden_size, false)?;
         let (parts, layers) = (F::layer_parts(config), model.child("layers"));
         let layers = (0..config.num_hidden_layers)
             .map(|index| DecoderLayer::load(&layers.index(index), config, index, parts))
@@ -178,6 +176,28 @@ impl Decoder {
             layer.forward(i, rows, i + 1 == self.layers.len(), kv, context)?;
         }
         self.tap(self.layers.len(), rows, context, out)
+    }
+}
+
+/// The place of the matrix that embedding and head share, if they share one. As in transformers 5, a checkpoint with two
+/// different matrices overrules `tie_word_embeddings`, and one with a head alone is tied to that.
+fn tied_matrix(config: &ModelConfig, loader: &Loader<'_>) -> Result<Option<&'static str>> {
+    if !config.tie_word_embeddings {
+        return Ok(None);
+    }
+    match (loader.child(EMBEDDING).contains("weight"), loader.child(HEAD).contains("weight")) {
+        (_, false) => Ok(Some(EMBEDDING)),
+        (false, true) => Ok(Some(HEAD)),
+        (true, true) if loader.equal([EMBEDDING, HEAD], config.vocab_size, config.hidden_size)? => {
+            Ok(Some(EMBEDDING))
+        }
+        (true, true) => {
+            loader.warn(format!(
+                "`tie_word_embeddings` is true, but {EMBEDDING}.weight and {HEAD}.weight differ, so each is used for \
+                 itself; set it to false in config.json"
+            ));
+            Ok(None)
+        }
     }
 }
 

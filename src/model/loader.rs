@@ -1,11 +1,12 @@
 //! What the layers of a model load themselves from: a place in the checkpoint, and the way to pack what is there.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result, ResultExt};
 use crate::kernels::Workers;
 use crate::quant::{PackedMatrix, RowOrder};
+use crate::sync::Mutex;
 use crate::tensor::{ComputeDtype, DType, StoredMatrix, not_finite};
 use crate::weights::WeightScope;
 
@@ -36,6 +37,8 @@ pub struct LoaderOptions<'a> {
     pub given_up: &'a AtomicBool,
     /// The bytes that have been packed.
     pub done: Cell<u64>,
+    /// What the caller should know of the checkpoint.
+    pub warnings: RefCell<Vec<String>>,
 }
 
 impl<'a> Loader<'a> {
@@ -54,6 +57,16 @@ impl<'a> Loader<'a> {
     #[must_use]
     pub(super) fn index(&self, index: usize) -> Self {
         Self { scope: self.scope.index(index), ..*self }
+    }
+
+    /// Keeps a warning for the caller.
+    pub(super) fn warn(&self, warning: String) {
+        self.shared.warnings.borrow_mut().push(warning);
+    }
+
+    /// Whether there is a tensor of this name.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.scope.contains(name)
     }
 
     /// The arithmetic that the matrices are packed for.
@@ -103,6 +116,32 @@ impl<'a> Loader<'a> {
         let read = self.read(&stored).context(|| self.scope.full_name(name))?;
         self.count(stored)?;
         Ok(read)
+    }
+
+    /// Whether the matrices `weight` of two places are equal in the type that weights are kept in.
+    pub(super) fn equal(&self, places: [&str; 2], num_rows: usize, num_columns: usize) -> Result<bool> {
+        let [one, other] = places.map(|place| self.child(place).stored("weight", num_rows, num_columns));
+        let (one, other) = (one?, other?);
+        let stored = if one.dtype == other.dtype { one.dtype } else { DType::F32 };
+        let dtype = self.shared.dtype.unwrap_or(stored);
+        let chunk_len = CHUNK_BYTES / dtype.bytes();
+        let equal = Mutex::new(Ok(true));
+        self.shared.workers.run(one.len().div_ceil(chunk_len), &|chunk| {
+            if !matches!(*equal.lock(), Ok(true)) {
+                return;
+            }
+            let elements = chunk * chunk_len..one.len().min((chunk + 1) * chunk_len);
+            let read = |matrix: &StoredMatrix<'_>| {
+                let mut bytes = vec![0; elements.len() * dtype.bytes()];
+                matrix.read(elements.clone(), dtype, &mut bytes).map(|()| bytes)
+            };
+            let same = read(&one).and_then(|bytes| Ok(bytes == read(&other)?));
+            if !matches!(same, Ok(true)) {
+                *equal.lock() = same;
+            }
+        });
+        let mut equal = equal.lock();
+        std::mem::replace(&mut *equal, Ok(false))
     }
 
     fn stored(&self, name: &str, num_rows: usize, num_columns: usize) -> Result<StoredMatrix<'a>> {
