@@ -23,7 +23,7 @@ fn rows(change: impl Fn(usize, &mut Row)) -> Vec<Row> {
                 input: RowInput::Token(TokenId(token)),
                 table: 0,
                 position,
-                rope_len: TOKENS.len(),
+                rope_seq_len: TOKENS.len(),
                 last_layer: None,
                 outputs: RowOutputs::LOGITS,
             };

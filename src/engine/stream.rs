@@ -7,9 +7,9 @@ use std::task::Poll;
 
 use super::core::{Engine, Interrupt};
 use super::events::{RowTexts, StreamedToken};
+use super::executor::BatchExecutor;
 use super::output::GenerationOutput;
 use super::request::Request;
-use super::step::Stepper;
 use super::timing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::GenerationPlan;
@@ -27,7 +27,7 @@ pub struct TokenStream {
     texts: RowTexts,
     ready: VecDeque<StreamedToken>,
     output: Option<GenerationOutput>,
-    stepper: Stepper,
+    executor: BatchExecutor,
     cancelled: Arc<AtomicBool>,
 }
 
@@ -43,7 +43,7 @@ impl TokenStream {
         let reservation = Request::reserve(&engine, &plan)?;
         let request = Request::new(&engine, plan, reservation);
         Ok(Self {
-            stepper: Stepper::new(&engine),
+            executor: BatchExecutor::new(&engine),
             engine,
             tokenizer,
             request: Some(request),
@@ -90,9 +90,9 @@ impl TokenStream {
         let mut interrupted = || cancelled.load(Ordering::Relaxed) || interrupted();
         let requests = std::slice::from_mut(&mut request);
         let stepped = self
-            .stepper
+            .executor
             .step(&self.engine, requests, 0, &mut interrupted)
-            .and_then(|_| self.stepper.advanced.pop().map(|(_, result)| result).transpose());
+            .and_then(|_| self.executor.advanced.pop().map(|(_, result)| result).transpose());
         match stepped {
             Ok(None) => self.request = Some(request),
             Ok(Some(())) => {
@@ -120,7 +120,7 @@ impl TokenStream {
     pub fn close(&mut self) {
         if let Some(request) = self.request.take() {
             self.output = Some(GenerationOutput::new(request, self.tokenizer.as_ref()));
-            timing::report(&self.engine, &self.stepper.timing);
+            timing::report(&self.engine, &self.executor.timing);
         }
     }
 

@@ -1,7 +1,7 @@
-//! Where the files of a model come from: a folder, a snapshot of the local Hugging Face cache, or the binary itself.
+//! The files of a model: in a folder, in a snapshot of the local Hugging Face cache, or embedded in the binary.
 //!
-//! A file is opened only if it is a regular file of the model's own folder; in the Hugging Face cache also if it is
-//! a link to the cache's blobs. What is in the files is not known here.
+//! Only regular files in the model's own folder are opened; in the Hugging Face cache also links to the cache's blobs. The
+//! contents are not interpreted here.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,11 +27,11 @@ const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct ModelFiles {
     name: String,
-    place: Place,
+    location: Location,
 }
 
 #[derive(Debug, Clone)]
-enum Place {
+enum Location {
     Folder {
         path: PathBuf,
         /// Real paths below which a file may lie once all links are followed.
@@ -116,7 +116,10 @@ impl ModelFiles {
         }
         let mut roots = blob_folders(&real);
         roots.push(real);
-        Ok(Self { name: path.display().to_string(), place: Place::Folder { path: path.to_owned(), roots } })
+        Ok(Self {
+            name: path.display().to_string(),
+            location: Location::Folder { path: path.to_owned(), roots },
+        })
     }
 
     /// The story model that comes with the crate.
@@ -135,13 +138,13 @@ impl ModelFiles {
             "tokenizer.json",
             "tokenizer_config.json"
         ];
-        Self { name: "story-3m".to_owned(), place: Place::Embedded(files) }
+        Self { name: "story-3m".to_owned(), location: Location::Embedded(files) }
     }
 
     /// Files that were made up, by their names.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn in_memory(files: impl Into<std::sync::Arc<[(String, Vec<u8>)]>>) -> Self {
-        Self { name: "memory".to_owned(), place: Place::Memory(files.into()) }
+        Self { name: "memory".to_owned(), location: Location::Memory(files.into()) }
     }
 
     /// The path or id that the model was asked for by.
@@ -151,11 +154,11 @@ impl ModelFiles {
 
     /// The folder, unless the model is part of the binary.
     pub fn path(&self) -> Option<&Path> {
-        match &self.place {
-            Place::Folder { path, .. } => Some(path),
-            Place::Embedded(_) => None,
+        match &self.location {
+            Location::Folder { path, .. } => Some(path),
+            Location::Embedded(_) => None,
             #[cfg(feature = "fuzzing")]
-            Place::Memory(_) => None,
+            Location::Memory(_) => None,
         }
     }
 
@@ -329,11 +332,11 @@ impl ModelFiles {
 
     /// Whether the model has a file of this name.
     pub fn contains(&self, file: &str) -> bool {
-        match &self.place {
-            Place::Embedded(files) => files.iter().any(|(name, _)| *name == file),
+        match &self.location {
+            Location::Embedded(files) => files.iter().any(|(name, _)| *name == file),
             #[cfg(feature = "fuzzing")]
-            Place::Memory(files) => files.iter().any(|(name, _)| name == file),
-            Place::Folder { path, .. } => is_plain_file_name(file) && path.join(file).exists(),
+            Location::Memory(files) => files.iter().any(|(name, _)| name == file),
+            Location::Folder { path, .. } => is_plain_file_name(file) && path.join(file).exists(),
         }
     }
 
@@ -350,17 +353,17 @@ impl ModelFiles {
                 shown(&file.into())
             )));
         }
-        let (path, roots) = match &self.place {
-            Place::Embedded(files) => {
+        let (path, roots) = match &self.location {
+            Location::Embedded(files) => {
                 let found = files.iter().find(|(name, _)| folder.is_none() && *name == file);
                 return Ok(found.map(|(_, bytes)| Located::Static(bytes)));
             }
             #[cfg(feature = "fuzzing")]
-            Place::Memory(files) => {
+            Location::Memory(files) => {
                 let found = files.iter().find(|(name, _)| name == file);
                 return Ok(found.map(|(_, bytes)| Located::Owned(bytes.clone())));
             }
-            Place::Folder { path, roots } => (path.join(folder.unwrap_or("")).join(file), roots),
+            Location::Folder { path, roots } => (path.join(folder.unwrap_or("")).join(file), roots),
         };
         if path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             return Ok(None);
