@@ -1,4 +1,4 @@
-//! How much of the machine a model takes: threads, and memory for its cache. Each with the rule that decided.
+//! The threads and the cache memory of a model, each with the reason for its value.
 
 use std::fmt;
 use std::fs;
@@ -8,13 +8,13 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::types::Choice;
 
-/// Where the number of threads is looked for when the caller does not give it.
+/// The environment variables for the number of threads.
 const VARIABLES: [&str; 3] = ["RSGEN_NUM_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"];
 
 /// The share of the available memory that the KV cache may take by default.
 const CACHE_SHARE: u64 = 2;
 
-/// Why there are so many threads.
+/// Why a number of threads was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -49,7 +49,7 @@ impl fmt::Display for ThreadsReason {
     }
 }
 
-/// Why the KV cache may take so much memory.
+/// Why a size of the KV cache was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -127,8 +127,7 @@ fn num_threads_of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Ch
     Ok(None)
 }
 
-/// The cores that this process may use: the standard library knows the rules, and what the kernel says of the cores
-/// tells which of them was the tightest.
+/// The cores that this process may use, by the standard library; the kernel's lists of cores tell the reason.
 fn num_usable_cores() -> Choice<usize, ThreadsReason> {
     let usable = std::thread::available_parallelism().map_or(1, usize::from);
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
@@ -137,7 +136,7 @@ fn num_usable_cores() -> Choice<usize, ThreadsReason> {
     Choice::new(usable, reason_of(usable, allowed, online))
 }
 
-/// Without knowledge of the cores, all of them are taken to be usable.
+/// Unknown lists count as unlimited.
 fn reason_of(usable: usize, allowed: Option<usize>, online: Option<usize>) -> ThreadsReason {
     let allowed = allowed.unwrap_or(usable);
     if usable < allowed {
@@ -172,7 +171,7 @@ pub fn kv_cache_bytes(wanted: Option<usize>, available: Option<u64>) -> Result<C
     }
 }
 
-/// The bytes of a KV cache that nobody has asked for: half of the memory that is available.
+/// The default size of the KV cache in bytes: half of the available memory.
 pub fn default_kv_cache_bytes(available: Option<u64>) -> Choice<usize, CacheReason> {
     match available {
         Some(available) => {

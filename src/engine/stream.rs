@@ -1,4 +1,4 @@
-//! A request as a stream of tokens. It works while it is asked for the next token, and stops when it is dropped.
+//! A request as a stream of tokens. It computes when the next token is requested; dropping it ends the request.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -66,8 +66,8 @@ impl TokenStream {
         }
     }
 
-    /// At most one pass towards the next token: `Pending` says that it takes more of them, as after a part of a long
-    /// prompt. For those who step several streams in turns.
+    /// Computes at most one pass. `Pending` means that the next token takes more passes, as within a long prompt. For callers
+    /// that alternate between streams.
     ///
     /// # Errors
     /// As for [`TokenStream::next_token`].
@@ -83,7 +83,7 @@ impl TokenStream {
         })
     }
 
-    /// One pass. The request comes back when there is more to do: an error, or a panic, ends it.
+    /// Computes one pass. The request is put back if it goes on; an error or a panic ends it.
     fn advance(&mut self, interrupted: &mut Interrupt<'_>) -> Result<()> {
         let Some(mut request) = self.request.take() else { return Ok(()) };
         let cancelled = &self.cancelled;
@@ -105,7 +105,7 @@ impl TokenStream {
                 }
             }
             Err(error) => {
-                // What an interrupted stream has so far is still an output; a failed one has none.
+                // A cancelled stream has an output so far; a failed one has none.
                 if error.kind() == ErrorKind::Cancelled {
                     self.request = Some(request);
                     self.close();
@@ -116,7 +116,7 @@ impl TokenStream {
         Ok(())
     }
 
-    /// Ends the work and gives the cache blocks back. What was generated so far becomes the output.
+    /// Ends the request and returns its cache blocks. The tokens so far become the output.
     pub fn close(&mut self) {
         if let Some(request) = self.request.take() {
             self.output = Some(GenerationOutput::new(request, self.tokenizer.as_ref()));

@@ -10,14 +10,14 @@ use serde_json::Value;
 use crate::json::shown;
 
 const ADAPTER: &str = "adapter_config.json";
-/// The longest adapter_config.json whose base model is looked up.
+/// The most bytes read of adapter_config.json.
 const MAX_ADAPTER_BYTES: u64 = 1 << 20;
 /// Pointers have three short lines.
 const MAX_POINTER_BYTES: u64 = 1024;
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 const GGUF: &[u8] = b"GGUF";
 
-/// What to say of a GGUF file; `None` if the bytes are not the first ones of such a file.
+/// The error message for a GGUF file, recognised by its first bytes.
 pub(super) fn gguf(first_bytes: &[u8]) -> Option<&'static str> {
     first_bytes.starts_with(GGUF).then_some(
         "it is a GGUF file of llama.cpp, which is not supported; use the model in safetensors format that it was \
@@ -25,10 +25,10 @@ pub(super) fn gguf(first_bytes: &[u8]) -> Option<&'static str> {
     )
 }
 
-/// What to say of a file that cannot be part of a model; `None` if it can.
+/// The error message for a file that is no file of a model.
 ///
 /// # Errors
-/// When the file cannot be read. It is at its first byte after success.
+/// When the file cannot be read. After success its cursor is at the start.
 pub(super) fn foreign_file(mut file: &File) -> io::Result<Option<&'static str>> {
     if file.metadata()?.len() > MAX_POINTER_BYTES {
         return Ok(None);
@@ -41,7 +41,7 @@ pub(super) fn foreign_file(mut file: &File) -> io::Result<Option<&'static str>> 
     ))
 }
 
-/// What to say of a folder that lacks the files of a model; `None` if it looks like nothing else.
+/// The error message for a folder that holds an adapter or GGUF files instead of a model.
 pub(super) fn foreign_folder(folder: &Path) -> Option<String> {
     if let Ok(file) = File::open(folder.join(ADAPTER)) {
         let mut text = Vec::new();

@@ -18,7 +18,7 @@ use crate::tensor::StoredBytes;
 /// The largest file that is read as text, such as config.json or tokenizer.json.
 pub const MAX_TEXT_BYTES: usize = 64 << 20;
 
-/// The folder of chat templates besides the model's own, and what is read of it.
+/// The folder of additional chat templates, and its limits.
 const TEMPLATE_FOLDER: &str = "additional_chat_templates";
 const MAX_TEMPLATES: usize = 64;
 const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
@@ -34,7 +34,7 @@ pub struct ModelFiles {
 enum Location {
     Folder {
         path: PathBuf,
-        /// Real paths below which a file may lie once all links are followed.
+        /// Canonical folders that a file may be in once links are resolved.
         roots: Vec<PathBuf>,
     },
     #[cfg_attr(not(feature = "bundled"), expect(dead_code, reason = "the feature `bundled` embeds a model"))]
@@ -141,7 +141,7 @@ impl ModelFiles {
         Self { name: "story-3m".to_owned(), location: Location::Embedded(files) }
     }
 
-    /// Files that were made up, by their names.
+    /// Files in memory, by name.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn in_memory(files: impl Into<std::sync::Arc<[(String, Vec<u8>)]>>) -> Self {
         Self { name: "memory".to_owned(), location: Location::Memory(files.into()) }
@@ -325,7 +325,7 @@ impl ModelFiles {
         }
     }
 
-    /// What the folder is instead of a model, if it looks like something known.
+    /// The error message for a folder that is recognised as something else than a model.
     pub(super) fn foreign(&self) -> Option<String> {
         self.path().and_then(foreign_folder)
     }
@@ -368,7 +368,7 @@ impl ModelFiles {
         if path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             return Ok(None);
         }
-        // A link that leads nowhere is the rest of a download that was cut off or cleaned up.
+        // A dangling link remains of an interrupted or deleted download.
         let real = path.canonicalize().map_err(|error| self.unreadable(file).with_source(error))?;
         if !roots.iter().any(|root| real.starts_with(root)) {
             return Err(Error::load(format!(
@@ -402,7 +402,7 @@ enum Located {
     Owned(Vec<u8>),
 }
 
-/// Whether a name can only be that of a file right in a folder, on every operating system.
+/// Whether a name is that of a file directly in a folder, on every operating system.
 fn is_plain_file_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 255
@@ -410,8 +410,7 @@ fn is_plain_file_name(name: &str) -> bool {
         && !name.contains(|char: char| matches!(char, '/' | '\\' | ':') || char.is_control())
 }
 
-/// Where the files of a snapshot in the Hugging Face cache really are: the blobs of the repository, and those that
-/// repositories of one cache share.
+/// The blob folders of a snapshot in the Hugging Face cache: those of the repository, and those shared by the cache.
 fn blob_folders(snapshot: &Path) -> Vec<PathBuf> {
     let repository = snapshot
         .parent()
