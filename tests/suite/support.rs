@@ -1,5 +1,4 @@
 //! What tests of equality to the bit compare, and models that are changed for a test.
-#![allow(dead_code, reason = "each test needs a part of it")]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,16 +1,12 @@
 //! What a row of a forward pass can ask for: logits, hidden states, the logits of inner layers, an early end; and that
 //! an embedding can stand in a token's place. Which matrices of a checkpoint embedding and head are.
-#![cfg(feature = "bundled")]
-#![expect(clippy::unwrap_used, reason = "a test")]
-
-mod support;
 
 use rsgen::cache::{KvCapacity, KvDtype, KvStore, SequenceCache, SharedPool};
 use rsgen::model::{ForwardBatch, ForwardContext, ForwardOutput, Row, RowInput, Scratch, Timing};
 use rsgen::types::{LayerSet, RowOutputs};
 use rsgen::{ErrorKind, Generator, TokenId};
 
-use support::{Tensors, with_tensors};
+use crate::support::{Tensors, with_tensors};
 
 const TOKENS: [u32; 7] = [0, 300, 512, 77, 1999, 5, 640];
 
