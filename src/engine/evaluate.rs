@@ -1,4 +1,4 @@
-//! Evaluation of given tokens: the logits at every position, and the probability and rank of each token of a text.
+//! Scores given tokens: the logits at each position, and the log-probability and rank of each token.
 
 use super::core::{Engine, Interrupt};
 use super::timing;
@@ -8,7 +8,7 @@ use crate::kernels::{Work, log_sum_exp};
 use crate::model::{ForwardBatch, ForwardOutput, PassKind, Row, RowInput, Stage};
 use crate::types::{RowOutputs, TokenId};
 
-/// The tokens of a pass. Their logits are read before the next pass, so this bounds the memory for logits.
+/// The tokens of a pass. Bounds the memory for logits, which are read before the next pass.
 const CHUNK: usize = 128;
 
 /// How well the model predicts a token of a text from those before it.
@@ -127,7 +127,7 @@ impl Engine {
                     input: RowInput::Token(token),
                     table: 0,
                     position: first + i,
-                    rope_len: token_ids.len(),
+                    rope_seq_len: token_ids.len(),
                     last_layer: None,
                     outputs: RowOutputs::LOGITS,
                 })
