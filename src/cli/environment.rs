@@ -14,6 +14,10 @@ use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use super::args::Arguments;
 use crate::error::{Error, ErrorKind};
+use crate::generation::config::suggest::suggest;
+
+/// What the names of all variables begin with.
+const PREFIX: &str = "RSGEN_";
 
 /// The variables that are read by the library itself, which all callers share.
 pub(super) const LIBRARY_VARIABLES: [&str; 3] = ["RSGEN_ISA", "RSGEN_NUM_THREADS", "RSGEN_TIMING"];
@@ -109,6 +113,37 @@ pub(super) fn variables() -> Vec<String> {
     names
 }
 
+/// The variables that begin as those of the command do, in alphabetical order.
+pub(super) fn given_variables() -> Vec<String> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with(PREFIX)).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Those of them that nothing reads, such as misspelt ones.
+pub(super) fn unknown_variables() -> Vec<String> {
+    let known = variables();
+    given_variables().into_iter().filter(|name| !known.contains(name)).collect()
+}
+
+/// Says which variables nothing reads, and which were probably meant.
+pub(super) fn warn_of_unknown_variables() {
+    let unknown = unknown_variables();
+    if unknown.is_empty() {
+        return;
+    }
+    let known: Vec<String> =
+        variables().iter().filter_map(|name| Some(name.strip_prefix(PREFIX)?.to_ascii_lowercase())).collect();
+    for name in unknown {
+        let own = name.trim_start_matches(PREFIX).to_ascii_lowercase();
+        let meant = suggest(&own, known.iter().map(String::as_str)).map_or_else(String::new, |meant| {
+            format!("; did you mean {PREFIX}{}?", meant.to_ascii_uppercase())
+        });
+        log::warn!("the environment variable {name} is unknown and has no effect{meant}");
+    }
+}
+
 /// The variable of an option.
 pub(super) fn variable(arg: &Arg) -> Option<String> {
     arg.get_env().map(|name| name.to_string_lossy().into_owned())
@@ -137,7 +172,8 @@ fn switch(arg: Arg) -> Arg {
 
 /// The long help also names the variable; the short one has no room for it.
 fn documented(arg: Arg) -> Arg {
-    match (variable(&arg), arg.get_help().map(ToString::to_string)) {
+    let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string);
+    match (variable(&arg), help) {
         (Some(variable), Some(help)) => arg.hide_env(true).long_help(format!("{help}\n[env: {variable}]")),
         _ => arg,
     }

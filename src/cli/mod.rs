@@ -6,8 +6,10 @@
 mod args;
 mod bench;
 mod chat;
+mod chat_commands;
 mod completions;
 mod conversation;
+mod decoding;
 mod doctor;
 mod environment;
 mod failure;
@@ -17,11 +19,13 @@ mod logger;
 mod model;
 mod numbers;
 mod output;
+mod progress;
 mod prompt;
 mod score;
 mod terminal;
 mod tokenize;
 mod tokens;
+mod wording;
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,7 +48,7 @@ use crate::engine::Interrupt;
 /// | exit code | meaning |
 /// |---|---|
 /// | 0 | all went well, or the reader of the output had enough |
-/// | 1 | an error on the way |
+/// | 1 | an error on the way, also of some lines of several |
 /// | 2 | the arguments make no sense |
 /// | 3 | the model cannot be loaded |
 /// | 4 | memory or the KV cache does not suffice |
@@ -60,6 +64,9 @@ pub fn run(
     let work = AssertUnwindSafe(|| {
         let (arguments, origins) = environment::parse(&line).map_err(Failure::Arguments)?;
         logger::install(arguments.verbose, terminal);
+        if !matches!(arguments.verb, Verb::Doctor(_)) {
+            environment::warn_of_unknown_variables();
+        }
         run_verb(&arguments, &origins, bundled, terminal, interrupted)
             .map_err(|failure| failure.explained(&origins))
     });

@@ -48,7 +48,10 @@ fn a_name_of_the_environment_has_one_meaning() {
     let mut meanings = BTreeMap::new();
     for (verb, arg) in each_argument(&command) {
         let Some(variable) = variable(arg) else { continue };
-        let meaning = (arg.get_help().map(ToString::to_string), arg.get_value_names());
+        // Defaults are those of the verb.
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        let help = help.split(" [default").next().map(str::to_owned);
+        let meaning = (help, arg.get_value_names());
         let (other, known) = meanings.entry(variable.clone()).or_insert((verb, meaning.clone()));
         assert_eq!(*known, meaning, "{variable} in {other} and in {verb}");
     }
@@ -148,25 +151,22 @@ fn options_have_the_names_of_the_fields_they_set() {
                 --num-return-sequences 10 --seed 18446744073709551615 text";
     let arguments = generate(line);
     assert_eq!(arguments.prompt.as_deref(), Some("text"));
-    let fields = arguments.decoding.generation_config().to_json();
+    let fields = arguments.decoding.0.to_json();
     let expected = serde_json::json!({
         "max_length": 3, "max_new_tokens": 1, "min_new_tokens": 2, "max_time": 4.5, "stop_strings": ["a", "b"],
         "do_sample": true, "temperature": 0.5, "top_k": 6, "top_p": 0.7, "min_p": 0.08, "repetition_penalty": 1.9,
         "num_return_sequences": 10, "seed": u64::MAX
     });
     assert_eq!(serde_json::Value::Object(fields), expected);
-    assert!(
-        generate("text").decoding.generation_config().to_json().is_empty(),
-        "what is not given stays with the model"
-    );
+    assert!(generate("text").decoding.0.to_json().is_empty(), "what is not given stays with the model");
 }
 
 #[test]
 fn sampling_can_be_switched_off_and_does_not_take_the_prompt_for_its_value() {
-    assert_eq!(generate("--do-sample=false x").decoding.generation_config().do_sample, Some(false));
+    assert_eq!(generate("--do-sample=false x").decoding.0.do_sample, Some(false));
     let arguments = generate("--do-sample no");
     assert_eq!(arguments.prompt.as_deref(), Some("no"));
-    assert_eq!(arguments.decoding.generation_config().do_sample, Some(true));
+    assert_eq!(arguments.decoding.0.do_sample, Some(true));
 }
 
 #[test]

@@ -31,11 +31,12 @@ fn the_long_help_is_grouped_and_names_variables_and_ends_with_examples() {
     let headings = ["\nLength:\n", "\nDecoding:\n", "\nModel:\n", "\nOutput:\n", "\nExamples:\n"];
     let places: Vec<usize> = headings.iter().map(|heading| help.find(heading).expect(heading)).collect();
     assert!(places.is_sorted(), "{help}");
-    for option in ["--top-p <P>", "--min-p <P>", "--kv-cache-bytes <BYTES>"] {
+    for option in ["--top-p <X>", "--min-p <X>", "--penalty-alpha <X>", "--kv-cache-bytes <BYTES>"] {
         let entry = help.split("\n\n").find(|entry| entry.contains(option)).expect(option);
         let name = option[2..].split(' ').next().unwrap().replace('-', "_").to_uppercase();
         assert!(entry.contains(&format!("[env: RSGEN_{name}]")), "{entry}");
     }
+    assert!(help.lines().all(|line| line.len() <= 80), "{help}");
     assert!(!stdout(&["generate", "-h"]).contains("--min-p"), "rare options are in the long help alone");
 }
 
@@ -80,12 +81,12 @@ fn error(output: &Output) -> (i32, Value) {
 fn errors_are_json_on_standard_error_where_json_is_asked_for() {
     for (arguments, code, kind, said) in [
         (&["generate", "--json", "--bogus"][..], 2, "usage", "unexpected argument '--bogus' found"),
-        (&["generate", "--top-k", "many", "--json"], 2, "usage", "invalid value 'many' for '--top-k <K>'"),
+        (&["generate", "--top-k", "many", "--json"], 2, "usage", "invalid value 'many' for '--top-k <N>'"),
         (&["--json"], 2, "usage", "--json"),
         (&["frobnicate", "--json"], 2, "usage", "frobnicate"),
-        (&["generate", "--json", "--max-new-tokens=0"], 2, "config", "`max_new_tokens`"),
+        (&["generate", "--json", "--max-new-tokens=0"], 2, "config", "`--max-new-tokens`"),
         (&["score", "--json", "--model", "nobody/nothing", "x"], 3, "load", "hf download nobody/nothing"),
-        (&["generate", "--json", "--kv-cache-bytes=1K", "x"], 4, "capacity", "kv_cache_bytes"),
+        (&["generate", "--json", "--kv-cache-bytes=1K", "x"], 4, "capacity", "--kv-cache-bytes"),
         (&["tokenize", "--json", "--decode", "x"], 1, "input", "token ids"),
     ] {
         let (found, error) = error(&run_with(&[], arguments));
@@ -202,5 +203,34 @@ fn an_output_that_cannot_be_written_is_an_error() {
         let errors = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{errors}");
         assert!(errors.starts_with("rsgen: error: standard output cannot be written"), "{errors}");
+    }
+}
+
+#[test]
+fn messages_are_in_the_words_of_the_shell() {
+    let (_, errors) = failure(&["generate", "--num-return-sequences=2", PROMPT]);
+    assert!(errors.ends_with("but is 2; set --do-sample\n"), "{errors}");
+    let output = run_with(&[], &["generate", "--top-p=0.5", "--max-new-tokens=1", PROMPT]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        errors.starts_with("rsgen: warning: `--top-p` has no effect because --do-sample is not set"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn a_variable_that_nothing_reads_is_named_with_what_was_meant() {
+    for (variable, said) in [
+        (
+            "RSGEN_TEMPRATURE",
+            "RSGEN_TEMPRATURE is unknown and has no effect; did you mean RSGEN_TEMPERATURE?",
+        ),
+        ("RSGEN_MAX_TOKENS", "did you mean RSGEN_MAX_NEW_TOKENS?"),
+        ("RSGEN_BANANA", "RSGEN_BANANA is unknown and has no effect\n"),
+    ] {
+        let output = run_with(&[(variable, "1")], &["tokenize", "--ids", PROMPT]);
+        assert_eq!(output.stdout, stdout(&["tokenize", "--ids", PROMPT]).as_bytes());
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(errors.starts_with("rsgen: warning: ") && errors.contains(said), "{errors}");
     }
 }

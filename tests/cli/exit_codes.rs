@@ -10,12 +10,12 @@ use super::support::{PROMPT, command, failure};
 fn wrong_arguments_are_named_and_exit_with_2() {
     for (arguments, named) in [
         (&["generate", "--bogus", PROMPT][..], "--bogus"),
-        (&["generate", "--top-k", "many", PROMPT], "'many' for '--top-k <K>'"),
+        (&["generate", "--top-k", "many", PROMPT], "'many' for '--top-k <N>': it must be an integer"),
         (&["generate", "--threads", "0", PROMPT], "1 or more"),
         (&["generate", "--kv-cache-bytes", "99999999999T", PROMPT], "number of bytes"),
-        (&["generate", "--do-sample", "--top-p", "-0.5", PROMPT], "`top_p`"),
-        (&["generate", "--max-new-tokens", "0", PROMPT], "`max_new_tokens`"),
-        (&["generate", "--num-return-sequences", "2", PROMPT], "`num_return_sequences`"),
+        (&["generate", "--do-sample", "--top-p", "-0.5", PROMPT], "`--top-p`"),
+        (&["generate", "--max-new-tokens", "0", PROMPT], "`--max-new-tokens`"),
+        (&["generate", "--num-return-sequences", "2", PROMPT], "`--num-return-sequences`"),
         (&["generate", "--model", "", PROMPT], "--model"),
         (&["tokenize", "--model", "", PROMPT], "--model"),
         (&["completions"], "<SHELL>"),
