@@ -1,12 +1,12 @@
 //! What can be said on the command line, and in the environment instead.
 //!
 //! Only types are checked here: whether a value is possible is decided by the library, with the same messages as in Rust
-//! and Python. Groups of options that several verbs share are structs to flatten; those of generation are made by
+//! and Python. Groups of options that several subcommands share are structs to flatten; those of generation are made by
 //! `decoding`, and what is the same for all options is done by `environment`.
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 
 use super::bench::BenchArguments;
 use super::chat::ChatArguments;
@@ -44,14 +44,14 @@ Examples:
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
 pub(super) struct Arguments {
     #[command(subcommand)]
-    pub(super) verb: Verb,
+    pub(super) subcommand: Subcommand,
     /// Say more on standard error; -vv says most
     #[arg(short, long, global = true, action = clap::ArgAction::Count, env = "RSGEN_VERBOSE")]
     pub(super) verbose: u8,
 }
 
-#[derive(Debug, Subcommand)]
-pub(super) enum Verb {
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Subcommand {
     Generate(Box<GenerateArguments>),
     Chat(Box<ChatArguments>),
     Score(ScoreArguments),
@@ -135,7 +135,7 @@ pub(super) struct LoadingArguments {
 /// The heading of options that say how results are written.
 pub(super) const OUTPUT: &str = "Output";
 
-/// How results are written; every verb has it.
+/// How results are written; every subcommand has it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = OUTPUT)]
 pub(super) struct OutputArguments {

@@ -102,7 +102,7 @@ impl Failure {
 /// The message of an error about arguments, on one line and without the usage.
 fn plain(error: &clap::Error) -> String {
     if error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no verb is given; see rsgen --help".to_owned();
+        return "no subcommand is given; see rsgen --help".to_owned();
     }
     let text = error.render().to_string();
     let parts = text.trim_start_matches("error: ").split("\n\n").map(str::trim);

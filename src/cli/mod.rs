@@ -31,7 +31,7 @@ use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use args::{Arguments, Verb};
+use args::{Arguments, Subcommand};
 use environment::Origins;
 use failure::Failure;
 use terminal::Terminal;
@@ -64,10 +64,10 @@ pub fn run(
     let work = AssertUnwindSafe(|| {
         let (arguments, origins) = environment::parse(&line).map_err(Failure::Arguments)?;
         logger::install(arguments.verbose, terminal);
-        if !matches!(arguments.verb, Verb::Doctor(_)) {
+        if !matches!(arguments.subcommand, Subcommand::Doctor(_)) {
             environment::warn_of_unknown_variables();
         }
-        run_verb(&arguments, &origins, bundled, terminal, interrupted)
+        run_subcommand(&arguments, &origins, bundled, terminal, interrupted)
             .map_err(|failure| failure.explained(&origins))
     });
     match catch_unwind(work).unwrap_or_else(|panic| Err(panic.into())) {
@@ -79,22 +79,22 @@ pub fn run(
     }
 }
 
-fn run_verb(
+fn run_subcommand(
     arguments: &Arguments,
     origins: &Origins,
     bundled: Option<&Path>,
     terminal: &Terminal,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<(), Failure> {
-    match &arguments.verb {
-        Verb::Generate(arguments) => generate::run(arguments, bundled, terminal, interrupted),
-        Verb::Chat(arguments) => chat::run(arguments, bundled, terminal, interrupted),
-        Verb::Score(arguments) => score::run(arguments, bundled, terminal, interrupted),
-        Verb::Tokenize(arguments) => tokenize::run(arguments, bundled, terminal),
-        Verb::Inspect(arguments) => inspect::run(arguments, bundled, terminal),
-        Verb::Doctor(arguments) => doctor::run(arguments, origins, bundled, terminal),
-        Verb::Bench(arguments) => bench::run(arguments, bundled, terminal, interrupted),
-        Verb::Completions(arguments) => completions::run(arguments),
+    match &arguments.subcommand {
+        Subcommand::Generate(arguments) => generate::run(arguments, bundled, terminal, interrupted),
+        Subcommand::Chat(arguments) => chat::run(arguments, bundled, terminal, interrupted),
+        Subcommand::Score(arguments) => score::run(arguments, bundled, terminal, interrupted),
+        Subcommand::Tokenize(arguments) => tokenize::run(arguments, bundled, terminal),
+        Subcommand::Inspect(arguments) => inspect::run(arguments, bundled, terminal),
+        Subcommand::Doctor(arguments) => doctor::run(arguments, origins, bundled, terminal),
+        Subcommand::Bench(arguments) => bench::run(arguments, bundled, terminal, interrupted),
+        Subcommand::Completions(arguments) => completions::run(arguments),
     }
 }
 

@@ -86,7 +86,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Ids between spaces, commas or brackets, as this verb and JSON write them.
+/// Ids between spaces, commas or brackets, as this subcommand and JSON write them.
 fn parse_ids(text: &str) -> Result<Vec<TokenId>> {
     let is_between = |letter: char| letter.is_whitespace() || [',', '[', ']'].contains(&letter);
     let words = text.split(is_between).filter(|word| !word.is_empty());

@@ -48,8 +48,8 @@ fn a_model_that_cannot_be_loaded_exits_with_3() {
 
 #[test]
 fn too_little_room_exits_with_4_and_too_long_a_prompt_with_1() {
-    for verb in ["generate", "score"] {
-        let (code, errors) = failure(&[verb, "--kv-cache-bytes", "1K", PROMPT]);
+    for subcommand in ["generate", "score"] {
+        let (code, errors) = failure(&[subcommand, "--kv-cache-bytes", "1K", PROMPT]);
         assert_eq!(code, 4, "{errors}");
     }
     let (code, errors) = failure(&["generate", &"Once upon a time ".repeat(1000)]);

@@ -1,4 +1,4 @@
-//! What holds for all verbs: help, JSON, the environment, closed pipes.
+//! What holds for all subcommands: help, JSON, the environment, closed pipes.
 
 use std::io::Read;
 use std::process::{Output, Stdio};
@@ -6,22 +6,24 @@ use std::process::{Output, Stdio};
 use serde_json::{Value, json};
 
 use super::support::{
-    PROMPT, VERBS, command, failure, failure_of, json_of, keys, only_object, quiet_stdout, run_with, stdout,
+    PROMPT, SUBCOMMANDS, command, failure, failure_of, json_of, keys, only_object, quiet_stdout, run_with,
+    stdout,
 };
 
 #[test]
 fn the_short_help_fits_on_a_screen() {
     assert_eq!(stdout(&["--version"]), concat!("rsgen ", env!("CARGO_PKG_VERSION"), "\n"));
     let top = stdout(&["-h"]);
-    assert!(VERBS.iter().all(|verb| top.contains(&format!("\n  {verb} "))), "{top}");
-    for verb in [""].into_iter().chain(VERBS) {
-        let arguments: Vec<&str> = [verb, "-h"].into_iter().filter(|argument| !argument.is_empty()).collect();
+    assert!(SUBCOMMANDS.iter().all(|subcommand| top.contains(&format!("\n  {subcommand} "))), "{top}");
+    for subcommand in [""].into_iter().chain(SUBCOMMANDS) {
+        let arguments: Vec<&str> =
+            [subcommand, "-h"].into_iter().filter(|argument| !argument.is_empty()).collect();
         let help = stdout(&arguments);
-        let lines = if matches!(verb, "generate" | "chat") { 40 } else { 25 };
+        let lines = if matches!(subcommand, "generate" | "chat") { 40 } else { 25 };
         assert!(help.lines().count() <= lines, "{} lines:\n{help}", help.lines().count());
         assert!(help.lines().all(|line| line.len() <= 80), "{help}");
         assert!(help.contains("\nExamples:\n  "), "{help}");
-        assert!(!help.contains("RSGEN_") || verb == "generate", "no room for the environment: {help}");
+        assert!(!help.contains("RSGEN_") || subcommand == "generate", "no room for the environment: {help}");
     }
 }
 
@@ -41,14 +43,14 @@ fn the_long_help_is_grouped_and_names_variables_and_ends_with_examples() {
 }
 
 #[test]
-fn help_without_a_verb_is_a_wrong_usage() {
+fn help_without_a_subcommand_is_a_wrong_usage() {
     let (code, errors) = failure(&[]);
     assert_eq!(code, 2);
     assert!(errors.starts_with("Text generation") && errors.contains("generate"), "{errors}");
 }
 
 #[test]
-fn every_verb_writes_one_object_on_one_line_with_a_version() {
+fn every_subcommand_writes_one_object_on_one_line_with_a_version() {
     for arguments in [
         &["generate", "--max-new-tokens=2", PROMPT][..],
         &["chat", "--max-new-tokens=2", "--prompt", PROMPT],
