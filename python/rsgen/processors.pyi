@@ -211,7 +211,7 @@ class NoBadWordsLogitsProcessor(BuiltInLogitsProcessor):
     def eos_token_id(self) -> int | list[int] | None: ...
 
 class MinLengthLogitsProcessor(BuiltInLogitsProcessor):
-    """Allows no end-of-sequence token before a length, prompt included."""
+    """The length, prompt included, before which no end-of-sequence token is generated."""
 
     __signature__: ClassVar[Signature]
 
@@ -229,7 +229,7 @@ class MinLengthLogitsProcessor(BuiltInLogitsProcessor):
     def eos_token_id(self) -> int | list[int]: ...
 
 class MinNewTokensLengthLogitsProcessor(BuiltInLogitsProcessor):
-    """Allows no end-of-sequence token before a number of new tokens."""
+    """The number of new tokens before which no end-of-sequence token is generated."""
 
     __signature__: ClassVar[Signature]
 
