@@ -23,7 +23,7 @@ help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: test-rust test-fuzz test-python ## build everything and run all tests
+test: test-rust test-python ## build everything and run all tests
 
 .PHONY: test-rust
 test-rust: ## unit tests, integration tests, examples and documentation in Rust
@@ -37,8 +37,8 @@ test-python: develop ## build the Python extension and run pytest (ARGS="-k stre
 test-border: ## unit tests of the Python extension's Rust (needs a Python with a shared libpython)
 	cargo test --no-default-features --features python,cli --lib python::
 
-.PHONY: test-fuzz
-test-fuzz: $(FUZZ_DIR)/bin/cargo-fuzz ## run each fuzz target for FUZZ_SECONDS seconds (10)
+.PHONY: fuzz
+fuzz: $(FUZZ_DIR)/bin/cargo-fuzz ## run each fuzz target for FUZZ_SECONDS seconds (10)
 	@command -v $${CXX:-c++} > /dev/null \
 	    || { echo 'error: libFuzzer is written in C++: install a C++ compiler, such as g++' >&2; exit 1; }
 	PATH="$(FUZZ_DIR)/bin:$$PATH" cargo fuzz build $(FUZZ_BUILD)
@@ -57,7 +57,7 @@ $(FUZZ_DIR)/bin/cargo-fuzz:
 
 .PHONY: develop
 develop: $(VENV)/.ready ## build the extension module into .venv, editable
-	. $(BIN)/activate && maturin develop --profile ci --extras test
+	. $(BIN)/activate && maturin develop --profile dev --extras test
 
 .PHONY: check
 check: check-format lint doc test types ## everything that has to pass before a change goes in

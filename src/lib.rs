@@ -1,7 +1,7 @@
 //! Text generation on CPUs: every decoding strategy of Hugging Face `generate()`, exact to the token.
 //!
 //! The modules are layers, lowest first; a layer knows nothing of the ones above it. `ARCHITECTURE.md` holds the
-//! table of what each may import, and `tests/architecture.rs` checks the sources against it.
+//! table of what each may import, and `tests/suite/architecture.rs` checks the sources against it.
 #![cfg_attr(feature = "bundled", doc = "", doc = include_str!("../README.md"))]
 
 pub mod error;

@@ -179,7 +179,7 @@ pub(super) fn undefined(object: &Bound<'_, PyAny>, method: &str) -> PyErr {
 }
 
 /// Runs the body of a function that Python calls: a panic becomes an `InternalError`, which `except Exception` sees, unlike
-/// PyO3's own exception for panics. Every exported function goes through here; `tests/architecture.rs` checks it.
+/// PyO3's own exception for panics. Every exported function goes through here; `tests/suite/architecture.rs` checks it.
 pub(super) fn guarded<T>(body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     inside(|| caught(body).unwrap_or_else(|error| Python::attach(|py| Err(to_python(py, error)))))
 }

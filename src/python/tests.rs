@@ -1,7 +1,7 @@
 //! A panic in each function that Python can call, in an interpreter that is embedded here.
 //!
 //! These tests need a shared libpython, so they run by themselves: `make test-border`. That every exported function goes
-//! the guarded way is also read off the sources, by `tests/python_border.rs`.
+//! the guarded way is also read off the sources, by `tests/suite/python_border.rs`.
 
 use std::cell::Cell;
 

@@ -163,6 +163,10 @@ fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, args: &[Value])
     let value = function.call(state, args)?;
     match value.kind() {
         ValueKind::Iterable if view(&value).is_none() => Ok(Value::from(items(&value)?)),
+        // In a query a space is a plus.
+        ValueKind::String if name == "urlencode" && args[0].as_object().is_some() => {
+            Ok(Value::from(value.to_string().replace("%20", "+").replace('/', "%2F")))
+        }
         ValueKind::String => budget::bytes(value.as_str().map_or(0, str::len)).map(|()| value),
         _ => Ok(value),
     }

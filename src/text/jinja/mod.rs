@@ -162,12 +162,14 @@ fn failure(line: usize, message: &str) -> Error {
 }
 
 fn from_native(error: &minijinja::Error) -> Error {
-    let message = match (error.kind(), error.detail()) {
+    let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    let message = match (error.kind(), detail.strip_suffix(" is unknown").map(|name| name.split_once(' '))) {
         (ErrorKind::OutOfFuel, _) => {
-            "it takes more time than a chat template may: it loops or recurses without end"
+            "it takes more time than a chat template may: it loops or recurses without end".to_owned()
         }
-        (_, Some(detail)) => detail,
-        (kind, None) => return failure(error.line().unwrap_or(0), &kind.to_string()),
+        (_, Some(Some((kind, name)))) => format!("there is no {kind} `{name}`"),
+        (ErrorKind::UnknownFunction, _) => detail.replace(" is unknown", " is undefined"),
+        _ => detail,
     };
-    failure(error.line().unwrap_or(0), message)
+    failure(error.line().unwrap_or(0), &message)
 }

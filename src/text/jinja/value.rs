@@ -217,9 +217,14 @@ pub(super) fn must_be_plain(value: &Value) -> Result<()> {
 /// The value of a key, which must be one that a dict may have.
 pub(super) fn get(dict: &Value, key: &Value) -> Result<Option<Value>> {
     must_be_hashable(key)?;
-    // Numbers are found by any form of them.
-    let key = if key.kind() == ValueKind::Bool { &int_value(i128::from(key.is_true())) } else { key };
-    Ok(dict.as_object().and_then(|object| object.get_value(key)))
+    let Some(object) = dict.as_object() else { return Ok(None) };
+    // A truth value is the same key as its number.
+    let other = match int(key) {
+        Some(number @ (0 | 1)) if key.kind() == ValueKind::Bool => int_value(number),
+        Some(number @ (0 | 1)) => Value::from(number == 1),
+        _ => Value::UNDEFINED,
+    };
+    Ok([key, &other].into_iter().filter(|key| !key.is_undefined()).find_map(|key| object.get_value(key)))
 }
 
 pub(super) fn must_be_hashable(key: &Value) -> Result<()> {

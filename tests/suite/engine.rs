@@ -1,6 +1,4 @@
 //! What the engine promises about memory, errors and interrupts.
-#![cfg(feature = "bundled")]
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
 

@@ -1,7 +1,5 @@
 //! What a row of a forward pass can ask for: logits, hidden states, the logits of inner layers, an early end; and that
 //! an embedding can stand in a token's place.
-#![cfg(feature = "bundled")]
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use rsgen::cache::{KvCapacity, KvDtype, KvStore, SequenceCache, SharedPool};
 use rsgen::model::{ForwardBatch, ForwardContext, ForwardOutput, Row, RowInput, Scratch, Timing};

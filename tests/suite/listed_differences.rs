@@ -1,8 +1,5 @@
 //! Differences from transformers that are meant, where no test beside the code shows them; and the check that every
 //! test named in `docs/parity.md` is there.
-#![expect(clippy::unwrap_used, reason = "a test")]
-
-mod support;
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +11,7 @@ use rsgen::generation::testing::{ScriptedModel, WordVocabulary, run};
 use rsgen::generation::{GenerationPlan, PlanContext, search};
 use rsgen::{FinishReason, GenerationConfig, Generator, GeneratorOptions, PromptBatch, TokenId};
 
-use support::bits;
+use crate::support::bits;
 
 const STORY: &str = "python/rsgen/models/story-3m";
 const DYNAMIC: &str = "tests/golden/models/rope_dynamic";

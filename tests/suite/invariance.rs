@@ -1,9 +1,5 @@
 //! Results do not depend on the batch, the threads, the chunks of a prompt, the instruction set, or on whether anyone
 //! watches: equal tokens, and logits with equal bits.
-#![cfg(feature = "bundled")]
-#![expect(clippy::unwrap_used, reason = "a test")]
-
-mod support;
 
 use rsgen::generation::OneOrMany;
 use rsgen::generator::{ComputeDtype, KvDtype};
@@ -11,7 +7,7 @@ use rsgen::kernels::Isa;
 use rsgen::{GenerationConfig, Generator, GeneratorOptions};
 
 use rsgen::{Prompts, TokenId};
-use support::bits;
+use crate::support::bits;
 
 const PROMPTS: [&str; 8] = [
     "Once upon a time",

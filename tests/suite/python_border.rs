@@ -7,10 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use rust_source::{test_code, tokens};
-
-#[path = "architecture/rust_source.rs"]
-mod rust_source;
+use crate::rust_source::{test_code, tokens};
 
 /// What makes an exception of a panic.
 const GUARD: &str = "guarded";

@@ -1,0 +1,145 @@
+//! What a chat template cannot do: run for long, fill memory, or end the process.
+
+use std::time::{Duration, Instant};
+
+use rsgen::Result;
+use rsgen::text::{ChatOptions, ChatTemplate, Message};
+
+/// What a bomb may take in a build that other tests run beside; alone and optimized it is a tenth of this.
+const MOST: Duration = Duration::from_millis(1500);
+
+fn printed(source: &str) -> Result<String> {
+    ChatTemplate::from_source(source)?.render(&[Message::user("Hi")], &ChatOptions::default())
+}
+
+#[test]
+fn bombs_end_soon_with_an_error() {
+    let twenty_sets: Vec<String> =
+        (1..40).map(|i| format!("{{% set a{i} = [a{0}, a{0}] %}}", i - 1)).collect();
+    let twenty_sets = twenty_sets.concat();
+    let twenty_tuples = twenty_sets.replace('[', "(").replace(']', ")");
+    let bombs = [
+        // Texts.
+        "{{ 'a' * 100000000 }}".to_owned(),
+        "{% for i in range(1000) %}{{ 'a' * 1000000 }}{% endfor %}".to_owned(),
+        "{% set ns = namespace(x='a') %}{% for i in range(100) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}".to_owned(),
+        "{% set ns = namespace(x='a') %}{% for i in range(100) %}{% set ns.x = ns.x + ns.x %}{% endfor %}".to_owned(),
+        "{% set ns = namespace(x='ab') %}{% for i in range(100) %}{% set ns.x = ns.x|replace('a', ns.x) %}{% endfor %}".to_owned(),
+        "{{ 'a'|center(100000000) }}".to_owned(),
+        "{{ 'a'.ljust(100000000) }}".to_owned(),
+        "{{ 'a'.zfill(9223372036854775807) }}".to_owned(),
+        "{{ 'a\\nb'|indent(100000000) }}".to_owned(),
+        "{{ '%100000000d' % 1 }}{{ '%.1000000000f' % 1.0 }}".to_owned(),
+        "{{ '%.1000000000d' % 1 }}".to_owned(),
+        "{{ '{:>100000000}'.format(1) }}{{ '{:.999999999f}'.format(1.0) }}".to_owned(),
+        "{{ '\\t'.expandtabs(1000000000000) }}".to_owned(),
+        "{{ range(100000)|join('a' * 100000) }}".to_owned(),
+        "{{ [[1]]|tojson(indent=1000000000) }}".to_owned(),
+        "{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{{ x in x ~ 'c' }}{% endfor %}".to_owned(),
+        "{% set x = 'a' * 5000000 %}{% for i in range(100000) %}{% set y = x|length %}{% endfor %}".to_owned(),
+        "{% set x = 'a' * 5000000 %}{% for i in range(100000) %}{% set y = x[-1:] == x %}{% endfor %}".to_owned(),
+        // Lists.
+        "{{ [1] * 100000000 }}".to_owned(),
+        "{% set ns = namespace(x=[1]) %}{% for i in range(100) %}{% set ns.x = ns.x + ns.x %}{% endfor %}".to_owned(),
+        "{{ range(1000000000) }}".to_owned(),
+        "{{ [1]|batch(1000000000, 0)|list }}".to_owned(),
+        "{{ [1]|slice(1000000000)|list }}".to_owned(),
+        "{% set x = range(100000)|list %}{% for i in range(100000) %}{{ x.index(99999) }}{% endfor %}".to_owned(),
+        format!("{{% set a0 = [1] %}}{twenty_sets}{{{{ a39 }}}}"),
+        format!("{{% set a0 = [1] %}}{twenty_sets}{{{{ a39|tojson }}}}"),
+        format!("{{% set a0 = [1] %}}{twenty_sets}{{% set b = a39 %}}{twenty_sets}{{{{ a39 == b }}}}"),
+        format!("{{% set a0 = [1] %}}{twenty_sets}{{% set b = a39 %}}{twenty_sets}{{{{ a39 < b }}}}"),
+        format!("{{% set a0 = (1, 1) %}}{twenty_tuples}{{{{ {{a39: 1}} }}}}"),
+        format!("{{% set a0 = (1, 1) %}}{twenty_tuples}{{{{ a39 in {{}} }}}}"),
+        "{% for i in [1,2] %}{{ loop.changed(range(100000)|list * 100) }}{% endfor %}".to_owned(),
+        "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}".to_owned(),
+        "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}".to_owned(),
+        "{% set ns = namespace() %}{% set ns.x = [ns, ns] %}{{ ns }}".to_owned(),
+        "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns|tojson }}".to_owned(),
+        // Loops and recursion.
+        "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}".to_owned(),
+        "{% for i in range(100000) %}{% for j in range(100000) %}aaaaaaaaaaaaaaaaaaaa{% endfor %}{% endfor %}".to_owned(),
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}".to_owned(),
+        "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}".to_owned(),
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}".to_owned(),
+        "{% macro m() %}{{ caller() }}{% endmacro %}{% macro n() %}{% call m() %}{{ n() }}{% endcall %}{% endmacro %}{{ n() }}".to_owned(),
+        "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}".to_owned(),
+        "{% for i in range(100000) %}{% macro m() %}{% endmacro %}{% set x = namespace() %}{% endfor %}{{ 1/0 }}".to_owned(),
+        // Sources.
+        format!("{{{{ {} }}}}", "(".repeat(25_000)),
+        format!("{{{{ {}1 }}}}", "not ".repeat(1900)),
+        format!("{{{{ {}1 }}}}", "-".repeat(25_000)),
+        format!("{{{{ 1{} }}}}", "+1".repeat(25_000)),
+        format!("{{{{ a{} }}}}", ".a".repeat(900)),
+        format!("{{{{ 1{} }}}}", " if 1 else 1".repeat(4_000)),
+        format!("{{% set {}a{} = 1 %}}", "(".repeat(25_000), ")".repeat(25_000)),
+        "{% if a %}\n".repeat(10_000) + &"{% endif %}".repeat(5_000),
+        "{% if a %}".to_owned() + &"{% elif a %}\n".repeat(10_000) + "{% endif %}",
+        "{{".repeat(25_000),
+        "{%".repeat(25_000),
+        "{#".repeat(25_000),
+    ];
+    for bomb in bombs {
+        let started = Instant::now();
+        let result = printed(&bomb);
+        let (took, name) = (started.elapsed(), bomb.chars().take(100).collect::<String>());
+        assert!(took < MOST, "{name}: {took:?}");
+        if !name.contains("not not") {
+            let message = result.map(|text| text.len()).expect_err(&name).to_string();
+            assert!(message.starts_with("chat template"), "{message}");
+        }
+    }
+}
+
+#[test]
+fn what_reaches_out_of_a_template_is_refused() {
+    for source in [
+        "{% include 'x' %}",
+        "{% import 'x' as y %}",
+        "{% from 'x' import y %}",
+        "{% extends 'x' %}",
+        "{{ messages.append(1) }}",
+        "{{ messages[0].update({}) }}",
+        "{{ messages[0].__class__.__init__ }}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ '{0.__class__}'.format(messages) }}",
+        "{{ cycler.__init__.__globals__ }}",
+        "{{ open('/etc/passwd') }}",
+        "{% set ns = namespace(__class__=1) %}",
+        "{% set ns = namespace() %}{% set ns._x = 1 %}",
+    ] {
+        assert!(printed(source).is_err(), "{source}");
+    }
+}
+
+#[test]
+fn errors_name_the_line_and_the_reason() {
+    for (source, message) in [
+        ("a\n{{ x.y }}", "chat template, line 2: `x` is undefined"),
+        ("\n\n{{ messages[0].tool.name }}", "chat template, line 3: `messages[0].tool` is undefined"),
+        ("{{ raise_exception('Roles must alternate') }}", "chat template, line 1: Roles must alternate"),
+        ("{{ 'a' + 1 }}", "chat template, line 1: `+` does not go with str and int"),
+        ("{{ 'a' | nope }}", "chat template, line 1: there is no filter `nope`"),
+        ("{{ 'a' is nope }}", "chat template, line 1: there is no test `nope`"),
+        ("\n{% if messages %}", "chat template, line 2: `if` has no end"),
+        ("{{ 1 +", "chat template, line 1: a tag has no `}}`"),
+    ] {
+        assert_eq!(printed(source).unwrap_err().to_string(), message);
+    }
+}
+
+#[test]
+fn a_larger_input_has_a_larger_budget() {
+    let source = "{% for m in messages %}{% for n in messages %}{{ n.content|trim }}{% endfor %}{% endfor %}";
+    let messages = vec![Message::user("word ".repeat(40)); 200];
+    let template = ChatTemplate::from_source(source).unwrap();
+    assert_eq!(template.render(&messages, &ChatOptions::default()).unwrap().len(), 200 * 200 * 199);
+}
+
+#[test]
+fn templates_run_on_small_stacks() {
+    let source = "{% macro m(n) %}{% if n %}{{ n }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(80) }}";
+    let run = || printed(source).unwrap().len();
+    let thread = std::thread::Builder::new().stack_size(128 << 10).spawn(run).unwrap();
+    assert_eq!(thread.join().unwrap(), 151);
+}
