@@ -92,7 +92,7 @@ types: $(VENV)/.checkers develop ## the stub against the extension, and pyright
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 .PHONY: stubs
-stubs: develop ## write anew what is made of the tables of fields and processors
+stubs: develop ## write the Python stubs, from the extension's signatures, docstrings and tables
 	$(BIN)/python tools/make_stubs.py
 
 .PHONY: wheel

@@ -28,7 +28,12 @@ struct Class {
     doc: &'static str,
 }
 
-const BASE: (&str, &str) = ("RsgenError", "The base of all errors that rsgen raises.");
+const BASE: (&str, &str) = (
+    "RsgenError",
+    "The base of all errors that rsgen raises.\n\n\
+     A message names the field or file, the rule, the value that broke it, and the remedy. Unknown keyword\n\
+     arguments and arguments of a wrong type raise Python's own `TypeError`.",
+);
 
 const CLASSES: [Class; 9] = [
     Class {
@@ -72,15 +77,15 @@ const CLASSES: [Class; 9] = [
         kind: ErrorKind::Cancelled,
         name: "CancelledError",
         built_in: None,
-        doc: "The stream was closed by another thread.",
+        doc: "The stream was closed by another thread or task.",
     },
     Class {
         kind: ErrorKind::Fork,
         name: "ForkError",
         built_in: Some(built_in::<PyRuntimeError>),
         doc: "A Generator or stream was used in a process that was forked after it had been made.\n\n\
-              A fork copies neither threads nor what they were doing. Start processes by spawn or forkserver, or open a new\n\
-              Generator in the forked one: Generator(gen.name_or_path).",
+              A fork copies neither threads nor what they were doing. Start processes by `spawn` or `forkserver`, or\n\
+              open a new Generator in the forked one: `rsgen.Generator(gen.name_or_path)`.",
     },
     Class {
         kind: ErrorKind::Internal,
