@@ -33,10 +33,6 @@ test-rust: ## unit tests, integration tests, examples and documentation in Rust
 test-python: develop ## build the Python extension and run pytest (ARGS="-k stream" chooses)
 	$(BIN)/python -m pytest $(ARGS)
 
-.PHONY: test-border
-test-border: ## unit tests of the Python extension's Rust (needs a Python with a shared libpython)
-	cargo test --no-default-features --features python,cli --lib python::
-
 .PHONY: test-fuzz
 test-fuzz: $(FUZZ_DIR)/bin/cargo-fuzz ## run each fuzz target for FUZZ_SECONDS seconds (10)
 	@command -v $${CXX:-c++} > /dev/null \

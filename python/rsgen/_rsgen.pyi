@@ -61,6 +61,7 @@ __all__ = [
     "Tokenizer",
     "Usage",
     "__version__",
+    "_panic_after",
     "_tables",
     "cli",
 ]
@@ -1464,6 +1465,18 @@ class Usage:
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
+
+def _panic_after(calls: int) -> int:
+    """Makes the n-th function of the extension that this thread enters from now on panic; 0 takes that back.
+
+    It is for the tests of the package.
+
+    Args:
+        calls (int): The number of the function.
+
+    Returns:
+        int: What was left of the number before.
+    """
 
 @disjoint_base
 class BuiltInLogitsProcessor(LogitsProcessor):

@@ -34,8 +34,6 @@ mod stats;
 mod stopping_criteria;
 mod strategies;
 mod stream;
-#[cfg(test)]
-mod tests;
 mod tokenizer;
 
 use pyo3::prelude::*;
@@ -59,6 +57,8 @@ mod _rsgen {
     use super::generator::Generator;
     #[pymodule_export]
     use super::output::{GenerationOutput, Timings, Usage};
+    #[pymodule_export]
+    use super::panics::panic_after;
     #[pymodule_export]
     use super::processors::{BuiltInLogitsProcessor, LogitsProcessor, tables};
     #[pymodule_export]
