@@ -6,8 +6,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 # `fuzzing` is for the tests: they run the committed inputs of the fuzz targets.
 RUST_FEATURES := --no-default-features --features cli,bundled,fuzzing
-# Their `mod` lines are made by a macro, which rustfmt does not look into.
-TABLED := $(wildcard src/generation/logits/*.rs src/generation/search/*.rs)
 
 FUZZ_SECONDS ?= 10
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
@@ -23,7 +21,7 @@ help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: test-rust test-fuzz test-python ## build everything and run all tests
+test: test-rust test-python ## build everything and run all tests
 
 .PHONY: test-rust
 test-rust: ## unit tests, integration tests, examples and documentation in Rust
@@ -33,8 +31,8 @@ test-rust: ## unit tests, integration tests, examples and documentation in Rust
 test-python: develop ## build the Python extension and run pytest (ARGS="-k stream" chooses)
 	$(BIN)/python -m pytest $(ARGS)
 
-.PHONY: test-fuzz
-test-fuzz: $(FUZZ_DIR)/bin/cargo-fuzz ## run each fuzz target for FUZZ_SECONDS seconds (10)
+.PHONY: fuzz
+fuzz: $(FUZZ_DIR)/bin/cargo-fuzz ## run each fuzz target for FUZZ_SECONDS seconds (10)
 	@command -v $${CXX:-c++} > /dev/null \
 	    || { echo 'error: libFuzzer is written in C++: install a C++ compiler, such as g++' >&2; exit 1; }
 	PATH="$(FUZZ_DIR)/bin:$$PATH" cargo fuzz build $(FUZZ_BUILD)
@@ -53,7 +51,7 @@ $(FUZZ_DIR)/bin/cargo-fuzz:
 
 .PHONY: develop
 develop: $(VENV)/.ready ## build the extension module into .venv, editable
-	. $(BIN)/activate && maturin develop --profile ci --extras test
+	. $(BIN)/activate && maturin develop --profile dev --extras test
 
 .PHONY: check
 check: check-format lint doc test types ## everything that has to pass before a change goes in
@@ -61,14 +59,12 @@ check: check-format lint doc test types ## everything that has to pass before a 
 .PHONY: check-format
 check-format: $(VENV)/.checkers ## layout of the sources, and ruff's rules
 	cargo fmt --check
-	rustfmt --check $(TABLED)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 
 .PHONY: format
 format: $(VENV)/.checkers ## lay the sources out, and mend what ruff can mend
 	cargo fmt
-	rustfmt $(TABLED)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 

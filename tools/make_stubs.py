@@ -102,7 +102,13 @@ OVERLOADS = {
         ({"conversation": "Conversation", "tokenize": "Literal[False]"}, "str"),
         ({"conversation": "Sequence[Conversation]", "tokenize": "Literal[True]"}, "list[list[int]]"),
         ({"conversation": "Sequence[Conversation]", "tokenize": "Literal[False]"}, "list[str]"),
-    ]
+    ],
+    "Generator.score": [
+        ({"text": "str | Ids", "top_logprobs": "None"}, "NDArray[np.float32]"),
+        ({"text": "Sequence[str] | Sequence[Ids]", "top_logprobs": "None"}, "list[NDArray[np.float32]]"),
+        ({"text": "str | Ids", "top_logprobs": "int"}, "TokenScores"),
+        ({"text": "Sequence[str] | Sequence[Ids]", "top_logprobs": "int"}, "list[TokenScores]"),
+    ],
 }
 
 
@@ -214,8 +220,8 @@ def arguments_of(name: str, function: Any, described: dict[str, str]) -> Iterabl
     before: Any = Parameter.POSITIONAL_OR_KEYWORD
     for parameter in parameters:
         kind = parameter.kind
-        if described.get(parameter.name) == "Literal[False]":
-            # What is not the default has to be said, and may follow parameters with a default by its name alone.
+        if described.get(parameter.name) in ("Literal[False]", "int") and parameter.default in (True, None):
+            # Another value than the default has to be given, by its name.
             parameter, kind = parameter.replace(default=Parameter.empty), Parameter.KEYWORD_ONLY
         if before is Parameter.POSITIONAL_ONLY and kind is not before:
             yield "/", "", ""

@@ -18,12 +18,12 @@ use super::opened::Opened;
 use super::options::{self, Options};
 use super::output::GenerationOutput;
 use super::pickle::Recipe;
-use super::progress::Reporter;
+use super::progress::{ListProgress, Reporter};
 use super::signals::interruptible;
 use super::stats::CacheStats;
 use super::stream::TokenStream;
 use super::tokenizer::Tokenizer;
-use super::{chat, constraints, json, logging, prompts, stopping_criteria};
+use super::{chat, constraints, json, logging, prompts, scores, stopping_criteria};
 use crate::generation::Strategy;
 use crate::generator::{self, Prepared};
 use crate::text::ChatOptions;
@@ -122,16 +122,17 @@ impl Generator {
             Some(strategy) => strategy.apply(&config, &passed).map_err(|error| to_python(py, error))?,
             None => config.over_passed(&passed),
         };
-        let prompts = match given.given {
-            Given::Prompt(prompt) => prompts::prompts(prompt, keyword(mask)?.as_ref())?,
+        let mut call = match given.given {
+            Given::Prompt(prompt) => {
+                self.0.call(prompts::prompts(prompt, keyword(mask)?.as_ref())?).config(&config)
+            }
             Given::Chat(messages) => {
                 let (conversations, options) =
                     (Conversations::extract(messages)?, chat::options(given.keywords)?);
-                detached(py, || conversations.prompts(&self.0, &options))
+                detached(py, || conversations.call(&self.0, &options, &config))
                     .map_err(|error| to_python(py, error))?
             }
         };
-        let mut call = self.0.call(prompts).config(&config);
         call = call.has_generation_config(given.generation_config.is_some());
         for processor in callbacks::processors(keyword(processors)?.as_ref())? {
             call = call.processor(processor);
@@ -158,10 +159,13 @@ impl Generator {
         given: &Arguments<'_, '_>,
     ) -> PyResult<GenerationOutput> {
         guarded(|| {
+            let progress = ListProgress::take(given.keywords)?;
             let prepared = self.prepare(py, method, given)?;
-            let output = interruptible(py, |interrupted| prepared.run(interrupted));
+            let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
+            let output =
+                interruptible(py, |interrupted| prepared.run_each(interrupted, &mut |_, _| progress.step()));
             logging::flush(py);
-            GenerationOutput::new(py, output?)
+            GenerationOutput::new(py, progress.outcome(output)?)
         })
     }
 
@@ -227,6 +231,7 @@ impl Generator {
             });
             logging::flush(py);
             let opened = Reporter::outcome(reporter, opened)?;
+            warn(py, opened.warnings().iter().map(String::as_str))?;
             Ok(Self(Opened::new(opened), Runtime { recipe, drivers: Arc::default() }))
         })
     }
@@ -273,6 +278,8 @@ impl Generator {
     ///         say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
     ///     constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
     ///         beam search has to hold: see `rsgen.constraints`.
+    ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+    ///         prompts. A function is called with the number of prompts done, and of all.
     ///     **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
     ///         `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
     ///
@@ -291,7 +298,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt, generation_config=None, **keywords),
         text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, progress=None, **fields)"
     )]
     fn generate<'py>(
         &self,
@@ -384,6 +391,8 @@ impl Generator {
     ///         as `{"enable_thinking": False}`.
     ///     continue_final_message (bool | str): Continues the final message instead of replying. A
     ///         text names the field of the message to continue.
+    ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+    ///         conversations. A function is called with the number done, and of all.
     ///
     /// Returns:
     ///     GenerationOutput: The replies.
@@ -394,7 +403,7 @@ impl Generator {
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, progress=None, **fields)"
     )]
     fn chat<'py>(
         &self,
@@ -514,22 +523,36 @@ impl Generator {
 
     /// Returns the log-probability of each token of a text given those before it.
     ///
+    /// The texts of a list are computed together.
+    ///
     /// Args:
-    ///     text (str | Ids): A text, or its token ids.
+    ///     text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
+    ///         them.
+    ///     top_logprobs (int | None): The number of most probable tokens to return for each token;
+    ///         0 returns the ranks alone.
+    ///     progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
+    ///         function is called with the number of texts done, and of all.
     ///
     /// Returns:
-    ///     NDArray[np.float32]: Log-probabilities in nats, `[tokens]`. The first is 0, because
-    ///         nothing predicts the first token.
+    ///     NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
+    ///         in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
+    ///         list. The first is 0, because nothing predicts the first token.
     ///
     /// Raises:
-    ///     InputError: The text is longer than the model's context.
-    #[pyo3(signature = (text))]
-    fn score<'py>(&self, py: Python<'py>, text: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let prompt = prompts::single(text)?;
-            let logprobs = interruptible(py, |interrupted| self.0.score_interruptible(prompt, interrupted))?;
-            array(py, logprobs.len(), logprobs)
-        })
+    ///     InputError: A text is longer than the model's context.
+    ///
+    /// Example:
+    ///     >>> gen.score("Once upon a time").sum()
+    ///     >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
+    #[pyo3(signature = (text, *, top_logprobs=None, progress=None))]
+    fn score<'py>(
+        &self,
+        py: Python<'py>,
+        text: &Bound<'py, PyAny>,
+        top_logprobs: Option<usize>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| scores::score(py, &self.0, text, top_logprobs, progress))
     }
 
     /// Returns how full the KV cache is at this moment.

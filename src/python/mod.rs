@@ -28,6 +28,7 @@ mod pickle;
 mod processors;
 mod progress;
 mod prompts;
+mod scores;
 mod signals;
 mod signatures;
 mod stats;
@@ -61,6 +62,8 @@ mod _rsgen {
     use super::panics::panic_after;
     #[pymodule_export]
     use super::processors::{BuiltInLogitsProcessor, LogitsProcessor, tables};
+    #[pymodule_export]
+    use super::scores::TokenScores;
     #[pymodule_export]
     use super::stats::CacheStats;
     #[pymodule_export]

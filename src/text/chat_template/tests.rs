@@ -1,5 +1,5 @@
 //! Which template counts, and what is done to messages; prompts as a whole are compared with transformers' in
-//! `tests/chat_templates.rs`.
+//! `tests/suite/chat_templates.rs`.
 
 use serde_json::json;
 

@@ -1,7 +1,5 @@
 //! Bad input through the Rust door, where it differs from Python's: its own types, options and values of fields. The
 //! damaged folders and most requests are in `tests/test_bad_input.py` and `tests/test_bad_requests.py`.
-#![cfg(feature = "bundled")]
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
 use std::sync::LazyLock;

@@ -1,17 +1,13 @@
 //! Results do not depend on the batch, the threads, the chunks of a prompt, the instruction set, or on whether anyone
 //! watches: equal tokens, and logits with equal bits.
-#![cfg(feature = "bundled")]
-#![expect(clippy::unwrap_used, reason = "a test")]
-
-mod support;
 
 use rsgen::generation::OneOrMany;
 use rsgen::generator::{ComputeDtype, KvDtype};
 use rsgen::kernels::Isa;
 use rsgen::{GenerationConfig, Generator, GeneratorOptions};
 
+use crate::support::bits;
 use rsgen::{Prompts, TokenId};
-use support::bits;
 
 const PROMPTS: [&str; 8] = [
     "Once upon a time",

@@ -2,12 +2,11 @@
 //!
 //! `docs/parity.md` says what is promised. Each test goes through all of its cases and names every one that differs.
 //! `tests/test_golden.py` makes the same comparison through Python.
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::path::Path;
 use std::sync::Arc;
 
-use golden_support::{
+use crate::golden_support::{
     EQUAL, Faults, PROMISED, Tolerance, bits, difference, golden, integer, integers, list, model_goldens,
     path, tensor, text, token_ids, unequal,
 };
@@ -23,8 +22,6 @@ use rsgen::{
     TokenId,
 };
 use serde_json::{Value, json};
-
-mod golden_support;
 
 const STORY: &str = "story-3m";
 

@@ -1,15 +1,11 @@
 //! Generators on a pool that is handed in: shared with each other, busy with other work, and used from inside.
-#![cfg(feature = "bundled")]
-#![expect(clippy::unwrap_used, reason = "a test")]
-
-mod support;
 
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 use rsgen::{ErrorKind, GenerationConfig, Generator, GeneratorOptions, ThreadPool};
 
-use support::bits;
+use crate::support::bits;
 
 const PROMPTS: [&str; 4] = ["Once upon a time", "One day, a little fox", "Near the lake", "A"];
 /// Far longer than anything here takes, and short enough to wait for when it never comes.

@@ -3,18 +3,15 @@
 //! What each named search gives is compared with the version of transformers that it follows: greedy search, sampling and
 //! the beam searches with 5.23; group and constrained beam search, contrastive search and `DoLa` with 4.55.4, the last that
 //! has them; all of them under `compat` with 4.49.0, whose beams, and all groups and constraints, are `ScorerBeamSearch`.
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::HashMap;
 
-use golden_support::{
+use crate::golden_support::{
     Faults, PROMISED, Tolerance, difference, golden, integer, integers, list, path, text, token_ids, unequal,
 };
 use rsgen::generation::config::OneOrMany;
 use rsgen::{GenerationConfig, GenerationOutput, Generator, PromptBatch, Prompts, TokenId};
 use serde_json::Value;
-
-mod golden_support;
 
 /// The searches of transformers 5.23.
 const OF_5_23: [&str; 4] = ["greedy_search", "sample", "beam_search", "beam_sample"];

@@ -1,7 +1,5 @@
 //! Chat templates of many families, with many conversations: byte for byte what transformers gives.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 use rsgen::text::{ChatOptions, ChatTemplate, Message};
 use serde_json::{Map, Value};
 

@@ -1,9 +1,5 @@
 //! What a program that embeds generators may rely on: they are handles that threads share, and know nothing of each
 //! other. That they leave nothing behind is shown by `tests/last_handle.rs`.
-#![cfg(feature = "bundled")]
-#![expect(clippy::unwrap_used, reason = "a test")]
-
-mod support;
 
 use std::sync::Arc;
 
@@ -11,7 +7,7 @@ use rsgen::generator::KvDtype;
 use rsgen::kernels::Isa;
 use rsgen::{DType, ErrorKind, GenerationConfig, Generator, GeneratorOptions, ThreadPool, TokenStream};
 
-use support::bits;
+use crate::support::bits;
 
 const PROMPT: &str = "Once upon a time";
 

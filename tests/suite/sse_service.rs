@@ -1,9 +1,7 @@
 //! What the example of a service promises, over real connections: `examples/sse_service.rs` is compiled into this test,
 //! and the client is another implementation of HTTP than the server.
-#![cfg(feature = "bundled")]
-#![expect(clippy::unwrap_used, reason = "a test")]
 
-#[path = "../examples/sse_service.rs"]
+#[path = "../../examples/sse_service.rs"]
 #[expect(dead_code, reason = "the test brings its own listener and its own signal")]
 mod sse_service;
 

@@ -1,7 +1,6 @@
 //! Reading the goldens of `tests/golden`, comparing with them, and collecting what differs.
 //!
 //! The format is described in `tests/golden/README.md`. Nothing here knows how rsgen computes.
-#![allow(dead_code, reason = "each test needs a part of it")]
 
 use std::fmt::Display;
 use std::fs;

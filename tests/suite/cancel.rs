@@ -1,6 +1,4 @@
 //! Every search, given up at every moment: no block stays behind, and what is computed next is what it always is.
-#![cfg(feature = "bundled")]
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
 

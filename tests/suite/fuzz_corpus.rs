@@ -1,7 +1,6 @@
 //! The committed inputs of the fuzz targets, run as a test: what was once found stays mended.
 //!
-//! `make test-fuzz` goes on from them; `CONTRIBUTING.md` says how a find becomes one of them.
-#![expect(clippy::unwrap_used, reason = "a test")]
+//! `make fuzz` goes on from them; `CONTRIBUTING.md` says how a find becomes one of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
