@@ -65,7 +65,10 @@ def test_what_progress_raises_ends_the_work(gen):
     def stop(done, total):
         raise ZeroDivisionError
 
-    for call in (lambda: gen.generate(TEXTS, max_new_tokens=2, progress=stop), lambda: gen.score(TEXTS, progress=stop)):
+    for call in (
+        lambda: gen.generate(TEXTS, max_new_tokens=2, progress=stop),
+        lambda: gen.score(TEXTS, progress=stop),
+    ):
         with pytest.raises(ZeroDivisionError):
             call()
     with pytest.raises(TypeError, match="`progress` must be True, False or a callable"):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from . import constraints as constraints
     from . import processors as processors
     from . import stopping_criteria as stopping_criteria
+    from . import types as types
     from ._rsgen import (
         CacheStats,
         CallbackError,
@@ -61,9 +62,12 @@ __all__ = [
 ]
 
 
+_SUBMODULES = ["constraints", "processors", "stopping_criteria", "types"]
+
+
 def __getattr__(name: str) -> object:
     """Imports what is used for the first time: the command has to take over Ctrl-C before it imports the extension."""
-    if name not in {*__all__, "_rsgen", "constraints", "processors", "stopping_criteria"}:
+    if name not in {*__all__, *_SUBMODULES, "_rsgen"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
@@ -75,4 +79,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "constraints", "processors", "stopping_criteria"]
+    """The public names, for completion."""
+    return [*__all__, *_SUBMODULES]

@@ -37,7 +37,7 @@ def _attributes(entry: dict[str, Any]) -> dict[str, property]:
 
     def attribute(argument: dict[str, Any]) -> property:
         name, default = argument["name"], argument.get("default")
-        doc = f"The argument ``{name}`` that it was made from."
+        doc = f"{argument['type']}: The argument `{name}` that it was made from."
         return property(lambda self: self.__getnewargs_ex__()[1].get(name, default), doc=doc)
 
     return {argument["name"]: attribute(argument) for argument in entry["arguments"]}
@@ -61,3 +61,8 @@ _CLASSES = {
 globals().update(_CLASSES)
 
 __all__ = ["LogitsProcessor", *_CLASSES]
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return __all__

@@ -9,9 +9,15 @@ use super::exit::detached;
 use super::options::bundled;
 use crate::cli;
 
-/// Runs the command with these arguments, the program's name left out, and returns its exit code.
+/// Runs the command `rsgen` and returns its exit code.
 ///
 /// It is for a process of its own: Ctrl-C ends its work, and Python never hears of it.
+///
+/// Args:
+///     arguments (list[str]): The command's arguments, without the program's name.
+///
+/// Returns:
+///     int: The exit code.
 #[pyfunction]
 #[pyo3(name = "cli", signature = (arguments))]
 pub(super) fn run(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<i32> {

@@ -38,6 +38,45 @@ const OWN_KEYWORDS: [&str; 4] =
 const PROMPT_KEYWORDS: [&str; 3] = ["inputs", "input_ids", "attention_mask"];
 
 /// A model that is ready to generate.
+///
+/// Any number of threads may use it at once: their calls share the processor pass by pass, and
+/// other Python threads run meanwhile. Ctrl-C ends a call within a quarter of a second. A
+/// Generator pickles as its path and options, and opens the model again when unpickled. A copy
+/// is the same object. In a forked process every computation raises `ForkError`.
+///
+/// Args:
+///     model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, or the id of a
+///         model in the local Hub cache. None is the story model that comes with the package.
+///     dtype (DType): Rounds the weights to "float32", "bfloat16" or "float16" while loading.
+///         "auto" keeps them as they are stored.
+///     compute_dtype (DType): "float32" gives what transformers gives. "bfloat16" rounds weights and
+///         activations, and is faster.
+///     kv_dtype (DType): The type of the KV cache: "float32", "bfloat16", or "int8" with a scale for
+///         each token and head. "auto" takes that of the computation.
+///     num_threads (int | None): The number of threads. None takes RSGEN_NUM_THREADS, then
+///         OMP_NUM_THREADS, then as many as this process may use.
+///     kv_cache_bytes (int | None): The memory limit of the KV cache in bytes. None is half of the
+///         memory that is available.
+///     local_files_only (bool): Must be True: rsgen never downloads.
+///     revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
+///     cache_dir (str | os.PathLike[str] | None): The Hub cache. None is the one that the
+///         environment names.
+///     torch_dtype (DType | None): Another name of `dtype`, as in older transformers.
+///     progress (Callable[[str, int, int], object] | None): Called in this thread with the stage
+///         ("pack"), the bytes of weights done, and all bytes. What it raises ends the loading.
+///
+/// Raises:
+///     LoadError: The model is missing, damaged or not supported.
+///     CapacityError: The model does not fit into memory.
+///     ConfigError: An argument has a value that is not possible.
+///
+/// Example:
+///     >>> gen = rsgen.Generator()  # the bundled story model
+///     >>> out = gen.generate("Once upon a time", max_new_tokens=60)
+///     >>> print(out.text)
+///     >>> out = gen.sample(["One day", "Tom had"], top_p=0.9, seed=7, max_new_tokens=60)
+///     >>> for token in gen.stream("Once upon a time"):
+///     ...     print(token, end="", flush=True)
 #[pyclass(module = "rsgen", name = "Generator", frozen)]
 pub(super) struct Generator(Opened, Runtime);
 
@@ -213,6 +252,10 @@ impl Generator {
         })
     }
 
+    /// Opens a model: the same as `Generator(model, ...)`.
+    ///
+    /// Returns:
+    ///     Self: The generator.
     #[classmethod]
     #[pyo3(
         signature = (model=None, **options),
@@ -228,10 +271,54 @@ impl Generator {
         guarded(|| class.call((model,), options))
     }
 
+    /// Generates as the configuration says: greedily by default, at random with
+    /// `do_sample=True`, with beams, and so on.
+    ///
+    /// Without any limit of length it stops after 20 new tokens, with a warning.
+    ///
+    /// Args:
+    ///     prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
+    ///         two-dimensional array of ids is one request, as transformers takes it: its rows
+    ///         share one random generator. A list of texts and ids holds independent prompts,
+    ///         which are computed together; each gives what it gives alone. What a tokenizer
+    ///         returns is taken, too. None begins the text with the `bos_token_id`.
+    ///     input_ids (Prompt | None): Another name of the prompt, as in transformers.
+    ///     inputs (Prompt | None): Another name of the prompt, as in transformers.
+    ///     generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
+    ///         precedence over it, and it takes precedence over the model's own.
+    ///     attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
+    ///         two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
+    ///         does.
+    ///     logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
+    ///         Functions that change the scores of each step. Those of `rsgen.processors` run
+    ///         without Python, others cost time at each token.
+    ///     prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
+    ///         that may follow.
+    ///     stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
+    ///         say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
+    ///     constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
+    ///         beam search has to hold: see `rsgen.constraints`.
+    ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+    ///         prompts. A function is called with the number of prompts done, and of all.
+    ///     **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
+    ///         `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+    ///
+    /// Returns:
+    ///     GenerationOutput: Texts, token ids, scores and statistics.
+    ///
+    /// Raises:
+    ///     TypeError: A keyword is unknown; the message suggests the one that was meant.
+    ///     ConfigError: A field or argument has a value that is not possible.
+    ///     InputError: The prompt cannot be used.
+    ///     CapacityError: The KV cache cannot hold the request.
+    ///     NumericalError: The model computed NaN or infinity.
+    ///
+    /// Example:
+    ///     >>> gen.generate("Once upon a time", num_beams=4, max_new_tokens=40).text
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, progress=None, **fields)"
     )]
     fn generate<'py>(
         &self,
@@ -244,6 +331,18 @@ impl Generator {
         self.run(py, &method, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
     }
 
+    /// Generates token by token, while the stream is iterated.
+    ///
+    /// Takes the arguments of `generate()`, with one prompt: a text, its ids, or a two-dimensional
+    /// array. Without any limit of length it goes on to an end-of-sequence token or the end of
+    /// the model's context.
+    ///
+    /// Returns:
+    ///     TokenStream: An iterator of `StreamedToken`.
+    ///
+    /// Example:
+    ///     >>> for token in gen.stream("Once upon a time"):
+    ///     ...     print(token, end="", flush=True)
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
@@ -263,6 +362,18 @@ impl Generator {
         )
     }
 
+    /// Generates token by token, for `async for`.
+    ///
+    /// Takes the arguments of `stream()`. The event loop goes on while the model computes.
+    /// Cancelling the task that waits for a token ends the stream.
+    ///
+    /// Returns:
+    ///     TokenStream: An asynchronous iterator of `StreamedToken`.
+    ///
+    /// Example:
+    ///     >>> async with gen.astream("Once upon a time") as stream:
+    ///     ...     async for token in stream:
+    ///     ...         print(token, end="", flush=True)
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
@@ -282,11 +393,37 @@ impl Generator {
         )
     }
 
+    /// Replies to a conversation.
+    ///
+    /// The model's chat template turns the conversation into a prompt, as `apply_chat_template()`
+    /// does. Without any limit of length the reply goes on to an end-of-sequence token or the end
+    /// of the model's context. All other arguments are those of `generate()`.
+    ///
+    /// Args:
+    ///     messages (Conversation | Sequence[Conversation]): A list of messages, each a dict with
+    ///         "role" and "content". A list of conversations is a list of independent prompts.
+    ///     tools (Sequence[Tool] | None): What the model may call: JSON schemas, or functions with
+    ///         type hints and a docstring.
+    ///     documents (Sequence[Mapping[str, Any]] | None): Dicts, usually with "title" and "text".
+    ///     chat_template (str | None): A Jinja template, or the name of one of the model's. None is
+    ///         the model's own.
+    ///     chat_template_kwargs (Mapping[str, Any] | None): Further variables for the template, such
+    ///         as `{"enable_thinking": False}`.
+    ///     continue_final_message (bool | str): Continues the final message instead of replying. A
+    ///         text names the field of the message to continue.
+    ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+    ///         conversations. A function is called with the number done, and of all.
+    ///
+    /// Returns:
+    ///     GenerationOutput: The replies.
+    ///
+    /// Example:
+    ///     >>> gen.chat([{"role": "user", "content": "Tell me a story about a fox."}]).text
     #[pyo3(
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, progress=None, **fields)"
     )]
     fn chat<'py>(
         &self,
@@ -299,6 +436,13 @@ impl Generator {
         self.run(py, &method, &Arguments { given: Given::Chat(messages), generation_config, keywords })
     }
 
+    /// Replies to a conversation token by token: `chat()` as a stream.
+    ///
+    /// Args:
+    ///     messages (Conversation): A list of messages, each a dict with "role" and "content".
+    ///
+    /// Returns:
+    ///     TokenStream: An iterator of `StreamedToken`.
     #[pyo3(
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
@@ -319,6 +463,26 @@ impl Generator {
         )
     }
 
+    /// Returns the prompt of a conversation by a chat template, as transformers does.
+    ///
+    /// The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+    /// they run in a sandbox with limits of time and memory.
+    ///
+    /// Args:
+    ///     conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+    ///         conversations, which gives a list of prompts.
+    ///     add_generation_prompt (bool): Ends with the words that begin a reply.
+    ///     continue_final_message (bool | str): Leaves the final message open, to be continued. A
+    ///         text names the field of the message to continue.
+    ///     tokenize (bool): Returns token ids; False returns the text.
+    ///     **kwargs (Any): Further variables for the template.
+    ///
+    /// Returns:
+    ///     list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
+    ///         conversation of a list.
+    ///
+    /// Raises:
+    ///     InputError: The model has no chat template and none is given, or the template fails.
     #[pyo3(
         signature = (
             conversation, tools=None, documents=None, chat_template=None, add_generation_prompt=false,
@@ -355,6 +519,17 @@ impl Generator {
         })
     }
 
+    /// Returns the model's logits after each token.
+    ///
+    /// Args:
+    ///     ids (Ids | Sequence[Ids]): Token ids as a sequence, which is a batch of one, several
+    ///         sequences of one length, or a two-dimensional array.
+    ///
+    /// Returns:
+    ///     NDArray[np.float32]: The logits, `[batch, seq, vocab_size]`.
+    ///
+    /// Raises:
+    ///     InputError: The lengths differ, or an id is not in the vocabulary.
     #[pyo3(signature = (ids))]
     fn forward<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| {
@@ -366,13 +541,29 @@ impl Generator {
         })
     }
 
-    /// The log-probability of each token of a text given those before it, in nats, float32 ``[tokens]``; for a list of
-    /// texts, which are computed together, a list of arrays.
+    /// Returns the log-probability of each token of a text given those before it.
     ///
-    /// The first entry is 0, because nothing predicts the first token. With ``top_logprobs``, 0 included, the result is a
-    /// ``TokenScores`` in place of an array: also the ranks, and so many of the most probable tokens in each place.
-    /// ``progress`` is ``True`` for a bar, or a function of the number of texts done and of all. Raises ``InputError``
-    /// when a text is longer than the model's context.
+    /// The texts of a list are computed together.
+    ///
+    /// Args:
+    ///     text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
+    ///         them.
+    ///     top_logprobs (int | None): The number of most probable tokens to return for each token;
+    ///         0 returns the ranks alone.
+    ///     progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
+    ///         function is called with the number of texts done, and of all.
+    ///
+    /// Returns:
+    ///     NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
+    ///         in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
+    ///         list. The first is 0, because nothing predicts the first token.
+    ///
+    /// Raises:
+    ///     InputError: A text is longer than the model's context.
+    ///
+    /// Example:
+    ///     >>> gen.score("Once upon a time").sum()
+    ///     >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
     #[pyo3(signature = (text, *, top_logprobs=None, progress=None))]
     fn score<'py>(
         &self,
@@ -384,10 +575,15 @@ impl Generator {
         guarded(|| scores::score(py, &self.0, text, top_logprobs, progress))
     }
 
+    /// Returns how full the KV cache is at this moment.
+    ///
+    /// Returns:
+    ///     CacheStats: Blocks and bytes.
     fn stats(&self, py: Python<'_>) -> PyResult<CacheStats> {
         guarded(|| CacheStats::of(self.0.engine()).map_err(|error| to_python(py, error)))
     }
 
+    /// Tokenizer: The model's tokenizer. Raises `InputError` when the model came without one.
     #[getter]
     fn tokenizer(&self, py: Python<'_>) -> PyResult<Py<Tokenizer>> {
         guarded(|| {
@@ -399,39 +595,61 @@ impl Generator {
         })
     }
 
+    /// dict[str, Any]: A copy of the model's `config.json`.
     #[getter]
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         guarded(|| json::dict(py, &self.0.config().raw))
     }
 
+    /// GenerationConfig: The model's `generation_config.json`: the defaults of every call.
     #[getter]
     fn generation_config(&self) -> PyResult<GenerationConfig> {
         guarded(|| Ok(GenerationConfig(self.0.generation_config().clone())))
     }
 
+    /// str: The folder or id that the model was loaded from.
     #[getter]
     fn name_or_path(&self) -> PyResult<&str> {
         guarded(|| Ok(self.0.name()))
     }
 
+    /// int: The number of threads that compute, the calling one included.
     #[getter]
     fn num_threads(&self) -> PyResult<usize> {
         guarded(|| Ok(self.0.engine().workers().num_threads()))
     }
 
+    /// str: The instruction set in use: "avx512_bf16", "avx512", "avx2" or "scalar".
+    ///
+    /// The variable RSGEN_ISA forces one. Results are equal.
     #[getter]
     fn isa(&self) -> PyResult<&'static str> {
         guarded(|| Ok(self.0.engine().workers().isa().name()))
     }
 
+    /// Returns how to open the model again.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         guarded(|| slf.get().1.recipe.reduce(&slf.get_type()))
     }
 
+    /// Returns the same object.
+    ///
+    /// Returns:
+    ///     Self: This object.
     fn __copy__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
         guarded(|| Ok(slf))
     }
 
+    /// Returns the same object.
+    ///
+    /// Args:
+    ///     memo (Any): Of the module copy, unused.
+    ///
+    /// Returns:
+    ///     Self: This object.
     #[pyo3(signature = (memo, /))]
     fn __deepcopy__<'py>(slf: PyRef<'py, Self>, memo: &Bound<'py, PyAny>) -> PyResult<PyRef<'py, Self>> {
         let _ = memo;

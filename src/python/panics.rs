@@ -1,11 +1,39 @@
 //! Panics, which are defects: told to the log and to the exception, and not to the standard error stream.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic;
+
+use pyo3::prelude::*;
 
 thread_local! {
     /// Where this thread has panicked last.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// How many guarded functions this thread enters until one panics for a test; 0 is none.
+    static PANIC_AFTER: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Makes the n-th function of the extension that this thread enters from now on panic; 0 takes that back.
+///
+/// It is for the tests of the package.
+///
+/// Args:
+///     calls (int): The number of the function.
+///
+/// Returns:
+///     int: What was left of the number before.
+#[pyfunction]
+#[pyo3(name = "_panic_after")]
+pub(super) fn panic_after(calls: u32) -> u32 {
+    PANIC_AFTER.replace(calls)
+}
+
+/// Called at the beginning of each guarded function.
+pub(super) fn panic_if_due() {
+    let left = PANIC_AFTER.get();
+    if left > 0 {
+        PANIC_AFTER.set(left - 1);
+        assert!(left > 1, "a panic of the test");
+    }
 }
 
 /// Takes the place of the message that Rust writes. It concerns the Rust code of this extension alone.

@@ -14,7 +14,7 @@ use crate::engine::TokenScore;
 use crate::generator::{Generator, Prompts};
 use crate::types::TokenId;
 
-/// How likely the tokens of a text are, each given those before it. ``len()`` is their number.
+/// How likely the tokens of a text are, each given those before it. `len()` is their number.
 #[pyclass(module = "rsgen", frozen, eq)]
 #[derive(PartialEq)]
 pub(super) struct TokenScores(Vec<TokenScore>);
@@ -24,26 +24,32 @@ type Plain = (u32, f32, usize, Vec<(u32, f32)>);
 
 #[pymethods]
 impl TokenScores {
-    /// The tokens of the text, int64 ``[tokens]``.
+    /// NDArray[np.int64]: The tokens of the text, `[tokens]`.
     #[getter]
     fn token_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| array(py, self.0.len(), self.0.iter().map(|score| wide(score.token_id)).collect()))
     }
 
-    /// Their log-probabilities in nats, float32 ``[tokens]``; 0 for the first, which nothing predicts.
+    /// NDArray[np.float32]: The log-probability of each token in nats, `[tokens]`.
+    ///
+    /// The first is 0, because nothing predicts the first token.
     #[getter]
     fn logprobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| array(py, self.0.len(), self.0.iter().map(|score| score.logprob).collect()))
     }
 
-    /// Their places among all tokens by probability, int64 ``[tokens]``: 1 is the most probable; 0 for the first token.
+    /// NDArray[np.int64]: The rank of each token by probability, `[tokens]`. 1 is the most probable.
+    ///
+    /// The rank of the first token is 0.
     #[getter]
     fn ranks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| array(py, self.0.len(), self.0.iter().map(|score| score.rank as i64).collect()))
     }
 
-    /// For each token a dict from the ids of the most probable tokens in its place to their log-probabilities, the most
-    /// probable first; empty for the first token.
+    /// list[dict[int, float]]: The most probable tokens in the place of each token.
+    ///
+    /// For each token a dict of ids with their log-probabilities, the most probable first. It is
+    /// empty for the first token.
     #[getter]
     fn top_logprobs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         guarded(|| {
@@ -56,6 +62,10 @@ impl TokenScores {
         })
     }
 
+    /// Returns the values, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[Any]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, Vec<Plain>>> {
         guarded(|| {
             let plain = |score: &TokenScore| {

@@ -25,11 +25,22 @@ use crate::generation::stopping::{
 use crate::generation::{FieldValue, StopContext, StoppingCriterion};
 use crate::types::TokenId;
 
-/// The base of all stopping criteria: of those below, and of those that a caller writes as classes.
+/// The base of all stopping criteria, also of those that you write as classes.
+///
+/// Any other callable will do as well. A class of yours defines `__call__(self, input_ids, scores)`
+/// and returns whether the row ends: see `rsgen.types.StoppingCriterion`.
+///
+/// Args:
+///     *_arguments (Any): Whatever your class takes.
+///     **_keywords (Any): Whatever your class takes.
 #[pyclass(module = "rsgen.stopping_criteria", name = "StoppingCriteria", subclass, frozen)]
 pub(super) struct StoppingCriteria;
 
-/// A criterion of transformers'.
+/// The base of the criteria of `rsgen.stopping_criteria`, which run without Python.
+///
+/// Calling one with `input_ids`, `[rows, len]`, returns for each row whether it ends with its newest
+/// token, as an array of bool, `[rows]`. `ConfidenceCriteria` alone needs `scores`,
+/// `[rows, vocab_size]`, or a tuple of such arrays, of which the last counts.
 #[pyclass(
     module = "rsgen.stopping_criteria",
     name = "BuiltInStoppingCriteria",
@@ -43,48 +54,97 @@ pub(super) struct BuiltInStoppingCriteria {
     arguments: Py<PyDict>,
 }
 
-/// Makes the class of each criterion.
-macro_rules! classes {
-    ($($class:ident = $name:literal;)*) => {
-        $(
-            #[pyclass(
-                module = "rsgen.stopping_criteria",
-                name = $name,
-                extends = BuiltInStoppingCriteria,
-                subclass,
-                frozen
-            )]
-            pub(super) struct $class;
+/// Stops at a number of tokens, prompt and padding included.
+///
+/// Args:
+///     max_length (int): The number of tokens.
+///     max_position_embeddings (int | None): Accepted for transformers' sake, without effect.
+#[pyclass(
+    module = "rsgen.stopping_criteria",
+    name = "MaxLengthCriteria",
+    extends = BuiltInStoppingCriteria,
+    subclass,
+    frozen
+)]
+pub(super) struct MaxLengthCriteria;
 
-            impl $class {
-                /// The object of a criterion that was made from these arguments.
-                fn of<'py>(
-                    criterion: impl StoppingCriterion + 'static,
-                    arguments: impl IntoPyDict<'py>,
-                    py: Python<'py>,
-                ) -> PyResult<PyClassInitializer<Self>> {
-                    let arguments = arguments.into_py_dict(py)?.unbind();
-                    let built_in = BuiltInStoppingCriteria { criterion: Arc::new(criterion), arguments };
-                    Ok(PyClassInitializer::from(StoppingCriteria).add_subclass(built_in).add_subclass(Self))
-                }
-            }
-        )*
+/// Stops after a time.
+///
+/// Args:
+///     max_time (float): Seconds.
+///     initial_timestamp (float | None): When they begin, as `time.time()` gives it. None is the
+///         moment when the criterion is made.
+#[pyclass(
+    module = "rsgen.stopping_criteria",
+    name = "MaxTimeCriteria",
+    extends = BuiltInStoppingCriteria,
+    subclass,
+    frozen
+)]
+pub(super) struct MaxTimeCriteria;
 
-        /// The criterion of an object whose class is one of these, and none that a caller has derived from it.
-        fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn StoppingCriterion>> {
-            let is_exact = [$(object.is_exact_instance_of::<$class>()),*].contains(&true);
-            let built_in = is_exact.then(|| object.cast::<BuiltInStoppingCriteria>().ok())??;
-            Some(Arc::clone(&built_in.get().criterion))
-        }
-    };
+/// Stops when one of several texts ends in the newest token. Texts are compared as bytes.
+///
+/// Args:
+///     tokenizer (Tokenizer): The generator's tokenizer.
+///     stop_strings (str | Sequence[str]): The text, or texts.
+#[pyclass(
+    module = "rsgen.stopping_criteria",
+    name = "StopStringCriteria",
+    extends = BuiltInStoppingCriteria,
+    subclass,
+    frozen
+)]
+pub(super) struct StopStringCriteria;
+
+/// Stops after an end-of-sequence token.
+///
+/// Args:
+///     eos_token_id (int | Ids): The token, or tokens.
+#[pyclass(
+    module = "rsgen.stopping_criteria",
+    name = "EosTokenCriteria",
+    extends = BuiltInStoppingCriteria,
+    subclass,
+    frozen
+)]
+pub(super) struct EosTokenCriteria;
+
+/// Stops after a token that was less probable than a threshold.
+///
+/// Args:
+///     assistant_confidence_threshold (float): The least probability, by the softmax of the
+///         processed scores.
+#[pyclass(
+    module = "rsgen.stopping_criteria",
+    name = "ConfidenceCriteria",
+    extends = BuiltInStoppingCriteria,
+    subclass,
+    frozen
+)]
+pub(super) struct ConfidenceCriteria;
+
+/// The layers of an object of the class `class` that was made from these arguments.
+fn of<'py, T: PyClass<BaseType = BuiltInStoppingCriteria>>(
+    class: T,
+    criterion: impl StoppingCriterion + 'static,
+    arguments: impl IntoPyDict<'py>,
+    py: Python<'py>,
+) -> PyResult<PyClassInitializer<T>> {
+    let arguments = arguments.into_py_dict(py)?.unbind();
+    let built_in = BuiltInStoppingCriteria { criterion: Arc::new(criterion), arguments };
+    Ok(PyClassInitializer::from(StoppingCriteria).add_subclass(built_in).add_subclass(class))
 }
 
-classes! {
-    MaxLengthCriteria = "MaxLengthCriteria";
-    MaxTimeCriteria = "MaxTimeCriteria";
-    StopStringCriteria = "StopStringCriteria";
-    EosTokenCriteria = "EosTokenCriteria";
-    ConfidenceCriteria = "ConfidenceCriteria";
+/// The criterion of an object whose class is one of these, and none that a caller has derived from it.
+fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn StoppingCriterion>> {
+    let is_exact = object.is_exact_instance_of::<MaxLengthCriteria>()
+        || object.is_exact_instance_of::<MaxTimeCriteria>()
+        || object.is_exact_instance_of::<StopStringCriteria>()
+        || object.is_exact_instance_of::<EosTokenCriteria>()
+        || object.is_exact_instance_of::<ConfidenceCriteria>();
+    let built_in = is_exact.then(|| object.cast::<BuiltInStoppingCriteria>().ok())??;
+    Some(Arc::clone(&built_in.get().criterion))
 }
 
 /// The criteria of an argument: one of these, a callable, a list of them, or nothing.
@@ -159,6 +219,10 @@ impl BuiltInStoppingCriteria {
         })
     }
 
+    /// Returns the arguments that it was made from, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[tuple[()], dict[str, Any]]: The arguments.
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
         guarded(|| Ok((PyTuple::empty(py), self.arguments.bind(py).copy()?)))
     }
@@ -200,16 +264,16 @@ impl MaxLengthCriteria {
         // transformers writes a line to its log beyond the positions. Calls warn of it by themselves.
         let arguments =
             [("max_length", Some(max_length)), ("max_position_embeddings", max_position_embeddings)];
-        guarded(|| Self::of(MaxLength::new(max_length), arguments, py))
+        guarded(|| of(Self, MaxLength::new(max_length), arguments, py))
     }
 
-    /// The most ids of a row, prompt and padding included.
+    /// int: The most ids of a row, prompt and padding included.
     #[getter]
     fn max_length<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| argument(slf, "max_length"))
     }
 
-    /// The positions of the model, which transformers warns of; it has no effect.
+    /// int | None: The positions of the model, which transformers warns of; it has no effect.
     #[getter]
     fn max_position_embeddings<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| argument(slf, "max_position_embeddings"))
@@ -240,17 +304,17 @@ impl MaxTimeCriteria {
             })?;
             let criterion = MaxTime::since(max_time, start).map_err(|error| to_python(py, error))?;
             let timestamp = initial_timestamp.unwrap_or(now);
-            Self::of(criterion, [("max_time", max_time), ("initial_timestamp", timestamp)], py)
+            of(Self, criterion, [("max_time", max_time), ("initial_timestamp", timestamp)], py)
         })
     }
 
-    /// The seconds after which rows end.
+    /// float: The seconds after which rows end.
     #[getter]
     fn max_time<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| argument(slf, "max_time"))
     }
 
-    /// When the seconds began, as ``time.time()`` gives it.
+    /// float: When the seconds began, as `time.time()` gives it.
     #[getter]
     fn initial_timestamp<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| argument(slf, "initial_timestamp"))
@@ -289,11 +353,11 @@ impl StopStringCriteria {
             })?;
             let vocabulary = Arc::new(TokenizerVocabulary(own.get().tokenizer.clone()));
             let criterion = StopString::new(vocabulary, &texts).map_err(|error| to_python(py, error))?;
-            Self::of(criterion, [("tokenizer", tokenizer), ("stop_strings", stop_strings)], py)
+            of(Self, criterion, [("tokenizer", tokenizer), ("stop_strings", stop_strings)], py)
         })
     }
 
-    /// The texts that end a row.
+    /// str | Sequence[str]: The texts that end a row.
     #[getter]
     fn stop_strings<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| argument(slf, "stop_strings"))
@@ -316,11 +380,11 @@ impl EosTokenCriteria {
             };
             let rule = "`eos_token_id` must be a token id or a list of them";
             let wrong = || config_error(eos_token_id.py(), format!("{rule}, got {}", shown(eos_token_id)));
-            Self::of(Eos::new(ids.ok_or_else(wrong)?), [("eos_token_id", eos_token_id)], eos_token_id.py())
+            of(Self, Eos::new(ids.ok_or_else(wrong)?), [("eos_token_id", eos_token_id)], eos_token_id.py())
         })
     }
 
-    /// The token id, or ids, that end a row.
+    /// int | Ids: The token id, or ids, that end a row.
     #[getter]
     fn eos_token_id<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| argument(slf, "eos_token_id"))
@@ -335,11 +399,11 @@ impl ConfidenceCriteria {
         guarded(|| {
             let criterion = Confidence::new(assistant_confidence_threshold);
             let criterion = criterion.map_err(|error| to_python(py, error))?;
-            Self::of(criterion, [("assistant_confidence_threshold", assistant_confidence_threshold)], py)
+            of(Self, criterion, [("assistant_confidence_threshold", assistant_confidence_threshold)], py)
         })
     }
 
-    /// The probability below which a token ends its row.
+    /// float: The probability below which a token ends its row.
     #[getter]
     fn assistant_confidence_threshold<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| argument(slf, "assistant_confidence_threshold"))

@@ -23,12 +23,26 @@ const NAMES: [&str; 6] = ["model", "revision", "cache_dir", "local_files_only", 
 
 /// The tokenizer of a model: text to token ids and back.
 ///
-/// ``rsgen.Tokenizer("path/to/llama")`` opens it without the model: a folder, the id of a model in the Hub cache, or nothing
-/// for the bundled story model. A generator's own is ``gen.tokenizer``. Names are those of transformers' tokenizers.
+/// It opens without the model; a generator's own is `gen.tokenizer`. Names are those of
+/// transformers' tokenizers, and `len()` is the size of the vocabulary.
 ///
-/// >>> tokenizer = rsgen.Tokenizer()
-/// >>> tokenizer(["Once upon a time", "One day"], padding=True, return_tensors="np")["input_ids"].shape
-/// (2, 5)
+/// Args:
+///     model (str | os.PathLike[str] | None): A folder, or the id of a model in the local Hub
+///         cache. None is the story model that comes with the package.
+///     revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
+///     cache_dir (str | os.PathLike[str] | None): The Hub cache. None is the one that the
+///         environment names.
+///     local_files_only (bool): Must be True: rsgen never downloads.
+///     padding_side (Literal["left", "right"]): The side on which shorter rows are filled up.
+///     pad_token (str | None): The token that fills them up. None is that of the files.
+///
+/// Raises:
+///     LoadError: The files are missing, damaged or not supported.
+///
+/// Example:
+///     >>> tokenizer = rsgen.Tokenizer()
+///     >>> tokenizer.decode(tokenizer.encode("Once upon a time"))
+///     >>> tokenizer(["Once upon a time", "One day"], padding=True, return_tensors="np")
 #[pyclass(module = "rsgen", name = "Tokenizer", frozen)]
 pub(super) struct Tokenizer {
     pub(super) tokenizer: text::Tokenizer,
@@ -136,7 +150,10 @@ impl Tokenizer {
         })
     }
 
-    /// The same as ``Tokenizer(model, …)``, as transformers spells it.
+    /// Opens a tokenizer, with the arguments of `Tokenizer()`.
+    ///
+    /// Returns:
+    ///     Self: The tokenizer.
     #[classmethod]
     #[pyo3(
         signature = (model=None, **options),
@@ -151,10 +168,7 @@ impl Tokenizer {
         guarded(|| class.call((model,), options))
     }
 
-    /// Encodes a text or a list of texts: ``input_ids`` and ``attention_mask``, for ``gen.generate(**tokenizer(text))``.
-    ///
-    /// ``padding=True`` fills the rows of a list up to equal length, on the left unless ``padding_side`` says otherwise;
-    /// ``truncation=True`` cuts them at ``max_length``; ``return_tensors="np"`` gives arrays.
+    /// Encodes a text or a list of texts, for `gen.generate(**tokenizer(text))`.
     #[pyo3(signature = (*arguments, **keywords))]
     fn __call__<'py>(
         slf: &Bound<'py, Self>,
@@ -167,8 +181,15 @@ impl Tokenizer {
         })
     }
 
-    /// The token ids of a text, by default with those that the model puts around a prompt; with ``return_tensors="np"`` an
-    /// array, ``[1, len]``.
+    /// Returns the token ids of a text.
+    ///
+    /// Args:
+    ///     text (str): The text.
+    ///     add_special_tokens (bool): Adds the special tokens that the model expects around a text.
+    ///     return_tensors (Literal["np"] | None): "np" gives an array, `[1, len]`.
+    ///
+    /// Returns:
+    ///     Any: The ids, a list unless an array was asked for.
     #[pyo3(signature = (text, *, add_special_tokens=true, return_tensors=None))]
     fn encode<'py>(
         &self,
@@ -194,7 +215,16 @@ impl Tokenizer {
         })
     }
 
-    /// The text of token ids, or a list of texts for several rows of ids. Ids that are no token are left out.
+    /// Returns the text of token ids. Bytes that form no whole character become U+FFFD.
+    ///
+    /// Args:
+    ///     token_ids (int | Ids | Sequence[Ids]): An id, ids, or several rows of ids. Ids that are
+    ///         no token are left out.
+    ///     skip_special_tokens (bool): Leaves special tokens out.
+    ///     clean_up_tokenization_spaces (None): The files of the tokenizer decide it.
+    ///
+    /// Returns:
+    ///     Any: The text; a list of texts for several rows.
     #[pyo3(signature = (token_ids, skip_special_tokens=false, clean_up_tokenization_spaces=None))]
     fn decode<'py>(
         &self,
@@ -214,7 +244,15 @@ impl Tokenizer {
         })
     }
 
-    /// The texts of several rows of token ids, such as an output of ``generate``.
+    /// Returns the texts of several rows of token ids, such as an output of `generate()`.
+    ///
+    /// Args:
+    ///     sequences (Sequence[Ids] | ArrayLike): The rows.
+    ///     skip_special_tokens (bool): Leaves special tokens out.
+    ///     clean_up_tokenization_spaces (None): The files of the tokenizer decide it.
+    ///
+    /// Returns:
+    ///     list[str]: The texts.
     #[pyo3(signature = (sequences, skip_special_tokens=false, clean_up_tokenization_spaces=None))]
     fn batch_decode(
         &self,
@@ -230,7 +268,14 @@ impl Tokenizer {
         })
     }
 
-    /// The tokens of a text as the vocabulary writes them, such as ``Ġthe``.
+    /// Returns the tokens of a text as the vocabulary writes them, such as `Ġthe`.
+    ///
+    /// Args:
+    ///     text (str): The text.
+    ///     add_special_tokens (bool): Adds the special tokens that the model expects around a text.
+    ///
+    /// Returns:
+    ///     list[str]: The tokens.
     #[pyo3(signature = (text, *, add_special_tokens=false))]
     fn tokenize(&self, py: Python<'_>, text: &str, add_special_tokens: bool) -> PyResult<Vec<Option<&str>>> {
         guarded(|| {
@@ -240,7 +285,14 @@ impl Tokenizer {
         })
     }
 
-    /// The token of an id as the vocabulary writes it, or a list of them for several; ``None`` for an id without a token.
+    /// Returns the tokens of ids as the vocabulary writes them.
+    ///
+    /// Args:
+    ///     ids (int | Ids): An id or several.
+    ///     skip_special_tokens (bool): Leaves special tokens out.
+    ///
+    /// Returns:
+    ///     Any: The token; a list of tokens for several ids. None stands for an id without a token.
     #[pyo3(signature = (ids, skip_special_tokens=false))]
     fn convert_ids_to_tokens<'py>(
         &self,
@@ -261,7 +313,13 @@ impl Tokenizer {
         })
     }
 
-    /// The id of a token as the vocabulary writes it, or a list of ids for several; ``unk_token_id`` for an unknown one.
+    /// Returns the ids of tokens as the vocabulary writes them.
+    ///
+    /// Args:
+    ///     tokens (str | Sequence[str]): A token or several.
+    ///
+    /// Returns:
+    ///     Any: The id; a list of ids for several tokens. An unknown token has the `unk_token_id`.
     #[pyo3(signature = (tokens))]
     fn convert_tokens_to_ids<'py>(&self, tokens: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| {
@@ -278,7 +336,10 @@ impl Tokenizer {
         })
     }
 
-    /// All tokens with their ids.
+    /// Returns all tokens with their ids.
+    ///
+    /// Returns:
+    ///     dict[str, int]: The ids by their tokens.
     fn get_vocab<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         guarded(|| {
             let vocab = PyDict::new(py);
@@ -291,31 +352,33 @@ impl Tokenizer {
         })
     }
 
-    /// The number of different tokens, added ones included.
+    /// int: The number of different tokens, added ones included. The model may have more.
     #[getter]
     fn vocab_size(&self) -> PyResult<usize> {
         guarded(|| Ok(self.tokenizer.vocab_size()))
     }
 
-    /// The id of the token that begins a text.
+    /// int | None: The id of the token that begins a text.
     #[getter]
     fn bos_token_id(&self) -> PyResult<Option<u32>> {
         guarded(|| Ok(self.tokenizer.bos().map(|id| id.0)))
     }
 
-    /// The id of the token that ends a text.
+    /// int | None: The id of the token that ends a text.
+    ///
+    /// `Generator.generation_config` holds all tokens that end generation.
     #[getter]
     fn eos_token_id(&self) -> PyResult<Option<u32>> {
         guarded(|| Ok(self.tokenizer.eos().map(|id| id.0)))
     }
 
-    /// The id of the token that stands for what the vocabulary lacks.
+    /// int | None: The id of the token that stands for what the vocabulary lacks.
     #[getter]
     fn unk_token_id(&self) -> PyResult<Option<u32>> {
         guarded(|| Ok(self.unk_id().map(|id| id.0)))
     }
 
-    /// The id of the token that fills up shorter rows. It can be set.
+    /// int | None: The id of the token that fills up shorter rows. It can be set.
     #[getter]
     fn pad_token_id(&self) -> PyResult<Option<u32>> {
         guarded(|| Ok(self.padding.lock().token.map(|id| id.0)))
@@ -336,25 +399,25 @@ impl Tokenizer {
         })
     }
 
-    /// The token that begins a text.
+    /// str | None: The token that begins a text.
     #[getter]
     fn bos_token(&self) -> PyResult<Option<&str>> {
         guarded(|| Ok(self.special_token("bos_token")))
     }
 
-    /// The token that ends a text.
+    /// str | None: The token that ends a text.
     #[getter]
     fn eos_token(&self) -> PyResult<Option<&str>> {
         guarded(|| Ok(self.special_token("eos_token")))
     }
 
-    /// The token that stands for what the vocabulary lacks.
+    /// str | None: The token that stands for what the vocabulary lacks.
     #[getter]
     fn unk_token(&self) -> PyResult<Option<&str>> {
         guarded(|| Ok(self.special_token("unk_token")))
     }
 
-    /// The token that fills up shorter rows. It can be set: ``tokenizer.pad_token = tokenizer.eos_token``.
+    /// str | None: The token that fills up shorter rows. It can be set, for example to `eos_token`.
     #[getter]
     fn pad_token(&self) -> PyResult<Option<&str>> {
         guarded(|| Ok(self.token_text(self.padding.lock().token)))
@@ -365,7 +428,9 @@ impl Tokenizer {
         guarded(|| self.set_pad(py, token))
     }
 
-    /// The side on which shorter rows are filled up: ``"left"``, as a prompt to be continued needs it, or ``"right"``.
+    /// Literal["left", "right"]: The side on which shorter rows are filled up. It can be set.
+    ///
+    /// A prompt that is to be continued needs "left", the default.
     #[getter]
     fn padding_side(&self) -> PyResult<&'static str> {
         guarded(|| Ok(self.padding.lock().side))
@@ -376,7 +441,7 @@ impl Tokenizer {
         guarded(|| self.set_side(py, side))
     }
 
-    /// The special tokens that have names, such as ``bos_token``, with their texts.
+    /// dict[str, str]: The special tokens that have names, such as `bos_token`, with their texts.
     #[getter]
     fn special_tokens_map<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         guarded(|| {
@@ -388,14 +453,14 @@ impl Tokenizer {
         })
     }
 
-    /// The ids of the special tokens, which ``skip_special_tokens`` leaves out, in ascending order.
+    /// list[int]: The ids of the special tokens, in ascending order.
     #[getter]
     fn all_special_ids(&self) -> PyResult<Vec<u32>> {
         let is_special = |id: &u32| self.tokenizer.is_special(TokenId(*id));
         guarded(|| Ok((0..self.tokenizer.len() as u32).filter(is_special).collect()))
     }
 
-    /// The special tokens, in the order of their ids.
+    /// list[str]: The special tokens, in the order of their ids.
     #[getter]
     fn all_special_tokens(&self) -> PyResult<Vec<Option<&str>>> {
         guarded(|| {
@@ -407,6 +472,10 @@ impl Tokenizer {
         guarded(|| Ok(self.tokenizer.vocab_size()))
     }
 
+    /// Returns the place that the tokenizer was opened from and its settings, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: The recipe.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         guarded(|| {
             let (py, this) = (slf.py(), slf.get());
@@ -421,10 +490,21 @@ impl Tokenizer {
         })
     }
 
+    /// Returns the same object.
+    ///
+    /// Returns:
+    ///     Self: This object.
     fn __copy__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
         guarded(|| Ok(slf))
     }
 
+    /// Returns the same object.
+    ///
+    /// Args:
+    ///     memo (Any): Of the module copy, unused.
+    ///
+    /// Returns:
+    ///     Self: This object.
     #[pyo3(signature = (memo, /))]
     fn __deepcopy__<'py>(slf: PyRef<'py, Self>, memo: &Bound<'py, PyAny>) -> PyResult<PyRef<'py, Self>> {
         let _ = memo;
