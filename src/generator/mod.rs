@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub use call::{Call, Prepared};
 pub use chat::ChatPrompt;
-pub use open::{GeneratorOptions, Progress, Stage, open_tokenizer};
+pub use open::{GeneratorOptions, Progress, Stage, find_tokenizer, open_tokenizer};
 pub use prompt::{Prompt, Prompts};
 pub use resources::{Machine, MemoryPlan};
 

@@ -1,7 +1,7 @@
 //! Opening a model: from a folder, from the local Hub cache, or the one that is built in.
 
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -251,6 +251,21 @@ fn generation_config(files: &ModelFiles, config: &ModelConfig) -> Result<Generat
     let text =
         std::str::from_utf8(&bytes).map_err(|error| Error::load("it must be UTF-8").with_source(error));
     text.and_then(GenerationConfig::from_json_file).context(|| "generation_config.json")
+}
+
+/// The tokenizer of a model by itself: of a folder, or of the id of a model in the Hub cache, which is that of the
+/// environment if `cache_dir` is `None`.
+///
+/// # Errors
+/// When there is no such model or it has no tokenizer, and as for [`open_tokenizer`].
+pub fn find_tokenizer(model: &str, revision: Option<&str>, cache_dir: Option<&Path>) -> Result<Tokenizer> {
+    let files = ModelFiles::open(model, revision, cache_dir)?;
+    open_tokenizer(&files)?.ok_or_else(|| {
+        Error::load(format!(
+            "{}: there is neither a tokenizer.json nor a tokenizer.model; copy it into the folder",
+            files.name()
+        ))
+    })
 }
 
 /// The tokenizer of a model, if it comes with one: its `tokenizer.json`, else its SentencePiece `tokenizer.model`.

@@ -1,4 +1,4 @@
-//! Errors at the border to Python: one exception class for each kind, and no panic that gets through.
+//! Errors as Python exceptions: one class for each kind, and an `InternalError` for a panic.
 //!
 //! An exception that Python code raised inside a callback comes out as the very same object. Nothing here decides what is
 //! an error; that is done below.
@@ -196,7 +196,7 @@ pub(super) fn caught<T>(body: impl FnOnce() -> T) -> Result<T> {
         body()
     }))
     .map_err(|panic| {
-        let place = panics::last_place().map(|place| format!(", at {place}")).unwrap_or_default();
+        let place = panics::last_location().map(|place| format!(", at {place}")).unwrap_or_default();
         Error::internal(format!("a defect of rsgen: {}{place}; please report it", panic_message(&*panic)))
     })
 }

@@ -9,14 +9,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
-use super::arrays::array;
 use super::callbacks;
 use super::chat::Conversations;
 use super::config::{self, GenerationConfig, from_keywords, warn};
-use super::drivers::Drivers;
+use super::drop_detached::DropDetached;
 use super::errors::{guarded, to_python};
 use super::exit::detached;
-use super::opened::Opened;
 use super::options::{self, Options};
 use super::output::GenerationOutput;
 use super::pickle::Recipe;
@@ -25,10 +23,10 @@ use super::signals::interruptible;
 use super::stats::CacheStats;
 use super::stream::TokenStream;
 use super::tokenizer::Tokenizer;
-use super::{chat, constraints, json, logging, prompts, scores, stopping_criteria};
+use super::{chat, constraints, json, logging, prompts, stopping_criteria};
+use crate::executor::Executor;
 use crate::generation::Strategy;
 use crate::generator::{self, Prepared};
-use crate::text::ChatOptions;
 
 /// The keyword arguments of every call that are no fields of a configuration.
 const OWN_KEYWORDS: [&str; 4] =
@@ -78,7 +76,7 @@ const PROMPT_KEYWORDS: [&str; 3] = ["inputs", "input_ids", "attention_mask"];
 ///     >>> for token in gen.stream("Once upon a time"):
 ///     ...     print(token, end="", flush=True)
 #[pyclass(module = "rsgen", name = "Generator", frozen)]
-pub(super) struct Generator(Opened, Runtime);
+pub(super) struct Generator(DropDetached, Runtime);
 
 /// What a generator has in Python alone.
 struct Runtime {
@@ -86,8 +84,8 @@ struct Runtime {
     recipe: Recipe,
     /// Its tokenizer, once it was asked for: it can be set how to pad.
     tokenizer: PyOnceLock<Py<Tokenizer>>,
-    /// What computes its streams on event loops.
-    drivers: Arc<Drivers>,
+    /// Runs its streams for event loops.
+    executor: Arc<Executor>,
 }
 
 /// A method that generates.
@@ -113,6 +111,11 @@ pub(super) struct Arguments<'a, 'py> {
 }
 
 impl Generator {
+    /// The generator of the layer below.
+    pub(super) fn inner(&self) -> &generator::Generator {
+        &self.0
+    }
+
     /// Checks a call, and tells the caller what it probably did not mean.
     fn prepare(&self, py: Python<'_>, method: &Method, given: &Arguments<'_, '_>) -> PyResult<Prepared<'_>> {
         let keyword = |name: &str| -> PyResult<_> {
@@ -179,7 +182,7 @@ impl Generator {
         })
     }
 
-    fn open_stream(
+    pub(super) fn open_stream(
         &self,
         py: Python<'_>,
         name: &'static str,
@@ -188,7 +191,7 @@ impl Generator {
         guarded(|| {
             let prepared = self.prepare(py, &Method { name, strategy: None, to_the_end: true }, given)?;
             let stream = prepared.stream().map_err(|error| to_python(py, error))?;
-            Ok(TokenStream::new(stream, &self.1.drivers))
+            Ok(TokenStream::new(stream, &self.1.executor))
         })
     }
 }
@@ -247,8 +250,8 @@ impl Generator {
             logging::flush(py);
             let opened = Reporter::outcome(reporter, opened)?;
             warn(py, opened.warnings().iter().map(String::as_str))?;
-            let runtime = Runtime { recipe, tokenizer: PyOnceLock::new(), drivers: Arc::default() };
-            Ok(Self(Opened::new(opened), runtime))
+            let runtime = Runtime { recipe, tokenizer: PyOnceLock::new(), executor: Arc::default() };
+            Ok(Self(DropDetached::new(opened), runtime))
         })
     }
 
@@ -391,188 +394,6 @@ impl Generator {
             "astream",
             &Arguments { given: Given::Prompt(prompt), generation_config, keywords },
         )
-    }
-
-    /// Replies to a conversation.
-    ///
-    /// The model's chat template turns the conversation into a prompt, as `apply_chat_template()`
-    /// does. Without any limit of length the reply goes on to an end-of-sequence token or the end
-    /// of the model's context. All other arguments are those of `generate()`.
-    ///
-    /// Args:
-    ///     messages (Conversation | Sequence[Conversation]): A list of messages, each a dict with
-    ///         "role" and "content". A list of conversations is a list of independent prompts.
-    ///     tools (Sequence[Tool] | None): What the model may call: JSON schemas, or functions with
-    ///         type hints and a docstring.
-    ///     documents (Sequence[Mapping[str, Any]] | None): Dicts, usually with "title" and "text".
-    ///     chat_template (str | None): A Jinja template, or the name of one of the model's. None is
-    ///         the model's own.
-    ///     chat_template_kwargs (Mapping[str, Any] | None): Further variables for the template, such
-    ///         as `{"enable_thinking": False}`.
-    ///     continue_final_message (bool | str): Continues the final message instead of replying. A
-    ///         text names the field of the message to continue.
-    ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
-    ///         conversations. A function is called with the number done, and of all.
-    ///
-    /// Returns:
-    ///     GenerationOutput: The replies.
-    ///
-    /// Example:
-    ///     >>> gen.chat([{"role": "user", "content": "Tell me a story about a fox."}]).text
-    #[pyo3(
-        signature = (messages, generation_config=None, **keywords),
-        text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
-                          chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, progress=None, **fields)"
-    )]
-    fn chat<'py>(
-        &self,
-        py: Python<'py>,
-        messages: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, PyAny>>,
-        keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<GenerationOutput> {
-        let method = Method { name: "chat", strategy: None, to_the_end: true };
-        self.run(py, &method, &Arguments { given: Given::Chat(messages), generation_config, keywords })
-    }
-
-    /// Replies to a conversation token by token: `chat()` as a stream.
-    ///
-    /// Args:
-    ///     messages (Conversation): A list of messages, each a dict with "role" and "content".
-    ///
-    /// Returns:
-    ///     TokenStream: An iterator of `StreamedToken`.
-    #[pyo3(
-        signature = (messages, generation_config=None, **keywords),
-        text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
-                          chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
-    )]
-    fn stream_chat<'py>(
-        &self,
-        py: Python<'py>,
-        messages: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, PyAny>>,
-        keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<TokenStream> {
-        self.open_stream(
-            py,
-            "stream_chat",
-            &Arguments { given: Given::Chat(messages), generation_config, keywords },
-        )
-    }
-
-    /// Returns the prompt of a conversation by a chat template, as transformers does.
-    ///
-    /// The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
-    /// they run in a sandbox with limits of time and memory.
-    ///
-    /// Args:
-    ///     conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
-    ///         conversations, which gives a list of prompts.
-    ///     add_generation_prompt (bool): Ends with the words that begin a reply.
-    ///     continue_final_message (bool | str): Leaves the final message open, to be continued. A
-    ///         text names the field of the message to continue.
-    ///     tokenize (bool): Returns token ids; False returns the text.
-    ///     **kwargs (Any): Further variables for the template.
-    ///
-    /// Returns:
-    ///     list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
-    ///         conversation of a list.
-    ///
-    /// Raises:
-    ///     InputError: The model has no chat template and none is given, or the template fails.
-    #[pyo3(
-        signature = (
-            conversation, tools=None, documents=None, chat_template=None, add_generation_prompt=false,
-            continue_final_message=None, tokenize=true, **kwargs
-        ),
-        text_signature = "($self, conversation, tools=None, documents=None, chat_template=None, \
-                          add_generation_prompt=False, continue_final_message=False, tokenize=True, **kwargs)"
-    )]
-    #[expect(clippy::too_many_arguments, reason = "they are transformers'")]
-    fn apply_chat_template<'py>(
-        &self,
-        py: Python<'py>,
-        conversation: &Bound<'py, PyAny>,
-        tools: Option<&Bound<'py, PyAny>>,
-        documents: Option<&Bound<'py, PyAny>>,
-        chat_template: Option<String>,
-        add_generation_prompt: bool,
-        continue_final_message: Option<&Bound<'py, PyAny>>,
-        tokenize: bool,
-        kwargs: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let conversations = Conversations::extract(conversation)?;
-            let options = ChatOptions {
-                tools: tools.map(chat::schemas).transpose()?,
-                documents: documents.map(|given| chat::plain_list(given, "documents")).transpose()?,
-                chat_template,
-                add_generation_prompt,
-                continue_final_message: continue_final_message
-                    .map_or(Ok(None), chat::continue_final_message)?,
-                chat_template_kwargs: chat::variables(kwargs)?,
-            };
-            conversations.apply(py, &self.0, &options, tokenize)
-        })
-    }
-
-    /// Returns the model's logits after each token.
-    ///
-    /// Args:
-    ///     ids (Ids | Sequence[Ids]): Token ids as a sequence, which is a batch of one, several
-    ///         sequences of one length, or a two-dimensional array.
-    ///
-    /// Returns:
-    ///     NDArray[np.float32]: The logits, `[batch, seq, vocab_size]`.
-    ///
-    /// Raises:
-    ///     InputError: The lengths differ, or an id is not in the vocabulary.
-    #[pyo3(signature = (ids))]
-    fn forward<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let sequences = prompts::sequences(ids)?;
-            let logits =
-                interruptible(py, |interrupted| self.0.forward_interruptible(&sequences, interrupted))?;
-            let (rows, len) = (sequences.len(), sequences.first().map_or(0, Vec::len));
-            array(py, (rows, len, logits.len() / (rows * len).max(1)), logits)
-        })
-    }
-
-    /// Returns the log-probability of each token of a text given those before it.
-    ///
-    /// The texts of a list are computed together.
-    ///
-    /// Args:
-    ///     text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
-    ///         them.
-    ///     top_logprobs (int | None): The number of most probable tokens to return for each token;
-    ///         0 returns the ranks alone.
-    ///     progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
-    ///         function is called with the number of texts done, and of all.
-    ///
-    /// Returns:
-    ///     NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
-    ///         in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
-    ///         list. The first is 0, because nothing predicts the first token.
-    ///
-    /// Raises:
-    ///     InputError: A text is longer than the model's context.
-    ///
-    /// Example:
-    ///     >>> gen.score("Once upon a time").sum()
-    ///     >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
-    #[pyo3(signature = (text, *, top_logprobs=None, progress=None))]
-    fn score<'py>(
-        &self,
-        py: Python<'py>,
-        text: &Bound<'py, PyAny>,
-        top_logprobs: Option<usize>,
-        progress: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| scores::score(py, &self.0, text, top_logprobs, progress))
     }
 
     /// Returns how full the KV cache is at this moment.

@@ -9,20 +9,22 @@
 mod arrays;
 mod astream;
 mod callbacks;
+mod caller_constraint;
 mod chat;
+mod chat_methods;
 #[cfg(feature = "cli")]
 mod command;
 mod config;
 mod constraints;
-mod drivers;
+mod drop_detached;
 mod errors;
 mod exit;
 mod generator;
 mod json;
 mod logging;
-mod opened;
 mod options;
 mod output;
+mod output_values;
 mod panics;
 mod pickle;
 mod processors;
@@ -36,6 +38,7 @@ mod stopping_criteria;
 mod strategies;
 mod stream;
 mod tokenizer;
+mod vocabulary;
 
 use pyo3::prelude::*;
 

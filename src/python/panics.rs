@@ -1,4 +1,4 @@
-//! Panics, which are defects: told to the log and to the exception, and not to the standard error stream.
+//! Panics, which are defects: reported to the log and in the exception, not on the standard error stream.
 
 use std::cell::{Cell, RefCell};
 use std::panic;
@@ -6,8 +6,8 @@ use std::panic;
 use pyo3::prelude::*;
 
 thread_local! {
-    /// Where this thread has panicked last.
-    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// Where this thread last panicked.
+    static LOCATION: RefCell<Option<String>> = const { RefCell::new(None) };
     /// How many guarded functions this thread enters until one panics for a test; 0 is none.
     static PANIC_AFTER: Cell<u32> = const { Cell::new(0) };
 }
@@ -36,15 +36,15 @@ pub(super) fn panic_if_due() {
     }
 }
 
-/// Takes the place of the message that Rust writes. It concerns the Rust code of this extension alone.
+/// Replaces the message that Rust writes. It concerns the Rust code of this extension alone.
 pub(super) fn install() {
     panic::set_hook(Box::new(|info| {
-        PLACE.set(info.location().map(ToString::to_string));
+        LOCATION.set(info.location().map(ToString::to_string));
         log::error!(target: "rsgen::panic", "{info}");
     }));
 }
 
-/// Where this thread has panicked, asked once for each panic. That of a helper thread is in the log only.
-pub(super) fn last_place() -> Option<String> {
-    PLACE.take()
+/// Takes the location where this thread last panicked. That of a helper thread is in the log only.
+pub(super) fn last_location() -> Option<String> {
+    LOCATION.take()
 }

@@ -12,7 +12,6 @@ use pyo3::exceptions::{PyStopIteration, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
-use super::drivers::Drivers;
 use super::errors::{caught, guarded, to_python};
 use super::exit::detached;
 use super::output::GenerationOutput;
@@ -21,7 +20,8 @@ use super::signals::interruptible;
 use super::{astream, logging, pickle};
 use crate::engine::{self, Interrupt};
 use crate::error::Result;
-use crate::process::Home;
+use crate::executor::Executor;
+use crate::process::OwnerPid;
 use crate::sync::Mutex;
 
 const BUSY: &str = "the stream is being read already, by another thread or task or around this callback";
@@ -53,8 +53,8 @@ pub(super) struct TokenStream {
     awaited: AtomicBool,
     /// Whether somebody who had the state has closed it. Who has it from then on computes nothing.
     closed: AtomicBool,
-    drivers: Arc<Drivers>,
-    home: Home,
+    executor: Arc<Executor>,
+    owner: OwnerPid,
 }
 
 enum State {
@@ -90,15 +90,15 @@ type TokenValues = (u32, String, usize, f32, f32, Option<String>);
 pub(super) type Computed = Result<Option<engine::StreamedToken>>;
 
 impl TokenStream {
-    /// `drivers` are those of the generator.
-    pub(super) fn new(stream: engine::TokenStream, drivers: &Arc<Drivers>) -> Self {
+    /// `executor` is that of the generator.
+    pub(super) fn new(stream: engine::TokenStream, executor: &Arc<Executor>) -> Self {
         Self {
             cancel: stream.cancel_flag(),
             state: Mutex::new(State::Running(Box::new(stream))),
             awaited: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            drivers: Arc::clone(drivers),
-            home: Home::here(),
+            executor: Arc::clone(executor),
+            owner: OwnerPid::current(),
         }
     }
 
@@ -148,7 +148,7 @@ impl TokenStream {
         }
         self.cancel.store(true, Ordering::Relaxed);
         // In a forked process nobody goes on with the step.
-        Ok(!self.home.is_here())
+        Ok(!self.owner.is_current())
     }
 
     /// Waits for the step that is going on; not for those who are attached to Python.
@@ -167,12 +167,12 @@ impl TokenStream {
         self.awaited.swap(awaited, Ordering::Relaxed)
     }
 
-    pub(super) fn drivers(&self) -> &Drivers {
-        &self.drivers
+    pub(super) fn executor(&self) -> &Executor {
+        &self.executor
     }
 
     pub(super) fn check_process(&self, py: Python<'_>) -> PyResult<()> {
-        self.home.check().map_err(|error| to_python(py, error))
+        self.owner.check().map_err(|error| to_python(py, error))
     }
 
     pub(super) fn busy() -> PyErr {
