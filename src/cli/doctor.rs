@@ -112,6 +112,9 @@ pub(super) fn run(
     terminal: &Terminal,
 ) -> Result<(), Failure> {
     let machine = Machine::choose(&arguments.loading.options())?;
+    if let Some(warning) = machine.warning() {
+        log::warn!("{warning}");
+    }
     let plan =
         ModelSource::choose(arguments.model.as_deref(), bundled).and_then(ModelSource::files).and_then(
             |files| Ok((files.name().to_owned(), MemoryPlan::of(&files, &arguments.loading.options())?)),

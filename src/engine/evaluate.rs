@@ -12,7 +12,7 @@ use crate::kernels::{Work, log_sum_exp};
 use crate::model::{ForwardBatch, ForwardOutput, PassKind, Row, RowInput, Stage};
 use crate::types::{RowOutputs, TokenId};
 
-/// The tokens of a pass. Their logits are read before the next pass, so this bounds the memory for logits.
+/// The tokens of a pass. Bounds the memory for logits, which are read before the next pass.
 const CHUNK: usize = 128;
 
 /// How well the model predicts a token of a text from those before it.
@@ -220,7 +220,7 @@ impl<T> Evaluation<T> {
             input: RowInput::Token(self.token_ids[position]),
             table,
             position,
-            rope_len: self.token_ids.len(),
+            rope_seq_len: self.token_ids.len(),
             last_layer: None,
             outputs: RowOutputs::LOGITS,
         }));

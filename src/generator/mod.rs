@@ -61,6 +61,7 @@ struct Shared {
     generation_config: Arc<GenerationConfig>,
     /// The folder, or what stands for it.
     name: String,
+    warnings: Vec<String>,
 }
 
 impl Generator {
@@ -166,6 +167,11 @@ impl Generator {
     /// The folder that the model was loaded from, or what stands for it.
     pub fn name(&self) -> &str {
         &self.shared.name
+    }
+
+    /// What the caller probably did not mean when the model was opened. [`Generator::open`] logs it as well.
+    pub fn warnings(&self) -> &[String] {
+        &self.shared.warnings
     }
 
     /// The tokens of a prompt; the beginning-of-sequence token if there is none at all, as in transformers.

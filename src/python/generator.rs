@@ -195,6 +195,7 @@ impl Generator {
             });
             logging::flush(py);
             let opened = Reporter::outcome(reporter, opened)?;
+            warn(py, opened.warnings().iter().map(String::as_str))?;
             Ok(Self(Opened::new(opened), Runtime { recipe, drivers: Arc::default() }))
         })
     }
