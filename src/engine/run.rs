@@ -15,6 +15,8 @@ const MAX_TOGETHER: usize = 256;
 /// Runs every plan as a request of its own and returns their outputs in the same order.
 ///
 /// As many run together as the cache has room for; the others wait. No result depends on which run together.
+/// `finished` gets each output as soon as it is there, with its index; when it returns an error, the work ends with
+/// that.
 ///
 /// # Errors
 /// The first error of any request, with its index if there are several. The other requests end.
@@ -23,6 +25,7 @@ pub fn run(
     tokenizer: Option<&Tokenizer>,
     plans: Vec<GenerationPlan>,
     interrupted: &mut Interrupt<'_>,
+    finished: &mut dyn FnMut(usize, &GenerationOutput) -> Result<()>,
 ) -> Result<Vec<GenerationOutput>> {
     let mut outputs: Vec<Option<GenerationOutput>> = plans.iter().map(|_| None).collect();
     let many = outputs.len() > 1;
@@ -30,7 +33,7 @@ pub fn run(
     // The running requests, and their indices in the list.
     let (mut running, mut indices): (Vec<Request>, Vec<usize>) = Default::default();
     let mut executor = BatchExecutor::new(engine);
-    let mut finished = Vec::new();
+    let mut ended = Vec::new();
     let mut first = 0;
     loop {
         while running.len() < MAX_TOGETHER {
@@ -49,21 +52,21 @@ pub fn run(
             break;
         }
         let next = executor.step(engine, &mut running, first, interrupted)?;
-        finished.clear();
+        ended.clear();
         for (index, result) in executor.advanced.drain(..) {
             let place = indices[index];
             result.map_err(|error| if many { error.context(format!("prompt {place}")) } else { error })?;
             if running[index].stepped().finished {
-                finished.push(index);
+                ended.push(index);
             }
         }
         // From the back, so that removing one does not move the next.
-        finished.sort_unstable();
-        for &index in finished.iter().rev() {
-            let request = running.remove(index);
-            outputs[indices.remove(index)] = Some(GenerationOutput::new(request, tokenizer));
+        ended.sort_unstable();
+        for &index in ended.iter().rev() {
+            let (request, place) = (running.remove(index), indices.remove(index));
+            finished(place, outputs[place].insert(GenerationOutput::new(request, tokenizer)))?;
         }
-        first = next.saturating_sub(finished.iter().filter(|&&index| index < next).count());
+        first = next.saturating_sub(ended.iter().filter(|&&index| index < next).count());
         first = if first < running.len() { first } else { 0 };
     }
     timing::report(engine, &executor.timing);
