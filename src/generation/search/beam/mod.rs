@@ -14,7 +14,7 @@ mod hypotheses;
 mod scorer;
 mod trace;
 
-use crate::error::{Error, Result, ResultExt};
+use crate::error::{Result, ResultExt};
 use crate::types::{FinishReason, RowOutputs, TokenId};
 
 use super::super::config::{EarlyStopping, GenerationConfig};
@@ -23,6 +23,7 @@ use super::super::output::{LaneScores, OutputRow, SearchOutput};
 use super::super::plan::GenerationPlan;
 use super::super::rng::TorchRng;
 use super::super::stopping::StopContext;
+use super::super::torch_sort::topk;
 use super::lanes::{LaneScratch, Lanes};
 use super::registry::SearchPlan;
 use super::{Search, SearchInputs, SearchResults, SearchStep};
