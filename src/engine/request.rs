@@ -282,7 +282,7 @@ fn of_target(model: ModelRole) -> Result<()> {
 /// The blocks that a request needs at most: a prompt's full blocks once, everything after them for each sequence. When
 /// the sequences of a prompt are computed anew, they share nothing any more.
 fn blocks_at_most(plan: &GenerationPlan, switches_above: Option<usize>) -> usize {
-    let rows = plan.lanes_each();
+    let rows = plan.sequences_each();
     let of_prompt = |tokens: usize, new_tokens: usize| {
         let switches = switches_above.is_some_and(|above| tokens <= above && above < tokens + new_tokens);
         let shared = if switches { 0 } else { tokens / BLOCK_TOKENS };
@@ -292,8 +292,9 @@ fn blocks_at_most(plan: &GenerationPlan, switches_above: Option<usize>) -> usize
     };
     let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
         let new_tokens = plan.max_new_tokens(index);
-        let companions = prompt.companions().map(|companion| of_prompt(companion.len(), new_tokens));
-        of_prompt(prompt.tokens().len(), new_tokens) + companions.sum::<usize>()
+        let unconditional =
+            prompt.unconditional().map(|unconditional| of_prompt(unconditional.len(), new_tokens));
+        of_prompt(prompt.tokens().len(), new_tokens) + unconditional.sum::<usize>()
     });
     prompts.sum()
 }

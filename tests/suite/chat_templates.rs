@@ -1,6 +1,5 @@
 //! Chat templates of many families, with many conversations: byte for byte what transformers gives.
 
-
 use rsgen::text::{ChatOptions, ChatTemplate, Message};
 use serde_json::{Map, Value};
 

@@ -7,13 +7,13 @@
 
 mod biases;
 mod choices;
-mod elsewhere;
 mod field;
 mod file;
 pub(crate) mod suggest;
 mod table;
 #[cfg(test)]
 mod tests;
+mod unsupported;
 mod value;
 
 use serde_json::{Map, Value};
@@ -249,12 +249,12 @@ impl GenerationConfig {
 
     /// Whether transformers or this version knows a name, so that `set` has an answer to it.
     pub fn is_known(name: &str) -> bool {
-        Self::is_field(name) || elsewhere::reason(name).is_some()
+        Self::is_field(name) || unsupported::reason(name).is_some()
     }
 
     /// The error message for a name that is no field.
     pub fn unknown_field(name: &str) -> String {
-        if let Some(reason) = elsewhere::reason(name) {
+        if let Some(reason) = unsupported::reason(name) {
             return format!("`{name}` {reason}");
         }
         let shown: String = name.chars().take(64).collect();

@@ -3,7 +3,7 @@
 use super::field::FieldType;
 use super::{
     Compat, DolaLayers, EarlyStopping, FieldValue, ForcedWord, GenerationConfig, LogitBias, OneOrMany,
-    SequenceBias, docs, elsewhere,
+    SequenceBias, docs, unsupported,
 };
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -168,7 +168,7 @@ impl GenerationConfig {
         match FieldInfo::of(name) {
             Some(field) => (field.set)(self, value),
             // What is left out does not matter.
-            None if *value == FieldValue::Null && elsewhere::reason(name).is_some() => Ok(()),
+            None if *value == FieldValue::Null && unsupported::reason(name).is_some() => Ok(()),
             None => Err(Error::config(Self::unknown_field(name))),
         }
     }

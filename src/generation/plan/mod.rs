@@ -114,8 +114,8 @@ pub struct PlannedPrompt {
     pub(super) input_ids: Vec<TokenId>,
     pub(super) tokens: Vec<TokenId>,
     pub(super) padding_len: usize,
-    /// For each processor the prompt of the companion it wants.
-    pub(super) companions: Vec<Option<Vec<TokenId>>>,
+    /// For each processor the prompt of the unconditional sequence it wants.
+    pub(super) unconditional: Vec<Option<Vec<TokenId>>>,
     room: usize,
 }
 
@@ -130,9 +130,9 @@ impl PlannedPrompt {
         &self.tokens
     }
 
-    /// The prompts of the companion sequences that run beside each row.
-    pub fn companions(&self) -> impl Iterator<Item = &[TokenId]> {
-        self.companions.iter().flatten().map(Vec::as_slice)
+    /// The prompts of the unconditional sequences that run beside each row.
+    pub fn unconditional(&self) -> impl Iterator<Item = &[TokenId]> {
+        self.unconditional.iter().flatten().map(Vec::as_slice)
     }
 }
 
@@ -215,14 +215,14 @@ impl GenerationPlan {
             .enumerate()
             .map(|(index, row)| {
                 let tokens = row.tokens();
-                let companions = processors.companions(index, &tokens);
-                let longest = tokens::check_companions(&companions, context)?.max(tokens.len());
+                let unconditional = processors.unconditional(index, &tokens);
+                let longest = tokens::check_unconditional(&unconditional, context)?.max(tokens.len());
                 Ok(PlannedPrompt {
                     input_ids: row.input_ids.clone(),
                     padding_len: row.padding_len(),
                     room: context.context_len - longest,
                     tokens,
-                    companions,
+                    unconditional,
                 })
             })
             .collect::<Result<_>>()?;
@@ -286,8 +286,8 @@ impl GenerationPlan {
     }
 
     /// The number of rows of each prompt that are computed in a step.
-    pub fn lanes_each(&self) -> usize {
-        self.search.lanes_each
+    pub fn sequences_each(&self) -> usize {
+        self.search.sequences_each
     }
 
     /// The number of rows of the output.

@@ -260,36 +260,37 @@ fn awkward_padding_is_a_warning() {
     assert_eq!(plan.prompts()[1].tokens(), ids(&[1, 3]));
 }
 
-struct Companion(Vec<TokenId>);
+struct Guidance(Vec<TokenId>);
 
-impl LogitsProcessor for Companion {
+impl LogitsProcessor for Guidance {
     fn name(&self) -> &'static str {
-        "Companion"
+        "Guidance"
     }
 
     fn process_row(&self, _scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
         Ok(())
     }
 
-    fn companion(&self, _prompt_index: usize, _prompt: &[TokenId]) -> Option<Vec<TokenId>> {
+    fn unconditional_prompt(&self, _prompt_index: usize, _prompt: &[TokenId]) -> Option<Vec<TokenId>> {
         Some(self.0.clone())
     }
 }
 
 #[test]
-fn companion_prompts_are_checked_and_take_room_in_the_context() {
-    let with = |companion: Vec<TokenId>| PlanContext {
-        processors: vec![Arc::new(Companion(companion))],
+fn unconditional_prompts_are_checked_and_take_room_in_the_context() {
+    let with = |unconditional: Vec<TokenId>| PlanContext {
+        processors: vec![Arc::new(Guidance(unconditional))],
         ..context()
     };
-    let plan = |companion: &[u32]| plan_of(&config().max_new_tokens(60), &[3, 4], &with(ids(companion)));
+    let plan =
+        |unconditional: &[u32]| plan_of(&config().max_new_tokens(60), &[3, 4], &with(ids(unconditional)));
     assert!(plan(&[]).unwrap_err().to_string().contains("must have 1 to 63 tokens, but has 0"));
     assert!(plan(&[3; 64]).unwrap_err().to_string().contains("must have 1 to 63 tokens, but has 64"));
     assert!(
         plan(&[77])
             .unwrap_err()
             .to_string()
-            .contains("companion prompt of a logits processor holds the id 77")
+            .contains("unconditional prompt of a logits processor holds the id 77")
     );
     assert_eq!(plan(&[5; 10]).unwrap().max_new_tokens(0), 54);
 }
