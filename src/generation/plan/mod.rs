@@ -181,7 +181,7 @@ impl GenerationPlan {
         };
         beams::check(&merged, mode)?;
         let do_sample = merged.do_sample == Some(true);
-        check_fields_of_one_value(config, &merged)?;
+        check_fields_of_one_value(&merged)?;
         let num_return_sequences = num_return_sequences(&merged, mode, prompts.rows().len())?;
 
         let special = tokens::SpecialTokens::resolve(config, &merged, context, &mut warnings)?;
@@ -328,16 +328,9 @@ impl GenerationPlan {
 }
 
 /// Fields that have one possible value in this version, or a simple range.
-fn check_fields_of_one_value(config: &GenerationConfig, merged: &GenerationConfig) -> Result<()> {
+fn check_fields_of_one_value(merged: &GenerationConfig) -> Result<()> {
     if merged.num_beams == Some(0) {
         return Err(Error::config("`num_beams` must be 1 or more, but is 0; leave it unset"));
-    }
-    // In a file it is a leftover of training, and it changes no result.
-    if config.use_cache == Some(false) {
-        return Err(Error::config(
-            "`use_cache` must be true, but is false: the KV cache changes no result and is always used; \
-             leave it unset",
-        ));
     }
     if merged.prefill_chunk_size == Some(0) {
         return Err(Error::config(
@@ -429,7 +422,8 @@ fn warn_of_unused_sampling_fields(
         .filter(|field| {
             let neutral =
                 GenerationConfig::FIELDS.iter().find(|info| info.name == *field).map(|info| info.default);
-            set.get(*field).is_some_and(|value| Some(value.to_string().as_str()) != neutral)
+            set.get(*field)
+                .is_some_and(|value| !value.is_null() && Some(value.to_string().as_str()) != neutral)
         })
         .map(|field| format!("`{field}`"))
         .collect();

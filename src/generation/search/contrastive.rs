@@ -9,7 +9,6 @@ use crate::error::{Error, Result, ResultExt};
 use crate::types::{FinishReason, LayerSet, RowOutputs, TokenId};
 
 use super::super::config::GenerationConfig;
-use super::super::mode::DEFAULT_TOP_K;
 use super::super::numerics::{argmax, dot, maximum, normalize, softmax_into};
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::{GenerationPlan, PlanContext};
@@ -24,7 +23,7 @@ pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> Result<S
     context.check_layers("penalty_alpha")?;
     let last_layer = LayerSet::single(context.num_layers);
     let penalty_alpha = config.penalty_alpha.unwrap_or(0.0);
-    let candidates = config.top_k.unwrap_or(DEFAULT_TOP_K).min(context.vocab_size);
+    let candidates = config.top_k_or_default().min(context.vocab_size);
     Ok(SearchPlan::new(candidates, move |plan| ContrastiveSearch::new(plan, penalty_alpha, last_layer)))
 }
 
