@@ -44,7 +44,7 @@ pub mod fuzzing;
 pub use engine::{GenerationOutput, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
-pub use generator::{Generator, GeneratorOptions, Prompt, Prompts};
+pub use generator::{ChatPrompt, Generator, GeneratorOptions, Prompt, Prompts};
 pub use kernels::ThreadPool;
 pub use tensor::DType;
 pub use text::{ChatOptions, Message};

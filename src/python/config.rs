@@ -234,8 +234,8 @@ pub(super) fn from_keywords(
     set_keywords(&mut config, function, fields, others)?;
     for (name, value) in fields.into_iter().flatten() {
         let name: String = name.extract()?;
-        if value.is_none() && generation::GenerationConfig::is_field(&name) {
-            config = config.switch_off(&name).map_err(|error| to_python(value.py(), error))?;
+        if value.is_none() && !others.contains(&name.as_str()) {
+            config.set_in_call(&name, &FieldValue::Null).map_err(|error| to_python(value.py(), error))?;
         }
     }
     Ok(config)

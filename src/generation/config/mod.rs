@@ -266,10 +266,7 @@ impl GenerationConfig {
     pub fn from_call<V: Into<FieldValue>>(fields: impl IntoIterator<Item = (String, V)>) -> Result<Self> {
         let mut config = Self::new();
         for (name, value) in fields {
-            match value.into() {
-                FieldValue::Null if Self::is_field(&name) => config = config.switch_off(&name)?,
-                value => config.set(&name, &value)?,
-            }
+            config.set_in_call(&name, &value.into())?;
         }
         Ok(config)
     }

@@ -194,14 +194,25 @@ impl GenerationConfig {
         }
     }
 
+    /// Sets a field as the keyword of a call does: [`FieldValue::Null`] switches it off.
+    ///
+    /// # Errors
+    /// As for [`GenerationConfig::set`].
+    pub fn set_in_call(&mut self, name: &str, value: &FieldValue) -> Result<()> {
+        self.set(name, value)?;
+        if *value == FieldValue::Null {
+            self.switched_off.extend(FieldInfo::of(name).map(|field| field.name));
+        }
+        Ok(())
+    }
+
     /// Switches a field off, also where the model's file sets it: what `None` means in a call of transformers. Without an
     /// `eos_token_id` nothing ends a row before its limit; without `top_k` all tokens may be drawn.
     ///
     /// # Errors
     /// When there is no such field.
     pub fn switch_off(mut self, name: &str) -> Result<Self> {
-        self.set(name, &FieldValue::Null)?;
-        self.switched_off.extend(FieldInfo::of(name).map(|field| field.name));
+        self.set_in_call(name, &FieldValue::Null)?;
         Ok(self)
     }
 }
