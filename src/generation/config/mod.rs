@@ -234,7 +234,7 @@ impl GenerationConfig {
         (!names.is_empty()).then(|| {
             format!(
                 "generation_config.json: {} would change the tokens and {} no effect in this version; \
-                 generation_config=\"ignore\" leaves the whole file out",
+                 generation_config=\"ignore\", in the shell `--generation-config ignore`, leaves the whole file out",
                 names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
                 if names.len() == 1 { "has" } else { "have" },
             )
