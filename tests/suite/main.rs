@@ -5,6 +5,8 @@
 mod architecture;
 mod bad_input;
 mod cancel;
+mod chat_limits;
+mod chat_messages;
 mod chat_templates;
 mod embedding;
 mod engine;

@@ -5,8 +5,6 @@
 
 mod choice;
 mod messages;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 
@@ -43,6 +41,8 @@ const RESERVED: [&str; 8] = [
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
     source: Arc<str>,
+    /// The source as it is rendered.
+    prepared: Arc<str>,
     /// `bos_token` and so on, with their texts.
     special_tokens: Arc<[(String, Value)]>,
 }
@@ -82,10 +82,10 @@ impl ChatTemplate {
         special_tokens: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self> {
         let source = source.into();
-        jinja::check(&source)?;
+        let prepared = jinja::prepare(&source)?.into();
         let special_tokens =
             special_tokens.into_iter().map(|(name, token)| (name.to_owned(), Value::from(token)));
-        Ok(Self { source: source.into(), special_tokens: special_tokens.collect() })
+        Ok(Self { source: source.into(), prepared, special_tokens: special_tokens.collect() })
     }
 
     /// What the template is written like.
@@ -139,7 +139,7 @@ impl ChatTemplate {
             ("documents", &documents),
             ("add_generation_prompt", &add_generation_prompt),
         ]);
-        let rendered = jinja::render(&self.source, &variables)?;
+        let rendered = jinja::render(&self.prepared, &variables)?;
         match marked {
             Some(marked) => marked.cut(rendered),
             None => Ok(rendered),

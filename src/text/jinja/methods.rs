@@ -1,380 +1,280 @@
 //! The methods of Python's texts, lists and dicts. Those that change a list or dict do not exist, as in the sandbox of
-//! transformers.
+//! transformers. What is not here is minijinja's `pycompat`.
 
-use super::arguments::{Arguments, flag, integer, text};
-use super::budget::Budget;
-use super::failure::{Failure, Result};
-use super::interpreter::Interpreter;
-use super::text::{self as strings, Side};
-use super::value::{Dict, SeqKind, Value};
-use super::{operators, strformat};
+use minijinja::value::{Tuple, ValueKind};
+use minijinja::{ErrorKind, State, Value};
+use minijinja_contrib::pycompat::unknown_method_callback;
 
-const STR: [&str; 40] = [
-    "capitalize",
-    "casefold",
-    "center",
-    "count",
-    "endswith",
-    "expandtabs",
-    "find",
-    "format",
-    "index",
-    "isalnum",
-    "isalpha",
-    "isascii",
-    "isdecimal",
-    "isdigit",
-    "islower",
-    "isnumeric",
-    "isspace",
-    "istitle",
-    "isupper",
-    "join",
-    "ljust",
-    "lower",
-    "lstrip",
-    "partition",
-    "removeprefix",
-    "removesuffix",
-    "replace",
-    "rfind",
-    "rindex",
-    "rjust",
-    "rpartition",
-    "rsplit",
-    "rstrip",
-    "split",
-    "splitlines",
-    "startswith",
-    "strip",
-    "swapcase",
-    "title",
-    "upper",
-];
-const DICT: [&str; 5] = ["copy", "get", "items", "keys", "values"];
-const LIST: [&str; 3] = ["copy", "count", "index"];
+use super::text::{self, Side};
+use super::value::{
+    Kind, Result, View, bind, fail, flag, get, integer, is_dict, items, length, must_be_defined, pairs,
+    text as text_of, type_name,
+};
+use super::{budget, operators, print, printf};
 
-/// Whether a value has a method of this name.
-pub(super) fn exists(value: &Value, name: &str) -> bool {
-    match value {
-        Value::Str(_) => STR.binary_search(&name).is_ok() || name == "zfill",
-        Value::Dict(_) => DICT.contains(&name),
-        Value::Seq(seq) if seq.kind == SeqKind::List => LIST.contains(&name),
-        Value::Seq(seq) if !seq.kind.is_view() => LIST[1..].contains(&name),
-        Value::Float(_) => name == "is_integer",
-        _ => false,
+/// Calls a method of a value.
+pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
+    must_be_defined(value)?;
+    match value.kind() {
+        ValueKind::String => of_text(state, value, name, args),
+        ValueKind::Map if is_dict(value) => of_dict(value, name, args),
+        ValueKind::Seq if ["count", "index", "copy"].contains(&name) => of_list(value, name, args),
+        // `cycle` of nothing would divide by zero.
+        ValueKind::Map if name == "cycle" && args.is_empty() => fail("cycle takes values"),
+        ValueKind::Map => {
+            args.iter().try_for_each(super::value::walk)?;
+            let result = value.call_method(state, name, args);
+            result.map_err(|error| match error.kind() {
+                ErrorKind::UnknownMethod => unknown(value, name),
+                _ => error,
+            })
+        }
+        _ if name == "is_integer" && super::value::float(value).is_some() => {
+            Ok(Value::from(super::value::float(value).is_some_and(|number| number.fract() == 0.0)))
+        }
+        _ => Err(unknown(value, name)),
     }
 }
 
-/// Calls a method that exists.
-pub(super) fn call(
-    interpreter: &mut Interpreter<'_>,
-    value: &Value,
-    name: &str,
-    arguments: &Arguments,
-) -> Result<Value> {
-    match value {
-        Value::Str(value) if name == "format" => strformat::format(interpreter, value, arguments),
-        Value::Str(value) => {
-            // All of them look at the whole text; what they make is paid for when it is a value.
-            interpreter.budget.scan(value.len())?;
-            call_str(interpreter, value, name, arguments)
-        }
-        Value::Dict(dict) => call_dict(&interpreter.budget, dict, name, arguments),
-        Value::Seq(seq) if name == "copy" => {
-            interpreter.budget.charge_elements(seq.items.len())?;
-            Ok(value.clone())
-        }
-        Value::Seq(seq) => call_list(&interpreter.budget, &seq.items, name, arguments),
-        Value::Float(value) => Ok(Value::Bool(value.fract() == 0.0)),
-        _ => Err(Failure::new(format!("a {} has no method `{name}`", value.type_name()))),
-    }
+fn unknown(value: &Value, name: &str) -> minijinja::Error {
+    minijinja::Error::new(ErrorKind::UnknownMethod, format!("a {} has no method `{name}`", type_name(value)))
 }
 
-fn call_dict(budget: &Budget, dict: &Dict, name: &str, arguments: &Arguments) -> Result<Value> {
+fn of_dict(dict: &Value, name: &str, args: &[Value]) -> Result<Value> {
     if name == "get" {
-        let [key, default] = arguments.bind("get", ["key", "default"])?;
-        let key = key.ok_or_else(|| Failure::new("get needs a key"))?;
-        super::value::must_be_hashable(&key, budget)?;
-        let found = dict.get(budget, &key)?.cloned();
-        return Ok(found.or(default).unwrap_or(Value::None));
+        let [key, default] = bind("get", args, ["key", "default"])?;
+        let Some(key) = key else { return fail("get needs a key") };
+        return Ok(get(dict, &key)?.or(default).unwrap_or(Value::from(())));
     }
-    let [] = arguments.bind(name, [])?;
-    budget.charge_elements(2 * dict.entries.len())?;
-    let entries = dict.entries.iter();
+    let [] = bind(name, args, [])?;
+    let entries = pairs(dict)?.into_iter();
     match name {
-        "items" => {
-            let pairs =
-                entries.map(|(key, value)| budget.seq(SeqKind::Tuple, vec![key.clone(), value.clone()]));
-            budget.seq(SeqKind::Items, pairs.collect::<Result<_>>()?)
-        }
-        "keys" => budget.seq(SeqKind::Keys, entries.map(|(key, _)| key.clone()).collect()),
-        "values" => budget.seq(SeqKind::Values, entries.map(|(_, value)| value.clone()).collect()),
-        _ => Ok(Value::Dict(dict.clone().into())),
+        "items" => Ok(View::of(
+            Kind::Items,
+            entries.map(|(key, value)| Value::from(Tuple::from([key, value]))).collect(),
+        )),
+        "keys" => Ok(View::of(Kind::Keys, entries.map(|(key, _)| key).collect())),
+        "values" => Ok(View::of(Kind::Values, entries.map(|(_, value)| value).collect())),
+        "copy" => Ok(dict.clone()),
+        _ => Err(unknown(dict, name)),
     }
 }
 
-fn call_list(budget: &Budget, items: &[Value], name: &str, arguments: &Arguments) -> Result<Value> {
-    let [wanted] = arguments.bind_all(name, ["value"])?;
+fn of_list(list: &Value, name: &str, args: &[Value]) -> Result<Value> {
+    if name == "copy" {
+        return Ok(list.clone());
+    }
+    let [Some(wanted)] = bind(name, args, ["value"])? else { return fail(format!("{name} needs a value")) };
     let mut count = 0;
-    for (place, item) in items.iter().enumerate() {
-        if item.equals(&wanted, budget)? {
+    for (place, item) in items(list)?.iter().enumerate() {
+        if operators::equal(item, &wanted)? {
             if name == "index" {
-                return Ok(Value::Int(place as i128));
+                return Ok(Value::from(place));
             }
             count += 1;
         }
     }
-    if name == "index" {
-        return Err(Failure::new("index: the value is not in the list"));
-    }
-    Ok(Value::Int(count))
+    if name == "index" { fail("index: the value is not in the list") } else { Ok(Value::from(count)) }
 }
 
-fn call_str(
-    interpreter: &mut Interpreter<'_>,
-    value: &str,
-    name: &str,
-    arguments: &Arguments,
-) -> Result<Value> {
-    let budget = &interpreter.budget;
-    let all = |is: fn(char) -> bool| Value::Bool(!value.is_empty() && value.chars().all(is));
-    let no_arguments = || arguments.bind::<0>(name, []).map(|_| ());
-    let list = |parts: Vec<&str>| {
-        budget.list(parts.into_iter().map(|part| budget.text(part)).collect::<Result<_>>()?)
-    };
-    let one_text = |parameter: &'static str| {
-        let [given] = arguments.bind_all(name, [parameter])?;
-        text(name, Some(&given))?.ok_or_else(|| Failure::new(format!("{name} needs a text")))
-    };
+fn of_text(state: &mut State<'_, '_>, text: &Value, name: &str, args: &[Value]) -> Result<Value> {
+    let value = text.as_str().unwrap_or_default();
+    budget::scan(value.len())?;
+    let paid = |text: &str| budget::bytes(text.len()).map(|()| Value::from(text));
     match name {
         "strip" | "lstrip" | "rstrip" => {
-            let [chars] = arguments.bind(name, ["chars"])?;
-            let chars = text(name, chars.as_ref())?;
-            budget.text(strings::strip(value, chars.as_deref(), name != "rstrip", name != "lstrip"))
+            let [chars] = bind(name, args, ["chars"])?;
+            paid(text::strip(value, text_of(name, chars.as_ref())?, name != "rstrip", name != "lstrip"))
         }
         "split" | "rsplit" => {
-            let [separator, most] = arguments.bind(name, ["sep", "maxsplit"])?;
-            let separator = text(name, separator.as_ref())?;
-            if separator.as_deref() == Some("") {
-                return Err(Failure::new(format!("{name}: the separator must not be empty")));
+            let [separator, most] = bind(name, args, ["sep", "maxsplit"])?;
+            let separator = text_of(name, separator.as_ref())?;
+            if separator == Some("") {
+                return fail(format!("{name}: the separator must not be empty"));
             }
-            let most = integer(name, most.as_ref())?.unwrap_or(-1);
-            let most = usize::try_from(most).unwrap_or(usize::MAX);
-            let parts = match &separator {
-                Some(separator) => value.matches(&**separator).count(),
-                None => value.chars().filter(|char| strings::is_space(*char)).count(),
-            };
-            budget.charge_elements(parts.min(most))?;
-            list(strings::split(value, separator.as_deref(), most, name == "rsplit"))
+            let most = usize::try_from(integer(name, most.as_ref())?.unwrap_or(-1)).unwrap_or(usize::MAX);
+            list(text::split(value, separator, most, name == "rsplit"))
         }
         "splitlines" => {
-            let [keepends] = arguments.bind(name, ["keepends"])?;
-            budget.charge_elements(value.chars().filter(|char| strings::is_line_end(*char)).count())?;
-            let lines = strings::lines(value);
-            if !flag(keepends.as_ref()) {
-                return list(lines);
-            }
-            let starts: Vec<usize> =
-                lines.iter().map(|line| line.as_ptr() as usize - value.as_ptr() as usize).collect();
-            let ends = starts.iter().skip(1).copied().chain([value.len()]);
-            list(starts.iter().zip(ends).map(|(&start, end)| &value[start..end]).collect())
+            let [keepends] = bind(name, args, ["keepends"])?;
+            list(text::lines(value, flag(keepends.as_ref())))
         }
-        "startswith" | "endswith" => {
-            let [parts, start, end] = arguments.bind(name, ["prefix", "start", "end"])?;
-            let value = within(value, name, start.as_ref(), end.as_ref())?;
-            let Some(value) = value else { return Ok(Value::Bool(false)) };
-            let matches =
-                |part: &str| if name == "endswith" { value.ends_with(part) } else { value.starts_with(part) };
-            match &parts {
-                Some(Value::Str(part)) => Ok(Value::Bool(matches(part))),
-                Some(Value::Seq(seq)) if seq.kind.is_tuple() => {
-                    let mut any = false;
-                    for part in &seq.items {
-                        budget.charge_elements(1)?;
-                        match part {
-                            Value::Str(part) => any = any || matches(part),
-                            _ => return Err(Failure::new(format!("{name} takes texts"))),
-                        }
-                    }
-                    Ok(Value::Bool(any))
-                }
-                _ => Err(Failure::new(format!("{name} takes a text or a tuple of texts"))),
-            }
-        }
-        "find" | "rfind" | "index" | "rindex" | "count" => {
-            let [part, start, end] = arguments.bind(name, ["sub", "start", "end"])?;
-            let part =
-                text(name, part.as_ref())?.ok_or_else(|| Failure::new(format!("{name} needs a text")))?;
-            let inside = within(value, name, start.as_ref(), end.as_ref())?;
-            if name == "count" {
-                let count = inside.map_or(0, |inside| {
-                    if part.is_empty() { inside.chars().count() + 1 } else { inside.matches(&*part).count() }
-                });
-                return Ok(Value::Int(count as i128));
-            }
-            let found = inside.and_then(|inside| {
-                let place = if name.starts_with('r') { inside.rfind(&*part) } else { inside.find(&*part) }?;
-                Some(inside.as_ptr() as usize - value.as_ptr() as usize + place)
-            });
-            match found {
-                Some(place) => Ok(Value::Int(value[..place].chars().count() as i128)),
-                None if name.ends_with("find") => Ok(Value::Int(-1)),
-                None => Err(Failure::new(format!("{name}: the text does not hold this part"))),
-            }
+        "startswith" | "endswith" | "find" | "rfind" | "index" | "rindex" | "count" => {
+            let [part, start, end] = bind(name, args, ["sub", "start", "end"])?;
+            let Some(part) = part else { return fail(format!("{name} needs a text")) };
+            search(value, name, &part, integer(name, start.as_ref())?, integer(name, end.as_ref())?)
         }
         "replace" => {
-            let [old, new, count] = arguments.bind(name, ["old", "new", "count"])?;
-            let (Some(Value::Str(old)), Some(Value::Str(new))) = (old, new) else {
-                return Err(Failure::new("replace takes two texts"));
-            };
-            let count = integer(name, count.as_ref())?.unwrap_or(-1);
-            replace(budget, value, &old, &new, count)
+            let [old, new, count] = bind(name, args, ["old", "new", "count"])?;
+            let (old, new) = (text_of(name, old.as_ref())?, text_of(name, new.as_ref())?);
+            let (Some(old), Some(new)) = (old, new) else { return fail("replace takes two texts") };
+            replace(value, old, new, integer(name, count.as_ref())?)
         }
         "join" => {
-            let [parts] = arguments.bind_all(name, ["iterable"])?;
-            let parts = interpreter.items(&parts)?;
-            let mut out = String::new();
-            for (index, part) in parts.items.iter().enumerate() {
-                let Value::Str(part) = part else {
-                    return Err(Failure::new(format!("join takes texts, got {}", part.type_name())));
-                };
-                if index > 0 {
-                    budget.push(&mut out, value)?;
-                }
-                budget.push(&mut out, part)?;
+            let [Some(parts)] = bind(name, args, ["iterable"])? else { return fail("join needs texts") };
+            let parts = items(&parts)?;
+            match parts.iter().find(|part| part.as_str().is_none()) {
+                Some(part) => fail(format!("join takes texts, got {}", type_name(part))),
+                None => join(&parts, value),
             }
-            Ok(Value::Str(out.into()))
         }
-        "center" | "ljust" | "rjust" => {
-            let [width, fill] = arguments.bind(name, ["width", "fillchar"])?;
-            let width = integer(name, width.as_ref())?.unwrap_or(0).max(0) as usize;
-            let fill = text(name, fill.as_ref())?.map_or(Some(' '), |fill| single(&fill));
-            let fill = fill.ok_or_else(|| Failure::new(format!("{name} fills with one character")))?;
+        "center" | "ljust" | "rjust" | "zfill" => {
+            let [width, fill] = bind(name, args, ["width", "fillchar"])?;
+            let width = length(name, width.as_ref(), 0)?;
+            let fill = text_of(name, fill.as_ref())?.unwrap_or(if name == "zfill" { "0" } else { " " });
+            let sign = if name == "zfill" && value.starts_with(['+', '-']) { 1 } else { 0 };
             let side = match name {
                 "center" => Side::Center,
                 "ljust" => Side::Left,
                 _ => Side::Right,
             };
-            padded(budget, value, width, fill, side)
+            Ok(Value::from(
+                value[..sign].to_owned() + &padded(&value[sign..], width.saturating_sub(sign), fill, side)?,
+            ))
         }
-        "zfill" => {
-            let [width] = arguments.bind_all(name, ["width"])?;
-            let width = integer(name, Some(&width))?.unwrap_or(0).max(0) as usize;
-            let sign = value.len() - value.trim_start_matches(['+', '-']).len();
-            let (sign, digits) = value.split_at(sign.min(1));
-            let digits = padded(budget, digits, width.saturating_sub(sign.len()), '0', Side::Right)?;
-            operators::add(budget, &Value::str(sign), &digits)
-        }
-        "partition" | "rpartition" => {
-            let separator = one_text("sep")?;
-            if separator.is_empty() {
-                return Err(Failure::new(format!("{name}: the separator must not be empty")));
-            }
-            let found = if name == "partition" { value.find(&*separator) } else { value.rfind(&*separator) };
+        "partition" | "rpartition" | "removeprefix" | "removesuffix" => {
+            let [part] = bind(name, args, ["sep"])?;
+            let Some(part) = text_of(name, part.as_ref())? else {
+                return fail(format!("{name} needs a text"));
+            };
+            let found = match name {
+                "removeprefix" => return paid(value.strip_prefix(part).unwrap_or(value)),
+                "removesuffix" => return paid(value.strip_suffix(part).unwrap_or(value)),
+                _ if part.is_empty() => return fail(format!("{name}: the separator must not be empty")),
+                "partition" => value.split_once(part),
+                _ => value.rsplit_once(part),
+            };
             let parts = match found {
-                Some(place) => [&value[..place], &*separator, &value[place + separator.len()..]],
+                Some((before, after)) => [before, part, after],
                 None if name == "partition" => [value, "", ""],
                 None => ["", "", value],
             };
-            let parts = parts.map(|part| budget.text(part));
-            budget.seq(SeqKind::Tuple, parts.into_iter().collect::<Result<_>>()?)
-        }
-        "removeprefix" => {
-            let prefix = one_text("prefix")?;
-            budget.text(value.strip_prefix(&*prefix).unwrap_or(value))
-        }
-        "removesuffix" => {
-            let suffix = one_text("suffix")?;
-            budget.text(value.strip_suffix(&*suffix).unwrap_or(value))
+            budget::bytes(value.len())?;
+            Ok(Value::from(Tuple::from(parts.map(Value::from))))
         }
         "expandtabs" => {
-            let [size] = arguments.bind(name, ["tabsize"])?;
-            let size = integer(name, size.as_ref())?.unwrap_or(8).max(0) as usize;
-            expand_tabs(budget, value, size)
+            let [size] = bind(name, args, ["tabsize"])?;
+            expand_tabs(value, length(name, size.as_ref(), 8)?)
         }
-        _ => {
-            no_arguments()?;
-            match name {
-                "upper" => budget.text(value.to_uppercase()),
-                "lower" | "casefold" => budget.text(value.to_lowercase()),
-                "title" => budget.text(strings::title(value)),
-                "capitalize" => budget.text(strings::capitalize(value)),
-                "swapcase" => budget.text(strings::swapcase(value)),
-                "isalpha" => Ok(all(char::is_alphabetic)),
-                "isalnum" => Ok(all(char::is_alphanumeric)),
-                "isascii" => Ok(Value::Bool(value.is_ascii())),
-                "isdigit" | "isdecimal" | "isnumeric" => Ok(all(char::is_numeric)),
-                "isspace" => Ok(all(strings::is_space)),
-                "islower" => Ok(Value::Bool(strings::is_case(value, false))),
-                "isupper" => Ok(Value::Bool(strings::is_case(value, true))),
-                _ => Ok(Value::Bool(strings::is_title(value))),
-            }
+        "format" => printf::str_format(value, args),
+        "title" | "capitalize" | "swapcase" | "istitle" | "isspace" | "casefold" | "isdecimal" => {
+            let [] = bind(name, args, [])?;
+            Ok(match name {
+                "title" => Value::from(text::title(value)),
+                "capitalize" => Value::from(text::capitalize(value)),
+                "swapcase" => Value::from(text::swapcase(value)),
+                "istitle" => {
+                    Value::from(text::title(value) == value && value.chars().any(char::is_alphabetic))
+                }
+                "isspace" => Value::from(!value.is_empty() && value.chars().all(text::is_space)),
+                "casefold" => Value::from(value.to_lowercase()),
+                _ => Value::from(!value.is_empty() && value.chars().all(char::is_numeric)),
+            })
         }
+        "upper" | "lower" | "islower" | "isupper" | "isalnum" | "isalpha" | "isascii" | "isdigit"
+        | "isnumeric" => {
+            budget::bytes(value.len())?;
+            unknown_method_callback(state, text, name, args)
+        }
+        _ => Err(unknown(text, name)),
     }
 }
 
-/// The part of a text between two places, counted in characters; none when they are beyond it.
-fn within<'a>(
-    value: &'a str,
-    callee: &str,
-    start: Option<&Value>,
-    end: Option<&Value>,
-) -> Result<Option<&'a str>> {
-    let (start, end) = (integer(callee, start)?, integer(callee, end)?);
-    if start.is_none() && end.is_none() {
-        return Ok(Some(value));
+fn list(parts: Vec<&str>) -> Result<Value> {
+    budget::elements(parts.len())?;
+    budget::bytes(parts.iter().map(|part| part.len()).sum())?;
+    Ok(Value::from(parts.into_iter().map(Value::from).collect::<Vec<_>>()))
+}
+
+/// The methods that look for a part of a text, between two places, counted in characters.
+fn search(value: &str, name: &str, part: &Value, start: Option<i64>, end: Option<i64>) -> Result<Value> {
+    let inside = if start.is_none() && end.is_none() {
+        Some((0, value))
+    } else {
+        let len = value.chars().count() as i64;
+        let place = |bound: i64| if bound < 0 { bound.saturating_add(len).max(0) } else { bound };
+        let (start, end) = (place(start.unwrap_or(0)), place(end.unwrap_or(len)).min(len));
+        let byte =
+            |place: i64| value.char_indices().nth(place as usize).map_or(value.len(), |(byte, _)| byte);
+        (start <= end).then(|| (byte(start), &value[byte(start)..byte(end)]))
+    };
+    if name.ends_with("with") {
+        let parts = if part.is_tuple() { items(part)? } else { vec![part.clone()] };
+        let mut found = false;
+        for part in &parts {
+            let Some(part) = part.as_str() else {
+                return fail(format!("{name} takes a text or a tuple of texts"));
+            };
+            let is_match =
+                |text: &str| if name == "endswith" { text.ends_with(part) } else { text.starts_with(part) };
+            found = found || inside.is_some_and(|(_, inside)| is_match(inside));
+        }
+        return Ok(Value::from(found));
     }
-    let len = value.chars().count() as i64;
-    let place = |bound: i64| if bound < 0 { bound.saturating_add(len).max(0) } else { bound };
-    let (start, end) = (place(start.unwrap_or(0)), place(end.unwrap_or(len)).min(len));
-    if start > end {
-        return Ok(None);
+    let Some(part) = part.as_str() else {
+        return fail(format!("{name} takes a text, got {}", type_name(part)));
+    };
+    if name == "count" {
+        let count = |inside: &str| match part {
+            "" => inside.chars().count() + 1,
+            _ => inside.matches(part).count(),
+        };
+        return Ok(Value::from(inside.map_or(0, |(_, inside)| count(inside))));
     }
-    let byte = |place: i64| value.char_indices().nth(place as usize).map_or(value.len(), |(byte, _)| byte);
-    Ok(Some(&value[byte(start)..byte(end)]))
+    let found = inside.and_then(|(before, inside)| {
+        let place = if name.starts_with('r') { inside.rfind(part) } else { inside.find(part) };
+        Some(before + place?)
+    });
+    match found {
+        Some(place) => Ok(Value::from(value[..place].chars().count())),
+        None if name.ends_with("find") => Ok(Value::from(-1)),
+        None => fail(format!("{name}: the text does not hold this part")),
+    }
 }
 
 /// `str.replace`; a negative count replaces all.
-pub(super) fn replace(budget: &Budget, value: &str, old: &str, new: &str, count: i64) -> Result<Value> {
-    let most = usize::try_from(count).unwrap_or(usize::MAX);
-    budget.scan(value.len())?;
+pub(super) fn replace(value: &str, old: &str, new: &str, count: Option<i64>) -> Result<Value> {
+    let most = usize::try_from(count.unwrap_or(-1)).unwrap_or(usize::MAX);
+    budget::scan(value.len())?;
     let found = if old.is_empty() { value.chars().count() + 1 } else { value.matches(old).count() };
-    budget.charge_bytes(value.len().saturating_add(found.min(most).saturating_mul(new.len())))?;
-    Ok(Value::Str(value.replacen(old, new, most).into()))
+    budget::bytes(value.len().saturating_add(found.min(most).saturating_mul(new.len())))?;
+    Ok(Value::from(value.replacen(old, new, most)))
+}
+
+pub(super) fn join(parts: &[Value], separator: &str) -> Result<Value> {
+    let mut out = String::new();
+    for (index, part) in parts.iter().enumerate() {
+        print::push(&mut out, if index > 0 { separator } else { "" })?;
+        match part.as_str() {
+            Some(part) => print::push(&mut out, part)?,
+            None => out.push_str(&print::str(part)?),
+        }
+    }
+    Ok(Value::from(out))
 }
 
 /// A text in a field of so many characters.
-pub(super) fn padded(budget: &Budget, value: &str, width: usize, fill: char, side: Side) -> Result<Value> {
-    budget.charge_bytes(width.saturating_mul(fill.len_utf8()))?;
-    budget.text(strings::pad(value, width, fill, side))
+pub(super) fn padded(value: &str, width: usize, fill: &str, side: Side) -> Result<String> {
+    let mut chars = fill.chars();
+    let (Some(char), None) = (chars.next(), chars.next()) else {
+        return fail("a field is filled with one character");
+    };
+    budget::bytes(value.len().saturating_add(width.saturating_mul(char.len_utf8())))?;
+    Ok(text::pad(value, width, char, side))
 }
 
-fn expand_tabs(budget: &Budget, value: &str, size: usize) -> Result<Value> {
+fn expand_tabs(value: &str, size: usize) -> Result<Value> {
     let (mut out, mut column) = (String::new(), 0_usize);
-    budget.charge_bytes(value.len())?;
     for char in value.chars() {
-        match char {
-            '\t' => {
-                let width = column.checked_rem(size).map_or(0, |used| size - used);
-                budget.charge_bytes(width)?;
-                out.extend(std::iter::repeat_n(' ', width));
-                column = column.saturating_add(width);
-            }
-            '\n' | '\r' => {
-                out.push(char);
-                column = 0;
-            }
-            _ => {
-                out.push(char);
-                column += 1;
-            }
+        if char == '\t' {
+            let width = column.checked_rem(size).map_or(0, |used| size - used);
+            print::push(&mut out, &print::spaces(width)?)?;
+            column += width;
+        } else {
+            out.push(char);
+            column = if "\n\r".contains(char) { 0 } else { column + 1 };
         }
     }
-    budget.text(out)
-}
-
-fn single(text: &str) -> Option<char> {
-    let mut chars = text.chars();
-    chars.next().filter(|_| chars.next().is_none())
+    budget::bytes(value.len())?;
+    Ok(Value::from(out))
 }

@@ -1,79 +1,71 @@
 //! Jinja as transformers runs chat templates: in a sandbox, with Python's values, and within a budget.
 //!
-//! A template comes out of a model folder or a request and is not trusted. `minijinja` reads it; it is run here, because
-//! every operation has to be paid for before it is done: one operator may otherwise make a text of any size, and no count
-//! of instructions tells. There is no file, no other template and no Python behind it.
+//! A template comes out of a model folder or a request and is not trusted. `minijinja` runs it. Its fuel counts
+//! instructions only, and its operators make texts of any size; so `source` rewrites the expressions of a template to use
+//! filters of ours, which are paid for: see `docs/decisions/0008-chat-templates-on-minijinja.md`.
 
-mod arguments;
 mod budget;
-mod call;
-mod checks;
 mod expression;
-mod failure;
 mod filters;
-mod interpreter;
-mod json;
+mod lexer;
 mod methods;
-mod numbers;
 mod operators;
+mod print;
 mod printf;
-mod show;
-mod slices;
-mod sorting;
 mod source;
-mod strformat;
 mod text;
 mod value;
 
 use std::thread;
 
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Rest, ValueOrKwargs, from_args};
+use minijinja::{Environment, ErrorKind, Output, State, Value};
 use serde_json::Value as Json;
 
-use self::budget::Budget;
-use self::interpreter::Interpreter;
+use self::value::{Kind, View, bind, fail, integer, is_dict, items, pairs};
 use crate::error::{Error, Result};
 
 /// Room for everything that may be nested, in a build without optimization too. It is reserved, not used.
 const STACK_BYTES: usize = 64 << 20;
 const NAME: &str = "chat template";
+/// The longest range, as in Jinja's sandbox.
+const MAX_RANGE: i128 = 100_000;
 
 /// A text without Python's white space at the sides that are asked for.
 pub(super) fn strip(text: &str, left: bool, right: bool) -> &str {
     text::strip(text, None, left, right)
 }
 
-/// Checks that a template can be read.
+/// Reads a template: what is rendered later.
 ///
 /// # Errors
 /// `Input`, with the line and what is wrong there.
-pub(super) fn check(source: &str) -> Result<()> {
+pub(super) fn prepare(source: &str) -> Result<String> {
+    let prepared = source::prepare(source).map_err(|(line, message)| failure(line, &message))?;
     with_stack(|| {
-        let source = source::prepare(source)?;
-        let parsed = minijinja::machinery::parse(&source, NAME, source::syntax()?);
-        parsed.map(|_| ()).map_err(|error| source::syntax_failure(&error))
-    })
+        environment()?.template_from_str(&prepared).map(drop).map_err(|error| from_native(&error))
+    })?;
+    Ok(prepared)
 }
 
-/// What a template prints when it is given these variables.
+/// What a prepared template prints when it is given these variables.
 ///
 /// # Errors
-/// `Input` when it cannot be read, raises an exception, does what Python would not, or is beyond its budget.
-pub(super) fn render(source: &str, variables: &[(&str, &Json)]) -> Result<String> {
+/// `Input` when it raises an exception, does what Python would not, or is beyond its budget.
+pub(super) fn render(prepared: &str, variables: &[(&str, &Json)]) -> Result<String> {
     with_stack(|| {
-        let size = variables.iter().map(|(name, value)| name.len() + json::size(value)).sum();
-        let budget = Budget::for_input(size);
-        let source = source::prepare(source)?;
-        let parsed = minijinja::machinery::parse(&source, NAME, source::syntax()?);
-        let template = parsed.map_err(|error| source::syntax_failure(&error))?;
-        let values = variables.iter().map(|(name, value)| Ok((*name, json::from_json(&budget, value)?)));
-        let values = values.collect::<failure::Result<Vec<_>>>()?;
-        Interpreter::new(&source, budget, values).run(&template)
+        let mut environment = environment()?;
+        let size = variables.iter().map(|(name, value)| name.len() + value::size(value)).sum();
+        environment.set_fuel(Some(budget::begin(size)));
+        let values = variables.iter().map(|(name, value)| (*name, value::from_json(value)));
+        let context = Value::from_pairs(values);
+        environment.render_str(prepared, context).map_err(|error| from_native(&error))
     })
 }
 
 /// Runs on a stack of its own, whatever the caller's: templates nest and recurse.
-fn with_stack<T: Send>(run: impl FnOnce() -> failure::Result<T> + Send) -> Result<T> {
-    let run = || run().map_err(failure::Failure::into_error);
+fn with_stack<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| {
         let builder = thread::Builder::new().name(NAME.to_owned()).stack_size(STACK_BYTES);
         let started = builder.spawn_scoped(scope, run);
@@ -84,5 +76,100 @@ fn with_stack<T: Send>(run: impl FnOnce() -> failure::Result<T> + Send) -> Resul
     })
 }
 
-#[cfg(test)]
-mod tests;
+/// Jinja as transformers sets it up: a line that holds nothing but a block is no line of the text.
+fn environment() -> Result<Environment<'static>> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.map_err(|error| from_native(&error))?);
+    // Errors say what is undefined.
+    environment.set_debug(true);
+    environment.set_formatter(|out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value| {
+        match value.as_str() {
+            Some(text) => budget::bytes(text.len()).and_then(|()| Ok(out.write_str(text)?)),
+            None => Ok(out.write_str(&print::str(value)?)?),
+        }
+    });
+    filters::add_to(&mut environment);
+    environment.remove_global("debug");
+    environment.add_function("range", range);
+    environment.add_function("dict", |args: Rest<ValueOrKwargs>| new_dict(&args.into_values()));
+    environment.add_function("namespace", |args: Rest<ValueOrKwargs>| namespace(&args.into_values()));
+    environment.add_function("raise_exception", |message: Value| fail::<Value>(print::str(&message)?));
+    environment.add_function("strftime_now", strftime_now);
+    Ok(environment)
+}
+
+fn range(args: Rest<ValueOrKwargs>) -> value::Result<Value> {
+    let [first, second, step] = bind("range", &args.into_values(), ["start", "stop", "step"])?;
+    let number = |value: Option<&Value>| Ok::<_, minijinja::Error>(integer("range", value)?.map(i128::from));
+    let Some(first) = number(first.as_ref())? else { return fail("range needs a number") };
+    let (start, stop) = number(second.as_ref())?.map_or((0, first), |stop| (first, stop));
+    let step = number(step.as_ref())?.unwrap_or(1);
+    if step == 0 {
+        return fail("the step of a range must not be 0");
+    }
+    let distance = if step > 0 { stop - start } else { start - stop };
+    let len = if distance > 0 { (distance - 1) / step.abs() + 1 } else { 0 };
+    if len > MAX_RANGE {
+        return fail(format!("a range may have at most {MAX_RANGE} numbers, got {len}"));
+    }
+    budget::elements(len as usize)?;
+    Ok(View::of(Kind::Range, (0..len).map(|index| value::int_value(start + index * step)).collect()))
+}
+
+/// What Python's `dict` makes of its arguments.
+fn new_dict(args: &[Value]) -> value::Result<Value> {
+    let (positional, keywords) = from_args::<(&[Value], Kwargs)>(args)?;
+    args.iter().try_for_each(value::walk)?;
+    let mut entries = match positional {
+        [] => Vec::new(),
+        [dict] if is_dict(dict) => pairs(dict)?,
+        [list] => {
+            let pairs = items(list)?.into_iter().map(|pair| match items(&pair)?.as_slice() {
+                [key, value] => value::must_be_hashable(key).map(|()| (key.clone(), value.clone())),
+                _ => fail("dict takes pairs of a key and a value"),
+            });
+            pairs.collect::<value::Result<Vec<_>>>()?
+        }
+        _ => return fail("dict takes one argument"),
+    };
+    for name in keywords.args() {
+        entries.push((Value::from(name), keywords.peek(name)?));
+    }
+    Ok(Value::from_pairs(entries))
+}
+
+fn namespace(args: &[Value]) -> value::Result<Value> {
+    let dict = new_dict(args)?;
+    for (key, value) in pairs(&dict)? {
+        if key.as_str().is_none_or(|key| key.starts_with('_')) {
+            return fail(format!("a namespace cannot have the attribute `{key}`: rename it"));
+        }
+        value::must_be_plain(&value)?;
+    }
+    minijinja::functions::namespace(Some(dict.into()))
+}
+
+fn strftime_now(format: &str) -> value::Result<Value> {
+    budget::bytes(format.len().saturating_mul(32))?;
+    let text = jiff::fmt::strtime::format(format, &jiff::Zoned::now());
+    text.map(Value::from).or_else(|error| fail(format!("strftime_now: {error}")))
+}
+
+fn failure(line: usize, message: &str) -> Error {
+    let place = if line == 0 { String::new() } else { format!(", line {line}") };
+    Error::input(format!("{NAME}{place}: {message}"))
+}
+
+fn from_native(error: &minijinja::Error) -> Error {
+    let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    let message = match (error.kind(), detail.strip_suffix(" is unknown").map(|name| name.split_once(' '))) {
+        (ErrorKind::OutOfFuel, _) => {
+            "it takes more time than a chat template may: it loops or recurses without end".to_owned()
+        }
+        (_, Some(Some((kind, name)))) => format!("there is no {kind} `{name}`"),
+        (ErrorKind::UnknownFunction, _) => detail.replace(" is unknown", " is undefined"),
+        _ => detail,
+    };
+    failure(error.line().unwrap_or(0), &message)
+}

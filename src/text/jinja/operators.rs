@@ -1,133 +1,134 @@
-//! Python's operators on numbers, texts and lists. Whole numbers have 128 bits; beyond is an error.
+//! Python's operators, as filters: what they make and look through is paid for. Whole numbers have 128 bits.
 
-use std::rc::Rc;
+use std::cmp::Ordering;
 
-use super::budget::Budget;
-use super::failure::{Failure, Result};
-use super::value::{Seq, SeqKind, Value};
+use minijinja::Value;
+use minijinja::value::{Tuple, ValueKind};
 
-/// `a + b`
-pub(super) fn add(budget: &Budget, left: &Value, right: &Value) -> Result<Value> {
-    match (left, right) {
-        (Value::Str(a), Value::Str(b)) => {
-            budget.charge_bytes(a.len() + b.len())?;
-            Ok(Value::Str([&**a, &**b].concat().into()))
-        }
-        (Value::Seq(a), Value::Seq(b)) if are_joinable(a, b) => {
-            budget.charge_elements(a.items.len() + b.items.len())?;
-            let items = [&*a.items, &*b.items].concat();
-            Ok(Value::Seq(Rc::new(Seq { kind: plain(a), items, depth: a.depth.max(b.depth) })))
-        }
-        _ => arithmetic("+", left, right),
+use super::value::{
+    Kind, Result, View, fail, float, get, int, int_value, is_dict, is_list, items, must_be_defined,
+    type_name, view, walk,
+};
+use super::{budget, print, printf};
+
+/// Operands from left to right, each with its operator before it.
+pub(super) fn arithmetic(first: &Value, rest: &[Value]) -> Result<Value> {
+    let mut value = first.clone();
+    for pair in rest.chunks_exact(2) {
+        let (operator, other) = (pair[0].as_str().unwrap_or_default(), &pair[1]);
+        value = match operator {
+            "~" => {
+                let mut text = print::str(&value)?;
+                print::push(&mut text, &print::str(other)?)?;
+                Value::from(text)
+            }
+            "+" => add(&value, other)?,
+            "*" => multiply(&value, other)?,
+            "%" if value.as_str().is_some() => printf::format(value.as_str().unwrap_or_default(), other)?,
+            _ => numbers(operator, &value, other)?,
+        };
     }
+    Ok(value)
 }
 
-/// `a * b`
-pub(super) fn multiply(budget: &Budget, left: &Value, right: &Value) -> Result<Value> {
-    let (value, times) = match (left, right) {
-        (Value::Str(_) | Value::Seq(_), other) => (left, other.as_int()),
-        (other, Value::Str(_) | Value::Seq(_)) => (right, other.as_int()),
-        _ => return arithmetic("*", left, right),
-    };
-    let Some(times) = times else { return arithmetic("*", left, right) };
+pub(super) fn add(a: &Value, b: &Value) -> Result<Value> {
+    if let (Some(a), Some(b)) = (a.as_str(), b.as_str()) {
+        budget::bytes(a.len() + b.len())?;
+        return Ok(Value::from([a, b].concat()));
+    }
+    if (is_list(a) && is_list(b)) || (a.is_tuple() && b.is_tuple()) {
+        let mut items_of_both = items(a)?;
+        items_of_both.extend(items(b)?);
+        return Ok(like(a, items_of_both));
+    }
+    numbers("+", a, b)
+}
+
+/// A tuple from a tuple, a list otherwise.
+fn like(value: &Value, items: Vec<Value>) -> Value {
+    if value.is_tuple() { Value::from(Tuple::new(items)) } else { Value::from(items) }
+}
+
+fn multiply(a: &Value, b: &Value) -> Result<Value> {
+    let is_repeated = |value: &Value| value.as_str().is_some() || is_list(value) || value.is_tuple();
+    let (value, times) = if is_repeated(a) { (a, b) } else { (b, a) };
+    let Some(times) = int(times).filter(|_| is_repeated(value)) else { return numbers("*", a, b) };
     let times = usize::try_from(times.max(0)).unwrap_or(usize::MAX);
-    match value {
-        Value::Str(text) => {
-            budget.charge_bytes(text.len().saturating_mul(times))?;
-            Ok(Value::Str(if text.is_empty() { "".into() } else { text.repeat(times).into() }))
-        }
-        Value::Seq(seq) if are_joinable(seq, seq) => {
-            budget.charge_elements(seq.items.len().saturating_mul(times))?;
-            let times = if seq.items.is_empty() { 0 } else { times };
-            let items = std::iter::repeat_n(&seq.items, times).flatten().cloned().collect();
-            Ok(Value::Seq(Rc::new(Seq { kind: plain(seq), items, depth: seq.depth })))
-        }
-        _ => arithmetic("*", left, right),
+    if let Some(text) = value.as_str() {
+        budget::bytes(text.len().saturating_mul(times))?;
+        return Ok(Value::from(if text.is_empty() { String::new() } else { text.repeat(times) }));
+    }
+    let items = items(value)?;
+    budget::elements(items.len().saturating_mul(times))?;
+    let times = if items.is_empty() { 0 } else { times };
+    Ok(like(value, std::iter::repeat_n(&items, times).flatten().cloned().collect()))
+}
+
+/// `-value` and `+value`
+pub(super) fn signed(value: &Value, is_negative: bool) -> Result<Value> {
+    match (int(value), float(value)) {
+        (Some(_), _) => numbers(if is_negative { "-" } else { "+" }, &Value::from(0), value),
+        (None, Some(number)) => Ok(Value::from(if is_negative { -number } else { number })),
+        _ => numbers("-", &Value::from(0), value),
     }
 }
 
-/// Whether Python adds them: two lists or two tuples.
-fn are_joinable(a: &Seq, b: &Seq) -> bool {
-    (a.kind == SeqKind::List && b.kind == SeqKind::List) || (a.kind.is_tuple() && b.kind.is_tuple())
-}
-
-fn plain(seq: &Seq) -> SeqKind {
-    if seq.kind.is_tuple() { SeqKind::Tuple } else { SeqKind::List }
-}
-
-/// `-a`
-pub(super) fn negate(value: &Value) -> Result<Value> {
-    match value {
-        Value::Float(value) => Ok(Value::Float(-value)),
-        _ => arithmetic("-", &Value::Int(0), value),
-    }
-}
-
-/// The operators of numbers.
-pub(super) fn arithmetic(operator: &str, left: &Value, right: &Value) -> Result<Value> {
-    if let (Some(a), Some(b)) = (left.as_int(), right.as_int()) {
+fn numbers(operator: &str, a: &Value, b: &Value) -> Result<Value> {
+    if let (Some(a), Some(b)) = (int(a), int(b)) {
         return integers(operator, a, b);
     }
-    if let (Some(a), Some(b)) = (left.as_float(), right.as_float()) {
+    if let (Some(a), Some(b)) = (float(a), float(b)) {
         return floats(operator, a, b);
     }
-    left.must_be_defined()?;
-    right.must_be_defined()?;
-    Err(Failure::new(format!("`{operator}` does not go with {} and {}", left.type_name(), right.type_name())))
+    must_be_defined(a)?;
+    must_be_defined(b)?;
+    fail(format!("`{operator}` does not go with {} and {}", type_name(a), type_name(b)))
 }
 
 fn integers(operator: &str, a: i128, b: i128) -> Result<Value> {
+    let floor = |a: i128, b: i128| {
+        let (quotient, rest) = (a.checked_div(b)?, a.checked_rem(b)?);
+        let is_below = rest != 0 && (rest < 0) != (b < 0);
+        Some((quotient - i128::from(is_below), if is_below { rest + b } else { rest }))
+    };
     let result = match operator {
         "+" => a.checked_add(b),
         "-" => a.checked_sub(b),
         "*" => a.checked_mul(b),
-        "**" if b >= 0 => u32::try_from(b).ok().and_then(|b| a.checked_pow(b)).or(match a {
-            0 | 1 => Some(a),
-            -1 => Some(if b % 2 == 0 { 1 } else { -1 }),
-            _ => None,
-        }),
-        "//" if b != 0 => floor_division(a, b).map(|(quotient, _)| quotient),
-        "%" if b != 0 => floor_division(a, b).map(|(_, remainder)| remainder),
+        "**" if b >= 0 => u32::try_from(b).ok().and_then(|b| a.checked_pow(b)),
+        "//" if b != 0 => floor(a, b).map(|(quotient, _)| quotient),
+        "%" if b != 0 => floor(a, b).map(|(_, rest)| rest),
         _ => return floats(operator, a as f64, b as f64),
     };
-    result.map(Value::Int).ok_or_else(|| Failure::new(format!("the result of `{operator}` is too large")))
-}
-
-/// Rounded towards minus infinity, as Python does.
-fn floor_division(a: i128, b: i128) -> Option<(i128, i128)> {
-    let (quotient, remainder) = (a.checked_div(b)?, a.checked_rem(b)?);
-    if remainder != 0 && (remainder < 0) != (b < 0) {
-        return Some((quotient.checked_sub(1)?, remainder.checked_add(b)?));
+    match result {
+        Some(number) => Ok(int_value(number)),
+        None => fail(format!("the result of `{operator}` is too large")),
     }
-    Some((quotient, remainder))
 }
 
 fn floats(operator: &str, a: f64, b: f64) -> Result<Value> {
-    let by_zero = || Err(Failure::new(format!("`{operator}` by zero")));
-    Ok(Value::Float(match operator {
+    if b == 0.0 && ["/", "//", "%"].contains(&operator) || operator == "**" && a == 0.0 && b < 0.0 {
+        return fail(format!("`{operator}` by zero"));
+    }
+    Ok(Value::from(match operator {
         "+" => a + b,
         "-" => a - b,
         "*" => a * b,
-        "/" | "//" | "%" if b == 0.0 => return by_zero(),
         "/" => a / b,
-        "//" => float_floor_division(a, b).0,
-        "%" => float_floor_division(a, b).1,
-        _ if a == 0.0 && b < 0.0 => return by_zero(),
-        _ if a < 0.0 && b.fract() != 0.0 => {
-            return Err(Failure::new("a power of a negative number must be whole"));
-        }
-        _ => {
-            let power = a.powf(b);
-            if power.is_infinite() && a.is_finite() && b.is_finite() {
-                return Err(Failure::new("the result of `**` is too large"));
+        "//" => floor_division(a, b).0,
+        "%" => floor_division(a, b).1,
+        _ if a < 0.0 && b.fract() != 0.0 => return fail("a power of a negative number must be whole"),
+        _ => match a.powf(b) {
+            power if power.is_infinite() && a.is_finite() && b.is_finite() => {
+                return fail("the result of `**` is too large");
             }
-            power
-        }
+            power => power,
+        },
     }))
 }
 
 /// Quotient and remainder with the sign of the divisor, in the steps that Python takes.
-fn float_floor_division(a: f64, b: f64) -> (f64, f64) {
+fn floor_division(a: f64, b: f64) -> (f64, f64) {
     let mut remainder = a % b;
     let mut quotient = (a - remainder) / b;
     if remainder == 0.0 {
@@ -145,66 +146,169 @@ fn float_floor_division(a: f64, b: f64) -> (f64, f64) {
     (floor, remainder)
 }
 
-/// `value in container`
-pub(super) fn contains(budget: &Budget, container: &Value, value: &Value) -> Result<bool> {
-    match container {
-        Value::Str(text) => {
-            if let Value::Str(part) = value {
-                budget.scan(text.len())?;
-                return Ok(text.contains(&**part));
-            }
-            value.must_be_defined()?;
-            Err(Failure::new(format!("only a text can be in a text, got {}", value.type_name())))
+/// A chain of comparisons: each operator stands before its right side.
+pub(super) fn compare(first: &Value, rest: &[Value]) -> Result<bool> {
+    let mut left = first;
+    for pair in rest.chunks_exact(2) {
+        let (operator, right) = (pair[0].as_str().unwrap_or_default(), &pair[1]);
+        if !compares(left, operator, right)? {
+            return Ok(false);
         }
-        Value::Seq(seq) => {
-            for item in &seq.items {
-                if item.equals(value, budget)? {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        }
-        Value::Dict(dict) => {
-            super::value::must_be_hashable(value, budget)?;
-            dict.get(budget, value).map(|found| found.is_some())
-        }
-        Value::Undefined(_) => Ok(false),
-        _ => Err(Failure::new(format!("nothing is in a {}", container.type_name()))),
+        left = right;
     }
+    Ok(true)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+pub(super) fn compares(left: &Value, operator: &str, right: &Value) -> Result<bool> {
+    Ok(match operator {
+        "==" => equal(left, right)?,
+        "!=" => !equal(left, right)?,
+        "in" => contains(right, left)?,
+        "not in" => !contains(right, left)?,
+        // NaN is neither.
+        _ if [left, right].iter().any(|value| float(value).is_some_and(f64::is_nan)) => false,
+        "<" => order(left, right)?.is_lt(),
+        "<=" => order(left, right)?.is_le(),
+        ">" => order(left, right)?.is_gt(),
+        _ => order(left, right)?.is_ge(),
+    })
+}
 
-    fn result(operator: &str, a: &Value, b: &Value) -> String {
-        arithmetic(operator, a, b).map_or_else(|_| "error".to_owned(), |value| format!("{value:?}"))
-    }
-
-    #[test]
-    fn division_rounds_towards_minus_infinity() {
-        use Value::{Float, Int};
-        assert_eq!(result("//", &Int(-7), &Int(2)), "Int(-4)");
-        assert_eq!(result("%", &Int(-7), &Int(3)), "Int(2)");
-        assert_eq!(result("//", &Float(-7.5), &Int(2)), "Float(-4.0)");
-        assert_eq!(result("%", &Float(7.5), &Int(-2)), "Float(-0.5)");
-        assert_eq!(result("/", &Int(4), &Int(2)), "Float(2.0)");
-    }
-
-    #[test]
-    fn what_has_no_result_is_an_error() {
-        use Value::{Float, Int, None};
-        for (operator, a, b) in [
-            ("+", Int(i128::MAX), Int(1)),
-            ("//", Int(i128::MIN), Int(-1)),
-            ("**", Int(10), Int(1000)),
-            ("**", Int(0), Int(-1)),
-            ("%", Int(1), Int(0)),
-            ("/", Float(1.0), Int(0)),
-            ("-", None, Int(1)),
-        ] {
-            assert_eq!(result(operator, &a, &b), "error");
+pub(super) fn equal(a: &Value, b: &Value) -> Result<bool> {
+    if a.as_object().is_some() && b.as_object().is_some() {
+        walk(a)?;
+        walk(b)?;
+        if let (Some(a), Some(b)) = (view(a), view(b)) {
+            return Ok(a.kind == b.kind && a.items == b.items);
         }
-        assert_eq!(result("**", &Int(-1), &Int(i128::MAX)), "Int(-1)");
+        if view(a).is_some() || view(b).is_some() {
+            return Ok(false);
+        }
+    } else {
+        budget::scan(a.as_str().map_or(0, str::len).min(b.as_str().map_or(0, str::len)))?;
     }
+    Ok(a == b)
+}
+
+/// The order of numbers, texts, lists and tuples; of all else there is none.
+pub(super) fn order(a: &Value, b: &Value) -> Result<Ordering> {
+    if let (Some(a), Some(b)) = (a.as_str(), b.as_str()) {
+        budget::scan(a.len().min(b.len()))?;
+        return Ok(a.cmp(b));
+    }
+    if let (Some(a), Some(b)) = (int(a), int(b)) {
+        return Ok(a.cmp(&b));
+    }
+    if let (Some(a), Some(b)) = (float(a), float(b)) {
+        return Ok(a.partial_cmp(&b).unwrap_or(Ordering::Equal));
+    }
+    if (is_list(a) && is_list(b)) || (a.is_tuple() && b.is_tuple()) {
+        let (a, b) = (items(a)?, items(b)?);
+        for (a, b) in a.iter().zip(&b) {
+            if !equal(a, b)? {
+                return order(a, b);
+            }
+        }
+        return Ok(a.len().cmp(&b.len()));
+    }
+    must_be_defined(a)?;
+    must_be_defined(b)?;
+    fail(format!("`<` does not go with {} and {}", type_name(a), type_name(b)))
+}
+
+/// `value in container`
+fn contains(container: &Value, value: &Value) -> Result<bool> {
+    if let Some(text) = container.as_str() {
+        budget::scan(text.len())?;
+        return match value.as_str() {
+            Some(part) => Ok(text.contains(part)),
+            None => fail(format!("only a text can be in a text, got {}", type_name(value))),
+        };
+    }
+    if is_dict(container) {
+        return Ok(get(container, value)?.is_some());
+    }
+    for item in items(container)? {
+        if equal(&item, value)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// `value[key]`; undefined where there is none.
+pub(super) fn item(value: &Value, key: &Value) -> Result<Value> {
+    must_be_defined(value)?;
+    let found = match (value.kind(), int(key)) {
+        (ValueKind::Map, _) => get(value, key)?,
+        (ValueKind::String, Some(place)) => {
+            let text = value.as_str().unwrap_or_default();
+            budget::scan(text.len())?;
+            let step = usize::try_from(place.unsigned_abs()).unwrap_or(usize::MAX);
+            let char = if place < 0 { text.chars().nth_back(step - 1) } else { text.chars().nth(step) };
+            char.map(|char| Value::from(&*char.encode_utf8(&mut [0; 4])))
+        }
+        (ValueKind::Seq, Some(place)) => {
+            let len = value.len().unwrap_or(0) as i128;
+            let place = if place < 0 { place + len } else { place };
+            usize::try_from(place).ok().and_then(|place| value.get_item_by_index(place).ok())
+        }
+        _ => None,
+    };
+    Ok(found.unwrap_or_default())
+}
+
+/// `value[start:stop:step]`; undefined where Python has no slices.
+pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value> {
+    must_be_defined(value)?;
+    if bounds.iter().any(|bound| !bound.is_none() && int(bound).is_none()) {
+        return Ok(Value::UNDEFINED);
+    }
+    let bound = |place: usize| bounds.get(place).and_then(int);
+    let step = bound(2).unwrap_or(1);
+    if step == 0 {
+        return fail("the step of a slice must not be 0");
+    }
+    if let Some(text) = value.as_str() {
+        budget::scan(text.len())?;
+        if text.is_ascii() {
+            let places = places(text.len(), bound(0), bound(1), step);
+            return Ok(Value::from(
+                places.map(|place| char::from(text.as_bytes()[place])).collect::<String>(),
+            ));
+        }
+        let chars: Vec<char> = text.chars().collect();
+        let places = places(chars.len(), bound(0), bound(1), step);
+        return Ok(Value::from(places.map(|place| chars[place]).collect::<String>()));
+    }
+    if value.kind() != ValueKind::Seq {
+        return Ok(Value::UNDEFINED);
+    }
+    let items = items(value)?;
+    let chosen = places(items.len(), bound(0), bound(1), step).map(|place| items[place].clone()).collect();
+    Ok(if view(value).is_some() { View::of(Kind::Range, chosen) } else { like(value, chosen) })
+}
+
+/// The places that a slice names, in its order.
+fn places(
+    len: usize,
+    start: Option<i128>,
+    stop: Option<i128>,
+    step: i128,
+) -> impl ExactSizeIterator<Item = usize> {
+    let len = len as i128;
+    let (lowest, highest) = if step > 0 { (0, len) } else { (-1, len - 1) };
+    let bound = |bound: Option<i128>, default: i128| {
+        bound.map_or(default, |bound| {
+            let bound = if bound < 0 { bound.saturating_add(len) } else { bound };
+            bound.clamp(lowest, highest)
+        })
+    };
+    let (start, stop) =
+        if step > 0 { (bound(start, 0), bound(stop, len)) } else { (bound(start, len - 1), bound(stop, -1)) };
+    let distance = if step > 0 { stop - start } else { start - stop };
+    // Both are far below 2^64: texts and lists are in memory.
+    let stride = step.unsigned_abs().min(u64::MAX.into()) as i128;
+    let count = if distance > 0 { (distance - 1) / stride + 1 } else { 0 };
+    (0..count as usize).map(move |index| (start + index as i128 * stride * step.signum()) as usize)
 }

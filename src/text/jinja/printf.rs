@@ -1,185 +1,156 @@
-//! `"%s" % value`, as Python formats it.
+//! `"%s" % value` and `"{}".format(value)`: what Python does, field by field with minijinja's formatting.
 
-use std::iter::Peekable;
-use std::str::Chars;
+use minijinja::Value;
+use minijinja::formatting::{FormatStyle, format as native};
+use minijinja::value::{Kwargs, from_args};
 
-use super::failure::{Failure, Result};
-use super::interpreter::Interpreter;
-use super::numbers::{self, Sign};
-use super::text::{Side, pad};
-use super::value::Value;
-
-/// The flags of a conversion.
-#[derive(Default)]
-struct Flags {
-    left: bool,
-    plus: bool,
-    space: bool,
-    zero: bool,
-    alternate: bool,
-}
+use super::print;
+use super::value::{Result, fail, float, get, is_dict, items, type_name};
+use super::{budget, operators};
 
 /// The text with its conversions replaced.
-pub(super) fn format(interpreter: &Interpreter<'_>, format: &str, values: &Value) -> Result<Value> {
-    let budget = &interpreter.budget;
-    let mut rest: &[Value] = match values {
-        Value::Seq(seq) if seq.kind.is_tuple() => &seq.items,
-        other => std::slice::from_ref(other),
-    };
-    let mut next = || {
-        let (value, others) =
-            rest.split_first().ok_or_else(|| Failure::new("`%` has fewer values than places"))?;
-        rest = others;
-        Ok(value)
-    };
-    let mut named = false;
+pub(super) fn format(format: &str, values: &Value) -> Result<Value> {
+    let mut rest = if values.is_tuple() { items(values)? } else { vec![values.clone()] }.into_iter();
+    let mut is_named = false;
     let mut out = String::new();
-    let mut chars = format.chars().peekable();
-    while let Some(char) = chars.next() {
-        if char != '%' {
-            budget.charge_bytes(char.len_utf8())?;
-            out.push(char);
-            continue;
-        }
-        let mut value = None;
-        if chars.next_if_eq(&'(').is_some() {
-            let name: String = chars.by_ref().take_while(|char| *char != ')').collect();
-            let Value::Dict(dict) = values else { return Err(Failure::new("`%(name)s` takes a dict")) };
-            let found = dict
-                .named(budget, &name)?
-                .ok_or_else(|| Failure::new(format!("`%` has no value `{name}`")))?;
-            value = Some(found);
-            named = true;
-        }
-        let mut flags = Flags::default();
-        while let Some(flag) = chars.next_if(|char| "-+ 0#".contains(*char)) {
-            match flag {
-                '-' => flags.left = true,
-                '+' => flags.plus = true,
-                ' ' => flags.space = true,
-                '0' => flags.zero = true,
-                _ => flags.alternate = true,
-            }
-        }
-        let width = number(&mut chars, &mut next)?.unwrap_or(0);
-        flags.left |= width < 0;
-        let width = usize::try_from(width.unsigned_abs()).unwrap_or(usize::MAX);
-        let precision = if chars.next_if_eq(&'.').is_some() {
-            let digits = number(&mut chars, &mut next)?.unwrap_or(0).max(0);
-            Some(usize::try_from(digits).unwrap_or(usize::MAX))
-        } else {
-            None
+    let mut left = format;
+    while let Some(start) = left.find('%') {
+        print::push(&mut out, &left[..start])?;
+        left = &left[start + 1..];
+        let end = left.find(|char: char| char.is_ascii_alphabetic() && !"hlL".contains(char) || char == '%');
+        let name = left.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+        let (name, flags) = match name {
+            Some((name, rest)) => (Some(name), rest),
+            None => (None, left),
         };
-        while chars.next_if(|char| "hlL".contains(*char)).is_some() {}
-        let kind = chars.next().ok_or_else(|| Failure::new("`%` has no kind after it"))?;
-        if kind == '%' {
-            budget.push(&mut out, "%")?;
+        let end = if name.is_some() { flags.find(|char: char| char.is_ascii_alphabetic()) } else { end };
+        let Some(end) = end else { return fail("`%` has no kind after it") };
+        let kind = &flags[end..=end];
+        left = &flags[end + 1..];
+        let mut flags = flags[..end].replace(['h', 'l', 'L'], "");
+        while flags.contains('*') {
+            let number = rest.next().and_then(|value| super::value::int(&value));
+            let Some(number) = number else { return fail("`*` takes a whole number") };
+            flags = flags.replacen('*', &number.to_string(), 1);
+        }
+        if kind == "%" {
+            print::push(&mut out, "%")?;
             continue;
         }
-        let value = value.map_or_else(&mut next, Ok)?;
-        budget.charge_bytes(width)?;
-        let text = convert(interpreter, kind, value, &flags, width, precision)?;
-        let side = if flags.left { Side::Left } else { Side::Right };
-        budget.push(&mut out, &pad(&text, width, ' ', side))?;
-    }
-    let is_mapping = named || matches!(values, Value::Dict(_) | Value::Seq(_)) && !is_tuple(values);
-    if !rest.is_empty() && !is_mapping {
-        return Err(Failure::new("`%` has more values than places"));
-    }
-    Ok(Value::Str(out.into()))
-}
-
-/// Digits, or a `*` that stands for the next value.
-fn number<'a>(
-    chars: &mut Peekable<Chars<'_>>,
-    next: &mut impl FnMut() -> Result<&'a Value>,
-) -> Result<Option<i128>> {
-    if chars.next_if_eq(&'*').is_some() {
-        return next()?.as_int().map(Some).ok_or_else(|| Failure::new("`*` takes a whole number"));
-    }
-    let mut number = None;
-    while let Some(digit) = chars.peek().and_then(|char| char.to_digit(10)) {
-        number = Some(number.unwrap_or(0_i128).saturating_mul(10).saturating_add(digit.into()));
-        chars.next();
-    }
-    Ok(number)
-}
-
-fn is_tuple(value: &Value) -> bool {
-    matches!(value, Value::Seq(seq) if seq.kind.is_tuple())
-}
-
-fn convert(
-    interpreter: &Interpreter<'_>,
-    kind: char,
-    value: &Value,
-    flags: &Flags,
-    width: usize,
-    precision: Option<usize>,
-) -> Result<String> {
-    let sign = if flags.plus {
-        Sign::Plus
-    } else if flags.space {
-        Sign::Space
-    } else {
-        Sign::Minus
-    };
-    let wrong = || Failure::new(format!("`%{kind}` takes a number, got {}", value.type_name()));
-    let (text, is_finite) = match kind {
-        's' | 'r' | 'a' => {
-            let mut text = String::new();
-            if kind == 's' {
-                interpreter.show(value, &mut text)?;
-            } else {
-                interpreter.show_repr(value, &mut text)?;
+        let value = match name {
+            Some(name) if is_dict(values) => {
+                is_named = true;
+                get(values, &Value::from(name))?
             }
-            return Ok(match precision {
-                Some(precision) => text.chars().take(precision).collect(),
-                None => text,
-            });
-        }
-        'c' => {
-            return match value {
-                Value::Str(text) if text.chars().count() == 1 => Ok(text.to_string()),
-                _ => {
-                    let code =
-                        value.as_int().and_then(|code| u32::try_from(code).ok()).and_then(char::from_u32);
-                    code.map(String::from).ok_or_else(|| Failure::new("`%c` takes a character"))
-                }
-            };
-        }
-        'd' | 'i' | 'u' | 'x' | 'X' | 'o' => {
-            let number = match value {
-                Value::Float(value) if "diu".contains(kind) => numbers::truncate(*value).ok_or_else(wrong)?,
-                _ => value.as_int().ok_or_else(wrong)?,
-            };
-            let mut digits = numbers::radix(number.unsigned_abs(), kind);
-            if let Some(precision) = precision {
-                interpreter.budget.charge_bytes(precision)?;
-                digits = pad(&digits, precision, '0', Side::Right);
+            Some(_) => return fail("`%(name)s` takes a dict"),
+            None => rest.next(),
+        };
+        let Some(value) = value else { return fail("`%` has fewer values than places") };
+        let (kind, value) = match kind {
+            "s" => ("s", Value::from(print::str(&value)?)),
+            "r" | "a" => ("s", Value::from(print::repr(&value)?)),
+            "c" => ("c", value),
+            "u" | "i" => ("d", value),
+            _ if float(&value).is_none() => {
+                return fail(format!("`%{kind}` takes a number, got {}", type_name(&value)));
             }
-            let prefix = match kind {
-                'x' if flags.alternate => "0x",
-                'X' if flags.alternate => "0X",
-                'o' if flags.alternate => "0o",
-                _ => "",
-            };
-            (format!("{}{prefix}{digits}", numbers::sign(number < 0, sign)), true)
-        }
-        'f' | 'F' | 'e' | 'E' | 'g' | 'G' => {
-            let number = value.as_float().ok_or_else(wrong)?;
-            let digits = numbers::float(number.abs(), kind, precision.unwrap_or(6), flags.alternate)?;
-            let is_negative = number.is_sign_negative() && !number.is_nan();
-            (format!("{}{digits}", numbers::sign(is_negative, sign)), number.is_finite())
-        }
-        _ => return Err(Failure::new(format!("`%{kind}` is no kind of conversion"))),
-    };
-    if flags.zero && !flags.left && is_finite {
-        let digits_at = text.len() - text.trim_start_matches(['+', '-', ' ']).len();
-        let (sign, digits) = text.split_at(digits_at);
-        let (prefix, digits) = digits.split_at(if flags.alternate && "xXo".contains(kind) { 2 } else { 0 });
-        let width = width.saturating_sub(sign.len() + prefix.len());
-        return Ok(format!("{sign}{prefix}{}", pad(digits, width, '0', Side::Right)));
+            kind => (kind, value),
+        };
+        pay(&flags)?;
+        print::push(&mut out, &native(FormatStyle::Printf, &format!("%{flags}{kind}"), &[value])?)?;
     }
-    Ok(text)
+    print::push(&mut out, left)?;
+    let is_mapping = is_named || (!values.is_tuple() && values.as_object().is_some());
+    if rest.next().is_some() && !is_mapping {
+        return fail("`%` has more values than places");
+    }
+    Ok(Value::from(out))
+}
+
+/// Pays for the widths and precisions that flags name.
+fn pay(flags: &str) -> Result<()> {
+    let numbers = flags.split(|char: char| !char.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    numbers.into_iter().try_for_each(|digits| budget::bytes(digits.parse().unwrap_or(usize::MAX)))
+}
+
+/// `text.format(...)`
+pub(super) fn str_format(text: &str, args: &[Value]) -> Result<Value> {
+    let mut out = String::new();
+    fill(text, args, &mut 0, true, &mut out)?;
+    Ok(Value::from(out))
+}
+
+fn fill(text: &str, args: &[Value], automatic: &mut usize, may_nest: bool, out: &mut String) -> Result<()> {
+    let mut rest = text;
+    while let Some(start) = rest.find(['{', '}']) {
+        print::push(out, &rest[..start])?;
+        let (sign, after) = rest[start..].split_at(1);
+        if let Some(after) = after.strip_prefix(sign) {
+            print::push(out, sign)?;
+            rest = after;
+            continue;
+        }
+        let mut depth = 1;
+        let end = after.find(|char| {
+            depth += i32::from(char == '{') - i32::from(char == '}');
+            depth == 0
+        });
+        let Some(end) = end.filter(|_| sign == "{") else {
+            return fail(format!("format: a single `{sign}`"));
+        };
+        let (field, spec) = after[..end].split_once(':').unwrap_or((&after[..end], ""));
+        let (name, conversion) = field.split_once('!').unwrap_or((field, ""));
+        let value = find(name, args, automatic)?;
+        let mut filled = String::new();
+        if !may_nest && spec.contains('{') {
+            return fail("format: fields are nested too deep");
+        }
+        fill(spec, args, automatic, false, &mut filled)?;
+        print::push(out, &formatted(&value, conversion, &filled)?)?;
+        rest = &after[end + 1..];
+    }
+    print::push(out, rest)
+}
+
+/// The value that a name such as `0`, `x.y` or `x[key]` stands for.
+fn find(name: &str, args: &[Value], automatic: &mut usize) -> Result<Value> {
+    let (positional, keywords) = from_args::<(&[Value], Kwargs)>(args)?;
+    let end = name.find(['.', '[']).unwrap_or(name.len());
+    let first = &name[..end];
+    let place = if first.is_empty() { Some(*automatic) } else { first.parse().ok() };
+    *automatic += usize::from(first.is_empty());
+    let found = match place {
+        Some(place) => positional.get(place).cloned(),
+        None if keywords.has(first) => Some(keywords.get(first)?),
+        None => None,
+    };
+    let Some(mut value) = found else { return fail(format!("format: there is no value `{first}`")) };
+    for part in name[end..].split(['.', '[']).skip(1) {
+        let key = part.trim_end_matches(']');
+        let key = key.parse::<i64>().map_or_else(|_| Value::from(key), Value::from);
+        value = operators::item(&value, &key)?;
+    }
+    super::value::must_be_defined(&value)?;
+    Ok(value)
+}
+
+/// A value in the form that is asked for.
+fn formatted(value: &Value, conversion: &str, spec: &str) -> Result<String> {
+    let value = match conversion {
+        "r" | "a" => Value::from(print::repr(value)?),
+        "" if float(value).is_some() && !spec.is_empty() => value.clone(),
+        "" | "s" => Value::from(print::str(value)?),
+        other => return fail(format!("format: there is no `!{other}`")),
+    };
+    if spec.is_empty() {
+        return print::str(&value);
+    }
+    pay(spec)?;
+    if let (Some(spec), Some(number)) = (spec.strip_suffix('%'), float(&value)) {
+        let spec = if spec.contains('.') { spec.to_owned() } else { format!("{spec}.6") };
+        return Ok(
+            native(FormatStyle::StrFormat, &format!("{{:{spec}f}}"), &[Value::from(number * 100.0)])? + "%"
+        );
+    }
+    native(FormatStyle::StrFormat, &format!("{{:{spec}}}"), &[value])
 }

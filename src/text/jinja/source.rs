@@ -1,185 +1,292 @@
-//! The source of a template before it is parsed: what it may be, and the one tag that is transformers' own.
+//! The source of a template as minijinja is to read it: the same statements, with expressions as in `expression`.
 //!
-//! The parser recurses along chains of operators and of `elif`, and takes a template that ends within a block; both are
-//! refused here. `{% generation %}` marks what an assistant wrote; it prints its body in a scope of its own, as `with`.
+//! Tags keep their lines and their marks for white space. Where Jinja has a scope that minijinja has not, a `with` makes
+//! one; so does `{% generation %}`, transformers' own tag. Statements that reach out of a template are refused, and so is
+//! what the parser cannot bear or would take although Jinja does not: long chains, blocks that stay open.
 
-use minijinja::machinery::{Token, tokenize};
-use minijinja::syntax::SyntaxConfig;
-
-use super::failure::{Failure, Result};
+use super::expression::{Parser, is_constant};
+use super::lexer::{Kind, Tag, tag};
 
 /// The longest template that is read, in bytes.
-pub(super) const MAX_SOURCE_BYTES: usize = 256 << 10;
+const MAX_SOURCE_BYTES: usize = 256 << 10;
 /// The most lines, and the most characters of one: the lexer counts them in 16 bits.
 const MAX_LINES: usize = 60_000;
-/// The most tokens within one tag.
-const MAX_TAG_TOKENS: usize = 2000;
 /// The most `elif` of one `if`.
 const MAX_BRANCHES: usize = 200;
+/// Text between tags that costs nothing to print: no more than an instruction does.
+const FREE_BYTES: usize = 64;
+/// White space between tags, which cannot be divided, has at most as many bytes.
+const MAX_SPACE: usize = 4096;
 
-/// Blocks that have an end, with their end's name.
-const BLOCKS: [(&str, &str); 9] = [
-    ("if", "endif"),
-    ("for", "endfor"),
-    ("macro", "endmacro"),
-    ("call", "endcall"),
-    ("filter", "endfilter"),
-    ("with", "endwith"),
-    ("set", "endset"),
-    ("autoescape", "endautoescape"),
-    ("generation", "endgeneration"),
-];
-
-/// How transformers sets Jinja up: a line that holds nothing but a block is no line of the text.
-pub(super) fn syntax() -> Result<SyntaxConfig> {
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    syntax.map_err(|error| Failure::new(error.to_string()))
-}
+type Result<T> = std::result::Result<T, String>;
 
 /// A block that is open.
 struct Open<'s> {
     name: &'s str,
-    line: u32,
+    line: usize,
     branches: usize,
 }
 
-/// The source as the parser is to read it.
-pub(super) fn prepare(source: &str) -> Result<String> {
+/// The source as minijinja is to read it, or a line and what is wrong there.
+pub(super) fn prepare(source: &str) -> std::result::Result<String, (usize, String)> {
     if source.len() > MAX_SOURCE_BYTES {
-        return Err(Failure::new(format!(
-            "it may have at most {MAX_SOURCE_BYTES} bytes, found {}",
-            source.len()
-        )));
+        return Err((0, format!("it may have at most {MAX_SOURCE_BYTES} bytes, found {}", source.len())));
     }
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
-    let longest = source.lines().map(str::len).max().unwrap_or(0);
-    if longest.max(source.lines().count()) > MAX_LINES {
-        return Err(Failure::new(format!(
-            "it may have at most {MAX_LINES} lines, each of at most {MAX_LINES} bytes"
-        )));
-    }
-    let mut generation_tags = Vec::new();
+    let mut out = String::with_capacity(2 * source.len());
     let mut open: Vec<Open<'_>> = Vec::new();
-    let mut tag = Vec::new();
-    for token in tokenize(&source, false, syntax()?) {
-        let (token, span) = token.map_err(|error| syntax_failure(&error))?;
-        let line = u32::from(span.start_line);
-        match token {
-            Token::BlockStart | Token::VariableStart | Token::TemplateData(_) => tag.clear(),
-            Token::BlockEnd => {
-                let Some((Token::Ident(name), place)) = tag.first() else { continue };
-                if name.trim_start_matches("end") == "generation" {
-                    generation_tags.push(*place);
-                }
-                balance(&mut open, name, &tag, line)?;
-            }
-            _ => {
-                tag.push((token, span.start_offset as usize));
-                if tag.len() > MAX_TAG_TOKENS {
-                    return Err(
-                        Failure::new(format!("a tag may have at most {MAX_TAG_TOKENS} tokens")).at(line)
-                    );
-                }
-            }
-        }
+    let (mut at, mut line) = (0, 1);
+    while at < source.len() {
+        let start = next_tag(&source, at);
+        text(&source[at..start], &mut out).map_err(|message| (line, message))?;
+        line += source[at..start].matches('\n').count();
+        let end = match source.get(start..start + 2) {
+            Some("{#") => comment(&source, start, &mut out),
+            Some("{{") => printed(&source, start, &mut out),
+            Some(_) => statement(&source, start, line, &mut open, &mut out),
+            None => Ok(source.len()),
+        };
+        at = end.map_err(|message| (line, message))?;
+        line += source[start..at].matches('\n').count();
     }
     if let Some(block) = open.last() {
-        return Err(Failure::new(format!("`{}` has no end", block.name)).at(block.line));
+        return Err((block.line, format!("`{}` has no end", block.name)));
     }
-    let mut prepared = source.clone();
-    for place in generation_tags {
-        let name = if source[place..].starts_with("end") { "endgeneration" } else { "generation" };
-        let stand_in = if name.starts_with("end") { "endwith" } else { "with" };
-        // Of the same length, so that places stay what they are.
-        prepared.replace_range(place..place + name.len(), &format!("{stand_in:width$}", width = name.len()));
+    if out.lines().map(str::len).max().unwrap_or(0).max(out.lines().count()) > MAX_LINES {
+        return Err((0, format!("it may have at most {MAX_LINES} lines, each of at most {MAX_LINES} bytes")));
     }
-    Ok(prepared)
+    Ok(out)
 }
 
-/// Keeps account of a block's beginning or end.
-fn balance<'s>(open: &mut Vec<Open<'s>>, name: &'s str, tag: &[(Token<'s>, usize)], line: u32) -> Result<()> {
-    if let Some((_, end)) = BLOCKS.iter().find(|(begin, _)| *begin == name) {
-        // `set x = …` has no end; within parentheses `=` names an argument.
-        let mut level = 0;
-        let assigns = tag.iter().any(|(token, _)| {
-            match token {
-                Token::ParenOpen => level += 1,
-                Token::ParenClose => level -= 1,
-                _ => {}
-            }
-            level == 0 && matches!(token, Token::Assign)
-        });
-        if !(*end == "endset" && assigns) {
-            open.push(Open { name, line, branches: 0 });
+/// Where the next tag begins.
+fn next_tag(source: &str, at: usize) -> usize {
+    let bytes = source.as_bytes();
+    let is_tag =
+        |place: &usize| bytes[*place] == b'{' && matches!(bytes.get(place + 1), Some(b'{' | b'%' | b'#'));
+    (at..bytes.len()).find(is_tag).unwrap_or(bytes.len())
+}
+
+/// Text between tags. Behind its first letter, where no space is that a tag may strip, it is paid for.
+fn text(text: &str, out: &mut String) -> Result<()> {
+    let letter = text.char_indices().find(|(_, char)| !char.is_whitespace());
+    match letter {
+        Some((place, char)) if text.len() > FREE_BYTES => {
+            let (before, after) = text.split_at(place + char.len_utf8());
+            out.extend([before, &format!("{{{{ {}|_text }}}}", text.len()), after]);
         }
-        return Ok(());
-    }
-    if name == "elif"
-        && let Some(block) = open.last_mut()
-    {
-        block.branches += 1;
-        if block.branches > MAX_BRANCHES {
-            return Err(Failure::new(format!("an `if` may have at most {MAX_BRANCHES} `elif`")).at(line));
-        }
-    }
-    if BLOCKS.iter().any(|(_, end)| *end == name) {
-        let expected = open.pop().and_then(|block| BLOCKS.iter().find(|(begin, _)| *begin == block.name));
-        match expected {
-            Some((_, end)) if *end == name => {}
-            Some((_, end)) => return Err(Failure::new(format!("expected `{end}`, found `{name}`")).at(line)),
-            None => return Err(Failure::new(format!("`{name}` ends nothing")).at(line)),
-        }
+        None if text.len() > MAX_SPACE => return Err(format!("white space may be {MAX_SPACE} bytes long")),
+        _ => out.push_str(text),
     }
     Ok(())
 }
 
-/// A message of the lexer or the parser.
-pub(super) fn syntax_failure(error: &minijinja::Error) -> Failure {
-    let failure = Failure::new(error.detail().map_or_else(|| error.to_string(), str::to_owned));
-    match error.line() {
-        Some(line) => failure.at(line as u32),
-        None => failure,
+fn comment(source: &str, start: usize, out: &mut String) -> Result<usize> {
+    let end = source[start + 2..].find("#}").ok_or("a comment has no `#}`")?;
+    let end = start + 2 + end + 2;
+    out.push_str(&source[start..end]);
+    Ok(end)
+}
+
+fn printed(source: &str, start: usize, out: &mut String) -> Result<usize> {
+    let tag = tag(source, start + 2, "}}")?;
+    let mut parser = Parser::new(&tag.tokens);
+    let value = parser.tuple(true)?;
+    let lines = parser.finish()?;
+    out.push_str(&format!("{{{{{} {value}{lines} {}}}}}", tag.open, tag.close));
+    Ok(tag.end)
+}
+
+fn statement<'s>(
+    source: &'s str,
+    start: usize,
+    line: usize,
+    open: &mut Vec<Open<'s>>,
+    out: &mut String,
+) -> Result<usize> {
+    let tag = tag(source, start + 2, "%}")?;
+    let Some(name) = tag.tokens.first().filter(|token| token.kind == Kind::Name) else {
+        return Err("a tag begins with the name of a statement".to_owned());
+    };
+    if name.text == "raw" && tag.tokens.len() == 1 {
+        let end = raw_end(source, tag.end)?;
+        let pay = format!("if {}|_text", end - start);
+        write_tags(&tag, &[pay, "endif".to_owned()], "", out);
+        // Only the first tag strips what is before it.
+        out.push_str(&source[start..end].replacen("{%-", "{%", usize::from(tag.open == "-")));
+        return Ok(end);
+    }
+    let mut parser = Parser::new(&tag.tokens[1..]);
+    let tags = match name.text {
+        "generation" => vec!["with".to_owned()],
+        "endgeneration" => vec!["endwith".to_owned()],
+        "endset" | "endfilter" => vec!["endwith".to_owned(), name.text.to_owned()],
+        "else" | "break" | "continue" | "endif" | "endfor" | "endmacro" | "endcall" | "endwith" => {
+            vec![name.text.to_owned()]
+        }
+        "if" | "elif" => vec![format!("{} {}", name.text, parser.tuple(false)?)],
+        "for" => vec![for_loop(&mut parser)?],
+        "set" => set(&mut parser)?,
+        "macro" => {
+            let (head, mut tags) = signature(&mut parser)?;
+            tags.insert(0, format!("macro {head}"));
+            tags
+        }
+        "call" => call(&mut parser)?,
+        "filter" => {
+            let mut filters = parser.filter()?;
+            while parser.skip(Kind::Sign, "|") {
+                filters = format!("{filters}|{}", parser.filter()?);
+            }
+            vec![format!("filter {filters}"), "with".to_owned()]
+        }
+        "with" => with(&mut parser)?,
+        other => return Err(format!("chat templates have no statement `{other}`")),
+    };
+    let lines = parser.finish()?;
+    let is_open = name.text != "set" || tags.len() > 1;
+    balance(open, name.text, is_open, line)?;
+    write_tags(&tag, &tags, &("\n".repeat(name.lines) + &lines), out);
+    Ok(tag.end)
+}
+
+/// Tags one after the other, with the marks of the one that they stand for at both ends.
+fn write_tags(tag: &Tag<'_>, tags: &[String], lines: &str, out: &mut String) {
+    for (index, inside) in tags.iter().enumerate() {
+        let (is_first, is_last) = (index == 0, index + 1 == tags.len());
+        let open = if is_first { tag.open } else { "" };
+        let (lines, close) = if is_last { (lines, tag.close) } else { ("", "") };
+        out.push_str(&format!("{{%{open} {inside}{lines} {close}%}}"));
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Where the `endraw` of a `raw` ends.
+fn raw_end(source: &str, start: usize) -> Result<usize> {
+    let ends = source[start..].match_indices("{%").filter_map(|(place, _)| {
+        let rest = source[start + place + 2..].trim_start_matches(['-', '+']).trim_start();
+        let rest = rest.strip_prefix("endraw")?.trim_start().trim_start_matches(['-', '+']);
+        Some(source.len() - rest.strip_prefix("%}")?.len())
+    });
+    ends.into_iter().next().ok_or_else(|| "`raw` has no end".to_owned())
+}
 
-    fn refused(source: &str) -> String {
-        prepare(source).unwrap_err().into_error().to_string()
+fn for_loop(parser: &mut Parser<'_, '_>) -> Result<String> {
+    let target = target(parser, Kind::Name, "in")?;
+    let mut text = format!("for {target} in ({}|_iter)", parser.tuple(false)?);
+    if parser.skip(Kind::Name, "if") {
+        text = format!("{text} if {}", parser.expression(true)?);
     }
+    if parser.skip(Kind::Name, "recursive") {
+        text.push_str(" recursive");
+    }
+    Ok(text)
+}
 
-    #[test]
-    fn generation_tags_become_scopes_and_nothing_else_changes() {
-        let source =
-            "a{%- generation -%}\r\n{{ '{% generation %}' }}{% endgeneration %}{# {% generation %} #}";
-        let prepared = prepare(source).unwrap();
-        assert_eq!(
-            prepared,
-            "a{%- with       -%}\n{{ '{% generation %}' }}{% endwith       %}{# {% generation %} #}"
-        );
-        assert!(prepare("{% raw %}{% generation %}{% endraw %}").unwrap().contains("generation"));
+/// Names to assign to, up to a token outside of brackets.
+fn target(parser: &mut Parser<'_, '_>, kind: Kind, end: &str) -> Result<String> {
+    let mut target = String::new();
+    while !parser.skip(kind, end) {
+        let part = parser.take("a name to assign to", |token| {
+            token.kind == Kind::Name || ["(", ")", ",", "."].contains(&token.text)
+        })?;
+        if target.ends_with('.') && part.trim_start().starts_with('_') {
+            return Err(format!("a namespace cannot have the attribute `{}`: rename it", part.trim_start()));
+        }
+        target.push_str(&part);
     }
+    Ok(target)
+}
 
-    #[test]
-    fn blocks_must_be_closed_in_order() {
-        assert!(refused("\n{% if x %}a").ends_with("line 2: `if` has no end"));
-        assert!(
-            refused("{% if x %}{% for a in b %}{% endif %}").contains("expected `endfor`, found `endif`")
-        );
-        assert!(refused("{% endfor %}").contains("`endfor` ends nothing"));
-        assert!(refused("{% set x %}").contains("`set` has no end"));
-        assert!(prepare("{% set x = f(a=1) %}{% set y | replace(old='a') %}{% endset %}").is_ok());
+fn set(parser: &mut Parser<'_, '_>) -> Result<Vec<String>> {
+    if !parser.tokens.iter().take_while(|token| token.text != "|").any(|token| token.is(Kind::Sign, "=")) {
+        let mut text = format!("set {}", parser.name()?);
+        while parser.skip(Kind::Sign, "|") {
+            text = format!("{text}|{}", parser.filter()?);
+        }
+        return Ok(vec![text, "with".to_owned()]);
     }
+    let target = target(parser, Kind::Sign, "=")?;
+    let value = parser.tuple(true)?;
+    // What a namespace holds stays when its scope ends.
+    let value = if target.contains('.') { format!("({value}|_store)") } else { value };
+    Ok(vec![format!("set {target} = {value}")])
+}
 
-    #[test]
-    fn sizes_are_limited_before_parsing() {
-        assert!(refused(&" ".repeat(MAX_SOURCE_BYTES + 1)).contains("at most 262144 bytes"));
-        assert!(refused(&" ".repeat(MAX_LINES + 1)).contains("at most 60000 lines"));
-        assert!(refused(&"\r".repeat(MAX_LINES + 1)).contains("at most 60000 lines"));
-        assert!(refused(&format!("{{{{ a{} }}}}", "+a".repeat(1000))).contains("at most 2000 tokens"));
-        let branches = format!("{{% if a %}}{}{{% endif %}}", "{% elif b %}".repeat(201));
-        assert!(refused(&branches).contains("at most 200 `elif`"));
+/// A macro's name and parameters, and the tags that set those whose default value is not a constant.
+fn signature(parser: &mut Parser<'_, '_>) -> Result<(String, Vec<String>)> {
+    let name = parser.name()?;
+    parser.expect("(")?;
+    let (parameters, tags) = parameters(parser)?;
+    Ok((format!("{name}({parameters})"), tags))
+}
+
+fn parameters(parser: &mut Parser<'_, '_>) -> Result<(String, Vec<String>)> {
+    let mut tags = Vec::new();
+    let parameters = parser.list(")", |parser| {
+        let name = parser.name()?;
+        if !parser.skip(Kind::Sign, "=") {
+            return Ok(name);
+        }
+        let default = parser.expression(true)?;
+        if is_constant(&default) {
+            return Ok(format!("{name}={default}"));
+        }
+        let bare = name.trim_start();
+        tags.extend([
+            format!("if {bare} is undefined"),
+            format!("set {bare} = {default}"),
+            "endif".to_owned(),
+        ]);
+        Ok(name)
+    })?;
+    Ok((parameters.join(", "), tags))
+}
+
+fn call(parser: &mut Parser<'_, '_>) -> Result<Vec<String>> {
+    let mut head = String::new();
+    let mut tags = Vec::new();
+    if parser.skip(Kind::Sign, "(") {
+        let (parameters, more) = parameters(parser)?;
+        (head, tags) = (format!("({parameters})"), more);
     }
+    let name = parser.name()?;
+    parser.expect("(")?;
+    tags.insert(0, format!("call{head} {name}({})", parser.arguments(true)?));
+    Ok(tags)
+}
+
+/// All values are those outside of the block.
+fn with(parser: &mut Parser<'_, '_>) -> Result<Vec<String>> {
+    let (mut values, mut targets) = (Vec::new(), Vec::new());
+    while !parser.tokens.is_empty() {
+        if !values.is_empty() {
+            parser.expect(",")?;
+        }
+        let target = target(parser, Kind::Sign, "=")?;
+        targets.push(format!("{target} = with_{}", values.len()));
+        values.push(format!("with_{} = {}", values.len(), parser.expression(true)?));
+    }
+    values.append(&mut targets);
+    Ok(vec![format!("with {}", values.join(", "))])
+}
+
+/// Keeps account of a block's beginning or end.
+fn balance<'s>(open: &mut Vec<Open<'s>>, name: &'s str, is_open: bool, line: usize) -> Result<()> {
+    match name {
+        "break" | "continue" => {}
+        "else" | "elif" => match open.last_mut().filter(|block| ["if", "for"].contains(&block.name)) {
+            Some(block) if block.branches < MAX_BRANCHES => block.branches += 1,
+            Some(_) => return Err(format!("an `if` may have at most {MAX_BRANCHES} `elif`")),
+            None => return Err(format!("`{name}` belongs to no `if`")),
+        },
+        _ => match (name.strip_prefix("end"), open.last()) {
+            (Some(block), Some(last)) if last.name == block => {
+                open.pop();
+            }
+            (Some(_), Some(last)) => return Err(format!("expected `end{}`, found `{name}`", last.name)),
+            (Some(_), None) => return Err(format!("`{name}` ends nothing")),
+            (None, _) if is_open => open.push(Open { name, line, branches: 0 }),
+            _ => {}
+        },
+    }
+    Ok(())
 }

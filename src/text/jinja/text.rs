@@ -11,17 +11,17 @@ pub(super) fn is_line_end(char: char) -> bool {
 }
 
 /// `str.splitlines()`
-pub(super) fn lines(text: &str) -> Vec<&str> {
+pub(super) fn lines(text: &str, with_ends: bool) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut rest = text;
     while let Some(end) = rest.find(is_line_end) {
-        lines.push(&rest[..end]);
-        let length = if rest[end..].starts_with("\r\n") {
+        let next = if rest[end..].starts_with("\r\n") {
             2
         } else {
             rest[end..].chars().next().map_or(1, char::len_utf8)
         };
-        rest = &rest[end + length..];
+        lines.push(&rest[..if with_ends { end + next } else { end }]);
+        rest = &rest[end + next..];
     }
     if !rest.is_empty() {
         lines.push(rest);
@@ -144,34 +144,12 @@ fn is_cased(char: char) -> bool {
     char.is_lowercase() || char.is_uppercase() || matches!(char, 'ǅ' | 'ǈ' | 'ǋ' | 'ǲ')
 }
 
-/// `str.islower()` and `str.isupper()`: some letter has the case, and none the other.
-pub(super) fn is_case(text: &str, upper: bool) -> bool {
-    let (mut some, mut other) = (false, false);
-    for char in text.chars() {
-        some |= if upper { char.is_uppercase() } else { char.is_lowercase() };
-        other |= if upper { char.is_lowercase() } else { char.is_uppercase() };
-    }
-    some && !other
-}
-
-/// `str.istitle()`
-pub(super) fn is_title(text: &str) -> bool {
-    is_cased_anywhere(text) && text == title(text)
-}
-
-fn is_cased_anywhere(text: &str) -> bool {
-    text.chars().any(is_cased)
-}
-
 /// Where a text is put within a wider field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Left,
     Right,
-    /// As `str.center` does.
     Center,
-    /// As `format` does.
-    Middle,
 }
 
 /// Widens a text to so many characters.
@@ -181,55 +159,7 @@ pub(super) fn pad(text: &str, width: usize, fill: char, side: Side) -> String {
         Side::Left => 0,
         Side::Right => missing,
         Side::Center => missing / 2 + (missing & width & 1),
-        Side::Middle => missing / 2,
     };
     let fill = |count: usize| std::iter::repeat_n(fill, count);
     fill(before).chain(text.chars()).chain(fill(missing - before)).collect()
-}
-
-/// HTML's five characters as entities.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&#34;"),
-            '\'' => out.push_str("&#39;"),
-            _ => out.push(char),
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_split_from_either_end() {
-        assert_eq!(split(" a  b c ", None, usize::MAX, false), ["a", "b", "c"]);
-        assert_eq!(split(" a  b c ", None, 1, false), ["a", "b c "]);
-        assert_eq!(split(" a  b c ", None, 1, true), [" a  b", "c"]);
-        assert_eq!(split("a-b-c", Some("-"), 1, true), ["a-b", "c"]);
-        assert_eq!(split("a-b-c", Some("-"), 0, false), ["a-b-c"]);
-        assert_eq!(split("", Some("-"), 5, false), [""]);
-        assert_eq!(split("", None, 5, false), [""; 0]);
-    }
-
-    #[test]
-    fn lines_end_where_pythons_do() {
-        assert_eq!(lines("a\r\nb\rc\u{2028}d\x0b\n"), ["a", "b", "c", "d", ""]);
-        assert!(lines("").is_empty());
-    }
-
-    #[test]
-    fn capitals_are_pythons() {
-        assert_eq!(title("o'neil's x-ray ǆ ﬁn"), "O'Neil'S X-Ray ǅ Fin");
-        assert_eq!(capitalize("ﬁN ÉΣ"), "Fin éς");
-        assert_eq!(capitalize(""), "");
-        assert_eq!(pad("ab", 5, '*', Side::Center), "**ab*");
-        assert_eq!(pad("abc", 6, '*', Side::Center), "*abc**");
-    }
 }

@@ -1,317 +1,293 @@
-//! The values that a template computes with: Python's, as far as templates meet them.
-//!
-//! Values are immutable, as in the sandbox of transformers, but for namespaces. Namespaces, loops and macros belong to the
-//! interpreter and are named by their number, so that no value can hold itself and none is lost.
+//! Python's values in minijinja's: ranges, views of dicts, and what functions ask of their arguments.
 
-use std::cmp::Ordering;
-use std::rc::Rc;
+use std::sync::Arc;
 
-use super::budget::Budget;
-use super::failure::{Failure, Result};
+use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr, ValueKind, from_args};
+use minijinja::{Error, ErrorKind, State, Value};
+use serde_json::Value as Json;
 
-/// Entries that are passed in the time of a step when a key is looked for.
-const ENTRIES_PER_STEP: usize = 8;
+use super::{budget, methods};
 
-/// A value.
-#[derive(Debug, Clone)]
-pub(super) enum Value {
-    /// What is not there, with the reason.
-    Undefined(Rc<str>),
-    None,
-    Bool(bool),
-    Int(i128),
-    Float(f64),
-    Str(Rc<str>),
-    Seq(Rc<Seq>),
-    Dict(Rc<Dict>),
-    Namespace(usize),
-    Loop(usize),
-    Macro(usize),
-    Function(Function),
-    /// A method with the value that it belongs to.
-    Method(Rc<(Self, Rc<str>)>),
+/// Lists within lists, at most.
+const MAX_DEPTH: usize = 200;
+
+pub(super) type Result<T> = std::result::Result<T, Error>;
+
+#[cold]
+pub(super) fn fail<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::new(ErrorKind::InvalidOperation, message.into()))
 }
 
-/// A list, or what is like one.
-#[derive(Debug)]
-pub(super) struct Seq {
-    pub(super) kind: SeqKind,
-    pub(super) items: Vec<Value>,
-    pub(super) depth: u16,
-}
-
-/// What kind of list.
+/// What Python has beside lists and tuples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SeqKind {
-    List,
-    Tuple,
-    /// A tuple of `groupby`, whose items have names.
-    Group,
+pub(super) enum Kind {
     Range,
     Keys,
     Values,
     Items,
 }
 
-/// A dict, in the order of insertion.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Dict {
-    pub(super) entries: Vec<(Value, Value)>,
-    pub(super) depth: u16,
+/// A range, or a view of a dict.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) kind: Kind,
+    pub(super) items: Vec<Value>,
 }
 
-/// The functions that templates have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Function {
-    Range,
-    Dict,
-    Namespace,
-    RaiseException,
-    StrftimeNow,
-}
-
-impl Function {
-    /// All of them, by name.
-    pub(super) const ALL: [(&'static str, Self); 5] = [
-        ("range", Self::Range),
-        ("dict", Self::Dict),
-        ("namespace", Self::Namespace),
-        ("raise_exception", Self::RaiseException),
-        ("strftime_now", Self::StrftimeNow),
-    ];
-
-    pub(super) fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, function)| *function == self).map_or("", |(name, _)| name)
+impl View {
+    pub(super) fn of(kind: Kind, items: Vec<Value>) -> Value {
+        Value::from_object(Self { kind, items })
     }
 }
 
-impl SeqKind {
-    /// Whether it is a tuple to Python.
-    pub(super) fn is_tuple(self) -> bool {
-        matches!(self, Self::Tuple | Self::Group)
+impl Object for View {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        if self.kind == Kind::Range { ObjectRepr::Seq } else { ObjectRepr::Iterable }
     }
 
-    /// Whether it is a view of a dict, which has no items by number.
-    pub(super) fn is_view(self) -> bool {
-        matches!(self, Self::Keys | Self::Values | Self::Items)
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.items.get(key.as_usize()?).cloned()
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Seq(self.items.len())
     }
 }
 
-impl Value {
-    /// A short text; long ones are made by the [`Budget`].
-    pub(super) fn str(text: &str) -> Self {
-        Self::Str(text.into())
+/// A method of a dict that is not called at once.
+#[derive(Debug)]
+pub(super) struct Method(pub(super) Value, pub(super) String);
+
+impl Object for Method {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
     }
 
-    pub(super) fn is_undefined(&self) -> bool {
-        matches!(self, Self::Undefined(_))
+    fn call(self: &Arc<Self>, state: &mut State<'_, '_>, args: &[Value]) -> Result<Value> {
+        methods::call(state, &self.0, &self.1, args)
     }
+}
 
-    pub(super) fn as_str(&self) -> Option<&str> {
-        match self {
-            Self::Str(text) => Some(text),
-            _ => None,
+/// A value of the caller's.
+pub(super) fn from_json(value: &Json) -> Value {
+    match value {
+        Json::Null => Value::from(()),
+        Json::Bool(value) => Value::from(*value),
+        Json::Number(number) => match number.as_i128() {
+            Some(integer) => int_value(integer),
+            None => Value::from(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => Value::from(text.as_str()),
+        Json::Array(items) => Value::from(items.iter().map(from_json).collect::<Vec<_>>()),
+        Json::Object(entries) => {
+            Value::from_pairs(entries.iter().map(|(key, value)| (key.as_str(), from_json(value))))
         }
     }
+}
 
-    /// Python's name of its type.
-    pub(super) fn type_name(&self) -> &'static str {
-        match self {
-            Self::Undefined(_) => "Undefined",
-            Self::None => "NoneType",
-            Self::Bool(_) => "bool",
-            Self::Int(_) => "int",
-            Self::Float(_) => "float",
-            Self::Str(_) => "str",
-            Self::Seq(seq) => match seq.kind {
-                SeqKind::List => "list",
-                SeqKind::Tuple | SeqKind::Group => "tuple",
-                SeqKind::Range => "range",
-                SeqKind::Keys => "dict_keys",
-                SeqKind::Values => "dict_values",
-                SeqKind::Items => "dict_items",
-            },
-            Self::Dict(_) => "dict",
-            Self::Namespace(_) => "Namespace",
-            Self::Loop(_) => "LoopContext",
-            Self::Macro(_) => "Macro",
-            Self::Function(_) => "function",
-            Self::Method(_) => "method",
-        }
-    }
-
-    /// Python's truth.
-    pub(super) fn is_true(&self) -> bool {
-        match self {
-            Self::Undefined(_) | Self::None => false,
-            Self::Bool(value) => *value,
-            Self::Int(value) => *value != 0,
-            Self::Float(value) => *value != 0.0,
-            Self::Str(text) => !text.is_empty(),
-            Self::Seq(seq) => !seq.items.is_empty(),
-            Self::Dict(dict) => !dict.entries.is_empty(),
-            _ => true,
-        }
-    }
-
-    /// How deep lists and dicts are nested in it.
-    pub(super) fn depth(&self) -> u16 {
-        match self {
-            Self::Seq(seq) => seq.depth,
-            Self::Dict(dict) => dict.depth,
-            Self::Method(method) => method.0.depth(),
+/// What an input counts for in the budget: the bytes of its texts, and some for each element.
+pub(super) fn size(value: &Json) -> usize {
+    const ELEMENT: usize = 16;
+    ELEMENT
+        + match value {
+            Json::String(text) => text.len(),
+            Json::Array(items) => items.iter().map(size).sum(),
+            Json::Object(entries) => entries.iter().map(|(key, value)| key.len() + size(value)).sum(),
             _ => 0,
         }
-    }
+}
 
-    /// As an integer, booleans included.
-    pub(super) fn as_int(&self) -> Option<i128> {
-        match self {
-            Self::Int(value) => Some(*value),
-            Self::Bool(value) => Some(i128::from(*value)),
-            _ => None,
-        }
-    }
-
-    /// As a number.
-    pub(super) fn as_float(&self) -> Option<f64> {
-        match self {
-            Self::Float(value) => Some(*value),
-            _ => self.as_int().map(|value| value as f64),
-        }
-    }
-
-    /// Python's `==`.
-    pub(super) fn equals(&self, other: &Self, budget: &Budget) -> Result<bool> {
-        budget.charge(1)?;
-        Ok(match (self, other) {
-            (Self::Str(a), Self::Str(b)) => {
-                budget.scan(a.len().min(b.len()))?;
-                a == b
-            }
-            (Self::Seq(a), Self::Seq(b)) => {
-                let kinds = a.kind == b.kind || (a.kind.is_tuple() && b.kind.is_tuple());
-                if !kinds || a.items.len() != b.items.len() {
-                    return Ok(false);
-                }
-                for (a, b) in a.items.iter().zip(&b.items) {
-                    if !a.equals(b, budget)? {
-                        return Ok(false);
-                    }
-                }
-                true
-            }
-            (Self::Dict(a), Self::Dict(b)) => {
-                if a.entries.len() != b.entries.len() {
-                    return Ok(false);
-                }
-                for (key, value) in &a.entries {
-                    match b.get(budget, key)? {
-                        Some(other) if value.equals(other, budget)? => {}
-                        _ => return Ok(false),
-                    }
-                }
-                true
-            }
-            (Self::None, Self::None) | (Self::Undefined(_), Self::Undefined(_)) => true,
-            (Self::Namespace(a), Self::Namespace(b))
-            | (Self::Loop(a), Self::Loop(b))
-            | (Self::Macro(a), Self::Macro(b)) => a == b,
-            (Self::Function(a), Self::Function(b)) => a == b,
-            _ => match (self.as_int(), other.as_int()) {
-                (Some(a), Some(b)) => a == b,
-                _ => matches!((self.as_float(), other.as_float()), (Some(a), Some(b)) if a == b),
-            },
-        })
-    }
-
-    /// Python's order; `None` where a number is NaN.
-    pub(super) fn compare(&self, other: &Self, operator: &str, budget: &Budget) -> Result<Option<Ordering>> {
-        match (self, other) {
-            (Self::Str(a), Self::Str(b)) => {
-                budget.scan(a.len().min(b.len()))?;
-                Ok(Some(a.cmp(b)))
-            }
-            (Self::Seq(a), Self::Seq(b))
-                if (a.kind == SeqKind::List && b.kind == SeqKind::List)
-                    || (a.kind.is_tuple() && b.kind.is_tuple()) =>
-            {
-                for (a, b) in a.items.iter().zip(&b.items) {
-                    if !a.equals(b, budget)? {
-                        return a.compare(b, operator, budget);
-                    }
-                }
-                Ok(Some(a.items.len().cmp(&b.items.len())))
-            }
-            _ => match (self.as_int(), other.as_int(), self.as_float(), other.as_float()) {
-                (Some(a), Some(b), ..) => Ok(Some(a.cmp(&b))),
-                (_, _, Some(a), Some(b)) => Ok(a.partial_cmp(&b)),
-                _ => {
-                    self.must_be_defined()?;
-                    other.must_be_defined()?;
-                    Err(Failure::new(format!(
-                        "`{operator}` does not go with {} and {}",
-                        self.type_name(),
-                        other.type_name()
-                    )))
-                }
-            },
-        }
-    }
-
-    /// Refuses what is undefined, with the reason why it is.
-    pub(super) fn must_be_defined(&self) -> Result<()> {
-        match self {
-            Self::Undefined(reason) => Err(Failure::new(&**reason)),
-            _ => Ok(()),
-        }
+/// Python's name of a value's type.
+pub(super) fn type_name(value: &Value) -> &'static str {
+    match value.kind() {
+        ValueKind::Undefined => "undefined value",
+        ValueKind::None => "None",
+        ValueKind::Bool => "bool",
+        ValueKind::Number if value.is_integer() => "int",
+        ValueKind::Number => "float",
+        ValueKind::String => "str",
+        ValueKind::Map if is_dict(value) => "dict",
+        ValueKind::Seq if value.is_tuple() => "tuple",
+        ValueKind::Seq if view(value).is_none() => "list",
+        _ if view(value).is_some() => "view",
+        _ => "object",
     }
 }
 
-impl Dict {
-    /// The value of a key.
-    pub(super) fn get(&self, budget: &Budget, key: &Value) -> Result<Option<&Value>> {
-        if let Value::Str(name) = key {
-            return self.named(budget, name);
-        }
-        for (known, value) in &self.entries {
-            if known.equals(key, budget)? {
-                return Ok(Some(value));
-            }
-        }
-        Ok(None)
-    }
+pub(super) fn view(value: &Value) -> Option<&View> {
+    value.downcast_object_ref::<View>()
+}
 
-    /// The value of a key that is a text.
-    pub(super) fn named(&self, budget: &Budget, name: &str) -> Result<Option<&Value>> {
-        budget.charge(self.entries.len() / ENTRIES_PER_STEP)?;
-        Ok(self.entries.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value))
-    }
+/// A dict, not one of the objects of minijinja that have attributes.
+pub(super) fn is_dict(value: &Value) -> bool {
+    value.kind() == ValueKind::Map
+        && !["::Namespace", "::Macro", "::Loop"].into_iter().any(|name| is_instance(value, name))
+}
 
-    /// Sets a key, which must be one that Python can hash.
-    pub(super) fn insert(&mut self, budget: &Budget, key: Value, value: Value) -> Result<()> {
-        must_be_hashable(&key, budget)?;
-        for (known, old) in &mut self.entries {
-            if known.equals(&key, budget)? {
-                *old = value;
-                return Ok(());
-            }
-        }
-        self.entries.push((key, value));
-        Ok(())
+/// Whether it is one of minijinja's own objects, by the end of the name of its type.
+pub(super) fn is_instance(value: &Value, name: &str) -> bool {
+    value.as_object().is_some_and(|object| object.type_name().ends_with(name))
+}
+
+pub(super) fn is_list(value: &Value) -> bool {
+    value.kind() == ValueKind::Seq && !value.is_tuple() && view(value).is_none()
+}
+
+/// The whole number that a value is; truth values are numbers.
+pub(super) fn int(value: &Value) -> Option<i128> {
+    match value.kind() {
+        ValueKind::Bool => Some(i128::from(value.is_true())),
+        _ if value.is_integer() => i128::try_from(value.clone()).ok(),
+        _ => None,
     }
 }
 
-/// Refuses keys that Python cannot hash.
-pub(super) fn must_be_hashable(key: &Value, budget: &Budget) -> Result<()> {
-    match key {
-        Value::Seq(seq) if seq.kind.is_tuple() => seq.items.iter().try_for_each(|item| {
-            budget.charge_elements(1)?;
-            must_be_hashable(item, budget)
-        }),
-        Value::Seq(_) | Value::Dict(_) => {
-            Err(Failure::new(format!("a {} cannot be the key of a dict", key.type_name())))
+pub(super) fn float(value: &Value) -> Option<f64> {
+    match int(value) {
+        Some(number) => Some(number as f64),
+        None if value.is_number() => f64::try_from(value.clone()).ok(),
+        None => None,
+    }
+}
+
+pub(super) fn int_value(number: i128) -> Value {
+    i64::try_from(number).map_or_else(|_| Value::from(number), Value::from)
+}
+
+pub(super) fn must_be_defined(value: &Value) -> Result<()> {
+    if value.is_undefined() { fail("the value is undefined") } else { Ok(()) }
+}
+
+/// The items of what can be iterated.
+pub(super) fn items(value: &Value) -> Result<Vec<Value>> {
+    match value.kind() {
+        ValueKind::Undefined => return Ok(Vec::new()),
+        ValueKind::String => budget::elements(value.as_str().map_or(0, str::len))?,
+        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => budget::elements(value.len().unwrap_or(0))?,
+        _ => return fail(format!("a {} cannot be iterated", type_name(value))),
+    }
+    value.try_iter()?.checked().collect()
+}
+
+/// The keys and values of a dict.
+pub(super) fn pairs(dict: &Value) -> Result<Vec<(Value, Value)>> {
+    budget::elements(2 * dict.len().unwrap_or(0))?;
+    let pairs = dict.as_object().and_then(|object| object.try_iter_pairs());
+    Ok(pairs.into_iter().flatten().collect())
+}
+
+/// Pays for looking through all that a value holds, which may not be nested too deep.
+pub(super) fn walk(value: &Value) -> Result<()> {
+    walk_at(value, 0, &|_| Ok(()))
+}
+
+/// The same, with a check of each part.
+pub(super) fn walk_at(value: &Value, depth: usize, check: &dyn Fn(&Value) -> Result<()>) -> Result<()> {
+    if depth > MAX_DEPTH {
+        return fail(format!("lists and dicts may be nested {MAX_DEPTH} deep"));
+    }
+    budget::scan(value.as_str().map_or(0, str::len))?;
+    check(value)?;
+    let Some(object) = value.as_object() else { return Ok(()) };
+    match object.repr() {
+        ObjectRepr::Map => {
+            for (key, value) in object.try_iter_pairs().into_iter().flatten() {
+                walk_at(&key, depth + 1, check)?;
+                walk_at(&value, depth + 1, check)?;
+            }
+        }
+        ObjectRepr::Seq | ObjectRepr::Iterable => {
+            for item in object.try_iter().into_iter().flatten() {
+                walk_at(&item, depth + 1, check)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// What a namespace holds outlives its scope, so it may hold neither a namespace nor a loop.
+pub(super) fn must_be_plain(value: &Value) -> Result<()> {
+    walk_at(value, 0, &|part| match part.kind() {
+        ValueKind::Map if !is_dict(part) => fail("a namespace may hold texts, numbers, lists and dicts"),
+        _ => Ok(()),
+    })
+}
+
+/// The value of a key, which must be one that a dict may have.
+pub(super) fn get(dict: &Value, key: &Value) -> Result<Option<Value>> {
+    must_be_hashable(key)?;
+    let Some(object) = dict.as_object() else { return Ok(None) };
+    // A truth value is the same key as its number.
+    let other = match int(key) {
+        Some(number @ (0 | 1)) if key.kind() == ValueKind::Bool => int_value(number),
+        Some(number @ (0 | 1)) => Value::from(number == 1),
+        _ => Value::UNDEFINED,
+    };
+    Ok([key, &other].into_iter().filter(|key| !key.is_undefined()).find_map(|key| object.get_value(key)))
+}
+
+pub(super) fn must_be_hashable(key: &Value) -> Result<()> {
+    walk_at(key, 0, &|part| match part.kind() {
+        ValueKind::Seq if part.is_tuple() => Ok(()),
+        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => {
+            fail(format!("a {} cannot be a key", type_name(part)))
         }
         _ => Ok(()),
+    })
+}
+
+/// Arguments by place or by name.
+pub(super) fn bind<const N: usize>(
+    callee: &str,
+    args: &[Value],
+    names: [&str; N],
+) -> Result<[Option<Value>; N]> {
+    let (positional, keywords) = from_args::<(&[Value], Kwargs)>(args)?;
+    if positional.len() > N {
+        return fail(format!("{callee} takes at most {N} arguments, got {}", positional.len()));
+    }
+    let mut bound = [const { None }; N];
+    for (place, name) in names.into_iter().enumerate() {
+        let given = positional.get(place).cloned();
+        if given.is_some() && keywords.has(name) {
+            return fail(format!("{callee}: `{name}` is given twice"));
+        }
+        bound[place] = if keywords.has(name) { Some(keywords.get(name)?) } else { given };
+    }
+    match keywords.args().find(|name| !names.contains(name)) {
+        Some(name) => fail(format!("{callee} has no argument `{name}`")),
+        None => Ok(bound),
+    }
+}
+
+pub(super) fn flag(value: Option<&Value>) -> bool {
+    value.is_some_and(Value::is_true)
+}
+
+/// A whole number, if it is given.
+pub(super) fn integer(callee: &str, value: Option<&Value>) -> Result<Option<i64>> {
+    match value {
+        Some(value) if !value.is_none() => match int(value) {
+            Some(number) => Ok(Some(number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)),
+            None => fail(format!("{callee} takes a whole number, got {}", type_name(value))),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// A size, which may be paid for.
+pub(super) fn length(callee: &str, value: Option<&Value>, default: usize) -> Result<usize> {
+    Ok(integer(callee, value)?.map_or(default, |number| usize::try_from(number).unwrap_or(0)))
+}
+
+/// A text, if it is given.
+pub(super) fn text<'a>(callee: &str, value: Option<&'a Value>) -> Result<Option<&'a str>> {
+    match value {
+        Some(value) if !value.is_none() => match value.as_str() {
+            Some(text) => Ok(Some(text)),
+            None => fail(format!("{callee} takes a text, got {}", type_name(value))),
+        },
+        _ => Ok(None),
     }
 }

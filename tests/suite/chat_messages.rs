@@ -1,10 +1,8 @@
-//! Which template counts, and what is done to messages; prompts as a whole are compared with transformers' in
-//! `tests/suite/chat_templates.rs`.
+//! Which chat template counts, and what is done to messages; prompts as a whole are in `chat_templates`.
 
-use serde_json::json;
-
-use super::*;
-use crate::error::ErrorKind;
+use rsgen::text::{ChatOptions, ChatTemplate, ChatTemplates, Message};
+use rsgen::{ErrorKind, Result};
+use serde_json::{Value, json};
 
 fn render(source: &str, messages: &[Message], options: &ChatOptions) -> String {
     ChatTemplate::from_source(source).unwrap().render(messages, options).unwrap()
@@ -76,7 +74,16 @@ fn special_tokens_are_variables_that_the_caller_may_set() {
 
 #[test]
 fn what_a_call_gives_cannot_be_replaced_by_a_variable() {
-    for name in RESERVED {
+    for name in [
+        "messages",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "continue_final_message",
+        "chat_template",
+        "conversation",
+        "conversations",
+    ] {
         let mut options = ChatOptions::default();
         options.chat_template_kwargs.insert(name.to_owned(), json!([]));
         let message = refused("{{ messages }}", &[Message::user("Hi")], &options);

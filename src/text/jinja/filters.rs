@@ -1,0 +1,503 @@
+//! Jinja's filters and tests. What minijinja's own do as Jinja's is used as it is, once it is paid for.
+
+use std::collections::HashSet;
+
+use minijinja::value::{Rest, Tuple, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, State, Value, filters as native, tests as native_tests};
+use minijinja_contrib::filters as contrib;
+
+use super::print::{self, sorted, spaces};
+use super::text::{Side, is_space, lines, strip};
+use super::value::{
+    Method, Result, bind, fail, flag, float, int, int_value, integer, is_dict, is_instance, items, length,
+    must_be_defined, must_be_hashable, text, type_name, view, walk,
+};
+use super::{budget, methods, operators, printf};
+
+/// Filters that are done here, and those that stand for operators.
+const OWN: [&str; 40] = [
+    "_call",
+    "_compare",
+    "_arithmetic",
+    "_item",
+    "_iter",
+    "_key",
+    "_method",
+    "_negative",
+    "_new",
+    "_pay",
+    "_positive",
+    "_slice",
+    "_store",
+    "_text",
+    "capitalize",
+    "center",
+    "count",
+    "e",
+    "escape",
+    "float",
+    "forceescape",
+    "format",
+    "indent",
+    "int",
+    "join",
+    "length",
+    "list",
+    "max",
+    "min",
+    "replace",
+    "safe",
+    "sort",
+    "string",
+    "sum",
+    "tojson",
+    "trim",
+    "truncate",
+    "unique",
+    "wordcount",
+    "attr",
+];
+const TESTS: [&str; 28] = [
+    "!=",
+    "<",
+    "<=",
+    "==",
+    ">",
+    ">=",
+    "eq",
+    "equalto",
+    "ge",
+    "greaterthan",
+    "gt",
+    "in",
+    "le",
+    "lessthan",
+    "lt",
+    "ne",
+    "callable",
+    "divisibleby",
+    "even",
+    "filter",
+    "iterable",
+    "lower",
+    "number",
+    "odd",
+    "sequence",
+    "test",
+    "upper",
+    "sameas",
+];
+/// minijinja's tests that are Jinja's too.
+const NATIVE_TESTS: [&str; 11] = [
+    "boolean",
+    "defined",
+    "escaped",
+    "false",
+    "float",
+    "integer",
+    "mapping",
+    "none",
+    "string",
+    "true",
+    "undefined",
+];
+
+/// Replaces minijinja's filters and tests with Jinja's.
+pub(super) fn add_to(env: &mut Environment<'_>) {
+    let function = [
+        ("abs", Value::from_function(native::abs)),
+        ("batch", Value::from_function(native::batch)),
+        ("d", Value::from_function(native::default)),
+        ("default", Value::from_function(native::default)),
+        ("dictsort", Value::from_function(native::dictsort)),
+        ("filesizeformat", Value::from_function(contrib::filesizeformat)),
+        ("first", Value::from_function(native::first)),
+        ("groupby", Value::from_function(native::groupby)),
+        ("items", Value::from_function(native::items)),
+        ("last", Value::from_function(native::last)),
+        ("lower", Value::from_function(native::lower)),
+        ("map", Value::from_function(native::map)),
+        ("reject", Value::from_function(native::reject)),
+        ("rejectattr", Value::from_function(native::rejectattr)),
+        ("reverse", Value::from_function(native::reverse)),
+        ("round", Value::from_function(native::round)),
+        ("select", Value::from_function(native::select)),
+        ("selectattr", Value::from_function(native::selectattr)),
+        ("slice", Value::from_function(native::slice)),
+        ("striptags", Value::from_function(contrib::striptags)),
+        ("title", Value::from_function(native::title)),
+        ("upper", Value::from_function(native::upper)),
+        ("urlencode", Value::from_function(native::urlencode)),
+    ];
+    for name in ["lines", "pprint", "split", "bool", "chain", "zip"] {
+        env.remove_filter(name);
+    }
+    for name in ["safe", "int", "startingwith", "endingwith"] {
+        env.remove_test(name);
+    }
+    for (name, function) in function {
+        env.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
+            paid(state, name, &function, &args.into_values())
+        });
+    }
+    for name in OWN {
+        env.add_filter(name, move |state: &mut State<'_, '_>, value: Value, args: Rest<ValueOrKwargs>| {
+            own(state, name, &value, &args.into_values())
+        });
+    }
+    for name in TESTS {
+        env.add_test(name, move |value: Value, args: Rest<Value>| test(name, &value, &args));
+    }
+}
+
+/// A filter of minijinja's, whose work is that of looking through its arguments. Lazy results are made at once.
+fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, args: &[Value]) -> Result<Value> {
+    match name {
+        "d" | "default" | "first" | "last" => budget::elements(1)?,
+        "batch" | "slice" => {
+            args.iter().try_for_each(walk)?;
+            budget::elements(length(name, args.get(1), 0)?)?;
+        }
+        _ => args.iter().try_for_each(walk)?,
+    }
+    let value = function.call(state, args)?;
+    match value.kind() {
+        ValueKind::Iterable if view(&value).is_none() => Ok(Value::from(items(&value)?)),
+        // In a query a space is a plus.
+        ValueKind::String if name == "urlencode" && args[0].as_object().is_some() => {
+            Ok(Value::from(value.to_string().replace("%20", "+").replace('/', "%2F")))
+        }
+        ValueKind::String => budget::bytes(value.as_str().map_or(0, str::len)).map(|()| value),
+        _ => Ok(value),
+    }
+}
+
+fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
+    match name {
+        "_arithmetic" => operators::arithmetic(value, args),
+        "_call" => methods::call(state, value, args[0].as_str().unwrap_or_default(), &args[1..]),
+        "_compare" => operators::compare(value, args).map(Value::from),
+        "_item" => operators::item(value, &args[0]),
+        "_iter" => Ok(if value.is_tuple() { value.clone() } else { Value::from(items(value)?) }),
+        "_key" => must_be_hashable(value).map(|()| value.clone()),
+        "_method" if is_dict(value) => Ok(Value::from_object(Method(value.clone(), args[0].to_string()))),
+        "_method" => value.get_attr(args[0].as_str().unwrap_or_default()),
+        "_negative" | "_positive" => operators::signed(value, name == "_negative"),
+        "_new" => walk(value).map(|()| value.clone()),
+        "_pay" => budget::scan(value.as_str().map_or(0, str::len)).map(|()| value.clone()),
+        "_slice" => operators::slice(value, args),
+        "_store" => super::value::must_be_plain(value).map(|()| value.clone()),
+        "_text" => budget::bytes(value.as_usize().unwrap_or(0)).map(|()| Value::from("")),
+        "attr" => match is_instance(value, "::Namespace") {
+            true => value.get_attr(args[0].as_str().unwrap_or_default()),
+            false => Ok(Value::UNDEFINED),
+        },
+        "capitalize" => Ok(Value::from(super::text::capitalize(&print::str(value)?))),
+        "center" => {
+            let [width] = bind(name, args, ["width"])?;
+            let width = length(name, width.as_ref(), 80)?;
+            Ok(Value::from(methods::padded(&print::str(value)?, width, " ", Side::Center)?))
+        }
+        "e" | "escape" | "forceescape" => {
+            let text = print::str(value)?;
+            budget::bytes(5 * text.len())?;
+            let signs = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&#34;"), ("'", "&#39;")];
+            Ok(Value::from(signs.iter().fold(text, |text, (sign, entity)| text.replace(sign, entity))))
+        }
+        "float" => {
+            let [default] = bind(name, args, ["default"])?;
+            must_be_defined(value)?;
+            let number = value.as_str().map_or_else(|| float(value), parse_float);
+            Ok(number.map(Value::from).or(default).unwrap_or(Value::from(0.0)))
+        }
+        "format" => {
+            let (positional, keywords) =
+                minijinja::value::from_args::<(&[Value], minijinja::value::Kwargs)>(args)?;
+            let has_names = keywords.args().next().is_some();
+            match (positional.is_empty(), has_names) {
+                (_, false) => {
+                    printf::format(&print::str(value)?, &Value::from(Tuple::new(positional.to_vec())))
+                }
+                (true, true) => {
+                    let pairs =
+                        keywords.args().map(|name| Ok((name.to_owned(), keywords.peek::<Value>(name)?)));
+                    let pairs = pairs.collect::<Result<Vec<_>>>()?;
+                    printf::format(&print::str(value)?, &Value::from_pairs(pairs))
+                }
+                _ => fail("format takes values by place or by name, not both"),
+            }
+        }
+        "indent" => indent(value, args),
+        "int" => to_int(value, args),
+        "join" => {
+            let [separator, attribute] = bind(name, args, ["d", "attribute"])?;
+            let separator =
+                separator.map_or_else(|| Ok(String::new()), |separator| print::str(&separator))?;
+            let parts = items(value)?.into_iter().map(|item| by_attribute(item, attribute.as_ref()));
+            methods::join(&parts.collect::<Result<Vec<_>>>()?, &separator)
+        }
+        "length" | "count" => match value.kind() {
+            ValueKind::Undefined => Ok(Value::from(0)),
+            ValueKind::String => {
+                budget::scan(value.as_str().map_or(0, str::len))?;
+                Ok(Value::from(value.len()))
+            }
+            _ if value.len().is_some() => Ok(Value::from(value.len())),
+            _ => fail(format!("a {} has no length", type_name(value))),
+        },
+        "list" => items(value).map(Value::from),
+        "max" | "min" => {
+            let keyed = keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)?;
+            let mut best: Option<&(Value, Value)> = None;
+            for pair in &keyed {
+                let operator = if name == "max" { ">" } else { "<" };
+                if best.is_none_or(|best| false_on_error(operators::compares(&pair.0, operator, &best.0))) {
+                    best = Some(pair);
+                }
+            }
+            Ok(best.map(|(_, item)| item.clone()).unwrap_or_default())
+        }
+        "replace" => {
+            let [old, new, count] = bind(name, args, ["old", "new", "count"])?;
+            let (Some(old), Some(new)) = (old, new) else { return fail("replace takes two texts") };
+            let count = integer(name, count.as_ref())?;
+            methods::replace(&print::str(value)?, &print::str(&old)?, &print::str(&new)?, count)
+        }
+        "sort" => {
+            let [reverse, case_sensitive, attribute] =
+                bind(name, args, ["reverse", "case_sensitive", "attribute"])?;
+            let mut keyed = keyed(value, [case_sensitive, attribute])?;
+            if flag(reverse.as_ref()) {
+                keyed.reverse();
+            }
+            let mut keyed = sorted(keyed, |(key, _)| key)?;
+            if flag(reverse.as_ref()) {
+                keyed.reverse();
+            }
+            Ok(Value::from(keyed.into_iter().map(|(_, item)| item).collect::<Vec<_>>()))
+        }
+        "string" | "safe" => print::str(value).map(Value::from),
+        "sum" => {
+            let [attribute, start] = bind(name, args, ["attribute", "start"])?;
+            let mut total = start.unwrap_or(Value::from(0));
+            for item in items(value)? {
+                let item = by_attribute(item, attribute.as_ref())?;
+                if item.as_str().is_some() {
+                    return fail("sum adds no texts: join them");
+                }
+                total = operators::add(&total, &item)?;
+            }
+            Ok(total)
+        }
+        "tojson" => print::tojson(value, args),
+        "trim" => {
+            let [chars] = bind(name, args, ["chars"])?;
+            let value = print::str(value)?;
+            Ok(Value::from(strip(&value, text(name, chars.as_ref())?, true, true)))
+        }
+        "truncate" => truncate(value, args),
+        "unique" => {
+            let (mut seen, mut out) = (HashSet::new(), Vec::new());
+            for (key, item) in keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)? {
+                must_be_hashable(&key)?;
+                // A truth value is the same as its number.
+                let key = int(&key).map_or(key, int_value);
+                if seen.insert(key) {
+                    out.push(item);
+                }
+            }
+            Ok(Value::from(out))
+        }
+        _ => {
+            let text = print::str(value)?;
+            let words = text.split(|char: char| !char.is_alphanumeric() && char != '_');
+            Ok(Value::from(words.filter(|word| !word.is_empty()).count()))
+        }
+    }
+}
+
+fn false_on_error(result: Result<bool>) -> bool {
+    result.unwrap_or(false)
+}
+
+/// What an `attribute` such as `function.name` or `0` leads to; the item itself without one.
+fn by_attribute(item: Value, attribute: Option<&Value>) -> Result<Value> {
+    match attribute.filter(|attribute| !attribute.is_none()) {
+        None => Ok(item),
+        Some(path) if path.as_str().is_some() => {
+            let parts = path.as_str().unwrap_or_default().split('.');
+            parts.into_iter().try_fold(item, |value, part| {
+                let key = part.parse::<u32>().map_or_else(|_| Value::from(part), Value::from);
+                operators::item(&value, &key)
+            })
+        }
+        Some(key) => operators::item(&item, key),
+    }
+}
+
+/// Items with what they are compared by: texts in lower case, unless case matters.
+fn keyed(value: &Value, [case_sensitive, attribute]: [Option<Value>; 2]) -> Result<Vec<(Value, Value)>> {
+    let keyed = items(value)?.into_iter().map(|item| {
+        let key = by_attribute(item.clone(), attribute.as_ref())?;
+        let key = match key.as_str() {
+            Some(text) if !flag(case_sensitive.as_ref()) => {
+                budget::bytes(text.len())?;
+                Value::from(text.to_lowercase())
+            }
+            _ => key,
+        };
+        Ok((key, item))
+    });
+    keyed.collect()
+}
+
+fn indent(value: &Value, args: &[Value]) -> Result<Value> {
+    let [width, first, blank] = bind("indent", args, ["width", "first", "blank"])?;
+    let indention = match width.as_ref().and_then(Value::as_str) {
+        Some(indention) => indention.to_owned(),
+        None => spaces(length("indent", width.as_ref(), 4)?)?,
+    };
+    let Some(value) = value.as_str() else {
+        return fail(format!("indent takes a text, got {}", type_name(value)));
+    };
+    // The end of the last line is one of a line of its own.
+    let value = format!("{value}\n");
+    let mut out = String::new();
+    for (index, line) in lines(&value, false).into_iter().enumerate() {
+        print::push(&mut out, if index > 0 { "\n" } else { "" })?;
+        let is_indented =
+            if index == 0 { flag(first.as_ref()) } else { flag(blank.as_ref()) || !line.is_empty() };
+        print::push(&mut out, if is_indented { &indention } else { "" })?;
+        print::push(&mut out, line)?;
+    }
+    Ok(Value::from(out))
+}
+
+fn truncate(value: &Value, args: &[Value]) -> Result<Value> {
+    let [most, killwords, end, leeway] = bind("truncate", args, ["length", "killwords", "end", "leeway"])?;
+    let Some(text) = value.as_str() else {
+        return fail(format!("truncate takes a text, got {}", type_name(value)));
+    };
+    let end = super::value::text("truncate", end.as_ref())?.unwrap_or("...");
+    let (most, leeway) = (length("truncate", most.as_ref(), 255)?, length("truncate", leeway.as_ref(), 5)?);
+    budget::bytes(text.len())?;
+    if text.chars().count() <= most.saturating_add(leeway) {
+        return Ok(value.clone());
+    }
+    let Some(kept) = most.checked_sub(end.chars().count()) else {
+        return fail("truncate: the length must hold the end");
+    };
+    let mut kept: String = text.chars().take(kept).collect();
+    if !flag(killwords.as_ref()) {
+        kept.truncate(kept.rfind(' ').unwrap_or(kept.len()));
+    }
+    Ok(Value::from(kept + end))
+}
+
+fn to_int(value: &Value, args: &[Value]) -> Result<Value> {
+    let [default, base] = bind("int", args, ["default", "base"])?;
+    must_be_defined(value)?;
+    let base = integer("int", base.as_ref())?.unwrap_or(10);
+    let truncated = |number: f64| (number.abs() < 1e38).then_some(number.trunc() as i128);
+    let number = match value.as_str() {
+        Some(text) => {
+            budget::scan(text.len())?;
+            parse_int(text, base).or_else(|| parse_float(text).and_then(truncated))
+        }
+        None => int(value).or_else(|| float(value).and_then(truncated)),
+    };
+    Ok(number.map(int_value).or(default).unwrap_or(Value::from(0)))
+}
+
+/// What Python's `int(text, base)` reads.
+fn parse_int(text: &str, base: i64) -> Option<i128> {
+    let text = strip(text, None, true, true).to_ascii_lowercase();
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.strip_prefix('+').unwrap_or(&text)),
+    };
+    let prefix =
+        [("0x", 16), ("0o", 8), ("0b", 2)].into_iter().find(|(prefix, _)| digits.starts_with(prefix));
+    let (digits, base) = match prefix {
+        Some((_, own)) if base == own || base == 0 => (&digits[2..], own),
+        _ => (digits, if base == 0 { 10 } else { base }),
+    };
+    let base = u32::try_from(base).ok().filter(|base| (2..=36).contains(base))?;
+    i128::from_str_radix(&(sign.to_owned() + &without_underscores(digits)?), base).ok()
+}
+
+/// What Python's `float(text)` reads.
+fn parse_float(text: &str) -> Option<f64> {
+    let text = strip(text, None, true, true);
+    if text.chars().any(is_space) { None } else { without_underscores(text)?.parse().ok() }
+}
+
+/// Underscores stand between digits only.
+fn without_underscores(digits: &str) -> Option<String> {
+    let is_proper = !digits.starts_with('_') && !digits.ends_with('_') && !digits.contains("__");
+    is_proper.then(|| digits.replace('_', ""))
+}
+
+fn test(name: &str, value: &Value, args: &[Value]) -> Result<bool> {
+    if let [other] = args {
+        let operator = match name {
+            "eq" | "equalto" => "==",
+            "ne" => "!=",
+            "lt" | "lessthan" => "<",
+            "le" => "<=",
+            "gt" | "greaterthan" => ">",
+            "ge" => ">=",
+            "divisibleby" => {
+                let rest = operators::arithmetic(value, &[Value::from("%"), other.clone()])?;
+                return Ok(!rest.is_true());
+            }
+            "sameas" => return same(value, other),
+            other => other,
+        };
+        return operators::compares(value, operator, other);
+    }
+    if !args.is_empty() {
+        return fail(format!("{name} takes one argument"));
+    }
+    let remainder = || operators::arithmetic(value, &[Value::from("%"), Value::from(2)]);
+    let is_named = |names: &[&[&str]]| {
+        value.as_str().is_some_and(|name| names.iter().any(|names| names.contains(&name)))
+    };
+    Ok(match name {
+        "callable" => {
+            value.is_undefined()
+                || value.kind() == ValueKind::Plain
+                || is_instance(value, "::Macro")
+                || is_instance(value, "::Loop")
+        }
+        "odd" => remainder()?.is_true(),
+        "even" => !remainder()?.is_true(),
+        "filter" => {
+            is_named(&[&OWN[14..]])
+                || value.as_str().is_some_and(|name| ["upper", "lower", "default"].contains(&name))
+        }
+        "test" => is_named(&[&TESTS, &NATIVE_TESTS]),
+        "iterable" => {
+            ![ValueKind::None, ValueKind::Bool, ValueKind::Number, ValueKind::Plain].contains(&value.kind())
+        }
+        "number" => float(value).is_some(),
+        "sequence" => match value.kind() {
+            ValueKind::Map => is_dict(value),
+            kind => [ValueKind::Seq, ValueKind::String, ValueKind::Undefined].contains(&kind),
+        },
+        "lower" | "upper" => {
+            let text = print::str(value)?;
+            let (upper, lower) = (text.chars().any(char::is_uppercase), text.chars().any(char::is_lowercase));
+            if name == "upper" { upper && !lower } else { lower && !upper }
+        }
+        _ => return fail(format!("{name} takes an argument")),
+    })
+}
+
+/// Whether they are one object.
+fn same(value: &Value, other: &Value) -> Result<bool> {
+    match (value.as_object(), other.as_object()) {
+        (Some(_), Some(_)) => Ok(native_tests::is_sameas(value, other)),
+        _ => Ok(type_name(value) == type_name(other) && operators::equal(value, other)?),
+    }
+}
