@@ -89,8 +89,10 @@ mod tests {
 
     #[test]
     fn a_configuration_goes_through_serde_and_back() {
-        let mut config =
-            GenerationConfig::new().top_p(0.9).eos_token_id([1.into(), 2.into()]).temperature(f64::INFINITY);
+        let mut config = GenerationConfig::new()
+            .top_p(0.9)
+            .eos_token_id(vec![1.into(), 2.into()])
+            .temperature(f64::INFINITY);
         config = config.switch_off("top_k").unwrap();
         config.extra.insert("custom".to_owned(), 5.into());
         let text = serde_json::to_string(&config).unwrap();

@@ -104,9 +104,9 @@ pub(super) fn asks_for_nothing(name: &str, value: &FieldValue) -> bool {
             | "use_mtp"
             | "disable_compile",
             FieldValue::Bool(false),
-        ) => true,
-        ("use_model_defaults" | "return_dict", FieldValue::Bool(_)) => true,
-        ("guidance_scale", FieldValue::Int(1)) => true,
+        )
+        | ("use_model_defaults" | "return_dict", FieldValue::Bool(_))
+        | ("guidance_scale", FieldValue::Int(1)) => true,
         ("guidance_scale", FieldValue::Float(scale)) => *scale == 1.0,
         ("cache_implementation", FieldValue::Text(cache)) => cache == "dynamic",
         ("device", FieldValue::Text(device)) => device == "cpu",
