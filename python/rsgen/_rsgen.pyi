@@ -128,6 +128,13 @@ class GenerationConfig:
         """The configuration of a dict, as ``to_dict`` gives it. Keys that are no fields are kept, without effect."""
 
     @classmethod
+    def from_model_config(cls, model_config: object) -> Self:
+        """The generation fields of a model's configuration: a dict such as ``Generator.config``, or transformers' object."""
+
+    def get_generation_mode(self, assistant_model: None = None) -> str:
+        """The search that the fields select, under the name of its method: ``"greedy_search"``, ``"beam_sample"``, …."""
+
+    @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], **fields: Unpack[GenerationFields]) -> Self:
         """Reads the ``generation_config.json`` of a folder, or the file itself; ``fields`` go before what it says.
 
@@ -489,6 +496,7 @@ class Generator:
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
+        generation_config: Literal["auto", "ignore"] = "auto",
         progress: Callable[[str, int, int], object] | None = None,
     ) -> Self:
         """Loads a model.
@@ -523,6 +531,7 @@ class Generator:
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
+        generation_config: Literal["auto", "ignore"] = "auto",
         progress: Callable[[str, int, int], object] | None = None,
     ) -> Self:
         """The same as ``Generator(model, …)``."""

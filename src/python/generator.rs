@@ -153,10 +153,10 @@ impl Generator {
     #[pyo3(
         signature = (
             model=None, *, dtype="auto", compute_dtype="float32", kv_dtype="auto", num_threads=None, kv_cache_bytes=None,
-            local_files_only=true, revision=None, progress=None, **unknown
+            local_files_only=true, revision=None, generation_config="auto", progress=None, **unknown
         ),
         text_signature = "(model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', num_threads=None, \
-                          kv_cache_bytes=None, local_files_only=True, revision=None, progress=None)"
+                          kv_cache_bytes=None, local_files_only=True, revision=None, generation_config='auto', progress=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
     fn new(
@@ -169,6 +169,7 @@ impl Generator {
         #[pyo3(from_py_with = options::count)] kv_cache_bytes: Option<i64>,
         local_files_only: bool,
         revision: Option<String>,
+        generation_config: &str,
         progress: Option<&Bound<'_, PyAny>>,
         unknown: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
@@ -183,6 +184,7 @@ impl Generator {
                 kv_cache_bytes,
                 local_files_only,
                 revision,
+                generation_config,
             };
             let path = options::model_path(py, model)?;
             let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
@@ -204,7 +206,8 @@ impl Generator {
     #[pyo3(
         signature = (model=None, **options),
         text_signature = "($cls, model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', \
-                          num_threads=None, kv_cache_bytes=None, local_files_only=True, revision=None, progress=None)"
+                          num_threads=None, kv_cache_bytes=None, local_files_only=True, revision=None, generation_config='auto', \
+                          progress=None)"
     )]
     fn from_pretrained<'py>(
         class: &Bound<'py, PyType>,
