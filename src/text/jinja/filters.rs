@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use minijinja::value::{Rest, Tuple, ValueKind, ValueOrKwargs};
+use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, State, Value, filters as native, tests as native_tests};
 use minijinja_contrib::filters as contrib;
 
 use super::print::{self, sorted, spaces};
-use super::text::{Side, is_space, lines, strip};
+use super::text::{Side, lines, strip};
 use super::value::{
     Method, Result, bind, fail, flag, float, int, int_value, integer, is_dict, is_instance, items, length,
     must_be_defined, must_be_hashable, text, type_name, view, walk,
@@ -15,7 +15,7 @@ use super::value::{
 use super::{budget, methods, operators, printf};
 
 /// Filters that are done here, and those that stand for operators.
-const OWN: [&str; 40] = [
+const OWN: [&str; 43] = [
     "_call",
     "_compare",
     "_arithmetic",
@@ -56,6 +56,9 @@ const OWN: [&str; 40] = [
     "unique",
     "wordcount",
     "attr",
+    "first",
+    "last",
+    "reverse",
 ];
 const TESTS: [&str; 28] = [
     "!=",
@@ -111,15 +114,12 @@ pub(super) fn add_to(env: &mut Environment<'_>) {
         ("default", Value::from_function(native::default)),
         ("dictsort", Value::from_function(native::dictsort)),
         ("filesizeformat", Value::from_function(contrib::filesizeformat)),
-        ("first", Value::from_function(native::first)),
         ("groupby", Value::from_function(native::groupby)),
         ("items", Value::from_function(native::items)),
-        ("last", Value::from_function(native::last)),
         ("lower", Value::from_function(native::lower)),
         ("map", Value::from_function(native::map)),
         ("reject", Value::from_function(native::reject)),
         ("rejectattr", Value::from_function(native::rejectattr)),
-        ("reverse", Value::from_function(native::reverse)),
         ("round", Value::from_function(native::round)),
         ("select", Value::from_function(native::select)),
         ("selectattr", Value::from_function(native::selectattr)),
@@ -152,15 +152,17 @@ pub(super) fn add_to(env: &mut Environment<'_>) {
 
 /// A filter of minijinja's, whose work is that of looking through its arguments. Lazy results are made at once.
 fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, args: &[Value]) -> Result<Value> {
+    let mut args = args.to_vec();
     match name {
-        "d" | "default" | "first" | "last" => budget::elements(1)?,
+        "d" | "default" => budget::elements(1)?,
+        "lower" | "upper" | "title" => args[0] = Value::from(print::str(&args[0])?),
         "batch" | "slice" => {
             args.iter().try_for_each(walk)?;
             budget::elements(length(name, args.get(1), 0)?)?;
         }
         _ => args.iter().try_for_each(walk)?,
     }
-    let value = function.call(state, args)?;
+    let value = function.call(state, &args)?;
     match value.kind() {
         ValueKind::Iterable if view(&value).is_none() => Ok(Value::from(items(&value)?)),
         // In a query a space is a plus.
@@ -188,10 +190,9 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         "_slice" => operators::slice(value, args),
         "_store" => super::value::must_be_plain(value).map(|()| value.clone()),
         "_text" => budget::bytes(value.as_usize().unwrap_or(0)).map(|()| Value::from("")),
-        "attr" => match is_instance(value, "::Namespace") {
-            true => value.get_attr(args[0].as_str().unwrap_or_default()),
-            false => Ok(Value::UNDEFINED),
-        },
+        // Of all else Jinja's `attr` gives no items.
+        "attr" if is_instance(value, "::Namespace") => value.get_attr(args[0].as_str().unwrap_or_default()),
+        "attr" => Ok(Value::UNDEFINED),
         "capitalize" => Ok(Value::from(super::text::capitalize(&print::str(value)?))),
         "center" => {
             let [width] = bind(name, args, ["width"])?;
@@ -204,15 +205,8 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             let signs = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&#34;"), ("'", "&#39;")];
             Ok(Value::from(signs.iter().fold(text, |text, (sign, entity)| text.replace(sign, entity))))
         }
-        "float" => {
-            let [default] = bind(name, args, ["default"])?;
-            must_be_defined(value)?;
-            let number = value.as_str().map_or_else(|| float(value), parse_float);
-            Ok(number.map(Value::from).or(default).unwrap_or(Value::from(0.0)))
-        }
         "format" => {
-            let (positional, keywords) =
-                minijinja::value::from_args::<(&[Value], minijinja::value::Kwargs)>(args)?;
+            let (positional, keywords) = from_args::<(&[Value], Kwargs)>(args)?;
             let has_names = keywords.args().next().is_some();
             match (positional.is_empty(), has_names) {
                 (_, false) => {
@@ -227,8 +221,9 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
                 _ => fail("format takes values by place or by name, not both"),
             }
         }
+        "first" => Ok(items(value)?.into_iter().next().unwrap_or_default()),
         "indent" => indent(value, args),
-        "int" => to_int(value, args),
+        "int" | "float" => number(state, name, value, args),
         "join" => {
             let [separator, attribute] = bind(name, args, ["d", "attribute"])?;
             let separator =
@@ -236,6 +231,7 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             let parts = items(value)?.into_iter().map(|item| by_attribute(item, attribute.as_ref()));
             methods::join(&parts.collect::<Result<Vec<_>>>()?, &separator)
         }
+        "last" => Ok(items(value)?.pop().unwrap_or_default()),
         "length" | "count" => match value.kind() {
             ValueKind::Undefined => Ok(Value::from(0)),
             ValueKind::String => {
@@ -248,14 +244,14 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         "list" => items(value).map(Value::from),
         "max" | "min" => {
             let keyed = keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)?;
-            let mut best: Option<&(Value, Value)> = None;
-            for pair in &keyed {
-                let operator = if name == "max" { ">" } else { "<" };
-                if best.is_none_or(|best| false_on_error(operators::compares(&pair.0, operator, &best.0))) {
-                    best = Some(pair);
+            let operator = if name == "max" { ">" } else { "<" };
+            let mut best = 0;
+            for place in 1..keyed.len() {
+                if operators::compares(&keyed[place].0, operator, &keyed[best].0)? {
+                    best = place;
                 }
             }
-            Ok(best.map(|(_, item)| item.clone()).unwrap_or_default())
+            Ok(keyed.get(best).map(|(_, item)| item.clone()).unwrap_or_default())
         }
         "replace" => {
             let [old, new, count] = bind(name, args, ["old", "new", "count"])?;
@@ -263,6 +259,12 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             let count = integer(name, count.as_ref())?;
             methods::replace(&print::str(value)?, &print::str(&old)?, &print::str(&new)?, count)
         }
+        "reverse" => match value.as_str() {
+            Some(text) => {
+                budget::bytes(text.len()).map(|()| Value::from(text.chars().rev().collect::<String>()))
+            }
+            None => Ok(items(value)?.into_iter().rev().collect()),
+        },
         "sort" => {
             let [reverse, case_sensitive, attribute] =
                 bind(name, args, ["reverse", "case_sensitive", "attribute"])?;
@@ -295,7 +297,13 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             let value = print::str(value)?;
             Ok(Value::from(strip(&value, text(name, chars.as_ref())?, true, true)))
         }
-        "truncate" => truncate(value, args),
+        "truncate" => {
+            walk(value)?;
+            let names = ["length", "killwords", "end", "leeway"];
+            let given = names.into_iter().zip(bind(name, args, names)?);
+            let given = given.filter_map(|(name, value)| Some((name, value?)));
+            contrib::truncate(state, value, given.collect())
+        }
         "unique" => {
             let (mut seen, mut out) = (HashSet::new(), Vec::new());
             for (key, item) in keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)? {
@@ -314,10 +322,6 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             Ok(Value::from(words.filter(|word| !word.is_empty()).count()))
         }
     }
-}
-
-fn false_on_error(result: Result<bool>) -> bool {
-    result.unwrap_or(false)
 }
 
 /// What an `attribute` such as `function.name` or `0` leads to; the item itself without one.
@@ -373,69 +377,25 @@ fn indent(value: &Value, args: &[Value]) -> Result<Value> {
     Ok(Value::from(out))
 }
 
-fn truncate(value: &Value, args: &[Value]) -> Result<Value> {
-    let [most, killwords, end, leeway] = bind("truncate", args, ["length", "killwords", "end", "leeway"])?;
-    let Some(text) = value.as_str() else {
-        return fail(format!("truncate takes a text, got {}", type_name(value)));
-    };
-    let end = super::value::text("truncate", end.as_ref())?.unwrap_or("...");
-    let (most, leeway) = (length("truncate", most.as_ref(), 255)?, length("truncate", leeway.as_ref(), 5)?);
-    budget::bytes(text.len())?;
-    if text.chars().count() <= most.saturating_add(leeway) {
-        return Ok(value.clone());
-    }
-    let Some(kept) = most.checked_sub(end.chars().count()) else {
-        return fail("truncate: the length must hold the end");
-    };
-    let mut kept: String = text.chars().take(kept).collect();
-    if !flag(killwords.as_ref()) {
-        kept.truncate(kept.rfind(' ').unwrap_or(kept.len()));
-    }
-    Ok(Value::from(kept + end))
-}
-
-fn to_int(value: &Value, args: &[Value]) -> Result<Value> {
-    let [default, base] = bind("int", args, ["default", "base"])?;
+/// `int` and `float`: minijinja's, with what else Python reads in a text.
+fn number(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
+    let [default, base] = bind(name, args, ["default", "base"])?;
     must_be_defined(value)?;
-    let base = integer("int", base.as_ref())?.unwrap_or(10);
-    let truncated = |number: f64| (number.abs() < 1e38).then_some(number.trunc() as i128);
-    let number = match value.as_str() {
-        Some(text) => {
-            budget::scan(text.len())?;
-            parse_int(text, base).or_else(|| parse_float(text).and_then(truncated))
+    walk(value)?;
+    let default = default.unwrap_or(if name == "int" { Value::from(0) } else { Value::from(0.0) });
+    let value = match value.as_str().map(|text| strip(text, None, true, true)) {
+        // Underscores stand between digits only.
+        Some(text) if text.starts_with('_') || text.ends_with('_') || text.contains("__") => {
+            return Ok(default);
         }
-        None => int(value).or_else(|| float(value).and_then(truncated)),
+        Some(text) => Value::from(text.replace('_', "")),
+        None => value.clone(),
     };
-    Ok(number.map(int_value).or(default).unwrap_or(Value::from(0)))
-}
-
-/// What Python's `int(text, base)` reads.
-fn parse_int(text: &str, base: i64) -> Option<i128> {
-    let text = strip(text, None, true, true).to_ascii_lowercase();
-    let (sign, digits) = match text.strip_prefix('-') {
-        Some(digits) => ("-", digits),
-        None => ("", text.strip_prefix('+').unwrap_or(&text)),
-    };
-    let prefix =
-        [("0x", 16), ("0o", 8), ("0b", 2)].into_iter().find(|(prefix, _)| digits.starts_with(prefix));
-    let (digits, base) = match prefix {
-        Some((_, own)) if base == own || base == 0 => (&digits[2..], own),
-        _ => (digits, if base == 0 { 10 } else { base }),
-    };
-    let base = u32::try_from(base).ok().filter(|base| (2..=36).contains(base))?;
-    i128::from_str_radix(&(sign.to_owned() + &without_underscores(digits)?), base).ok()
-}
-
-/// What Python's `float(text)` reads.
-fn parse_float(text: &str) -> Option<f64> {
-    let text = strip(text, None, true, true);
-    if text.chars().any(is_space) { None } else { without_underscores(text)?.parse().ok() }
-}
-
-/// Underscores stand between digits only.
-fn without_underscores(digits: &str) -> Option<String> {
-    let is_proper = !digits.starts_with('_') && !digits.ends_with('_') && !digits.contains("__");
-    is_proper.then(|| digits.replace('_', ""))
+    match base {
+        _ if name == "float" => Value::from_function(native::float).call(state, &[value, default]),
+        Some(base) => Value::from_function(native::int).call(state, &[value, default, base]),
+        None => Value::from_function(native::int).call(state, &[value, default]),
+    }
 }
 
 fn test(name: &str, value: &Value, args: &[Value]) -> Result<bool> {

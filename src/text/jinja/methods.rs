@@ -122,7 +122,7 @@ fn of_text(state: &mut State<'_, '_>, text: &Value, name: &str, args: &[Value]) 
             let [width, fill] = bind(name, args, ["width", "fillchar"])?;
             let width = length(name, width.as_ref(), 0)?;
             let fill = text_of(name, fill.as_ref())?.unwrap_or(if name == "zfill" { "0" } else { " " });
-            let sign = if name == "zfill" && value.starts_with(['+', '-']) { 1 } else { 0 };
+            let sign = usize::from(name == "zfill" && value.starts_with(['+', '-']));
             let side = match name {
                 "center" => Side::Center,
                 "ljust" => Side::Left,
