@@ -272,7 +272,7 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             if flag(reverse.as_ref()) {
                 keyed.reverse();
             }
-            let mut keyed = sorted(keyed, |(key, _)| key)?;
+            let mut keyed = sorted(keyed)?;
             if flag(reverse.as_ref()) {
                 keyed.reverse();
             }
@@ -308,8 +308,6 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             let (mut seen, mut out) = (HashSet::new(), Vec::new());
             for (key, item) in keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)? {
                 must_be_hashable(&key)?;
-                // A truth value is the same as its number.
-                let key = int(&key).map_or(key, int_value);
                 if seen.insert(key) {
                     out.push(item);
                 }
@@ -339,15 +337,16 @@ fn by_attribute(item: Value, attribute: Option<&Value>) -> Result<Value> {
     }
 }
 
-/// Items with what they are compared by: texts in lower case, unless case matters.
+/// Items with what they are compared by: texts in lower case, unless case matters, and truth values as numbers.
 fn keyed(value: &Value, [case_sensitive, attribute]: [Option<Value>; 2]) -> Result<Vec<(Value, Value)>> {
     let keyed = items(value)?.into_iter().map(|item| {
         let key = by_attribute(item.clone(), attribute.as_ref())?;
-        let key = match key.as_str() {
-            Some(text) if !flag(case_sensitive.as_ref()) => {
+        let key = match (key.as_str(), int(&key)) {
+            (Some(text), _) if !flag(case_sensitive.as_ref()) => {
                 budget::bytes(text.len())?;
                 Value::from(text.to_lowercase())
             }
+            (_, Some(number)) => int_value(number),
             _ => key,
         };
         Ok((key, item))
