@@ -56,6 +56,15 @@ fn bombs_end_soon_with_an_error() {
         "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}".to_owned(),
         "{% set ns = namespace() %}{% set ns.x = [ns, ns] %}{{ ns }}".to_owned(),
         "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns|tojson }}".to_owned(),
+        // Work that leaves nothing.
+        format!("{{{{ (['a'] * 100000)|map(attribute='{}0')|list }}}}", "0.".repeat(100_000)),
+        format!("{{{{ (['a'] * 100000)|selectattr('{}0')|list }}}}", "0.".repeat(100_000)),
+        "{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{% set y = 'a'.strip(x) %}{% endfor %}".to_owned(),
+        "{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{% set y = 'a'|trim(chars=x) %}{% endfor %}".to_owned(),
+        "{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{% set y = 'a'.split(x) %}{% endfor %}".to_owned(),
+        "{{ ('%' ~ '*' * 100000 ~ 'd') % ((1,) * 100000) }}".to_owned(),
+        "{% set x = 'ab' * 1000000 %}{% for i in [1] recursive %}{% for j in range(100000) %}{% set y = loop(x)|length %}{% endfor %}{% endfor %}".to_owned(),
+        "{% set d = dict(range(100000)|batch(2)) %}{% set ns = namespace(d) %}".to_owned(),
         // Loops and recursion.
         "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}".to_owned(),
         "{% for i in range(100000) %}{% for j in range(100000) %}aaaaaaaaaaaaaaaaaaaa{% endfor %}{% endfor %}".to_owned(),

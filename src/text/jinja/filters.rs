@@ -1,8 +1,9 @@
 //! Jinja's filters and tests. What minijinja's own do as Jinja's is used as it is, once it is paid for.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 
-use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, ValueOrKwargs, from_args};
+use minijinja::value::{DynObject, Kwargs, Rest, Tuple, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, State, Value, filters as native, tests as native_tests};
 use minijinja_contrib::filters as contrib;
 
@@ -10,7 +11,7 @@ use super::print::{self, sorted, spaces};
 use super::text::{Side, lines, strip};
 use super::value::{
     Method, Result, bind, fail, flag, float, int, int_value, integer, is_dict, is_instance, items, length,
-    must_be_defined, must_be_hashable, text, type_name, view, walk,
+    must_be_defined, must_be_hashable, text, type_name, view, walk, walk_at,
 };
 use super::{budget, methods, operators, printf};
 
@@ -160,6 +161,17 @@ fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, args: &[Value])
             args.iter().try_for_each(walk)?;
             budget::elements(length(name, args.get(1), 0)?)?;
         }
+        "map" | "selectattr" | "rejectattr" | "groupby" => {
+            walk(&args[0])?;
+            // The path of an attribute is followed for each item.
+            let names = Cell::new(0_usize);
+            let count = |part: &Value| {
+                names.set(names.get() + part.as_str().map_or(0, str::len));
+                Ok(())
+            };
+            args[1..].iter().try_for_each(|arg| walk_at(arg, 0, &count))?;
+            budget::scan(names.get().saturating_mul(4 * args[0].len().unwrap_or(0)))?;
+        }
         _ => args.iter().try_for_each(walk)?,
     }
     let value = function.call(state, &args)?;
@@ -175,6 +187,9 @@ fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, args: &[Value])
 }
 
 fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
+    if !name.starts_with('_') {
+        args.iter().try_for_each(walk)?;
+    }
     match name {
         "_arithmetic" => operators::arithmetic(value, args),
         "_call" => methods::call(state, value, args[0].as_str().unwrap_or_default(), &args[1..]),
@@ -186,7 +201,11 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         "_method" => value.get_attr(args[0].as_str().unwrap_or_default()),
         "_negative" | "_positive" => operators::signed(value, name == "_negative"),
         "_new" => walk(value).map(|()| value.clone()),
-        "_pay" => budget::scan(value.as_str().map_or(0, str::len)).map(|()| value.clone()),
+        "_pay" => {
+            budget::scan(value.as_str().map_or(0, str::len))?;
+            budget::elements(value.as_object().and_then(DynObject::enumerator_len).unwrap_or(0))?;
+            Ok(value.clone())
+        }
         "_slice" => operators::slice(value, args),
         "_store" => super::value::must_be_plain(value).map(|()| value.clone()),
         "_text" => budget::bytes(value.as_usize().unwrap_or(0)).map(|()| Value::from("")),

@@ -15,6 +15,7 @@ use super::{budget, operators, print, printf};
 /// Calls a method of a value.
 pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
     must_be_defined(value)?;
+    args.iter().try_for_each(super::value::walk)?;
     match value.kind() {
         ValueKind::String => of_text(state, value, name, args),
         ValueKind::Map if is_dict(value) => of_dict(value, name, args),
@@ -22,7 +23,6 @@ pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &
         // `cycle` of nothing would divide by zero.
         ValueKind::Map if name == "cycle" && args.is_empty() => fail("cycle takes values"),
         ValueKind::Map => {
-            args.iter().try_for_each(super::value::walk)?;
             let result = value.call_method(state, name, args);
             result.map_err(|error| match error.kind() {
                 ErrorKind::UnknownMethod => unknown(value, name),
