@@ -6,8 +6,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 # `fuzzing` is for the tests: they run the committed inputs of the fuzz targets.
 RUST_FEATURES := --no-default-features --features cli,bundled,fuzzing
-# Their `mod` lines are made by a macro, which rustfmt does not look into.
-TABLED := $(wildcard src/generation/logits/*.rs src/generation/search/*.rs)
 
 FUZZ_SECONDS ?= 10
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
@@ -65,14 +63,12 @@ check: check-format lint doc test types ## everything that has to pass before a 
 .PHONY: check-format
 check-format: $(VENV)/.checkers ## layout of the sources, and ruff's rules
 	cargo fmt --check
-	rustfmt --check $(TABLED)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 
 .PHONY: format
 format: $(VENV)/.checkers ## lay the sources out, and mend what ruff can mend
 	cargo fmt
-	rustfmt $(TABLED)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 

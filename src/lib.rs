@@ -44,7 +44,7 @@ pub mod fuzzing;
 pub use engine::{GenerationOutput, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
-pub use generator::{Generator, GeneratorOptions, Prompt, Prompts};
+pub use generator::{ChatPrompt, Generator, GeneratorOptions, Prompt, Prompts};
 pub use kernels::ThreadPool;
 pub use tensor::DType;
 pub use text::{ChatOptions, Message};
@@ -53,20 +53,23 @@ pub use types::{BlockId, FinishReason, SeqId, TokenId};
 /// The programs of the pages of `docs/`.
 #[cfg(all(doctest, feature = "bundled"))]
 mod pages {
-    use crate::generation::for_each_search;
-
     #[doc = include_str!("../docs/rust.md")]
     mod embedding {}
 
-    /// The page of each method.
-    macro_rules! strategies {
-        ($( $file:ident { $( $(#[doc = $doc:literal])* $name:ident $mode:ident when $condition:ident $entry:tt )* } )*) => {
-            $($(
-                #[doc = include_str!(concat!("../docs/strategies/", stringify!($name), ".md"))]
-                mod $name {}
-            )*)*
-        };
-    }
-
-    for_each_search!(strategies);
+    #[doc = include_str!("../docs/strategies/beam_sample.md")]
+    mod beam_sample {}
+    #[doc = include_str!("../docs/strategies/beam_search.md")]
+    mod beam_search {}
+    #[doc = include_str!("../docs/strategies/constrained_beam_search.md")]
+    mod constrained_beam_search {}
+    #[doc = include_str!("../docs/strategies/contrastive_search.md")]
+    mod contrastive_search {}
+    #[doc = include_str!("../docs/strategies/dola.md")]
+    mod dola {}
+    #[doc = include_str!("../docs/strategies/greedy_search.md")]
+    mod greedy_search {}
+    #[doc = include_str!("../docs/strategies/group_beam_search.md")]
+    mod group_beam_search {}
+    #[doc = include_str!("../docs/strategies/sample.md")]
+    mod sample {}
 }

@@ -1,10 +1,10 @@
-//! Memory that is used again.
+//! Reuse of vectors.
 
-/// An empty vector in the memory of another one, whose elements are dropped. For lists of borrows that are made anew in
-/// each step: the two types differ in lifetimes only, and then nothing is allocated.
+/// Drops the elements of a vector and returns its memory as an empty vector of another type. For lists of borrows that are
+/// rebuilt in each step: the types differ only in lifetimes, so nothing is allocated.
 pub(crate) fn recycled<A, B>(mut list: Vec<A>) -> Vec<B> {
     list.clear();
-    // The standard library collects in place where size and alignment allow.
+    // The standard library collects in place if size and alignment are equal.
     list.into_iter().map(|_| unreachable!("the list is empty")).collect()
 }
 

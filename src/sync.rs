@@ -1,12 +1,11 @@
-//! The mutex of this crate: the standard library's, without the memory of panics.
+//! The standard mutex without poisoning: a panic of one request must not fail the next one.
 //!
-//! A panic of one request must not refuse the next one, so there is no poison. And the lock is a word of its own: locks
-//! that share a table of waiting threads, as some libraries have it, can be caught by a fork while the table itself is
-//! locked, and then hang a forked process that never touched what its parent had locked.
+//! Libraries such as parking_lot keep waiting threads in a global table. A fork while that table is locked would hang the
+//! child at any lock, so the standard mutex is used.
 
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 
-/// A mutex that panics leave as they found it.
+/// A mutex that a panic does not poison.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 
@@ -16,12 +15,12 @@ impl<T> Mutex<T> {
         Self(std::sync::Mutex::new(value))
     }
 
-    /// Waits for the value.
+    /// Locks, waiting if needed.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value, if nobody has it.
+    /// Locks if the mutex is free.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),

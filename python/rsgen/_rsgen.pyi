@@ -53,6 +53,7 @@ __all__ = [
     "StoppingCriteria",
     "StreamedToken",
     "Timings",
+    "TokenScores",
     "TokenStream",
     "Tokenizer",
     "Usage",
@@ -844,11 +845,27 @@ class Generator:
         ``InputError`` when lengths differ, or an id is not in the vocabulary.
         """
 
-    def score(self, text: str | Ids) -> NDArray[np.float32]:
-        """The log-probability of each token of a text given those before it, in nats, float32 ``[tokens]``.
+    @overload
+    def score(
+        self, text: str | Ids, *, top_logprobs: None = None, progress: bool | Callable[[int, int], object] | None = None
+    ) -> NDArray[np.float32]: ...
+    @overload
+    def score(
+        self, text: Sequence[str] | Sequence[Ids], *, top_logprobs: None = None, progress: bool | Callable[[int, int], object] | None = None
+    ) -> list[NDArray[np.float32]]: ...
+    @overload
+    def score(self, text: str | Ids, *, top_logprobs: int, progress: bool | Callable[[int, int], object] | None = None) -> TokenScores: ...
+    @overload
+    def score(
+        self, text: Sequence[str] | Sequence[Ids], *, top_logprobs: int, progress: bool | Callable[[int, int], object] | None = None
+    ) -> list[TokenScores]:
+        """The log-probability of each token of a text given those before it, in nats, float32 ``[tokens]``; for a list of
+        texts, which are computed together, a list of arrays.
 
-        The first entry is 0, because nothing predicts the first token. Raises ``InputError`` when the text is longer than
-        the model's context.
+        The first entry is 0, because nothing predicts the first token. With ``top_logprobs``, 0 included, the result is a
+        ``TokenScores`` in place of an array: also the ranks, and so many of the most probable tokens in each place.
+        ``progress`` is ``True`` for a bar, or a function of the number of texts done and of all. Raises ``InputError``
+        when a text is longer than the model's context.
         """
 
     def stats(self) -> CacheStats:
@@ -1009,6 +1026,29 @@ class StreamedToken:
     @property
     def finish_reason(self) -> FinishReason | None:
         """Why the row ends with this token, if it does."""
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class TokenScores:
+    """How likely the tokens of a text are, each given those before it. ``len()`` is their number."""
+
+    @property
+    def token_ids(self) -> NDArray[np.int64]:
+        """The tokens of the text, int64 ``[tokens]``."""
+    @property
+    def logprobs(self) -> NDArray[np.float32]:
+        """Their log-probabilities in nats, float32 ``[tokens]``; 0 for the first, which nothing predicts."""
+    @property
+    def ranks(self) -> NDArray[np.int64]:
+        """Their places among all tokens by probability, int64 ``[tokens]``: 1 is the most probable; 0 for the first token."""
+    @property
+    def top_logprobs(self) -> list[dict[int, float]]:
+        """For each token a dict from the ids of the most probable tokens in its place to their log-probabilities, the most
+        probable first; empty for the first token."""
+    def __len__(self) -> int: ...
     def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...

@@ -175,7 +175,7 @@ class NoBadWordsLogitsProcessor(BuiltInLogitsProcessor):
     ) -> Self: ...
 
 class MinLengthLogitsProcessor(BuiltInLogitsProcessor):
-    """Allows no end-of-sequence token before a length, prompt included."""
+    """The length, prompt included, before which no end-of-sequence token is generated."""
 
     __signature__: ClassVar[Signature]
 
@@ -189,7 +189,7 @@ class MinLengthLogitsProcessor(BuiltInLogitsProcessor):
     ) -> Self: ...
 
 class MinNewTokensLengthLogitsProcessor(BuiltInLogitsProcessor):
-    """Allows no end-of-sequence token before a number of new tokens."""
+    """The number of new tokens before which no end-of-sequence token is generated."""
 
     __signature__: ClassVar[Signature]
 

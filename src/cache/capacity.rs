@@ -1,12 +1,12 @@
-//! How many blocks a KV cache may have, and in which steps it takes memory.
+//! The limits of a KV cache: its most blocks, and the size of its allocations.
 //!
-//! The pool and the store must agree on both without knowing each other, so both are made from one `KvCapacity`.
-//! How much memory the machine can spare is not asked here.
+//! The pool and the store must agree on both, so both are created from one `KvCapacity`. The available memory is not
+//! checked here.
 
 use super::layout::{BLOCK_TOKENS, KvLayout};
 use crate::error::{Error, Result};
 
-/// A segment is never larger by default: taking it means writing zeros over it, and 64 MiB take some 20 ms.
+/// The largest default segment: zeroing 64 MiB takes about 20 ms.
 const SEGMENT_BYTES: usize = 64 << 20;
 
 /// The limits of one KV cache.
@@ -18,7 +18,7 @@ pub struct KvCapacity {
 }
 
 impl KvCapacity {
-    /// As many blocks as `kv_cache_bytes` bytes hold.
+    /// The capacity of `kv_cache_bytes` bytes.
     ///
     /// # Errors
     /// `Capacity` when they do not hold a single block.

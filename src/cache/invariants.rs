@@ -1,7 +1,6 @@
-//! What must hold between a pool and all tables of its sequences.
+//! The invariants between a pool and the block tables of its sequences.
 //!
-//! Tests, and an engine in debug builds, run it between passes. It recounts everything from the tables and trusts
-//! nothing that the pool keeps for speed; it repairs nothing.
+//! Tests check them between passes. All counts are recomputed from the tables.
 
 use super::layout::blocks_for;
 use super::pool::BlockPool;

@@ -1,7 +1,7 @@
 //! Sizes and offsets of a block of the KV cache.
 //!
-//! Attention kernels, storage and memory estimates must agree to the element on where a token lies, so it is computed
-//! here and nowhere else. All sizes are checked once, when the layout is made. Nothing here allocates.
+//! Attention kernels, storage and memory estimates must agree on the offsets of tokens, so all are computed here. Sizes are
+//! checked once, when the layout is created.
 
 use std::fmt;
 
@@ -68,11 +68,11 @@ impl fmt::Display for KvDtype {
     }
 }
 
-/// A copy within the store that a sequence asks for before it writes into a block that it shared.
+/// A copy within the store that must happen before a sequence writes to a block that was shared (copy on write).
 ///
-/// Carry out the copies of a pass in the order in which they were returned, all of them before the first write of the
-/// pass. Then it does not matter that the source may be released, or be handed to another sequence, in between. Threads
-/// that share a store must therefore append, copy and write under one lock, pass by pass.
+/// Perform the copies of a pass in the order in which they were returned, before the first write of the pass. The source
+/// may be released or reused in between. Threads that share a store must therefore append, copy and write under one
+/// lock, pass by pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use = "without the copy the sequence lacks the tokens of its last block"]
 pub struct BlockCopy {
@@ -88,8 +88,8 @@ pub struct BlockCopy {
 ///
 /// One block holds 32 tokens of all layers, `[num_layers][K | V]`, in the steps that kernels multiply with: 64 numbers, of
 /// 32 outputs and two inputs. For K the outputs are tokens and the inputs dimensions, `[num_kv_heads][ceil(head_dim / 2)]`;
-/// for V the outputs are the 32 dimensions of a plane and the inputs tokens, `[num_kv_heads][planes][16]`. What pads
-/// `head_dim` there is zero. Scales, where the type has them, are steps after those of each head.
+/// for V the outputs are the 32 dimensions of a plane and the inputs tokens, `[num_kv_heads][planes][16]`. The
+/// padding of `head_dim` is zero. Scales, if the type has them, are steps after those of each head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KvLayout {
     num_layers: usize,
@@ -116,7 +116,7 @@ impl KvLayout {
                 )));
             }
         }
-        // The other sizes are parts of this one, so they cannot overflow either.
+        // The other sizes are parts of this one and cannot overflow.
         let bytes = head_dim
             .checked_next_multiple_of(VALUE_PLANE)
             .and_then(|padded| padded.checked_add(head_dim.next_multiple_of(2)))
@@ -191,12 +191,12 @@ impl KvLayout {
         self.block_steps() * STEP * self.dtype.bytes()
     }
 
-    /// Where in a block the K of head 0 of `layer` starts; V follows the K of all heads.
+    /// The offset of the K of head 0 of `layer` in a block; V follows the K of all heads.
     pub(super) const fn key_offset(&self, layer: usize) -> usize {
         layer * self.layer_steps()
     }
 
-    /// Where in a block the V of head 0 of `layer` starts.
+    /// The offset of the V of head 0 of `layer` in a block.
     pub(super) const fn value_offset(&self, layer: usize) -> usize {
         self.key_offset(layer) + self.num_kv_heads * self.key_steps()
     }

@@ -1,11 +1,9 @@
 //! The KV cache: a slab of fixed-size blocks that sequences share by reference count.
 //!
-//! It exists so that forking a sequence (a beam, a draft, a second sample of one prompt) costs a list of integers
-//! instead of a copy of floats, and so that the prompt of eight beams is stored and read once. Bookkeeping and storage
-//! are two halves that do not know each other: [`SharedPool`] and [`SequenceCache`] count blocks and never see a float,
-//! [`KvStore`] holds the floats and never sees a count. They meet in [`BlockId`](crate::types::BlockId) and in the
-//! [`BlockCopy`] that one half orders and the other carries out. Nothing here decides which request may run, and
-//! nothing here computes attention.
+//! Forking a sequence (a beam, or a second sample of a prompt) copies a list of integers instead of floats, and the prompt
+//! of eight beams is stored and read once. Bookkeeping and storage are separate: [`SharedPool`] and [`SequenceCache`] count
+//! blocks, [`KvStore`] holds the floats. They share only [`BlockId`](crate::types::BlockId) and [`BlockCopy`], a copy that
+//! a sequence requests and the store performs. Scheduling and attention are elsewhere.
 //!
 //! ```text
 //!   block tables      sequence A, 70 tokens         [ 4 ][ 7 ][ 2 ]     6 of 32 slots of block 2 are in use
@@ -24,14 +22,14 @@
 //! | file | what |
 //! |---|---|
 //! | `layout` | sizes and offsets of a block |
-//! | `capacity` | `kv_cache_bytes` in blocks, and the steps in which it is used up |
+//! | `capacity` | `kv_cache_bytes` in blocks, and the size of allocations |
 //! | `pool` | reference counts, free list, growth, reserved blocks: integers only |
-//! | `shared` | the handle that threads share, and the reservation that returns itself |
+//! | `shared` | the pool behind a lock, and reservations that return their blocks on drop |
 //! | `table` | which blocks hold the tokens of a sequence |
 //! | `sequence` | append, fork, truncate, drop, with copy on write |
-//! | `reorder` | beams moved, forked and dropped with the least work |
+//! | `reorder` | moves, forks and drops beams |
 //! | `segment`, `slab`, `store` | the floats |
-//! | `invariants` | what must hold between the pool and all tables |
+//! | `invariants` | checks of the pool against all tables |
 //!
 //! One pass of an engine, which owns the store and all sequences of its requests:
 //!

@@ -1,8 +1,7 @@
 //! The bookkeeping of the KV cache: reference counts, the free list, growth, and blocks set aside for requests.
 //!
-//! Integers only: it runs between passes, under a lock, and must cost nothing beside them. Every operation is constant
-//! time per block touched; only growth writes a whole segment of integers. It never sees a float and never waits: when
-//! blocks do not suffice it refuses, and whoever asked decides what to do.
+//! Integers only: it runs between passes, under a lock. Each operation takes constant time per block; only growth writes a
+//! whole segment of integers. When blocks do not suffice it returns an error and never waits.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -12,7 +11,7 @@ use super::layout::BLOCK_TOKENS;
 use crate::error::{Error, Result};
 use crate::types::BlockId;
 
-/// How a pool stands, in blocks.
+/// The state of a pool, in blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolStats {
     /// The most blocks there can ever be.
@@ -27,11 +26,11 @@ pub struct PoolStats {
     pub available_blocks: usize,
 }
 
-/// Names a reservation; never used twice, so a dropped one can only be missing.
+/// The id of a reservation; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ReservationId(NonZeroU64);
 
-/// What a reservation set aside, and how much of it is in use.
+/// The size of a reservation, and how much of it is in use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Account {
     pub(super) size: usize,
@@ -52,16 +51,16 @@ pub(super) struct BlockState {
     pub(super) owner: Option<ReservationId>,
 }
 
-/// Counts and lists of all blocks.
+/// The reference counts and the free list.
 #[derive(Debug)]
 pub(super) struct BlockPool {
     pub(super) capacity: KvCapacity,
     /// One entry per block grown so far.
     pub(super) blocks: Vec<BlockState>,
-    /// Last in, first out: a block released a moment ago is the likeliest to be in the CPU's cache.
+    /// Last in, first out: a block that was just released is most likely in the CPU cache.
     pub(super) free: Vec<BlockId>,
     pub(super) accounts: HashMap<ReservationId, Account>,
-    /// The sum of what remains in all accounts.
+    /// The blocks that remain in all accounts.
     pub(super) reserved: usize,
     next_reservation: NonZeroU64,
 }
@@ -184,7 +183,7 @@ impl BlockPool {
         let start = self.blocks.len();
         let end = (start + self.capacity.segment_blocks()).min(self.capacity.max_blocks());
         self.blocks.resize(end, BlockState { count: 0, owner: None });
-        // Backwards, so that the lowest is taken first and neighbours in a sequence are neighbours in memory.
+        // Reversed, so that adjacent blocks of a sequence are adjacent in memory.
         self.free.extend((start..end).rev().map(|index| BlockId(index as u32)));
     }
 

@@ -1,14 +1,13 @@
-//! The exchange of beams after a step, with the least work.
+//! Reorders the sequences of beams after a step.
 //!
-//! A beam search names a parent for each of its next beams. Most parents have one child: those sequences are moved, and
-//! reference counts are touched only for further children and for parents without any. What else belongs to a beam
-//! (its processor state, its cached hidden state) goes the same way through the same plan. It neither chooses parents
-//! nor copies floats; the copy of a shared last block is ordered by the next append.
+//! A beam search names a parent for each of its next beams. A parent with one child is moved; only further children and
+//! parents without a child change reference counts. The same plan reorders the other state of a beam, such as its
+//! processors. No floats are copied; the next append requests the copy of a shared last block.
 
 use super::sequence::SequenceCache;
 use crate::error::{Error, Result};
 
-/// Where one of the next sequences comes from.
+/// The origin of one of the next sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReorderStep {
     /// The parent itself; it has no later child.
@@ -61,15 +60,15 @@ impl ReorderPlan {
     /// The next sequences.
     ///
     /// # Panics
-    /// When `current` has not the length that the plan was made for.
+    /// When the length of `current` is not that of the plan.
     pub fn apply(&self, current: Vec<SequenceCache>) -> Vec<SequenceCache> {
         self.apply_with(current, SequenceCache::fork)
     }
 
-    /// The next values of anything that follows the sequences, one per sequence; `fork` makes the further ones.
+    /// Reorders values that belong to the sequences, one each; `fork` copies one for a further child.
     ///
     /// # Panics
-    /// When `current` has not the length that the plan was made for.
+    /// When the length of `current` is not that of the plan.
     pub fn apply_with<T>(&self, current: Vec<T>, mut fork: impl FnMut(&T) -> T) -> Vec<T> {
         assert_eq!(current.len(), self.num_current, "the plan was made for another number of sequences");
         if self.is_identity() {

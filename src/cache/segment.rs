@@ -1,4 +1,4 @@
-//! One allocation of the slab: zeroed, and refused instead of aborting when memory is short.
+//! One zeroed allocation of the slab. Returns an error when memory is short, instead of aborting.
 
 use std::collections::TryReserveError;
 use std::ops::{Deref, DerefMut};

@@ -1,7 +1,7 @@
-//! A cached sequence: append, fork, truncate, and the return of its blocks when it is dropped.
+//! A cached sequence: append, fork and truncate. Dropping it returns its blocks.
 //!
-//! It exists so that no search and no engine counts references: whoever holds a `SequenceCache` holds its blocks. It
-//! moves no floats; where a shared block must be split it says which [`BlockCopy`] the store has to make.
+//! A `SequenceCache` owns its blocks, so searches and the engine count no references. It moves no floats; when a shared
+//! block must be split, it returns the [`BlockCopy`] that the store must perform.
 
 use std::mem;
 
@@ -32,7 +32,7 @@ impl SequenceCache {
         sequence
     }
 
-    /// Where the tokens lie.
+    /// The block table.
     pub fn table(&self) -> &BlockTable {
         &self.table
     }
@@ -60,7 +60,7 @@ impl SequenceCache {
             return Ok(None);
         }
         let BlockTable { blocks, len } = &mut self.table;
-        // An absurd number saturates, and is refused by the pool like any other that is too large.
+        // A number that overflows saturates; the pool refuses it as too large.
         let end = len.saturating_add(tokens);
         let filled = *len % BLOCK_TOKENS;
         let held = blocks.len();
@@ -101,7 +101,7 @@ impl SequenceCache {
         }
         self.table.len = len;
         let Some(mut pool) = self.pool.lock_at_home() else { return };
-        // From the end, so that the free list hands them out again in their order.
+        // From the end, so that the free list returns them in order.
         for block in self.table.blocks.drain(blocks_for(len)..).rev() {
             pool.release(block);
         }

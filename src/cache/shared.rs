@@ -1,8 +1,8 @@
-//! The pool as threads share it, and the reservation that gives itself back.
+//! A mutex-protected pool, and reservations that return their blocks on drop.
 //!
-//! Sequences return their blocks when they are dropped, wherever that happens, so each holds a handle of the pool. The
-//! lock is held for a few additions at a time and never across a pass. It hands out no blocks itself: only
-//! [`SequenceCache`](super::SequenceCache) does, because only there a block cannot be forgotten.
+//! Each sequence holds a handle of the pool, because it returns its blocks when it is dropped, on any thread. The lock is
+//! held for a few additions and never across a pass. Only [`SequenceCache`](super::SequenceCache) takes blocks, so none can
+//! leak.
 
 use std::fmt;
 use std::sync::{Arc, MutexGuard};
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::process::Home;
 use crate::sync::Mutex;
 
-/// A handle of a pool of blocks; clones refer to the same pool.
+/// A handle of a block pool; clones refer to the same pool.
 #[derive(Clone)]
 pub struct SharedPool(Arc<Shared>);
 
@@ -41,7 +41,7 @@ impl SharedPool {
         self.lock().blocks.len()
     }
 
-    /// How the pool stands at this moment; without a block in a forked process, which has none of it.
+    /// The current state of the pool; all zero in a forked process.
     pub fn stats(&self) -> PoolStats {
         self.lock_at_home().map_or_else(PoolStats::default, |pool| pool.stats())
     }
@@ -62,7 +62,7 @@ impl SharedPool {
         self.0.blocks.lock()
     }
 
-    /// The lock for what must come to an end in a forked process as well.
+    /// The lock for drops; `None` in a forked process.
     pub(super) fn lock_at_home(&self) -> Option<MutexGuard<'_, BlockPool>> {
         self.0.home.is_here().then(|| self.lock())
     }
@@ -70,7 +70,7 @@ impl SharedPool {
 
 impl fmt::Debug for SharedPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Fails on a held lock instead of waiting for it, for it is printed by panicking code as well.
+        // Never waits for the lock: panicking code prints it as well.
         let stats = self.0.blocks.try_lock().map(|pool| pool.stats());
         f.debug_tuple("SharedPool").field(&stats).finish()
     }
@@ -78,9 +78,9 @@ impl fmt::Debug for SharedPool {
 
 /// Blocks set aside for one request.
 ///
-/// A block that its sequences take is drawn from it, and one that none of them holds any more comes back to it, so a
-/// request that keeps within its number can fork and roll back as it likes. Beyond the number, its sequences compete
-/// with all others. Dropping it gives the rest back to the pool and leaves the sequences their blocks.
+/// Its sequences draw blocks from it, and released blocks return to it, so a request within its reservation can fork and
+/// roll back freely. Beyond the reservation its sequences compete with all others. Dropping it returns the remaining
+/// blocks to the pool; the sequences keep theirs.
 #[derive(Debug)]
 #[must_use = "dropping it gives the blocks back"]
 pub struct Reservation {

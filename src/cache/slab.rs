@@ -1,7 +1,7 @@
-//! The slab of one number type: segments of blocks, and the reads, writes and copies on them.
+//! The slab of one number type: segments of blocks, with reads, writes and copies.
 //!
-//! Generic over its steps, so that f32 and bf16 have one code and the choice is made once per pass, outside the loops.
-//! It finds places by block id and offset and knows neither tables nor counts.
+//! Generic over its steps: the type is matched once per pass, outside the loops. It addresses numbers by block id and
+//! offset and knows neither tables nor reference counts.
 
 use std::collections::TryReserveError;
 use std::ops::Range;
@@ -15,22 +15,22 @@ use crate::types::BlockId;
 /// A block and a token in it.
 type Slot = (BlockId, usize);
 
-/// The tokens that are worth the threads' coming.
+/// The least tokens to write on several threads.
 const MANY: usize = 2 * BLOCK_TOKENS;
 
-/// The numbers of several tokens of a layer, and what is still to be done to them before they are stored.
+/// The keys and values of several tokens of a layer, and a function to prepare them before they are stored.
 pub struct KvRows<'a, P> {
     /// All rows, `[num_rows, stride]`.
     pub numbers: &'a mut [f32],
     /// The elements of a row.
     pub stride: usize,
-    /// Where in a row K begins; V follows.
+    /// The offset of K in a row; V follows.
     pub first: usize,
-    /// Called with each row and its place before it is stored.
+    /// Called with the index of each row and the row before it is stored.
     pub prepare: P,
 }
 
-/// All blocks that memory was taken for.
+/// All allocated blocks.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     layout: KvLayout,
@@ -54,7 +54,7 @@ impl<T: KvStep> Slab<T> {
         }
     }
 
-    /// Blocks that memory was taken for.
+    /// The allocated blocks.
     pub(super) fn num_blocks(&self) -> usize {
         self.num_blocks
     }
@@ -151,7 +151,7 @@ impl<T: KvStep> Slab<T> {
         });
     }
 
-    /// Copies the first tokens of a block, all layers; what follows them in the target becomes anything.
+    /// Copies the first tokens of a block, all layers; later tokens of the target become unspecified.
     pub(super) fn copy(&mut self, &BlockCopy { source, target, tokens }: &BlockCopy) {
         assert!(tokens <= BLOCK_TOKENS, "{tokens} tokens of a block of {BLOCK_TOKENS}");
         let layout = self.layout;
@@ -187,7 +187,7 @@ impl<T: KvStep> Slab<T> {
     }
 }
 
-/// The blocks that are written to, each with the rows that go there; none if those of a block are not together.
+/// The written blocks, each with its rows; `None` if the rows of a block are not adjacent.
 fn runs_of_blocks(slots: &[Slot]) -> Vec<(usize, Range<usize>)> {
     let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
     for (row, &(block, _)) in slots.iter().enumerate() {
@@ -230,9 +230,8 @@ fn write_token<T: KvStep>(
 
 /// K and V of one layer, for attention kernels: a few words, to be copied to each worker.
 ///
-/// What lies at or past the end of a sequence is unspecified: zeros, what an earlier owner of the block left, even NaN or
-/// infinity of a request that failed. A kernel must not let it into a result, not even times zero. Only what pads
-/// `head_dim` is zero always.
+/// Numbers past the end of a sequence are unspecified: zeros, those of an earlier owner of the block, even NaN or infinity
+/// of a failed request. A kernel must not use them, not even times zero. Only the padding of `head_dim` is always zero.
 #[derive(Debug, Clone, Copy)]
 pub struct TypedKv<'a, T> {
     segments: &'a [Segment<T>],
@@ -245,7 +244,7 @@ pub struct TypedKv<'a, T> {
 /// K or V of one layer within a block.
 #[derive(Debug, Clone, Copy)]
 struct Part {
-    /// Where head 0 starts.
+    /// The offset of head 0.
     offset: usize,
     head_steps: usize,
 }
@@ -282,7 +281,7 @@ impl<'a, T> TypedKv<'a, T> {
     }
 }
 
-/// Finds blocks. The products of the layout are kept, for a kernel asks once per block and head.
+/// Locates blocks. It caches products of the layout, because kernels use it once per block and head.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     /// A segment has two to the power of this many blocks, except for the last one.
@@ -291,7 +290,7 @@ struct Places {
 }
 
 impl Places {
-    /// The segment of a block, and where in it the block starts.
+    /// The segment of a block, and the offset of the block in it.
     #[inline]
     fn locate(self, block: BlockId) -> (usize, usize) {
         let index = block.index();

@@ -1,7 +1,7 @@
 //! The floats of the KV cache.
 //!
-//! It holds K and V of all blocks, in f32, bf16 or scaled integers, and takes memory as the pool grows. It does not know who uses a
-//! block: it does what tables and [`BlockCopy`] orders say, and reads are only as right as the order of these calls.
+//! K and V of all blocks, in f32, bf16 or scaled integers. It allocates memory as the pool grows, and does not know which
+//! sequence uses a block: the caller must perform appends, [`BlockCopy`]s, writes and reads in the right order.
 
 use super::capacity::KvCapacity;
 use super::layout::{BlockCopy, KvDtype, KvLayout};
@@ -47,7 +47,7 @@ macro_rules! on_slab {
 }
 
 impl KvStore {
-    /// A store without memory. Make it from the capacity of the pool whose blocks it shall hold.
+    /// A store without memory, for the capacity of its pool.
     pub fn new(capacity: KvCapacity) -> Self {
         let slab = match capacity.layout().dtype() {
             KvDtype::F32 => AnySlab::F32(Slab::new(capacity)),
@@ -62,19 +62,19 @@ impl KvStore {
         self.capacity.layout()
     }
 
-    /// Blocks that memory was taken for.
+    /// The allocated blocks.
     pub fn num_blocks(&self) -> usize {
         on_slab!(&self.slab, slab => slab.num_blocks())
     }
 
-    /// Bytes of memory taken.
+    /// The allocated bytes.
     pub fn num_bytes(&self) -> usize {
         self.num_blocks() * self.layout().bytes_per_block()
     }
 
-    /// Takes memory, zeroed, until there are at least `num_blocks` blocks. Call it with the pool's
-    /// [`num_blocks`](super::SharedPool::num_blocks) after the appends and before the copies and writes of a pass. When
-    /// nothing is missing it costs nothing; what is there never moves.
+    /// Allocates zeroed memory until there are at least `num_blocks` blocks. Call it with the pool's
+    /// [`num_blocks`](super::SharedPool::num_blocks) after the appends and before the copies and writes of a pass. Without
+    /// growth it costs nothing; blocks never move.
     ///
     /// # Errors
     /// `Capacity` when the system does not give the memory; what was there before stays usable, and a later call tries
@@ -100,7 +100,7 @@ impl KvStore {
         Ok(())
     }
 
-    /// Carries out a copy that [`append`](super::SequenceCache::append) asked for.
+    /// Performs a copy that [`append`](super::SequenceCache::append) returned.
     ///
     /// # Panics
     /// When there is no memory for one of the blocks, or they are the same one.

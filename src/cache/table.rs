@@ -1,7 +1,7 @@
-//! Which blocks hold the tokens of a sequence.
+//! The block table of a sequence.
 //!
-//! The model reads tables, only [`SequenceCache`](super::SequenceCache) changes them: a table alone keeps no block
-//! alive, therefore it cannot be cloned.
+//! The model reads tables; only [`SequenceCache`](super::SequenceCache) changes them. A table owns no blocks, so it cannot
+//! be cloned.
 
 use super::layout::BLOCK_TOKENS;
 use crate::types::BlockId;
@@ -29,7 +29,7 @@ impl BlockTable {
         self.len == 0
     }
 
-    /// Where the token at `position` lies: its block, and its place in it, 0 to 31.
+    /// The block of the token at `position`, and its slot in the block, 0 to 31.
     ///
     /// # Panics
     /// When the sequence has no such token.

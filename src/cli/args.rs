@@ -1,19 +1,21 @@
 //! What can be said on the command line, and in the environment instead.
 //!
-//! Options of generation have transformers' names in kebab case. Only types are checked here: whether a value is
-//! possible is decided where the request is planned, with the same messages as in Rust and Python. Groups of options
-//! that several verbs share are structs to flatten; what is the same for all options is done by `environment`.
+//! Only types are checked here: whether a value is possible is decided by the library, with the same messages as in Rust
+//! and Python. Groups of options that several subcommands share are structs to flatten; those of generation are made by
+//! `decoding`, and what is the same for all options is done by `environment`.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, ValueEnum};
 
 use super::bench::BenchArguments;
 use super::chat::ChatArguments;
 use super::completions::CompletionsArguments;
+use super::decoding::DecodingArguments;
 use super::doctor::DoctorArguments;
 use super::score::ScoreArguments;
 use super::tokenize::TokenizeArguments;
-use crate::generation::{GenerationConfig, OneOrMany};
-use crate::generator::GeneratorOptions;
+use crate::generator::{GeneratorOptions, KvDtype};
 use crate::tensor::{ComputeDtype, DType};
 
 const ABOUT: &str = "Text generation on CPUs: transformers' generate(), exact to the token";
@@ -28,6 +30,7 @@ const GENERATE_EXAMPLES: &str = "\
 Examples:
   rsgen generate --do-sample --top-p 0.9 --seed 7 \"The little fox\"
   echo \"Once upon a time\" | rsgen generate --json
+  rsgen generate --num-beams 4 --prompts prompts.txt --json > texts.jsonl
   RSGEN_TOP_P=0.9 RSGEN_DO_SAMPLE=1 rsgen generate --model path/to/llama \"One day\"";
 
 const INSPECT_EXAMPLES: &str = "\
@@ -41,14 +44,14 @@ Examples:
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
 pub(super) struct Arguments {
     #[command(subcommand)]
-    pub(super) verb: Verb,
+    pub(super) subcommand: Subcommand,
     /// Say more on standard error; -vv says most
     #[arg(short, long, global = true, action = clap::ArgAction::Count, env = "RSGEN_VERBOSE")]
     pub(super) verbose: u8,
 }
 
-#[derive(Debug, Subcommand)]
-pub(super) enum Verb {
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Subcommand {
     Generate(Box<GenerateArguments>),
     Chat(Box<ChatArguments>),
     Score(ScoreArguments),
@@ -65,6 +68,9 @@ pub(super) enum Verb {
 pub(super) struct GenerateArguments {
     /// The text to continue; `-` or nothing: read standard input
     pub(super) prompt: Option<String>,
+    /// A file with a prompt on each line; `-`: standard input
+    #[arg(long, value_name = "FILE", env = "RSGEN_PROMPTS", conflicts_with = "prompt")]
+    pub(super) prompts: Option<PathBuf>,
 
     #[command(flatten)]
     pub(super) decoding: DecodingArguments,
@@ -75,67 +81,6 @@ pub(super) struct GenerateArguments {
     /// Leave the prompt out
     #[arg(long, env = "RSGEN_NO_PROMPT", help_heading = OUTPUT)]
     pub(super) no_prompt: bool,
-}
-
-/// How a text is continued: the fields of a `GenerationConfig`.
-#[derive(Debug, Args)]
-pub(super) struct DecodingArguments {
-    #[command(flatten)]
-    length: LengthArguments,
-    #[command(flatten)]
-    sampling: SamplingArguments,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Length")]
-struct LengthArguments {
-    /// The most tokens to add [default: up to the end]
-    #[arg(long, value_name = "N", env = "RSGEN_MAX_NEW_TOKENS")]
-    max_new_tokens: Option<usize>,
-    /// No end before this many new tokens
-    #[arg(long, value_name = "N", env = "RSGEN_MIN_NEW_TOKENS", hide_short_help = true)]
-    min_new_tokens: Option<usize>,
-    /// The most tokens, prompt included
-    #[arg(long, value_name = "N", env = "RSGEN_MAX_LENGTH", hide_short_help = true)]
-    max_length: Option<usize>,
-    /// Stop after this time
-    #[arg(long, value_name = "SECONDS", env = "RSGEN_MAX_TIME", allow_negative_numbers = true)]
-    #[arg(hide_short_help = true)]
-    max_time: Option<f64>,
-    /// Stop after this text; may be repeated
-    #[arg(long = "stop", value_name = "TEXT", env = "RSGEN_STOP")]
-    stop_strings: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Decoding")]
-struct SamplingArguments {
-    /// Draw each token at random
-    #[arg(long, env = "RSGEN_DO_SAMPLE")]
-    do_sample: Option<bool>,
-    /// Below 1: likely tokens gain [default: 1]
-    #[arg(long, value_name = "T", env = "RSGEN_TEMPERATURE", allow_negative_numbers = true)]
-    temperature: Option<f64>,
-    /// From the K likeliest; 0: all [default: 50]
-    #[arg(long, value_name = "K", env = "RSGEN_TOP_K")]
-    top_k: Option<usize>,
-    /// From the likeliest, in sum P [default: 1]
-    #[arg(long, value_name = "P", env = "RSGEN_TOP_P", allow_negative_numbers = true)]
-    top_p: Option<f64>,
-    /// From those above P times the likeliest
-    #[arg(long, value_name = "P", env = "RSGEN_MIN_P", allow_negative_numbers = true)]
-    #[arg(hide_short_help = true)]
-    min_p: Option<f64>,
-    /// Above 1: repeat less [default: 1]
-    #[arg(long, value_name = "R", env = "RSGEN_REPETITION_PENALTY", allow_negative_numbers = true)]
-    #[arg(hide_short_help = true)]
-    repetition_penalty: Option<f64>,
-    /// How many texts to draw [default: 1]
-    #[arg(long, value_name = "N", env = "RSGEN_NUM_RETURN_SEQUENCES")]
-    num_return_sequences: Option<usize>,
-    /// The same seed draws the same text
-    #[arg(long, value_name = "N", env = "RSGEN_SEED")]
-    seed: Option<u64>,
 }
 
 /// Which model a text is given to, and how it is loaded.
@@ -168,6 +113,16 @@ pub(super) struct LoadingArguments {
     #[arg(long, value_name = "TYPE", env = "RSGEN_COMPUTE_DTYPE", hide_default_value = true)]
     #[arg(value_enum, default_value_t = Arithmetic::Float32, hide_possible_values = true)]
     pub(super) compute_dtype: Arithmetic,
+    /// auto, float32, bfloat16 or int8 keys and values
+    #[arg(
+        long,
+        value_name = "TYPE",
+        env = "RSGEN_KV_DTYPE",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
+    #[arg(value_enum, default_value_t = CacheType::Auto, hide_possible_values = true)]
+    pub(super) kv_dtype: CacheType,
     /// How many threads [default: all cores]
     #[arg(long, alias = "threads", value_name = "N", env = "RSGEN_NUM_THREADS", value_parser = positive)]
     pub(super) num_threads: Option<usize>,
@@ -180,7 +135,7 @@ pub(super) struct LoadingArguments {
 /// The heading of options that say how results are written.
 pub(super) const OUTPUT: &str = "Output";
 
-/// How results are written; every verb has it.
+/// How results are written; every subcommand has it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = OUTPUT)]
 pub(super) struct OutputArguments {
@@ -221,6 +176,27 @@ impl WeightType {
     }
 }
 
+/// The type that keys and values are kept in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum CacheType {
+    Auto,
+    Float32,
+    Bfloat16,
+    Int8,
+}
+
+impl CacheType {
+    /// `None` leaves the choice to the library.
+    const fn dtype(self) -> Option<KvDtype> {
+        match self {
+            Self::Auto => None,
+            Self::Float32 => Some(KvDtype::F32),
+            Self::Bfloat16 => Some(KvDtype::Bf16),
+            Self::Int8 => Some(KvDtype::I8),
+        }
+    }
+}
+
 /// The arithmetic that matrices are multiplied in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Arithmetic {
@@ -237,35 +213,13 @@ impl Arithmetic {
     }
 }
 
-impl DecodingArguments {
-    /// The fields that were given; all others are left to the model's defaults.
-    pub(super) fn generation_config(&self) -> GenerationConfig {
-        let Self { length, sampling } = self;
-        let mut config = GenerationConfig::new();
-        config.max_new_tokens = length.max_new_tokens;
-        config.min_new_tokens = length.min_new_tokens;
-        config.max_length = length.max_length;
-        config.max_time = length.max_time;
-        config.stop_strings =
-            (!length.stop_strings.is_empty()).then(|| OneOrMany::Many(length.stop_strings.clone()));
-        config.do_sample = sampling.do_sample;
-        config.temperature = sampling.temperature;
-        config.top_k = sampling.top_k;
-        config.top_p = sampling.top_p;
-        config.min_p = sampling.min_p;
-        config.repetition_penalty = sampling.repetition_penalty;
-        config.num_return_sequences = sampling.num_return_sequences;
-        config.seed = sampling.seed.map(OneOrMany::One);
-        config
-    }
-}
-
 impl LoadingArguments {
     /// The options of the library.
     pub(super) fn options(&self) -> GeneratorOptions {
         GeneratorOptions {
             dtype: self.dtype.dtype(),
             compute_dtype: self.compute_dtype.dtype(),
+            kv_dtype: self.kv_dtype.dtype(),
             num_threads: self.num_threads,
             kv_cache_bytes: self.kv_cache_bytes,
             ..GeneratorOptions::default()

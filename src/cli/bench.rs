@@ -11,6 +11,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::args::{LoadingArguments, ModelArguments, NamedModelArguments, OutputArguments, positive};
+use super::decoding::help;
 use super::failure::Failure;
 use super::model;
 use super::numbers::bytes;
@@ -51,9 +52,8 @@ pub(super) struct BenchArguments {
     #[arg(long, value_name = "N", env = "RSGEN_BATCH_SIZE", value_parser = positive, default_value = "8")]
     #[arg(hide_short_help = true)]
     batch_size: usize,
-    /// How many beams
     #[arg(long, value_name = "N", env = "RSGEN_NUM_BEAMS", value_parser = positive, default_value = "4")]
-    #[arg(hide_short_help = true)]
+    #[arg(hide_short_help = true, help = help("num_beams"))]
     num_beams: usize,
     /// How often; the best counts
     #[arg(long, value_name = "N", env = "RSGEN_REPEATS", value_parser = positive, default_value = "3")]

@@ -10,20 +10,21 @@ use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use rustyline::{Behavior, Config, Editor};
 
-use super::args::{
-    DecodingArguments, LoadingArguments, ModelArguments, NamedModelArguments, OutputArguments,
-};
+use super::args::{LoadingArguments, ModelArguments, NamedModelArguments, OutputArguments};
+use super::chat_commands::{Next, obey};
 use super::conversation::{Conversation, read_conversations};
+use super::decoding::DecodingArguments;
 use super::failure::Failure;
-use super::generate::{Report, read_to_end, summary, write_text};
+use super::generate::{Report, reply, summary};
 use super::output::write_json;
 use super::terminal::Terminal;
 use super::{model, prompt};
-use crate::engine::Interrupt;
+use crate::engine::{GenerationOutput, Interrupt};
 use crate::error::Error;
 use crate::generation::GenerationConfig;
-use crate::generator::{Generator, Prompt};
+use crate::generator::Generator;
 use crate::text::{ChatOptions, Message};
+use crate::types::FinishReason;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,7 +62,6 @@ pub(super) struct ChatArguments {
 struct Session<'a> {
     generator: &'a Generator,
     config: GenerationConfig,
-    num_rows: usize,
     json: bool,
     loading: Duration,
     terminal: &'a Terminal,
@@ -81,11 +81,15 @@ pub(super) fn run(
 
     let started = Instant::now();
     let generator = model::load(&arguments.model(), bundled, terminal)?;
-    let config = arguments.decoding.generation_config();
+    if arguments.model.is_none() && terminal.is_watched() {
+        terminal.note(format!(
+            "{} writes stories and is no chat model; name one, as in: rsgen chat HuggingFaceTB/SmolLM2-135M-Instruct",
+            generator.name()
+        ));
+    }
     let session = Session {
         generator: &generator,
-        num_rows: config.merged_over(generator.generation_config()).num_return_sequences.unwrap_or(1),
-        config,
+        config: arguments.decoding.0.clone(),
         json: arguments.output.json,
         loading: started.elapsed(),
         terminal,
@@ -96,7 +100,7 @@ pub(super) fn run(
     for mut conversation in conversations {
         conversation.tell(arguments.system.as_deref())?;
         conversation.options.chat_template.clone_from(&options.chat_template);
-        session.reply(&conversation, interrupted)?;
+        session.reply(&conversation, &session.config, interrupted)?;
     }
     Ok(())
 }
@@ -136,38 +140,33 @@ fn template(file: Option<&Path>) -> Result<Option<String>, Failure> {
 
 impl Session<'_> {
     /// Writes the reply to a conversation, and returns what the first row says.
-    fn reply(&self, conversation: &Conversation, interrupted: &mut Interrupt<'_>) -> Result<String, Failure> {
-        let mut options = conversation.options.clone();
-        options.add_generation_prompt = options.continue_final_message.is_none();
-        let text = self.generator.apply_chat_template(&conversation.messages, &options)?;
-        let ids = self.generator.tokenizer()?.encode(&text, false)?;
-        let prepared = self.generator.call(Prompt::Ids(ids)).config(&self.config).prepare(true)?;
-        for warning in prepared.warnings() {
-            log::warn!("{warning}");
-        }
-        let mut stream = prepared.stream()?;
-        let result = if self.json {
-            let result = read_to_end(&mut stream, interrupted);
-            if let (Ok(()) | Err(Failure::Interrupted), Some(output)) = (&result, stream.output()) {
-                write_json(
-                    &mut stdout().lock(),
-                    &Report::new(self.generator.name(), &text, output, self.loading),
-                )?;
-            }
-            result
-        } else {
-            write_text(&mut stream, String::new(), self.num_rows, self.terminal, interrupted)
+    fn reply(
+        &self,
+        conversation: &Conversation,
+        config: &GenerationConfig,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<String, Failure> {
+        let prompt = self.generator.fit_chat(&conversation.messages, &conversation.options, config)?;
+        let text = prompt.text.clone();
+        let prepared = self.generator.call_chat(vec![prompt], config).prepare(true)?;
+        let write = |output: &GenerationOutput| {
+            write_json(&mut stdout().lock(), &Report::new(self.generator.name(), &text, output, self.loading))
         };
-        let said = stream.output().map_or_else(String::new, |output| output.text().to_owned());
-        match (result, stream.output()) {
-            (Ok(()), output) => {
-                if let (true, false, Some(output)) = (self.terminal.is_watched(), self.json, output) {
-                    self.terminal.note(summary(output));
-                }
-                Ok(said)
+        let write_json = self.json.then_some(&write as &dyn Fn(&_) -> _);
+        let output = reply(prepared, String::new(), write_json, self.terminal, interrupted)?;
+        if !self.json {
+            let was_cut =
+                output.rows.first().is_some_and(|row| row.generated.finish_reason == FinishReason::Length);
+            if was_cut && config.max_new_tokens.is_none() && config.max_length.is_none() {
+                let message =
+                    "the reply was cut: the context is full, or the model's generation_config.json limits it";
+                log::warn!("{message}");
             }
-            (Err(failure), _) => Err(failure),
+            if self.terminal.is_watched() {
+                self.terminal.note(summary(&output));
+            }
         }
+        Ok(output.text().to_owned())
     }
 
     /// Turn by turn: Ctrl-C ends a reply, Ctrl-D the conversation.
@@ -178,14 +177,15 @@ impl Session<'_> {
         interrupted: &mut Interrupt<'_>,
     ) -> Result<(), Failure> {
         // Questions are asked on the terminal, wherever the replies go.
-        let config = Config::builder().behavior(Behavior::PreferTerm).auto_add_history(true).build();
+        let editing = Config::builder().behavior(Behavior::PreferTerm).auto_add_history(true).build();
         let cannot_ask =
             |error: ReadlineError| Error::input("the terminal cannot be used").with_source(error);
         let mut editor: Editor<(), MemHistory> =
-            Editor::with_history(config, MemHistory::new()).map_err(cannot_ask)?;
-        self.terminal.note("Ctrl-C stops a reply, Ctrl-D ends the conversation");
+            Editor::with_history(editing, MemHistory::new()).map_err(cannot_ask)?;
+        self.terminal.note("/help lists commands, Ctrl-C stops a reply, Ctrl-D ends the conversation");
         let mut conversation = Conversation { options: options.clone(), ..Conversation::default() };
         conversation.tell(system)?;
+        let mut config = self.config.clone();
         loop {
             let line = match editor.readline("> ") {
                 Ok(line) if line.trim().is_empty() => continue,
@@ -194,7 +194,11 @@ impl Session<'_> {
                 Err(ReadlineError::Eof) => return Ok(()),
                 Err(error) => return Err(cannot_ask(error).into()),
             };
-            self.turn(&mut conversation, line, interrupted)?;
+            match obey(&line, &mut conversation, &mut config, self.terminal) {
+                Next::Send => self.turn(&mut conversation, line, &config, interrupted)?,
+                Next::Ask => {}
+                Next::End => return Ok(()),
+            }
             stdout().flush()?;
         }
     }
@@ -204,12 +208,13 @@ impl Session<'_> {
         &self,
         conversation: &mut Conversation,
         line: String,
+        config: &GenerationConfig,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<(), Failure> {
         // A Ctrl-C from before the question is not meant for the reply.
         let _ = interrupted();
         conversation.messages.push(Message::user(line));
-        match self.reply(conversation, interrupted) {
+        match self.reply(conversation, config, interrupted) {
             Ok(said) => conversation.messages.push(Message::assistant(said)),
             Err(Failure::Interrupted) => {
                 conversation.messages.pop();
@@ -234,7 +239,7 @@ mod tests {
         terminal: &'a Terminal,
         config: GenerationConfig,
     ) -> Session<'a> {
-        Session { generator, config, num_rows: 1, json: false, loading: Duration::ZERO, terminal }
+        Session { generator, config, json: false, loading: Duration::ZERO, terminal }
     }
 
     fn roles(conversation: &Conversation) -> Vec<&str> {
@@ -249,7 +254,7 @@ mod tests {
         let session = session(&generator, &terminal, GenerationConfig::new().max_new_tokens(3));
         let mut conversation = Conversation::default();
         for turns in 1..3 {
-            session.turn(&mut conversation, "A fox?".to_owned(), &mut || false).unwrap();
+            session.turn(&mut conversation, "A fox?".to_owned(), &session.config, &mut || false).unwrap();
             assert_eq!(roles(&conversation), ["user", "assistant"].repeat(turns));
         }
     }
@@ -259,15 +264,28 @@ mod tests {
         let (generator, terminal) = (Generator::bundled().unwrap(), Terminal::new(false));
         let session = session(&generator, &terminal, GenerationConfig::new().max_new_tokens(3));
         let mut conversation = Conversation::default();
-        session.turn(&mut conversation, "A fox?".to_owned(), &mut || true).unwrap();
-        session.turn(&mut conversation, "word ".repeat(2000), &mut || false).unwrap();
+        session.turn(&mut conversation, "A fox?".to_owned(), &session.config, &mut || true).unwrap();
+        session.turn(&mut conversation, "word ".repeat(2000), &session.config, &mut || false).unwrap();
         assert_eq!(roles(&conversation), [""; 0]);
         let mut asked = 0;
         let mut early = || {
             asked += 1;
             asked == 1
         };
-        session.turn(&mut conversation, "A fox?".to_owned(), &mut early).unwrap();
+        session.turn(&mut conversation, "A fox?".to_owned(), &session.config, &mut early).unwrap();
         assert_eq!(roles(&conversation), ["user", "assistant"], "an old Ctrl-C does not count");
+    }
+
+    #[test]
+    fn a_third_turn_is_replied_to_and_so_is_a_tenth() {
+        let (generator, terminal) = (Generator::bundled().unwrap(), Terminal::new(false));
+        let session = session(&generator, &terminal, GenerationConfig::new());
+        let mut conversation = Conversation::default();
+        for turns in 1..=10 {
+            session
+                .turn(&mut conversation, "Tell me about a fox.".to_owned(), &session.config, &mut || false)
+                .unwrap();
+            assert_eq!(roles(&conversation).len(), 2 * turns);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! `rsgen completions`: the script that lets a shell complete verbs and options.
+//! `rsgen completions`: the script that lets a shell complete subcommands and options.
 
 use std::io::{Write, stdout};
 

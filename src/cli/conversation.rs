@@ -70,14 +70,29 @@ impl Conversation {
     /// Puts what the model is told in front.
     pub(super) fn tell(&mut self, system: Option<&str>) -> Result<()> {
         let Some(system) = system else { return Ok(()) };
-        let is_system = |message: &Message| message.fields().get("role").is_some_and(|role| role == "system");
-        if self.messages.first().is_some_and(is_system) {
+        if self.has_system() {
             return Err(Error::input(
                 "the conversation has a system message of its own; leave `--system` out",
             ));
         }
         self.messages.insert(0, Message::system(system));
         Ok(())
+    }
+
+    /// Replaces what the model is told first.
+    pub(super) fn set_system(&mut self, system: Option<&str>) {
+        let own = usize::from(self.has_system());
+        self.messages.splice(..own, system.map(Message::system));
+    }
+
+    /// Forgets all messages but what the model is told first.
+    pub(super) fn clear(&mut self) {
+        self.messages.truncate(usize::from(self.has_system()));
+    }
+
+    fn has_system(&self) -> bool {
+        let is_system = |message: &Message| message.fields().get("role").is_some_and(|role| role == "system");
+        self.messages.first().is_some_and(is_system)
     }
 }
 

@@ -112,6 +112,9 @@ pub(super) fn run(
     terminal: &Terminal,
 ) -> Result<(), Failure> {
     let machine = Machine::choose(&arguments.loading.options())?;
+    if let Some(warning) = machine.warning() {
+        log::warn!("{warning}");
+    }
     let plan =
         ModelSource::choose(arguments.model.as_deref(), bundled).and_then(ModelSource::files).and_then(
             |files| Ok((files.name().to_owned(), MemoryPlan::of(&files, &arguments.loading.options())?)),
@@ -158,12 +161,10 @@ impl Report {
 
 impl EnvironmentReport {
     fn new() -> Self {
-        let known = environment::variables();
-        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        let mut variables: Vec<String> = names.filter(|name| name.starts_with("RSGEN_")).collect();
-        variables.sort_unstable();
-        let unknown_variables = variables.iter().filter(|name| !known.contains(name)).cloned().collect();
-        Self { variables, unknown_variables }
+        Self {
+            variables: environment::given_variables(),
+            unknown_variables: environment::unknown_variables(),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The environment as the second place for options: what holds for every option alike, and where a value came from.
 //!
-//! Each option names its variable in `args`, or in the file of its verb. A variable that is empty counts as absent, and
+//! Each option names its variable in `args`, or in the file of its subcommand. A variable that is empty counts as absent, and
 //! the command line goes before the environment.
 
 use std::any::TypeId;
@@ -14,11 +14,15 @@ use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use super::args::Arguments;
 use crate::error::{Error, ErrorKind};
+use crate::generation::config::suggest::suggest;
+
+/// What the names of all variables begin with.
+const PREFIX: &str = "RSGEN_";
 
 /// The variables that are read by the library itself, which all callers share.
 pub(super) const LIBRARY_VARIABLES: [&str; 3] = ["RSGEN_ISA", "RSGEN_NUM_THREADS", "RSGEN_TIMING"];
 
-/// The command with all verbs and options, as help, completions and documentation show it.
+/// The command with all subcommands and options, as help, completions and documentation show it.
 pub(super) fn command() -> Command {
     // The name is fixed, so that help is the same however Python starts the program.
     let command = Arguments::command().no_binary_name(true).bin_name("rsgen");
@@ -66,8 +70,8 @@ pub(super) struct Origins {
 
 impl Origins {
     fn of(tree: &Command, matches: &ArgMatches) -> Self {
-        let Some((verb, matches)) = matches.subcommand() else { return Self::default() };
-        let options = tree.find_subcommand(verb).into_iter().flat_map(Command::get_arguments);
+        let Some((subcommand, matches)) = matches.subcommand() else { return Self::default() };
+        let options = tree.find_subcommand(subcommand).into_iter().flat_map(Command::get_arguments);
         let from_environment = options
             .filter(|arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::EnvVariable));
         let variables =
@@ -80,7 +84,7 @@ impl Origins {
         self.variables.iter().find(|(known, _)| known == field).map(|(_, variable)| variable.as_str())
     }
 
-    /// The error of a verb, with the variable whose value it is about.
+    /// The error of a subcommand, with the variable whose value it is about.
     pub(super) fn explain(&self, error: Error) -> Error {
         let message = error.to_string();
         let is_about = |field: &str| match error.kind() {
@@ -101,12 +105,43 @@ impl Origins {
 /// The names of all variables of the command and its library, in alphabetical order.
 pub(super) fn variables() -> Vec<String> {
     let command = command();
-    let verbs = std::iter::once(&command).chain(command.get_subcommands());
-    let mut names: Vec<String> = verbs.flat_map(Command::get_arguments).filter_map(variable).collect();
+    let subcommands = std::iter::once(&command).chain(command.get_subcommands());
+    let mut names: Vec<String> = subcommands.flat_map(Command::get_arguments).filter_map(variable).collect();
     names.extend(LIBRARY_VARIABLES.map(str::to_owned));
     names.sort_unstable();
     names.dedup();
     names
+}
+
+/// The variables that begin as those of the command do, in alphabetical order.
+pub(super) fn given_variables() -> Vec<String> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with(PREFIX)).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Those of them that nothing reads, such as misspelt ones.
+pub(super) fn unknown_variables() -> Vec<String> {
+    let known = variables();
+    given_variables().into_iter().filter(|name| !known.contains(name)).collect()
+}
+
+/// Says which variables nothing reads, and which were probably meant.
+pub(super) fn warn_of_unknown_variables() {
+    let unknown = unknown_variables();
+    if unknown.is_empty() {
+        return;
+    }
+    let known: Vec<String> =
+        variables().iter().filter_map(|name| Some(name.strip_prefix(PREFIX)?.to_ascii_lowercase())).collect();
+    for name in unknown {
+        let own = name.trim_start_matches(PREFIX).to_ascii_lowercase();
+        let meant = suggest(&own, known.iter().map(String::as_str)).map_or_else(String::new, |meant| {
+            format!("; did you mean {PREFIX}{}?", meant.to_ascii_uppercase())
+        });
+        log::warn!("the environment variable {name} is unknown and has no effect{meant}");
+    }
 }
 
 /// The variable of an option.
@@ -115,7 +150,7 @@ pub(super) fn variable(arg: &Arg) -> Option<String> {
 }
 
 fn each_argument(command: Command, change: impl Fn(Arg) -> Arg) -> Command {
-    command.mut_args(&change).mut_subcommands(|verb| verb.mut_args(&change))
+    command.mut_args(&change).mut_subcommands(|subcommand| subcommand.mut_args(&change))
 }
 
 /// Makes an option that is on or off one that can also be switched off: `--json=false` goes before `RSGEN_JSON=1`.
@@ -137,7 +172,8 @@ fn switch(arg: Arg) -> Arg {
 
 /// The long help also names the variable; the short one has no room for it.
 fn documented(arg: Arg) -> Arg {
-    match (variable(&arg), arg.get_help().map(ToString::to_string)) {
+    let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string);
+    match (variable(&arg), help) {
         (Some(variable), Some(help)) => arg.hide_env(true).long_help(format!("{help}\n[env: {variable}]")),
         _ => arg,
     }
@@ -163,8 +199,8 @@ fn variable_behind(error: &clap::Error, tree: Command, line: &[OsString]) -> Opt
     // Only a command that has been built can print its options.
     let mut built = tree.clone();
     built.build();
-    let verbs = std::iter::once(&built).chain(built.get_subcommands());
-    let variable = verbs
+    let subcommands = std::iter::once(&built).chain(built.get_subcommands());
+    let variable = subcommands
         .flat_map(Command::get_arguments)
         .find(|arg| variable(arg).is_some() && arg.to_string() == option)
         .and_then(variable)?;

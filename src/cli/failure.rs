@@ -7,6 +7,7 @@ use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
 use super::environment::Origins;
 use super::terminal::{Terminal, say};
+use super::wording::in_shell_words;
 use crate::error::{Error, ErrorKind};
 
 const RUNTIME: i32 = 1;
@@ -25,6 +26,8 @@ pub(super) enum Failure {
     Arguments(clap::Error),
     /// An error of the library.
     Library(Error),
+    /// Some lines of several could not be used, and each has been named.
+    Lines { failed: usize, total: usize },
     /// Standard output cannot be written.
     Output(io::Error),
     /// The user interrupted the work.
@@ -47,7 +50,7 @@ impl Failure {
             },
             // The reader has had enough, as `head` does: nothing is wrong.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
-            Self::Output(_) => RUNTIME,
+            Self::Output(_) | Self::Lines { .. } => RUNTIME,
             Self::Interrupted => INTERRUPTED,
             Self::Panic(_) => INTERNAL,
         }
@@ -66,6 +69,7 @@ impl Failure {
         let kind = match self {
             Self::Arguments(_) => "usage",
             Self::Library(error) => error.kind().as_str(),
+            Self::Lines { .. } => ErrorKind::Input.as_str(),
             Self::Output(_) => "output",
             Self::Interrupted => ErrorKind::Cancelled.as_str(),
             Self::Panic(_) => ErrorKind::Internal.as_str(),
@@ -88,7 +92,7 @@ impl Failure {
                     say(format_args!("rsgen: {}", message.to_string().trim_end()));
                 }
             }
-            Self::Library(_) | Self::Output(_) => terminal.error(kind, self),
+            Self::Library(_) | Self::Lines { .. } | Self::Output(_) => terminal.error(kind, self),
             // The user knows, and the panic has spoken.
             Self::Interrupted | Self::Panic(_) => {}
         }
@@ -98,7 +102,7 @@ impl Failure {
 /// The message of an error about arguments, on one line and without the usage.
 fn plain(error: &clap::Error) -> String {
     if error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no verb is given; see rsgen --help".to_owned();
+        return "no subcommand is given; see rsgen --help".to_owned();
     }
     let text = error.render().to_string();
     let parts = text.trim_start_matches("error: ").split("\n\n").map(str::trim);
@@ -111,7 +115,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Arguments(error) => f.write_str(&plain(error)),
-            Self::Library(error) => error.fmt(f),
+            Self::Library(error) => f.write_str(&in_shell_words(&error.to_string())),
+            Self::Lines { failed, total } => write!(f, "{failed} of {total} lines failed"),
             Self::Output(error) => write!(f, "standard output cannot be written: {error}"),
             Self::Interrupted => f.write_str("interrupted"),
             Self::Panic(message) => f.write_str(message),

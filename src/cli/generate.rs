@@ -1,6 +1,7 @@
-//! `rsgen generate`: continues a text, on the screen as it is written or as JSON at the end.
+//! `rsgen generate`: continues a text, on the screen as it is written or as JSON at the end, or each line of a file.
 
-use std::io::stdout;
+use std::collections::BTreeMap;
+use std::io::{Write, stdout};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -8,11 +9,14 @@ use serde::Serialize;
 
 use super::args::GenerateArguments;
 use super::failure::Failure;
-use super::output::{RowPrinter, SCHEMA_VERSION, write_json};
+use super::output::{RowPrinter, SCHEMA_VERSION, or_stop, write_json};
 use super::terminal::Terminal;
-use super::{model, prompt};
+use super::wording::in_shell_words;
+use super::{model, progress, prompt};
 use crate::engine::{GenerationOutput, Interrupt, TokenStream};
-use crate::types::FinishReason;
+use crate::generation::LaneScores;
+use crate::generator::{Generator, Prepared};
+use crate::types::{FinishReason, TokenId};
 
 pub(super) fn run(
     arguments: &GenerateArguments,
@@ -20,42 +24,156 @@ pub(super) fn run(
     terminal: &Terminal,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<(), Failure> {
-    let prompt = prompt::read(arguments.prompt.as_deref())?;
+    let lines = arguments.prompts.as_deref().map(prompt::read_lines).transpose()?;
+    let prompt = if lines.is_some() { String::new() } else { prompt::read(arguments.prompt.as_deref())? };
     let started = Instant::now();
     let generator = model::load(&arguments.model, bundled, terminal)?;
-    let loading = started.elapsed();
-
-    let config = arguments.decoding.generation_config();
-    let num_rows = config.merged_over(generator.generation_config()).num_return_sequences.unwrap_or(1);
-    let prepared = generator.call(prompt.as_str()).config(&config).prepare(true)?;
-    for warning in prepared.warnings() {
-        log::warn!("{warning}");
+    let job = Job { arguments, generator: &generator, loading: started.elapsed(), terminal };
+    match lines {
+        Some(lines) if lines.is_empty() => Ok(()),
+        Some(lines) => job.continue_lines(&lines, interrupted),
+        None => job.continue_text(&prompt, interrupted),
     }
-    let mut stream = prepared.stream()?;
-
-    if arguments.output.json {
-        let result = read_to_end(&mut stream, interrupted);
-        if let (Ok(()) | Err(Failure::Interrupted), Some(output)) = (&result, stream.output()) {
-            write_json(&mut stdout().lock(), &Report::new(generator.name(), &prompt, output, loading))?;
-        }
-        return result;
-    }
-    let prompt = if arguments.no_prompt { String::new() } else { terminal.dimmed(&prompt) };
-    write_text(&mut stream, prompt, num_rows, terminal, interrupted)?;
-    if let (true, Some(output)) = (terminal.is_watched(), stream.output()) {
-        terminal.note(summary(output));
-    }
-    Ok(())
 }
 
-pub(super) fn read_to_end(stream: &mut TokenStream, interrupted: &mut Interrupt<'_>) -> Result<(), Failure> {
+/// What is to be done, with what is there for it.
+struct Job<'a> {
+    arguments: &'a GenerateArguments,
+    generator: &'a Generator,
+    loading: Duration,
+    terminal: &'a Terminal,
+}
+
+impl Job<'_> {
+    fn continue_text(&self, prompt: &str, interrupted: &mut Interrupt<'_>) -> Result<(), Failure> {
+        let prepared = self.generator.call(prompt).config(&self.arguments.decoding.0).prepare(true)?;
+        let shown = self.shown(prompt);
+        let write =
+            |output: &GenerationOutput| write_json(&mut stdout().lock(), &self.report(prompt, output));
+        let json = self.arguments.output.json;
+        let write_json = json.then_some(&write as &dyn Fn(&_) -> _);
+        let output = reply(prepared, shown, write_json, self.terminal, interrupted)?;
+        if self.terminal.is_watched() && !json {
+            self.terminal.note(summary(&output));
+        }
+        Ok(())
+    }
+
+    /// Continues each line. A line that cannot be continued is named, and the others go on.
+    fn continue_lines(&self, lines: &[String], interrupted: &mut Interrupt<'_>) -> Result<(), Failure> {
+        let prompts: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let call = self.generator.call(prompts).config(&self.arguments.decoding.0);
+        let (prepared, impossible) = call.prepare_possible(true)?;
+        warn(&prepared);
+        for (index, error) in &impossible {
+            let message = format!("line {}: {error}", index + 1);
+            self.terminal.error(error.kind().as_str(), in_shell_words(&message));
+        }
+        let possible: Vec<usize> =
+            (0..lines.len()).filter(|line| impossible.iter().all(|(index, _)| index != line)).collect();
+
+        let bar = progress::of_texts(self.terminal, possible.len());
+        let rows_each = prepared.num_rows() / possible.len().max(1);
+        let mut printer =
+            RowPrinter::new(stdout().lock(), String::new(), possible.len() * rows_each, self.terminal);
+        // Objects that wait for those of earlier lines, and the place of the next one.
+        let (mut waiting, mut next) = (BTreeMap::new(), 0);
+        let json = self.arguments.output.json;
+        if !json {
+            bar.suspend(|| printer.start())?;
+        }
+        let mut failed = None;
+        let result = prepared.run_each(interrupted, &mut |place, output| {
+            let prompt = &lines[possible[place]];
+            let written = bar.suspend(|| {
+                if json {
+                    waiting.insert(place, serde_json::to_string(&self.report(prompt, output))?);
+                    while let Some(object) = waiting.remove(&next) {
+                        next += 1;
+                        writeln!(stdout(), "{object}")?;
+                    }
+                    return stdout().flush();
+                }
+                let rows = output.texts().zip(place * rows_each..);
+                let mut rows = rows.map(|(text, row)| (row, self.shown(prompt) + text));
+                rows.try_for_each(|(row, text)| printer.push(row, &text, true))
+            });
+            bar.inc(1);
+            or_stop(written, &mut failed)
+        });
+        bar.finish_and_clear();
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        result?;
+        match impossible.len() {
+            0 => Ok(()),
+            failed => Err(Failure::Lines { failed, total: lines.len() }),
+        }
+    }
+
+    /// The prompt as it is shown before the text.
+    fn shown(&self, prompt: &str) -> String {
+        if self.arguments.no_prompt { String::new() } else { self.terminal.dimmed(prompt) }
+    }
+
+    fn report<'a>(&'a self, prompt: &'a str, output: &'a GenerationOutput) -> Report<'a> {
+        Report::new(self.generator.name(), prompt, output, self.loading)
+    }
+}
+
+/// Says what the user probably did not mean.
+pub(super) fn warn(prepared: &Prepared<'_>) {
+    for warning in prepared.warnings() {
+        log::warn!("{}", in_shell_words(warning));
+    }
+}
+
+/// Runs a call of a single prompt: its text is written as it comes, or its output at the end, also when it was
+/// interrupted, where `write_json` writes that.
+pub(super) fn reply(
+    prepared: Prepared<'_>,
+    prompt: String,
+    write_json: Option<&dyn Fn(&GenerationOutput) -> std::io::Result<()>>,
+    terminal: &Terminal,
+    interrupted: &mut Interrupt<'_>,
+) -> Result<GenerationOutput, Failure> {
+    warn(&prepared);
+    let num_rows = prepared.num_rows();
+    if !prepared.can_stream() {
+        let output = prepared.run(interrupted)?;
+        match write_json {
+            Some(write) => write(&output)?,
+            None => {
+                let mut printer = RowPrinter::new(stdout().lock(), prompt, num_rows, terminal);
+                printer.start()?;
+                output.texts().enumerate().try_for_each(|(row, text)| printer.push(row, text, true))?;
+            }
+        }
+        return Ok(output);
+    }
+    let mut stream = prepared.stream()?;
+    let result = match write_json {
+        Some(_) => read_to_end(&mut stream, interrupted),
+        None => write_text(&mut stream, prompt, num_rows, terminal, interrupted),
+    };
+    if let (Ok(()) | Err(Failure::Interrupted), Some(output), Some(write)) =
+        (&result, stream.output(), write_json)
+    {
+        write(output)?;
+    }
+    result?;
+    stream.into_output().map_err(Failure::from)
+}
+
+fn read_to_end(stream: &mut TokenStream, interrupted: &mut Interrupt<'_>) -> Result<(), Failure> {
     while stream.next_token(interrupted)?.is_some() {}
     Ok(())
 }
 
 /// Writes the rows in order, the first that is not complete as it is written. What was written before an error or an
 /// interrupt stays, and ends with a line break.
-pub(super) fn write_text(
+fn write_text(
     stream: &mut TokenStream,
     prompt: String,
     num_rows: usize,
@@ -98,6 +216,18 @@ pub(super) struct Report<'a> {
     finish_reasons: Vec<&'static str>,
     /// Of each generated token under the model's own logits, in nats, by row.
     logprobs: Vec<&'a [f32]>,
+    /// With beams, by row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequences_scores: Option<Vec<f32>>,
+    /// With `--top-logprobs`: by row and token, pairs of an id and its log-probability.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_logprobs: Option<Vec<Vec<&'a [(TokenId, f32)]>>>,
+    /// With `--output-scores`: by row (with beams by beam), token and vocabulary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scores: Option<Vec<&'a [Vec<f32>]>>,
+    /// With `--output-logits`: as `scores`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logits: Option<Vec<&'a [Vec<f32>]>>,
     /// `null` when nothing was drawn at random.
     seed: Option<u64>,
     usage: UsageReport,
@@ -137,6 +267,10 @@ impl<'a> Report<'a> {
             token_ids: rows().map(|row| row.token_ids.iter().map(|token| token.0).collect()).collect(),
             finish_reasons: rows().map(|row| FinishReason::as_str(row.finish_reason)).collect(),
             logprobs: rows().map(|row| row.logprobs.as_slice()).collect(),
+            sequences_scores: rows().map(|row| row.score).collect(),
+            top_logprobs: (0..output.rows.len()).map(|row| output.top_logprobs(row)).collect(),
+            scores: output.lanes.iter().map(|lane: &LaneScores| lane.scores.as_deref()).collect(),
+            logits: output.lanes.iter().map(|lane: &LaneScores| lane.logits.as_deref()).collect(),
             seed: output.seeds.first().copied(),
             usage: UsageReport {
                 prompt_tokens: output.usage.prompt_tokens,

@@ -6,8 +6,10 @@
 mod args;
 mod bench;
 mod chat;
+mod chat_commands;
 mod completions;
 mod conversation;
+mod decoding;
 mod doctor;
 mod environment;
 mod failure;
@@ -17,17 +19,19 @@ mod logger;
 mod model;
 mod numbers;
 mod output;
+mod progress;
 mod prompt;
 mod score;
 mod terminal;
 mod tokenize;
 mod tokens;
+mod wording;
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use args::{Arguments, Verb};
+use args::{Arguments, Subcommand};
 use environment::Origins;
 use failure::Failure;
 use terminal::Terminal;
@@ -44,7 +48,7 @@ use crate::engine::Interrupt;
 /// | exit code | meaning |
 /// |---|---|
 /// | 0 | all went well, or the reader of the output had enough |
-/// | 1 | an error on the way |
+/// | 1 | an error on the way, also of some lines of several |
 /// | 2 | the arguments make no sense |
 /// | 3 | the model cannot be loaded |
 /// | 4 | memory or the KV cache does not suffice |
@@ -60,7 +64,10 @@ pub fn run(
     let work = AssertUnwindSafe(|| {
         let (arguments, origins) = environment::parse(&line).map_err(Failure::Arguments)?;
         logger::install(arguments.verbose, terminal);
-        run_verb(&arguments, &origins, bundled, terminal, interrupted)
+        if !matches!(arguments.subcommand, Subcommand::Doctor(_)) {
+            environment::warn_of_unknown_variables();
+        }
+        run_subcommand(&arguments, &origins, bundled, terminal, interrupted)
             .map_err(|failure| failure.explained(&origins))
     });
     match catch_unwind(work).unwrap_or_else(|panic| Err(panic.into())) {
@@ -72,22 +79,22 @@ pub fn run(
     }
 }
 
-fn run_verb(
+fn run_subcommand(
     arguments: &Arguments,
     origins: &Origins,
     bundled: Option<&Path>,
     terminal: &Terminal,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<(), Failure> {
-    match &arguments.verb {
-        Verb::Generate(arguments) => generate::run(arguments, bundled, terminal, interrupted),
-        Verb::Chat(arguments) => chat::run(arguments, bundled, terminal, interrupted),
-        Verb::Score(arguments) => score::run(arguments, bundled, terminal, interrupted),
-        Verb::Tokenize(arguments) => tokenize::run(arguments, bundled, terminal),
-        Verb::Inspect(arguments) => inspect::run(arguments, bundled, terminal),
-        Verb::Doctor(arguments) => doctor::run(arguments, origins, bundled, terminal),
-        Verb::Bench(arguments) => bench::run(arguments, bundled, terminal, interrupted),
-        Verb::Completions(arguments) => completions::run(arguments),
+    match &arguments.subcommand {
+        Subcommand::Generate(arguments) => generate::run(arguments, bundled, terminal, interrupted),
+        Subcommand::Chat(arguments) => chat::run(arguments, bundled, terminal, interrupted),
+        Subcommand::Score(arguments) => score::run(arguments, bundled, terminal, interrupted),
+        Subcommand::Tokenize(arguments) => tokenize::run(arguments, bundled, terminal),
+        Subcommand::Inspect(arguments) => inspect::run(arguments, bundled, terminal),
+        Subcommand::Doctor(arguments) => doctor::run(arguments, origins, bundled, terminal),
+        Subcommand::Bench(arguments) => bench::run(arguments, bundled, terminal, interrupted),
+        Subcommand::Completions(arguments) => completions::run(arguments),
     }
 }
 

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::args::ModelArguments;
 use super::failure::Failure;
+use super::progress::{bar, shows_bars};
 use super::terminal::Terminal;
 use crate::error::Error;
 use crate::generator::{Generator, Progress};
@@ -14,6 +15,8 @@ use crate::weights::ModelFiles;
 
 /// Smaller models are there before a bar could be read.
 const BAR_FROM_BYTES: u64 = 200_000_000;
+
+const TEMPLATE: &str = "loading {wide_bar} {bytes}/{total_bytes}";
 
 /// A model that was named, or what stands in for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +74,7 @@ pub(super) fn load(
     terminal: &Terminal,
 ) -> Result<Generator, Failure> {
     let mut options = arguments.loading.options();
-    if terminal.is_watched() && shows_bars() {
+    if shows_bars(terminal) {
         let bar = OnceLock::new();
         options.progress = Some(Box::new(move |progress| show(&bar, progress)));
     }
@@ -83,30 +86,22 @@ pub(super) fn load(
     Ok(generator?)
 }
 
-/// `HF_HUB_DISABLE_PROGRESS_BARS`, as the Hub's own tools read it.
-fn shows_bars() -> bool {
-    let value = std::env::var("HF_HUB_DISABLE_PROGRESS_BARS").unwrap_or_default();
-    !["1", "ON", "YES", "TRUE"].contains(&value.to_ascii_uppercase().as_str())
-}
-
-fn show(bar: &OnceLock<ProgressBar>, progress: Progress) {
+fn show(loading: &OnceLock<ProgressBar>, progress: Progress) {
     if progress.total < BAR_FROM_BYTES {
         return;
     }
     // It clears itself when it is dropped, also after an error.
-    let bar = bar.get_or_init(|| {
-        let bar = ProgressBar::with_draw_target(Some(progress.total), ProgressDrawTarget::stderr());
-        let style = ProgressStyle::with_template("loading {wide_bar} {bytes}/{total_bytes}");
-        bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-    });
-    bar.set_position(progress.done);
+    let loading = loading.get_or_init(|| bar(progress.total, TEMPLATE));
+    loading.set_position(progress.done);
     if progress.done >= progress.total {
-        bar.finish_and_clear();
+        loading.finish_and_clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use indicatif::ProgressStyle;
+
     use super::*;
 
     #[test]
@@ -119,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_template_of_the_bar_is_valid_and_the_bar_ends_with_loading() {
-        assert!(ProgressStyle::with_template("loading {wide_bar} {bytes}/{total_bytes}").is_ok());
+        assert!(ProgressStyle::with_template(TEMPLATE).is_ok());
         let bar = OnceLock::new();
         let stage = crate::generator::Stage::Pack;
         show(&bar, Progress { stage, done: 10, total: BAR_FROM_BYTES - 1 });

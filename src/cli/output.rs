@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::terminal::Terminal;
+use crate::error::{Error, Result};
 
 /// Of all JSON that the command writes. It grows when a field changes its meaning or goes away, not when one is added.
 pub(super) const SCHEMA_VERSION: u32 = 1;
@@ -14,6 +15,14 @@ pub(super) fn write_json(out: &mut impl Write, value: &impl Serialize) -> io::Re
     serde_json::to_writer(&mut *out, value)?;
     out.write_all(b"\n")?;
     out.flush()
+}
+
+/// Keeps why a result could not be written, and gives the error that ends the work then.
+pub(super) fn or_stop(written: io::Result<()>, failed: &mut Option<io::Error>) -> Result<()> {
+    written.map_err(|error| {
+        *failed = Some(error);
+        Error::cancelled()
+    })
 }
 
 /// Writes the texts of rows that are generated side by side one after the other: the first one that is not complete as

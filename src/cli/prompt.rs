@@ -1,12 +1,16 @@
-//! Where a text comes from: the argument, or standard input.
+//! Where texts come from: the argument, standard input, or a file.
 
+use std::fs::File;
 use std::io::{IsTerminal, Read, stdin};
+use std::path::Path;
 
 use super::failure::Failure;
 use crate::error::Error;
 
-/// The most bytes that are read from standard input: far more than any context holds.
+/// The most bytes that are read from standard input or a file: far more than any context holds.
 const MOST_BYTES: u64 = 64 << 20;
+
+const STDIN: &str = "on standard input";
 
 /// The prompt: the argument, or standard input for `-` and, unless it is a terminal, for no argument.
 ///
@@ -32,31 +36,41 @@ pub(super) fn read_text(argument: Option<&str>) -> Result<String, Failure> {
 /// The texts: the argument, or each line of standard input for `-` and for no argument.
 pub(super) fn read_texts(argument: Option<&str>) -> Result<Vec<String>, Failure> {
     match argument {
-        Some("-") | None => Ok(everything(stdin().lock())?.lines().map(str::to_owned).collect()),
+        Some("-") | None => Ok(everything(stdin().lock(), STDIN)?.lines().map(str::to_owned).collect()),
         Some(text) => Ok(vec![text.to_owned()]),
     }
 }
 
+/// The lines of a file, or of standard input for `-`.
+pub(super) fn read_lines(file: &Path) -> Result<Vec<String>, Failure> {
+    if file == Path::new("-") {
+        return read_texts(None);
+    }
+    let cannot_read =
+        |error| Error::input(format!("`--prompts`: {} cannot be read", file.display())).with_source(error);
+    let text = everything(File::open(file).map_err(cannot_read)?, &format!("of {}", file.display()))?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
 fn from_reader(reader: impl Read) -> Result<String, Failure> {
-    let mut text = everything(reader)?;
+    let mut text = everything(reader, STDIN)?;
     if text.ends_with('\n') {
         text.truncate(text.len() - if text.ends_with("\r\n") { 2 } else { 1 });
     }
     Ok(text)
 }
 
-fn everything(reader: impl Read) -> Result<String, Failure> {
+fn everything(reader: impl Read, place: &str) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    let cannot_read = |error| Error::input("the text on standard input cannot be read").with_source(error);
+    let cannot_read = |error| Error::input(format!("the text {place} cannot be read")).with_source(error);
     reader.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
     if bytes.len() as u64 > MOST_BYTES {
-        let message = format!("the text on standard input must have at most {MOST_BYTES} bytes; shorten it");
+        let message = format!("the text {place} must have at most {MOST_BYTES} bytes; shorten it");
         return Err(Error::input(message).into());
     }
     String::from_utf8(bytes).map_err(|error| {
-        let place = error.utf8_error().valid_up_to();
-        Error::input(format!("the text on standard input must be UTF-8, but byte {place} is not; convert it"))
-            .into()
+        let byte = error.utf8_error().valid_up_to();
+        Error::input(format!("the text {place} must be UTF-8, but byte {byte} is not; convert it")).into()
     })
 }
 

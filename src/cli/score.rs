@@ -1,20 +1,23 @@
 //! `rsgen score`: how likely a text is, token by token and in all.
 
-use std::io::{BufWriter, Write, stdout};
+use std::io::{self, BufWriter, Write, stdout};
 use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
 
 use super::args::{ModelArguments, OUTPUT, OutputArguments};
+use super::decoding::help;
 use super::failure::Failure;
-use super::output::{SCHEMA_VERSION, write_json};
+use super::output::{SCHEMA_VERSION, or_stop, write_json};
 use super::terminal::Terminal;
-use super::{model, prompt, tokens};
+use super::wording::in_shell_words;
+use super::{model, progress, prompt, tokens};
 use crate::engine::{Interrupt, TokenScore};
-use crate::error::{Result, ResultExt as _};
+use crate::error::Result;
 use crate::generator::{Generator, Prompt};
 use crate::text::Tokenizer;
+use crate::types::TokenId;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,6 +34,8 @@ pub(super) struct ScoreArguments {
     /// Leave special tokens out
     #[arg(long, env = "RSGEN_NO_SPECIAL_TOKENS")]
     no_special_tokens: bool,
+    #[arg(long, value_name = "N", env = "RSGEN_TOP_LOGPROBS", help = help("top_logprobs"), default_value = "0")]
+    top_logprobs: usize,
 
     #[command(flatten)]
     model: ModelArguments,
@@ -48,20 +53,66 @@ pub(super) fn run(
     interrupted: &mut Interrupt<'_>,
 ) -> Result<(), Failure> {
     let texts = prompt::read_texts(arguments.text.as_deref())?;
-    let is_line = matches!(arguments.text.as_deref(), None | Some("-"));
+    let are_lines = matches!(arguments.text.as_deref(), None | Some("-"));
 
     let generator = model::load(&arguments.model, bundled, terminal)?;
     let tokenizer = generator.tokenizer()?;
+    let prompts = texts.iter().map(|text| {
+        if arguments.no_special_tokens {
+            tokenizer.encode(text, false).map(Prompt::Ids)
+        } else {
+            Ok(Prompt::Text(text.clone()))
+        }
+    });
     let mut out = BufWriter::new(stdout().lock());
-    for (index, text) in texts.iter().enumerate() {
-        let scores = score(&generator, text, arguments.no_special_tokens, interrupted);
-        let scores = if is_line { scores.context(|| format!("line {}", index + 1)) } else { scores }?;
-        let totals = Totals::of(&scores);
-        if arguments.output.json {
-            let details = (!arguments.totals).then(|| Details::new(tokenizer, &scores));
+    let (bar, mut failed_lines, mut failed) = (progress::of_texts(terminal, texts.len()), 0, None);
+    let mut write =
+        |index, scores: &[TokenScore]| arguments.write(&mut out, &generator, index, &texts, scores, terminal);
+    let mut done = |index: usize, scores: Result<Vec<TokenScore>>| {
+        bar.inc(1);
+        match scores {
+            Ok(scores) => or_stop(bar.suspend(|| write(index, &scores)), &mut failed),
+            // The other lines go on.
+            Err(error) if are_lines => {
+                failed_lines += 1;
+                let message = in_shell_words(&format!("line {}: {error}", index + 1));
+                bar.suspend(|| terminal.error(error.kind().as_str(), message));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    };
+    let result = generator.score_texts(prompts, arguments.top_logprobs, interrupted, &mut done);
+    bar.finish_and_clear();
+    match failed {
+        Some(error) => return Err(error.into()),
+        None => result?,
+    }
+    match failed_lines {
+        0 => Ok(()),
+        failed => Err(Failure::Lines { failed, total: texts.len() }),
+    }
+}
+
+impl ScoreArguments {
+    /// Writes what there is of a text, before the next one is computed.
+    fn write(
+        &self,
+        out: &mut impl Write,
+        generator: &Generator,
+        index: usize,
+        texts: &[String],
+        scores: &[TokenScore],
+        terminal: &Terminal,
+    ) -> io::Result<()> {
+        let (tokenizer, text, totals) = (generator.tokenizer().ok(), &texts[index], Totals::of(scores));
+        let Some(tokenizer) = tokenizer else { return Ok(()) };
+        if self.output.json {
+            let details = (!self.totals).then(|| Details::new(tokenizer, scores, self.top_logprobs > 0));
             let model = generator.name();
-            write_json(&mut out, &Report { schema_version: SCHEMA_VERSION, model, text, details, totals })?;
-        } else if arguments.totals {
+            return write_json(out, &Report { schema_version: SCHEMA_VERSION, model, text, details, totals });
+        }
+        if self.totals {
             let Totals { total_logprob, perplexity, scored_tokens } = totals;
             let perplexity = perplexity.map_or("-".to_owned(), |perplexity| format!("{perplexity:.4}"));
             writeln!(out, "{total_logprob:.4}\t{perplexity}\t{scored_tokens}\t{text}")?;
@@ -69,26 +120,10 @@ pub(super) fn run(
             if index > 0 {
                 writeln!(out)?;
             }
-            write_table(&mut out, tokenizer, &scores, &totals, terminal)?;
+            write_table(out, tokenizer, scores, &totals, terminal)?;
         }
-        // A result is out before the next one is computed.
-        out.flush()?;
+        out.flush()
     }
-    Ok(())
-}
-
-fn score(
-    generator: &Generator,
-    text: &str,
-    no_special_tokens: bool,
-    interrupted: &mut Interrupt<'_>,
-) -> Result<Vec<TokenScore>> {
-    let prompt = if no_special_tokens {
-        Prompt::Ids(generator.tokenizer()?.encode(text, false)?)
-    } else {
-        Prompt::Text(text.to_owned())
-    };
-    generator.token_scores(prompt, interrupted)
 }
 
 fn write_table(
@@ -97,7 +132,7 @@ fn write_table(
     scores: &[TokenScore],
     totals: &Totals,
     terminal: &Terminal,
-) -> std::io::Result<()> {
+) -> io::Result<()> {
     writeln!(out, "{}", terminal.dimmed("     id   logprob    rank  token"))?;
     for (index, score) in scores.iter().enumerate() {
         let (logprob, rank) = match index {
@@ -105,7 +140,12 @@ fn write_table(
             _ => (format!("{:.4}", score.logprob), score.rank.to_string()),
         };
         let token = tokens::shown(tokenizer, score.token_id);
-        writeln!(out, "{:>7}  {logprob:>8}  {rank:>6}  {token}", score.token_id)?;
+        write!(out, "{:>7}  {logprob:>8}  {rank:>6}  {token}", score.token_id)?;
+        for (place, (token, logprob)) in score.top_logprobs.iter().enumerate() {
+            let sign = if place == 0 { "  likeliest: " } else { ", " };
+            write!(out, "{sign}{} {logprob:.4}", tokens::shown(tokenizer, *token))?;
+        }
+        writeln!(out)?;
     }
     let Totals { total_logprob, perplexity, scored_tokens } = totals;
     let perplexity = perplexity.map(|perplexity| format!(", perplexity {perplexity:.4}")).unwrap_or_default();
@@ -134,6 +174,9 @@ struct Details<'a> {
     logprobs: Vec<Option<f32>>,
     /// 1 for the most likely token; `null` for the first one.
     ranks: Vec<Option<usize>>,
+    /// With `--top-logprobs`: pairs of an id and its log-probability; none for the first token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_logprobs: Option<Vec<&'a [(TokenId, f32)]>>,
 }
 
 /// The text as a whole.
@@ -147,7 +190,7 @@ struct Totals {
 }
 
 impl<'a> Details<'a> {
-    fn new(tokenizer: &'a Tokenizer, scores: &[TokenScore]) -> Self {
+    fn new(tokenizer: &'a Tokenizer, scores: &'a [TokenScore], has_top_logprobs: bool) -> Self {
         let ids = || scores.iter().map(|score| score.token_id);
         let predicted = || scores.iter().enumerate().map(|(index, score)| (index > 0).then_some(score));
         Self {
@@ -155,6 +198,8 @@ impl<'a> Details<'a> {
             tokens: tokens::names(tokenizer, ids()),
             logprobs: predicted().map(|score| score.map(|score| score.logprob)).collect(),
             ranks: predicted().map(|score| score.map(|score| score.rank)).collect(),
+            top_logprobs: has_top_logprobs
+                .then(|| scores.iter().map(|score| &score.top_logprobs[..]).collect()),
         }
     }
 }

@@ -5,27 +5,27 @@ use std::fmt::Write as _;
 
 use clap::{Arg, Command};
 
-use super::args::Verb;
+use super::args::Subcommand;
 use super::environment::{LIBRARY_VARIABLES, command, variable};
 use super::*;
 
-fn parsed(line: &str) -> Result<Verb, clap::Error> {
+fn parsed(line: &str) -> Result<Subcommand, clap::Error> {
     let line: Vec<OsString> =
         std::iter::once("rsgen").chain(line.split_whitespace()).map(OsString::from).collect();
-    environment::parse(&line).map(|(arguments, _)| arguments.verb)
+    environment::parse(&line).map(|(arguments, _)| arguments.subcommand)
 }
 
 fn generate(line: &str) -> args::GenerateArguments {
     match parsed(&format!("generate {line}")) {
-        Ok(Verb::Generate(arguments)) => *arguments,
+        Ok(Subcommand::Generate(arguments)) => *arguments,
         other => panic!("{line}: {other:?}"),
     }
 }
 
-/// All arguments of all verbs, with the verb.
+/// All arguments of all subcommands, with the subcommand.
 fn each_argument(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
-    let verbs = std::iter::once(command).chain(command.get_subcommands());
-    verbs.flat_map(|verb| verb.get_arguments().map(|arg| (verb.get_name(), arg)))
+    let subcommands = std::iter::once(command).chain(command.get_subcommands());
+    subcommands.flat_map(|subcommand| subcommand.get_arguments().map(|arg| (subcommand.get_name(), arg)))
 }
 
 #[test]
@@ -35,10 +35,10 @@ fn the_definition_of_the_arguments_is_consistent() {
 
 #[test]
 fn every_option_has_its_name_in_the_environment() {
-    for (verb, option) in each_argument(&command()) {
+    for (subcommand, option) in each_argument(&command()) {
         let Some(long) = option.get_long() else { continue };
         let expected = format!("RSGEN_{}", long.to_ascii_uppercase().replace('-', "_"));
-        assert_eq!(variable(option), Some(expected), "{verb} --{long}");
+        assert_eq!(variable(option), Some(expected), "{subcommand} --{long}");
     }
 }
 
@@ -46,50 +46,54 @@ fn every_option_has_its_name_in_the_environment() {
 fn a_name_of_the_environment_has_one_meaning() {
     let command = command();
     let mut meanings = BTreeMap::new();
-    for (verb, arg) in each_argument(&command) {
+    for (subcommand, arg) in each_argument(&command) {
         let Some(variable) = variable(arg) else { continue };
-        let meaning = (arg.get_help().map(ToString::to_string), arg.get_value_names());
-        let (other, known) = meanings.entry(variable.clone()).or_insert((verb, meaning.clone()));
-        assert_eq!(*known, meaning, "{variable} in {other} and in {verb}");
+        // Defaults are those of the subcommand.
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        let help = help.split(" [default").next().map(str::to_owned);
+        let meaning = (help, arg.get_value_names());
+        let (other, known) = meanings.entry(variable.clone()).or_insert((subcommand, meaning.clone()));
+        assert_eq!(*known, meaning, "{variable} in {other} and in {subcommand}");
     }
     assert!(meanings.len() > 20, "{meanings:?}");
 }
 
 #[test]
-fn every_verb_has_json_and_examples() {
-    for verb in command().get_subcommands() {
-        let name = verb.get_name();
-        assert!(verb.get_arguments().any(|arg| arg.get_long() == Some("json")), "{name}");
-        assert!(verb.get_after_help().is_some_and(|help| help.to_string().contains("rsgen")), "{name}");
+fn every_subcommand_has_json_and_examples() {
+    for subcommand in command().get_subcommands() {
+        let name = subcommand.get_name();
+        assert!(subcommand.get_arguments().any(|arg| arg.get_long() == Some("json")), "{name}");
+        assert!(subcommand.get_after_help().is_some_and(|help| help.to_string().contains("rsgen")), "{name}");
     }
 }
 
 /// The part of docs/shell.md that follows from the command.
 fn tables() -> String {
     let command = command();
-    let mut page = String::from("| verb | |\n|---|---|\n");
-    for verb in command.get_subcommands() {
-        let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
-        let _ = writeln!(page, "| `{}` | {about} |", verb.get_name());
+    let mut page = String::from("| command | |\n|---|---|\n");
+    for subcommand in command.get_subcommands() {
+        let about = subcommand.get_about().map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(page, "| `{}` | {about} |", subcommand.get_name());
     }
     page.push_str("\n| variable | option | of | |\n|---|---|---|---|\n");
     let mut rows: BTreeMap<String, (String, Vec<&str>, String)> = BTreeMap::new();
-    for (verb, arg) in each_argument(&command) {
+    for (subcommand, arg) in each_argument(&command) {
         let Some(variable) = variable(arg) else { continue };
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
         let row = rows.entry(variable).or_insert_with(|| (String::new(), Vec::new(), help));
         if let Some(long) = arg.get_long() {
             row.0 = format!("`--{long}`");
         }
-        row.1.push(verb);
+        row.1.push(subcommand);
     }
-    for (variable, (option, verbs, help)) in rows {
-        let verbs = if verbs == ["rsgen"] || verbs.len() == command.get_subcommands().count() {
-            "all verbs".to_owned()
-        } else {
-            verbs.join(", ")
-        };
-        let _ = writeln!(page, "| `{variable}` | {option} | {verbs} | {help} |");
+    for (variable, (option, subcommands, help)) in rows {
+        let subcommands =
+            if subcommands == ["rsgen"] || subcommands.len() == command.get_subcommands().count() {
+                "all commands".to_owned()
+            } else {
+                subcommands.join(", ")
+            };
+        let _ = writeln!(page, "| `{variable}` | {option} | {subcommands} | {help} |");
     }
     page
 }
@@ -148,25 +152,22 @@ fn options_have_the_names_of_the_fields_they_set() {
                 --num-return-sequences 10 --seed 18446744073709551615 text";
     let arguments = generate(line);
     assert_eq!(arguments.prompt.as_deref(), Some("text"));
-    let fields = arguments.decoding.generation_config().to_json();
+    let fields = arguments.decoding.0.to_json();
     let expected = serde_json::json!({
         "max_length": 3, "max_new_tokens": 1, "min_new_tokens": 2, "max_time": 4.5, "stop_strings": ["a", "b"],
         "do_sample": true, "temperature": 0.5, "top_k": 6, "top_p": 0.7, "min_p": 0.08, "repetition_penalty": 1.9,
         "num_return_sequences": 10, "seed": u64::MAX
     });
     assert_eq!(serde_json::Value::Object(fields), expected);
-    assert!(
-        generate("text").decoding.generation_config().to_json().is_empty(),
-        "what is not given stays with the model"
-    );
+    assert!(generate("text").decoding.0.to_json().is_empty(), "what is not given stays with the model");
 }
 
 #[test]
 fn sampling_can_be_switched_off_and_does_not_take_the_prompt_for_its_value() {
-    assert_eq!(generate("--do-sample=false x").decoding.generation_config().do_sample, Some(false));
+    assert_eq!(generate("--do-sample=false x").decoding.0.do_sample, Some(false));
     let arguments = generate("--do-sample no");
     assert_eq!(arguments.prompt.as_deref(), Some("no"));
-    assert_eq!(arguments.decoding.generation_config().do_sample, Some(true));
+    assert_eq!(arguments.decoding.0.do_sample, Some(true));
 }
 
 #[test]

@@ -63,6 +63,7 @@ pub(super) fn run(
     let model = files.name();
     if arguments.decode {
         let ids = parse_ids(&given)?;
+        check_ids(&tokenizer, &ids)?;
         let text = tokenizer.decode(&ids, arguments.no_special_tokens);
         if arguments.output.json {
             let token_ids = tokens::numbers(ids);
@@ -85,7 +86,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Ids between spaces, commas or brackets, as this verb and JSON write them.
+/// Ids between spaces, commas or brackets, as this subcommand and JSON write them.
 fn parse_ids(text: &str) -> Result<Vec<TokenId>> {
     let is_between = |letter: char| letter.is_whitespace() || [',', '[', ']'].contains(&letter);
     let words = text.split(is_between).filter(|word| !word.is_empty());
@@ -98,6 +99,17 @@ fn parse_ids(text: &str) -> Result<Vec<TokenId>> {
         })
     });
     ids.collect()
+}
+
+/// Refuses ids that are no token: leaving them out, as `decode` does, would hide a mistake.
+fn check_ids(tokenizer: &Tokenizer, ids: &[TokenId]) -> Result<()> {
+    match ids.iter().find(|id| tokenizer.token(**id).is_none()) {
+        None => Ok(()),
+        Some(id) => Err(Error::input(format!(
+            "token ids must be in the model's vocabulary, 0 to {}, got {id}; was the text encoded by another tokenizer?",
+            tokenizer.len().saturating_sub(1)
+        ))),
+    }
 }
 
 fn write_table(

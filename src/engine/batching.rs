@@ -1,25 +1,25 @@
-//! The rows and the results of one pass, while requests add the former and take the latter.
+//! The batch of one pass: requests add their rows to it, and later read their results.
 
 use crate::cache::BlockCopy;
 use crate::generation::search::{RowInput as WantedInput, WantedRow};
 use crate::model::{Row, RowInput};
 use crate::types::{RowOutputs, SeqId};
 
-/// The rows of one pass while it is put together.
+/// Collects the rows of one pass.
 #[derive(Default)]
-pub(super) struct PassRows {
+pub(super) struct BatchBuilder {
     pub(super) rows: Vec<Row>,
     pub(super) copies: Vec<BlockCopy>,
-    /// The inputs of rows that are no tokens, `[num_embeddings, hidden_size]`.
+    /// The inputs of rows that are given as embeddings, `[num_embeddings, hidden_size]`.
     pub(super) embeddings: Vec<f32>,
-    /// Whether a row of a prompt is among them.
+    /// Whether one of the rows belongs to a prompt.
     pub(super) has_prompt: bool,
-    /// The sequences that rows belong to, in the order of their tables: those of one request after the other.
+    /// The sequences of the rows, in the order of their block tables: request by request.
     pub(super) used: Vec<SeqId>,
 }
 
-impl PassRows {
-    /// Empties the lists, keeping their memory.
+impl BatchBuilder {
+    /// Empties the lists and keeps their memory.
     pub(super) fn clear(&mut self) {
         let Self { rows, copies, embeddings, has_prompt, used } = self;
         rows.clear();
@@ -29,7 +29,7 @@ impl PassRows {
         used.clear();
     }
 
-    /// Takes the input of a row.
+    /// Adds the input of a row.
     pub(super) fn input(&mut self, wanted: &WantedInput) -> RowInput {
         match wanted {
             WantedInput::Token(token) => RowInput::Token(*token),
@@ -42,8 +42,8 @@ impl PassRows {
     }
 }
 
-/// The results of a pass that no request has taken yet.
-pub(super) struct ResultsFront<'a> {
+/// The results of a pass that no request has read yet, in the order of the rows.
+pub(super) struct OutputCursor<'a> {
     pub(super) logits: &'a mut [f32],
     pub(super) hidden_states: &'a mut [f32],
     pub(super) layer_logits: &'a mut [f32],
@@ -51,20 +51,21 @@ pub(super) struct ResultsFront<'a> {
     pub(super) hidden_size: usize,
 }
 
-impl<'a> ResultsFront<'a> {
-    /// Takes what these rows asked for.
-    pub(super) fn split(&mut self, rows: &[WantedRow]) -> ResultsFront<'a> {
+impl<'a> OutputCursor<'a> {
+    /// Reads the results of the next rows.
+    pub(super) fn next(&mut self, rows: &[WantedRow]) -> OutputCursor<'a> {
         let count = |size: usize, wanted: fn(RowOutputs) -> usize| {
             size * rows.iter().map(|row| wanted(row.outputs)).sum::<usize>()
         };
         let logits = count(self.vocab_size, |outputs| usize::from(outputs.logits));
         let hidden_states = count(self.hidden_size, |outputs| outputs.hidden_states.len());
         let layer_logits = count(self.vocab_size, |outputs| outputs.layer_logits.len());
-        let front = |part: Option<&'a mut [f32]>| part.expect("a pass gives each row what it asks for");
-        ResultsFront {
-            logits: front(self.logits.split_off_mut(..logits)),
-            hidden_states: front(self.hidden_states.split_off_mut(..hidden_states)),
-            layer_logits: front(self.layer_logits.split_off_mut(..layer_logits)),
+        let results =
+            |part: Option<&'a mut [f32]>| part.expect("a pass computes all outputs that its rows request");
+        OutputCursor {
+            logits: results(self.logits.split_off_mut(..logits)),
+            hidden_states: results(self.hidden_states.split_off_mut(..hidden_states)),
+            layer_logits: results(self.layer_logits.split_off_mut(..layer_logits)),
             vocab_size: self.vocab_size,
             hidden_size: self.hidden_size,
         }

@@ -1,24 +1,23 @@
-//! A model with its threads and its cache, and the forward pass that everything goes through.
+//! A model with its threads and its KV cache, and the forward pass that all requests share.
 
-use super::resources;
-use super::turns::Turns;
+use super::ticket_lock::TicketLock;
+use super::timing;
 use crate::cache::{BlockCopy, KvCapacity, KvDtype, KvStore, SharedPool};
 use crate::error::Result;
-use crate::kernels::{Work, Workers};
+use crate::kernels::{Limits, Work, Workers};
 use crate::model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Scratch, Stage, Timing};
 use crate::process::Home;
 
-/// Asked again and again while work goes on; true ends it. It is called from the thread that drives the work, at least
-/// every few milliseconds.
+/// Polled while work goes on, at least every few milliseconds, on the thread that drives the work. True ends the work.
 pub type Interrupt<'a> = dyn FnMut() -> bool + 'a;
 
 /// How an [`Engine`] uses the machine.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct EngineOptions {
     /// The type that keys and values are stored in.
-    pub kv_dtype: Option<KvDtype>,
-    /// The most memory that the KV cache may take, in bytes; half of what is available if `None`.
-    pub kv_cache_bytes: Option<usize>,
+    pub kv_dtype: KvDtype,
+    /// The most memory that the KV cache may take, in bytes.
+    pub kv_cache_bytes: usize,
     /// Whether calls log where their time went.
     pub is_timed: bool,
 }
@@ -30,42 +29,29 @@ pub struct Engine {
     model: Box<dyn CausalLm>,
     workers: Workers,
     pool: SharedPool,
-    turns: Turns<Turn>,
+    pass_state: TicketLock<PassState>,
     home: Home,
-    /// Whether calls say where their time went.
-    is_timed: bool,
+    /// What the threads can do at most, if calls log where their time went.
+    limits: Option<Limits>,
 }
 
-/// What only one pass at a time may use.
-struct Turn {
+/// The memory of a pass. One pass runs at a time.
+struct PassState {
     store: KvStore,
     scratch: Scratch,
 }
 
 impl Engine {
-    /// An engine for a model. `available` is the memory that is left beside the weights, in bytes, if known.
+    /// An engine for a model.
     ///
     /// # Errors
-    /// When the cache that the options ask for is larger than that, or too small for a single token.
-    pub fn new(
-        model: Box<dyn CausalLm>,
-        workers: Workers,
-        options: EngineOptions,
-        available: Option<u64>,
-    ) -> Result<Self> {
-        let layout = model.kv_layout(options.kv_dtype.unwrap_or(KvDtype::F32))?;
-        let bytes = resources::kv_cache_bytes(options.kv_cache_bytes, available)?.value;
-        let capacity = KvCapacity::from_bytes(layout, bytes)?;
-        let turn = Turn { store: KvStore::new(capacity), scratch: Scratch::default() };
-        let pool = SharedPool::new(capacity);
-        Ok(Self {
-            model,
-            workers,
-            pool,
-            turns: Turns::new(turn),
-            home: Home::here(),
-            is_timed: options.is_timed,
-        })
+    /// When the cache that the options ask for is too small for a single token.
+    pub fn new(model: Box<dyn CausalLm>, workers: Workers, options: EngineOptions) -> Result<Self> {
+        let EngineOptions { kv_dtype, kv_cache_bytes, is_timed } = options;
+        let capacity = KvCapacity::from_bytes(model.kv_layout(kv_dtype)?, kv_cache_bytes)?;
+        let pass_state = PassState { store: KvStore::new(capacity), scratch: Scratch::default() };
+        let (pool, limits) = (SharedPool::new(capacity), is_timed.then(|| timing::limits(&workers)));
+        Ok(Self { model, workers, pool, pass_state: TicketLock::new(pass_state), home: Home::here(), limits })
     }
 
     /// The model.
@@ -83,7 +69,7 @@ impl Engine {
         &self.pool
     }
 
-    /// Refuses to work in a forked process.
+    /// Returns an error in a forked process.
     ///
     /// # Errors
     /// `Fork`.
@@ -93,13 +79,18 @@ impl Engine {
 
     /// A stopwatch for one call.
     pub(super) fn timing(&self) -> Timing {
-        Timing::new(self.is_timed)
+        Timing::new(self.limits.is_some())
+    }
+
+    /// What the threads can do at most, measured when the model was opened, if calls log where their time went.
+    pub(super) fn limits(&self) -> Option<&Limits> {
+        self.limits.as_ref()
     }
 
     /// Computes rows whose slots have been appended to their tables.
     ///
-    /// `copies` are those that the appends have asked for, in their order. The results are the caller's own memory, so
-    /// that no code of the caller's ever runs while others wait for their turn.
+    /// `copies` are the block copies that the appends returned, in the same order. The results go to memory of the caller,
+    /// so that no code of the caller runs while the lock is held.
     pub(super) fn pass(
         &self,
         batch: &ForwardBatch<'_>,
@@ -109,9 +100,9 @@ impl Engine {
         out: &mut ForwardOutput,
     ) -> Result<()> {
         self.check_process()?;
-        let mut turn = self.turns.take(interrupted)?;
+        let mut pass_state = self.pass_state.lock(interrupted)?;
         timing.lap(Stage::Wait, Work::default);
-        let Turn { store, scratch } = &mut *turn;
+        let PassState { store, scratch } = &mut *pass_state;
         store.ensure(self.pool.num_blocks())?;
         for copy in copies {
             store.copy(copy);

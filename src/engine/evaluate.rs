@@ -1,18 +1,23 @@
-//! Evaluation of given tokens: the logits at every position, and the probability and rank of each token of a text.
+//! Evaluation of given tokens: the logits at every position, and the probability and rank of each token of texts.
+
+use std::collections::VecDeque;
+use std::iter::Peekable;
 
 use super::core::{Engine, Interrupt};
 use super::timing;
-use crate::cache::SequenceCache;
-use crate::error::{Error, Result};
+use crate::cache::{BlockCopy, Reservation, SequenceCache, blocks_for};
+use crate::error::{Error, ErrorKind, Result};
+use crate::generation::output::top_logprobs;
 use crate::kernels::{Work, log_sum_exp};
 use crate::model::{ForwardBatch, ForwardOutput, PassKind, Row, RowInput, Stage};
 use crate::types::{RowOutputs, TokenId};
 
-/// The tokens of a pass. Their logits are read before the next pass, so this bounds the memory for logits.
+/// The tokens of a pass. Bounds the memory for logits, which are read before the next pass.
 const CHUNK: usize = 128;
 
 /// How well the model predicts a token of a text from those before it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct TokenScore {
     /// The token.
     pub token_id: TokenId,
@@ -21,6 +26,18 @@ pub struct TokenScore {
     /// Its place among all tokens of the vocabulary by probability: 1 for the most likely one and all that are equally
     /// likely; 0 for the first token.
     pub rank: usize,
+    /// The most probable tokens in its place with their log-probabilities, the most probable first. Empty for the first
+    /// token, and unless they were asked for.
+    pub top_logprobs: Vec<(TokenId, f32)>,
+}
+
+/// A sequence that is being evaluated, with what has been made of its logits so far.
+struct Evaluation<T> {
+    token_ids: Vec<TokenId>,
+    sequence: SequenceCache,
+    /// Dropped after the sequence that takes its blocks from it.
+    _reservation: Reservation,
+    value: T,
 }
 
 impl Engine {
@@ -31,79 +48,156 @@ impl Engine {
     /// are NaN or infinity.
     pub fn logits(&self, token_ids: &[TokenId], interrupted: &mut Interrupt<'_>) -> Result<Vec<f32>> {
         let vocab_size = self.model().vocab_size();
-        let mut all = Vec::with_capacity(token_ids.len() * vocab_size);
-        self.for_each_chunk(token_ids, interrupted, |first, logits| {
+        let take = |all: &mut Vec<f32>, _: &[TokenId], first: usize, logits: &[f32]| {
             for (place, row) in logits.chunks_exact(vocab_size).enumerate() {
                 if let Some(&bad) = row.iter().find(|logit| logit.is_nan() || **logit == f32::INFINITY) {
                     return Err(not_finite(first + place, bad));
                 }
             }
+            all.reserve_exact(token_ids.len() * vocab_size - all.len());
             all.extend_from_slice(logits);
             Ok(())
-        })?;
+        };
+        let mut all = Vec::new();
+        let mut done = |_, logits: Result<_>| logits.map(|logits| all = logits);
+        self.evaluate(std::iter::once(Ok(token_ids.to_vec())), interrupted, take, &mut done)?;
         Ok(all)
     }
 
-    /// The log-probability of each token given those before it, in nats; 0 for the first one, which nothing predicts.
+    /// Scores the tokens of texts given those before them. Texts share passes, which changes no score.
+    ///
+    /// `done` gets the texts in their order, each with its index; a text that cannot be scored comes as an error. When
+    /// `done` returns an error, the work ends with it.
     ///
     /// # Errors
-    /// As for [`Engine::logits`].
-    pub fn token_logprobs(&self, token_ids: &[TokenId], interrupted: &mut Interrupt<'_>) -> Result<Vec<f32>> {
-        let mut logprobs = vec![0.0];
-        self.for_each_prediction(token_ids, interrupted, |_, _, logprob| {
-            logprobs.push(logprob);
-        })?;
-        logprobs.truncate(token_ids.len());
-        Ok(logprobs)
-    }
-
-    /// The log-probability and the rank of each token given those before it.
-    ///
-    /// # Errors
-    /// As for [`Engine::logits`].
-    pub fn token_scores(
+    /// That of `done`; `Cancelled` when interrupted; `Fork`.
+    pub fn score_texts(
         &self,
-        token_ids: &[TokenId],
+        texts: impl Iterator<Item = Result<Vec<TokenId>>>,
+        num_top_logprobs: usize,
         interrupted: &mut Interrupt<'_>,
-    ) -> Result<Vec<TokenScore>> {
-        let first = token_ids.first().map(|&token_id| TokenScore { token_id, logprob: 0.0, rank: 0 });
-        let mut scores: Vec<TokenScore> = first.into_iter().collect();
-        self.for_each_prediction(token_ids, interrupted, |logits, token_id, logprob| {
-            let logit = logits[token_id.index()];
-            let rank = 1 + logits.iter().filter(|&&other| other > logit).count();
-            scores.push(TokenScore { token_id, logprob, rank });
-        })?;
-        Ok(scores)
-    }
-
-    /// Calls `take` with each token but the first: the logits that predict it, the token, and its log-probability.
-    fn for_each_prediction(
-        &self,
-        token_ids: &[TokenId],
-        interrupted: &mut Interrupt<'_>,
-        mut take: impl FnMut(&[f32], TokenId, f32),
+        done: &mut dyn FnMut(usize, Result<Vec<TokenScore>>) -> Result<()>,
     ) -> Result<()> {
         let (vocab_size, isa) = (self.model().vocab_size(), self.workers().isa());
-        self.for_each_chunk(token_ids, interrupted, |first, logits| {
-            for (place, row) in logits.chunks_exact(vocab_size).enumerate() {
-                let Some(&next) = token_ids.get(first + place + 1) else { break };
+        let take = |scores: &mut Vec<TokenScore>, token_ids: &[TokenId], first: usize, logits: &[f32]| {
+            if first == 0 {
+                let token_id = token_ids[0];
+                scores.push(TokenScore { token_id, logprob: 0.0, rank: 0, top_logprobs: Vec::new() });
+            }
+            let following = token_ids[first + 1..].iter();
+            for (place, (row, &token_id)) in logits.chunks_exact(vocab_size).zip(following).enumerate() {
                 let normalizer = log_sum_exp(isa, row);
                 if !normalizer.is_finite() {
                     return Err(not_finite(first + place, normalizer));
                 }
-                take(row, next, row[next.index()] - normalizer);
+                let logit = row[token_id.index()];
+                let rank = 1 + row.iter().filter(|&&other| other > logit).count();
+                let top_logprobs = match num_top_logprobs {
+                    0 => Vec::new(),
+                    count => top_logprobs(row, count),
+                };
+                scores.push(TokenScore { token_id, logprob: logit - normalizer, rank, top_logprobs });
             }
             Ok(())
-        })
+        };
+        self.evaluate(texts, interrupted, take, done)
     }
 
-    /// Computes the tokens as one prompt, in chunks; `take` gets the index of a chunk's first token and its logits.
-    fn for_each_chunk(
+    /// Computes sequences, as many as fit in each pass. `take` gets the tokens of a sequence, the index of the first one
+    /// of a chunk, and the logits of the chunk, and adds them to a value; `done` gets the values in order.
+    fn evaluate<T: Default>(
         &self,
-        token_ids: &[TokenId],
+        texts: impl Iterator<Item = Result<Vec<TokenId>>>,
         interrupted: &mut Interrupt<'_>,
-        mut take: impl FnMut(usize, &[f32]) -> Result<()>,
+        take: impl Fn(&mut T, &[TokenId], usize, &[f32]) -> Result<()>,
+        done: &mut dyn FnMut(usize, Result<T>) -> Result<()>,
     ) -> Result<()> {
+        self.check_process()?;
+        let vocab_size = self.model().vocab_size();
+        let (mut out, mut timing) = (ForwardOutput::default(), self.timing());
+        let mut texts = texts.peekable();
+        let mut open: VecDeque<Result<Evaluation<T>>> = VecDeque::new();
+        let (mut rows, mut copies, mut index) = (Vec::new(), Vec::new(), 0);
+        loop {
+            timing.start();
+            rows.clear();
+            copies.clear();
+            // The tokens that each open sequence has in this pass.
+            let mut counts = Vec::new();
+            while rows.len() < CHUNK {
+                if counts.len() == open.len() {
+                    let Some(opened) = self.open_next(&mut texts, open.is_empty()) else { break };
+                    open.push_back(opened);
+                }
+                let Ok(evaluation) = &mut open[counts.len()] else {
+                    counts.push(0);
+                    continue;
+                };
+                let table = counts.iter().filter(|&&count| count > 0).count();
+                let before = rows.len();
+                copies.extend(evaluation.add_rows(table, &mut rows)?);
+                counts.push(rows.len() - before);
+            }
+            if open.is_empty() {
+                break;
+            }
+            if !rows.is_empty() {
+                timing.pass(PassKind::Prompt, rows.len());
+                timing.lap(Stage::Prepare, Work::default);
+                let in_pass = open.iter().zip(&counts).filter(|(_, count)| **count > 0);
+                let tables: Vec<_> =
+                    in_pass.filter_map(|(open, _)| Some(open.as_ref().ok()?.sequence.table())).collect();
+                let batch = ForwardBatch { rows: &rows, tables: &tables, embeddings: &[] };
+                self.pass(&batch, &copies, &mut timing, interrupted, &mut out)?;
+            }
+            let mut logits = &out.logits[..];
+            for (open, count) in open.iter_mut().zip(counts) {
+                let (Ok(evaluation), 1..) = (&mut *open, count) else { continue };
+                let (own, others) = logits.split_at(count * vocab_size);
+                logits = others;
+                let first = evaluation.sequence.len() - count;
+                if let Err(error) = take(&mut evaluation.value, &evaluation.token_ids, first, own) {
+                    *open = Err(error);
+                }
+            }
+            timing.lap(Stage::Search, Work::default);
+            while let Some(first) = open.pop_front() {
+                match first {
+                    Ok(evaluation) if evaluation.sequence.len() < evaluation.token_ids.len() => {
+                        open.push_front(Ok(evaluation));
+                        break;
+                    }
+                    ended => done(index, ended.map(|evaluation| evaluation.value))?,
+                }
+                index += 1;
+            }
+        }
+        timing::report(self, &timing);
+        Ok(())
+    }
+
+    /// Reserves the cache of the next sequence. `None` at the end, and while others hold the room that it needs.
+    fn open_next<T: Default>(
+        &self,
+        texts: &mut Peekable<impl Iterator<Item = Result<Vec<TokenId>>>>,
+        is_first: bool,
+    ) -> Option<Result<Evaluation<T>>> {
+        let reservation = match texts.peek()? {
+            Ok(token_ids) => self.reserve_for(token_ids),
+            Err(_) => Err(Error::internal("replaced by the error of the text")),
+        };
+        if !is_first && reservation.as_ref().is_err_and(|error| error.kind() == ErrorKind::Capacity) {
+            return None;
+        }
+        let evaluation = texts.next()?.and_then(|token_ids| {
+            let reservation = reservation?;
+            let sequence = SequenceCache::within(&reservation);
+            Ok(Evaluation { token_ids, sequence, _reservation: reservation, value: T::default() })
+        });
+        Some(evaluation)
+    }
+
+    fn reserve_for(&self, token_ids: &[TokenId]) -> Result<Reservation> {
         let vocab_size = self.model().vocab_size();
         if let Some(position) = token_ids.iter().position(|token| token.index() >= vocab_size) {
             return Err(Error::input(format!(
@@ -113,34 +207,24 @@ impl Engine {
                 token_ids[position]
             )));
         }
-        let reservation = self.pool().reserve(crate::cache::blocks_for(token_ids.len()))?;
-        let mut sequence = SequenceCache::within(&reservation);
-        let (mut out, mut timing) = (ForwardOutput::default(), self.timing());
-        for (chunk_index, chunk) in token_ids.chunks(CHUNK).enumerate() {
-            let first = chunk_index * CHUNK;
-            timing.start();
-            timing.pass(PassKind::Prompt, chunk.len());
-            let rows: Vec<Row> = chunk
-                .iter()
-                .enumerate()
-                .map(|(i, &token)| Row {
-                    input: RowInput::Token(token),
-                    table: 0,
-                    position: first + i,
-                    rope_len: token_ids.len(),
-                    last_layer: None,
-                    outputs: RowOutputs::LOGITS,
-                })
-                .collect();
-            let copy = sequence.append(chunk.len())?;
-            let batch = ForwardBatch { rows: &rows, tables: &[sequence.table()], embeddings: &[] };
-            timing.lap(Stage::Prepare, Work::default);
-            self.pass(&batch, copy.as_slice(), &mut timing, interrupted, &mut out)?;
-            take(first, &out.logits)?;
-            timing.lap(Stage::Search, Work::default);
-        }
-        timing::report(self, &timing);
-        Ok(())
+        self.pool().reserve(blocks_for(token_ids.len()))
+    }
+}
+
+impl<T> Evaluation<T> {
+    /// Adds the next rows, as many as the pass has room for.
+    fn add_rows(&mut self, table: usize, rows: &mut Vec<Row>) -> Result<Option<BlockCopy>> {
+        let first = self.sequence.len();
+        let end = self.token_ids.len().min(first + CHUNK - rows.len());
+        rows.extend((first..end).map(|position| Row {
+            input: RowInput::Token(self.token_ids[position]),
+            table,
+            position,
+            rope_seq_len: self.token_ids.len(),
+            last_layer: None,
+            outputs: RowOutputs::LOGITS,
+        }));
+        self.sequence.append(end - first)
     }
 }
 

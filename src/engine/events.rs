@@ -1,4 +1,4 @@
-//! Tokens as a stream delivers them: each with its text.
+//! The tokens of a stream, each with its text.
 
 use crate::generation::TokenEvent;
 use crate::text::{Detokenizer, Tokenizer};
@@ -13,7 +13,7 @@ pub struct StreamedToken {
     /// The text that it adds. Empty while a character is incomplete, and for special tokens; the texts of a row, joined,
     /// are the text of its output.
     pub text: String,
-    /// The row that it belongs to: with several return sequences, their rows take turns.
+    /// Its row. The tokens of several return sequences are interleaved.
     pub index: usize,
     /// Its log-probability under the model's own logits, in nats.
     pub logprob: f32,
@@ -40,7 +40,7 @@ impl RowTexts {
         Self { rows: tokenizer.map(detokenizers) }
     }
 
-    /// Gives an event its text.
+    /// Adds the text to an event.
     pub(super) fn token(&mut self, event: TokenEvent) -> StreamedToken {
         let mut text = String::new();
         if let Some(rows) = &mut self.rows {

@@ -1,4 +1,4 @@
-//! What a finished request gives: the tokens of its rows, their texts, and what it took.
+//! The output of a request: the tokens and texts of its rows, usage and timings.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! One request on its way: its search, its cached sequences, and the rows that are still to be computed.
+//! A running request: its search, its cached sequences, and the rows that are still to be computed.
 
 use std::time::{Duration, Instant};
 
-use super::batching::{PassRows, ResultsFront};
+use super::batching::{BatchBuilder, OutputCursor};
 use super::core::Engine;
-use super::sequence::{Sequence, insert_switched};
+use super::sequence::{Sequence, insert_recomputed};
 use crate::cache::{BLOCK_TOKENS, BlockTable, ReorderPlan, Reservation, blocks_for};
 use crate::error::{Error, Result};
 use crate::generation::plan::PlannedPrompt;
@@ -13,52 +13,52 @@ use crate::generation::{GenerationPlan, Search, SearchInputs, SearchOutput, Sear
 use crate::model::{ForwardOutput, Row};
 use crate::types::SeqId;
 
-/// A search with everything it owns. Dropping it stops the work and returns its cache blocks.
+/// A search with its sequences. Dropping it stops the work and returns its cache blocks.
 pub(super) struct Request {
     search: Box<dyn Search>,
     /// By [`SeqId`].
     sequences: Vec<Option<Sequence>>,
     reservation: Reservation,
-    /// See [`CausalLm::switches_above`](crate::model::CausalLm::switches_above).
-    switches_above: Option<usize>,
+    /// See [`CausalLm::longrope_threshold`](crate::model::CausalLm::longrope_threshold).
+    longrope_threshold: Option<usize>,
     inputs: SearchInputs,
-    /// What the last step has brought.
+    /// The results of the last step.
     stepped: SearchStep,
-    /// Position and rotary length of each wanted row.
-    places: Vec<Place>,
-    /// Scratch: where the sequences end with the rows placed so far.
+    /// The position of each requested row.
+    positions: Vec<RowPosition>,
+    /// Scratch: the ends of the sequences with the rows positioned so far.
     ends: Vec<usize>,
-    /// How many of the wanted rows are computed.
+    /// How many of the requested rows are computed.
     computed: usize,
-    /// Results of rows that were computed in earlier passes than the last of this step.
+    /// The results of rows that earlier passes of this step computed.
     collected: ForwardOutput,
     /// The most rows of this request in one pass.
     chunk: usize,
     vocab_size: usize,
-    /// Beams have tokens after the first step, though none is known to be the result's.
+    /// A beam search emits no tokens before its end, but its first token counts from the first step.
     has_beams: bool,
     prompts: Vec<PlannedPrompt>,
     started: Instant,
     first_token: Option<Duration>,
 }
 
-/// Where a row stands; see [`Row`].
+/// The position of a row; see [`Row`].
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct RowPosition {
     pub(super) position: usize,
-    pub(super) rope_len: usize,
+    pub(super) rope_seq_len: usize,
 }
 
 impl Request {
-    /// Reserves the cache blocks that a request can need at most, so that it cannot run out later.
+    /// Reserves the most cache blocks that a request can need, so that it cannot run out later.
     ///
     /// # Errors
     /// When the cache has not enough free blocks.
     pub(super) fn reserve(engine: &Engine, plan: &GenerationPlan) -> Result<Reservation> {
-        engine.pool().reserve(blocks_at_most(plan, engine.model().switches_above()))
+        engine.pool().reserve(blocks_at_most(plan, engine.model().longrope_threshold()))
     }
 
-    /// Begins a request; nothing is computed yet.
+    /// Starts a request without computing anything.
     pub(super) fn new(engine: &Engine, plan: GenerationPlan, reservation: Reservation) -> Self {
         Self {
             chunk: plan.prefill_chunk_size().unwrap_or(usize::MAX),
@@ -67,10 +67,10 @@ impl Request {
             search: search::build(plan),
             sequences: Vec::new(),
             reservation,
-            switches_above: engine.model().switches_above(),
+            longrope_threshold: engine.model().longrope_threshold(),
             inputs: SearchInputs::default(),
             stepped: SearchStep::default(),
-            places: Vec::new(),
+            positions: Vec::new(),
             ends: Vec::new(),
             computed: 0,
             collected: ForwardOutput::default(),
@@ -91,7 +91,7 @@ impl Request {
         (self.first_token.unwrap_or(now), now)
     }
 
-    /// Asks the search what it wants next, if all that it wanted before is computed.
+    /// Asks the search for its next rows once its last ones are computed.
     pub(super) fn prepare(&mut self) -> Result<()> {
         if self.computed < self.inputs.rows.len() {
             return Ok(());
@@ -107,38 +107,38 @@ impl Request {
         self.collected.logits.clear();
         self.collected.hidden_states.clear();
         self.collected.layer_logits.clear();
-        self.place_rows()
+        self.assign_positions()
     }
 
-    /// Adds rows to a pass, `budget` at most. Returns how many.
-    pub(super) fn add_rows(&mut self, budget: usize, pass: &mut PassRows) -> Result<usize> {
+    /// Adds at most `budget` rows to a batch and returns their number.
+    pub(super) fn add_rows(&mut self, budget: usize, builder: &mut BatchBuilder) -> Result<usize> {
         let most = budget.min(self.chunk).min(self.inputs.rows.len() - self.computed);
         let range = self.computed..self.computed + most;
-        let first_table = pass.used.len();
+        let first_table = builder.used.len();
         let mut count = 0;
-        for (wanted, place) in self.inputs.rows[range.clone()].iter().zip(&self.places[range]) {
+        for (wanted, row_position) in self.inputs.rows[range.clone()].iter().zip(&self.positions[range]) {
             let sequence = live(&mut self.sequences, wanted.seq)?;
-            if place.position == 0 && sequence.len() > 0 {
-                // It is computed anew from here; the rows before still need its tokens as they were.
-                if pass.used[first_table..].contains(&wanted.seq) {
+            if row_position.position == 0 && sequence.len() > 0 {
+                // The sequence is recomputed from here; earlier rows of this batch still need its old tokens.
+                if builder.used[first_table..].contains(&wanted.seq) {
                     break;
                 }
                 sequence.truncate(0);
             }
-            pass.copies.extend(sequence.append(&wanted.input, place.rope_len)?);
+            builder.copies.extend(sequence.append(&wanted.input, row_position.rope_seq_len)?);
             count += 1;
-            let known = pass.used[first_table..].iter().rposition(|&seq| seq == wanted.seq);
-            let table = known.map_or(pass.used.len(), |place| first_table + place);
+            let known = builder.used[first_table..].iter().rposition(|&seq| seq == wanted.seq);
+            let table = known.map_or(builder.used.len(), |index| first_table + index);
             if known.is_none() {
-                pass.used.push(wanted.seq);
+                builder.used.push(wanted.seq);
             }
-            pass.has_prompt |= wanted.is_prompt;
-            let input = pass.input(&wanted.input);
-            pass.rows.push(Row {
+            builder.has_prompt |= wanted.is_prompt;
+            let input = builder.input(&wanted.input);
+            builder.rows.push(Row {
                 input,
                 table,
-                position: place.position,
-                rope_len: place.rope_len,
+                position: row_position.position,
+                rope_seq_len: row_position.rope_seq_len,
                 last_layer: wanted.last_layer,
                 outputs: wanted.outputs,
             });
@@ -146,15 +146,15 @@ impl Request {
         Ok(count)
     }
 
-    /// The tables of some of its sequences.
+    /// The block tables of some of its sequences.
     pub(super) fn tables<'a>(&'a self, used: &'a [SeqId]) -> impl Iterator<Item = &'a BlockTable> {
         used.iter().filter_map(|seq| self.sequences[seq.index()].as_ref()).map(Sequence::table)
     }
 
-    /// Takes the results of `count` rows from the front of `results`. Advances the search when it has all it wanted, and
-    /// says whether it did: see [`Request::stepped`].
-    pub(super) fn take(&mut self, count: usize, results: &mut ResultsFront<'_>) -> Result<bool> {
-        let part = results.split(&self.inputs.rows[self.computed..self.computed + count]);
+    /// Reads the results of its next `count` rows. Once it has all results of the step it advances the search and returns
+    /// true; see [`Request::stepped`].
+    pub(super) fn take(&mut self, count: usize, outputs: &mut OutputCursor<'_>) -> Result<bool> {
+        let part = outputs.next(&self.inputs.rows[self.computed..self.computed + count]);
         self.computed += count;
         let complete = self.computed == self.inputs.rows.len();
         let at_once = complete && self.computed == count;
@@ -183,12 +183,12 @@ impl Request {
         Ok(true)
     }
 
-    /// What the last step of the search has brought.
+    /// The results of the last step of the search.
     pub(super) fn stepped(&self) -> &SearchStep {
         &self.stepped
     }
 
-    /// What the search has so far; its sequences are given back.
+    /// The output so far. The sequences return their blocks.
     pub(super) fn finish(self) -> SearchOutput {
         self.search.finish()
     }
@@ -196,8 +196,8 @@ impl Request {
     fn change_sequences(&mut self, op: SequenceOp) -> Result<()> {
         match op {
             SequenceOp::Create { seq, model } => {
-                of_target(model)?;
-                let sequence = Sequence::within(&self.reservation, self.switches_above);
+                check_target(model)?;
+                let sequence = Sequence::within(&self.reservation, self.longrope_threshold);
                 self.put(seq, sequence)
             }
             SequenceOp::Fork { parent, child } => {
@@ -220,9 +220,9 @@ impl Request {
     /// Each of `seqs` becomes what its parent was, all at once.
     fn reorder(&mut self, seqs: &[SeqId], parents: &[SeqId]) -> Result<()> {
         let unknown = || Error::internal("a reorder names a parent that is not among its sequences");
-        let places =
+        let indices =
             parents.iter().map(|parent| seqs.iter().position(|seq| seq == parent).ok_or_else(unknown));
-        let plan = ReorderPlan::new(&places.collect::<Result<Vec<_>>>()?, seqs.len())?;
+        let plan = ReorderPlan::new(&indices.collect::<Result<Vec<_>>>()?, seqs.len())?;
         let mut current = Vec::with_capacity(seqs.len());
         for &seq in seqs {
             live(&mut self.sequences, seq)?;
@@ -244,25 +244,30 @@ impl Request {
         }
     }
 
-    /// Gives every wanted row its position, and the length that a rotary embedding may go by.
-    fn place_rows(&mut self) -> Result<()> {
-        let Self { inputs, sequences, places, ends, .. } = self;
+    /// Assigns each requested row its position and its RoPE sequence length.
+    fn assign_positions(&mut self) -> Result<()> {
+        let Self { inputs, sequences, positions, ends, .. } = self;
         ends.clear();
         ends.extend(sequences.iter().map(|sequence| sequence.as_ref().map_or(0, Sequence::len)));
-        places.clear();
+        positions.clear();
         for wanted in &inputs.rows {
-            of_target(wanted.model)?;
+            check_target(wanted.model)?;
             live(sequences, wanted.seq)?;
             let end = &mut ends[wanted.seq.index()];
-            places.push(Place { position: *end, rope_len: *end + 1 });
+            positions.push(RowPosition { position: *end, rope_seq_len: *end + 1 });
             *end += 1;
         }
-        for (wanted, place) in inputs.rows.iter().zip(places) {
+        for (wanted, row_position) in inputs.rows.iter().zip(positions) {
             if wanted.is_prompt {
-                place.rope_len = ends[wanted.seq.index()];
+                row_position.rope_seq_len = ends[wanted.seq.index()];
             }
         }
-        insert_switched(&mut self.inputs.rows, &mut self.places, &self.sequences, self.switches_above);
+        insert_recomputed(
+            &mut self.inputs.rows,
+            &mut self.positions,
+            &self.sequences,
+            self.longrope_threshold,
+        );
         Ok(())
     }
 }
@@ -272,22 +277,22 @@ fn live(sequences: &mut [Option<Sequence>], seq: SeqId) -> Result<&mut Sequence>
     sequence.ok_or_else(|| Error::internal(format!("a search names sequence {seq}, which does not exist")))
 }
 
-fn of_target(model: ModelRole) -> Result<()> {
+fn check_target(model: ModelRole) -> Result<()> {
     match model {
         ModelRole::Target => Ok(()),
         _ => Err(Error::internal("a search wants rows of a draft model, but the engine has none")),
     }
 }
 
-/// The blocks that a request needs at most: a prompt's full blocks once, everything after them for each sequence. When
-/// the sequences of a prompt are computed anew, they share nothing any more.
-fn blocks_at_most(plan: &GenerationPlan, switches_above: Option<usize>) -> usize {
+/// The most blocks that a request needs: the full blocks of a prompt once, all later ones for each sequence. Sequences
+/// that are recomputed share no blocks.
+fn blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> usize {
     let rows = plan.lanes_each();
     let of_prompt = |tokens: usize, new_tokens: usize| {
-        let switches = switches_above.is_some_and(|above| tokens <= above && above < tokens + new_tokens);
+        let switches = longrope_threshold.is_some_and(|above| tokens <= above && above < tokens + new_tokens);
         let shared = if switches { 0 } else { tokens / BLOCK_TOKENS };
         let own = blocks_for(tokens + new_tokens) - shared;
-        // While a shared last block is copied, the one that it is copied from is still there.
+        // While a shared last block is copied, its source still exists.
         shared + own * rows + usize::from(rows > 1)
     };
     let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {

@@ -1,4 +1,4 @@
-//! How much of the machine a model takes: threads, and memory for its cache. Each with the rule that decided.
+//! The threads and the cache memory of a model, each with the reason for its value.
 
 use std::fmt;
 use std::fs;
@@ -8,13 +8,13 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::types::Choice;
 
-/// Where the number of threads is looked for when the caller does not give it.
+/// The environment variables for the number of threads.
 const VARIABLES: [&str; 3] = ["RSGEN_NUM_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"];
 
 /// The share of the available memory that the KV cache may take by default.
 const CACHE_SHARE: u64 = 2;
 
-/// Why there are so many threads.
+/// Why a number of threads was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -49,7 +49,7 @@ impl fmt::Display for ThreadsReason {
     }
 }
 
-/// Why the KV cache may take so much memory.
+/// Why a size of the KV cache was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -88,6 +88,26 @@ pub fn num_threads(wanted: Option<usize>) -> Result<Choice<usize, ThreadsReason>
     }
 }
 
+/// Warns of more threads than this process may use cores; threads that share a core slow each other down.
+pub fn oversubscription(threads: Choice<usize, ThreadsReason>) -> Option<String> {
+    oversubscription_of(threads, num_usable_cores().value)
+}
+
+fn oversubscription_of(threads: Choice<usize, ThreadsReason>, cores: usize) -> Option<String> {
+    let name = match threads.reason {
+        ThreadsReason::Environment { variable } => variable,
+        ThreadsReason::Pool => "thread_pool",
+        _ => "num_threads",
+    };
+    (threads.value > cores).then(|| {
+        format!(
+            "`{name}` asks for {} threads, but this process may use {cores} cores; threads that share a core slow each \
+             other down: leave it out, or ask for at most {cores}",
+            threads.value
+        )
+    })
+}
+
 /// The number that the environment gives, if it gives one.
 fn num_threads_of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Choice<usize, ThreadsReason>>> {
     for name in VARIABLES {
@@ -107,8 +127,7 @@ fn num_threads_of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Ch
     Ok(None)
 }
 
-/// The cores that this process may use: the standard library knows the rules, and what the kernel says of the cores
-/// tells which of them was the tightest.
+/// The cores that this process may use, by the standard library; the kernel's lists of cores tell the reason.
 fn num_usable_cores() -> Choice<usize, ThreadsReason> {
     let usable = std::thread::available_parallelism().map_or(1, usize::from);
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
@@ -117,7 +136,7 @@ fn num_usable_cores() -> Choice<usize, ThreadsReason> {
     Choice::new(usable, reason_of(usable, allowed, online))
 }
 
-/// Without knowledge of the cores, all of them are taken to be usable.
+/// Unknown lists count as unlimited.
 fn reason_of(usable: usize, allowed: Option<usize>, online: Option<usize>) -> ThreadsReason {
     let allowed = allowed.unwrap_or(usable);
     if usable < allowed {
@@ -152,7 +171,7 @@ pub fn kv_cache_bytes(wanted: Option<usize>, available: Option<u64>) -> Result<C
     }
 }
 
-/// The bytes of a KV cache that nobody has asked for: half of the memory that is available.
+/// The default size of the KV cache in bytes: half of the available memory.
 pub fn default_kv_cache_bytes(available: Option<u64>) -> Choice<usize, CacheReason> {
     match available {
         Some(available) => {
@@ -195,6 +214,22 @@ mod tests {
             let error = from(&[("RSGEN_NUM_THREADS", wrong)]).unwrap_err();
             assert!(error.to_string().contains("`RSGEN_NUM_THREADS`"), "{error}");
         }
+    }
+
+    #[test]
+    fn more_threads_than_cores_are_warned_of_in_the_name_that_gave_them() {
+        let variable = "OMP_NUM_THREADS";
+        for (reason, name) in [
+            (ThreadsReason::Argument, "num_threads"),
+            (ThreadsReason::Pool, "thread_pool"),
+            (ThreadsReason::Environment { variable }, variable),
+        ] {
+            let warning = oversubscription_of(Choice::new(5, reason), 4).unwrap();
+            assert!(warning.contains(&format!("`{name}` asks for 5 threads, but")), "{warning}");
+            assert!(warning.ends_with("ask for at most 4"), "{warning}");
+            assert_eq!(oversubscription_of(Choice::new(4, reason), 4), None);
+        }
+        assert_eq!(oversubscription(num_usable_cores()), None);
     }
 
     #[test]

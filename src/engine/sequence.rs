@@ -1,11 +1,11 @@
-//! A cached sequence of a request, and what it takes to compute it anew.
+//! A cached sequence of a request, and its recomputation when longrope changes its factors.
 //!
-//! A model whose frequencies switch with the length of a sequence ([`CausalLm::switches_above`]) has other keys and values
-//! for all its tokens when it grows beyond that length, or shrinks back. For such a model alone the inputs of a sequence
-//! are remembered; before the first row that is computed the other way stand then rows for all tokens before it. As in
-//! transformers, whose Phi-3 drops its cache at that point, a sequence is always what its text is as a prompt.
+//! Longrope models have short and long factors ([`CausalLm::longrope_threshold`]). When a sequence crosses the threshold,
+//! in either direction, the keys and values of all its tokens change. Sequences of such models keep their inputs, and rows
+//! that recompute all earlier tokens are inserted before the first row with the other factors. transformers does the same:
+//! its Phi-3 drops the cache at that point. So a sequence always equals the same text as a prompt.
 
-use super::request::Place;
+use super::request::RowPosition;
 use crate::cache::{BlockCopy, BlockTable, Reservation, SequenceCache};
 use crate::error::Result;
 use crate::generation::search::{RowInput, WantedRow};
@@ -14,40 +14,40 @@ use crate::types::RowOutputs;
 /// The cached tokens of one sequence.
 pub(super) struct Sequence {
     cache: SequenceCache,
-    /// The length above which the model computes all tokens the other way.
-    switches_above: Option<usize>,
-    /// The inputs of the cached tokens; empty where they never switch.
-    past: Vec<RowInput>,
-    /// Whether the cached tokens were computed as those of a sequence above that length.
+    /// The length above which the model uses the long factors.
+    longrope_threshold: Option<usize>,
+    /// The inputs of the cached tokens; empty for models without longrope.
+    inputs: Vec<RowInput>,
+    /// Whether the cached tokens were computed with the long factors.
     is_long: bool,
 }
 
 impl Sequence {
     /// An empty sequence that takes its blocks from `reservation`.
-    pub(super) fn within(reservation: &Reservation, switches_above: Option<usize>) -> Self {
+    pub(super) fn within(reservation: &Reservation, longrope_threshold: Option<usize>) -> Self {
         let cache = SequenceCache::within(reservation);
-        Self { cache, switches_above, past: Vec::new(), is_long: false }
+        Self { cache, longrope_threshold, inputs: Vec::new(), is_long: false }
     }
 
     /// A second sequence with the same tokens.
     pub(super) fn fork(&self) -> Self {
-        Self { cache: self.cache.fork(), past: self.past.clone(), ..*self }
+        Self { cache: self.cache.fork(), inputs: self.inputs.clone(), ..*self }
     }
 
-    /// Makes room for one more token; see [`SequenceCache::append`].
-    pub(super) fn append(&mut self, input: &RowInput, rope_len: usize) -> Result<Option<BlockCopy>> {
+    /// Appends a slot for one token; see [`SequenceCache::append`].
+    pub(super) fn append(&mut self, input: &RowInput, rope_seq_len: usize) -> Result<Option<BlockCopy>> {
         let copy = self.cache.append(1)?;
-        if let Some(above) = self.switches_above {
-            self.past.push(input.clone());
-            self.is_long = rope_len > above;
+        if let Some(threshold) = self.longrope_threshold {
+            self.inputs.push(input.clone());
+            self.is_long = rope_seq_len > threshold;
         }
         Ok(copy)
     }
 
-    /// Forgets all tokens from `len` on.
+    /// Drops all tokens from `len` on.
     pub(super) fn truncate(&mut self, len: usize) {
         self.cache.truncate(len);
-        self.past.truncate(len);
+        self.inputs.truncate(len);
     }
 
     /// The number of tokens.
@@ -55,45 +55,45 @@ impl Sequence {
         self.cache.len()
     }
 
-    /// Where the tokens lie.
+    /// The blocks of the tokens.
     pub(super) fn table(&self) -> &BlockTable {
         self.cache.table()
     }
 }
 
-/// Puts, before each row that is computed the other way than the tokens before it, rows that compute these tokens anew.
-/// The first of them has position 0 in a sequence that is not empty. `sequences` are by the number of a sequence.
-pub(super) fn insert_switched(
+/// Inserts rows that recompute all earlier tokens before each row whose factors differ from theirs. The first inserted row
+/// has position 0 although its sequence is not empty. `sequences` is indexed by [`SeqId`](crate::types::SeqId).
+pub(super) fn insert_recomputed(
     rows: &mut Vec<WantedRow>,
-    places: &mut Vec<Place>,
+    positions: &mut Vec<RowPosition>,
     sequences: &[Option<Sequence>],
-    switches_above: Option<usize>,
+    longrope_threshold: Option<usize>,
 ) {
-    let Some(above) = switches_above else { return };
+    let Some(threshold) = longrope_threshold else { return };
     let cached = |sequence: &Sequence| (sequence.len() > 0).then_some(sequence.is_long);
     let mut is_long: Vec<Option<bool>> =
         sequences.iter().map(|sequence| sequence.as_ref().and_then(cached)).collect();
-    let mut switches = |(row, place): (&WantedRow, &Place)| {
-        let now = place.rope_len > above;
+    let mut switches = |(row, position): (&WantedRow, &RowPosition)| {
+        let now = position.rope_seq_len > threshold;
         is_long[row.seq.index()].replace(now).is_some_and(|before| before != now)
     };
-    let switching: Vec<bool> = rows.iter().zip(&*places).map(&mut switches).collect();
+    let switching: Vec<bool> = rows.iter().zip(&*positions).map(&mut switches).collect();
     if !switching.contains(&true) {
         return;
     }
-    let (wanted, wanted_places) = (std::mem::take(rows), std::mem::take(places));
-    for (index, (row, place)) in wanted.iter().zip(wanted_places).enumerate() {
+    let (wanted, wanted_positions) = (std::mem::take(rows), std::mem::take(positions));
+    for (index, (row, row_position)) in wanted.iter().zip(wanted_positions).enumerate() {
         if switching[index] {
-            let past = sequences[row.seq.index()].iter().flat_map(|sequence| &sequence.past);
+            let past = sequences[row.seq.index()].iter().flat_map(|sequence| &sequence.inputs);
             let new = wanted[..index].iter().filter(|other| other.seq == row.seq).map(|row| &row.input);
             for (position, input) in past.chain(new).enumerate() {
                 let (input, outputs) = (input.clone(), RowOutputs::NONE);
                 rows.push(WantedRow { input, is_prompt: true, last_layer: None, outputs, ..row.clone() });
-                places.push(Place { position, rope_len: place.rope_len });
+                positions.push(RowPosition { position, rope_seq_len: row_position.rope_seq_len });
             }
         }
         rows.push(row.clone());
-        places.push(place);
+        positions.push(row_position);
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
     use crate::generation::search::ModelRole;
     use crate::types::{SeqId, TokenId};
 
-    const ABOVE: usize = 4;
+    const THRESHOLD: usize = 4;
 
     fn row(seq: u32, token: u32) -> WantedRow {
         WantedRow {
@@ -117,40 +117,46 @@ mod tests {
         }
     }
 
-    /// A sequence of the tokens 0, 1, 2 … that were computed as those of a text of `rope_len`.
-    fn cached(reservation: &Reservation, len: u32, rope_len: usize) -> Sequence {
-        let mut sequence = Sequence::within(reservation, Some(ABOVE));
+    /// A sequence of the tokens 0, 1, 2 …, computed for a text of `rope_seq_len` tokens.
+    fn cached(reservation: &Reservation, len: u32, rope_seq_len: usize) -> Sequence {
+        let mut sequence = Sequence::within(reservation, Some(THRESHOLD));
         for token in 0..len {
-            sequence.append(&row(0, token).input, rope_len).unwrap();
+            sequence.append(&row(0, token).input, rope_seq_len).unwrap();
         }
         sequence
     }
 
-    /// What stands at the end for rows of one new token each, as `(sequence, token, position, rope_len, has outputs)`.
+    /// The rows for one new token each, with those inserted, as `(sequence, token, position, rope_seq_len, has outputs)`.
     fn inserted(sequences: &[Option<Sequence>], new: &[(u32, u32)]) -> Vec<(u32, u32, usize, usize, bool)> {
         let mut rows: Vec<WantedRow> = new.iter().map(|&(seq, token)| row(seq, token)).collect();
         let mut lens: Vec<usize> =
             sequences.iter().map(|sequence| sequence.as_ref().map_or(0, Sequence::len)).collect();
-        let place = |row: &WantedRow| {
+        let position_of = |row: &WantedRow| {
             let len = &mut lens[row.seq.index()];
             *len += 1;
-            Place { position: *len - 1, rope_len: *len }
+            RowPosition { position: *len - 1, rope_seq_len: *len }
         };
-        let mut places: Vec<Place> = rows.iter().map(place).collect();
-        insert_switched(&mut rows, &mut places, sequences, Some(ABOVE));
+        let mut positions: Vec<RowPosition> = rows.iter().map(position_of).collect();
+        insert_recomputed(&mut rows, &mut positions, sequences, Some(THRESHOLD));
         let token = |row: &WantedRow| match row.input {
             RowInput::Token(token) => token.0,
             RowInput::Embedding(_) => panic!("all inputs are tokens"),
         };
-        let all = rows.iter().zip(&places);
-        all.map(|(row, place)| {
-            (row.seq.0, token(row), place.position, place.rope_len, row.outputs == RowOutputs::LOGITS)
+        let all = rows.iter().zip(&positions);
+        all.map(|(row, position)| {
+            (
+                row.seq.0,
+                token(row),
+                position.position,
+                position.rope_seq_len,
+                row.outputs == RowOutputs::LOGITS,
+            )
         })
         .collect()
     }
 
     #[test]
-    fn tokens_are_computed_anew_when_their_sequence_grows_beyond_the_length_or_shrinks_back() {
+    fn tokens_are_recomputed_when_their_sequence_crosses_the_threshold() {
         let layout = KvLayout::new(1, 1, 2, KvDtype::F32).unwrap();
         let pool = SharedPool::new(KvCapacity::from_blocks(layout, 8).unwrap());
         let reservation = pool.reserve(8).unwrap();
@@ -180,15 +186,16 @@ mod tests {
         // Back below the length, and beyond it again.
         let mut cut = cached(&reservation, 6, 6);
         cut.truncate(3);
-        let anew =
-            |len: u32, rope_len| (0..len).map(move |token| (0, token, token as usize, rope_len, false));
+        let anew = |len: u32, rope_seq_len| {
+            (0..len).map(move |token| (0, token, token as usize, rope_seq_len, false))
+        };
         let expected: Vec<_> =
             anew(3, 4).chain([(0, 3, 3, 4, true)]).chain(anew(4, 5)).chain([(0, 4, 4, 5, true)]).collect();
         assert_eq!(inserted(&[Some(cut)], &[(0, 3), (0, 4)]), expected);
     }
 
     #[test]
-    fn a_fork_remembers_its_tokens_and_an_empty_sequence_has_none_to_compute_anew() {
+    fn a_fork_keeps_its_inputs_and_an_empty_sequence_has_none() {
         let layout = KvLayout::new(1, 1, 2, KvDtype::F32).unwrap();
         let pool = SharedPool::new(KvCapacity::from_blocks(layout, 8).unwrap());
         let reservation = pool.reserve(8).unwrap();

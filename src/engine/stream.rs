@@ -1,4 +1,4 @@
-//! A request as a stream of tokens. It works while it is asked for the next token, and stops when it is dropped.
+//! A request as a stream of tokens. It computes when the next token is requested; dropping it ends the request.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::task::Poll;
 
 use super::core::{Engine, Interrupt};
 use super::events::{RowTexts, StreamedToken};
+use super::executor::BatchExecutor;
 use super::output::GenerationOutput;
 use super::request::Request;
-use super::step::Stepper;
 use super::timing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::GenerationPlan;
@@ -27,7 +27,7 @@ pub struct TokenStream {
     texts: RowTexts,
     ready: VecDeque<StreamedToken>,
     output: Option<GenerationOutput>,
-    stepper: Stepper,
+    executor: BatchExecutor,
     cancelled: Arc<AtomicBool>,
 }
 
@@ -43,7 +43,7 @@ impl TokenStream {
         let reservation = Request::reserve(&engine, &plan)?;
         let request = Request::new(&engine, plan, reservation);
         Ok(Self {
-            stepper: Stepper::new(&engine),
+            executor: BatchExecutor::new(&engine),
             engine,
             tokenizer,
             request: Some(request),
@@ -66,8 +66,8 @@ impl TokenStream {
         }
     }
 
-    /// At most one pass towards the next token: `Pending` says that it takes more of them, as after a part of a long
-    /// prompt. For those who step several streams in turns.
+    /// Computes at most one pass. `Pending` means that the next token takes more passes, as within a long prompt. For callers
+    /// that alternate between streams.
     ///
     /// # Errors
     /// As for [`TokenStream::next_token`].
@@ -83,16 +83,16 @@ impl TokenStream {
         })
     }
 
-    /// One pass. The request comes back when there is more to do: an error, or a panic, ends it.
+    /// Computes one pass. The request is put back if it goes on; an error or a panic ends it.
     fn advance(&mut self, interrupted: &mut Interrupt<'_>) -> Result<()> {
         let Some(mut request) = self.request.take() else { return Ok(()) };
         let cancelled = &self.cancelled;
         let mut interrupted = || cancelled.load(Ordering::Relaxed) || interrupted();
         let requests = std::slice::from_mut(&mut request);
         let stepped = self
-            .stepper
+            .executor
             .step(&self.engine, requests, 0, &mut interrupted)
-            .and_then(|_| self.stepper.advanced.pop().map(|(_, result)| result).transpose());
+            .and_then(|_| self.executor.advanced.pop().map(|(_, result)| result).transpose());
         match stepped {
             Ok(None) => self.request = Some(request),
             Ok(Some(())) => {
@@ -105,7 +105,7 @@ impl TokenStream {
                 }
             }
             Err(error) => {
-                // What an interrupted stream has so far is still an output; a failed one has none.
+                // A cancelled stream has an output so far; a failed one has none.
                 if error.kind() == ErrorKind::Cancelled {
                     self.request = Some(request);
                     self.close();
@@ -116,11 +116,11 @@ impl TokenStream {
         Ok(())
     }
 
-    /// Ends the work and gives the cache blocks back. What was generated so far becomes the output.
+    /// Ends the request and returns its cache blocks. The tokens so far become the output.
     pub fn close(&mut self) {
         if let Some(request) = self.request.take() {
             self.output = Some(GenerationOutput::new(request, self.tokenizer.as_ref()));
-            timing::report(&self.engine, &self.stepper.timing);
+            timing::report(&self.engine, &self.executor.timing);
         }
     }
 

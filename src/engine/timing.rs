@@ -1,4 +1,4 @@
-//! `RSGEN_TIMING`: calls say in the log where the time of their passes went, beside what the machine can do at most.
+//! `RSGEN_TIMING`: logs a per-stage profile of each call, compared with the roofline of the machine.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use crate::kernels::{Limits, Workers};
 use crate::model::{PassKind, PassTimes, StageTime, Timing};
 use crate::weights::available_memory;
 
-/// The environment variable that asks for it.
+/// The environment variable that switches it on.
 const VARIABLE: &str = "RSGEN_TIMING";
 /// The target of the log that reports go to, on the level of information.
 pub const TIMING_TARGET: &str = "rsgen::timing";
-/// The memory that is read to find out how fast that is: more than the caches hold.
+/// The bytes read to measure the bandwidth: more than the caches hold.
 const READ_BYTES: usize = 256 << 20;
 
-/// Whether calls say where their time went: `wanted`, or what `RSGEN_TIMING` says, which is no if it is not set.
+/// Whether calls log a profile: `wanted`, or the value of `RSGEN_TIMING`; off if neither is set.
 ///
 /// # Errors
 /// When the variable is neither on nor off.
@@ -35,32 +35,29 @@ fn is_on(value: &str) -> Result<bool> {
     }
 }
 
-/// What threads can do at most; see [`Limits::measure`].
+/// The peak rates of the threads; see [`Limits::measure`].
 pub fn limits(workers: &Workers) -> Limits {
     let some = available_memory().and_then(|memory| usize::try_from(memory / 4).ok());
     Limits::measure(workers, some.map_or(READ_BYTES, |some| some.min(READ_BYTES)))
 }
 
-/// Logs where the time of a call went, if that was measured. The limits are measured now: they change with who else is at
-/// work on the machine.
+/// Logs the profile of a call, if there is one.
 pub(super) fn report(engine: &Engine, timing: &Timing) {
     let kinds = [("prompt", timing.times(PassKind::Prompt)), ("steps", timing.times(PassKind::Step))];
-    // In a forked process there are no threads to measure with.
-    if kinds.iter().all(|(_, times)| times.is_none()) || engine.check_process().is_err() {
+    let Some(limits) = engine.limits().filter(|_| kinds.iter().any(|(_, times)| times.is_some())) else {
         return;
-    }
+    };
     let workers = engine.workers();
-    let limits = limits(workers);
     let mut text = format!("{} threads, {}: {limits}", workers.num_threads(), workers.isa().name());
     for (name, times) in kinds {
         if let Some(times) = times {
-            let _ = write!(text, "\n{}", Table { name, times, limits: &limits });
+            let _ = write!(text, "\n{}", Table { name, times, limits });
         }
     }
     log::info!(target: TIMING_TARGET, "{text}");
 }
 
-/// What passes of one kind took, a line for each stage.
+/// The times of passes of one kind, a line per stage.
 struct Table<'a> {
     name: &'a str,
     times: &'a PassTimes,

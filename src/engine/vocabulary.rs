@@ -5,7 +5,7 @@ use crate::generation::Vocabulary;
 use crate::text::Tokenizer;
 use crate::types::TokenId;
 
-/// Shows a tokenizer to stopping criteria and processors.
+/// The tokenizer for stopping criteria and processors.
 pub struct TokenizerVocabulary(pub Tokenizer);
 
 impl Vocabulary for TokenizerVocabulary {

@@ -10,6 +10,7 @@ pub use arguments::generate_arguments;
 
 use serde_json::Value;
 
+use crate::cache::KvDtype;
 use crate::engine::{Engine, EngineOptions};
 use crate::error::{Error, ErrorKind};
 use crate::generation::GenerationConfig;
@@ -92,10 +93,11 @@ fn run_model(config: &ModelConfig) {
         progress: &|_| {},
         done: 0.into(),
         given_up: &given_up,
+        warnings: std::cell::RefCell::default(),
     };
     let engine = model::load(config, &Loader::new(weights.root(), &options)).and_then(|model| {
-        let options = EngineOptions { kv_cache_bytes: Some(1 << 22), ..EngineOptions::default() };
-        Engine::new(model, workers, options, None)
+        let options = EngineOptions { kv_dtype: KvDtype::F32, kv_cache_bytes: 1 << 22, is_timed: false };
+        Engine::new(model, workers, options)
     });
     let ids: Vec<TokenId> = (0..3).map(|id| TokenId(id % config.vocab_size as u32)).collect();
     match engine.and_then(|engine| engine.logits(&ids, &mut || false)) {

@@ -37,7 +37,6 @@ pub use output::{LaneScores, OutputRow, SearchOutput};
 pub use plan::{DefaultLength, GenerationPlan, PlanContext};
 pub use prompt::{PromptBatch, PromptRow};
 pub use rng::TorchRng;
-pub(crate) use search::for_each_search;
 pub use search::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 pub use stopping::{StopContext, StoppingCriterion};
 pub use strategy::Strategy;

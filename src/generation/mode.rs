@@ -3,46 +3,75 @@
 use std::fmt;
 
 use super::config::GenerationConfig;
-use super::search::{for_each_search, mode_of};
 
-macro_rules! modes {
-    ($( $file:ident { $( $(#[doc = $doc:literal])* $name:ident $mode:ident when $condition:ident {
-        fixed: [$($fixed:tt)*],
-        presets: [$($presets:tt)*],
-        least_beams: $least_beams:literal,
-        fields: [$($fields:tt)*]
-    } )* } )*) => {
-        /// The kinds of search.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum GenerationMode {
-            $($( $(#[doc = $doc])* $mode, )*)*
-        }
+/// What `top_k` is when nobody sets it.
+pub(super) const DEFAULT_TOP_K: usize = 50;
 
-        impl GenerationMode {
-            /// Whether beams compete, so that the rows of the result are not known before the end.
-            pub const fn has_beams(self) -> bool {
-                match self {
-                    $($( Self::$mode => $least_beams > 0, )*)*
-                }
-            }
-
-            /// transformers' name, such as `greedy_search`.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $($( Self::$mode => stringify!($name), )*)*
-                }
-            }
-        }
-    };
+/// The kinds of search; [`Strategy`](super::Strategy) says what each does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum GenerationMode {
+    /// `greedy_search`
+    Greedy,
+    /// `sample`
+    Sample,
+    /// `contrastive_search`
+    ContrastiveSearch,
+    /// `dola`
+    Dola,
+    /// `beam_search`
+    BeamSearch,
+    /// `beam_sample`
+    BeamSample,
+    /// `group_beam_search`
+    GroupBeamSearch,
+    /// `constrained_beam_search`
+    ConstrainedBeamSearch,
 }
 
-for_each_search!(modes);
-
 impl GenerationMode {
-    /// The mode that the fields of a merged configuration select.
+    /// The mode that the fields of a merged configuration select: transformers' `get_generation_mode`.
     pub fn of(config: &GenerationConfig) -> Self {
-        mode_of(config)
+        let samples = config.do_sample == Some(true);
+        let has_beams = config.num_beams.is_some_and(|beams| beams > 1);
+        let has_groups = config.num_beam_groups.is_some_and(|groups| groups > 1);
+        let contrasts = config.penalty_alpha.is_some_and(|alpha| alpha > 0.0)
+            && config.top_k.unwrap_or(DEFAULT_TOP_K) > 1;
+        if config.force_words_ids.is_some() {
+            // With a single beam it is refused when it is planned.
+            Self::ConstrainedBeamSearch
+        } else if has_beams && has_groups {
+            Self::GroupBeamSearch
+        } else if has_beams {
+            if samples { Self::BeamSample } else { Self::BeamSearch }
+        } else if config.dola_layers.is_some() {
+            Self::Dola
+        } else if samples {
+            Self::Sample
+        } else if contrasts {
+            Self::ContrastiveSearch
+        } else {
+            Self::Greedy
+        }
+    }
+
+    /// transformers' name, such as `greedy_search`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Greedy => "greedy_search",
+            Self::Sample => "sample",
+            Self::ContrastiveSearch => "contrastive_search",
+            Self::Dola => "dola",
+            Self::BeamSearch => "beam_search",
+            Self::BeamSample => "beam_sample",
+            Self::GroupBeamSearch => "group_beam_search",
+            Self::ConstrainedBeamSearch => "constrained_beam_search",
+        }
+    }
+
+    /// Whether beams compete, so that the rows of the result are not known before the end.
+    pub const fn has_beams(self) -> bool {
+        !matches!(self, Self::Greedy | Self::Sample | Self::ContrastiveSearch | Self::Dola)
     }
 }
 

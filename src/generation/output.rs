@@ -101,7 +101,7 @@ impl LaneScores {
 
 /// The `count` most probable tokens with their log-probabilities, the lowest id first among equals. Impossible ones are
 /// left out, and all when the logits are no numbers.
-fn top_logprobs(logits: &[f32], count: usize) -> Vec<(TokenId, f32)> {
+pub(crate) fn top_logprobs(logits: &[f32], count: usize) -> Vec<(TokenId, f32)> {
     let normalizer = log_sum_exp(logits);
     if !normalizer.is_finite() {
         return Vec::new();

@@ -1,13 +1,11 @@
 //! The named ways to generate: what each of the generator's methods presets of a configuration.
 //!
-//! A strategy is nothing that `generate` could not do with the same fields. The table of searches makes them, and the
-//! methods too.
+//! A strategy is nothing that `generate` could not do with the same fields.
 
 use crate::error::{Error, Result};
 
-use super::config::{FieldValue, GenerationConfig};
+use super::config::{DolaLayers, FieldInfo, GenerationConfig};
 use super::mode::GenerationMode;
-use super::search::for_each_search;
 
 /// A named way to generate.
 #[derive(Debug, Clone, Copy)]
@@ -16,87 +14,111 @@ pub struct Strategy {
     pub name: &'static str,
     /// What it does.
     pub doc: &'static str,
+    /// The mode that its fields select.
+    pub mode: GenerationMode,
     /// Fields that make the strategy what it is: a caller may not set them otherwise.
-    fixed: &'static [(&'static str, Setting)],
+    fixed: fn() -> GenerationConfig,
     /// Fields that hold unless the caller sets them.
-    presets: &'static [(&'static str, Setting)],
-    /// The fewest beams that it makes sense with.
+    presets: fn() -> GenerationConfig,
+    /// The fewest beams that it makes sense with; 0 without beams.
     least_beams: usize,
 }
 
-/// The value of a field.
-#[derive(Debug, Clone, Copy)]
-enum Setting {
-    Flag(bool),
-    Count(u64),
-    Number(f64),
-    Text(&'static str),
-}
-
-impl Setting {
-    fn value(self) -> FieldValue {
-        match self {
-            Self::Flag(value) => value.into(),
-            Self::Count(value) => value.into(),
-            Self::Number(value) => value.into(),
-            Self::Text(value) => value.into(),
-        }
-    }
-}
-
-macro_rules! table {
-    ($( $file:ident { $( $(#[doc = $doc:literal])* $name:ident $mode:ident when $condition:ident {
-        fixed: [$($fixed:ident = $value:expr),* $(,)?],
-        presets: [$($preset:ident = $default:expr),* $(,)?],
-        least_beams: $least_beams:literal,
-        fields: [$($fields:tt)*]
-    } )* } )*) => {
-        impl Strategy {
-            /// All strategies.
-            pub const ALL: &'static [Self] = &[$($( Self::of(GenerationMode::$mode), )*)*];
-
-            /// The strategy that selects a mode.
-            pub const fn of(mode: GenerationMode) -> Self {
-                match mode {
-                    $($( GenerationMode::$mode => Self {
-                        name: stringify!($name),
-                        doc: concat!($($doc),*),
-                        fixed: &[$((stringify!($fixed), $value)),*],
-                        presets: &[$((stringify!($preset), $default)),*],
-                        least_beams: $least_beams,
-                    }, )*)*
-                }
-            }
-        }
-    };
-}
-
-for_each_search!(table);
-
 impl Strategy {
+    /// All strategies, in the order of the modes.
+    pub const ALL: &'static [Self] = &[
+        Self {
+            name: "greedy_search",
+            doc: "Takes the most probable token at each step.",
+            mode: GenerationMode::Greedy,
+            fixed: || GenerationConfig::new().do_sample(false).num_beams(1),
+            presets: GenerationConfig::new,
+            least_beams: 0,
+        },
+        Self {
+            name: "sample",
+            doc: "Draws each token at random from the model's distribution.",
+            mode: GenerationMode::Sample,
+            fixed: || GenerationConfig::new().do_sample(true).num_beams(1),
+            presets: GenerationConfig::new,
+            least_beams: 0,
+        },
+        Self {
+            name: "contrastive_search",
+            doc: "Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to a state \
+                  unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two.",
+            mode: GenerationMode::ContrastiveSearch,
+            fixed: || GenerationConfig::new().do_sample(false).num_beams(1),
+            presets: || GenerationConfig::new().penalty_alpha(0.6).top_k(4),
+            least_beams: 0,
+        },
+        Self {
+            name: "dola",
+            doc: "Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `\"high\"` \
+                  unless set.",
+            mode: GenerationMode::Dola,
+            fixed: || GenerationConfig::new().num_beams(1),
+            presets: || GenerationConfig::new().dola_layers(DolaLayers::High).repetition_penalty(1.2),
+            least_beams: 0,
+        },
+        Self {
+            name: "beam_search",
+            doc: "Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.",
+            mode: GenerationMode::BeamSearch,
+            fixed: || GenerationConfig::new().do_sample(false),
+            presets: || GenerationConfig::new().num_beams(4),
+            least_beams: 2,
+        },
+        Self {
+            name: "beam_sample",
+            doc: "Beam search whose continuations are drawn at random.",
+            mode: GenerationMode::BeamSample,
+            fixed: || GenerationConfig::new().do_sample(true),
+            presets: || GenerationConfig::new().num_beams(4),
+            least_beams: 2,
+        },
+        Self {
+            name: "group_beam_search",
+            doc: "Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a \
+                  `diversity_penalty` of 1.0, unless set.",
+            mode: GenerationMode::GroupBeamSearch,
+            fixed: || GenerationConfig::new().do_sample(false),
+            presets: || GenerationConfig::new().num_beams(4).num_beam_groups(2).diversity_penalty(1.0),
+            least_beams: 2,
+        },
+        Self {
+            name: "constrained_beam_search",
+            doc: "Finds the best output that holds the tokens of `force_words_ids` and `constraints`.",
+            mode: GenerationMode::ConstrainedBeamSearch,
+            fixed: || GenerationConfig::new().do_sample(false),
+            presets: || GenerationConfig::new().num_beams(4),
+            least_beams: 2,
+        },
+    ];
+
+    /// The strategy that selects a mode.
+    pub const fn of(mode: GenerationMode) -> Self {
+        Self::ALL[mode as usize]
+    }
+
     /// The fields of a call over those of a configuration that was passed with it, made this strategy's.
     ///
     /// # Errors
     /// `Config` when the call sets a field so that it would be another strategy; a configuration that was passed gives
     /// way.
     pub fn apply(&self, call: &GenerationConfig, passed: &GenerationConfig) -> Result<GenerationConfig> {
-        let given = call.to_json();
-        let mut config = call.over_passed(passed);
-        for &(field, setting) in self.fixed {
-            let value = setting.value();
-            if given.get(field).is_some_and(|given| FieldValue::from(given.clone()) != value) {
-                return Err(Error::config(format!(
-                    "`{field}` cannot be set in {}(), which sets it; leave it out, or call generate()",
-                    self.name
-                )));
-            }
-            config.set(field, &value)?;
+        let fixed = (self.fixed)();
+        let contradicts = |field: &&FieldInfo| {
+            let value = fixed.get(field.name);
+            value.is_some() && call.get(field.name).is_some_and(|given| Some(given) != value)
+        };
+        if let Some(field) = GenerationConfig::FIELDS.iter().find(contradicts) {
+            return Err(Error::config(format!(
+                "`{}` cannot be set in {}(), which sets it; leave it out, or call generate()",
+                field.name, self.name
+            )));
         }
-        for (field, setting) in self.presets {
-            if config.get(field).is_none_or(|value| value == FieldValue::Null) {
-                config.set(field, &setting.value())?;
-            }
-        }
+        let config = fixed.merged_over(&call.over_passed(passed)).merged_over(&(self.presets)());
         match config.num_beams {
             Some(beams) if beams < self.least_beams => Err(Error::config(format!(
                 "`num_beams` must be {} or more in {}(), but is {beams}; leave it out, or call generate()",
@@ -118,7 +140,14 @@ mod tests {
             if strategy.name == GenerationMode::ConstrainedBeamSearch.as_str() {
                 config = config.force_words_ids(Vec::new());
             }
-            assert_eq!(GenerationMode::of(&config).as_str(), strategy.name);
+            assert_eq!(GenerationMode::of(&config), strategy.mode);
+            assert_eq!(strategy.mode.as_str(), strategy.name);
+            assert_eq!(
+                Strategy::of(strategy.mode).name,
+                strategy.name,
+                "the table has the order of the modes"
+            );
+            assert_eq!(strategy.mode.has_beams(), strategy.least_beams > 0);
         }
     }
 
@@ -139,11 +168,13 @@ mod tests {
             let path = format!("{}/docs/strategies/{}.md", env!("CARGO_MANIFEST_DIR"), strategy.name);
             let page = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
             let rows = rows(&page);
-            let set = |settings: &'static [(&'static str, Setting)], before: &'static str| {
-                settings.iter().map(move |&(field, setting)| (field, format!("{before}{}", setting.value())))
+            let set = |settings: GenerationConfig, before: &'static str| {
+                GenerationConfig::FIELDS.iter().filter_map(move |field| {
+                    Some((field.name, format!("{before}{}", settings.get(field.name)?)))
+                })
             };
-            let mut methods: Vec<(&str, String)> =
-                set(strategy.fixed, "always ").chain(set(strategy.presets, "")).collect();
+            let fixed = set((strategy.fixed)(), "always ");
+            let mut methods: Vec<(&str, String)> = fixed.chain(set((strategy.presets)(), "")).collect();
             for [name, default, method] in rows {
                 let name = name.trim_matches('`');
                 let field = GenerationConfig::FIELDS.iter().find(|field| field.name == name);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Generator, Prompt, Prompts};
 use crate::cache::BLOCK_TOKENS;
 use crate::engine::{self, GenerationOutput, Interrupt, TokenStream};
-use crate::error::{Error, ErrorKind, Result, ResultExt as _};
+use crate::error::{Error, ErrorKind, Result};
 use crate::generation::constraint::Constraint;
 use crate::generation::{
     Compat, DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
@@ -38,6 +38,8 @@ pub struct Call<'a> {
     prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
     criteria: Vec<Arc<dyn StoppingCriterion>>,
     constraints: Vec<Arc<dyn Constraint>>,
+    is_chat: bool,
+    warnings: Vec<String>,
 }
 
 /// A call that has been checked and is ready to run.
@@ -45,6 +47,7 @@ pub struct Call<'a> {
 pub struct Prepared<'a> {
     generator: &'a Generator,
     plans: Vec<GenerationPlan>,
+    warnings: Vec<String>,
 }
 
 impl<'a> Call<'a> {
@@ -59,6 +62,8 @@ impl<'a> Call<'a> {
             prefix_allowed_tokens_fn: None,
             criteria: Vec::new(),
             constraints: Vec::new(),
+            is_chat: false,
+            warnings: Vec::new(),
         }
     }
 
@@ -101,6 +106,14 @@ impl<'a> Call<'a> {
         self
     }
 
+    /// Makes it a reply in a conversation, which has the room that the context leaves: `max_length` of the model's file
+    /// does not count.
+    pub(super) fn chat(mut self, warnings: Vec<String>) -> Self {
+        self.is_chat = true;
+        self.warnings = warnings;
+        self
+    }
+
     /// Runs the call to its end. Warnings go to the log.
     ///
     /// # Errors
@@ -126,6 +139,20 @@ impl<'a> Call<'a> {
     /// # Errors
     /// When a field, a prompt or their combination is not possible.
     pub fn prepare(self, to_the_end: bool) -> Result<Prepared<'a>> {
+        let (prepared, impossible) = self.prepare_possible(to_the_end)?;
+        let many = prepared.plans.len() + impossible.len() > 1;
+        match impossible.into_iter().next() {
+            None => Ok(prepared),
+            Some((index, error)) if many => Err(error.context(format!("prompt {index}"))),
+            Some((_, error)) => Err(error),
+        }
+    }
+
+    /// Checks the call, and leaves out the prompts that cannot be used: each comes with its place and its error.
+    ///
+    /// # Errors
+    /// When a field, or the list of prompts, is not possible.
+    pub fn prepare_possible(self, to_the_end: bool) -> Result<(Prepared<'a>, Vec<(usize, Error)>)> {
         let Self {
             generator,
             prompts,
@@ -135,20 +162,16 @@ impl<'a> Call<'a> {
             prefix_allowed_tokens_fn,
             criteria,
             constraints,
+            is_chat,
+            warnings,
         } = self;
         let shared = &generator.shared;
         shared.engine.check_process()?;
-        let batches = match prompts {
-            Prompts::One(prompt) => vec![PromptBatch::single(generator.encode_prompt(prompt)?)?],
-            Prompts::Batch(batch) => vec![batch],
-            Prompts::List(list) => list
-                .into_iter()
-                .enumerate()
-                .map(|(index, prompt): (usize, Prompt)| {
-                    let encoded = generator.encode_prompt(prompt).context(|| format!("prompt {index}"))?;
-                    PromptBatch::single(encoded)
-                })
-                .collect::<Result<_>>()?,
+        let single = |prompt: Prompt| PromptBatch::single(generator.encode_prompt(prompt)?);
+        let batches: Vec<Result<PromptBatch>> = match prompts {
+            Prompts::One(prompt) => vec![single(prompt)],
+            Prompts::Batch(batch) => vec![Ok(batch)],
+            Prompts::List(list) => list.into_iter().map(single).collect(),
         };
         if batches.is_empty() {
             return Err(Error::input("the list of prompts is empty; give at least one prompt"));
@@ -163,6 +186,9 @@ impl<'a> Call<'a> {
         context.tied_embeddings = shared.config.tie_word_embeddings;
         context.vocabulary.clone_from(&shared.vocabulary);
         context.model_defaults = model_defaults(&shared.generation_config, &config, has_generation_config);
+        if is_chat && context.model_defaults.max_length.is_some() {
+            Arc::make_mut(&mut context.model_defaults).max_length = None;
+        }
         context.default_length =
             if to_the_end { DefaultLength::Context } else { DefaultLength::Tokens(DEFAULT_NEW_TOKENS) };
         context.processors = processors;
@@ -171,18 +197,21 @@ impl<'a> Call<'a> {
         context.constraints = constraints;
 
         let seeds = seeds(&config, &context.model_defaults, batches.len())?;
-        let many = batches.len() > 1;
-        let plans = batches.into_iter().enumerate().map(|(index, batch)| {
+        let (mut plans, mut impossible) = (Vec::with_capacity(batches.len()), Vec::new());
+        for (index, batch) in batches.into_iter().enumerate() {
             let mut config = config.clone();
             config.seed = seeds.as_ref().map(|seeds| OneOrMany::One(seeds[index]));
             context.first_prompt = index;
-            GenerationPlan::new(&config, batch, &context).map_err(|error| match error.kind() {
-                ErrorKind::Input if many => error.context(format!("prompt {index}")),
-                ErrorKind::Config => name_the_file(error, &config, &context.model_defaults),
-                _ => error,
-            })
-        });
-        Ok(Prepared { generator, plans: plans.collect::<Result<_>>()? })
+            match batch.and_then(|batch| GenerationPlan::new(&config, batch, &context)) {
+                Ok(plan) => plans.push(plan),
+                Err(error) if error.kind() == ErrorKind::Input => impossible.push((index, error)),
+                Err(error) if error.kind() == ErrorKind::Config => {
+                    return Err(name_the_file(error, &config, &context.model_defaults));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((Prepared { generator, plans, warnings }, impossible))
     }
 }
 
@@ -190,7 +219,8 @@ impl Prepared<'_> {
     /// What the caller probably did not mean, each once.
     pub fn warnings(&self) -> Vec<&str> {
         let mut warnings: Vec<&str> = Vec::new();
-        for warning in self.plans.iter().flat_map(GenerationPlan::warnings) {
+        let all = self.warnings.iter().chain(self.plans.iter().flat_map(GenerationPlan::warnings));
+        for warning in all {
             if !warnings.contains(&warning.as_str()) {
                 warnings.push(warning);
             }
@@ -198,13 +228,42 @@ impl Prepared<'_> {
         warnings
     }
 
+    /// The number of requests that the call makes: one for each prompt of a list.
+    pub fn num_requests(&self) -> usize {
+        self.plans.len()
+    }
+
+    /// The number of rows that the call gives.
+    pub fn num_rows(&self) -> usize {
+        self.plans.iter().map(GenerationPlan::num_rows).sum()
+    }
+
+    /// Whether the call can be streamed: it has a single prompt and no beams.
+    pub fn can_stream(&self) -> bool {
+        self.plans.len() == 1 && !self.plans[0].mode().has_beams()
+    }
+
     /// Runs the call to its end, or until `interrupted` says stop.
     ///
     /// # Errors
     /// As for [`Generator::generate`]; `Cancelled` when interrupted.
     pub fn run(self, interrupted: &mut Interrupt<'_>) -> Result<GenerationOutput> {
+        self.run_each(interrupted, &mut |_, _| Ok(()))
+    }
+
+    /// [`Prepared::run`]; `finished` gets the output of each prompt as soon as it is there, with its place among the
+    /// prompts that can be used. When it returns an error, the work ends with that.
+    ///
+    /// # Errors
+    /// As for [`Prepared::run`], and that of `finished`.
+    pub fn run_each(
+        self,
+        interrupted: &mut Interrupt<'_>,
+        finished: &mut dyn FnMut(usize, &GenerationOutput) -> Result<()>,
+    ) -> Result<GenerationOutput> {
         let shared = &self.generator.shared;
-        let outputs = engine::run(&shared.engine, shared.tokenizer.as_ref(), self.plans, interrupted)?;
+        let tokenizer = shared.tokenizer.as_ref();
+        let outputs = engine::run(&shared.engine, tokenizer, self.plans, interrupted, finished)?;
         Ok(GenerationOutput::joined(outputs))
     }
 

@@ -1,16 +1,33 @@
 //! Conversations: their prompts by the model's chat template, and replies to them.
 
-use super::{Generator, Prompt};
+use super::{Call, Generator, Prompt, Prompts};
 use crate::engine::{GenerationOutput, TokenStream};
 use crate::error::Result;
 use crate::generation::GenerationConfig;
 use crate::text::{ChatOptions, ChatTemplates, Message};
 use crate::types::TokenId;
 
+/// The most tokens that are kept free for a reply whose length nothing limits; at most a quarter of the context.
+const REPLY_TOKENS: usize = 1024;
+
+/// The prompt for a reply to a conversation, made so that it leaves room for the reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChatPrompt {
+    /// What the chat template makes of the conversation.
+    pub text: String,
+    /// Its tokens.
+    pub token_ids: Vec<TokenId>,
+    /// The number of oldest messages that were left out.
+    pub num_left_out: usize,
+}
+
 impl Generator {
     /// Replies to a conversation, or continues its final message: see [`ChatOptions::continue_final_message`].
     ///
-    /// Without any limit it goes on to the end of the sequence or of the model's context.
+    /// Without any limit in `config` it goes on to the end of the sequence or of the model's context. When the context
+    /// leaves no room for a reply, the oldest turns are left out, with a warning in the log: see
+    /// [`Generator::fit_chat`].
     ///
     /// ```no_run
     /// use rsgen::{ChatOptions, GenerationConfig, Generator, Message};
@@ -31,7 +48,8 @@ impl Generator {
         options: &ChatOptions,
         config: &GenerationConfig,
     ) -> Result<GenerationOutput> {
-        let prepared = self.call(self.chat_prompt(messages, options)?).config(config).prepare(true)?;
+        let prepared =
+            self.call_chat(vec![self.fit_chat(messages, options, config)?], config).prepare(true)?;
         prepared.log_warnings();
         prepared.run(&mut || false)
     }
@@ -46,7 +64,83 @@ impl Generator {
         options: &ChatOptions,
         config: &GenerationConfig,
     ) -> Result<TokenStream> {
-        self.stream(self.chat_prompt(messages, options)?, config)
+        self.call_chat(vec![self.fit_chat(messages, options, config)?], config).stream()
+    }
+
+    /// A call that replies to conversations, for what [`Generator::chat`] cannot say: processors, criteria, an interrupt.
+    /// It goes on to the end of the context, unless `config` or `max_new_tokens` of the model's file limits it.
+    pub fn call_chat(&self, prompts: Vec<ChatPrompt>, config: &GenerationConfig) -> Call<'_> {
+        let most = self.config().max_position_embeddings;
+        let left_out = prompts.iter().filter(|prompt| prompt.num_left_out > 0);
+        let warnings = left_out.map(|prompt| {
+            format!(
+                "the conversation leaves no room for a reply in the model's context of {most} tokens: its {} oldest messages \
+                 were left out",
+                prompt.num_left_out
+            )
+        });
+        let warnings = warnings.collect();
+        let mut prompts: Vec<Prompt> =
+            prompts.into_iter().map(|prompt| Prompt::Ids(prompt.token_ids)).collect();
+        let prompts = match (prompts.pop(), prompts.is_empty()) {
+            (Some(prompt), true) => Prompts::One(prompt),
+            (last, _) => Prompts::List(prompts.into_iter().chain(last).collect()),
+        };
+        self.call(prompts).config(config).chat(warnings)
+    }
+
+    /// The prompt for a reply to a conversation, without as many of its oldest turns as the reply needs the room of: that
+    /// of `max_new_tokens`, up to half of the context, or of 1024 tokens, up to a quarter. A system message at the
+    /// beginning stays, and so does the last turn. A turn is a message of the user and all that follow before the next.
+    ///
+    /// # Errors
+    /// As for [`Generator::apply_chat_template`]; `Input` when the model came without a tokenizer.
+    pub fn fit_chat(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+        config: &GenerationConfig,
+    ) -> Result<ChatPrompt> {
+        let cache = self.engine().pool().capacity().max_tokens();
+        let most = self.config().max_position_embeddings.min(cache);
+        let most = most.min(config.max_length.unwrap_or(most));
+        let reply = match config.max_new_tokens.or(self.generation_config().max_new_tokens) {
+            Some(new) => new.min(most / 2),
+            None => REPLY_TOKENS.min(most / 4),
+        };
+        let has_role =
+            |message: &Message, role: &str| message.fields().get("role").is_some_and(|is| is == role);
+        let first = usize::from(messages.first().is_some_and(|message| has_role(message, "system")));
+        let later = messages.iter().enumerate().skip(first + 1);
+        let turns = later.filter(|(_, message)| has_role(message, "user")).map(|(place, _)| place);
+        // Where the conversation may begin, after its system message.
+        let begins: Vec<usize> = std::iter::once(first).chain(turns).collect();
+
+        let options = for_reply(options);
+        let prompt = |begin: usize| -> Result<ChatPrompt> {
+            let text =
+                self.apply_chat_template(&[&messages[..first], &messages[begin..]].concat(), &options)?;
+            let token_ids = self.tokenizer()?.encode(&text, false)?;
+            Ok(ChatPrompt { text, token_ids, num_left_out: begin - first })
+        };
+        let whole = prompt(first)?;
+        let fits = |prompt: &ChatPrompt| prompt.token_ids.len() + reply <= most;
+        if fits(&whole) || begins.len() == 1 {
+            return Ok(whole);
+        }
+        // The first turn that fits; the last one is taken whether it does or not.
+        let (mut low, mut high) = (1, begins.len() - 1);
+        let mut fitted = prompt(begins[high])?;
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let candidate = prompt(begins[middle])?;
+            if fits(&candidate) {
+                (fitted, high) = (candidate, middle);
+            } else {
+                low = middle + 1;
+            }
+        }
+        Ok(fitted)
     }
 
     /// The prompt for a reply to a conversation: with the words that begin a reply, unless the final message is
@@ -55,9 +149,7 @@ impl Generator {
     /// # Errors
     /// As for [`Generator::apply_chat_template`].
     pub fn chat_prompt(&self, messages: &[Message], options: &ChatOptions) -> Result<Prompt> {
-        let mut options = options.clone();
-        options.add_generation_prompt = options.continue_final_message.is_none();
-        self.encode_chat(messages, &options).map(Prompt::Ids)
+        self.encode_chat(messages, &for_reply(options)).map(Prompt::Ids)
     }
 
     /// The token ids of a conversation. The template writes the special tokens; the tokenizer adds none.
@@ -82,5 +174,78 @@ impl Generator {
     /// The chat templates that the model comes with.
     pub fn chat_templates(&self) -> &ChatTemplates {
         &self.shared.chat_templates
+    }
+}
+
+/// The options of a conversation that a reply follows.
+fn for_reply(options: &ChatOptions) -> ChatOptions {
+    let mut options = options.clone();
+    options.add_generation_prompt = options.continue_final_message.is_none();
+    options
+}
+
+#[cfg(all(test, feature = "bundled"))]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::types::FinishReason;
+
+    fn conversation(turns: usize) -> Vec<Message> {
+        let turn =
+            |_| [Message::user("Tell me about the fox."), Message::assistant("The fox ran. ".repeat(12))];
+        let last = Message::user("And then?");
+        std::iter::once(Message::system("Be brief.")).chain((0..turns).flat_map(turn)).chain([last]).collect()
+    }
+
+    #[test]
+    fn every_turn_has_the_room_that_the_context_leaves() {
+        let generator = Generator::bundled().unwrap();
+        assert_eq!(generator.generation_config().max_length, Some(256), "no limit of a conversation");
+        let config = GenerationConfig::new().min_new_tokens(300);
+        let mut messages = Vec::new();
+        for _ in 0..4 {
+            messages.push(Message::user("Tell me a story."));
+            let reply = generator.chat(&messages, &ChatOptions::default(), &config).unwrap();
+            assert!(reply.rows[0].generated.token_ids.len() > 100, "{reply}");
+            messages.push(Message::assistant(reply.text()));
+        }
+        let limited = config.clone().max_new_tokens(3).min_new_tokens(0);
+        let reply = generator.chat(&messages[..1], &ChatOptions::default(), &limited).unwrap();
+        assert_eq!(reply.rows[0].generated.finish_reason, FinishReason::Length);
+        assert_eq!(reply.usage.generated_tokens, 3, "a limit of the caller's holds");
+    }
+
+    #[test]
+    fn the_fewest_oldest_turns_are_left_out() {
+        let generator = Generator::bundled().unwrap();
+        let (options, config) = (ChatOptions::default(), GenerationConfig::new());
+        let fit = |messages: &[Message], config: &GenerationConfig| {
+            generator.fit_chat(messages, &options, config).unwrap()
+        };
+        assert_eq!(fit(&conversation(3), &config).num_left_out, 0);
+        let messages = conversation(20);
+        for (config, reply) in [
+            (config.clone(), 128),
+            (config.clone().max_new_tokens(30), 30),
+            (config.max_new_tokens(999), 256),
+        ] {
+            let fitted = fit(&messages, &config);
+            assert!(fitted.token_ids.len() + reply <= 512, "{}", fitted.token_ids.len());
+            let kept = [&messages[..1], &messages[1 + fitted.num_left_out..]].concat();
+            assert_eq!(fit(&kept, &config), ChatPrompt { num_left_out: 0, ..fitted.clone() });
+            let one_turn_more = [&messages[..1], &messages[fitted.num_left_out - 1..]].concat();
+            assert_eq!(fit(&one_turn_more, &config).num_left_out, 2);
+            let call = generator.call_chat(vec![fitted], &config).prepare(true).unwrap();
+            assert!(call.warnings()[0].contains("oldest messages were left out"));
+        }
+    }
+
+    #[test]
+    fn a_last_turn_that_is_too_long_is_an_error() {
+        let generator = Generator::bundled().unwrap();
+        let messages = [Message::user("Hi."), Message::assistant("Hi."), Message::user("word ".repeat(600))];
+        let error = generator.chat(&messages, &ChatOptions::default(), &GenerationConfig::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Input);
+        assert!(!error.to_string().contains("max_length"), "{error}");
     }
 }

@@ -7,11 +7,13 @@ mod open;
 mod precision;
 mod prompt;
 mod resources;
+mod score;
 mod strategies;
 
 use std::sync::Arc;
 
 pub use call::{Call, Prepared};
+pub use chat::ChatPrompt;
 pub use open::{GeneratorOptions, Progress, Stage, open_tokenizer};
 pub use prompt::{Prompt, Prompts};
 pub use resources::{Machine, MemoryPlan};
@@ -20,7 +22,7 @@ pub use crate::cache::KvDtype;
 pub use crate::kernels::{Isa, IsaReason, Limits};
 pub use crate::tensor::{ComputeDtype, DType};
 
-use crate::engine::{Engine, GenerationOutput, TokenScore, TokenStream};
+use crate::engine::{Engine, GenerationOutput, TokenStream};
 use crate::error::{Error, Result};
 use crate::generation::{GenerationConfig, Vocabulary};
 use crate::text::{ChatTemplates, Tokenizer};
@@ -59,6 +61,7 @@ struct Shared {
     generation_config: Arc<GenerationConfig>,
     /// The folder, or what stands for it.
     name: String,
+    warnings: Vec<String>,
 }
 
 impl Generator {
@@ -133,43 +136,6 @@ impl Generator {
         Ok(logits)
     }
 
-    /// The log-probability of each token of a text given those before it, in nats; 0 for the first.
-    ///
-    /// # Errors
-    /// When the text cannot be encoded, is empty, or is longer than the context.
-    pub fn score(&self, text: impl Into<Prompt>) -> Result<Vec<f32>> {
-        self.score_interruptible(text, &mut || false)
-    }
-
-    /// [`Generator::score`], until `interrupted` says stop.
-    ///
-    /// # Errors
-    /// As for [`Generator::score`], and `Cancelled`.
-    pub fn score_interruptible(
-        &self,
-        text: impl Into<Prompt>,
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<Vec<f32>> {
-        let token_ids = self.encode_prompt(text.into())?;
-        self.check_context(token_ids.len())?;
-        self.shared.engine.token_logprobs(&token_ids, interrupted)
-    }
-
-    /// The tokens of a text, each with its log-probability and its rank given those before it, until `interrupted` says
-    /// stop.
-    ///
-    /// # Errors
-    /// As for [`Generator::score`], and `Cancelled`.
-    pub fn token_scores(
-        &self,
-        text: impl Into<Prompt>,
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<Vec<TokenScore>> {
-        let token_ids = self.encode_prompt(text.into())?;
-        self.check_context(token_ids.len())?;
-        self.shared.engine.token_scores(&token_ids, interrupted)
-    }
-
     /// The tokenizer.
     ///
     /// # Errors
@@ -201,6 +167,11 @@ impl Generator {
     /// The folder that the model was loaded from, or what stands for it.
     pub fn name(&self) -> &str {
         &self.shared.name
+    }
+
+    /// What the caller probably did not mean when the model was opened. [`Generator::open`] logs it as well.
+    pub fn warnings(&self) -> &[String] {
+        &self.shared.warnings
     }
 
     /// The tokens of a prompt; the beginning-of-sequence token if there is none at all, as in transformers.

@@ -1,6 +1,6 @@
 //! Opening a model: from a folder, from the local Hub cache, or the one that is built in.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -78,7 +78,7 @@ impl Generator {
     /// # Errors
     /// As for [`Generator::open`].
     pub fn open_with(model: impl AsRef<str>, options: &GeneratorOptions) -> Result<Self> {
-        Self::open_unless(model.as_ref(), options, &AtomicBool::new(false))
+        Self::open_unless(model.as_ref(), options, &AtomicBool::new(false)).map(Self::with_warnings_logged)
     }
 
     /// Opens a model, unless it is given up meanwhile.
@@ -107,6 +107,14 @@ impl Generator {
     #[cfg(feature = "bundled")]
     pub fn bundled_with(options: &GeneratorOptions) -> Result<Self> {
         Self::from_files(&ModelFiles::bundled(), options, &AtomicBool::new(false))
+            .map(Self::with_warnings_logged)
+    }
+
+    fn with_warnings_logged(self) -> Self {
+        for warning in self.warnings() {
+            log::warn!("{warning}");
+        }
+        self
     }
 
     pub(crate) fn from_files(
@@ -147,17 +155,19 @@ impl Generator {
             progress: &progress,
             given_up,
             done: Cell::new(0),
+            warnings: RefCell::new(machine.warning().into_iter().collect()),
         };
         let model = model::load(&config, &Loader::new(weights.root(), &loading)).context(|| files.name())?;
         // Tensors that the architecture has no place for count as well.
         if loading.done.get() < total {
             progress(total);
         }
+        let warnings = loading.warnings.take();
         log_unused(&weights);
 
-        let engine_options =
-            EngineOptions { kv_dtype: Some(precision.kv), kv_cache_bytes: options.kv_cache_bytes, is_timed };
-        let engine = Engine::new(model, workers, engine_options, memory.left)?;
+        let kv_cache_bytes = memory.kv_cache_bytes.value;
+        let options = EngineOptions { kv_dtype: precision.kv, kv_cache_bytes, is_timed };
+        let engine = Engine::new(model, workers, options)?;
         let vocabulary = tokenizer
             .clone()
             .map(|tokenizer| Arc::new(TokenizerVocabulary(tokenizer)) as Arc<dyn Vocabulary>);
@@ -170,6 +180,7 @@ impl Generator {
                 config,
                 generation_config: Arc::new(generation_config),
                 name: files.name().to_owned(),
+                warnings,
             }),
         })
     }

@@ -66,6 +66,11 @@ impl Machine {
         Ok(engine::limits(&Workers::new(self.num_threads.value, self.isa.value)?))
     }
 
+    /// What the caller probably did not mean: more threads than cores.
+    pub fn warning(&self) -> Option<String> {
+        engine::oversubscription(self.num_threads)
+    }
+
     /// The most bytes of the KV cache of a very small model when nothing else is asked for.
     pub fn default_kv_cache_bytes(&self) -> Choice<usize, CacheReason> {
         default_kv_cache_bytes(self.memory.as_ref().map(|memory| memory.value))

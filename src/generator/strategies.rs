@@ -3,29 +3,101 @@
 use super::{Generator, Prompts};
 use crate::engine::GenerationOutput;
 use crate::error::Result;
-use crate::generation::{GenerationConfig, GenerationMode, Strategy, for_each_search};
+use crate::generation::{GenerationConfig, GenerationMode, Strategy};
 
-macro_rules! methods {
-    ($( $file:ident { $(
-        $(#[doc = $doc:literal])* $name:ident $mode:ident when $condition:ident $entry:tt
-    )* } )*) => {
-        impl Generator {
-            $($(
-                $(#[doc = $doc])*
-                ///
-                /// # Errors
-                /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
-                pub fn $name(
-                    &self,
-                    prompts: impl Into<Prompts>,
-                    config: &GenerationConfig,
-                ) -> Result<GenerationOutput> {
-                    let strategy = Strategy::of(GenerationMode::$mode);
-                    self.generate(prompts, &strategy.apply(config, &GenerationConfig::new())?)
-                }
-            )*)*
-        }
-    };
+impl Generator {
+    /// Takes the most probable token at each step.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
+    pub fn greedy_search(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        self.generate(prompts, &strategy(GenerationMode::Greedy, config)?)
+    }
+
+    /// Draws each token at random from the model's distribution.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
+    pub fn sample(&self, prompts: impl Into<Prompts>, config: &GenerationConfig) -> Result<GenerationOutput> {
+        self.generate(prompts, &strategy(GenerationMode::Sample, config)?)
+    }
+
+    /// Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to a state unlike
+    /// those before it; `penalty_alpha` (0.6 unless set) weighs the two.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
+    pub fn contrastive_search(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        self.generate(prompts, &strategy(GenerationMode::ContrastiveSearch, config)?)
+    }
+
+    /// Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `"high"` unless set.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
+    pub fn dola(&self, prompts: impl Into<Prompts>, config: &GenerationConfig) -> Result<GenerationOutput> {
+        self.generate(prompts, &strategy(GenerationMode::Dola, config)?)
+    }
+
+    /// Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
+    pub fn beam_search(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        self.generate(prompts, &strategy(GenerationMode::BeamSearch, config)?)
+    }
+
+    /// Beam search whose continuations are drawn at random.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
+    pub fn beam_sample(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        self.generate(prompts, &strategy(GenerationMode::BeamSample, config)?)
+    }
+
+    /// Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a
+    /// `diversity_penalty` of 1.0, unless set.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
+    pub fn group_beam_search(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        self.generate(prompts, &strategy(GenerationMode::GroupBeamSearch, config)?)
+    }
+
+    /// Finds the best output that holds the tokens of `force_words_ids` and `constraints`.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
+    pub fn constrained_beam_search(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        self.generate(prompts, &strategy(GenerationMode::ConstrainedBeamSearch, config)?)
+    }
 }
 
-for_each_search!(methods);
+/// The fields of a call, made those of the strategy that selects `mode`.
+fn strategy(mode: GenerationMode, config: &GenerationConfig) -> Result<GenerationConfig> {
+    Strategy::of(mode).apply(config, &GenerationConfig::new())
+}

@@ -1,18 +1,18 @@
-//! The speed limit of everything that reads weights once: a plain read of memory by all threads.
+//! Measures the memory bandwidth: all threads read.
 
 use super::parallel::Disjoint;
 use super::reduce::sum_lanes;
 use super::simd::{LANES, Simd, SimdOp};
 use super::threads::Workers;
 
-/// The chains of additions of a thread, so that none waits for another; each takes one vector of a group.
+/// Independent chains of additions per thread; each takes one vector of a group.
 const CHAINS: usize = 8;
-/// How far ahead memory is asked for, in bytes: as the matrix kernels do.
+/// The prefetch distance in bytes, as in the matrix kernels.
 const PREFETCH: usize = 4096;
 
 /// Reads all values, each thread one contiguous part, and returns their sum.
 ///
-/// Benchmarks hold the time of a decode step against the time of this over as many bytes.
+/// Benchmarks compare a decode step with this over as many bytes.
 pub fn read_all(workers: &Workers, values: &[f32]) -> f32 {
     let num_threads = workers.num_threads();
     let mut sums = vec![0.0; num_threads];

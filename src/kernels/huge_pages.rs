@@ -1,6 +1,6 @@
-//! Asks the operating system for huge pages. Memory that is first touched in pages of 4 KB costs more to touch than to fill.
+//! Requests huge pages. The page faults of 4 KB pages cost more than filling the memory.
 
-/// Asks for huge pages in memory that has not been touched yet. A hint, which small memory and other systems ignore.
+/// Requests huge pages for untouched memory. A hint: small memory and other systems ignore it.
 #[cfg(target_os = "linux")]
 pub fn advise_huge_pages<T>(memory: &mut [T]) {
     const HUGE_PAGE: usize = 2 << 20;
@@ -14,6 +14,6 @@ pub fn advise_huge_pages<T>(memory: &mut [T]) {
     }
 }
 
-/// Asks for huge pages in memory that has not been touched yet. A hint, which small memory and other systems ignore.
+/// Requests huge pages for untouched memory. A hint: small memory and other systems ignore it.
 #[cfg(not(target_os = "linux"))]
 pub fn advise_huge_pages<T>(_memory: &mut [T]) {}

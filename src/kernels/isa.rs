@@ -1,4 +1,4 @@
-//! Which instruction set the kernels use, and the way into code compiled for it.
+//! Selects the instruction set of the kernels, and runs code compiled for it.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ const VARIABLE: &str = "RSGEN_ISA";
 
 /// An instruction set that is present on this machine.
 ///
-/// All of them give the same bits; they differ in speed only. (In `bfloat16` arithmetic what is below 2^-126 may be 0.)
+/// All give the same bits and differ only in speed. (In `bfloat16` arithmetic what is below 2^-126 may be 0.)
 #[derive(Clone, Copy)]
 pub struct Isa(Kind);
 
@@ -83,7 +83,7 @@ impl Isa {
         }
     }
 
-    /// [`Isa::choose`] for callers that want nothing in particular.
+    /// [`Isa::choose`] without a preference.
     ///
     /// # Errors
     /// As for [`Isa::choose`].
@@ -142,7 +142,7 @@ impl Isa {
         }
     }
 
-    /// [`Isa::run`] for an operation that multiplies pairs of `bf16`. The others are not compiled once more.
+    /// [`Isa::run`] for operations on pairs of `bf16`; others need no variant for these instructions.
     pub(crate) fn run_bf16<O: SimdOp>(self, operation: O) -> O::Output {
         match self.0 {
             #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! What the machine can do at most, and what an operation asks of it: the two sides that a measurement is judged by.
+//! The roofline of the machine: its peak rates, and the work of operations.
 
 use std::fmt;
 use std::hint::black_box;
@@ -11,14 +11,14 @@ use super::bandwidth::read_all;
 use super::peak;
 use super::threads::Workers;
 
-/// How long each limit is looked for.
+/// The time to measure each limit.
 const TIME: Duration = Duration::from_millis(30);
-/// The least time of one measurement: long beside the microseconds in which the threads come together.
+/// The least time of one measurement: long compared with the microseconds that threads need to start.
 const LEAST: Duration = Duration::from_millis(2);
 /// The most rounds of one measurement.
 const MAX_ROUNDS: usize = 1 << 30;
 
-/// What an operation reads from memory and computes.
+/// The bytes that an operation reads and the operations it computes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Work {
     /// Bytes of weights, or of keys and values, each counted once.
@@ -37,11 +37,11 @@ impl AddAssign for Work {
     }
 }
 
-/// What the threads can do at most, all together, with their instruction set.
+/// The peak rates of all threads together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Bytes that are read from memory, in 10^9 per second.
+    /// Memory reads, in 10^9 bytes per second.
     pub read_gb_per_second: f64,
     /// Multiplications and additions of `float32` in registers, in 10^9 per second.
     pub float32_gflop_per_second: f64,
@@ -50,8 +50,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Measures the limits, in about a tenth of a second: the best of several times. `read_bytes` is the memory that is read:
-    /// it has to be larger than the caches, or their speed is measured.
+    /// Measures the limits in about 0.1 s, the best of several runs each. `read_bytes` bytes are read: they must exceed the
+    /// caches, or the speed of the caches is measured.
     pub fn measure(workers: &Workers, read_bytes: usize) -> Self {
         let values = workers.collect((read_bytes / size_of::<f32>()).max(1), 1 << 18, |_| 1.0f32);
         let read = best(|| {
@@ -66,7 +66,7 @@ impl Limits {
         }
     }
 
-    /// The time that the work takes at least: that of reading, or that of computing, whichever is longer.
+    /// The least time of the work: reading or computing, whichever takes longer.
     pub fn least_time(&self, work: &Work) -> Duration {
         let bf16 = self.bfloat16_gflop_per_second.unwrap_or(self.float32_gflop_per_second);
         let reading = work.bytes as f64 / self.read_gb_per_second;

@@ -1,7 +1,6 @@
 //! The arithmetic of the crate: operations on slices of numbers, for every instruction set, over all threads.
 //!
-//! This is the only layer that computes with SIMD, and the only one with `unsafe` code. It
-//! knows slices and nothing of tensors, models or files.
+//! This is the only layer with SIMD and with `unsafe` code. It works on slices and does not know tensors, models or files.
 //!
 //! An operation is written once, generically over `Simd`, a token that proves an instruction set and offers
 //! vectors of 16 `f32` lanes: one AVX-512 register, two AVX2 registers, or a plain array that the compiler

@@ -1,4 +1,4 @@
-//! Safe ways to let several threads write into one slice: each chunk is handed to exactly one of them.
+//! Parallel writes to one slice: each chunk is handed to exactly one thread.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -20,7 +20,7 @@ pub(crate) struct Disjoint<'a, T> {
 unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
 
 impl<'a, T> Disjoint<'a, T> {
-    /// Takes the slice for the time of the parallel work.
+    /// Borrows the slice for the parallel work.
     pub(crate) fn new(slice: &'a mut [T]) -> Self {
         Self { pointer: slice.as_mut_ptr(), len: slice.len(), _slice: PhantomData }
     }
@@ -29,10 +29,10 @@ impl<'a, T> Disjoint<'a, T> {
     ///
     /// # Safety
     /// No two parts that are alive at the same time overlap.
-    #[expect(clippy::mut_from_ref, reason = "that parts are disjoint is the caller's duty")]
+    #[expect(clippy::mut_from_ref, reason = "the caller keeps the parts disjoint")]
     pub(crate) unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "a part lies within the slice");
-        // SAFETY: it lies within the slice, and no other part that is alive overlaps it (the caller's duty).
+        // SAFETY: it lies within the slice, and no other part that is alive overlaps it (by contract).
         unsafe { std::slice::from_raw_parts_mut(self.pointer.add(range.start), range.len()) }
     }
 }
@@ -93,7 +93,7 @@ impl Workers {
         let mut data: Vec<T> = Vec::with_capacity(len);
         advise_huge_pages(data.spare_capacity_mut());
         self.try_for_each_chunk(&mut data.spare_capacity_mut()[..len], chunk_len, make)?;
-        // SAFETY: `make` has written every element (the caller's duty), and has failed for none.
+        // SAFETY: `make` has written every element (by contract), and has failed for none.
         unsafe { data.set_len(len) };
         Ok(data)
     }
@@ -108,7 +108,7 @@ impl Workers {
         chunk_len: usize,
         fill: impl Fn(usize, &mut [u8]) -> Result<()> + Sync,
     ) -> Result<Vec<u8>> {
-        // Memory that is zero from the start is not touched here.
+        // Zeroed memory is not touched here.
         let mut data = vec![0; len];
         advise_huge_pages(&mut data);
         self.try_for_each_chunk(&mut data, chunk_len, fill)?;

@@ -1,4 +1,4 @@
-//! The speed limit of everything that multiplies: chains of multiply-adds that never leave the registers.
+//! Measures peak arithmetic: chains of multiply-adds in registers.
 
 use std::hint::black_box;
 
@@ -58,8 +58,8 @@ impl SimdOp for DotBf16 {
     }
 }
 
-/// Takes as many chains as the registers hold beside the operands, as the tiles of the matrix kernels do. Returns the
-/// number of lanes that were computed.
+/// Runs as many chains as fit into the registers beside the operands, like the tiles of the matrix kernels. Returns the
+/// number of computed lanes.
 #[inline(always)]
 fn in_chains<S: Simd>(s: S, rounds: usize, next: impl Fn(S::F) -> S::F) -> u64 {
     match S::WIDE_TILE_ROWS {
@@ -71,7 +71,7 @@ fn in_chains<S: Simd>(s: S, rounds: usize, next: impl Fn(S::F) -> S::F) -> u64 {
 
 #[inline(always)]
 fn chains<S: Simd, const CHAINS: usize>(s: S, rounds: usize, next: impl Fn(S::F) -> S::F) -> u64 {
-    // They begin apart, or the compiler could tell that they are one.
+    // Different start values keep the compiler from merging the chains.
     let starts: [f32; CHAINS] = black_box(std::array::from_fn(|chain| chain as f32));
     let mut sums = starts.map(|start| s.splat(start));
     for _ in 0..rounds {

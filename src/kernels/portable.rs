@@ -4,7 +4,7 @@ use half::f16;
 
 use super::simd::{LANES, Simd};
 
-/// Needs nothing of the machine.
+/// Available on all machines.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
 

@@ -1,4 +1,4 @@
-//! The naive twin of every kernel: it reads like the formula, and the tests hold the fast kernels against it.
+//! A naive twin of each kernel that reads like the formula. Tests compare the kernels with their twins.
 //!
 //! Sums are taken in `f64`, so a twin is the more exact of the two. Where a kernel promises bits, its twin has the same ones.
 

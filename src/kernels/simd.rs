@@ -9,7 +9,7 @@ pub(crate) const LANES: usize = 16;
 
 /// Sixteen `f32` lanes and what can be done with them.
 ///
-/// Public in name only, so that public traits can speak of it: outside of the kernels there is no way to name it.
+/// Public only because public traits mention it; it cannot be named outside of the kernels.
 pub trait Simd: Copy + Send + Sync + 'static {
     /// Sixteen lanes of `f32`.
     type F: Copy;
@@ -81,7 +81,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `i - DISTANCE` of `b` where `i & DISTANCE` is not 0; lane `i` of the second is that of `b`, or lane `i + DISTANCE` of `a`
     /// where it is 0. For a distance of 8, 4, 2 or 1.
     fn exchange<const DISTANCE: usize>(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
-    /// Asks for the cache line `bytes` after `near`. A hint: any distance is allowed.
+    /// Prefetches the cache line `bytes` after `near`. A hint: any distance is allowed.
     fn prefetch<T>(self, near: &T, bytes: usize);
 }
 

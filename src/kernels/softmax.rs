@@ -1,7 +1,7 @@
 //! Softmax, its logarithm, log-sum-exp, maxima and argmax over a row of scores, such as the logits of one token.
 //!
-//! The first two give the very bits of torch on a machine with AVX-512: tokens at a border of probability stay or go as
-//! they do in torch.
+//! Softmax and its logarithm have the bits of torch on a machine with AVX-512, so that tokens at a top-p boundary stay or
+//! go as in torch.
 
 use super::isa::Isa;
 use super::math::exp;

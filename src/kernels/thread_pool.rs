@@ -1,7 +1,7 @@
-//! The threads that help callers to compute, as something that can be sized, handed in and shared.
+//! A pool of helper threads that generators can share.
 //!
-//! It owns threads, or borrows those of a rayon pool of the caller's, and knows nothing of phases and chunks: how
-//! they are used is up to [`Workers`](super::Workers). No pool here is ever rayon's global one.
+//! It owns its threads or uses a rayon pool of the caller. [`Workers`](super::Workers) schedules work on it. The global
+//! rayon pool is never used.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::process::Home;
 /// A call computes on the thread that makes it and on helpers out of the pool, [`num_threads`](Self::num_threads) in
 /// all. Clones are handles of the same pool.
 ///
-/// Generators that share a pool, and other work on it, take turns: a helper leaves after some milliseconds, and
-/// whatever is waiting goes first. Nobody waits for a thread of the pool to come free: while all are busy, a call
-/// goes on alone, with the same result to the bit. So a generator can also be used from inside its own pool.
+/// Generators that share a pool, and other jobs on it, alternate: a helper leaves its thread after some milliseconds, and
+/// waiting jobs run first. A call never waits for a thread of the pool: while all are busy it computes alone, with the same
+/// bits. So a generator can also be used from inside its own pool.
 ///
 /// The threads of [`ThreadPool::new`] end when the last handle and the last generator on them are dropped, and the
 /// drop returns when they have ended.
@@ -39,10 +39,10 @@ use crate::process::Home;
 pub struct ThreadPool(Arc<Inner>);
 
 struct Inner {
-    /// Where helpers come from; `None` when callers work alone.
+    /// The rayon pool of the helpers; `None` when callers work alone.
     helpers: Option<Arc<rayon::ThreadPool>>,
     num_threads: usize,
-    /// The threads to wait for at the end: none of a pool that is the caller's.
+    /// The threads to join on drop; empty for a pool of the caller.
     owned: Vec<JoinHandle<()>>,
     /// The process that has these threads.
     home: Home,
@@ -61,7 +61,7 @@ impl ThreadPool {
         let helpers = (num_threads > 1).then(|| {
             rayon::ThreadPoolBuilder::new()
                 .num_threads(num_threads - 1)
-                // Not for the threads' sake, but to have handles to wait for.
+                // Spawned here to have join handles.
                 .spawn_handler(|thread| {
                     let name = format!("rsgen-{}", thread.index() + 1);
                     owned.push(std::thread::Builder::new().name(name).spawn(|| thread.run())?);
@@ -82,7 +82,7 @@ impl ThreadPool {
         self.0.num_threads
     }
 
-    /// Where helpers come from; `None` when callers work alone.
+    /// The rayon pool of the helpers; `None` when callers work alone.
     pub(super) fn helpers(&self) -> Option<&rayon::ThreadPool> {
         self.0.helpers.as_deref()
     }
@@ -108,7 +108,7 @@ impl Drop for Inner {
         // Tells the threads of our own to end; no job on them waits for anything.
         self.helpers = None;
         for thread in self.owned.drain(..) {
-            // A thread that has panicked has ended, too.
+            // A thread that panicked has ended, too.
             let _ = thread.join();
         }
     }

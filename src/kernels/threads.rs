@@ -1,19 +1,17 @@
 //! The threads that share the work of a forward pass.
 //!
-//! The calling thread is worker 0. Helpers are jobs on a [`ThreadPool`]. A *phase* is a closure and a number
-//! of chunks; whoever is there claims chunks by compare-and-swap, and the phase ends when all chunks are done, not
-//! when all threads have arrived. So a helper that the operating system has taken off its core, or that has not
-//! woken up yet, delays nobody unless it holds a chunk.
+//! The calling thread is worker 0. Helpers are jobs on a [`ThreadPool`]. A *phase* is a closure and a number of chunks.
+//! Threads claim chunks by compare-and-swap, and the phase ends when all chunks are done, not when all threads have
+//! arrived. A helper that is descheduled or still asleep delays a phase only while it holds a chunk.
 //!
-//! The caller claims from the front and helpers from the back. So what a chunk has written is in the cache of the core
-//! that takes the same place of the next phase, more often than not: where two cores do not share a cache, or do so
-//! only far away, that is worth more than the order of the chunks.
+//! The caller claims chunks from the front, helpers from the back. So the data of a chunk is usually still in the cache of
+//! the core that claims the same chunk of the next phase.
 //!
-//! Between phases and passes a helper spins for some microseconds, then yields its core at each look, then goes back
-//! to the pool to sleep; the next phase that has a chunk to spare wakes it again. Where others wait for a thread of
-//! the pool it also leaves in the middle of the work, when it has had its turn, and comes back behind them.
+//! An idle helper spins for some microseconds, then yields its core, then returns to the pool and sleeps; the next phase
+//! with several chunks wakes it. When other jobs wait for a thread of the pool, a helper also leaves during work after
+//! [`MAX_OCCUPANCY`] and queues again.
 //!
-//! Why not a fork and join per operation: that costs 10 µs or more, and a decode step has 150 operations.
+//! A fork and join per operation would cost 10 µs or more, and a decode step has 150 operations.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -31,13 +29,12 @@ use crate::sync::Mutex;
 
 /// The most chunks of a phase: the claim word has 16 bits for each of the two counters.
 const MAX_CHUNKS: usize = u16::MAX as usize;
-/// How often an idle helper looks for work before it begins to yield: some tens of microseconds.
+/// How often an idle helper polls before it yields: some tens of microseconds.
 const SPINS: u32 = 1000;
-/// How long an idle helper yields before it goes to sleep: longer than the gap between two decode steps.
+/// How long an idle helper yields before it sleeps: longer than the gap between two decode steps.
 const LINGER: Duration = Duration::from_millis(2);
-/// How long a helper keeps its thread of the pool from others: long beside the microseconds that a new one takes to
-/// come.
-const TURN: Duration = Duration::from_millis(10);
+/// How long a helper occupies a thread of the pool: long compared with the microseconds that starting one takes.
+const MAX_OCCUPANCY: Duration = Duration::from_millis(10);
 
 /// The threads of one model, and the instruction set they compute with.
 pub struct Workers {
@@ -46,29 +43,28 @@ pub struct Workers {
     isa: Isa,
 }
 
-/// What the caller and its helpers have in common.
+/// The state that the caller and its helpers share.
 struct Shared {
-    /// `phase << 32 | end << 16 | next`: everything that a claim depends on, in one word. Chunks from `next` to `end` are
-    /// left.
-    claim: Line<AtomicU64>,
+    /// `phase << 32 | end << 16 | next`, in one word so that a claim is atomic. Chunks `next..end` are unclaimed.
+    claim: CachePadded<AtomicU64>,
     /// The chunks of the current phase that are done.
-    done: Line<AtomicUsize>,
-    /// The helpers that are awake, or called and waiting for a thread of the pool.
-    awake: Line<AtomicUsize>,
+    done: CachePadded<AtomicUsize>,
+    /// The helpers that are awake, or queued for a thread of the pool.
+    awake: CachePadded<AtomicUsize>,
     /// The closure of the current phase. Written by the caller while no chunk is claimed or claimable, read after a
     /// successful claim.
     job: UnsafeCell<Job>,
-    /// What the first chunk of the current phase that panicked said.
+    /// The payload of the first panic in the current phase.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Set while a phase runs, so that a second caller does without helpers.
+    /// Set while a phase runs. A second caller then runs its phase alone.
     busy: AtomicBool,
 }
 
-/// Keeps a value on cache lines of its own (two, because processors prefetch pairs).
+/// A value on its own pair of cache lines: processors prefetch pairs.
 #[repr(align(128))]
-struct Line<T>(T);
+struct CachePadded<T>(T);
 
-/// A borrowed closure without its lifetime: alive for as long as a chunk of its phase is not done.
+/// A borrowed closure with its lifetime erased. It lives until all chunks of its phase are done.
 #[derive(Clone, Copy)]
 struct Job(*const (dyn Fn(usize) + Sync));
 
@@ -98,9 +94,9 @@ impl Workers {
     /// The calling thread and helpers out of a pool.
     pub fn on(pool: ThreadPool, isa: Isa) -> Self {
         let shared = Shared {
-            claim: Line(AtomicU64::new(0)),
-            done: Line(AtomicUsize::new(0)),
-            awake: Line(AtomicUsize::new(0)),
+            claim: CachePadded(AtomicU64::new(0)),
+            done: CachePadded(AtomicUsize::new(0)),
+            awake: CachePadded(AtomicUsize::new(0)),
             job: UnsafeCell::new(Job(&|_| {})),
             panic: Mutex::new(None),
             busy: AtomicBool::new(false),
@@ -149,7 +145,7 @@ impl Workers {
         let phase = (shared.claim.0.load(Ordering::Relaxed) >> 32) + 1;
         shared.claim.0.store(pack(phase & 0xffff_ffff, num_chunks, 0), Ordering::Release);
 
-        while shared.work_on_one(End::Front) {}
+        while shared.run_one_chunk(End::Front) {}
         let mut looks = 0u32;
         while shared.done.0.load(Ordering::Acquire) < num_chunks {
             looks += 1;
@@ -162,18 +158,18 @@ impl Workers {
         }
     }
 
-    /// Starts the helpers that have gone to sleep, or that have given up their place to others.
+    /// Starts the helpers that sleep or have left the pool.
     fn wake(&self, pool: &rayon::ThreadPool) {
         let helpers = self.num_threads() - 1;
         while self.shared.awake.0.load(Ordering::Relaxed) < helpers {
             self.shared.awake.0.fetch_add(1, Ordering::Relaxed);
             let (shared, called) = (Arc::clone(&self.shared), Instant::now());
-            pool.spawn(move || shared.help(called));
+            pool.spawn(move || shared.helper_loop(called));
         }
     }
 }
 
-/// Where a thread claims its chunks.
+/// The end that a thread claims chunks from.
 #[derive(Clone, Copy)]
 enum End {
     Front,
@@ -182,7 +178,7 @@ enum End {
 
 impl Shared {
     /// Claims and runs one chunk; false when none is left.
-    fn work_on_one(&self, from: End) -> bool {
+    fn run_one_chunk(&self, from: End) -> bool {
         let mut word = self.claim.0.load(Ordering::Acquire);
         loop {
             let (end, next) = unpack(word);
@@ -209,19 +205,19 @@ impl Shared {
         }
     }
 
-    /// The life of a helper from its wake-up to its sleep. One that comes late, because the pool was busy, and finds no
-    /// work does not linger.
-    fn help(&self, called: Instant) {
+    /// Runs a helper until it has been idle for [`LINGER`] or has occupied its thread for [`MAX_OCCUPANCY`]. Time spent
+    /// queued for the pool counts as idle.
+    fn helper_loop(&self, called: Instant) {
         let came = Instant::now();
         let mut looks = 0u32;
         let mut idle_since = Some(called);
         loop {
-            if self.work_on_one(End::Back) {
+            if self.run_one_chunk(End::Back) {
                 (looks, idle_since) = (0, None);
                 continue;
             }
             looks += 1;
-            if looks == 1 && came.elapsed() > TURN {
+            if looks == 1 && came.elapsed() > MAX_OCCUPANCY {
                 break;
             }
             if looks < SPINS {
@@ -272,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn more_chunks_than_a_claim_word_holds_are_run_in_turns() {
+    fn more_chunks_than_a_claim_word_holds_run_in_several_phases() {
         let sum = AtomicUsize::new(0);
         workers(2).run(200_000, &|chunk| {
             sum.fetch_add(chunk, Ordering::Relaxed);
@@ -312,7 +308,7 @@ mod tests {
         });
     }
     #[test]
-    fn others_on_the_pool_get_their_turn_while_the_work_never_pauses() {
+    fn other_jobs_of_the_pool_run_while_the_work_never_pauses() {
         let pool = ThreadPool::new(2).unwrap();
         let workers = Workers::on(pool.clone(), Isa::select().unwrap());
         let stop = &AtomicBool::new(false);

@@ -1,8 +1,8 @@
-//! Blocks of 16 × 16 words, turned about their diagonal.
+//! Transposes blocks of 16 × 16 words.
 
 use super::simd::{LANES, Simd};
 
-/// Makes rows of columns. No bit changes, whatever the lanes stand for.
+/// Transposes a block. The words are not interpreted.
 #[inline(always)]
 pub(crate) fn transpose<S: Simd>(s: S, rows: &mut [S::F; LANES]) {
     stage::<S, 8>(s, rows);
@@ -11,7 +11,7 @@ pub(crate) fn transpose<S: Simd>(s: S, rows: &mut [S::F; LANES]) {
     stage::<S, 1>(s, rows);
 }
 
-/// Turns the squares of `2 * DISTANCE` words about their diagonals, each as four squares of half the size.
+/// Transposes squares of `2 * DISTANCE` words, each as four squares of half the size.
 #[inline(always)]
 fn stage<S: Simd, const DISTANCE: usize>(s: S, rows: &mut [S::F; LANES]) {
     for i in 0..LANES {

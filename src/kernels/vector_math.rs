@@ -1,7 +1,7 @@
-//! `exp` and `log` to the last bit as torch's vectors compute them, so that probabilities are torch's own.
+//! `exp` and `log` with the bits of torch's vectorized functions, so that probabilities equal torch's.
 //!
-//! torch takes both from the Sleef library: the functions whose error is at most 1.0 ulp. What is written here is their
-//! formula: the reduction of the argument, the polynomials and the order of the operations.
+//! torch uses the functions of the Sleef library with an error of at most 1.0 ulp. This is their formula: argument
+//! reduction, polynomials and order of operations.
 
 use super::portable::fused_multiply_add;
 use super::simd::Simd;

@@ -1,7 +1,6 @@
 //! The decoder that the families share: embedding, layers, norm, head, and the forward pass through them.
 //!
-//! It reads like llama's. In what a family's layers differ is said by its [`Family`] and carried out by the layers; here is
-//! no name of a family.
+//! Each [`Family`] describes how its layers differ from llama's; nothing here names a family.
 
 use super::CausalLm;
 use super::batch::{ForwardBatch, ForwardOutput, Row, RowInput};
@@ -17,8 +16,12 @@ use crate::kernels::{Work, Workers};
 use crate::quant::RowOrder;
 use crate::weights::ModelConfig;
 
-/// The rows whose embeddings one thread looks up in one go.
-const ROWS_OF_A_CHUNK: usize = 16;
+/// Rows whose embeddings a thread looks up at a time.
+const EMBEDDING_CHUNK_ROWS: usize = 16;
+
+/// The places of the embedding and of the head in a checkpoint.
+const EMBEDDING: &str = "model.embed_tokens";
+const HEAD: &str = "lm_head";
 
 /// A decoder with its weights packed.
 pub(super) struct Decoder {
@@ -39,17 +42,11 @@ impl Decoder {
     pub(super) fn load<F: Family>(config: &ModelConfig, loader: &Loader<'_>) -> Result<Self> {
         let (hidden_size, vocab_size) = (config.hidden_size, config.vocab_size);
         let model = loader.child("model");
-        let (embedding, head) = if config.tie_word_embeddings {
-            let head =
-                Linear::load(&model, &[("embed_tokens", vocab_size)], RowOrder::Stacked, hidden_size, false)?;
-            (Embedding::Tied, head)
-        } else {
-            let embedding = Embedding::load(&model.child("embed_tokens"), vocab_size, hidden_size)?;
-            (
-                embedding,
-                Linear::load(loader, &[("lm_head", vocab_size)], RowOrder::Stacked, hidden_size, false)?,
-            )
+        let (embedding, head) = match tied_matrix(config, loader)? {
+            Some(matrix) => (Embedding::Tied, matrix),
+            None => (Embedding::load(&loader.child(EMBEDDING), vocab_size, hidden_size)?, HEAD),
         };
+        let head = Linear::load(loader, &[(head, vocab_size)], RowOrder::Stacked, hidden_size, false)?;
         let (parts, layers) = (F::layer_parts(config), model.child("layers"));
         let layers = (0..config.num_hidden_layers)
             .map(|index| DecoderLayer::load(&layers.index(index), config, index, parts))
@@ -67,7 +64,7 @@ impl Decoder {
         })
     }
 
-    /// The hidden states that the batch starts from.
+    /// Looks up the embeddings of the batch.
     fn embed(&self, workers: &Workers, batch: &ForwardBatch<'_>, hidden: &mut Vec<f32>) -> Result<()> {
         let width = self.hidden_size;
         for row in batch.rows {
@@ -83,8 +80,8 @@ impl Decoder {
             }
         }
         let hidden = sized(hidden, batch.rows.len() * width);
-        workers.for_each_chunk(hidden, ROWS_OF_A_CHUNK * width, |chunk, hidden| {
-            let rows = &batch.rows[chunk * ROWS_OF_A_CHUNK..];
+        workers.for_each_chunk(hidden, EMBEDDING_CHUNK_ROWS * width, |chunk, hidden| {
+            let rows = &batch.rows[chunk * EMBEDDING_CHUNK_ROWS..];
             for (row, out) in rows.iter().zip(hidden.chunks_exact_mut(width)) {
                 match row.input {
                     RowInput::Token(token) => self.embedding.embed(token, &self.head, out),
@@ -97,30 +94,30 @@ impl Decoder {
         Ok(())
     }
 
-    /// The logits of some of the rows in `scratch.hidden`, written to their places in `logits`.
+    /// Computes logits of rows in `scratch.hidden`. `rows` are pairs of an active row and its row of `logits`.
     fn logits(
         &self,
-        places: impl Iterator<Item = (usize, usize)> + Clone,
+        rows: impl Iterator<Item = (usize, usize)> + Clone,
         normalize: bool,
         context: &mut ForwardContext<'_>,
         logits: &mut [f32],
     ) -> Result<()> {
-        let Some((_, first)) = places.clone().next() else { return Ok(()) };
-        let count = places.clone().count();
+        let Some((_, first)) = rows.clone().next() else { return Ok(()) };
+        let count = rows.clone().count();
         let (workers, scratch, width) = (context.workers, &mut *context.scratch, self.hidden_size);
-        let wanted = sized(&mut scratch.wanted, count * width);
-        for ((place, _), out) in places.clone().zip(wanted.chunks_exact_mut(width)) {
-            out.copy_from_slice(&scratch.hidden[place * width..(place + 1) * width]);
+        let inputs = sized(&mut scratch.head_inputs, count * width);
+        for ((from, _), out) in rows.clone().zip(inputs.chunks_exact_mut(width)) {
+            out.copy_from_slice(&scratch.hidden[from * width..(from + 1) * width]);
         }
-        let wanted = if normalize { self.norm.of(wanted) } else { (&*wanted).into() };
-        let contiguous = places.clone().zip(first..).all(|((_, to), next)| to == next);
+        let inputs = if normalize { self.norm.of(inputs) } else { (&*inputs).into() };
+        let contiguous = rows.clone().zip(first..).all(|((_, to), next)| to == next);
         if contiguous {
             let out = &mut logits[first * self.vocab_size..(first + count) * self.vocab_size];
-            self.head.forward(workers, wanted, &mut scratch.packed, false, out);
+            self.head.forward(workers, inputs, &mut scratch.packed, false, out);
         } else {
             let scattered = sized(&mut scratch.scattered, count * self.vocab_size);
-            self.head.forward(workers, wanted, &mut scratch.packed, false, scattered);
-            for ((_, to), row) in places.zip(scattered.chunks_exact(self.vocab_size)) {
+            self.head.forward(workers, inputs, &mut scratch.packed, false, scattered);
+            for ((_, to), row) in rows.zip(scattered.chunks_exact(self.vocab_size)) {
                 logits[to * self.vocab_size..(to + 1) * self.vocab_size].copy_from_slice(row);
             }
         }
@@ -128,8 +125,9 @@ impl Decoder {
         context.check()
     }
 
-    /// What rows want of the state before layer `layer` (after the last one, if it is the number of layers).
-    fn tap(
+    /// Writes the outputs requested of the state before layer `layer`, or after the last layer if `layer` is their number:
+    /// hidden states, logits of inner layers, and the logits of rows that end here.
+    fn collect_outputs(
         &self,
         layer: usize,
         rows: &ActiveRows<'_>,
@@ -137,10 +135,10 @@ impl Decoder {
         out: &mut ForwardOutput,
     ) -> Result<()> {
         let (width, last) = (self.hidden_size, layer == self.layers.len());
-        for (place, first) in rows.wanting(|row| row.outputs.hidden_states.contains(layer), num_hidden_states)
-        {
-            let to = first + rank(rows.row(place).outputs.hidden_states, layer);
-            let hidden = &context.scratch.hidden[place * width..(place + 1) * width];
+        let requested = rows.requesting(|row| row.outputs.hidden_states.contains(layer), num_hidden_states);
+        for (active, first) in requested {
+            let to = first + rank(rows.row(active).outputs.hidden_states, layer);
+            let hidden = &context.scratch.hidden[active * width..(active + 1) * width];
             let out = &mut out.hidden_states[to * width..(to + 1) * width];
             if last {
                 self.norm.forward(context.workers.isa(), hidden, out);
@@ -148,15 +146,15 @@ impl Decoder {
                 out.copy_from_slice(hidden);
             }
         }
-        let places = rows
-            .wanting(|row| row.outputs.layer_logits.contains(layer), num_layer_logits)
-            .map(|(place, first)| (place, first + rank(rows.row(place).outputs.layer_logits, layer)));
-        self.logits(places, last, context, &mut out.layer_logits)?;
+        let inner = rows
+            .requesting(|row| row.outputs.layer_logits.contains(layer), num_layer_logits)
+            .map(|(active, first)| (active, first + rank(rows.row(active).outputs.layer_logits, layer)));
+        self.logits(inner, last, context, &mut out.layer_logits)?;
         let ends = |row: &Row| row.outputs.logits && row.last_layer.unwrap_or(self.layers.len()) == layer;
-        self.logits(rows.wanting(ends, num_logits), true, context, &mut out.logits)
+        self.logits(rows.requesting(ends, num_logits), true, context, &mut out.logits)
     }
 
-    /// Takes all rows through all layers.
+    /// Runs all rows through all layers.
     fn run(
         &self,
         rows: &mut ActiveRows<'_>,
@@ -165,9 +163,9 @@ impl Decoder {
         out: &mut ForwardOutput,
     ) -> Result<()> {
         for (i, layer) in self.layers.iter().enumerate() {
-            self.tap(i, rows, context, out)?;
+            self.collect_outputs(i, rows, context, out)?;
             let Scratch { hidden, cos, sin, .. } = &mut *context.scratch;
-            let half = self.rotary.row_len();
+            let half = self.rotary.num_frequencies();
             rows.retain(
                 |row| row.last_layer.is_none_or(|last| last > i),
                 &mut [(hidden, self.hidden_size), (cos, half), (sin, half)],
@@ -177,7 +175,29 @@ impl Decoder {
             }
             layer.forward(i, rows, i + 1 == self.layers.len(), kv, context)?;
         }
-        self.tap(self.layers.len(), rows, context, out)
+        self.collect_outputs(self.layers.len(), rows, context, out)
+    }
+}
+
+/// The place of the matrix that embedding and head share, if they share one. As in transformers 5, a checkpoint with two
+/// different matrices overrules `tie_word_embeddings`, and one with a head alone is tied to that.
+fn tied_matrix(config: &ModelConfig, loader: &Loader<'_>) -> Result<Option<&'static str>> {
+    if !config.tie_word_embeddings {
+        return Ok(None);
+    }
+    match (loader.child(EMBEDDING).contains("weight"), loader.child(HEAD).contains("weight")) {
+        (_, false) => Ok(Some(EMBEDDING)),
+        (false, true) => Ok(Some(HEAD)),
+        (true, true) if loader.equal([EMBEDDING, HEAD], config.vocab_size, config.hidden_size)? => {
+            Ok(Some(EMBEDDING))
+        }
+        (true, true) => {
+            loader.warn(format!(
+                "`tie_word_embeddings` is true, but {EMBEDDING}.weight and {HEAD}.weight differ, so each is used for \
+                 itself; set it to false in config.json"
+            ));
+            Ok(None)
+        }
     }
 }
 
@@ -218,8 +238,8 @@ impl CausalLm for Decoder {
         self.layers.iter().map(DecoderLayer::bytes).sum::<usize>() + self.head.bytes()
     }
 
-    fn switches_above(&self) -> Option<usize> {
-        self.rotary.switches_above()
+    fn longrope_threshold(&self) -> Option<usize> {
+        self.rotary.longrope_threshold()
     }
 
     fn forward(

@@ -1,13 +1,13 @@
-//! What a family of models says of itself: how its `config.json` is read, and what its layers are put together from.
+//! How a family of models differs from llama: the defaults of its `config.json`, and its layers.
 
 use super::layers::LayerParts;
 use crate::weights::{FamilyConfig, ModelConfig};
 
-/// A family of models that are llamas but for what is said here.
+/// A family of llama-like models.
 pub(super) trait Family {
     /// How `config.json` is read.
     const CONFIG: FamilyConfig;
 
-    /// What the layers of a model are put together from.
+    /// The parts of a layer.
     fn layer_parts(config: &ModelConfig) -> LayerParts;
 }

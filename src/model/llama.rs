@@ -30,7 +30,7 @@ impl Family for Llama {
 
     fn layer_parts(config: &ModelConfig) -> LayerParts {
         LayerParts {
-            projections: Projections::Apart,
+            projections: Projections::Separate,
             qkv_bias: config.attention_bias,
             output_bias: config.attention_bias,
             head_norms: false,

@@ -1,28 +1,29 @@
-//! What the layers of a model load themselves from: a place in the checkpoint, and the way to pack what is there.
+//! Loads the tensors of layers: a scope of the checkpoint, and how its tensors are packed.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result, ResultExt};
 use crate::kernels::Workers;
 use crate::quant::{PackedMatrix, RowOrder};
+use crate::sync::Mutex;
 use crate::tensor::{ComputeDtype, DType, StoredMatrix, not_finite};
 use crate::weights::WeightScope;
 
-/// What one thread reads in one go, as it is kept.
+/// Bytes that a thread reads at a time, in the type that weights are kept in.
 const CHUNK_BYTES: usize = 1 << 18;
 
-/// Told how many bytes of the checkpoint have been packed.
+/// Called with the bytes of the checkpoint that have been packed.
 pub type LoadProgress<'a> = dyn Fn(u64) + 'a;
 
-/// A place in the checkpoint.
+/// A scope of the checkpoint, such as `model.layers.3.self_attn`.
 #[derive(Clone)]
 pub struct Loader<'a> {
     scope: WeightScope<'a>,
     shared: &'a LoaderOptions<'a>,
 }
 
-/// What holds for every place.
+/// What all scopes share.
 pub struct LoaderOptions<'a> {
     /// The threads that pack.
     pub workers: &'a Workers,
@@ -30,12 +31,14 @@ pub struct LoaderOptions<'a> {
     pub dtype: Option<DType>,
     /// The arithmetic that the matrices are packed for.
     pub compute: ComputeDtype,
-    /// Told after each tensor.
+    /// Called after each tensor.
     pub progress: &'a LoadProgress<'a>,
-    /// Ends the loading after the tensor at hand.
+    /// Set to end loading after the current tensor.
     pub given_up: &'a AtomicBool,
     /// The bytes that have been packed.
     pub done: Cell<u64>,
+    /// Warnings about the checkpoint.
+    pub warnings: RefCell<Vec<String>>,
 }
 
 impl<'a> Loader<'a> {
@@ -44,16 +47,26 @@ impl<'a> Loader<'a> {
         Self { scope, shared }
     }
 
-    /// The place below this one.
+    /// The scope `name` below this one.
     #[must_use]
     pub(super) fn child(&self, name: &str) -> Self {
         Self { scope: self.scope.child(name), ..*self }
     }
 
-    /// The place of an element of a list, such as a layer.
+    /// The scope of an element of a list, such as a layer.
     #[must_use]
     pub(super) fn index(&self, index: usize) -> Self {
         Self { scope: self.scope.index(index), ..*self }
+    }
+
+    /// Keeps a warning for the caller.
+    pub(super) fn warn(&self, warning: String) {
+        self.shared.warnings.borrow_mut().push(warning);
+    }
+
+    /// Whether there is a tensor of this name.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.scope.contains(name)
     }
 
     /// The arithmetic that the matrices are packed for.
@@ -84,14 +97,14 @@ impl<'a> Loader<'a> {
         for &(name, num_rows) in parts {
             stored.push(self.child(name).stored("weight", num_rows, num_columns)?);
         }
-        // The matrix was packed as one; the damaged part is looked for only when there is one.
-        let place = || {
+        // The parts were packed as one matrix; find the damaged one for the error.
+        let damaged_part = || {
             let damaged = stored.iter().position(|part| self.read(part).is_err()).unwrap_or(0);
             self.child(parts[damaged].0).scope.full_name("weight")
         };
         let packed = {
             let LoaderOptions { workers, dtype, compute, .. } = *self.shared;
-            PackedMatrix::pack(workers, &stored, order, dtype, compute).context(place)?
+            PackedMatrix::pack(workers, &stored, order, dtype, compute).context(damaged_part)?
         };
         stored.into_iter().try_for_each(|part| self.count(part))?;
         Ok(packed)
@@ -103,6 +116,32 @@ impl<'a> Loader<'a> {
         let read = self.read(&stored).context(|| self.scope.full_name(name))?;
         self.count(stored)?;
         Ok(read)
+    }
+
+    /// Whether the matrices `weight` of two scopes are equal in the type that weights are kept in.
+    pub(super) fn equal(&self, scopes: [&str; 2], num_rows: usize, num_columns: usize) -> Result<bool> {
+        let [one, other] = scopes.map(|scope| self.child(scope).stored("weight", num_rows, num_columns));
+        let (one, other) = (one?, other?);
+        let stored = if one.dtype == other.dtype { one.dtype } else { DType::F32 };
+        let dtype = self.shared.dtype.unwrap_or(stored);
+        let chunk_len = CHUNK_BYTES / dtype.bytes();
+        let equal = Mutex::new(Ok(true));
+        self.shared.workers.run(one.len().div_ceil(chunk_len), &|chunk| {
+            if !matches!(*equal.lock(), Ok(true)) {
+                return;
+            }
+            let elements = chunk * chunk_len..one.len().min((chunk + 1) * chunk_len);
+            let read = |matrix: &StoredMatrix<'_>| {
+                let mut bytes = vec![0; elements.len() * dtype.bytes()];
+                matrix.read(elements.clone(), dtype, &mut bytes).map(|()| bytes)
+            };
+            let same = read(&one).and_then(|bytes| Ok(bytes == read(&other)?));
+            if !matches!(same, Ok(true)) {
+                *equal.lock() = same;
+            }
+        });
+        let mut equal = equal.lock();
+        std::mem::replace(&mut *equal, Ok(false))
     }
 
     fn stored(&self, name: &str, num_rows: usize, num_columns: usize) -> Result<StoredMatrix<'a>> {
@@ -126,7 +165,7 @@ impl<'a> Loader<'a> {
         self.shared.dtype.map_or(value, |dtype| dtype.round(value))
     }
 
-    /// Counts a tensor that is ready.
+    /// Counts a tensor as loaded.
     fn count(&self, tensor: StoredMatrix<'_>) -> Result<()> {
         let shared = self.shared;
         shared.done.set(shared.done.get() + tensor.bytes.len() as u64);

@@ -1,10 +1,10 @@
-//! Forward passes: token ids and a KV cache in, logits and hidden states out.
+//! Forward passes: from token ids and a KV cache to logits and hidden states.
 //!
-//! There is no prefill and no decode here, only a ragged batch of rows ([`ForwardBatch`]): a chunk of a prompt, one
-//! new token of each of eight beams and the six tokens of a speculative check are all just rows.
+//! Prefill and decode are not distinguished. A pass computes a ragged batch of rows ([`ForwardBatch`]): a chunk of a
+//! prompt, or one new token of each of eight beams.
 //!
-//! An architecture is a file and a line in the [`registry`](load). Those in llama's manner share the `decoder`, which is
-//! put together from the `layers`, and say as a `Family` in what they differ.
+//! An architecture is a file and a line in the [`registry`](load). Llama-like architectures share the `decoder`, which is
+//! built from the `layers`; each describes as a `Family` how it differs.
 
 mod batch;
 mod context;
@@ -38,7 +38,7 @@ pub trait CausalLm: Send + Sync {
     /// When there is no such cache on this machine.
     fn kv_layout(&self, dtype: crate::cache::KvDtype) -> Result<KvLayout>;
 
-    /// The number of tokens that logits are for.
+    /// The number of logits of a row.
     fn vocab_size(&self) -> usize;
 
     /// The elements of a hidden state.
@@ -50,21 +50,21 @@ pub trait CausalLm: Send + Sync {
     /// The memory that the packed weights take, in bytes.
     fn weight_bytes(&self) -> usize;
 
-    /// The part of the weights that a pass over one token reads, in bytes: all but an untied embedding.
+    /// The weights that a pass over one token reads, in bytes: all but an untied embedding.
     fn matrix_bytes(&self) -> usize;
 
-    /// The length above which the keys and values of all tokens of a sequence are others, if there is one: a sequence that
-    /// grows beyond it, or shrinks back, has to be computed anew from its first token. See [`Row::rope_len`].
-    fn switches_above(&self) -> Option<usize> {
+    /// The sequence length above which longrope uses its long factors (`original_max_position_embeddings`); `None` without
+    /// longrope. A sequence that crosses it must be recomputed from its first token. See [`Row::rope_seq_len`].
+    fn longrope_threshold(&self) -> Option<usize> {
         None
     }
 
-    /// Computes all rows of the batch: writes their keys and values to the cache, and what they ask for to `out`.
+    /// Computes all rows of the batch: writes their keys and values to the cache, and the requested outputs to `out`.
     ///
-    /// A row's result does not depend on the other rows of the batch, except on those before it in its own sequence.
+    /// Of the other rows of the batch, a row depends only on the earlier ones of its own sequence.
     ///
     /// # Errors
-    /// `Cancelled` when the context says so; the cache entries of the batch's rows are undefined then. `Internal` when
+    /// `Cancelled` when the context is interrupted; the cache entries of the batch's rows are undefined then. `Internal` when
     /// the batch does not fit the model.
     fn forward(
         &self,

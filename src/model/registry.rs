@@ -1,4 +1,4 @@
-//! The architectures, by the name that `config.json` gives them.
+//! The supported architectures, by their name in `config.json`.
 
 use super::CausalLm;
 use super::decoder::Decoder;
@@ -7,7 +7,7 @@ use super::loader::Loader;
 use crate::error::{Error, Result};
 use crate::weights::{FamilyConfig, ModelConfig};
 
-/// One line each.
+/// The registry: a line for each architecture.
 const ARCHITECTURES: &[Architecture] = &[
     Architecture::of::<super::llama::Llama>(),
     Architecture::of::<super::mistral::Mistral>(),
@@ -28,7 +28,7 @@ impl Architecture {
     }
 }
 
-/// The families whose models [`load`] loads: what [`ModelConfig::from_json`] reads their `config.json` by.
+/// The families that [`load`] supports, for [`ModelConfig::from_json`].
 pub const SUPPORTED_ARCHITECTURES: &[FamilyConfig] = &{
     let mut configs = [ARCHITECTURES[0].config; ARCHITECTURES.len()];
     let mut index = 0;
@@ -39,7 +39,7 @@ pub const SUPPORTED_ARCHITECTURES: &[FamilyConfig] = &{
     configs
 };
 
-/// Loads the model that the configuration describes: `loader` is the root of its tensors.
+/// Loads the model of a configuration; `loader` is the root scope of its tensors.
 ///
 /// # Errors
 /// When the architecture is unknown, or when a tensor is missing, has another shape, or is damaged.

@@ -1,27 +1,26 @@
-//! Which rows of a batch are still being computed, and where their outputs go.
+//! The rows of a batch that are still computed, and the indices of their outputs.
 //!
-//! Rows leave a pass before its end: those that stop at an early layer, and, in the last layer, those that nothing
-//! but a cache entry is wanted of (all but the last row of a prompt). Since no row depends on its company, leaving
-//! changes nothing for the others.
+//! Rows can leave a pass early: those that end at an early layer and, in the last layer, those that only fill the cache
+//! (all but the last row of a prompt). No row depends on its neighbours, so this changes nothing for the others.
 
 use super::batch::{ForwardBatch, Row};
 use crate::types::LayerSet;
 
-/// The rows that are being computed: row `i` of the activations is row `active[i]` of the batch.
+/// The active rows: row `i` of the activations is row `active[i]` of the batch.
 pub(super) struct ActiveRows<'a> {
     batch: ForwardBatch<'a>,
     active: Vec<usize>,
 }
 
 impl<'a> ActiveRows<'a> {
-    /// All rows. `memory` is what [`ActiveRows::into_memory`] gave before.
+    /// All rows. `memory` comes from [`ActiveRows::into_memory`].
     pub(super) fn new(batch: ForwardBatch<'a>, mut memory: Vec<usize>) -> Self {
         memory.clear();
         memory.extend(0..batch.rows.len());
         Self { batch, active: memory }
     }
 
-    /// Its memory, for the next pass.
+    /// Returns the memory for the next pass.
     pub(super) fn into_memory(self) -> Vec<usize> {
         self.active
     }
@@ -32,9 +31,9 @@ impl<'a> ActiveRows<'a> {
         self.active.iter().map(move |&index| &rows[index])
     }
 
-    /// The row at a place of the activations.
-    pub(super) fn row(&self, place: usize) -> &'a Row {
-        &self.batch.rows[self.active[place]]
+    /// Row `active` of the activations.
+    pub(super) fn row(&self, active: usize) -> &'a Row {
+        &self.batch.rows[self.active[active]]
     }
 
     pub(super) fn len(&self) -> usize {
@@ -49,7 +48,7 @@ impl<'a> ActiveRows<'a> {
         self.batch
     }
 
-    /// Keeps the rows that `keep` says, and moves their entries of each buffer (`[num_rows, width]`) together.
+    /// Keeps the rows for which `keep` returns true, and compacts each buffer (`[num_rows, width]`).
     pub(super) fn retain(&mut self, keep: impl Fn(&Row) -> bool, buffers: &mut [(&mut Vec<f32>, usize)]) {
         let mut kept = 0;
         for place in 0..self.active.len() {
@@ -70,24 +69,24 @@ impl<'a> ActiveRows<'a> {
         }
     }
 
-    /// The rows that want something, as pairs of a place in the activations and the index of the row's first output
-    /// among those of all rows. `count` is how many outputs of that kind a row has.
-    pub(super) fn wanting(
+    /// The rows for which `requests` returns true, as pairs of an active row and the index of its first output among those
+    /// of all rows. `count` returns the number of such outputs of a row.
+    pub(super) fn requesting(
         &self,
-        wanted: impl Fn(&Row) -> bool + Copy,
+        requests: impl Fn(&Row) -> bool + Copy,
         count: fn(&Row) -> usize,
     ) -> impl Iterator<Item = (usize, usize)> + Clone {
         let rows = self.batch.rows;
-        let places = self.active.iter().enumerate().filter(move |&(_, &index)| wanted(&rows[index]));
-        places.scan((0, 0), move |(next, first), (place, &index)| {
+        let found = self.active.iter().enumerate().filter(move |&(_, &index)| requests(&rows[index]));
+        found.scan((0, 0), move |(next, first), (active, &index)| {
             *first += rows[*next..index].iter().map(count).sum::<usize>();
             *next = index;
-            Some((place, *first))
+            Some((active, *first))
         })
     }
 }
 
-/// The place of a layer among the wanted ones.
+/// The index of a layer among the requested ones.
 pub(super) fn rank(layers: LayerSet, layer: usize) -> usize {
     layers.iter().take_while(|&other| other < layer).count()
 }

@@ -1,7 +1,7 @@
-//! Where the time of passes goes, stage by stage.
+//! A per-stage profile of passes.
 //!
-//! It is a stopwatch: each [`Timing::lap`] gives the time since the last one to a stage, so that no time is lost between
-//! stages. One that is off costs a branch for each stage, and never looks at the clock.
+//! Each [`Timing::lap`] adds the time since the last one to a stage, so that no time is lost between stages. A profile that
+//! is off costs a branch per stage and never reads the clock.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::kernels::Work;
 /// Makes the enum and its table.
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident $name:literal)*) => {
-        /// What a pass spends its time on, in the order of a pass.
+        /// The stages of a pass, in order.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Stage {
             $($(#[$doc])* $stage,)*
@@ -29,7 +29,7 @@ macro_rules! stages {
 }
 
 stages! {
-    /// The searches say what they want; block tables grow.
+    /// Searches request rows; block tables grow.
     Prepare "prepare"
     /// Passes of other calls.
     Wait "wait"
@@ -37,17 +37,17 @@ stages! {
     Cache "cache"
     /// Token ids become hidden states.
     Embedding "embedding"
-    /// Queries, keys and values: a matrix, whose inputs are normalized on their way.
+    /// The query, key and value projections: a matrix with normalized inputs.
     Qkv "qkv"
     /// Normalized heads, rotary embedding, keys and values to the cache.
     RopeKv "rope_kv"
     /// Attention over the cache.
     Attention "attention"
-    /// The projection of what attention gives: a matrix.
+    /// The output projection of attention: a matrix.
     Output "output"
-    /// The first half of the MLP: a matrix, whose inputs are normalized on their way, and the activation of what it gives.
+    /// The gate and up projections of the MLP, a matrix with normalized inputs, and the activation.
     GateUp "gate_up"
-    /// The second half of the MLP: a matrix.
+    /// The down projection of the MLP: a matrix.
     Down "down"
     /// Hidden states become logits: a matrix.
     Head "head"
@@ -55,12 +55,12 @@ stages! {
     Search "search"
 }
 
-/// The kinds of passes, which spend their time differently.
+/// The kinds of passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PassKind {
-    /// One with rows of a prompt.
+    /// With rows of a prompt.
     Prompt,
-    /// One with new tokens alone.
+    /// With new tokens only.
     Step,
 }
 
@@ -76,25 +76,25 @@ struct Stopwatch {
     times: [PassTimes; 2],
 }
 
-/// What passes of one kind took.
+/// The times of passes of one kind.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PassTimes {
     /// The passes.
     pub passes: u64,
-    /// Their rows, all together.
+    /// The rows of all passes.
     pub rows: u64,
     /// By [`Stage`].
     pub stages: [StageTime; Stage::ALL.len()],
 }
 
-/// What one stage took.
+/// The time of one stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StageTime {
-    /// How often it was run.
+    /// How often it ran.
     pub count: u64,
-    /// The time, all together.
+    /// The total time.
     pub elapsed: Duration,
-    /// What it read and computed.
+    /// The bytes read and operations computed.
     pub work: Work,
 }
 
@@ -108,14 +108,14 @@ impl Timing {
         Self(is_on.then(stopwatch))
     }
 
-    /// Begins a pass: time until here is not counted.
+    /// Starts a pass; earlier time is not counted.
     pub fn start(&mut self) {
         if let Some(watch) = &mut self.0 {
             watch.last = Instant::now();
         }
     }
 
-    /// Says what the pass is.
+    /// Sets the kind and the number of rows of the pass.
     pub fn pass(&mut self, kind: PassKind, rows: usize) {
         if let Some(watch) = &mut self.0 {
             watch.kind = kind;
@@ -125,8 +125,8 @@ impl Timing {
         }
     }
 
-    /// Gives the time since the last lap to a stage. `work` is what the stage read and computed; it is not asked when the
-    /// stopwatch is off.
+    /// Adds the time since the last lap to a stage. `work` returns what the stage read and computed; it is not called when
+    /// the stopwatch is off.
     #[inline]
     pub fn lap(&mut self, stage: Stage, work: impl FnOnce() -> Work) {
         if let Some(watch) = &mut self.0 {
@@ -134,7 +134,7 @@ impl Timing {
         }
     }
 
-    /// What passes of a kind took until now; `None` if there were none, or if it is off.
+    /// The times of passes of a kind; `None` without any, or when the stopwatch is off.
     pub fn times(&self, kind: PassKind) -> Option<&PassTimes> {
         self.0.as_ref().map(|watch| &watch.times[kind as usize]).filter(|times| times.passes > 0)
     }
@@ -148,7 +148,7 @@ impl Stopwatch {
         time.count += 1;
         time.elapsed += elapsed;
         time.work += work();
-        // What it takes to say what the work was belongs to no stage.
+        // The time that `work` takes belongs to no stage.
         self.last = Instant::now();
     }
 }
@@ -159,7 +159,7 @@ impl PassTimes {
         self.stages.iter().map(|time| time.elapsed).sum()
     }
 
-    /// The stages that were run, in the order of a pass.
+    /// The stages that ran, in the order of a pass.
     pub fn stages(&self) -> impl Iterator<Item = (Stage, &StageTime)> {
         Stage::ALL.into_iter().zip(&self.stages).filter(|(_, time)| time.count > 0)
     }

@@ -16,7 +16,8 @@ use super::errors::{config_error, input_error, to_python};
 use super::exit::detached;
 use super::prompts::shown;
 use crate::error::Result;
-use crate::generator::{self, Prompts};
+use crate::generation::GenerationConfig;
+use crate::generator::{self, Call};
 use crate::text::{ChatOptions, Message};
 
 /// The keyword arguments of `chat` that say how the conversation is rendered.
@@ -55,13 +56,19 @@ impl Conversations {
         }
     }
 
-    /// The prompts for replies to them.
-    pub(super) fn prompts(&self, generator: &generator::Generator, options: &ChatOptions) -> Result<Prompts> {
-        let prompt = |messages: &Vec<Message>| generator.chat_prompt(messages, options);
-        match self {
-            Self::One(messages) => prompt(messages).map(Prompts::One),
-            Self::Several(list) => list.iter().map(prompt).collect::<Result<_>>().map(Prompts::List),
-        }
+    /// The call that replies to them.
+    pub(super) fn call<'a>(
+        &self,
+        generator: &'a generator::Generator,
+        options: &ChatOptions,
+        config: &GenerationConfig,
+    ) -> Result<Call<'a>> {
+        let prompt = |messages: &Vec<Message>| generator.fit_chat(messages, options, config);
+        let prompts = match self {
+            Self::One(messages) => vec![prompt(messages)?],
+            Self::Several(list) => list.iter().map(prompt).collect::<Result<_>>()?,
+        };
+        Ok(generator.call_chat(prompts, config))
     }
 
     /// Their texts, or with `tokenize` their token ids.

@@ -18,12 +18,12 @@ use super::opened::Opened;
 use super::options::{self, Options};
 use super::output::GenerationOutput;
 use super::pickle::Recipe;
-use super::progress::Reporter;
+use super::progress::{ListProgress, Reporter};
 use super::signals::interruptible;
 use super::stats::CacheStats;
 use super::stream::TokenStream;
 use super::tokenizer::Tokenizer;
-use super::{chat, constraints, json, logging, prompts, stopping_criteria};
+use super::{chat, constraints, json, logging, prompts, scores, stopping_criteria};
 use crate::generation::Strategy;
 use crate::generator::{self, Prepared};
 use crate::text::ChatOptions;
@@ -86,16 +86,17 @@ impl Generator {
             Some(strategy) => strategy.apply(&config, &passed).map_err(|error| to_python(py, error))?,
             None => config.over_passed(&passed),
         };
-        let prompts = match given.given {
-            Given::Prompt(prompt) => prompts::prompts(prompt, keyword(mask)?.as_ref())?,
+        let mut call = match given.given {
+            Given::Prompt(prompt) => {
+                self.0.call(prompts::prompts(prompt, keyword(mask)?.as_ref())?).config(&config)
+            }
             Given::Chat(messages) => {
                 let (conversations, options) =
                     (Conversations::extract(messages)?, chat::options(given.keywords)?);
-                detached(py, || conversations.prompts(&self.0, &options))
+                detached(py, || conversations.call(&self.0, &options, &config))
                     .map_err(|error| to_python(py, error))?
             }
         };
-        let mut call = self.0.call(prompts).config(&config);
         call = call.has_generation_config(given.generation_config.is_some());
         for processor in callbacks::processors(keyword(processors)?.as_ref())? {
             call = call.processor(processor);
@@ -122,10 +123,13 @@ impl Generator {
         given: &Arguments<'_, '_>,
     ) -> PyResult<GenerationOutput> {
         guarded(|| {
+            let progress = ListProgress::take(given.keywords)?;
             let prepared = self.prepare(py, method, given)?;
-            let output = interruptible(py, |interrupted| prepared.run(interrupted));
+            let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
+            let output =
+                interruptible(py, |interrupted| prepared.run_each(interrupted, &mut |_, _| progress.step()));
             logging::flush(py);
-            GenerationOutput::new(py, output?)
+            GenerationOutput::new(py, progress.outcome(output)?)
         })
     }
 
@@ -191,6 +195,7 @@ impl Generator {
             });
             logging::flush(py);
             let opened = Reporter::outcome(reporter, opened)?;
+            warn(py, opened.warnings().iter().map(String::as_str))?;
             Ok(Self(Opened::new(opened), Runtime { recipe, drivers: Arc::default() }))
         })
     }
@@ -347,13 +352,22 @@ impl Generator {
         })
     }
 
-    #[pyo3(signature = (text))]
-    fn score<'py>(&self, py: Python<'py>, text: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let prompt = prompts::single(text)?;
-            let logprobs = interruptible(py, |interrupted| self.0.score_interruptible(prompt, interrupted))?;
-            array(py, logprobs.len(), logprobs)
-        })
+    /// The log-probability of each token of a text given those before it, in nats, float32 ``[tokens]``; for a list of
+    /// texts, which are computed together, a list of arrays.
+    ///
+    /// The first entry is 0, because nothing predicts the first token. With ``top_logprobs``, 0 included, the result is a
+    /// ``TokenScores`` in place of an array: also the ranks, and so many of the most probable tokens in each place.
+    /// ``progress`` is ``True`` for a bar, or a function of the number of texts done and of all. Raises ``InputError``
+    /// when a text is longer than the model's context.
+    #[pyo3(signature = (text, *, top_logprobs=None, progress=None))]
+    fn score<'py>(
+        &self,
+        py: Python<'py>,
+        text: &Bound<'py, PyAny>,
+        top_logprobs: Option<usize>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| scores::score(py, &self.0, text, top_logprobs, progress))
     }
 
     fn stats(&self, py: Python<'_>) -> PyResult<CacheStats> {

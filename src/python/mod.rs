@@ -26,6 +26,7 @@ mod pickle;
 mod processors;
 mod progress;
 mod prompts;
+mod scores;
 mod signals;
 mod stats;
 mod stopping_criteria;
@@ -58,6 +59,8 @@ mod _rsgen {
     use super::output::{GenerationOutput, Timings, Usage};
     #[pymodule_export]
     use super::processors::{BuiltInLogitsProcessor, LogitsProcessor, tables};
+    #[pymodule_export]
+    use super::scores::TokenScores;
     #[pymodule_export]
     use super::stats::CacheStats;
     #[pymodule_export]

@@ -241,12 +241,11 @@ pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     guarded(|| {
         let fields = PyList::empty(py);
         for info in generation::GenerationConfig::FIELDS {
-            let python = generation::GenerationConfig::python_type(info.name).unwrap_or_default();
             fields.append(dict(
                 py,
                 &[
                     ("name", info.name),
-                    ("type", &python),
+                    ("type", &info.python_type()),
                     ("kind", info.kind),
                     ("default", info.default),
                     ("doc", info.doc.trim()),
@@ -260,7 +259,7 @@ pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
                 &[
                     ("name", info.name),
                     ("class", info.class),
-                    ("doc", info.doc),
+                    ("doc", info.doc()),
                     ("switch", info.switch),
                     ("applies_to", info.applies_to.as_str()),
                 ],
@@ -268,8 +267,8 @@ pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             entry.set_item("after_callers", info.after_callers)?;
             entry.set_item("has_device", info.has_device)?;
             let arguments = PyList::empty(py);
-            for argument in info.arguments() {
-                let described = dict(py, &[("name", argument.name), ("type", &argument.python)])?;
+            for argument in info.arguments {
+                let described = dict(py, &[("name", argument.name), ("type", &argument.python_type())])?;
                 if let Some(default) = &argument.default {
                     described.set_item("default", python_value(py, default)?)?;
                 }

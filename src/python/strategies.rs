@@ -6,15 +6,14 @@ use pyo3::types::PyDict;
 use super::config::GenerationConfig;
 use super::generator::{Arguments, Generator, Given, Method};
 use super::output::GenerationOutput;
-use crate::generation::{GenerationMode, Strategy, for_each_search};
+use crate::generation::{GenerationMode, Strategy};
 
+/// Writes a method for each strategy: its name, and the mode that it selects.
 macro_rules! methods {
-    ($( $file:ident { $(
-        $(#[doc = $doc:literal])* $name:ident $mode:ident when $condition:ident $entry:tt
-    )* } )*) => {
+    ($( $name:ident $mode:ident; )*) => {
         #[pymethods]
         impl Generator {
-            $($(
+            $(
                 #[pyo3(
                     signature = (prompt, generation_config=None, **keywords),
                     text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, \
@@ -32,9 +31,18 @@ macro_rules! methods {
                     let method = Method { name: strategy.name, strategy: Some(strategy), to_the_end: false };
                     self.run(py, &method, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
                 }
-            )*)*
+            )*
         }
     };
 }
 
-for_each_search!(methods);
+methods! {
+    greedy_search Greedy;
+    sample Sample;
+    contrastive_search ContrastiveSearch;
+    dola Dola;
+    beam_search BeamSearch;
+    beam_sample BeamSample;
+    group_beam_search GroupBeamSearch;
+    constrained_beam_search ConstrainedBeamSearch;
+}

@@ -1,8 +1,7 @@
-//! config.json of a decoder in llama's manner, as transformers 4 and 5 write it.
+//! The config.json of a llama-like decoder, as transformers 4 and 5 write it.
 //!
-//! Absent fields have the defaults of the model's family, which come from outside; every field has a range, so that sizes
-//! computed from it cannot overflow. The whole object is kept for architectures with fields of their own. Generation
-//! defaults that old files have here are not read.
+//! Absent fields have the defaults of the model's family. Each field has a range, so that sizes computed from it cannot
+//! overflow. The whole object is kept for fields of one architecture. Generation defaults of old files are not read.
 
 use serde_json::{Map, Value};
 
@@ -22,13 +21,13 @@ const MAX_INTERMEDIATE: usize = 1 << 20;
 const MAX_HEADS: usize = 1 << 12;
 const MAX_HEAD_DIM: usize = 1 << 12;
 const MAX_VOCAB: usize = 1 << 22;
-/// How far a dynamic position embedding is let stretch, in tokens.
+/// The longest sequence of a dynamic RoPE, in tokens.
 const MAX_STRETCHED: usize = 1 << 20;
 
-/// What a model is like: sizes, switches, position embedding and special tokens.
+/// The shape of a model: sizes, switches, position embedding and special tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
-    /// The class that the model was written by, one of those asked for, such as `LlamaForCausalLM`.
+    /// The supported class of the model, such as `LlamaForCausalLM`.
     pub architecture: String,
     /// Transformers' short name of the family, such as `llama`; empty when the file has none.
     pub model_type: String,
@@ -50,7 +49,7 @@ pub struct ModelConfig {
     pub max_position_embeddings: usize,
     /// Added to the mean square in RMS norms.
     pub rms_norm_eps: f64,
-    /// Whether the head shares the embedding's weights.
+    /// Whether the head shares the weights of the embedding, unless the checkpoint has two different matrices.
     pub tie_word_embeddings: bool,
     /// Whether q, k and v have biases; the family says whether o then has one, too.
     pub attention_bias: bool,
@@ -73,7 +72,7 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
-    /// Reads the text of a config.json; `supported` are the families that there is code for.
+    /// Reads the text of a config.json; `supported` are the families to accept.
     ///
     /// # Errors
     /// `Load`, naming the field, its rule and the value, when the file is damaged, a field is out of its range, or
@@ -83,8 +82,7 @@ impl ModelConfig {
         Self::read(raw, supported).and_then(Self::check_family).context(|| "config.json")
     }
 
-    /// The most tokens of a sequence: `max_position_embeddings`, except where the position embedding is made to stretch
-    /// with the sequence, or stretches what `max_position_embeddings` says.
+    /// The most tokens of a sequence: `max_position_embeddings`, or more with dynamic RoPE and yarn.
     pub fn context_len(&self) -> usize {
         let stretched = match self.rope.kind {
             RopeKind::Dynamic { .. } => MAX_STRETCHED,
@@ -181,7 +179,7 @@ fn family<'a>(
         Some(_) => return Err(fields.wrong("architectures", "a list of class names")),
     };
     let Some(named) = named else {
-        // Configurations that were never saved with a model have the family alone.
+        // Configurations that were never saved with a model name only the family.
         let wanted = model_type.replace(['_', '-'], "") + "forcausallm";
         let found = supported.iter().find(|family| family.architecture.to_ascii_lowercase() == wanted);
         return found.ok_or_else(|| unsupported(model_type));

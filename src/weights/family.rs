@@ -1,14 +1,14 @@
-//! How the config.json of a family of models is read: what an absent field means, and which fields count.
+//! The defaults and rules of config.json for a family of models.
 //!
-//! A family's own values stand in its file of `model`, and are those of its configuration class in transformers 5.23.
-//! The ranges of fields are the same for all and belong to `config`.
+//! The values of a family are in its file of `model`, from its configuration class in transformers 5.23. The ranges of
+//! fields are the same for all families and are in `config`.
 
 use super::fields::Fields;
 use super::rope::RopeRule;
 use super::window::WindowRule;
 use crate::error::Result;
 
-/// What the configuration class of a family fixes.
+/// The configuration class of a family.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FamilyConfig {
     /// The class that models are written by, such as `LlamaForCausalLM`.
@@ -47,7 +47,7 @@ pub struct FamilyConfig {
     pub rope: RopeRule,
 }
 
-/// A property that some families let config.json decide.
+/// A switch that some families read from config.json.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Switch {
     /// As the field says; absent is off.

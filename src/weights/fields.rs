@@ -1,7 +1,6 @@
 //! Fields of a JSON object with their ranges: one error for a bad value, naming field, rule, value and remedy.
 //!
-//! A field that is null counts as absent, as in transformers' configurations. Which fields there are is not known
-//! here.
+//! A null field counts as absent, as in transformers.
 
 use std::ops::RangeInclusive;
 
@@ -10,14 +9,14 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Result};
 use crate::json::shown;
 
-/// The least that counts as positive: below it, a number or its reciprocal leaves the range of float32 in computations.
+/// The least positive number: smaller ones, or their reciprocals, leave the range of float32.
 const LEAST: f64 = 1e-15;
 
 /// The fields of one object of config.json.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'a> {
     object: &'a Map<String, Value>,
-    /// What stands before a field's name in errors, such as `rope_parameters.`.
+    /// The prefix of field names in errors, such as `rope_parameters.`.
     prefix: &'a str,
 }
 
@@ -26,12 +25,12 @@ impl<'a> Fields<'a> {
         Self { object, prefix }
     }
 
-    /// The value of a field that is there and not null.
+    /// The value of a field that is present and not null.
     pub(super) fn get(self, name: &str) -> Option<&'a Value> {
         self.object.get(name).filter(|value| !value.is_null())
     }
 
-    /// Whether the field is there, null or not.
+    /// Whether the field is present, null or not.
     pub(super) fn has(self, name: &str) -> bool {
         self.object.contains_key(name)
     }
@@ -69,7 +68,7 @@ impl<'a> Fields<'a> {
         value.as_str().map(Some).ok_or_else(|| self.wrong(name, "a string"))
     }
 
-    /// The error that a field is not what it must be.
+    /// The error for a field that breaks its rule.
     pub(super) fn wrong(self, name: &str, rule: &str) -> Error {
         let found = self.get(name).map_or_else(|| "nothing".to_owned(), shown);
         let field = format!("{}{name}", self.prefix);

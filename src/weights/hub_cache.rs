@@ -1,7 +1,7 @@
 //! The local cache of the Hugging Face Hub, read as `huggingface_hub` writes it: `refs/<revision>` names a commit,
 //! `snapshots/<commit>` is the model's folder.
 //!
-//! It never opens a socket and never writes; a model that is not there is an error with the command that downloads it.
+//! Nothing is downloaded or written. The error for a missing model names the command that downloads it.
 
 use std::fmt;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::json::shown;
 use crate::types::Choice;
 
-/// The cache within a folder for caches of all kinds.
+/// The path of the cache in the cache folder of the user.
 const XDG_PLACE: &str = "huggingface/hub";
 
 /// A cache folder.
@@ -32,7 +32,7 @@ pub enum HubCacheReason {
         /// Its name.
         variable: &'static str,
     },
-    /// It is in its usual place in the home folder.
+    /// It is the default folder in the home folder.
     Home,
 }
 
@@ -57,7 +57,7 @@ impl HubCache {
         Self::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// A cache at this place.
+    /// The cache in this folder.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
@@ -134,12 +134,12 @@ impl HubCache {
         })
     }
 
-    /// Where the cache is.
+    /// The cache folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The ids of the models in it, in alphabetical order; whether they are complete is not looked at.
+    /// The ids of the models in it, in alphabetical order, complete or not.
     pub fn models(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());

@@ -1,7 +1,7 @@
-//! How much memory this process may still take, so that a load is refused before the machine runs out.
+//! The available memory, so that a load is refused before the machine runs out of memory.
 //!
-//! It is the least of what the system has, what the control groups (v1 and v2) leave, and what the limit of the
-//! address space leaves. On systems without `/proc` nothing is known. Nothing is reserved here.
+//! It is the least of the system's available memory, the rest of the control groups (v1 and v2) and the rest of the address
+//! space limit. Without `/proc` it is unknown.
 
 use std::fmt;
 use std::fs;
@@ -72,7 +72,7 @@ fn address_space(root: &Path) -> Option<u64> {
     Some(soft.saturating_sub(kibibytes(&status, "VmSize:")?))
 }
 
-/// The least that the process's control group and the groups around it leave, and which of them does.
+/// The least rest of the process's control group and its ancestors, and the group with it.
 fn control_group(root: &Path) -> Option<(u64, PathBuf)> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = root.join("sys/fs/cgroup");
@@ -101,7 +101,7 @@ fn control_group(root: &Path) -> Option<(u64, PathBuf)> {
     left.min_by_key(|(bytes, _)| *bytes)
 }
 
-/// What one group leaves; `None` without a limit.
+/// The rest of one group; `None` without a limit.
 fn left_in_group(folder: &Path, limit: &str, usage: &str, cached: &str) -> Option<u64> {
     let number = |file: &str| fs::read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok();
     // Version 1 writes a number near 2^63 for no limit, and version 2 `max`.

@@ -1,11 +1,11 @@
-//! The files of a model: where they are, what config.json says, and the tensors of its safetensors files.
+//! The files of a model: their location, config.json, and the tensors of its safetensors files.
 //!
-//! Every file is untrusted: sizes, names, offsets and shapes are checked before they are used. Nothing is computed
-//! here, and nothing is ever downloaded.
+//! All files are untrusted: sizes, names, offsets and shapes are checked before they are used. Nothing is downloaded.
 
 mod config;
 mod family;
 mod fields;
+mod foreign;
 mod hub_cache;
 mod memory;
 mod rope;

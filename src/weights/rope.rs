@@ -1,8 +1,7 @@
 //! The rotary position embedding of config.json: `rope_theta` and `rope_scaling` of transformers 4, and
 //! `rope_parameters` of transformers 5.
 //!
-//! It takes exactly the fields that transformers 5.23 reads for each kind, with its defaults. The angles are
-//! computed elsewhere.
+//! It reads the fields that transformers 5.23 reads for each kind, with the same defaults.
 
 use serde_json::{Map, Value};
 
@@ -20,24 +19,23 @@ const ORIGINAL: &str = "original_max_position_embeddings";
 /// Which rotary embeddings a family has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RopeRule {
-    /// All kinds but longrope, each turning whole heads.
+    /// All kinds but longrope, each rotating whole heads.
     WholeHead,
-    /// `default` and `longrope`, which old files call `su` or `yarn`; a head may be turned in part.
+    /// `default` and `longrope`, which old files call `su` or `yarn`; a head may be rotated in part.
     Partial {
         /// What an absent `original_max_position_embeddings` means. It counts beside the parameters only.
         original_max_position_embeddings: usize,
     },
 }
 
-/// How the rotation angles of positions are made.
+/// The parameters of RoPE.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeParameters {
     /// The base of the wavelengths.
     pub theta: f64,
-    /// The dimensions at the front of a head that turn: all of them, or less. An odd number turns one more, as in
-    /// transformers.
+    /// The leading dimensions of a head that are rotated. An odd number rotates one more, as in transformers.
     pub dim: usize,
-    /// What is done to them for longer contexts.
+    /// The scaling for longer contexts.
     pub kind: RopeKind,
 }
 
@@ -45,7 +43,7 @@ pub struct RopeParameters {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum RopeKind {
-    /// The wavelengths as they are.
+    /// No scaling.
     Default,
     /// All frequencies divided.
     Linear {
@@ -174,7 +172,7 @@ fn whole_dim(fields: Fields<'_>, top: Fields<'_>, head_dim: usize) -> Result<usi
     Ok(head_dim)
 }
 
-/// The dimensions of a head that `partial_rotary_factor` says turn; the one among the parameters wins.
+/// The rotated dimensions of a head by `partial_rotary_factor`; the one among the parameters wins.
 fn partial_dim(fields: Fields<'_>, top: Fields<'_>, head_dim: usize) -> Result<usize> {
     let inside = fields.positive(PARTIAL, 1.0)?;
     let outside = top.positive(PARTIAL, 1.0)?;

@@ -1,9 +1,8 @@
-//! One safetensors file: its header is checked before any tensor is touched.
+//! One safetensors file. Its header is checked before any tensor is read.
 //!
-//! The crate `safetensors` checks holes, overlaps and lengths; here the header is capped first, names that come twice are
-//! refused, which the crate would merge, and so are entries that contradict themselves, with the tensor's name, which the
-//! crate would not tell. Data types other than the three that models are stored in are an error when the tensor is asked
-//! for.
+//! The crate `safetensors` checks holes, overlaps and lengths. This module also limits the size of the header, refuses
+//! duplicate names, which the crate would merge, and names the tensor of a contradictory entry. A tensor of another type
+//! than float32, bfloat16 or float16 is an error when it is requested.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,12 +11,13 @@ use safetensors::tensor::{Dtype, Metadata};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
+use super::foreign::gguf;
 use super::source::FileBytes;
 use crate::error::{Error, Result, ResultExt as _};
 use crate::json::{Checked, Strict, shown};
 use crate::tensor::{DType, StoredBytes};
 
-/// The longest header that is read.
+/// The longest header, in bytes.
 pub const MAX_HEADER_BYTES: usize = 32 << 20;
 /// The most tensors that a file may have.
 pub const MAX_TENSORS: usize = 100_000;
@@ -28,7 +28,7 @@ const LENGTH_BYTES: usize = 8;
 pub struct TensorView<'a> {
     /// Its full name, such as `model.norm.weight`.
     pub name: &'a str,
-    /// How its numbers are stored.
+    /// Its element type.
     pub dtype: DType,
     /// Its shape; the product times the size of a number is the length of `bytes`.
     pub shape: &'a [usize],
@@ -41,7 +41,7 @@ pub struct TensorFile {
     name: String,
     bytes: FileBytes,
     metadata: Metadata,
-    /// Where the tensors begin.
+    /// The offset of the tensors.
     data: usize,
 }
 
@@ -113,7 +113,7 @@ impl fmt::Debug for TensorFile {
     }
 }
 
-/// Gives the length of the header and what it says.
+/// Returns the length of the header and its content.
 fn read_header(bytes: StoredBytes<'_>) -> Result<(usize, Metadata)> {
     let damaged = |what: String| Error::load(format!("{what}; the file is damaged, download it again"));
     let Some(rest) = bytes.len().checked_sub(LENGTH_BYTES) else {
@@ -121,6 +121,9 @@ fn read_header(bytes: StoredBytes<'_>) -> Result<(usize, Metadata)> {
     };
     let mut length = [0; LENGTH_BYTES];
     bytes.part(0..LENGTH_BYTES).read(&mut length)?;
+    if let Some(gguf) = gguf(&length) {
+        return Err(Error::load(gguf));
+    }
     let length = u64::from_le_bytes(length);
     let header = usize::try_from(length).ok().filter(|&length| length <= MAX_HEADER_BYTES);
     let Some(length) = header else {
@@ -136,7 +139,7 @@ fn read_header(bytes: StoredBytes<'_>) -> Result<(usize, Metadata)> {
     serde_json::from_slice::<HeaderCheck>(&header)
         .map_err(|error| damaged("its header is refused".to_owned()).with_source(error))?;
     let not_exactly = || damaged(format!("its tensors do not fill its {} bytes exactly", bytes.len()));
-    // Reading it is checking it: for holes, overlaps and lengths.
+    // Deserializing checks for holes, overlaps and lengths.
     let metadata =
         serde_json::from_slice::<Metadata>(&header).map_err(|error| not_exactly().with_source(error))?;
     if metadata.data_len() != rest - length {
@@ -145,7 +148,7 @@ fn read_header(bytes: StoredBytes<'_>) -> Result<(usize, Metadata)> {
     Ok((length, metadata))
 }
 
-/// Looks at the number of entries, duplicate keys, and each entry by itself.
+/// Checks the number of entries, duplicate keys, and each entry.
 struct HeaderCheck;
 
 impl<'de> Deserialize<'de> for HeaderCheck {
@@ -186,7 +189,7 @@ impl<'de> Visitor<'de> for HeaderVisitor {
     }
 }
 
-/// Says what is wrong with the entry of a tensor.
+/// Returns what is wrong with the entry of a tensor.
 fn check_entry(entry: &Value) -> Result<(), String> {
     let field = |name: &str| entry.get(name).ok_or_else(|| format!("has no {name}"));
     let (dtype, shape, offsets) = (field("dtype")?, field("shape")?, field("data_offsets")?);

@@ -1,7 +1,6 @@
-//! A walk through the dotted names of tensors, as model code is nested: `model.layers.3.self_attn.q_proj.weight`.
+//! Scopes of tensor names, nested as model code is: `model.layers.3.self_attn.q_proj.weight`.
 //!
-//! Whoever asks for a tensor says which shape the configuration predicts, and a tensor of another shape never
-//! reaches a kernel. Converting numbers is not done here.
+//! The caller gives the shape that the configuration predicts; a tensor of another shape is an error.
 
 use super::safetensors::TensorView;
 use super::shards::Weights;
@@ -10,7 +9,7 @@ use crate::error::{Error, Result};
 /// How many similar names an error offers.
 const SUGGESTIONS: usize = 3;
 
-/// A place in the tree of names.
+/// A prefix of tensor names.
 #[derive(Debug, Clone)]
 pub struct WeightScope<'a> {
     weights: &'a Weights,
@@ -23,13 +22,13 @@ impl<'a> WeightScope<'a> {
         Self { weights, prefix: String::new() }
     }
 
-    /// The place below this one.
+    /// The scope `name` below this one.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         Self { weights: self.weights, prefix: format!("{}{name}.", self.prefix) }
     }
 
-    /// The place of an element of a list, such as a layer.
+    /// The scope of an element of a list, such as a layer.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         self.child(&index.to_string())
@@ -82,7 +81,7 @@ impl<'a> WeightScope<'a> {
     }
 }
 
-/// The bytes that two names share at their beginning and end.
+/// The length of the common prefix and suffix of two names.
 fn likeness(left: &str, right: &str) -> usize {
     let shared = |left: &mut dyn Iterator<Item = u8>, right: &mut dyn Iterator<Item = u8>| {
         left.zip(right).take_while(|(left, right)| left == right).count()

@@ -16,7 +16,7 @@ use crate::json::{read_object, shown};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-/// Files of other formats, which explain why there are no weights.
+/// Weight files of other formats, named in the error when there is no safetensors file.
 const OTHER_FORMATS: [&str; 4] =
     ["pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"];
 
@@ -47,8 +47,10 @@ impl Weights {
             return Self::open_shards(files, &index);
         }
         let message = format!("{}: neither {SINGLE} nor {INDEX} is there", files.name());
-        Err(Error::load(match OTHER_FORMATS.into_iter().find(|&other| files.contains(other)) {
-            Some(other) => format!("{message}; {other} is of another format: save the model as safetensors"),
+        let other = OTHER_FORMATS.into_iter().find(|&other| files.contains(other));
+        let other = other.map(|other| format!("{other} is of another format: save the model as safetensors"));
+        Err(Error::load(match other.or_else(|| files.foreign()) {
+            Some(other) => format!("{message}; {other}"),
             None => message,
         }))
     }
@@ -116,7 +118,7 @@ impl Weights {
         Self { files, tensors: tensors.into_iter().map(entry).collect(), by_name }
     }
 
-    /// Where names begin; `child` goes on from there.
+    /// The root scope.
     pub fn root(&self) -> WeightScope<'_> {
         WeightScope::new(self)
     }
@@ -141,7 +143,7 @@ impl Weights {
         self.tensors.iter().map(|entry| entry.name.as_str())
     }
 
-    /// The names of the tensors that nobody has asked for; `rotary_emb.inv_freq` of old checkpoints is normal.
+    /// The names of the tensors that were never requested; `rotary_emb.inv_freq` of old checkpoints is normal.
     pub fn unused(&self) -> impl Iterator<Item = &str> {
         let unused = self.tensors.iter().filter(|entry| !entry.used.load(Ordering::Relaxed));
         unused.map(|entry| entry.name.as_str())

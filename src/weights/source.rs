@@ -1,7 +1,7 @@
-//! Where the files of a model come from: a folder, a snapshot of the local Hugging Face cache, or the binary itself.
+//! The files of a model: in a folder, in a snapshot of the local Hugging Face cache, or embedded in the binary.
 //!
-//! A file is opened only if it is a regular file of the model's own folder; in the Hugging Face cache also if it is
-//! a link to the cache's blobs. What is in the files is not known here.
+//! Only regular files in the model's own folder are opened; in the Hugging Face cache also links to the cache's blobs. The
+//! contents are not interpreted here.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use super::foreign::{foreign_file, foreign_folder, gguf};
 use super::hub_cache::HubCache;
 use crate::error::{Error, Result};
 use crate::json::shown;
@@ -17,7 +18,7 @@ use crate::tensor::StoredBytes;
 /// The largest file that is read as text, such as config.json or tokenizer.json.
 pub const MAX_TEXT_BYTES: usize = 64 << 20;
 
-/// The folder of chat templates besides the model's own, and what is read of it.
+/// The folder of additional chat templates, and its limits.
 const TEMPLATE_FOLDER: &str = "additional_chat_templates";
 const MAX_TEMPLATES: usize = 64;
 const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
@@ -26,14 +27,14 @@ const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct ModelFiles {
     name: String,
-    place: Place,
+    location: Location,
 }
 
 #[derive(Debug, Clone)]
-enum Place {
+enum Location {
     Folder {
         path: PathBuf,
-        /// Real paths below which a file may lie once all links are followed.
+        /// Canonical folders that a file may be in once links are resolved.
         roots: Vec<PathBuf>,
     },
     #[cfg_attr(not(feature = "bundled"), expect(dead_code, reason = "the feature `bundled` embeds a model"))]
@@ -87,9 +88,15 @@ impl ModelFiles {
             return Self::folder(model);
         }
         if Path::new(model).exists() {
-            return Err(Error::load(format!(
-                "{model}: it must be the folder of a model, found a file; give the folder that it is in"
-            )));
+            let mut first = [0; 4];
+            let read = File::open(model).and_then(|mut file| file.read_exact(&mut first));
+            let gguf = read.ok().and_then(|()| gguf(&first));
+            return Err(Error::load(match gguf {
+                Some(gguf) => format!("{model}: {gguf}"),
+                None => format!(
+                    "{model}: it must be the folder of a model, found a file; give the folder that it is in"
+                ),
+            }));
         }
         let folder = HubCache::from_env().find(model, revision)?;
         Ok(Self { name: model.to_owned(), ..Self::folder(folder)? })
@@ -109,7 +116,10 @@ impl ModelFiles {
         }
         let mut roots = blob_folders(&real);
         roots.push(real);
-        Ok(Self { name: path.display().to_string(), place: Place::Folder { path: path.to_owned(), roots } })
+        Ok(Self {
+            name: path.display().to_string(),
+            location: Location::Folder { path: path.to_owned(), roots },
+        })
     }
 
     /// The story model that comes with the crate.
@@ -128,13 +138,13 @@ impl ModelFiles {
             "tokenizer.json",
             "tokenizer_config.json"
         ];
-        Self { name: "story-3m".to_owned(), place: Place::Embedded(files) }
+        Self { name: "story-3m".to_owned(), location: Location::Embedded(files) }
     }
 
-    /// Files that were made up, by their names.
+    /// Files in memory, by name.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn in_memory(files: impl Into<std::sync::Arc<[(String, Vec<u8>)]>>) -> Self {
-        Self { name: "memory".to_owned(), place: Place::Memory(files.into()) }
+        Self { name: "memory".to_owned(), location: Location::Memory(files.into()) }
     }
 
     /// The path or id that the model was asked for by.
@@ -144,11 +154,11 @@ impl ModelFiles {
 
     /// The folder, unless the model is part of the binary.
     pub fn path(&self) -> Option<&Path> {
-        match &self.place {
-            Place::Folder { path, .. } => Some(path),
-            Place::Embedded(_) => None,
+        match &self.location {
+            Location::Folder { path, .. } => Some(path),
+            Location::Embedded(_) => None,
             #[cfg(feature = "fuzzing")]
-            Place::Memory(_) => None,
+            Location::Memory(_) => None,
         }
     }
 
@@ -264,7 +274,10 @@ impl ModelFiles {
     /// `Load` when it is missing, too large, not a plain file of the model, or cannot be read.
     pub fn read(&self, file: &str) -> Result<Cow<'static, [u8]>> {
         self.read_optional(file)?.ok_or_else(|| {
-            Error::load(format!("{}: {file} is missing; is it the folder of a model?", self.name))
+            Error::load(match self.foreign() {
+                Some(foreign) => format!("{}: {file} is missing; {foreign}", self.name),
+                None => format!("{}: {file} is missing; is it the folder of a model?", self.name),
+            })
         })
     }
 
@@ -312,13 +325,18 @@ impl ModelFiles {
         }
     }
 
+    /// The error message for a folder that is recognised as something else than a model.
+    pub(super) fn foreign(&self) -> Option<String> {
+        self.path().and_then(foreign_folder)
+    }
+
     /// Whether the model has a file of this name.
     pub fn contains(&self, file: &str) -> bool {
-        match &self.place {
-            Place::Embedded(files) => files.iter().any(|(name, _)| *name == file),
+        match &self.location {
+            Location::Embedded(files) => files.iter().any(|(name, _)| *name == file),
             #[cfg(feature = "fuzzing")]
-            Place::Memory(files) => files.iter().any(|(name, _)| name == file),
-            Place::Folder { path, .. } => is_plain_file_name(file) && path.join(file).exists(),
+            Location::Memory(files) => files.iter().any(|(name, _)| name == file),
+            Location::Folder { path, .. } => is_plain_file_name(file) && path.join(file).exists(),
         }
     }
 
@@ -335,22 +353,22 @@ impl ModelFiles {
                 shown(&file.into())
             )));
         }
-        let (path, roots) = match &self.place {
-            Place::Embedded(files) => {
+        let (path, roots) = match &self.location {
+            Location::Embedded(files) => {
                 let found = files.iter().find(|(name, _)| folder.is_none() && *name == file);
                 return Ok(found.map(|(_, bytes)| Located::Static(bytes)));
             }
             #[cfg(feature = "fuzzing")]
-            Place::Memory(files) => {
+            Location::Memory(files) => {
                 let found = files.iter().find(|(name, _)| name == file);
                 return Ok(found.map(|(_, bytes)| Located::Owned(bytes.clone())));
             }
-            Place::Folder { path, roots } => (path.join(folder.unwrap_or("")).join(file), roots),
+            Location::Folder { path, roots } => (path.join(folder.unwrap_or("")).join(file), roots),
         };
         if path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             return Ok(None);
         }
-        // A link that leads nowhere is the rest of a download that was cut off or cleaned up.
+        // A dangling link remains of an interrupted or deleted download.
         let real = path.canonicalize().map_err(|error| self.unreadable(file).with_source(error))?;
         if !roots.iter().any(|root| real.starts_with(root)) {
             return Err(Error::load(format!(
@@ -363,7 +381,11 @@ impl ModelFiles {
         if !real.is_file() {
             return Err(Error::load(format!("{}: {file} must be a regular file", self.name)));
         }
-        let handle = File::open(&real).map_err(|error| self.unreadable(file).with_source(error))?;
+        let unreadable = |error| self.unreadable(file).with_source(error);
+        let handle = File::open(&real).map_err(unreadable)?;
+        if let Some(foreign) = foreign_file(&handle).map_err(unreadable)? {
+            return Err(Error::load(format!("{}: {file}: {foreign}", self.name)));
+        }
         Ok(Some(Located::File(handle)))
     }
 
@@ -380,7 +402,7 @@ enum Located {
     Owned(Vec<u8>),
 }
 
-/// Whether a name can only be that of a file right in a folder, on every operating system.
+/// Whether a name is that of a file directly in a folder, on every operating system.
 fn is_plain_file_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 255
@@ -388,8 +410,7 @@ fn is_plain_file_name(name: &str) -> bool {
         && !name.contains(|char: char| matches!(char, '/' | '\\' | ':') || char.is_control())
 }
 
-/// Where the files of a snapshot in the Hugging Face cache really are: the blobs of the repository, and those that
-/// repositories of one cache share.
+/// The blob folders of a snapshot in the Hugging Face cache: those of the repository, and those shared by the cache.
 fn blob_folders(snapshot: &Path) -> Vec<PathBuf> {
     let repository = snapshot
         .parent()

@@ -1,6 +1,6 @@
 //! The sliding window of config.json: how many tokens a layer sees, and which layers have one.
 //!
-//! The rules are those by which transformers 5.23 makes its masks. What a window does is attention's business.
+//! The rules are those of the masks of transformers 5.23.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ pub enum WindowRule {
     },
 }
 
-/// What a layer sees, with transformers' names.
+/// The attention type of a layer, with transformers' names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayerType {
     /// All tokens before.
@@ -51,9 +51,9 @@ impl LayerType {
 /// The window and the layers of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlidingWindow {
-    /// The tokens that a layer with a window sees, the last one included; `None` if no layer has one.
+    /// The size of the window, the last token included; `None` if no layer has one.
     pub size: Option<usize>,
-    /// What each layer sees, `[num_hidden_layers]`.
+    /// The type of each layer, `[num_hidden_layers]`.
     pub layer_types: Vec<LayerType>,
 }
 

@@ -123,3 +123,12 @@ fn timing_is_a_record_of_the_log_where_the_log_is_json_and_nothing_when_off() {
     assert!(log.contains("\nprompt: passes 1, rows 5, ") && !log.contains("\nsteps: "), "{log}");
     assert_eq!(String::from_utf8(run_with(&[("RSGEN_TIMING", "0")], &["score", PROMPT]).stderr).unwrap(), "");
 }
+
+#[test]
+fn what_the_machine_can_do_is_measured_once_and_not_by_each_call() {
+    let log = timing_log(&["bench", "--prompt-tokens=4", "--new-tokens=2", "--repeats=3"], &[]);
+    let mut limits: Vec<&str> = log.lines().filter(|line| line.contains("threads, ")).collect();
+    assert!(limits.len() > 2, "{log}");
+    limits.dedup();
+    assert_eq!(limits.len(), 1, "{log}");
+}

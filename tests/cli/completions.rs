@@ -1,12 +1,12 @@
 //! `rsgen completions`: scripts for shells.
 
-use super::support::{VERBS, failure, json_of, keys, stdout};
+use super::support::{SUBCOMMANDS, failure, json_of, keys, stdout};
 
 #[test]
-fn every_shell_has_a_script_that_knows_the_verbs_and_their_options() {
+fn every_shell_has_a_script_that_knows_the_subcommands_and_their_options() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = stdout(&["completions", shell]);
-        for word in VERBS.into_iter().chain(["rsgen", "kv-cache-bytes", "no-special-tokens"]) {
+        for word in SUBCOMMANDS.into_iter().chain(["rsgen", "kv-cache-bytes", "no-special-tokens"]) {
             assert!(script.contains(word), "{shell}: {word}");
         }
         let object = json_of(&["completions", "--json", shell]);

@@ -73,8 +73,13 @@ fn the_number_of_threads_comes_with_the_rule_that_gave_it() {
     for (first, number) in [2, 3, 4].into_iter().enumerate() {
         let variables = &[&all[..3 - first], &[("RSGEN_MODEL", "")]].concat();
         let expected = json!({"value": number, "reason": "environment", "variable": all[2 - first].0});
-        assert_eq!(doctor(variables, &[])["num_threads"], expected);
+        // Where that is more than the cores, standard error says so.
+        let report = run_with(variables, &["doctor", "--json"]).stdout;
+        assert_eq!(only_object(&String::from_utf8(report).unwrap())["num_threads"], expected);
     }
+    let many = run_with(&[("RSGEN_NUM_THREADS", "1000")], &["doctor"]);
+    let warning = String::from_utf8(many.stderr).unwrap();
+    assert!(warning.contains("warning: `RSGEN_NUM_THREADS` asks for 1000 threads, but"), "{warning}");
     let found = doctor(&[], &[])["num_threads"].clone();
     assert!(["cores", "affinity", "quota"].contains(&found["reason"].as_str().unwrap()), "{found}");
 }

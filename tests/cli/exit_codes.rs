@@ -10,12 +10,12 @@ use super::support::{PROMPT, command, failure};
 fn wrong_arguments_are_named_and_exit_with_2() {
     for (arguments, named) in [
         (&["generate", "--bogus", PROMPT][..], "--bogus"),
-        (&["generate", "--top-k", "many", PROMPT], "'many' for '--top-k <K>'"),
+        (&["generate", "--top-k", "many", PROMPT], "'many' for '--top-k <N>': it must be an integer"),
         (&["generate", "--threads", "0", PROMPT], "1 or more"),
         (&["generate", "--kv-cache-bytes", "99999999999T", PROMPT], "number of bytes"),
-        (&["generate", "--do-sample", "--top-p", "-0.5", PROMPT], "`top_p`"),
-        (&["generate", "--max-new-tokens", "0", PROMPT], "`max_new_tokens`"),
-        (&["generate", "--num-return-sequences", "2", PROMPT], "`num_return_sequences`"),
+        (&["generate", "--do-sample", "--top-p", "-0.5", PROMPT], "`--top-p`"),
+        (&["generate", "--max-new-tokens", "0", PROMPT], "`--max-new-tokens`"),
+        (&["generate", "--num-return-sequences", "2", PROMPT], "`--num-return-sequences`"),
         (&["generate", "--model", "", PROMPT], "--model"),
         (&["tokenize", "--model", "", PROMPT], "--model"),
         (&["completions"], "<SHELL>"),
@@ -48,8 +48,8 @@ fn a_model_that_cannot_be_loaded_exits_with_3() {
 
 #[test]
 fn too_little_room_exits_with_4_and_too_long_a_prompt_with_1() {
-    for verb in ["generate", "score"] {
-        let (code, errors) = failure(&[verb, "--kv-cache-bytes", "1K", PROMPT]);
+    for subcommand in ["generate", "score"] {
+        let (code, errors) = failure(&[subcommand, "--kv-cache-bytes", "1K", PROMPT]);
         assert_eq!(code, 4, "{errors}");
     }
     let (code, errors) = failure(&["generate", &"Once upon a time ".repeat(1000)]);

@@ -1,9 +1,10 @@
 //! `rsgen generate`: the texts, options and numbers of the library.
 
-use rsgen::{GenerationConfig, Generator};
+use rsgen::generation::ForcedWord;
+use rsgen::{GenerationConfig, Generator, TokenId};
 use serde_json::{Value, json};
 
-use super::support::{PROMPT, json_of, quiet_stdout, stdout, with_stdin};
+use super::support::{PROMPT, failure_of, json_of, quiet_stdout, stdout, with_stdin};
 
 #[test]
 fn generate_writes_the_prompt_and_the_greedy_text_of_the_library() {
@@ -99,4 +100,83 @@ fn a_stop_text_ends_the_text_and_stays_in_it() {
     assert_eq!(json["finish_reasons"], json!(["stop"]));
     let text = json["text"].as_str().unwrap();
     assert!(text.trim_end().ends_with('.') && text.matches('.').count() == 1, "{text}");
+}
+
+#[test]
+fn every_strategy_can_be_reached_and_gives_the_text_of_the_library() {
+    let generator = Generator::bundled().unwrap();
+    let words = || ForcedWord::Phrase(vec![TokenId(569), TokenId(570)]);
+    let config = || GenerationConfig::new().max_new_tokens(8);
+    for (options, config) in [
+        (&["--num-beams=3"][..], config().num_beams(3)),
+        (&["--num-beams=3", "--do-sample", "--seed=5"], config().num_beams(3).do_sample(true).seed(5)),
+        (
+            &["--num-beams=4", "--num-beam-groups=2", "--diversity-penalty=1.5"],
+            config().num_beams(4).num_beam_groups(2).diversity_penalty(1.5),
+        ),
+        (&["--penalty-alpha=0.6", "--top-k=4"], config().penalty_alpha(0.6).top_k(4)),
+        (&["--dola-layers=0,2"], config().dola_layers(vec![0, 2])),
+        (
+            &["--num-beams=3", "--force-words-ids=[[569, 570]]"],
+            config().num_beams(3).force_words_ids([words()]),
+        ),
+    ] {
+        let expected = generator.generate(PROMPT, &config).unwrap();
+        let text = stdout(&[&["generate", "--max-new-tokens=8"], options, &[PROMPT]].concat());
+        assert_eq!(text, format!("{PROMPT}{}\n", expected.text()), "{options:?}");
+    }
+}
+
+#[test]
+fn what_is_asked_for_besides_the_text_is_there() {
+    let options = ["--num-beams=2", "--num-return-sequences=2", "--max-new-tokens=3"];
+    let more = ["--top-logprobs=2", "--output-scores", "--output-logits"];
+    let object = json_of(&[&["generate", "--json", PROMPT][..], &options, &more].concat());
+    assert_eq!(object["sequences_scores"].as_array().unwrap().len(), 2);
+    assert_eq!(object["top_logprobs"][1][2].as_array().unwrap().len(), 2);
+    for kept in ["scores", "logits"] {
+        assert_eq!(object[kept][0][0].as_array().unwrap().len(), 2048, "{kept}");
+    }
+    let plain = json_of(&["generate", "--json", "--max-new-tokens=3", PROMPT]);
+    assert!(["sequences_scores", "top_logprobs", "scores"].iter().all(|name| plain.get(name).is_none()));
+}
+
+#[test]
+fn each_line_of_a_file_is_a_prompt() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let lines = ["Once upon a time", "", "One day,", "The little fox"];
+    std::fs::write(file.path(), lines.join("\n")).unwrap();
+    let path = file.path().to_str().unwrap();
+    let options = ["--do-sample", "--seed=5", "--max-new-tokens=9"];
+    let output = stdout(&[&["generate", "--json", "--prompts", path][..], &options].concat());
+    let objects: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects.len(), lines.len());
+    let config = GenerationConfig::new().max_new_tokens(9).do_sample(true).seed(5);
+    let expected = Generator::bundled().unwrap().generate(lines.to_vec(), &config).unwrap();
+    for ((object, line), text) in objects.iter().zip(lines).zip(expected.texts()) {
+        assert_eq!((&object["prompt"], &object["text"]), (&json!(line), &json!(text)));
+    }
+    let texts: Vec<String> = lines
+        .iter()
+        .zip(expected.texts())
+        .zip(1..)
+        .map(|((line, text), row)| format!("[{row}/4]\n{line}{text}\n"))
+        .collect();
+    let piped = [&["generate", "--prompts", "-"][..], &options].concat();
+    assert_eq!(quiet_stdout(&with_stdin(&piped, lines.join("\n").as_bytes())), texts.join("\n"));
+    assert_eq!(quiet_stdout(&with_stdin(&["generate", "--prompts=-"], b"")), "");
+}
+
+#[test]
+fn a_line_that_cannot_be_continued_is_named_and_the_others_go_on() {
+    let input = format!("{PROMPT}\n{}\n{PROMPT}\n", "Once upon a time ".repeat(1000));
+    let output = with_stdin(&["generate", "--json", "--max-new-tokens=2", "--prompts=-"], input.as_bytes());
+    assert_eq!(
+        (output.status.code(), String::from_utf8(output.stdout).unwrap().lines().count()),
+        (Some(1), 2)
+    );
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("line 2: the prompt has") && errors.contains("1 of 3 lines failed"), "{errors}");
+    let (code, errors) = failure_of(&with_stdin(&["generate", "--prompts=/no/such/file"], b""));
+    assert!(code == 1 && errors.contains("/no/such/file cannot be read"), "{errors}");
 }

@@ -1,4 +1,4 @@
-//! The command as users run it: its own process, its outputs, its exit codes. A file for each verb, and one for what
+//! The command as users run it: its own process, its outputs, its exit codes. A file for each subcommand, and one for what
 //! holds for all of them.
 #![cfg(all(feature = "cli", feature = "bundled"))]
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
@@ -7,7 +7,7 @@ mod bench;
 mod chat;
 mod completions;
 mod doctor;
-mod every_verb;
+mod every_subcommand;
 mod exit_codes;
 mod generate;
 mod inspect;

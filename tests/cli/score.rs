@@ -3,7 +3,7 @@
 use rsgen::{Generator, TokenId};
 use serde_json::{Value, json};
 
-use super::support::{PROMPT, failure_of, json_of, keys, quiet_stdout, stdout, with_stdin};
+use super::support::{PROMPT, failure, failure_of, json_of, keys, quiet_stdout, stdout, with_stdin};
 
 const TEXT: &str = "One day, a little fox saw the blue xylophone.";
 
@@ -104,14 +104,30 @@ fn special_tokens_are_left_out_on_demand() {
 }
 
 #[test]
-fn a_text_that_is_too_long_is_named_by_its_line() {
-    let input = format!("{PROMPT}\n{}\n", "Once upon a time ".repeat(1000));
+fn a_text_that_is_too_long_is_named_by_its_line_and_the_others_go_on() {
+    let input = format!("{PROMPT}\n{}\n{TEXT}\n", "Once upon a time ".repeat(1000));
     let output = with_stdin(&["score", "--totals"], input.as_bytes());
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1, "what came before is there");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 2, "the others are there");
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.starts_with("rsgen: error: line 2: the text must fit the model's context"), "{errors}");
+    assert!(errors.ends_with("rsgen: error: 1 of 3 lines failed\n"), "{errors}");
     let (code, errors) =
         failure_of(&with_stdin(&["score", "--json", &"Once upon a time ".repeat(1000)], b""));
     assert!(code == 1 && errors.contains(r#""message":"the text must fit"#), "{errors}");
+}
+
+#[test]
+fn the_likeliest_tokens_are_shown_on_demand() {
+    let object = json_of(&["score", "--json", "--top-logprobs=3", PROMPT]);
+    let top = object["top_logprobs"].as_array().unwrap();
+    assert_eq!((top.len(), &top[0]), (5, &json!([])));
+    for (place, (top, rank)) in top.iter().zip(object["ranks"].as_array().unwrap()).enumerate().skip(1) {
+        assert_eq!((top.as_array().unwrap().len(), rank), (3, &json!(1)));
+        assert_eq!(top[0], json!([object["token_ids"][place], object["logprobs"][place]]));
+    }
+    let table = stdout(&["score", "--top-logprobs=2", PROMPT]);
+    assert!(table.contains("1  \"Once\"  likeliest: \"Once\" -1.3017, \"One\" "), "{table}");
+    let (code, errors) = failure(&["score", "--top-logprobs=99999", PROMPT]);
+    assert!(code == 2 && errors.contains("`--top-logprobs` must be at most"), "{errors}");
 }

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 pub(crate) const PROMPT: &str = "Once upon a time";
 
-/// The verbs that the command has.
-pub(crate) const VERBS: [&str; 8] =
+/// The subcommands that the command has.
+pub(crate) const SUBCOMMANDS: [&str; 8] =
     ["generate", "chat", "score", "tokenize", "inspect", "doctor", "bench", "completions"];
 
 /// The command, without what the environment of the tests may set.

@@ -89,3 +89,9 @@ fn a_model_without_a_tokenizer_is_refused() {
     let (code, errors) = failure(&["tokenize", "--model", folder.path().to_str().unwrap(), PROMPT]);
     assert!(code == 3 && errors.contains("tokenizer"), "{errors}");
 }
+
+#[test]
+fn an_id_beyond_the_vocabulary_is_an_error() {
+    let (code, errors) = failure(&["tokenize", "--decode", "569 99999"]);
+    assert!(code == 1 && errors.contains("0 to 2047, got 99999"), "{errors}");
+}

@@ -53,13 +53,10 @@ fn no_file_is_too_long() {
 fn everything_registered_has_a_golden_or_a_test() {
     let sources: Vec<(String, String)> =
         files("src", "rs").into_iter().map(|path| (path.clone(), read(&path))).collect();
-    let mut tested: BTreeSet<String> =
-        sources.iter().flat_map(|(path, text)| words(test_code(path, text))).collect();
-    for path in [files("tests", "rs"), files("tests", "py")].concat() {
-        if path != "tests/suite/architecture.rs" {
-            tested.extend(words(&read(&path)));
-        }
-    }
+    let in_sources = sources.iter().map(|(path, text)| test_code(path, text).to_owned());
+    let beside = files("tests", "rs").into_iter().filter(|path| path != "tests/suite/architecture.rs");
+    let tested =
+        in_sources.chain(beside.map(|path| read(&path))).flat_map(|text| names_in_tests(&text)).collect();
     let golden = files("tests/golden", "json").iter().flat_map(|path| words(&read(path))).collect();
     report(REGISTERED.iter().flat_map(|&rule| registry_faults(rule, &sources, &tested, &golden)));
 }
@@ -181,7 +178,7 @@ fn length_faults(lengths: &BTreeMap<String, usize>, long_files: &[(&str, &str)])
         .collect()
 }
 
-/// `tested` holds the words of all tests, `golden` those of all goldens. A test names the type; a golden names the type,
+/// `tested` holds the names in all tests, `golden` the words of all goldens. A test names the type; a golden names the type,
 /// or has cases that are named after the file: `greedy`, `greedy_left_padded`.
 fn registry_faults(
     (kind, folder): (&str, &str),
@@ -215,6 +212,20 @@ fn registry_faults(
         ));
     }
     faults
+}
+
+/// The names in the code of a file with a test that runs; without those in comments and strings.
+fn names_in_tests(source: &str) -> BTreeSet<String> {
+    let tokens = tokens(source);
+    let marked = |attribute: &str| {
+        tokens
+            .windows(4)
+            .filter(|four| four.iter().map(|token| token.1).eq(["#", "[", attribute, "]"]))
+            .count()
+    };
+    let ignored = tokens.windows(2).filter(|two| two[0].1 == "[" && two[1].1 == "ignore").count();
+    let runs = marked("test") > ignored || tokens.iter().any(|token| token.1 == "proptest");
+    tokens.iter().filter(|_| runs).map(|token| token.1.to_owned()).collect()
 }
 
 fn words(text: &str) -> Vec<String> {
@@ -320,6 +331,15 @@ mod tests {
         assert_eq!(faults("src/cache/pool.rs", "fn f() { rayon::join(a, b) }").len(), 1);
         assert_eq!(faults("src/lib.rs", "pub use clap;").len(), 1);
         assert_eq!(faults("src/cache/pool.rs", "let clap = 1; self::rayon::x();"), [""; 0]);
+    }
+
+    #[test]
+    fn only_code_of_a_file_with_a_test_that_runs_counts() {
+        let names = |source| names_in_tests(source).contains("Dola");
+        assert!(names("fn made() -> Dola { Dola } #[test] fn it_works() { made(); }"));
+        assert!(!names("// Dola\n#[test] fn it_works() { assert!(true, \"Dola\"); }"));
+        assert!(!names("#[test] #[ignore = \"slow\"] fn it_works() { Dola; }"));
+        assert!(!names("fn helper() { Dola; }"));
     }
 
     #[test]

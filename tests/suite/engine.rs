@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use rsgen::generation::{LogitsProcessor, OneOrMany, RowContext, StopContext, StoppingCriterion};
-use rsgen::{DType, Error, ErrorKind, FinishReason, GenerationConfig, Generator, GeneratorOptions, TokenId};
+use rsgen::{
+    DType, Error, ErrorKind, FinishReason, GenerationConfig, Generator, GeneratorOptions, Prompt, TokenId,
+};
 
 const PROMPT: &str = "Once upon a time";
 
@@ -237,7 +239,7 @@ fn token_scores_are_the_score_with_the_rank_among_the_logits() {
     let generator = Generator::bundled().unwrap();
     // Longer than a chunk of the evaluation, so that ranks are taken across its border.
     let ids: Vec<TokenId> = (0..200u32).map(|i| TokenId(i * 37 % 2048)).collect();
-    let scores = generator.token_scores(ids.as_slice(), &mut || false).unwrap();
+    let scores = generator.token_scores([ids.as_slice()], 0).unwrap().remove(0);
     assert_eq!(scores.iter().map(|score| score.token_id).collect::<Vec<_>>(), ids);
     let logprobs: Vec<f32> = scores.iter().map(|score| score.logprob).collect();
     assert_eq!(logprobs, generator.score(ids.as_slice()).unwrap());
@@ -247,4 +249,43 @@ fn token_scores_are_the_score_with_the_rank_among_the_logits() {
         let above = row.iter().filter(|&&logit| logit > row[next.index()]).count();
         assert_eq!(score.rank, above + 1);
     }
+}
+
+#[test]
+fn a_list_of_texts_is_scored_in_shared_passes_and_each_as_it_is_alone() {
+    let generator = Generator::bundled().unwrap();
+    let text = |len: u32| -> Vec<TokenId> { (0..len).map(|i| TokenId((i * 37 + len) % 2048)).collect() };
+    let texts: Vec<Vec<TokenId>> = [3, 200, 1, 128, 40, 5, 127, 300].map(text).into();
+    let together = generator.token_scores(texts.iter().map(Vec::as_slice), 2).unwrap();
+    for (text, scores) in texts.iter().zip(&together) {
+        assert_eq!(
+            generator.token_scores([text.as_slice()], 2).unwrap(),
+            [scores.clone()],
+            "{} tokens",
+            text.len()
+        );
+    }
+    let top = &together[1][7].top_logprobs;
+    assert!(top.len() == 2 && top[0].1 >= top[1].1);
+    assert!(generator.token_scores(Vec::<&str>::new(), 0).unwrap().is_empty());
+}
+
+#[test]
+fn texts_that_cannot_be_scored_are_named_and_the_others_are_there() {
+    // A cache for one text at a time.
+    let generator = small(16 * BLOCK_BYTES);
+    let ids = |len: usize| Prompt::Ids(vec![TokenId(5); len]);
+    let texts = [ids(300), ids(513), ids(300), Prompt::Ids(vec![TokenId(9999)]), ids(2)];
+    let mut lens = Vec::new();
+    let mut done = |index: usize, scores: rsgen::Result<Vec<_>>| {
+        lens.push((index, scores.map_or_else(|error| Err(error.kind()), |scores| Ok(scores.len()))));
+        Ok(())
+    };
+    generator.score_texts(texts.map(Ok), 0, &mut || false, &mut done).unwrap();
+    let input = Err(ErrorKind::Input);
+    assert_eq!(lens, [(0, Ok(300)), (1, input), (2, Ok(300)), (3, input), (4, Ok(2))]);
+    let stats = generator.engine().pool().stats();
+    assert_eq!(stats.available_blocks, stats.max_blocks);
+    let error = generator.token_scores([ids(2), ids(513)], 0).unwrap_err();
+    assert!(error.to_string().starts_with("text 1: "), "{error}");
 }

@@ -1,10 +1,12 @@
 //! What a row of a forward pass can ask for: logits, hidden states, the logits of inner layers, an early end; and that
-//! an embedding can stand in a token's place.
+//! an embedding can stand in a token's place. Which matrices of a checkpoint embedding and head are.
 
 use rsgen::cache::{KvCapacity, KvDtype, KvStore, SequenceCache, SharedPool};
 use rsgen::model::{ForwardBatch, ForwardContext, ForwardOutput, Row, RowInput, Scratch, Timing};
 use rsgen::types::{LayerSet, RowOutputs};
 use rsgen::{ErrorKind, Generator, TokenId};
+
+use crate::support::{Tensors, with_tensors};
 
 const TOKENS: [u32; 7] = [0, 300, 512, 77, 1999, 5, 640];
 
@@ -17,7 +19,7 @@ fn rows(change: impl Fn(usize, &mut Row)) -> Vec<Row> {
                 input: RowInput::Token(TokenId(token)),
                 table: 0,
                 position,
-                rope_len: TOKENS.len(),
+                rope_seq_len: TOKENS.len(),
                 last_layer: None,
                 outputs: RowOutputs::LOGITS,
             };
@@ -48,6 +50,42 @@ fn forward(generator: &Generator, rows: &[Row], embeddings: &[f32]) -> rsgen::Re
 
 fn layers(of: &[usize]) -> LayerSet {
     of.iter().fold(LayerSet::EMPTY, |set, &layer| set.with(layer).unwrap())
+}
+
+#[test]
+fn a_checkpoint_decides_whether_its_head_is_the_embedding_as_in_transformers() {
+    const TIED: &str = "tests/golden/models/tied";
+    const EMBEDDING: &str = "model.embed_tokens.weight";
+    const HEAD: &str = "lm_head.weight";
+    let open = |change: &dyn Fn(&mut Tensors)| {
+        let folder = with_tensors(TIED, |tensors| change(tensors));
+        Generator::open(folder.path().to_str().unwrap()).unwrap()
+    };
+    let facts = |generator: &Generator| {
+        let ids = (3..20).map(TokenId).collect();
+        (generator.engine().model().weight_bytes(), generator.forward(&[ids]).unwrap())
+    };
+    let tied = open(&|_| {});
+    let copied = open(&|tensors| {
+        tensors.insert(HEAD.to_owned(), tensors[EMBEDDING].clone());
+    });
+    let head_alone = open(&|tensors| {
+        let embedding = tensors.remove(EMBEDDING).unwrap();
+        tensors.insert(HEAD.to_owned(), embedding);
+    });
+    for equal in [&copied, &head_alone] {
+        assert_eq!(facts(equal), facts(&tied), "one matrix, whatever its name, and no copy");
+        assert_eq!(equal.warnings(), [""; 0]);
+    }
+    let two = open(&|tensors| {
+        let (dtype, shape, mut bytes) = tensors[EMBEDDING].clone();
+        bytes.rotate_left(4);
+        tensors.insert(HEAD.to_owned(), (dtype, shape, bytes));
+    });
+    let ((bytes, logits), (tied_bytes, tied_logits)) = (facts(&two), facts(&tied));
+    assert!(bytes > tied_bytes && logits != tied_logits);
+    let [warning] = two.warnings() else { panic!("{:?}", two.warnings()) };
+    assert!(warning.starts_with("`tie_word_embeddings` is true, but"), "{warning}");
 }
 
 #[test]

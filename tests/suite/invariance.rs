@@ -6,8 +6,8 @@ use rsgen::generator::{ComputeDtype, KvDtype};
 use rsgen::kernels::Isa;
 use rsgen::{GenerationConfig, Generator, GeneratorOptions};
 
-use rsgen::{Prompts, TokenId};
 use crate::support::bits;
+use rsgen::{Prompts, TokenId};
 
 const PROMPTS: [&str; 8] = [
     "Once upon a time",

@@ -8,12 +8,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use rsgen::generation::testing::{ScriptedModel, WordVocabulary, run};
-use rsgen::generation::{GenerationPlan, PlanContext, search};
+use rsgen::generation::{Compat, GenerationPlan, PlanContext, search};
 use rsgen::{FinishReason, GenerationConfig, Generator, GeneratorOptions, PromptBatch, TokenId};
 
-use crate::support::bits;
+use crate::support::{bits, with_tensors};
 
 const STORY: &str = "python/rsgen/models/story-3m";
+const ROPE: &str = "tests/golden/models/rope_default";
 const DYNAMIC: &str = "tests/golden/models/rope_dynamic";
 const YARN: &str = "tests/golden/models/rope_yarn";
 const LONGROPE: &str = "tests/golden/models/phi3_longrope";
@@ -119,6 +120,41 @@ fn the_factors_of_longrope_follow_from_each_sequences_own_length() {
     assert_eq!(bits(&generator.generate(batch, &config).unwrap()), alone);
 }
 
+#[test]
+fn yarn_goes_by_its_original_context_in_4_49_too() {
+    let config = GenerationConfig::new().max_new_tokens(8).do_sample(false).output_logits(true);
+    let old = config.clone().compat(Compat::V4_49);
+    let logits = |model: &str, config| bits(&open(model).generate(ids(3..40), config).unwrap());
+    assert_eq!(logits(YARN, &old), logits(YARN, &config));
+    let folder = with_tensors(YARN, |_| {});
+    let path = folder.path().join("config.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let other =
+        text.replace("\"original_max_position_embeddings\": 24", "\"original_max_position_embeddings\": 256");
+    assert_ne!(other, text);
+    fs::write(path, other).unwrap();
+    assert_ne!(logits(folder.path().to_str().unwrap(), &old), logits(YARN, &old));
+}
+
+// transformers divides 0 by 0 for the first token, and is left with a greedy search.
+#[test]
+fn contrastive_search_goes_on_beside_a_hidden_state_of_zero() {
+    const PAD: u32 = 5;
+    let folder = with_tensors(ROPE, |tensors| {
+        let (_, shape, bytes) = tensors.get_mut("model.embed_tokens.weight").unwrap();
+        let row = bytes.len() / shape[0];
+        bytes[PAD as usize * row..][..row].fill(0);
+    });
+    let generator = open(folder.path().to_str().unwrap());
+    let greedy = GenerationConfig::new().max_new_tokens(12).do_sample(false);
+    let contrastive = greedy.clone().penalty_alpha(0.9).top_k(6);
+    let tokens = |config, prompt: &[u32]| {
+        let output = generator.generate(ids(prompt.iter().copied()), config).unwrap();
+        output.rows[0].generated.token_ids.clone()
+    };
+    assert_ne!(tokens(&contrastive, &[PAD, 9, 33]), tokens(&greedy, &[PAD, 9, 33]));
+}
+
 // transformers' `forward` sees the token alone, but the cache of its `generate` forgets nothing then.
 #[test]
 fn in_a_window_of_one_token_each_sees_itself_alone() {
@@ -158,19 +194,18 @@ fn integer_temperatures_are_numbers() {
     assert_eq!(sampled(2.into()), sampled(2.0.into()));
 }
 
-/// What is wrong with the table of differences: rows of `a | b | c` whose last cell names pairs of a file and a test in
+/// What is wrong with the tables of differences: rows of `a | b | c` whose last cell names pairs of a file and a test in
 /// it, each in backticks.
 fn faults(page: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
-    let header = "| transformers 5.23 | rsgen | shown by |";
-    let rows = page
-        .lines()
-        .skip_while(|line| *line != header)
-        .skip(2)
-        .take_while(|line| line.starts_with('|'))
-        .map(|line| line.trim_matches('|').split(" | ").collect::<Vec<_>>());
+    const LAST_COLUMN: &str = "| shown by |";
     let mut faults = Vec::new();
-    let mut rows_found = 0;
-    for cells in rows {
+    let (mut rows_found, mut within) = (0, false);
+    for line in page.lines() {
+        within = line.ends_with(LAST_COLUMN) || within && line.starts_with('|');
+        if !within || line.ends_with(LAST_COLUMN) || line.starts_with("|---") {
+            continue;
+        }
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
         rows_found += 1;
         let quoted: Vec<&str> = cells.last().map_or("", |cell| *cell).split('`').skip(1).step_by(2).collect();
         if cells.len() != 3 || quoted.is_empty() || !quoted.len().is_multiple_of(2) {
@@ -188,7 +223,7 @@ fn faults(page: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
         }
     }
     if rows_found == 0 {
-        faults.push(format!("no table with the header {header}"));
+        faults.push(format!("no table with the column {LAST_COLUMN}"));
     }
     faults
 }

@@ -27,6 +27,8 @@ gen.sample(["a", [1, 2], np.array([3, 4])], temperature=0.7)
 gen.greedy_search(("a", "b"))
 assert_type(gen.forward([[1, 2], [3, 4]]), NDArray[np.float32])
 assert_type(gen.score("text"), NDArray[np.float32])
+assert_type(gen.score(["text"], progress=True), "list[NDArray[np.float32]]")
+assert_type(gen.score("text", top_logprobs=3).ranks, NDArray[np.int64])
 assert_type(gen.tokenizer.encode("text"), list[int])
 assert_type(gen.tokenizer.decode(np.array([1, 2])), str)
 

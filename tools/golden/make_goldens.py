@@ -111,6 +111,7 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             },
         },
     ),
+    "head_of_its_own": ({}, {"claims_to_be_tied": True}),
 }
 
 #: What is asked of each tiny model: label, prompts of random length (left-padded when several), fields.
@@ -290,7 +291,7 @@ def write_model(folder: Path, seed: int, changes: dict[str, Any], form: dict[str
     """Draws the model and writes its folder afresh."""
     shutil.rmtree(folder, ignore_errors=True)
     old_type_key, defaults = form.pop("old_type_key", False), form.pop("defaults", {})
-    old_type = form.pop("old_type", "longrope")
+    old_type, claims_to_be_tied = form.pop("old_type", "longrope"), form.pop("claims_to_be_tied", False)
     config = draw_config(seed, **changes)
     model = build_model(config, seed, attention_spread=1.0)
     for field, value in defaults.items():
@@ -301,6 +302,10 @@ def write_model(folder: Path, seed: int, changes: dict[str, Any], form: dict[str
         path = folder / "config.json"
         text = path.read_text().replace('"rope_type"', '"type"')
         path.write_text(text.replace('"longrope"', f'"{old_type}"'))
+    if claims_to_be_tied:
+        path = folder / "config.json"
+        untied, tied = '"tie_word_embeddings": false', '"tie_word_embeddings": true'
+        path.write_text(path.read_text().replace(untied, tied))
 
 
 def random_ids(reference: Reference, numbers: np.random.RandomState, length: int) -> list[int]:

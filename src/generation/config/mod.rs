@@ -1,9 +1,9 @@
-//! [`GenerationConfig`]: transformers' generation fields as plain data, made by one table.
+//! [`GenerationConfig`]: transformers' generation fields as plain data.
 //!
 //! Every field is an `Option`, so that the precedence call > passed config > model's file > default works
 //! field by field. Nothing is checked here but types: whether a value is possible is decided when a plan is
 //! made ([`GenerationPlan`](super::GenerationPlan)), because that depends on the prompt, the model and the
-//! other fields.
+//! other fields. To add a field: its line in the struct below, and its line in the table of `table.rs`.
 
 mod biases;
 mod choices;
@@ -11,6 +11,7 @@ mod elsewhere;
 mod field;
 mod file;
 pub(crate) mod suggest;
+mod table;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -21,206 +22,156 @@ use crate::error::{Error, Result};
 use crate::json;
 use crate::types::TokenId;
 
-use super::logits::for_each_processor;
-use super::search::for_each_search;
-
 pub use biases::{LogitBias, SequenceBias};
 pub use choices::{Compat, DolaLayers, EarlyStopping, ForcedWord};
 pub(super) use field::FieldType;
 pub use field::OneOrMany;
+pub use table::FieldInfo;
 pub use value::FieldValue;
 
-/// What there is to know of a field, for help pages and bindings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FieldInfo {
-    /// The name, as in transformers.
-    pub name: &'static str,
-    /// What a value has to be, to complete "must be …".
-    pub kind: &'static str,
-    /// What holds when the field is set nowhere.
-    pub default: &'static str,
-    /// What it does.
-    pub doc: &'static str,
-}
+/// Leaves the struct as it is written, and copies the documentation of each field into a constant of its name.
+macro_rules! documented {
+    ($(#[$attribute:meta])* pub struct $struct:ident { $( $(#[doc = $doc:literal])+ pub $name:ident: $type:ty, )+ }) => {
+        $(#[$attribute])*
+        pub struct $struct { $( $(#[doc = $doc])+ pub $name: $type, )+ }
 
-/// The type of a builder method's argument: the field's own, unless another is given.
-macro_rules! argument {
-    ($type:ty) => {
-        $type
-    };
-    ($type:ty, $argument:ty) => {
-        $argument
-    };
-}
-
-/// Makes the struct, the builder methods, the table of fields and the conversions from one list of
-/// `name: type (as argument type of the builder method) = default as shown;`.
-macro_rules! generation_config {
-    ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty $(as $argument:ty)? = $default:literal; )*) => {
-        /// How to generate: transformers' `GenerationConfig`, with every field unset until somebody sets it.
-        ///
-        /// ```
-        /// use rsgen::generation::GenerationConfig;
-        ///
-        /// let config = GenerationConfig::new().max_new_tokens(60).do_sample(true).top_p(0.9);
-        /// assert_eq!(config.top_p, Some(0.9));
-        /// assert_eq!(config.temperature, None);
-        /// ```
-        #[derive(Debug, Clone, Default, PartialEq)]
-        #[non_exhaustive]
-        pub struct GenerationConfig {
-            $( $(#[doc = $doc])+ pub $name: Option<$type>, )*
-            /// The keys of a file that are no fields, as they were read.
-            pub extra: Map<String, Value>,
-        }
-
-        impl GenerationConfig {
-            /// Every field, in the order of their documentation.
-            pub const FIELDS: &'static [FieldInfo] = &[$( FieldInfo {
-                name: stringify!($name),
-                kind: <$type as FieldType>::KIND,
-                default: $default,
-                doc: concat!($($doc),+),
-            } ),*];
-
-            $( $(#[doc = $doc])+
-            #[must_use]
-            pub fn $name(mut self, $name: argument!($type $(, $argument)?)) -> Self {
-                self.$name = Some($name.into());
-                self
-            } )*
-
-            /// Sets a field by its name; [`FieldValue::Null`] unsets it.
-            ///
-            /// # Errors
-            /// When there is no such field, with the name that was probably meant, or what to do instead where it is one of
-            /// transformers'; and when the value is of another type.
-            pub fn set(&mut self, name: &str, value: &FieldValue) -> Result<()> {
-                match name {
-                    $( stringify!($name) => self.$name = parse(name, value)?, )*
-                    // What is left out does not matter.
-                    other if *value == FieldValue::Null && elsewhere::reason(other).is_some() => {}
-                    unknown => return Err(Error::config(Self::unknown_field(unknown))),
-                }
-                Ok(())
-            }
-
-            /// This configuration, with fields that are unset taken from `base`.
-            #[must_use]
-            pub fn merged_over(&self, base: &Self) -> Self {
-                let mut extra = base.extra.clone();
-                extra.extend(self.extra.iter().map(|(name, value)| (name.clone(), value.clone())));
-                Self { $( $name: self.$name.clone().or_else(|| base.$name.clone()), )* extra }
-            }
-
-            /// This configuration, the fields of a call, with those that are unset taken from one that was passed as a
-            /// whole.
-            ///
-            /// In transformers 4.49 a `max_length` of 20 that was not given in the call counts as unset, since that is
-            /// its default.
-            #[must_use]
-            pub fn over_passed(&self, passed: &Self) -> Self {
-                let mut merged = self.merged_over(passed);
-                if merged.compat == Some(Compat::V4_49) && merged.max_length == Some(20) {
-                    merged.max_length = self.max_length;
-                }
-                merged
-            }
-
-            /// The type of a field as Python's annotations write it; `None` when there is no such field.
-            pub fn python_type(name: &str) -> Option<String> {
-                match name {
-                    $( stringify!($name) => Some(<$type as FieldType>::python()), )*
-                    _ => None,
-                }
-            }
-
-            /// The value of a field; `None` when it is unset, or there is no such field.
-            pub fn get(&self, name: &str) -> Option<FieldValue> {
-                match name {
-                    $( stringify!($name) => self.$name.as_ref().map(FieldType::to_value), )*
-                    _ => None,
-                }
-            }
+        /// What each field does.
+        #[allow(non_upper_case_globals, dead_code)]
+        mod docs {
+            $( pub(super) const $name: &str = concat!($($doc),+); )+
         }
     };
 }
 
-/// The table: the fields below, those that belong to a search, and those that belong to a single processor.
-macro_rules! fields {
-    (processors { $( $place:ident { $(
-        #[doc = $doc:literal]
-        $module:ident::$class:ident $arguments:tt in $applies_to:ident
-        $(, field $field:ident: $type:ty $(as $argument:ty)? = $default:literal)?
-        $(, by $switch:ident)?;
-    )* } )* }
-    $( $file:ident { $( $(#[doc = $search_doc:literal])* $name:ident $mode:ident when $condition:ident {
-        fixed: [$($fixed:tt)*],
-        presets: [$($presets:tt)*],
-        least_beams: $least_beams:literal,
-        fields: [$($search_fields:tt)*]
-    } )* } )*) => {
-        generation_config! {
-            /// The most tokens of a sequence, prompt included; `max_new_tokens` has precedence over it.
-            max_length: usize = "prompt + 20";
-            /// The most tokens to generate.
-            max_new_tokens: usize = "unset";
-            /// The length, prompt included, before which no end-of-sequence token is generated.
-            min_length: usize = "0";
-            /// The number of new tokens before which no end-of-sequence token is generated.
-            min_new_tokens: usize = "unset";
-            /// Seconds after which generation stops, at the end of the step that is running.
-            max_time: f64 = "unset";
-            /// Texts that end a row when they are completed; they stay in the output.
-            stop_strings: OneOrMany<String> as impl Into<OneOrMany<String>> = "unset";
-            /// Whether to draw each token at random instead of taking the most probable one.
-            do_sample: bool = "false";
-            /// The number of beams; 1 is no beam search.
-            num_beams: usize = "1";
-            /// Accepted for transformers' sake, without effect: candidates share the memory of what they have in common.
-            low_memory: bool = "false";
-            /// The number of rows generated for each prompt.
-            num_return_sequences: usize = "1";
-            /// The token that fills rows up to equal length.
-            pad_token_id: TokenId as impl Into<TokenId> = "the first eos_token_id";
-            /// The token that begins a text, used when there is no prompt.
-            bos_token_id: TokenId as impl Into<TokenId> = "unset";
-            /// The token, or tokens, that end a row; an empty list: none.
-            eos_token_id: OneOrMany<TokenId> as impl Into<OneOrMany<TokenId>> = "unset";
-            /// Whether to keep the processed scores of every step.
-            output_scores: bool = "false";
-            /// Whether to keep the model's own logits of every step.
-            output_logits: bool = "false";
-            /// The number of most probable tokens to keep for each generated token, with their log-probabilities under
-            /// the model's own logits.
-            top_logprobs: usize = "0";
-            /// Accepted for transformers' sake, without effect: results are always objects.
-            return_dict_in_generate: bool = "true";
-            /// An older transformers whose results are wanted where they differ: "4.49".
-            compat: Compat = "unset";
-            /// Accepted for transformers' sake: the KV cache is always used.
-            use_cache: bool = "true";
-            /// The most prompt tokens computed in one pass; changes no result.
-            prefill_chunk_size: usize = "chosen by the engine";
-            /// The seed of sampling: the tokens that `torch.manual_seed(seed)` gives transformers. For a list of
-            /// prompts, one seed each, or one from which prompt `i` takes `seed + i`.
-            seed: OneOrMany<u64> as impl Into<OneOrMany<u64>> = "drawn, and reported in the output";
-            $($( $($search_fields)* )*)*
-            $($($(
-                #[doc = $doc]
-                $field: $type $(as $argument)? = $default;
-            )?)*)*
-        }
-    };
+documented! {
+    /// How to generate: transformers' `GenerationConfig`, with every field unset until somebody sets it.
+    ///
+    /// ```
+    /// use rsgen::generation::GenerationConfig;
+    ///
+    /// let config = GenerationConfig::new().max_new_tokens(60).do_sample(true).top_p(0.9);
+    /// assert_eq!(config.top_p, Some(0.9));
+    /// assert_eq!(config.temperature, None);
+    /// ```
+    #[derive(Debug, Clone, Default, PartialEq)]
+    #[non_exhaustive]
+    pub struct GenerationConfig {
+        /// The most tokens of a sequence, prompt included; `max_new_tokens` has precedence over it.
+        pub max_length: Option<usize>,
+        /// The most tokens to generate.
+        pub max_new_tokens: Option<usize>,
+        /// The length, prompt included, before which no end-of-sequence token is generated.
+        pub min_length: Option<usize>,
+        /// The number of new tokens before which no end-of-sequence token is generated.
+        pub min_new_tokens: Option<usize>,
+        /// Seconds after which generation stops, at the end of the step that is running.
+        pub max_time: Option<f64>,
+        /// Texts that end a row when they are completed; they stay in the output.
+        pub stop_strings: Option<OneOrMany<String>>,
+        /// Whether to draw each token at random instead of taking the most probable one.
+        pub do_sample: Option<bool>,
+        /// The number of beams; 1 is no beam search.
+        pub num_beams: Option<usize>,
+        /// Accepted for transformers' sake, without effect: candidates share the memory of what they have in
+        /// common.
+        pub low_memory: Option<bool>,
+        /// The number of rows generated for each prompt.
+        pub num_return_sequences: Option<usize>,
+        /// The token that fills rows up to equal length.
+        pub pad_token_id: Option<TokenId>,
+        /// The token that begins a text, used when there is no prompt.
+        pub bos_token_id: Option<TokenId>,
+        /// The token, or tokens, that end a row; an empty list: none.
+        pub eos_token_id: Option<OneOrMany<TokenId>>,
+        /// Whether to keep the processed scores of every step.
+        pub output_scores: Option<bool>,
+        /// Whether to keep the model's own logits of every step.
+        pub output_logits: Option<bool>,
+        /// The number of most probable tokens to keep for each generated token, with their log-probabilities
+        /// under the model's own logits.
+        pub top_logprobs: Option<usize>,
+        /// Accepted for transformers' sake, without effect: results are always objects.
+        pub return_dict_in_generate: Option<bool>,
+        /// An older transformers whose results are wanted where they differ: "4.49".
+        pub compat: Option<Compat>,
+        /// Accepted for transformers' sake: the KV cache is always used.
+        pub use_cache: Option<bool>,
+        /// The most prompt tokens computed in one pass; changes no result.
+        pub prefill_chunk_size: Option<usize>,
+        /// The seed of sampling: the tokens that `torch.manual_seed(seed)` gives transformers. For a list of
+        /// prompts, one seed each, or one from which prompt `i` takes `seed + i`.
+        pub seed: Option<OneOrMany<u64>>,
+        /// Contrastive search: how much likeness to earlier states counts against a token, from 0 to 1.
+        pub penalty_alpha: Option<f64>,
+        /// `DoLa`: the inner layers to contrast with: `"low"`, `"high"` or a list of layers, 0 being the
+        /// embedding.
+        pub dola_layers: Option<DolaLayers>,
+        /// When beam search ends: `false` once it is unlikely that a better hypothesis follows, `true` with
+        /// as many hypotheses as beams, `"never"` only when no better one can follow.
+        pub early_stopping: Option<EarlyStopping>,
+        /// The power of its length that the score of a hypothesis is divided by: above 0 favours long ones.
+        pub length_penalty: Option<f64>,
+        /// The number of groups that the beams are split into, which are kept apart by `diversity_penalty`.
+        pub num_beam_groups: Option<usize>,
+        /// What the output of a constrained beam search has to hold: phrases of token ids, or lists of
+        /// phrases of which one is enough.
+        pub force_words_ids: Option<Vec<ForcedWord>>,
+        /// Adds a bias to the score of a sequence's last token when its other tokens have just occurred.
+        pub sequence_bias: Option<SequenceBias>,
+        /// Adds a number from -100 to 100 to the score of a token, as OpenAI's field of that name.
+        pub logit_bias: Option<LogitBias>,
+        /// Subtracts a number for each earlier group of beams that has chosen the token in this step.
+        pub diversity_penalty: Option<f64>,
+        /// Divides the negative and multiplies the other scores of the prompt's tokens, once each.
+        pub encoder_repetition_penalty: Option<f64>,
+        /// Multiplies the negative and divides the other scores of tokens that have occurred, once each.
+        pub repetition_penalty: Option<f64>,
+        /// Subtracts a number from -2 to 2 for each time a token was generated, as OpenAI's field of that
+        /// name.
+        pub frequency_penalty: Option<f64>,
+        /// Subtracts a number from -2 to 2 if a token was generated, as OpenAI's field of that name.
+        pub presence_penalty: Option<f64>,
+        /// Allows no n-gram of this size to occur twice, prompt included; 0 allows all.
+        pub no_repeat_ngram_size: Option<usize>,
+        /// Allows no n-gram of this size that occurs in the prompt to occur again; 0 allows all.
+        pub encoder_no_repeat_ngram_size: Option<usize>,
+        /// Allows no sequence of this list to occur; end-of-sequence tokens are exempt.
+        pub bad_words_ids: Option<Vec<Vec<TokenId>>>,
+        /// Forces the token that follows a prompt of a single token.
+        pub forced_bos_token_id: Option<TokenId>,
+        /// Forces one of these tokens as the last when the most tokens are reached.
+        pub forced_eos_token_id: Option<OneOrMany<TokenId>>,
+        /// Replaces NaN by 0 and the infinities by the largest and the least number.
+        pub remove_invalid_values: Option<bool>,
+        /// Raises the scores of end-of-sequence tokens by a factor to the power of the new tokens after a
+        /// start.
+        pub exponential_decay_length_penalty: Option<(usize, f64)>,
+        /// Allows none of these tokens.
+        pub suppress_tokens: Option<Vec<TokenId>>,
+        /// Allows none of these tokens as the first.
+        pub begin_suppress_tokens: Option<Vec<TokenId>>,
+        /// Divides the scores by a number: below 1 sharpens, above 1 flattens.
+        pub temperature: Option<f64>,
+        /// Keeps only the most probable tokens, up to 100, within this fraction of the entropy.
+        pub top_h: Option<f64>,
+        /// Keeps only this many of the most probable tokens, and ties with the last of them; 0 keeps all.
+        pub top_k: Option<usize>,
+        /// Keeps only the most probable tokens that together reach this probability.
+        pub top_p: Option<f64>,
+        /// Keeps only tokens that reach this fraction of the most probable one's probability.
+        pub min_p: Option<f64>,
+        /// Keeps only the tokens nearest to the expected surprise that together reach this probability.
+        pub typical_p: Option<f64>,
+        /// Keeps only tokens of at least this probability.
+        pub epsilon_cutoff: Option<f64>,
+        /// Keeps only tokens of at least this probability, or less where the entropy is high.
+        pub eta_cutoff: Option<f64>,
+        /// Replaces the scores by the logarithms of their softmax, after all other processors.
+        pub renormalize_logits: Option<bool>,
+        /// The keys of a file that are no fields, as they were read.
+        pub extra: Map<String, Value>,
+    }
 }
-
-/// Puts the table of processors before that of searches.
-macro_rules! with_searches {
-    ($($processors:tt)*) => { for_each_search!(fields processors { $($processors)* }); };
-}
-
-for_each_processor!(with_searches);
 
 /// The longest file that is read.
 const MAX_FILE_BYTES: usize = 16 << 20;
@@ -264,6 +215,18 @@ impl GenerationConfig {
         Ok(config)
     }
 
+    /// This configuration, the fields of a call, with those that are unset taken from one that was passed as a whole.
+    ///
+    /// In transformers 4.49 a `max_length` of 20 that was not given in the call counts as unset, since that is its default.
+    #[must_use]
+    pub fn over_passed(&self, passed: &Self) -> Self {
+        let mut merged = self.merged_over(passed);
+        if merged.compat == Some(Compat::V4_49) && merged.max_length == Some(20) {
+            merged.max_length = self.max_length;
+        }
+        merged
+    }
+
     /// The configuration that the keyword arguments of a call make.
     ///
     /// # Errors
@@ -282,11 +245,6 @@ impl GenerationConfig {
         let mut json: Map<_, _> = Self::FIELDS.iter().filter_map(set).collect();
         json.extend(self.extra.iter().map(|(name, value)| (name.clone(), value.clone())));
         json
-    }
-
-    /// Whether there is a field of that name.
-    pub fn is_field(name: &str) -> bool {
-        Self::FIELDS.iter().any(|field| field.name == name)
     }
 
     /// Whether transformers or this version knows a name, so that `set` has an answer to it.
@@ -321,16 +279,6 @@ impl GenerationConfig {
             ))),
         }
     }
-}
-
-fn parse<T: FieldType>(name: &str, value: &FieldValue) -> Result<Option<T>> {
-    if *value == FieldValue::Null {
-        return Ok(None);
-    }
-    let parsed = T::parse(value).ok_or_else(|| {
-        Error::config(format!("`{name}` must be {}, but is {value}; None leaves it unset", T::KIND))
-    })?;
-    Ok(Some(parsed))
 }
 
 /// Old checkpoints write -1 for "no such token": such an id is left out.

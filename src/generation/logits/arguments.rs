@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-use super::super::config::{FieldType, FieldValue};
+use super::super::config::{Compat, FieldType, FieldValue};
 use super::PrefixAllowedTokens;
 
 /// An argument as it was given.
@@ -36,15 +36,32 @@ impl fmt::Display for Argument {
 }
 
 /// What there is to know of an argument, for bindings and help pages.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ArgumentInfo {
     /// The name, as in transformers.
     pub name: &'static str,
-    /// The type as Python's annotations write it.
-    pub python: String,
     /// The value it has when it is left out; `None` if it cannot be.
     pub default: Option<FieldValue>,
+    kind: &'static str,
+    python: fn() -> String,
+}
+
+impl ArgumentInfo {
+    /// The type as Python's annotations write it.
+    pub fn python_type(&self) -> String {
+        (self.python)()
+    }
+}
+
+/// An argument that has to be given.
+pub(super) const fn required<T: ArgumentType>(name: &'static str) -> ArgumentInfo {
+    ArgumentInfo { name, default: None, kind: T::KIND, python: T::python }
+}
+
+/// An argument that may be left out.
+pub(super) const fn optional<T: ArgumentType>(name: &'static str, default: FieldValue) -> ArgumentInfo {
+    ArgumentInfo { name, default: Some(default), kind: T::KIND, python: T::python }
 }
 
 /// A type that arguments may have.
@@ -57,9 +74,6 @@ pub(super) trait ArgumentType: Sized {
 
     /// The argument, or `None` when it is of another type.
     fn parse(argument: &Argument) -> Option<Self>;
-
-    /// The value that stands for it.
-    fn to_value(&self) -> FieldValue;
 }
 
 impl<T: FieldType> ArgumentType for T {
@@ -74,10 +88,6 @@ impl<T: FieldType> ArgumentType for T {
             Argument::Value(value) => <T as FieldType>::parse(value),
             Argument::AllowedTokens(_) => None,
         }
-    }
-
-    fn to_value(&self) -> FieldValue {
-        FieldType::to_value(self)
     }
 }
 
@@ -94,53 +104,50 @@ impl ArgumentType for Arc<dyn PrefixAllowedTokens> {
             Argument::Value(_) => None,
         }
     }
-
-    fn to_value(&self) -> FieldValue {
-        FieldValue::Other("a function".to_owned())
-    }
 }
 
-impl ArgumentInfo {
-    pub(super) fn of<T: ArgumentType>(name: &'static str, default: Option<T>) -> Self {
-        Self { name, python: T::python(), default: default.map(|value| value.to_value()) }
-    }
-}
-
-/// The arguments of one call.
-#[derive(Default)]
+/// The arguments of one call, in the constructor's order, defaults filled in.
 pub(super) struct Arguments {
-    given: Vec<(String, Argument)>,
+    /// The older transformers to follow, if any.
+    pub(super) compat: Option<Compat>,
+    arguments: std::vec::IntoIter<(&'static str, Argument)>,
 }
 
 impl Arguments {
-    pub(super) fn new(given: impl IntoIterator<Item = (String, Argument)>) -> Self {
-        Self { given: given.into_iter().collect() }
+    /// Those that were given by name, for a constructor that takes `expected`.
+    pub(super) fn new(
+        expected: &'static [ArgumentInfo],
+        has_device: bool,
+        given: impl IntoIterator<Item = (String, Argument)>,
+        compat: Option<Compat>,
+    ) -> Result<Self> {
+        let mut given: Vec<(String, Argument)> = given.into_iter().collect();
+        let mut take = |name: &str| {
+            given.iter().position(|(given, _)| given == name).map(|place| given.swap_remove(place).1)
+        };
+        let device = if has_device { take("device") } else { None };
+        let in_order = |info: &'static ArgumentInfo| {
+            let argument = take(info.name).or_else(|| info.default.clone().map(Argument::Value));
+            argument
+                .map(|argument| (info.name, argument))
+                .ok_or_else(|| Error::config(format!("`{}` must be given: it is {}", info.name, info.kind)))
+        };
+        let arguments: Vec<_> = expected.iter().map(in_order).collect::<Result<_>>()?;
+        match (device, given.first()) {
+            (Some(device), _) if device.to_string() != "\"cpu\"" => Err(Error::config(format!(
+                "`device` must be \"cpu\", the only one there is, but is {device}; leave it out"
+            ))),
+            (_, Some((name, _))) => Err(Error::config(format!("`{name}` is no argument of this processor"))),
+            _ => Ok(Self { compat, arguments: arguments.into_iter() }),
+        }
     }
 
-    /// Takes out the argument of that name.
-    pub(super) fn take<T: ArgumentType>(&mut self, name: &str, default: Option<T>) -> Result<T> {
-        let Some(place) = self.given.iter().position(|(given, _)| given == name) else {
-            return default
-                .ok_or_else(|| Error::config(format!("`{name}` must be given: it is {}", T::KIND)));
-        };
-        let (_, argument) = self.given.swap_remove(place);
+    /// The next argument.
+    pub(super) fn next<T: ArgumentType>(&mut self) -> Result<T> {
+        let next = self.arguments.next();
+        let (name, argument) =
+            next.ok_or_else(|| Error::internal("a constructor takes more than its entry says"))?;
         T::parse(&argument)
             .ok_or_else(|| Error::config(format!("`{name}` must be {}, but is {argument}", T::KIND)))
-    }
-
-    /// Checks that nothing is left over; a device has to be the only one there is.
-    pub(super) fn finish(mut self, has_device: bool) -> Result<()> {
-        if has_device {
-            let device: String = self.take("device", Some("cpu".to_owned()))?;
-            if device != "cpu" {
-                return Err(Error::config(format!(
-                    "`device` must be \"cpu\", the only one there is, but is {device:?}; leave it out"
-                )));
-            }
-        }
-        match self.given.first() {
-            None => Ok(()),
-            Some((name, _)) => Err(Error::config(format!("`{name}` is no argument of this processor"))),
-        }
     }
 }

@@ -1,17 +1,45 @@
 //! Logits processors: what may change the scores of a step before a token is chosen.
 //!
 //! One file per processor, named as in transformers. The table in `registry.rs` lists them in their order of
-//! application, which is part of what makes results equal to transformers'. To add one: its file and its line
-//! in the table, which makes everything else.
+//! application, which is part of what makes results equal to transformers'. To add one: its file, its line
+//! here and its entry in the table.
 
 mod arguments;
 mod context;
 mod encoder_input_ids;
+mod encoder_no_repeat_ngram;
+mod encoder_repetition_penalty;
+mod epsilon;
+mod eta;
+mod exponential_decay_length_penalty;
 mod filter;
+mod forced_bos_token;
+mod forced_eos_token;
+mod frequency_penalty;
+mod hamming_diversity;
+mod inf_nan_remove;
 mod list;
+mod logit_bias;
+mod logit_normalization;
+mod min_length;
+mod min_new_tokens;
+mod min_p;
+mod no_bad_words;
+mod no_repeat_ngram;
+mod prefix_constrained;
+mod presence_penalty;
 mod registry;
+mod repetition_penalty;
+mod sequence_bias;
+mod suppress_tokens;
+mod suppress_tokens_at_begin;
+mod temperature;
 #[cfg(test)]
 mod tests;
+mod top_h;
+mod top_k;
+mod top_p;
+mod typical;
 
 use std::sync::Arc;
 
@@ -25,27 +53,37 @@ pub use arguments::{Argument, ArgumentInfo};
 pub(super) use context::Companions;
 pub use context::{ProcessContext, ProcessorState, ProcessorStates, RowContext, ScoreRows};
 pub use encoder_input_ids::EncoderInputIds;
+pub use encoder_no_repeat_ngram::EncoderNoRepeatNGramLogitsProcessor;
+pub use encoder_repetition_penalty::EncoderRepetitionPenaltyLogitsProcessor;
+pub use epsilon::EpsilonLogitsWarper;
+pub use eta::EtaLogitsWarper;
+pub use exponential_decay_length_penalty::ExponentialDecayLengthPenalty;
+pub use forced_bos_token::ForcedBOSTokenLogitsProcessor;
+pub use forced_eos_token::ForcedEOSTokenLogitsProcessor;
+pub use frequency_penalty::FrequencyPenaltyLogitsProcessor;
+pub use hamming_diversity::HammingDiversityLogitsProcessor;
+pub use inf_nan_remove::InfNanRemoveLogitsProcessor;
 pub use list::LogitsProcessorList;
+pub use logit_bias::LogitBiasLogitsProcessor;
+pub use logit_normalization::LogitNormalization;
+pub use min_length::MinLengthLogitsProcessor;
+pub use min_new_tokens::MinNewTokensLengthLogitsProcessor;
+pub use min_p::MinPLogitsWarper;
+pub use no_bad_words::NoBadWordsLogitsProcessor;
+pub use no_repeat_ngram::NoRepeatNGramLogitsProcessor;
+pub use prefix_constrained::{PrefixAllowedTokens, PrefixConstrainedLogitsProcessor};
+pub use presence_penalty::PresencePenaltyLogitsProcessor;
 use registry::BuiltIn;
-pub(super) use registry::for_each_processor;
 pub use registry::{AppliesTo, PROCESSORS, ProcessorInfo};
-
-/// The files of the table, each with its class.
-macro_rules! modules {
-    ($( $place:ident { $(
-        #[doc = $doc:literal]
-        $module:ident::$class:ident $arguments:tt in $applies_to:ident
-        $(, field $field:ident: $type:ty $(as $argument:ty)? = $default:literal)?
-        $(, by $switch:ident)?;
-    )* } )*) => { $($(
-        mod $module;
-        pub use $module::$class;
-    )*)* };
-}
-
-for_each_processor!(modules);
-
-pub use prefix_constrained::PrefixAllowedTokens;
+pub use repetition_penalty::RepetitionPenaltyLogitsProcessor;
+pub use sequence_bias::SequenceBiasLogitsProcessor;
+pub use suppress_tokens::SuppressTokensLogitsProcessor;
+pub use suppress_tokens_at_begin::SuppressTokensAtBeginLogitsProcessor;
+pub use temperature::TemperatureLogitsWarper;
+pub use top_h::TopHLogitsWarper;
+pub use top_k::TopKLogitsWarper;
+pub use top_p::TopPLogitsWarper;
+pub use typical::TypicalLogitsWarper;
 
 /// Changes the scores of the next token, in place.
 ///

@@ -1,167 +1,288 @@
-//! The table of all processors, and what each line of it becomes.
+//! The table of all processors.
 //!
-//! A line says all there is to say of a processor outside of its own file: what it does, the class, the
-//! arguments of its constructor with their defaults, when it takes part, and the configuration field that it
-//! alone reads, which the line makes. The order of the lines is the order of application and that of
-//! transformers. To add a processor: its file, its line, its golden.
+//! An entry says all there is to say of a processor outside of its own file: what it does, the class, the
+//! arguments of its constructor with their defaults, when it takes part, and the configuration field that
+//! switches it on. The order of the entries is the order of application and that of transformers. To add a
+//! processor: its file, its entry, its golden.
 
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::types::TokenId;
 
-use super::super::config::{Compat, LogitBias, OneOrMany, SequenceBias};
-use super::arguments::{Argument, ArgumentInfo, Arguments};
+use super::super::config::{Compat, FieldInfo, FieldValue, LogitBias, OneOrMany, SequenceBias};
+use super::arguments::{Argument, ArgumentInfo, Arguments, optional, required};
 #[allow(clippy::wildcard_imports, reason = "all classes of the table")]
 use super::*;
 
-/// Hands the table to the macro `$then`.
-///
-/// A line is `file::Class(argument: type = default, …)`, with `; device` where transformers takes a device,
-/// `in` the searches it takes part in, and what switches it on: `field name: type = default as shown` for a
-/// field that is made here, or `by name` for a field of the configuration's own table or an argument of a call.
-macro_rules! for_each_processor {
-    ($then:ident) => {
-        $then! {
-            before_callers {
-                #[doc = "Adds a bias to the score of a sequence's last token when its other tokens have just occurred."]
-                sequence_bias::SequenceBiasLogitsProcessor(sequence_bias: SequenceBias) in AllSearches,
-                    field sequence_bias: SequenceBias = "unset";
+/// What the warpers put in the place of a score that they remove.
+const FILTER_VALUE: ArgumentInfo = optional::<f64>("filter_value", FieldValue::Float(f64::NEG_INFINITY));
+const EOS_TOKEN_ID: ArgumentInfo = required::<OneOrMany<TokenId>>("eos_token_id");
+const ENCODER_INPUT_IDS: ArgumentInfo = required::<EncoderInputIds>("encoder_input_ids");
+const PROMPT_LENGTH_TO_SKIP: ArgumentInfo = optional::<usize>("prompt_length_to_skip", FieldValue::Int(0));
+const MIN_TOKENS_TO_KEEP: ArgumentInfo = optional::<usize>("min_tokens_to_keep", FieldValue::Int(1));
 
-                #[doc = "Adds a number from -100 to 100 to the score of a token, as OpenAI's field of that name."]
-                logit_bias::LogitBiasLogitsProcessor(logit_bias: LogitBias) in AllSearches,
-                    field logit_bias: LogitBias = "unset";
-
-                #[doc = "Subtracts a number for each earlier group of beams that has chosen the token in this step."]
-                hamming_diversity::HammingDiversityLogitsProcessor(
-                    diversity_penalty: f64, num_beams: usize, num_beam_groups: usize
-                ) in BeamGroups, field diversity_penalty: f64 = "0.0";
-
-                #[doc = "Divides the negative and multiplies the other scores of the prompt's tokens, once each."]
-                encoder_repetition_penalty::EncoderRepetitionPenaltyLogitsProcessor(
-                    penalty: f64, encoder_input_ids: EncoderInputIds
-                ) in AllSearches, field encoder_repetition_penalty: f64 = "1.0";
-
-                #[doc = "Multiplies the negative and divides the other scores of tokens that have occurred, once each."]
-                repetition_penalty::RepetitionPenaltyLogitsProcessor(
-                    penalty: f64, prompt_ignore_length: Option<OneOrMany<usize>> = None
-                ) in AllSearches, field repetition_penalty: f64 = "1.0";
-
-                #[doc = "Subtracts a number from -2 to 2 for each time a token was generated, as OpenAI's field of that name."]
-                frequency_penalty::FrequencyPenaltyLogitsProcessor(
-                    frequency_penalty: f64, prompt_length_to_skip: usize = 0
-                ) in AllSearches, field frequency_penalty: f64 = "0.0";
-
-                #[doc = "Subtracts a number from -2 to 2 if a token was generated, as OpenAI's field of that name."]
-                presence_penalty::PresencePenaltyLogitsProcessor(
-                    presence_penalty: f64, prompt_length_to_skip: usize = 0
-                ) in AllSearches, field presence_penalty: f64 = "0.0";
-
-                #[doc = "Allows no n-gram of this size to occur twice, prompt included; 0 allows all."]
-                no_repeat_ngram::NoRepeatNGramLogitsProcessor(ngram_size: usize) in AllSearches,
-                    field no_repeat_ngram_size: usize = "0";
-
-                #[doc = "Allows no n-gram of this size that occurs in the prompt to occur again; 0 allows all."]
-                encoder_no_repeat_ngram::EncoderNoRepeatNGramLogitsProcessor(
-                    encoder_ngram_size: usize, encoder_input_ids: EncoderInputIds
-                ) in AllSearches, field encoder_no_repeat_ngram_size: usize = "0";
-
-                #[doc = "Allows no sequence of this list to occur; end-of-sequence tokens are exempt."]
-                no_bad_words::NoBadWordsLogitsProcessor(
-                    bad_words_ids: Vec<Vec<TokenId>>, eos_token_id: Option<OneOrMany<TokenId>> = None
-                ) in AllSearches, field bad_words_ids: Vec<Vec<TokenId>> = "unset";
-
-                #[doc = "Allows no end-of-sequence token before a length, prompt included."]
-                min_length::MinLengthLogitsProcessor(min_length: usize, eos_token_id: OneOrMany<TokenId>; device)
-                    in AllSearches, by min_length;
-
-                #[doc = "Allows no end-of-sequence token before a number of new tokens."]
-                min_new_tokens::MinNewTokensLengthLogitsProcessor(
-                    prompt_length_to_skip: usize, min_new_tokens: usize, eos_token_id: OneOrMany<TokenId>; device
-                ) in AllSearches, by min_new_tokens;
-
-                #[doc = "Allows only the tokens that a function of the ids so far returns."]
-                prefix_constrained::PrefixConstrainedLogitsProcessor(
-                    prefix_allowed_tokens_fn: Arc<dyn PrefixAllowedTokens>, num_beams: usize
-                ) in AllSearches, by prefix_allowed_tokens_fn;
-
-                #[doc = "Forces the token that follows a prompt of a single token."]
-                forced_bos_token::ForcedBOSTokenLogitsProcessor(bos_token_id: TokenId) in AllSearches,
-                    field forced_bos_token_id: TokenId as impl Into<TokenId> = "unset";
-
-                #[doc = "Forces one of these tokens as the last when the most tokens are reached."]
-                forced_eos_token::ForcedEOSTokenLogitsProcessor(
-                    max_length: usize, eos_token_id: OneOrMany<TokenId>; device
-                ) in AllSearches,
-                    field forced_eos_token_id: OneOrMany<TokenId> as impl Into<OneOrMany<TokenId>> = "unset";
-
-                #[doc = "Replaces NaN by 0 and the infinities by the largest and the least number."]
-                inf_nan_remove::InfNanRemoveLogitsProcessor() in AllSearches,
-                    field remove_invalid_values: bool = "false";
-
-                #[doc = "Raises the scores of end-of-sequence tokens by a factor to the power of the new tokens after a start."]
-                exponential_decay_length_penalty::ExponentialDecayLengthPenalty(
-                    exponential_decay_length_penalty: (usize, f64),
-                    eos_token_id: OneOrMany<TokenId>,
-                    input_ids_seq_length: usize
-                ) in AllSearches, field exponential_decay_length_penalty: (usize, f64) = "unset";
-
-                #[doc = "Allows none of these tokens."]
-                suppress_tokens::SuppressTokensLogitsProcessor(suppress_tokens: Vec<TokenId>; device) in AllSearches,
-                    field suppress_tokens: Vec<TokenId> = "unset";
-
-                #[doc = "Allows none of these tokens as the first."]
-                suppress_tokens_at_begin::SuppressTokensAtBeginLogitsProcessor(
-                    begin_suppress_tokens: Vec<TokenId>, begin_index: usize; device
-                ) in AllSearches, field begin_suppress_tokens: Vec<TokenId> = "unset";
-            }
-            after_callers {
-                #[doc = "Divides the scores by a number: below 1 sharpens, above 1 flattens."]
-                temperature::TemperatureLogitsWarper(temperature: f64) in Sampling, field temperature: f64 = "1.0";
-
-                #[doc = "Keeps only the most probable tokens, up to 100, within this fraction of the entropy."]
-                top_h::TopHLogitsWarper(top_h: f64, filter_value: f64 = f64::NEG_INFINITY) in Sampling,
-                    field top_h: f64 = "unset";
-
-                #[doc = "Keeps only this many of the most probable tokens, and ties with the last of them; 0 keeps all."]
-                top_k::TopKLogitsWarper(
-                    top_k: usize, filter_value: f64 = f64::NEG_INFINITY, min_tokens_to_keep: usize = 1
-                ) in Sampling, field top_k: usize = "50";
-
-                #[doc = "Keeps only the most probable tokens that together reach this probability."]
-                top_p::TopPLogitsWarper(
-                    top_p: f64, filter_value: f64 = f64::NEG_INFINITY, min_tokens_to_keep: usize = 1
-                ) in Sampling, field top_p: f64 = "1.0";
-
-                #[doc = "Keeps only tokens that reach this fraction of the most probable one's probability."]
-                min_p::MinPLogitsWarper(
-                    min_p: f64, filter_value: f64 = f64::NEG_INFINITY, min_tokens_to_keep: usize = 1
-                ) in Sampling, field min_p: f64 = "unset";
-
-                #[doc = "Keeps only the tokens nearest to the expected surprise that together reach this probability."]
-                typical::TypicalLogitsWarper(
-                    mass: f64 = 0.9, filter_value: f64 = f64::NEG_INFINITY, min_tokens_to_keep: usize = 1
-                ) in Sampling, field typical_p: f64 = "1.0";
-
-                #[doc = "Keeps only tokens of at least this probability."]
-                epsilon::EpsilonLogitsWarper(
-                    epsilon: f64, filter_value: f64 = f64::NEG_INFINITY, min_tokens_to_keep: usize = 1
-                ) in Sampling, field epsilon_cutoff: f64 = "0.0";
-
-                #[doc = "Keeps only tokens of at least this probability, or less where the entropy is high."]
-                eta::EtaLogitsWarper(
-                    epsilon: f64, filter_value: f64 = f64::NEG_INFINITY, min_tokens_to_keep: usize = 1; device
-                ) in Sampling, field eta_cutoff: f64 = "0.0";
-
-                #[doc = "Replaces the scores by the logarithms of their softmax, after all other processors."]
-                logit_normalization::LogitNormalization() in AllSearches,
-                    field renormalize_logits: bool = "false";
-            }
-        }
-    };
-}
-
-pub(in crate::generation) use for_each_processor;
+/// Every processor, in order of application.
+pub const PROCESSORS: &[ProcessorInfo] = &[
+    ProcessorInfo {
+        name: "sequence_bias",
+        class: "SequenceBiasLogitsProcessor",
+        switch: "sequence_bias",
+        arguments: &[required::<SequenceBias>("sequence_bias")],
+        new: |a| SequenceBiasLogitsProcessor::new(a.next()?).finish(a),
+        ..ProcessorInfo::of::<SequenceBiasLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "logit_bias",
+        class: "LogitBiasLogitsProcessor",
+        switch: "logit_bias",
+        arguments: &[required::<LogitBias>("logit_bias")],
+        new: |a| LogitBiasLogitsProcessor::new(a.next()?).finish(a),
+        ..ProcessorInfo::of::<LogitBiasLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "hamming_diversity",
+        class: "HammingDiversityLogitsProcessor",
+        switch: "diversity_penalty",
+        applies_to: AppliesTo::BeamGroups,
+        arguments: &[
+            required::<f64>("diversity_penalty"),
+            required::<usize>("num_beams"),
+            required::<usize>("num_beam_groups"),
+        ],
+        new: |a| HammingDiversityLogitsProcessor::new(a.next()?, a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::of::<HammingDiversityLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "encoder_repetition_penalty",
+        class: "EncoderRepetitionPenaltyLogitsProcessor",
+        switch: "encoder_repetition_penalty",
+        arguments: &[required::<f64>("penalty"), ENCODER_INPUT_IDS],
+        new: |a| EncoderRepetitionPenaltyLogitsProcessor::new(a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::of::<EncoderRepetitionPenaltyLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "repetition_penalty",
+        class: "RepetitionPenaltyLogitsProcessor",
+        switch: "repetition_penalty",
+        arguments: &[
+            required::<f64>("penalty"),
+            optional::<Option<OneOrMany<usize>>>("prompt_ignore_length", FieldValue::Null),
+        ],
+        new: |a| RepetitionPenaltyLogitsProcessor::new(a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::of::<RepetitionPenaltyLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "frequency_penalty",
+        class: "FrequencyPenaltyLogitsProcessor",
+        switch: "frequency_penalty",
+        arguments: &[required::<f64>("frequency_penalty"), PROMPT_LENGTH_TO_SKIP],
+        new: |a| FrequencyPenaltyLogitsProcessor::new(a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::of::<FrequencyPenaltyLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "presence_penalty",
+        class: "PresencePenaltyLogitsProcessor",
+        switch: "presence_penalty",
+        arguments: &[required::<f64>("presence_penalty"), PROMPT_LENGTH_TO_SKIP],
+        new: |a| PresencePenaltyLogitsProcessor::new(a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::of::<PresencePenaltyLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "no_repeat_ngram",
+        class: "NoRepeatNGramLogitsProcessor",
+        switch: "no_repeat_ngram_size",
+        arguments: &[required::<usize>("ngram_size")],
+        new: |a| NoRepeatNGramLogitsProcessor::new(a.next()?).finish(a),
+        ..ProcessorInfo::of::<NoRepeatNGramLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "encoder_no_repeat_ngram",
+        class: "EncoderNoRepeatNGramLogitsProcessor",
+        switch: "encoder_no_repeat_ngram_size",
+        arguments: &[required::<usize>("encoder_ngram_size"), ENCODER_INPUT_IDS],
+        new: |a| EncoderNoRepeatNGramLogitsProcessor::new(a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::of::<EncoderNoRepeatNGramLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "no_bad_words",
+        class: "NoBadWordsLogitsProcessor",
+        switch: "bad_words_ids",
+        arguments: &[
+            required::<Vec<Vec<TokenId>>>("bad_words_ids"),
+            optional::<Option<OneOrMany<TokenId>>>("eos_token_id", FieldValue::Null),
+        ],
+        new: |a| NoBadWordsLogitsProcessor::new(a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::of::<NoBadWordsLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "min_length",
+        class: "MinLengthLogitsProcessor",
+        switch: "min_length",
+        has_device: true,
+        arguments: &[required::<usize>("min_length"), EOS_TOKEN_ID],
+        new: |a| MinLengthLogitsProcessor::new(a.next()?, a.next::<OneOrMany<TokenId>>()?).finish(a),
+        ..ProcessorInfo::of::<MinLengthLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "min_new_tokens",
+        class: "MinNewTokensLengthLogitsProcessor",
+        switch: "min_new_tokens",
+        has_device: true,
+        arguments: &[
+            required::<usize>("prompt_length_to_skip"),
+            required::<usize>("min_new_tokens"),
+            EOS_TOKEN_ID,
+        ],
+        new: |a| {
+            MinNewTokensLengthLogitsProcessor::new(a.next()?, a.next()?, a.next::<OneOrMany<TokenId>>()?)
+                .finish(a)
+        },
+        ..ProcessorInfo::of::<MinNewTokensLengthLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "prefix_constrained",
+        class: "PrefixConstrainedLogitsProcessor",
+        doc: "Allows only the tokens that a function of the ids so far returns.",
+        switch: "prefix_allowed_tokens_fn",
+        arguments: &[
+            required::<Arc<dyn PrefixAllowedTokens>>("prefix_allowed_tokens_fn"),
+            required::<usize>("num_beams"),
+        ],
+        new: |a| PrefixConstrainedLogitsProcessor::new(a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::of::<PrefixConstrainedLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "forced_bos_token",
+        class: "ForcedBOSTokenLogitsProcessor",
+        switch: "forced_bos_token_id",
+        arguments: &[required::<TokenId>("bos_token_id")],
+        new: |a| ForcedBOSTokenLogitsProcessor::new(a.next()?).finish(a),
+        ..ProcessorInfo::of::<ForcedBOSTokenLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "forced_eos_token",
+        class: "ForcedEOSTokenLogitsProcessor",
+        switch: "forced_eos_token_id",
+        has_device: true,
+        arguments: &[required::<usize>("max_length"), EOS_TOKEN_ID],
+        new: |a| ForcedEOSTokenLogitsProcessor::new(a.next()?, a.next::<OneOrMany<TokenId>>()?).finish(a),
+        ..ProcessorInfo::of::<ForcedEOSTokenLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "inf_nan_remove",
+        class: "InfNanRemoveLogitsProcessor",
+        switch: "remove_invalid_values",
+        new: |a| InfNanRemoveLogitsProcessor::new().finish(a),
+        ..ProcessorInfo::of::<InfNanRemoveLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "exponential_decay_length_penalty",
+        class: "ExponentialDecayLengthPenalty",
+        switch: "exponential_decay_length_penalty",
+        arguments: &[
+            required::<(usize, f64)>("exponential_decay_length_penalty"),
+            EOS_TOKEN_ID,
+            required::<usize>("input_ids_seq_length"),
+        ],
+        new: |a| {
+            ExponentialDecayLengthPenalty::new(a.next()?, a.next::<OneOrMany<TokenId>>()?, a.next()?)
+                .finish(a)
+        },
+        ..ProcessorInfo::of::<ExponentialDecayLengthPenalty>()
+    },
+    ProcessorInfo {
+        name: "suppress_tokens",
+        class: "SuppressTokensLogitsProcessor",
+        switch: "suppress_tokens",
+        has_device: true,
+        arguments: &[required::<Vec<TokenId>>("suppress_tokens")],
+        new: |a| SuppressTokensLogitsProcessor::new(a.next()?).finish(a),
+        ..ProcessorInfo::of::<SuppressTokensLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "suppress_tokens_at_begin",
+        class: "SuppressTokensAtBeginLogitsProcessor",
+        switch: "begin_suppress_tokens",
+        has_device: true,
+        arguments: &[required::<Vec<TokenId>>("begin_suppress_tokens"), required::<usize>("begin_index")],
+        new: |a| SuppressTokensAtBeginLogitsProcessor::new(a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::of::<SuppressTokensAtBeginLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "temperature",
+        class: "TemperatureLogitsWarper",
+        switch: "temperature",
+        arguments: &[required::<f64>("temperature")],
+        new: |a| TemperatureLogitsWarper::new(a.next()?).finish(a),
+        ..ProcessorInfo::warper::<TemperatureLogitsWarper>()
+    },
+    ProcessorInfo {
+        name: "top_h",
+        class: "TopHLogitsWarper",
+        switch: "top_h",
+        arguments: &[required::<f64>("top_h"), FILTER_VALUE],
+        new: |a| TopHLogitsWarper::new(a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::warper::<TopHLogitsWarper>()
+    },
+    ProcessorInfo {
+        name: "top_k",
+        class: "TopKLogitsWarper",
+        switch: "top_k",
+        arguments: &[required::<usize>("top_k"), FILTER_VALUE, MIN_TOKENS_TO_KEEP],
+        new: |a| TopKLogitsWarper::new(a.next()?, a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::warper::<TopKLogitsWarper>()
+    },
+    ProcessorInfo {
+        name: "top_p",
+        class: "TopPLogitsWarper",
+        switch: "top_p",
+        arguments: &[required::<f64>("top_p"), FILTER_VALUE, MIN_TOKENS_TO_KEEP],
+        new: |a| TopPLogitsWarper::new(a.next()?, a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::warper::<TopPLogitsWarper>()
+    },
+    ProcessorInfo {
+        name: "min_p",
+        class: "MinPLogitsWarper",
+        switch: "min_p",
+        arguments: &[required::<f64>("min_p"), FILTER_VALUE, MIN_TOKENS_TO_KEEP],
+        new: |a| MinPLogitsWarper::new(a.next()?, a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::warper::<MinPLogitsWarper>()
+    },
+    ProcessorInfo {
+        name: "typical",
+        class: "TypicalLogitsWarper",
+        switch: "typical_p",
+        arguments: &[optional::<f64>("mass", FieldValue::Float(0.9)), FILTER_VALUE, MIN_TOKENS_TO_KEEP],
+        new: |a| TypicalLogitsWarper::new(a.next()?, a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::warper::<TypicalLogitsWarper>()
+    },
+    ProcessorInfo {
+        name: "epsilon",
+        class: "EpsilonLogitsWarper",
+        switch: "epsilon_cutoff",
+        arguments: &[required::<f64>("epsilon"), FILTER_VALUE, MIN_TOKENS_TO_KEEP],
+        new: |a| EpsilonLogitsWarper::new(a.next()?, a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::warper::<EpsilonLogitsWarper>()
+    },
+    ProcessorInfo {
+        name: "eta",
+        class: "EtaLogitsWarper",
+        switch: "eta_cutoff",
+        has_device: true,
+        arguments: &[required::<f64>("epsilon"), FILTER_VALUE, MIN_TOKENS_TO_KEEP],
+        new: |a| EtaLogitsWarper::new(a.next()?, a.next()?, a.next()?).finish(a),
+        ..ProcessorInfo::warper::<EtaLogitsWarper>()
+    },
+    ProcessorInfo {
+        name: "logit_normalization",
+        class: "LogitNormalization",
+        switch: "renormalize_logits",
+        after_callers: true,
+        new: |a| LogitNormalization::new().finish(a),
+        ..ProcessorInfo::of::<LogitNormalization>()
+    },
+];
 
 /// When a built-in processor takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,8 +315,8 @@ pub struct ProcessorInfo {
     pub name: &'static str,
     /// The class, as in transformers.
     pub class: &'static str,
-    /// What it does.
-    pub doc: &'static str,
+    /// What it does, where no field says it.
+    doc: &'static str,
     /// The field of a configuration, or the argument of a call, that switches it on.
     pub switch: &'static str,
     /// When it takes part.
@@ -204,17 +325,39 @@ pub struct ProcessorInfo {
     pub after_callers: bool,
     /// Whether its constructor takes a device, as in transformers.
     pub has_device: bool,
-    arguments: fn() -> Vec<ArgumentInfo>,
-    new: fn(&mut Arguments, Option<Compat>) -> Built,
+    /// The arguments of its constructor, in order.
+    pub arguments: &'static [ArgumentInfo],
+    new: fn(&mut Arguments) -> Built,
     pub(super) from_settings: FromSettings,
 }
 
 type FromSettings = fn(&ProcessorSettings<'_>) -> Result<Option<Arc<dyn LogitsProcessor>>>;
 
 impl ProcessorInfo {
-    /// The arguments of the constructor, in order.
-    pub fn arguments(&self) -> Vec<ArgumentInfo> {
-        (self.arguments)()
+    /// What it does.
+    pub fn doc(&self) -> &'static str {
+        FieldInfo::of(self.switch).map_or(self.doc, |field| field.doc.trim())
+    }
+
+    /// What the warpers have in common.
+    const fn warper<P: BuiltIn>() -> Self {
+        Self { applies_to: AppliesTo::Sampling, after_callers: true, ..Self::of::<P>() }
+    }
+
+    /// What all entries have in common.
+    const fn of<P: BuiltIn>() -> Self {
+        Self {
+            name: "",
+            class: "",
+            doc: "",
+            switch: "",
+            applies_to: AppliesTo::AllSearches,
+            after_callers: false,
+            has_device: false,
+            arguments: &[],
+            new: |_| Err(Error::internal("a processor without a constructor")),
+            from_settings: from_settings::<P>,
+        }
     }
 
     /// A processor with these arguments, each by its name, in the form of transformers 5 or of an older one.
@@ -226,10 +369,7 @@ impl ProcessorInfo {
         arguments: impl IntoIterator<Item = (String, Argument)>,
         compat: Option<Compat>,
     ) -> Built {
-        let mut arguments = Arguments::new(arguments);
-        let processor = (self.new)(&mut arguments, compat)?;
-        arguments.finish(self.has_device)?;
-        Ok(processor)
+        (self.new)(&mut Arguments::new(self.arguments, self.has_device, arguments, compat)?)
     }
 }
 
@@ -249,62 +389,22 @@ pub(super) trait BuiltIn: LogitsProcessor + Sized + 'static {
 
 /// What constructors return: a processor, or an error in its place.
 trait Constructed {
-    fn finish(self, compat: Option<Compat>) -> Built;
+    fn finish(self, arguments: &Arguments) -> Built;
 }
 
 impl<P: BuiltIn> Constructed for P {
-    fn finish(self, compat: Option<Compat>) -> Built {
-        Ok(Arc::new(self.with_compat(compat)))
+    fn finish(self, arguments: &Arguments) -> Built {
+        Ok(Arc::new(self.with_compat(arguments.compat)))
     }
 }
 
 impl<P: BuiltIn> Constructed for Result<P> {
-    fn finish(self, compat: Option<Compat>) -> Built {
-        self?.finish(compat)
+    fn finish(self, arguments: &Arguments) -> Built {
+        self?.finish(arguments)
     }
 }
 
 fn from_settings<P: BuiltIn>(settings: &ProcessorSettings<'_>) -> Result<Option<Arc<dyn LogitsProcessor>>> {
-    match P::from_settings(settings)? {
-        Some(processor) => processor.finish(settings.compat()).map(Some),
-        None => Ok(None),
-    }
+    let processor = P::from_settings(settings)?;
+    Ok(processor.map(|processor| Arc::new(processor.with_compat(settings.compat())) as _))
 }
-
-macro_rules! option {
-    () => {
-        None
-    };
-    ($value:expr) => {
-        Some($value)
-    };
-}
-
-macro_rules! table {
-    ($( $place:ident { $(
-        #[doc = $doc:literal]
-        $module:ident::$class:ident ( $( $argument:ident: $type:ty $(= $value:expr)? ),* $(; $device:ident)? )
-            in $applies_to:ident
-        $(, field $field:ident: $field_type:ty $(as $field_argument:ty)? = $default:literal)?
-        $(, by $switch:ident)?;
-    )* } )*) => {
-        /// Every processor, in order of application.
-        pub const PROCESSORS: &[ProcessorInfo] = &[$($( ProcessorInfo {
-            name: stringify!($module),
-            class: stringify!($class),
-            doc: $doc,
-            switch: concat!($(stringify!($field),)? $(stringify!($switch))?),
-            applies_to: AppliesTo::$applies_to,
-            after_callers: matches!(stringify!($place).as_bytes(), b"after_callers"),
-            has_device: matches!(concat!($(stringify!($device))?).as_bytes(), b"device"),
-            arguments: || vec![$( ArgumentInfo::of::<$type>(stringify!($argument), option!($($value)?)) ),*],
-            new: |_arguments, compat| {
-                $( let $argument: $type = _arguments.take(stringify!($argument), option!($($value)?))?; )*
-                $class::new($($argument),*).finish(compat)
-            },
-            from_settings: from_settings::<$class>,
-        } ),*),*];
-    };
-}
-
-for_each_processor!(table);

@@ -245,7 +245,7 @@ fn a_constructor_takes_its_arguments_by_name() {
     assert_eq!(message(&[("top_k", -1)]), "`top_k` must be an integer of 0 or more, but is -1");
     assert_eq!(message(&[("top_k", 1), ("k", 1)]), "`k` is no argument of this processor");
     assert!(message(&[("top_k", 0)]).starts_with("`top_k` must be 1 or more"));
-    let names: Vec<_> = top_k.arguments().into_iter().map(|argument| argument.name).collect();
+    let names: Vec<_> = top_k.arguments.iter().map(|argument| argument.name).collect();
     assert_eq!(names, ["top_k", "filter_value", "min_tokens_to_keep"]);
 }
 

@@ -2,12 +2,10 @@
 
 use crate::error::{Error, Result};
 
+use super::super::mode::DEFAULT_TOP_K;
 use super::super::numerics::kth_largest;
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
-
-/// What `top_k` is when nobody sets it.
-const DEFAULT: usize = 50;
 
 /// Removes every score below the `top_k`-th largest; ties with it stay.
 #[derive(Debug, Clone)]
@@ -34,7 +32,7 @@ impl TopKLogitsWarper {
 
 impl BuiltIn for TopKLogitsWarper {
     fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        match settings.config.top_k.unwrap_or(DEFAULT) {
+        match settings.config.top_k.unwrap_or(DEFAULT_TOP_K) {
             0 => Ok(None),
             top_k => Self::new(top_k, f64::NEG_INFINITY, settings.min_tokens_to_keep()).map(Some),
         }

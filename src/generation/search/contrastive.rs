@@ -9,6 +9,7 @@ use crate::error::{Error, Result, ResultExt};
 use crate::types::{FinishReason, LayerSet, RowOutputs, TokenId};
 
 use super::super::config::GenerationConfig;
+use super::super::mode::DEFAULT_TOP_K;
 use super::super::numerics::{argmax, dot, maximum, normalize, softmax_into};
 use super::super::output::{LaneScores, OutputRow, SearchOutput};
 use super::super::plan::{GenerationPlan, PlanContext};
@@ -17,16 +18,6 @@ use super::super::torch_sort::topk;
 use super::lanes::{Group, LaneLogits, LaneScratch, Lanes};
 use super::registry::SearchPlan;
 use super::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
-
-/// The candidates when `top_k` is unset.
-const DEFAULT_TOP_K: usize = 50;
-
-/// Whether there are candidates and something to choose one by.
-pub(super) fn contrasts(config: &GenerationConfig) -> bool {
-    config.do_sample != Some(true)
-        && config.penalty_alpha.is_some_and(|alpha| alpha > 0.0)
-        && config.top_k.unwrap_or(DEFAULT_TOP_K) > 1
-}
 
 /// Its weight, and its candidates, each in a lane of its own.
 pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> Result<SearchPlan> {

@@ -19,11 +19,6 @@ use super::{Search, SearchInputs, SearchResults, SearchStep};
 /// Tokens below this fraction of the most probable one's probability are removed.
 const RELATIVE_TOP: f64 = 0.1;
 
-/// Whether layers are to be contrasted. They do not go with beams, which are asked for later in the table.
-pub(super) fn has_layers(config: &GenerationConfig) -> bool {
-    config.dola_layers.is_some()
-}
-
 /// Its layers.
 pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> Result<SearchPlan> {
     let layers = layers(config.dola_layers.as_ref().unwrap_or(&DolaLayers::High), context)?;

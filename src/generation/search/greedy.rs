@@ -3,31 +3,19 @@
 use crate::error::{Error, Result};
 use crate::types::TokenId;
 
-use super::super::config::GenerationConfig;
 use super::super::numerics::argmax;
 use super::super::output::SearchOutput;
-use super::super::plan::{GenerationPlan, PlanContext};
-use super::registry::SearchPlan;
+use super::super::plan::GenerationPlan;
 use super::rows::{RowSearch, TokenChoice};
 use super::{Search, SearchInputs, SearchResults, SearchStep};
 
-/// What is left when nothing else is asked for.
-pub(super) fn always(_config: &GenerationConfig) -> bool {
-    true
-}
-
-/// It has no fields of its own.
-pub(super) fn plan(config: &GenerationConfig, _context: &PlanContext) -> SearchPlan {
-    SearchPlan::of_rows(config, GreedySearch::new)
-}
-
 /// transformers' greedy search.
-struct GreedySearch {
+pub(super) struct GreedySearch {
     rows: RowSearch,
 }
 
 impl GreedySearch {
-    fn new(plan: GenerationPlan) -> Self {
+    pub(super) fn new(plan: GenerationPlan) -> Self {
         Self { rows: RowSearch::new(plan) }
     }
 }

@@ -2,14 +2,19 @@
 //!
 //! A search is a state machine in two phases and never calls a model. [`Search::wants`] says which token rows
 //! it needs computed; whoever owns the loop computes them, perhaps together with those of other searches;
-//! [`Search::advance`] takes the results and answers with events. One file per search; to add one: its file and
-//! its entry in the table of `registry.rs`, which makes everything else.
+//! [`Search::advance`] takes the results and answers with events. One file per search; `registry.rs` says
+//! which one a mode runs.
 
+mod beam;
+mod contrastive;
+mod dola;
+mod greedy;
 mod inputs;
 mod lanes;
 mod registry;
 mod results;
 mod rows;
+mod sample;
 #[cfg(test)]
 mod tests;
 
@@ -20,16 +25,8 @@ use super::output::SearchOutput;
 
 pub use inputs::{ModelRole, RowInput, SearchInputs, SequenceOp, WantedRow};
 pub use registry::build;
-pub(crate) use registry::for_each_search;
-pub(super) use registry::{SearchPlan, mode_of, plan};
+pub(super) use registry::{SearchPlan, plan};
 pub use results::{ModelResults, SearchResults};
-
-/// The files of the table.
-macro_rules! modules {
-    ($( $file:ident { $($entries:tt)* } )*) => { $( mod $file; )* };
-}
-
-for_each_search!(modules);
 
 /// A search for the continuations of one request's prompts.
 ///

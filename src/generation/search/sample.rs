@@ -3,34 +3,22 @@
 use crate::error::{Error, Result};
 use crate::types::TokenId;
 
-use super::super::config::GenerationConfig;
 use super::super::numerics::{maximum, softmax_into};
 use super::super::output::SearchOutput;
-use super::super::plan::{GenerationPlan, PlanContext};
+use super::super::plan::GenerationPlan;
 use super::super::rng::TorchRng;
-use super::registry::SearchPlan;
 use super::rows::{RowSearch, TokenChoice};
 use super::{Search, SearchInputs, SearchResults, SearchStep};
 
-/// Whether tokens are to be drawn.
-pub(super) fn draws(config: &GenerationConfig) -> bool {
-    config.do_sample == Some(true)
-}
-
-/// It has no fields of its own but the seed, which every plan has.
-pub(super) fn plan(config: &GenerationConfig, _context: &PlanContext) -> SearchPlan {
-    SearchPlan::of_rows(config, SampleSearch::new)
-}
-
 /// transformers' sampling. All rows of the request share one generator.
-struct SampleSearch {
+pub(super) struct SampleSearch {
     rows: RowSearch,
     draw: Draw,
     seed: u64,
 }
 
 impl SampleSearch {
-    fn new(plan: GenerationPlan) -> Self {
+    pub(super) fn new(plan: GenerationPlan) -> Self {
         let seed = plan.seed.unwrap_or_else(TorchRng::entropy_seed);
         let draw = Draw::new(seed, &plan);
         Self { rows: RowSearch::new(plan), draw, seed }

@@ -1,8 +1,8 @@
-//! Attention of new tokens over the blocks of their sequences' key-value cache.
+//! Attention of new tokens over the KV-cache blocks of their sequences.
 //!
-//! For each key-value head, the query heads that share it are computed together, and those of several rows with them:
-//! neighbours in a prompt, or beams that share the blocks of theirs. So keys and values are read once for all of them.
-//! The context is taken in spans of 256 tokens, whose boundaries depend on positions alone:
+//! The query heads that share a key-value head are computed together, for several rows at once: adjacent tokens of a
+//! prompt, or beams that share their blocks. So keys and values are read once for all of them. The context is divided into
+//! spans of 256 tokens, whose boundaries depend only on positions:
 //!
 //! ```text
 //! span 0                 span 1                 span 2
@@ -12,13 +12,13 @@
 //!        m0, l0, o0             m1, l1, o1             m2, l2, o2   then merged in order
 //! ```
 //!
-//! Both products are those of [`matmul`](super::matmul) with one panel after the other. The keys of a block are a panel
-//! whose outputs are its 32 tokens and whose inputs are the dimensions, so a score is one chain over the dimensions. Its
-//! values are panels whose outputs are 32 dimensions each and whose inputs are the tokens, so an output is one chain over
-//! the tokens. No sum is ever split, so a row's result depends on its own context only.
+//! Both products use the panels of [`matmul`](super::matmul). The keys of a block are a panel whose outputs are 32 tokens
+//! and whose inputs are the dimensions: a score is one chain over the dimensions. The values are panels whose outputs are
+//! 32 dimensions and whose inputs are the tokens: an output is one chain over the tokens. No sum is ever split, so a row's
+//! result depends only on its own context.
 //!
-//! A sliding window cuts the context off at its front: what lies before it is neither read nor computed, except for the
-//! scores that share a block with visible ones. Where a span begins still depends on the position alone.
+//! A sliding window cuts off the front of the context: tokens before it are neither read nor computed, except for scores
+//! that share a block with visible ones. The span boundaries stay the same.
 
 /// Calls `$function::<S, F, M>($s, query, …)` for register tiles of `M` queries until all of the range are done.
 macro_rules! for_query_tiles {
@@ -26,7 +26,7 @@ macro_rules! for_query_tiles {
         let Range { start: mut query, end } = $queries;
         while query < end {
             let left: usize = end - query;
-            // As equal as possible: 16 are 8 and 8.
+            // Tiles of equal size: 16 queries become 8 and 8.
             let most = left.div_ceil(left.div_ceil(S::QUERY_TILE));
             query += match most {
                 9.. if left >= 12 && S::QUERY_TILE >= 12 => { $function::<S, F, 12>($s, query, $($argument),*); 12 }
@@ -61,10 +61,10 @@ const BLOCK: usize = 32;
 /// The tokens of a span, and how many pairs they are.
 const SPAN: usize = 256;
 const PAIRS: usize = SPAN / 2;
-/// A context of so many spans is worth several threads.
+/// From this many spans on, a context is divided among threads.
 const LONG: usize = 4;
 
-/// The heads of a layer's attention, and how far they see.
+/// The heads of an attention layer and its sliding window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionShape {
     /// Query heads.
@@ -73,21 +73,20 @@ pub struct AttentionShape {
     pub num_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// What scores are multiplied with, usually `1 / sqrt(head_dim)`.
+    /// The factor of scores, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
-    /// The tokens that a row sees at most, itself included: token `j` is visible to row `i` if `i - j < window`. All
-    /// tokens before it if `None`.
+    /// The sliding window: row `i` attends to token `j` if `i - j < window`. Without a limit if `None`.
     pub window: Option<usize>,
 }
 
 impl AttentionShape {
-    /// The first token that the last one of a context sees.
+    /// The first token that the last token of a context attends to.
     fn first_visible(&self, context_len: usize) -> usize {
         self.window.map_or(0, |window| context_len.saturating_sub(window))
     }
 }
 
-/// Where the keys and values of the rows' sequences are, in steps of a [`PanelProducts`].
+/// The keys and values of the rows' sequences, in steps of a [`PanelProducts`].
 pub trait KvBlocks<T>: Sync {
     /// The number of tokens up to row `row`, its own included: its position plus one.
     fn context_len(&self, row: usize) -> usize;
@@ -97,11 +96,11 @@ pub trait KvBlocks<T>: Sync {
     /// The values of the block: a step for each two tokens, `[ceil(head_dim / 32)][16]`, with 32 dimensions as outputs, and the
     /// steps of their scales.
     fn values(&self, row: usize, block: usize, kv_head: usize) -> &[T];
-    /// How many of their first blocks two rows have in common: any large number for rows of one sequence.
+    /// The number of leading blocks that two rows share; any large number for rows of one sequence.
     fn shared_blocks(&self, row: usize, other: usize) -> usize;
 }
 
-/// The memory of [`attention`], which calls reuse.
+/// The scratch memory of [`attention`]; calls reuse it.
 #[derive(Default)]
 pub struct AttentionScratch {
     tiles: Vec<RowTile>,
@@ -113,7 +112,7 @@ pub struct AttentionScratch {
 /// Computes `out[row, head] = softmax(queries[row, head] · keys * scale) · values` over the visible tokens of every row,
 /// on all threads.
 ///
-/// `F` says how keys and values are stored, and the arithmetic. The queries of row `r` are `[num_heads, head_dim]`, from element `r * query_stride` of `queries` on; `out` is
+/// `F` is the format of keys and values and the arithmetic. The queries of row `r` are `[num_heads, head_dim]`, from element `r * query_stride` of `queries` on; `out` is
 /// `[num_rows, num_heads, head_dim]`.
 ///
 /// # Panics
@@ -138,11 +137,11 @@ pub fn attention<F: PanelProducts<Step: KvStep>>(
     let AttentionScratch { tiles, values, pairs, parts } = scratch;
     plan::tiles(num_rows, shape, workers.num_threads(), blocks, tiles);
 
-    // Items of one key-value head stand together. They are dealt out in turns, because contexts differ in length.
+    // Items of one key-value head are adjacent. They are dealt round-robin, because contexts differ in length.
     let num_items = tiles.len() * shape.num_kv_heads;
     let item = |item: usize| (item / tiles.len(), &tiles[item % tiles.len()]);
     let most_spans = tiles.iter().map(|tile| spans(tile, shape, blocks).end).max().unwrap_or(0);
-    // Where there are few items and each of them is long, the spans of an item are dealt out too.
+    // A few long items are divided by spans.
     let is_split = most_spans >= LONG && num_items < 2 * workers.num_threads();
     let parts_each =
         if is_split { most_spans.min((4 * workers.num_threads()).div_ceil(num_items)) } else { 1 };
@@ -226,7 +225,7 @@ pub fn attention<F: PanelProducts<Step: KvStep>>(
     });
 }
 
-/// The spans that any row of a tile sees.
+/// The spans that any row of a tile attends to.
 fn spans<T>(tile: &RowTile, shape: AttentionShape, blocks: &impl KvBlocks<T>) -> Range<usize> {
     let contexts = tile.rows.clone().map(|row| blocks.context_len(row));
     let first = contexts.clone().map(|context| shape.first_visible(context)).min().unwrap_or(0);

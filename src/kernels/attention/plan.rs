@@ -1,22 +1,22 @@
-//! Which rows attention computes together.
+//! Groups rows into attention tiles.
 
 use std::ops::Range;
 
 use super::{AttentionShape, BLOCK, KvBlocks};
 
-/// The most queries (rows times heads of a group) of a tile, unless a single row has more; fewer where there are but few
-/// tiles, which would not be as many for each thread.
+/// The most queries (rows times heads of a group) of a tile, unless a single row has more; fewer when there are too few
+/// tiles for the threads.
 const MOST_QUERIES: [usize; 3] = [24, 12, 6];
 /// The most rows of a tile.
 pub(super) const MOST_ROWS: usize = MOST_QUERIES[0];
-/// For each thread: fewer tiles and heads than these are few.
+/// The least number of tiles and heads per thread.
 const MANY: usize = 8;
 
-/// Neighbouring rows that share blocks.
+/// Adjacent rows that share blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RowTile {
     pub(super) rows: Range<usize>,
-    /// The first blocks of the context that all of them have in common.
+    /// The leading blocks that all rows share.
     pub(super) common_blocks: usize,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn tiles<T>(
     }
 }
 
-/// Divides the rows into tiles: a row joins those before it if they share at least half of the longer context.
+/// Divides the rows into tiles: a row joins the previous ones if they share at least half of the longer context.
 fn divide<T>(num_rows: usize, most_rows: usize, blocks: &impl KvBlocks<T>, out: &mut Vec<RowTile>) {
     out.clear();
     for row in 0..num_rows {

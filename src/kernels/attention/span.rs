@@ -9,7 +9,7 @@ use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
 use crate::kernels::matmul::{KvStep, PanelProducts};
 use crate::kernels::simd::{LANES, Simd};
 
-/// A span of the context of a job's rows.
+/// One span of the context of a job.
 pub(super) struct Span<'a, F, B> {
     shape: AttentionShape,
     blocks: &'a B,
@@ -17,16 +17,15 @@ pub(super) struct Span<'a, F, B> {
     kv_head: usize,
     /// Queries of a row.
     group: usize,
-    /// The position of its first token.
+    /// The position of the first token.
     start: usize,
-    /// The tokens that the row at each place of the tile sees.
+    /// The tokens that each row of the tile attends to.
     visible: [(usize, usize); MOST_ROWS],
-    /// The end of the tokens whose blocks all rows have in common.
+    /// The end of the blocks that all rows share.
     common_end: usize,
-    /// The tokens that all rows see there, in whole pairs: where a row sees half of one, that depends on itself alone.
+    /// The shared tokens that all rows attend to, in whole pairs. A row handles half a pair by itself.
     common: Range<usize>,
-    /// Whether keys and values come from memory, since this is not the middle of a prompt, where the rows before have
-    /// just read them.
+    /// Whether to prefetch keys and values: in the middle of a prompt, earlier rows have just read them.
     is_cold: bool,
     format: PhantomData<F>,
 }
@@ -75,27 +74,27 @@ impl<'a, F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
         self.tile.rows.len()
     }
 
-    /// The tokens of the span that the row at a place of the tile sees.
+    /// The tokens of the span that a row of the tile attends to.
     #[inline(always)]
     pub(super) fn visible(&self, place: usize) -> Range<usize> {
         let (start, end) = self.visible[place];
         start..end
     }
 
-    /// The end of the tokens that any row sees.
+    /// The end of the tokens that any row attends to.
     #[inline(always)]
     pub(super) fn end(&self) -> usize {
         self.visible[..self.tile.rows.len()].iter().map(|visible| visible.1).max().unwrap_or(0)
     }
 
-    /// Whether the row sees nothing before the span.
+    /// Whether this is the first span that the row attends to.
     #[inline(always)]
     pub(super) fn is_first(&self, place: usize) -> bool {
         let context = self.blocks.context_len(self.tile.rows.start + place);
         self.shape.first_visible(context) / SPAN * SPAN == self.start
     }
 
-    /// The queries of the row at a place.
+    /// The queries of a row of the tile.
     #[inline(always)]
     pub(super) fn queries(&self, place: usize) -> Range<usize> {
         place * self.group..(place + 1) * self.group
@@ -107,7 +106,7 @@ impl<'a, F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
         0..self.tile.rows.len() * self.group
     }
 
-    /// Computes the scores of all tokens that a row sees, and of some others.
+    /// Computes the scores of all visible tokens, and of some others.
     #[inline(always)]
     pub(super) fn scores<S: Simd>(&self, s: S, queries: &[F::Pair], scores: &mut [[f32; SPAN]]) {
         let places = 0..self.tile.rows.len();
@@ -139,7 +138,7 @@ impl<'a, F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
         }
     }
 
-    /// Multiplies the weights of a query of a row with the scales of the tokens that it sees.
+    /// Multiplies the weights of a query by the scales of its visible tokens.
     #[inline(always)]
     pub(super) fn scale_weights(&self, place: usize, weights: &mut [f32; SPAN]) {
         if F::Step::SCALE_STEPS == 0 {
@@ -156,8 +155,8 @@ impl<'a, F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
         }
     }
 
-    /// Adds the weighted values of one plane to `out`, `[queries, head_dim rounded up to planes]`. What a row does not see
-    /// has no weight.
+    /// Adds the weighted values of one plane to `out`, `[queries, head_dim rounded up to planes]`. Invisible
+    /// tokens have no weight.
     #[inline(always)]
     pub(super) fn weighted_values<S: Simd>(
         &self,
@@ -167,7 +166,7 @@ impl<'a, F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
         out: &mut [f32],
     ) {
         let (num_rows, common) = (self.tile.rows.len(), &self.common);
-        // What a row sees before the others do, what all of them see, and what it sees after the others.
+        // The tokens before those visible to all rows, the latter, and those after them.
         for part in 0..=2 * num_rows {
             let (place, queries, tokens) = match part.cmp(&num_rows) {
                 Ordering::Less => {
@@ -189,7 +188,7 @@ impl<'a, F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
     }
 }
 
-/// Asks for steps that will be needed soon.
+/// Prefetches steps.
 #[inline(always)]
 fn fetch<S: Simd, T>(s: S, steps: &[T]) {
     for step in steps {
@@ -199,7 +198,7 @@ fn fetch<S: Simd, T>(s: S, steps: &[T]) {
     }
 }
 
-/// Tokens of a span, as a row sees them.
+/// Tokens of a span, read through the blocks of one row.
 struct Tokens {
     row: usize,
     range: Range<usize>,

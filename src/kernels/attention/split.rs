@@ -1,7 +1,7 @@
-//! A tile of rows whose context is so long that several threads compute it, each some of its spans.
+//! Attention of a tile with a long context, whose spans are divided among threads.
 //!
-//! The spans are those of [`Job`](super::tile::Job), and merged in the same order, so the results have the same bits. That job has
-//! its own loop all the same: it keeps its sums in registers, which it does not beside the branches that both would need.
+//! The spans are those of [`Job`](super::tile::Job) and are merged in the same order, so the results have the same bits. The
+//! loops stay separate: with the branches of a common loop, the compiler no longer keeps the sums in registers.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -26,7 +26,7 @@ pub(super) struct SpanJob<'a, F: PanelProducts, B> {
     /// At least [`Memory::len`] elements each.
     pub(super) values: &'a mut [f32],
     pub(super) pairs: &'a mut [F::Pair],
-    /// From `first_part` on [`Part::len`] elements for each span of the context, of which the job owns those of its spans.
+    /// [`Part::len`] elements for each span of the context, starting with `first_part`. The job owns those of its spans.
     pub(super) parts: &'a Disjoint<'a, f32>,
     pub(super) first_part: usize,
 }
@@ -72,7 +72,7 @@ impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for SpanJob<'_
     }
 }
 
-/// What a span has come to.
+/// The result of a span.
 pub(super) struct Part<'a> {
     /// Weighted values, `[queries, head_dim rounded up to planes]`.
     values: &'a mut [f32],
@@ -92,19 +92,19 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Merges what jobs have left of the spans of a tile of rows and a key-value head.
+/// Merges the spans of a tile and a key-value head.
 pub(super) struct Merge<'a, F: PanelProducts, B> {
     pub(super) shape: AttentionShape,
     pub(super) blocks: &'a B,
     pub(super) tile: &'a RowTile,
     pub(super) kv_head: usize,
-    /// All spans that a row sees.
+    /// All spans that a row attends to.
     pub(super) spans: Range<usize>,
     /// [`Part::len`] elements for each span of the context.
     pub(super) parts: &'a mut [f32],
     /// At least [`Part::len`] elements.
     pub(super) values: &'a mut [f32],
-    /// `[num_rows, num_heads, head_dim]`, of which the job owns its head's part of its rows.
+    /// `[num_rows, num_heads, head_dim]`, of which the job owns the elements of its head in its rows.
     pub(super) out: &'a Disjoint<'a, f32>,
     pub(super) format: PhantomData<F>,
 }

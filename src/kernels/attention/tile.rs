@@ -1,7 +1,7 @@
 //! The computation of one tile of rows for one key-value head.
 //!
-//! Queries are numbered row by row, `group` of them for each. What all rows see is computed for all queries together, in
-//! register tiles of up to 12; what only some see is computed row by row. The sums are the same chains either way.
+//! Queries are numbered row by row, `group` per row. Tokens visible to all rows are computed for all queries together, in
+//! register tiles of up to 12; the others row by row. The chains of sums are the same either way.
 
 use std::ops::Range;
 
@@ -26,17 +26,17 @@ pub(super) struct Job<'a, F: PanelProducts, B> {
     /// At least [`Memory::len`] elements each.
     pub(super) values: &'a mut [f32],
     pub(super) pairs: &'a mut [F::Pair],
-    /// `[num_rows, num_heads, head_dim]`, of which the job owns its head's part of its rows.
+    /// `[num_rows, num_heads, head_dim]`, of which the job owns the elements of its head in its rows.
     pub(super) out: &'a Disjoint<'a, f32>,
 }
 
-/// What a job needs beside its output.
+/// The scratch memory of a job.
 pub(super) struct Memory<'a, P> {
     /// `[ceil(head_dim / 2), queries]`
     pub(super) queries: &'a mut [P],
     /// `[queries]`: scores of a span, then their exponentials.
     pub(super) scores: &'a mut [[f32; SPAN]],
-    /// For the exponentials as pairs, `[queries]`.
+    /// The exponentials as pairs, `[queries]`.
     pub(super) pairs: &'a mut [[P; PAIRS]],
     /// The weighted values of a span, `[queries, head_dim rounded up to planes]`.
     pub(super) span: &'a mut [f32],
@@ -49,7 +49,7 @@ pub(super) struct Memory<'a, P> {
 }
 
 impl<'a, P> Memory<'a, P> {
-    /// The numbers and the pairs that so many queries need.
+    /// The numbers and pairs that `queries` queries need.
     pub(super) fn len(head_dim: usize, num_queries: usize) -> (usize, usize) {
         (
             num_queries * (SPAN + 2 * head_dim.next_multiple_of(BLOCK) + 4),
@@ -160,7 +160,7 @@ pub(super) fn gather_queries<'a, S: Simd, F: PanelProducts, const M: usize>(
     out: &mut [F::Pair],
 ) {
     for m in 0..M {
-        // First a strip of pairs side by side, which is vector work, then to their places.
+        // Pack a strip with vector operations, then scatter it.
         for (values, out) in given(query + m).chunks(2 * LANES).zip(out.chunks_mut(LANES * num_queries)) {
             let mut strip = [F::Pair::default(); LANES];
             let (whole, odd) = values.as_chunks::<2>();

@@ -9,7 +9,7 @@ use crate::kernels::simd::{LANES, Simd};
 /// The outputs of a panel: two vectors.
 pub const PANEL_ROWS: usize = 2 * LANES;
 
-/// The arithmetic of panels: what multiplies a step of weights with a pair of inputs.
+/// The arithmetic of panels: multiplies a step of weights with a pair of inputs.
 pub trait PanelProducts: Send + Sync + Sized + 'static {
     /// The weights of 32 outputs for two consecutive inputs; zeros by default.
     type Step: Copy + Default + Send + Sync + 'static;
@@ -45,7 +45,7 @@ pub trait PanelFormat: PanelProducts {
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32;
 }
 
-/// Whether it holds of every lane; without a branch, so that it vectorizes.
+/// Whether `holds` is true for all lanes; without a branch, so that it vectorizes.
 #[inline(always)]
 fn all_lanes(words: &[[u32; LANES]; 2], holds: impl Fn(u32) -> bool) -> bool {
     words.as_flattened().iter().fold(true, |all, &word| all & holds(word))
@@ -112,7 +112,7 @@ impl PanelFormat for Bf16Panels {
 
     #[inline(always)]
     fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
-        // Two neighbouring numbers are just the word that a lane holds.
+        // Two adjacent numbers are already the word of a lane.
         let finite = |word: u32| word & 0x7f80 != 0x7f80 && word & 0x7f80_0000 != 0x7f80_0000;
         (Bf16Step(words[0]), all_lanes(&words[0], finite))
     }
@@ -163,7 +163,7 @@ impl PanelFormat for F32Panels {
     }
 }
 
-/// Numbers of 8 bits, each token's with a scale of its own, which is no matter of the products: what a key-value cache holds.
+/// 8-bit integers of a KV cache. The scale of each token is applied by the caller.
 #[derive(Debug, Clone, Copy)]
 pub struct I8Panels;
 

@@ -11,7 +11,7 @@ use crate::kernels::threads::Workers;
 use crate::kernels::transpose::transpose;
 use crate::sync::Mutex;
 
-/// The bytes of a row that are packed in one go.
+/// Bytes of a row that are packed at a time.
 const STRIP: usize = 4 * LANES;
 
 /// A weight matrix in panels; `kernels::matmul` draws the layout.

@@ -10,10 +10,10 @@
 //!        └────────┴────────┴────────┴──
 //! ```
 //!
-//! Each output is one accumulator that takes its products with `k` ascending and is never split, so a row's result
-//! does not depend on how many rows are computed with it. Each weight is read from memory once per call: a panel
-//! stays in the cache while all tiles of rows pass over it. With the rows of a prompt it is once for each group of rows that
-//! a thread takes through all panels (`docs/decisions/0006`).
+//! Each output is one accumulator that adds its products with `k` ascending and is never split, so a row's result does not
+//! depend on the number of rows. Each weight is read from memory once per call: a panel stays in the cache while all tiles
+//! of rows use it. For prompts it is read once for each group of rows that a thread runs through all panels
+//! (`docs/decisions/0006`).
 
 mod format;
 mod matrix;
@@ -38,7 +38,7 @@ use super::simd::{LANES, Simd, SimdOp};
 use super::threads::Workers;
 use tile::{Sink, panel_times_rows};
 
-/// What happens to the products besides being stored.
+/// The bias of the products, and whether they are accumulated.
 #[derive(Clone, Copy, Default)]
 pub struct MatrixOutput<'a> {
     /// Added to every row, `[num_outputs]`.
@@ -47,14 +47,14 @@ pub struct MatrixOutput<'a> {
     pub accumulate: bool,
 }
 
-/// The least bytes of weights in a chunk, and the least when there is already a chunk for each thread: a thread that
-/// reads less than 1 MB in one go reads slower.
+/// The least bytes of weights in a chunk, and the least once each thread has a chunk: contiguous reads of less than 1 MB
+/// are slower.
 const SMALL_CHUNK: usize = 32 << 10;
 const LARGE_CHUNK: usize = 1 << 20;
-/// With twice as many tiles of rows, each thread takes some of the rows through all of the matrix: then a row stays with
-/// its core from one matrix to the next. Weights are read once for each group, which so many rows give the time for.
+/// From twice as many tiles on, each thread runs some of the rows through the whole matrix, so that a row stays on its core
+/// from one matrix to the next. Weights are read once per group, which takes less time than the arithmetic then.
 const TILES_OF_A_GROUP: usize = 8;
-/// With more rows than this it is arithmetic that takes the time, and shorter chunks let all threads end together.
+/// With more rows than this, arithmetic dominates, and shorter chunks balance the threads.
 const FEW_ROWS: usize = 16;
 
 /// Multiplies rows, packed as [`PanelProducts::Pair`] of the format, with packed weights.
@@ -76,7 +76,7 @@ pub fn matmul<F: PanelFormat>(
     multiply(workers, rows, matrix, &Columns { out: Disjoint::new(out), width, output });
 }
 
-/// Multiplies rows with weights whose outputs are, by turns, 16 gates and 16 ups, the last of them padded with zeros. `out`
+/// Multiplies rows with weights whose outputs interleave 16 gates and 16 ups, padded with zeros at the end. `out`
 /// becomes `silu(gate) * up`, `[rows.num_rows(), width]`, packed for the next matrix. `bias` is added before.
 ///
 /// # Panics
@@ -96,7 +96,7 @@ pub fn gated_matmul<F: PanelFormat>(
     multiply(workers, rows, matrix, &GatedRows::<F::Pair> { out, steps: width.div_ceil(2), bias });
 }
 
-/// Gives the products of all rows with all panels to a sink, on all threads.
+/// Passes the products of all rows with all panels to a sink, on all threads.
 fn multiply<F: PanelFormat>(
     workers: &Workers,
     rows: &PackedRows,
@@ -118,7 +118,7 @@ fn multiply<F: PanelFormat>(
     });
 }
 
-/// How many contiguous ranges of panels a matrix is cut into: as many for each thread, where there are enough.
+/// The number of contiguous ranges of panels: a multiple of the threads if there are enough panels.
 fn chunks(bytes: usize, num_rows: usize, num_panels: usize, num_threads: usize) -> usize {
     let large_chunk = if num_rows > FEW_ROWS { LARGE_CHUNK / 4 } else { LARGE_CHUNK };
     let for_each_thread = (bytes / SMALL_CHUNK).clamp(1, num_threads);
@@ -194,7 +194,7 @@ impl<P: InputPair> Sink for GatedRows<'_, P> {
     }
 }
 
-/// Up to 16 values; zeros in place of those that lack.
+/// Up to 16 values, padded with zeros.
 #[inline(always)]
 fn load_padded<S: Simd>(s: S, values: &[f32]) -> S::F {
     if let Ok(values) = values.try_into() {

@@ -15,7 +15,7 @@ use crate::kernels::transpose::transpose;
 pub trait InputPair: Copy + Default + Send + Sync + 'static {
     /// From the even and the odd input.
     fn new(even: f32, odd: f32) -> Self;
-    /// Rows of values as rows of pairs, of which the first `used` values matter; `memory` is for those that have to be made.
+    /// Converts rows of values to rows of pairs; only the first `used` values matter. `memory` holds converted pairs.
     #[doc(hidden)]
     fn pairs<'a, const N: usize, const HALF: usize>(
         rows: &'a [[f32; N]],
@@ -34,7 +34,7 @@ pub trait InputPair: Copy + Default + Send + Sync + 'static {
     /// The rows that hold such pairs.
     #[doc(hidden)]
     fn buffer(rows: &mut Buffers) -> &mut Vec<Self>;
-    /// The same, to be read.
+    /// The same, for reading.
     #[doc(hidden)]
     fn values(rows: &Buffers) -> &[Self];
 }
@@ -139,12 +139,12 @@ pub struct Buffers {
     words: Vec<Bf16Pair>,
 }
 
-/// Activation rows as they come: `[num_rows, num_inputs]`.
+/// Unpacked activation rows, `[num_rows, num_inputs]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
-    /// Their numbers.
+    /// The values.
     pub values: &'a [f32],
-    /// Whether each row is normalized on its way into the multiplication.
+    /// The norm that packing applies to each row, if any.
     pub norm: Option<Norm<'a>>,
 }
 
@@ -156,7 +156,7 @@ impl<'a> From<&'a [f32]> for Inputs<'a> {
 
 /// Activation rows, packed for the instruction set: `[tile][step][row of the tile]`, each element a pair of inputs.
 ///
-/// Reusable: [`PackedRows::pack`] keeps the memory of the last use.
+/// [`PackedRows::pack`] reuses the memory.
 #[derive(Default)]
 pub struct PackedRows {
     buffers: Buffers,
@@ -195,7 +195,7 @@ impl PackedRows {
         }
     }
 
-    /// The memory for so many rows, whose values are about to be written.
+    /// Resizes the memory for rows that will be written.
     pub(super) fn sized<P: InputPair>(&mut self, isa: Isa, num_rows: usize, num_inputs: usize) -> &mut [P] {
         (self.num_rows, self.num_inputs) = (num_rows, num_inputs);
         self.num_tiles = num_rows.div_ceil(tile_rows(isa));
@@ -219,7 +219,7 @@ impl PackedRows {
         self.num_tiles
     }
 
-    /// Some of the tiles, all of which are as equal as possible.
+    /// A range of the tiles; all tiles are about equally large.
     #[inline(always)]
     pub(super) fn tiles<P: InputPair>(&self, tiles: Range<usize>) -> impl Iterator<Item = RowTile<'_, P>> {
         let (values, steps) = (P::values(&self.buffers), self.num_inputs.div_ceil(2));
@@ -238,7 +238,7 @@ fn tile_range(tile: usize, num_tiles: usize, num_rows: usize) -> Range<usize> {
     tile * num_rows / num_tiles..(tile + 1) * num_rows / num_tiles
 }
 
-/// One tile of rows, `[num_rows, num_inputs]`, to be packed.
+/// The rows of one tile before packing, `[num_rows, num_inputs]`.
 struct PackTile<'a, P> {
     x: &'a [f32],
     norm: Option<Norm<'a>>,

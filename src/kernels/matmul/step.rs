@@ -1,4 +1,4 @@
-//! The steps of panels that are written number by number: those of the key-value cache.
+//! The steps of KV-cache panels, which are written number by number.
 
 use half::bf16;
 
@@ -6,13 +6,13 @@ use super::format::PANEL_ROWS;
 use super::rows::{Bf16Pair, InputPair};
 use crate::kernels::simd::LANES;
 
-/// Numbers of 32 outputs for two consecutive inputs, which change one after the other; zeros by default.
+/// Numbers of 32 outputs for two consecutive inputs, each written by itself; zeros by default.
 ///
 /// The keys of 32 tokens are a step for each two dimensions, `[ceil(head_dim / 2)]`, whose outputs are the tokens. Their values
 /// are a step for each two tokens, `[ceil(head_dim / 32)][16]`, whose outputs are 32 dimensions. Either is followed by
 /// [`KvStep::SCALE_STEPS`] steps with the tokens' scales.
 pub trait KvStep: Copy + Default + Send + Sync + 'static {
-    /// The steps that hold the scales of 32 tokens; none where numbers are kept as they are.
+    /// The steps that hold the scales of 32 tokens; 0 for formats without scales.
     const SCALE_STEPS: usize = 0;
 
     /// One number, widened and without its scale.
@@ -68,13 +68,13 @@ pub trait KvStep: Copy + Default + Send + Sync + 'static {
         Self::set_scale(steps, token, scale);
     }
 
-    /// A dimension of a token's key, as it was stored.
+    /// A dimension of the stored key of a token.
     fn key(steps: &[Self], token: usize, dimension: usize) -> f32 {
         let scale = Self::scales(steps).map_or(1.0, |scales| scales[token]);
         steps[dimension / 2].get(token, dimension % 2) * scale
     }
 
-    /// A dimension of a token's value, as it was stored.
+    /// A dimension of the stored value of a token.
     fn value(steps: &[Self], token: usize, dimension: usize) -> f32 {
         let scale = Self::scales(steps).map_or(1.0, |scales| scales[token]);
         let plane = dimension / PANEL_ROWS * (PANEL_ROWS / 2);
@@ -207,7 +207,7 @@ impl KvStep for I8Step {
         only
     }
 
-    /// NaN if a number is not finite, so that it shows in every result.
+    /// NaN if a number is not finite, so that every result shows it.
     fn scale_of(numbers: &[f32]) -> (f32, f32) {
         let largest = numbers.iter().fold(0.0f32, |largest, &number| largest.max(number.abs()));
         let scale = largest / Self::MOST;

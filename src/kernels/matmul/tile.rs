@@ -10,11 +10,11 @@ use crate::kernels::simd::Simd;
 /// page boundaries.
 const PREFETCH: usize = 8192;
 
-/// The part of the next panel that a tile fetches while it multiplies with this one. So the tiles of a panel, which are
-/// bound by arithmetic, bring in the next one together, and none of them waits for memory.
+/// The part of the next panel that a tile prefetches. The tiles of a panel are bound by arithmetic: together they prefetch
+/// the next panel, so that none waits for memory.
 #[derive(Clone, Copy)]
 struct Ahead {
-    /// Bytes from the begin of the panel, times 2^16.
+    /// Bytes from the start of the panel, times 2^16.
     place: usize,
     /// The same, for each step.
     pace: usize,
@@ -30,9 +30,9 @@ impl Ahead {
     }
 }
 
-/// Takes the sums of a tile. A trait rather than a closure, because only a function can be marked to be inlined.
+/// Receives the sums of a tile. A trait, because closures cannot be marked as inlined.
 pub(super) trait Sink {
-    /// Takes the outputs of `M` rows, from row `first` on, which are a tile: two vectors for each.
+    /// Receives the outputs of the `M` rows of a tile from row `first` on: two vectors each.
     fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]);
 }
 

@@ -30,7 +30,7 @@ pub(in crate::model) struct Attention {
     compute: ComputeDtype,
 }
 
-/// What normalizes each head before it is turned.
+/// RMS norms of each head, applied before RoPE.
 #[derive(Debug)]
 struct HeadNorms {
     query: RmsNorm,
@@ -55,7 +55,7 @@ impl Attention {
         };
         let (queries, keys) = (shape.num_heads * head_dim, shape.num_kv_heads * head_dim);
         let qkv: &[_] = match parts.projections {
-            Projections::Apart => &[("q_proj", queries), ("k_proj", keys), ("v_proj", keys)],
+            Projections::Separate => &[("q_proj", queries), ("k_proj", keys), ("v_proj", keys)],
             Projections::Fused => &[("qkv_proj", queries + 2 * keys)],
         };
         let head_norms = || {
@@ -77,8 +77,8 @@ impl Attention {
         })
     }
 
-    /// Writes keys and values of the rows in `scratch.hidden`, normalized by `norm`, to the cache; leaves the queries in
-    /// `scratch.qkv`.
+    /// Normalizes the rows in `scratch.hidden` with `norm`, projects them, and writes keys and values to the cache. The
+    /// queries stay in `scratch.qkv`.
     pub(in crate::model) fn project(
         &self,
         layer: usize,
@@ -101,7 +101,7 @@ impl Attention {
                 norms.query.forward_in_place(workers.isa(), &mut qkv[..keys_at]);
                 norms.key.forward_in_place(workers.isa(), &mut qkv[keys_at..values_at]);
             }
-            // Queries and keys lie side by side, so all their heads are turned in one go.
+            // Queries and keys are adjacent, so all their heads are rotated in one call.
             let of_row = row * angles..(row + 1) * angles;
             rotate_half(workers.isa(), &mut qkv[..values_at], head_dim, &cos[of_row.clone()], &sin[of_row]);
         };
@@ -113,7 +113,7 @@ impl Attention {
         context.check()
     }
 
-    /// Adds attention's result for the rows whose queries are in `scratch.qkv` to `scratch.hidden`.
+    /// Adds the result of attention for the queries in `scratch.qkv` to `scratch.hidden`.
     pub(in crate::model) fn attend(
         &self,
         layer: usize,
@@ -145,7 +145,7 @@ impl Attention {
         context.check()
     }
 
-    /// In the arithmetic of `F`.
+    /// Computes attention in the arithmetic of `F`.
     fn attend_to<F: PanelProducts<Step: KvStep>>(
         &self,
         blocks: &RowBlocks<'_, F::Step>,
@@ -158,7 +158,7 @@ impl Attention {
         attention::<F>(workers, self.shape, &scratch.qkv, stride, blocks, &mut scratch.attention, out);
     }
 
-    /// What attention takes: the visible keys and values, each block once, and two products with each for every head.
+    /// The work of attention: reads of the visible keys and values, each block once, and two products with each per head.
     fn work(&self, rows: &ActiveRows<'_>, kv: &KvStore) -> Work {
         let AttentionShape { num_heads, head_dim, window, .. } = self.shape;
         let (mut pairs, mut blocks) = (0, HashSet::<BlockId>::new());
@@ -176,7 +176,7 @@ impl Attention {
         Work { bytes: (blocks.len() * block) as u64, f32_flops, bf16_flops }
     }
 
-    /// The elements of a row of `scratch.qkv`.
+    /// The width of `scratch.qkv`.
     pub(in crate::model) fn qkv_width(&self) -> usize {
         self.qkv.num_outputs()
     }
@@ -187,7 +187,7 @@ impl Attention {
     }
 }
 
-/// One layer's cache as the rows see it.
+/// The cache of one layer as the rows see it.
 struct RowBlocks<'a, T> {
     rows: &'a ActiveRows<'a>,
     view: TypedKv<'a, T>,

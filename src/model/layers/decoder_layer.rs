@@ -20,7 +20,7 @@ pub(in crate::model) struct DecoderLayer {
 }
 
 impl DecoderLayer {
-    /// Loads layer `layer` from its place.
+    /// Loads layer `layer`.
     pub(in crate::model) fn load(
         loader: &Loader<'_>,
         config: &ModelConfig,
@@ -36,8 +36,8 @@ impl DecoderLayer {
         })
     }
 
-    /// Takes the rows in `scratch.hidden` through the layer. In the last one, rows that nothing more is wanted of
-    /// leave as soon as their keys and values are in the cache.
+    /// Runs the rows in `scratch.hidden` through the layer. In the last layer, rows without requested outputs end once their
+    /// keys and values are in the cache.
     pub(in crate::model) fn forward(
         &self,
         index: usize,
@@ -51,11 +51,11 @@ impl DecoderLayer {
             let (hidden_size, qkv_width) =
                 (context.scratch.hidden.len() / rows.len(), self.attention.qkv_width());
             let Scratch { hidden, qkv, .. } = &mut *context.scratch;
-            let wanted = |row: &Row| {
+            let has_outputs = |row: &Row| {
                 let RowOutputs { logits, hidden_states, layer_logits } = row.outputs;
                 logits || hidden_states.contains(index + 1) || layer_logits.contains(index + 1)
             };
-            rows.retain(wanted, &mut [(hidden, hidden_size), (qkv, qkv_width)]);
+            rows.retain(has_outputs, &mut [(hidden, hidden_size), (qkv, qkv_width)]);
             if rows.is_empty() {
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! From token ids to hidden states.
+//! The embedding matrix.
 
 use super::linear::Linear;
 use crate::error::Result;
@@ -9,14 +9,14 @@ use crate::types::TokenId;
 /// The rows of the embedding matrix.
 #[derive(Debug)]
 pub(in crate::model) enum Embedding {
-    /// Those of the language-model head, which shares them.
+    /// The rows of the language-model head, which is tied to the embedding.
     Tied,
     /// A copy of the stored matrix, `[vocab_size, hidden_size]`.
     Table { dtype: DType, bytes: Vec<u8> },
 }
 
 impl Embedding {
-    /// Copies the matrix `weight` of this place.
+    /// Copies the matrix `weight` of this scope.
     pub(in crate::model) fn load(loader: &Loader<'_>, vocab_size: usize, hidden_size: usize) -> Result<Self> {
         let (dtype, bytes) = loader.copy("weight", vocab_size, hidden_size)?;
         Ok(Self::Table { dtype, bytes })

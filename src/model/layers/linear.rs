@@ -1,4 +1,4 @@
-//! A linear map with packed weights: one projection of the checkpoint, or several that share their input, stacked.
+//! A linear layer with packed weights: one projection of the checkpoint, or several stacked ones with the same input.
 
 use crate::error::Result;
 use crate::kernels::{Inputs, MatrixOutput, PackedRows, Work, Workers};
@@ -14,7 +14,7 @@ pub(in crate::model) struct Linear {
 }
 
 impl Linear {
-    /// Loads projections and makes one of them: `parts` are their names and numbers of outputs.
+    /// Loads projections as one layer: `parts` are their names and numbers of outputs.
     pub(in crate::model) fn load(
         loader: &Loader<'_>,
         parts: &[(&str, usize)],
@@ -74,7 +74,7 @@ impl Linear {
         self.matrix.gated_matmul(workers, x, rows, self.bias.as_deref(), width, out);
     }
 
-    /// The number of outputs, those of all parts.
+    /// The number of outputs of all parts.
     pub(in crate::model) fn num_outputs(&self) -> usize {
         self.matrix.num_outputs()
     }
@@ -84,7 +84,7 @@ impl Linear {
         self.matrix.row(output, out);
     }
 
-    /// What [`Linear::forward`] takes for so many rows.
+    /// The work of [`Linear::forward`] for `num_rows` rows.
     pub(in crate::model) fn work(&self, num_rows: usize) -> Work {
         self.matrix.work(num_rows)
     }

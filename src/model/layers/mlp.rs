@@ -9,7 +9,7 @@ use crate::model::loader::Loader;
 use crate::quant::RowOrder;
 use crate::weights::ModelConfig;
 
-/// Three projections, the first two of which are one.
+/// Gate and up projection, stacked, and the down projection.
 #[derive(Debug)]
 pub(in crate::model) struct Mlp {
     gate_up: Linear,
@@ -26,7 +26,7 @@ impl Mlp {
     ) -> Result<Self> {
         let (hidden_size, width) = (config.hidden_size, config.intermediate_size);
         let gate_up: &[_] = match parts.projections {
-            Projections::Apart => &[("gate_proj", width), ("up_proj", width)],
+            Projections::Separate => &[("gate_proj", width), ("up_proj", width)],
             Projections::Fused => &[("gate_up_proj", 2 * width)],
         };
         Ok(Self {
@@ -42,7 +42,7 @@ impl Mlp {
         })
     }
 
-    /// Adds the block's result for the rows in `scratch.hidden`, normalized by `norm`, to them.
+    /// Adds the result for the rows in `scratch.hidden`, normalized with `norm`, to these rows.
     pub(in crate::model) fn forward(&self, norm: &RmsNorm, context: &mut ForwardContext<'_>) -> Result<()> {
         let (workers, Scratch { hidden, packed, activated, .. }) = (context.workers, &mut *context.scratch);
         let num_rows = hidden.len() / self.down.num_outputs();

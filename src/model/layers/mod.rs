@@ -1,4 +1,4 @@
-//! The parts that architectures are put together from. Each loads itself from a place in the checkpoint.
+//! The layers of the decoder. Each loads itself from a scope of the checkpoint.
 
 mod attention;
 mod decoder_layer;

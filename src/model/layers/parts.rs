@@ -1,15 +1,15 @@
-//! What the layers of a family are put together from.
+//! The variants of a decoder layer.
 
-/// In what the layers of families differ. Their sizes and windows come from `config.json`.
+/// How the layers of families differ. Sizes and windows come from `config.json`.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::model) struct LayerParts {
-    /// How the projections are stored.
+    /// How projections that share their input are stored.
     pub(in crate::model) projections: Projections,
     /// Whether queries, keys and values have biases.
     pub(in crate::model) qkv_bias: bool,
-    /// Whether the output of attention has biases.
+    /// Whether the output projection of attention has biases.
     pub(in crate::model) output_bias: bool,
-    /// Whether each head of queries and keys is normalized before it is turned.
+    /// Whether each head of queries and keys is normalized before RoPE.
     pub(in crate::model) head_norms: bool,
     /// Whether the projections of the MLP have biases.
     pub(in crate::model) mlp_bias: bool,
@@ -19,7 +19,7 @@ pub(in crate::model) struct LayerParts {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::model) enum Projections {
     /// `q_proj`, `k_proj` and `v_proj`; `gate_proj` and `up_proj`.
-    Apart,
-    /// `qkv_proj` and `gate_up_proj`, the same rows one after the other.
+    Separate,
+    /// `qkv_proj` and `gate_up_proj`, the same rows stacked.
     Fused,
 }

@@ -13,12 +13,12 @@ pub(in crate::model) struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// Loads the norm of that name.
+    /// Loads the norm `name`.
     pub(in crate::model) fn load(loader: &Loader<'_>, name: &str, width: usize, eps: f32) -> Result<Self> {
         Ok(Self { weight: loader.child(name).vector("weight", width)?, eps })
     }
 
-    /// The rows of `x`, `[num_rows, width]`, to be normalized on their way into a matrix.
+    /// The rows of `x`, `[num_rows, width]`, as inputs of a matrix that normalizes them.
     pub(in crate::model) fn of<'a>(&'a self, x: &'a [f32]) -> Inputs<'a> {
         Inputs { values: x, norm: Some(self.norm()) }
     }

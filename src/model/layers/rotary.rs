@@ -1,7 +1,7 @@
-//! The angles of the rotary position embedding, in the variants of transformers' `modeling_rope_utils`.
+//! Rotary position embedding, in the variants of transformers' `modeling_rope_utils`.
 //!
-//! Frequencies are computed in `float32` where transformers does, in the same order, because an error of one part in
-//! 10^7 is an error of 10^-3 radians at position 10,000.
+//! Frequencies are computed in `float32` where transformers does, in the same order: a relative error of 10^-7 becomes
+//! 10^-3 radians at position 10,000.
 
 use std::f64::consts::PI;
 
@@ -12,27 +12,27 @@ use crate::weights::{ModelConfig, RopeKind};
 /// The frequencies of a model.
 #[derive(Debug)]
 pub(in crate::model) struct RotaryEmbedding {
-    /// One for each pair of dimensions that turn.
+    /// One inverse frequency per pair of rotated dimensions.
     inv_freq: Vec<f32>,
-    /// What cosines and sines are multiplied with (1 except for yarn and longrope).
+    /// The factor of cosines and sines (1 except for yarn and longrope).
     attention_scaling: f32,
-    /// What becomes of the frequencies in long sequences.
-    long: Long,
+    /// How the frequencies depend on the sequence length.
+    update: FrequencyUpdate,
 }
 
-/// How the frequencies depend on the length of the sequence.
+/// How the frequencies depend on the sequence length.
 #[derive(Debug)]
-enum Long {
+enum FrequencyUpdate {
     /// Not at all.
-    Same,
-    /// Neural-tangent-kernel scaling, whose base grows with the sequence.
-    Grown(Dynamic),
-    /// Sequences of more than `above` tokens have these.
-    Switched { above: usize, inv_freq: Vec<f32> },
+    Constant,
+    /// Dynamic NTK scaling: the base grows with the sequence.
+    Dynamic(DynamicNtk),
+    /// Longrope: sequences of more than `threshold` tokens use the long factors.
+    LongRope { threshold: usize, long_inv_freq: Vec<f32> },
 }
 
 #[derive(Debug)]
-struct Dynamic {
+struct DynamicNtk {
     theta: f32,
     factor: f32,
     max_position_embeddings: usize,
@@ -43,14 +43,15 @@ impl RotaryEmbedding {
     pub(in crate::model) fn new(config: &ModelConfig) -> Self {
         let (dim, theta) = (config.rope.dim, config.rope.theta);
         let plain = inverse_frequencies(theta as f32, dim);
-        let mut rotary = Self { inv_freq: plain.clone(), attention_scaling: 1.0, long: Long::Same };
+        let mut rotary =
+            Self { inv_freq: plain.clone(), attention_scaling: 1.0, update: FrequencyUpdate::Constant };
         match &config.rope.kind {
             RopeKind::Default => {}
             RopeKind::Linear { factor } => {
                 rotary.inv_freq = plain.iter().map(|&frequency| frequency / *factor as f32).collect();
             }
             RopeKind::Dynamic { factor, .. } => {
-                rotary.long = Long::Grown(Dynamic {
+                rotary.update = FrequencyUpdate::Dynamic(DynamicNtk {
                     theta: theta as f32,
                     factor: *factor as f32,
                     max_position_embeddings: config.max_position_embeddings,
@@ -67,45 +68,51 @@ impl RotaryEmbedding {
                 attention_factor,
                 original_max_position_embeddings,
             } => {
-                let above = *original_max_position_embeddings;
+                let threshold = *original_max_position_embeddings;
                 rotary.inv_freq = divided_frequencies(theta, dim, short_factor);
-                rotary.long =
-                    Long::Switched { above, inv_freq: divided_frequencies(theta, dim, long_factor) };
-                let stretch = if *factor <= 1.0 { 0.0 } else { factor.ln() / (above as f64).ln() };
-                rotary.attention_scaling = attention_factor.unwrap_or_else(|| (1.0 + stretch).sqrt()) as f32;
+                rotary.update = FrequencyUpdate::LongRope {
+                    threshold,
+                    long_inv_freq: divided_frequencies(theta, dim, long_factor),
+                };
+                let growth = if *factor <= 1.0 { 0.0 } else { factor.ln() / (threshold as f64).ln() };
+                rotary.attention_scaling = attention_factor.unwrap_or_else(|| (1.0 + growth).sqrt()) as f32;
             }
         }
         rotary
     }
 
-    /// The cosines of one row: half the dimensions of a head that turn.
-    pub(in crate::model) fn row_len(&self) -> usize {
+    /// The cosines of a row: half its rotated dimensions.
+    pub(in crate::model) fn num_frequencies(&self) -> usize {
         self.inv_freq.len()
     }
 
-    /// The length above which a sequence has other frequencies for all its tokens, if there is one.
-    pub(in crate::model) fn switches_above(&self) -> Option<usize> {
-        match self.long {
-            Long::Switched { above, .. } => Some(above),
+    /// The sequence length above which longrope uses its long factors; `None` without longrope.
+    pub(in crate::model) fn longrope_threshold(&self) -> Option<usize> {
+        match self.update {
+            FrequencyUpdate::LongRope { threshold, .. } => Some(threshold),
             _ => None,
         }
     }
 
-    /// Computes cosines and sines of every row, `[num_rows, row_len]` each.
+    /// Computes cosines and sines of every row, `[num_rows, num_frequencies]` each.
     pub(in crate::model) fn angles(&self, rows: &ActiveRows<'_>, cos: &mut Vec<f32>, sin: &mut Vec<f32>) {
-        let half = self.row_len();
+        let half = self.num_frequencies();
         let cos = sized(cos, rows.len() * half).chunks_exact_mut(half);
         let sin = sized(sin, rows.len() * half).chunks_exact_mut(half);
-        let mut grown: Option<(usize, Vec<f32>)> = None;
+        // The frequencies of the last dynamic row, and its sequence length.
+        let mut rescaled: Option<(usize, Vec<f32>)> = None;
         for ((row, cos), sin) in rows.iter().zip(cos).zip(sin) {
-            let frequencies = match &self.long {
-                Long::Grown(dynamic) if row.rope_len > dynamic.max_position_embeddings => {
-                    if grown.as_ref().is_none_or(|(len, _)| *len != row.rope_len) {
-                        grown = Some((row.rope_len, dynamic.inverse_frequencies(row.rope_len, 2 * half)));
+            let frequencies = match &self.update {
+                FrequencyUpdate::Dynamic(dynamic) if row.rope_seq_len > dynamic.max_position_embeddings => {
+                    let seq_len = row.rope_seq_len;
+                    if rescaled.as_ref().is_none_or(|(len, _)| *len != seq_len) {
+                        rescaled = Some((seq_len, dynamic.inverse_frequencies(seq_len, 2 * half)));
                     }
-                    grown.as_ref().map_or(&self.inv_freq, |(_, frequencies)| frequencies)
+                    rescaled.as_ref().map_or(&self.inv_freq, |(_, frequencies)| frequencies)
                 }
-                Long::Switched { above, inv_freq } if row.rope_len > *above => inv_freq,
+                FrequencyUpdate::LongRope { threshold, long_inv_freq } if row.rope_seq_len > *threshold => {
+                    long_inv_freq
+                }
                 _ => &self.inv_freq,
             };
             for i in 0..half {
@@ -117,7 +124,7 @@ impl RotaryEmbedding {
     }
 }
 
-impl Dynamic {
+impl DynamicNtk {
     fn inverse_frequencies(&self, len: usize, dim: usize) -> Vec<f32> {
         let growth = self.factor * len as f32 / self.max_position_embeddings as f32 - (self.factor - 1.0);
         let exponent = dim as f64 / (dim as f64 - 2.0);
@@ -140,7 +147,7 @@ fn powers(theta: f32, dim: usize) -> impl Iterator<Item = f32> {
     (0..dim.div_ceil(2)).map(move |i| f64::from(theta).powf(f64::from(2.0 * i as f32 / dim as f32)) as f32)
 }
 
-/// Long wavelengths are stretched by the factor, short ones are kept, those between are blended.
+/// Scales low frequencies by the factor, keeps high ones, and interpolates between.
 fn llama3(plain: &[f32], kind: &RopeKind) -> Vec<f32> {
     let RopeKind::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings } =
         kind

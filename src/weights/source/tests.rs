@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::super::shards::Weights;
 use super::*;
 
 #[test]
@@ -29,6 +30,49 @@ fn a_file_is_no_model_and_no_id_either() {
     let error = ModelFiles::open(path.to_str().unwrap(), None).unwrap_err().to_string();
     assert!(error.contains("found a file; give the folder"), "{error}");
     assert!(ModelFiles::folder(folder.path().join("none")).is_err());
+}
+
+#[test]
+fn what_is_no_model_is_recognised_with_the_remedy() {
+    let open = |files: &[(&str, &[u8])]| {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, bytes) in files {
+            fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        let files = ModelFiles::folder(folder.path()).unwrap();
+        files.config().and_then(|_| Weights::open(&files)).unwrap_err().to_string()
+    };
+    let config: (&str, &[u8]) = ("config.json", b"{}");
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 9\n";
+    let error = open(&[config, ("model.safetensors", pointer)]);
+    assert!(error.contains("model.safetensors: it is a Git LFS pointer"), "{error}");
+    assert!(error.contains("`git lfs pull`"), "{error}");
+    let error = open(&[("config.json", pointer)]);
+    assert!(error.contains("config.json: it is a Git LFS pointer"), "{error}");
+
+    let gguf = b"GGUF\x03\0\0\0\0\0";
+    for error in [
+        open(&[("tiny-Q4_0.gguf", gguf)]),
+        open(&[config, ("tiny-Q4_0.gguf", gguf)]),
+        open(&[config, ("model.safetensors", gguf)]),
+    ] {
+        assert!(
+            error.contains("it is a GGUF file") && error.contains("use the model in safetensors"),
+            "{error}"
+        );
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), gguf).unwrap();
+    let error = ModelFiles::open(file.path().to_str().unwrap(), None).unwrap_err().to_string();
+    assert!(error.contains("it is a GGUF file"), "{error}");
+
+    let adapter: (&str, &[u8]) = ("adapter_config.json", br#"{"base_model_name_or_path": "org/base"}"#);
+    for files in [vec![adapter], vec![config, adapter]] {
+        let error = open(&files);
+        assert!(error.contains("it is a PEFT adapter (LoRA) for \"org/base\", not a model"), "{error}");
+        assert!(error.contains("merge_and_unload()"), "{error}");
+    }
+    assert!(open(&[("adapter_config.json", b"{")]).contains("(LoRA), not a model"));
 }
 
 #[test]

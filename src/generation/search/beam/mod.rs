@@ -17,9 +17,10 @@ use crate::error::{Error, Result, ResultExt};
 use crate::types::{FinishReason, RowOutputs, TokenId};
 
 use super::super::config::{EarlyStopping, GenerationConfig};
+use super::super::mode::GenerationMode;
 use super::super::numerics::{maximum, softmax_into};
 use super::super::output::{LaneScores, OutputRow, SearchOutput};
-use super::super::plan::{GenerationPlan, PlanContext};
+use super::super::plan::GenerationPlan;
 use super::super::rng::TorchRng;
 use super::super::stopping::StopContext;
 use super::super::torch_sort::topk;
@@ -32,31 +33,11 @@ use trace::Trace;
 /// What a score becomes that may not win: low enough to lose, finite so that the order among such scores holds.
 const OUT_OF_THE_RACE: f32 = -1e9;
 
-/// Whether the output has to hold something. With a single beam it is refused when it is planned.
-pub(super) fn forces_words(config: &GenerationConfig) -> bool {
-    config.force_words_ids.is_some()
-}
-
-/// Whether the beams form groups.
-pub(super) fn has_groups(config: &GenerationConfig) -> bool {
-    has_beams(config) && config.num_beam_groups.is_some_and(|groups| groups > 1)
-}
-
-/// Whether continuations are to be drawn.
-pub(super) fn draws(config: &GenerationConfig) -> bool {
-    has_beams(config) && config.do_sample == Some(true)
-}
-
-/// Whether there are several beams.
-pub(super) fn has_beams(config: &GenerationConfig) -> bool {
-    config.num_beams.is_some_and(|beams| beams > 1)
-}
-
 /// One lane for each beam; which search it is. Their other fields are checked with each other, in the plan's `beams`.
-pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> SearchPlan {
+pub(super) fn plan(mode: GenerationMode, config: &GenerationConfig) -> SearchPlan {
     let lanes = config.num_beams.unwrap_or(1);
-    let is_constrained = forces_words(config) || !context.constraints.is_empty();
-    if config.compat.is_some() || is_constrained || has_groups(config) {
+    let in_groups = config.num_beam_groups.is_some_and(|groups| groups > 1);
+    if config.compat.is_some() || in_groups || mode == GenerationMode::ConstrainedBeamSearch {
         SearchPlan::new(lanes, ScorerBeamSearch::new)
     } else {
         SearchPlan::new(lanes, BeamSearch::new)

@@ -413,3 +413,22 @@ impl Search for ScorerBeamSearch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::super::plan::PlanContext;
+    use super::super::super::super::testing::{ScriptedModel, run};
+    use super::super::super::tests::{config, rows, single, table};
+    use super::super::BeamSearch;
+    use super::*;
+
+    #[test]
+    fn where_nothing_ends_its_beams_are_those_of_the_newer_beam_search() {
+        let config = config().num_beams(3).num_return_sequences(3).max_new_tokens(6);
+        let plan = || GenerationPlan::new(&config, single(&[3, 5]), &PlanContext::new(12, 64)).unwrap();
+        let found =
+            |search: Box<dyn Search>| rows(&run(search, &mut ScriptedModel::bigram(table())).unwrap());
+        let newer = found(Box::new(BeamSearch::new(plan())));
+        assert_eq!(found(Box::new(ScorerBeamSearch::new(plan()))), newer);
+    }
+}

@@ -19,7 +19,7 @@ use crate::types::SeqId;
 const VOCAB: usize = 12;
 
 /// `[[((i * 31 + j * 17 + i * j * 7) % 101) / 16 - 3 for j in range(12)] for i in range(12)]`
-fn table() -> Vec<Vec<f32>> {
+pub(super) fn table() -> Vec<Vec<f32>> {
     (0..VOCAB)
         .map(|i| (0..VOCAB).map(|j| ((i * 31 + j * 17 + i * j * 7) % 101) as f32 / 16.0 - 3.0).collect())
         .collect()

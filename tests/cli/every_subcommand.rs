@@ -1,4 +1,4 @@
-//! What holds for all verbs: help, JSON, the environment, closed pipes.
+//! What holds for all subcommands: help, JSON, the environment, closed pipes.
 
 use std::io::Read;
 use std::process::{Output, Stdio};
@@ -6,22 +6,24 @@ use std::process::{Output, Stdio};
 use serde_json::{Value, json};
 
 use super::support::{
-    PROMPT, VERBS, command, failure, failure_of, json_of, keys, only_object, quiet_stdout, run_with, stdout,
+    PROMPT, SUBCOMMANDS, command, failure, failure_of, json_of, keys, only_object, quiet_stdout, run_with,
+    stdout,
 };
 
 #[test]
 fn the_short_help_fits_on_a_screen() {
     assert_eq!(stdout(&["--version"]), concat!("rsgen ", env!("CARGO_PKG_VERSION"), "\n"));
     let top = stdout(&["-h"]);
-    assert!(VERBS.iter().all(|verb| top.contains(&format!("\n  {verb} "))), "{top}");
-    for verb in [""].into_iter().chain(VERBS) {
-        let arguments: Vec<&str> = [verb, "-h"].into_iter().filter(|argument| !argument.is_empty()).collect();
+    assert!(SUBCOMMANDS.iter().all(|subcommand| top.contains(&format!("\n  {subcommand} "))), "{top}");
+    for subcommand in [""].into_iter().chain(SUBCOMMANDS) {
+        let arguments: Vec<&str> =
+            [subcommand, "-h"].into_iter().filter(|argument| !argument.is_empty()).collect();
         let help = stdout(&arguments);
-        let lines = if matches!(verb, "generate" | "chat") { 40 } else { 25 };
+        let lines = if matches!(subcommand, "generate" | "chat") { 40 } else { 25 };
         assert!(help.lines().count() <= lines, "{} lines:\n{help}", help.lines().count());
         assert!(help.lines().all(|line| line.len() <= 80), "{help}");
         assert!(help.contains("\nExamples:\n  "), "{help}");
-        assert!(!help.contains("RSGEN_") || verb == "generate", "no room for the environment: {help}");
+        assert!(!help.contains("RSGEN_") || subcommand == "generate", "no room for the environment: {help}");
     }
 }
 
@@ -31,23 +33,24 @@ fn the_long_help_is_grouped_and_names_variables_and_ends_with_examples() {
     let headings = ["\nLength:\n", "\nDecoding:\n", "\nModel:\n", "\nOutput:\n", "\nExamples:\n"];
     let places: Vec<usize> = headings.iter().map(|heading| help.find(heading).expect(heading)).collect();
     assert!(places.is_sorted(), "{help}");
-    for option in ["--top-p <P>", "--min-p <P>", "--kv-cache-bytes <BYTES>"] {
+    for option in ["--top-p <X>", "--min-p <X>", "--penalty-alpha <X>", "--kv-cache-bytes <BYTES>"] {
         let entry = help.split("\n\n").find(|entry| entry.contains(option)).expect(option);
         let name = option[2..].split(' ').next().unwrap().replace('-', "_").to_uppercase();
         assert!(entry.contains(&format!("[env: RSGEN_{name}]")), "{entry}");
     }
+    assert!(help.lines().all(|line| line.len() <= 80), "{help}");
     assert!(!stdout(&["generate", "-h"]).contains("--min-p"), "rare options are in the long help alone");
 }
 
 #[test]
-fn help_without_a_verb_is_a_wrong_usage() {
+fn help_without_a_subcommand_is_a_wrong_usage() {
     let (code, errors) = failure(&[]);
     assert_eq!(code, 2);
     assert!(errors.starts_with("Text generation") && errors.contains("generate"), "{errors}");
 }
 
 #[test]
-fn every_verb_writes_one_object_on_one_line_with_a_version() {
+fn every_subcommand_writes_one_object_on_one_line_with_a_version() {
     for arguments in [
         &["generate", "--max-new-tokens=2", PROMPT][..],
         &["chat", "--max-new-tokens=2", "--prompt", PROMPT],
@@ -80,12 +83,12 @@ fn error(output: &Output) -> (i32, Value) {
 fn errors_are_json_on_standard_error_where_json_is_asked_for() {
     for (arguments, code, kind, said) in [
         (&["generate", "--json", "--bogus"][..], 2, "usage", "unexpected argument '--bogus' found"),
-        (&["generate", "--top-k", "many", "--json"], 2, "usage", "invalid value 'many' for '--top-k <K>'"),
+        (&["generate", "--top-k", "many", "--json"], 2, "usage", "invalid value 'many' for '--top-k <N>'"),
         (&["--json"], 2, "usage", "--json"),
         (&["frobnicate", "--json"], 2, "usage", "frobnicate"),
-        (&["generate", "--json", "--max-new-tokens=0"], 2, "config", "`max_new_tokens`"),
+        (&["generate", "--json", "--max-new-tokens=0"], 2, "config", "`--max-new-tokens`"),
         (&["score", "--json", "--model", "nobody/nothing", "x"], 3, "load", "hf download nobody/nothing"),
-        (&["generate", "--json", "--kv-cache-bytes=1K", "x"], 4, "capacity", "kv_cache_bytes"),
+        (&["generate", "--json", "--kv-cache-bytes=1K", "x"], 4, "capacity", "--kv-cache-bytes"),
         (&["tokenize", "--json", "--decode", "x"], 1, "input", "token ids"),
     ] {
         let (found, error) = error(&run_with(&[], arguments));
@@ -202,5 +205,34 @@ fn an_output_that_cannot_be_written_is_an_error() {
         let errors = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{errors}");
         assert!(errors.starts_with("rsgen: error: standard output cannot be written"), "{errors}");
+    }
+}
+
+#[test]
+fn messages_are_in_the_words_of_the_shell() {
+    let (_, errors) = failure(&["generate", "--num-return-sequences=2", PROMPT]);
+    assert!(errors.ends_with("but is 2; set --do-sample\n"), "{errors}");
+    let output = run_with(&[], &["generate", "--top-p=0.5", "--max-new-tokens=1", PROMPT]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        errors.starts_with("rsgen: warning: `--top-p` has no effect because --do-sample is not set"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn a_variable_that_nothing_reads_is_named_with_what_was_meant() {
+    for (variable, said) in [
+        (
+            "RSGEN_TEMPRATURE",
+            "RSGEN_TEMPRATURE is unknown and has no effect; did you mean RSGEN_TEMPERATURE?",
+        ),
+        ("RSGEN_MAX_TOKENS", "did you mean RSGEN_MAX_NEW_TOKENS?"),
+        ("RSGEN_BANANA", "RSGEN_BANANA is unknown and has no effect\n"),
+    ] {
+        let output = run_with(&[(variable, "1")], &["tokenize", "--ids", PROMPT]);
+        assert_eq!(output.stdout, stdout(&["tokenize", "--ids", PROMPT]).as_bytes());
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(errors.starts_with("rsgen: warning: ") && errors.contains(said), "{errors}");
     }
 }

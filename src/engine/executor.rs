@@ -1,0 +1,111 @@
+//! Executes batches: the next rows of all requests, computed in one pass.
+
+use super::batching::{BatchBuilder, OutputCursor};
+use super::core::{Engine, Interrupt};
+use super::request::Request;
+use crate::cache::BlockTable;
+use crate::error::Result;
+use crate::kernels::Work;
+use crate::memory::recycled;
+use crate::model::{ForwardBatch, ForwardOutput, PassKind, Stage, Timing};
+
+/// The most rows of a pass. More rows read the weights less often, but make everything else wait longer: interrupts are
+/// polled between operations, and one operation on 256 rows of a billion parameters takes about 0.1 s on one thread.
+const MAX_ROWS: usize = 256;
+
+/// Builds and runs batches. Its memory is reused from step to step.
+pub(super) struct BatchExecutor {
+    pub(super) timing: Timing,
+    /// The requests whose search advanced or failed in the last step, with the result.
+    pub(super) advanced: Vec<(usize, Result<()>)>,
+    out: ForwardOutput,
+    builder: BatchBuilder,
+    contributions: Vec<Contribution>,
+    /// Empty between steps.
+    tables: Vec<&'static BlockTable>,
+}
+
+/// The rows one request contributed to a batch.
+struct Contribution {
+    request: usize,
+    rows: usize,
+    tables: usize,
+}
+
+impl BatchExecutor {
+    /// An executor for the requests of one call.
+    pub(super) fn new(engine: &Engine) -> Self {
+        Self {
+            timing: engine.timing(),
+            advanced: Vec::new(),
+            out: ForwardOutput::default(),
+            builder: BatchBuilder::default(),
+            contributions: Vec::new(),
+            tables: Vec::new(),
+        }
+    }
+
+    /// Computes the next rows of the requests, starting with request `first`, as many as fit into a pass. Returns the request
+    /// that the next step starts with.
+    ///
+    /// # Errors
+    /// An error of the pass itself, such as an interrupt: it ends all requests.
+    pub(super) fn step(
+        &mut self,
+        engine: &Engine,
+        requests: &mut [Request],
+        first: usize,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<usize> {
+        let Self { timing, advanced, out, builder, contributions, tables } = self;
+        timing.start();
+        builder.clear();
+        contributions.clear();
+        advanced.clear();
+        let order = (first..requests.len()).chain(0..first);
+        let mut next = first;
+        for index in order {
+            let budget = MAX_ROWS - builder.rows.len();
+            if budget == 0 {
+                next = index;
+                break;
+            }
+            requests[index].prepare()?;
+            let tables = builder.used.len();
+            let rows = requests[index].add_rows(budget, builder)?;
+            contributions.push(Contribution { request: index, rows, tables: builder.used.len() - tables });
+        }
+
+        let mut batch_tables = recycled(std::mem::take(tables));
+        let mut used = &builder.used[..];
+        for contribution in &*contributions {
+            let (own, others) = used.split_at(contribution.tables);
+            batch_tables.extend(requests[contribution.request].tables(own));
+            used = others;
+        }
+        let kind = if builder.has_prompt { PassKind::Prompt } else { PassKind::Step };
+        timing.pass(kind, builder.rows.len());
+        timing.lap(Stage::Prepare, Work::default);
+        let batch =
+            ForwardBatch { rows: &builder.rows, tables: &batch_tables, embeddings: &builder.embeddings };
+        engine.pass(&batch, &builder.copies, timing, interrupted, out)?;
+        *tables = recycled(batch_tables);
+
+        let mut outputs = OutputCursor {
+            logits: &mut out.logits,
+            hidden_states: &mut out.hidden_states,
+            layer_logits: &mut out.layer_logits,
+            vocab_size: engine.model().vocab_size(),
+            hidden_size: engine.model().hidden_size(),
+        };
+        for &mut Contribution { request, rows, .. } in contributions {
+            match requests[request].take(rows, &mut outputs) {
+                Ok(false) => {}
+                Ok(true) => advanced.push((request, Ok(()))),
+                Err(error) => advanced.push((request, Err(error))),
+            }
+        }
+        timing.lap(Stage::Search, Work::default);
+        Ok(next)
+    }
+}

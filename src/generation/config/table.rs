@@ -1,0 +1,175 @@
+//! The table of fields: a setter and a descriptor for each, and what is done by a field's name.
+
+use super::field::FieldType;
+use super::{
+    Compat, DolaLayers, EarlyStopping, FieldValue, ForcedWord, GenerationConfig, LogitBias, OneOrMany,
+    SequenceBias, docs, elsewhere,
+};
+use crate::error::{Error, Result};
+use crate::types::TokenId;
+
+/// A field, for help pages and bindings.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct FieldInfo {
+    /// The name, as in transformers.
+    pub name: &'static str,
+    /// What a value has to be, to complete "must be …".
+    pub kind: &'static str,
+    /// What holds when the field is set nowhere.
+    pub default: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+    python: fn() -> String,
+    get: fn(&GenerationConfig) -> Option<FieldValue>,
+    set: fn(&mut GenerationConfig, &FieldValue) -> Result<()>,
+}
+
+impl FieldInfo {
+    /// The field of that name.
+    pub fn of(name: &str) -> Option<&'static Self> {
+        GenerationConfig::FIELDS.iter().find(|field| field.name == name)
+    }
+
+    /// The type as Python's annotations write it.
+    pub fn python_type(&self) -> String {
+        (self.python)()
+    }
+}
+
+/// Writes the setters and the table. A line is a field, what its setter takes, and what holds when it is set nowhere.
+macro_rules! fields {
+    ($( $name:ident: $argument:ty = $default:literal; )*) => {
+        impl GenerationConfig {
+            /// Every field, in the order of their documentation.
+            pub const FIELDS: &'static [FieldInfo] = &[$( FieldInfo {
+                name: stringify!($name),
+                kind: kind(|config| &config.$name),
+                default: $default,
+                doc: docs::$name,
+                python: || python(|config| &config.$name),
+                get: |config| config.$name.as_ref().map(FieldType::to_value),
+                set: |config, value| {
+                    config.$name = parse(stringify!($name), value)?;
+                    Ok(())
+                },
+            } ),*];
+
+            $(
+                #[doc = concat!("Sets [`", stringify!($name), "`](#structfield.", stringify!($name), ").")]
+                #[must_use]
+                pub fn $name(mut self, $name: $argument) -> Self {
+                    self.$name = Some($name.into());
+                    self
+                }
+            )*
+
+            /// This configuration, with fields that are unset taken from `base`.
+            #[must_use]
+            pub fn merged_over(&self, base: &Self) -> Self {
+                let mut extra = base.extra.clone();
+                extra.extend(self.extra.iter().map(|(name, value)| (name.clone(), value.clone())));
+                Self { $( $name: self.$name.clone().or_else(|| base.$name.clone()), )* extra }
+            }
+        }
+    };
+}
+
+fields! {
+    max_length: usize = "prompt + 20";
+    max_new_tokens: usize = "unset";
+    min_length: usize = "0";
+    min_new_tokens: usize = "unset";
+    max_time: f64 = "unset";
+    stop_strings: impl Into<OneOrMany<String>> = "unset";
+    do_sample: bool = "false";
+    num_beams: usize = "1";
+    low_memory: bool = "false";
+    num_return_sequences: usize = "1";
+    pad_token_id: impl Into<TokenId> = "the first eos_token_id";
+    bos_token_id: impl Into<TokenId> = "unset";
+    eos_token_id: impl Into<OneOrMany<TokenId>> = "unset";
+    output_scores: bool = "false";
+    output_logits: bool = "false";
+    top_logprobs: usize = "0";
+    return_dict_in_generate: bool = "true";
+    compat: Compat = "unset";
+    use_cache: bool = "true";
+    prefill_chunk_size: usize = "chosen by the engine";
+    seed: impl Into<OneOrMany<u64>> = "drawn, and reported in the output";
+    penalty_alpha: f64 = "unset";
+    dola_layers: impl Into<DolaLayers> = "unset";
+    early_stopping: impl Into<EarlyStopping> = "false";
+    length_penalty: f64 = "1.0";
+    num_beam_groups: usize = "1";
+    force_words_ids: impl Into<Vec<ForcedWord>> = "unset";
+    sequence_bias: SequenceBias = "unset";
+    logit_bias: LogitBias = "unset";
+    diversity_penalty: f64 = "0.0";
+    encoder_repetition_penalty: f64 = "1.0";
+    repetition_penalty: f64 = "1.0";
+    frequency_penalty: f64 = "0.0";
+    presence_penalty: f64 = "0.0";
+    no_repeat_ngram_size: usize = "0";
+    encoder_no_repeat_ngram_size: usize = "0";
+    bad_words_ids: Vec<Vec<TokenId>> = "unset";
+    forced_bos_token_id: impl Into<TokenId> = "unset";
+    forced_eos_token_id: impl Into<OneOrMany<TokenId>> = "unset";
+    remove_invalid_values: bool = "false";
+    exponential_decay_length_penalty: (usize, f64) = "unset";
+    suppress_tokens: Vec<TokenId> = "unset";
+    begin_suppress_tokens: Vec<TokenId> = "unset";
+    temperature: f64 = "1.0";
+    top_h: f64 = "unset";
+    top_k: usize = "50";
+    top_p: f64 = "1.0";
+    min_p: f64 = "unset";
+    typical_p: f64 = "1.0";
+    epsilon_cutoff: f64 = "0.0";
+    eta_cutoff: f64 = "0.0";
+    renormalize_logits: bool = "false";
+}
+
+const fn kind<T: FieldType>(_field: fn(&GenerationConfig) -> &Option<T>) -> &'static str {
+    T::KIND
+}
+
+fn python<T: FieldType>(_field: fn(&GenerationConfig) -> &Option<T>) -> String {
+    T::python()
+}
+
+fn parse<T: FieldType>(name: &str, value: &FieldValue) -> Result<Option<T>> {
+    if *value == FieldValue::Null {
+        return Ok(None);
+    }
+    let parsed = T::parse(value).ok_or_else(|| {
+        Error::config(format!("`{name}` must be {}, but is {value}; None leaves it unset", T::KIND))
+    })?;
+    Ok(Some(parsed))
+}
+
+impl GenerationConfig {
+    /// Whether there is a field of that name.
+    pub fn is_field(name: &str) -> bool {
+        FieldInfo::of(name).is_some()
+    }
+
+    /// The value of a field; `None` when it is unset, or there is no such field.
+    pub fn get(&self, name: &str) -> Option<FieldValue> {
+        FieldInfo::of(name).and_then(|field| (field.get)(self))
+    }
+
+    /// Sets a field by its name; [`FieldValue::Null`] unsets it.
+    ///
+    /// # Errors
+    /// When there is no such field, with the name that was probably meant, or what to do instead where it is one of
+    /// transformers'; and when the value is of another type.
+    pub fn set(&mut self, name: &str, value: &FieldValue) -> Result<()> {
+        match FieldInfo::of(name) {
+            Some(field) => (field.set)(self, value),
+            // What is left out does not matter.
+            None if *value == FieldValue::Null && elsewhere::reason(name).is_some() => Ok(()),
+            None => Err(Error::config(Self::unknown_field(name))),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Scores of texts: how likely each of their tokens is, given those before it.
+
+use super::{Generator, Prompt};
+use crate::engine::{Interrupt, TokenScore};
+use crate::error::{Error, Result};
+
+impl Generator {
+    /// The log-probability of each token of a text given those before it, in nats; 0 for the first.
+    ///
+    /// # Errors
+    /// When the text cannot be encoded, is empty, or is longer than the context.
+    pub fn score(&self, text: impl Into<Prompt>) -> Result<Vec<f32>> {
+        let scores = self.token_scores([text], 0)?;
+        Ok(scores.into_iter().flatten().map(|score| score.logprob).collect())
+    }
+
+    /// The tokens of texts, each with its log-probability, its rank and the `top_logprobs` most probable tokens in its
+    /// place, given those before it. Texts are computed together; each gets what it gets alone.
+    ///
+    /// ```
+    /// # #[cfg(feature = "bundled")] {
+    /// let generator = rsgen::Generator::bundled()?;
+    /// let texts = generator.token_scores(["Once upon a time", "Time a upon once"], 3)?;
+    /// assert!(texts[0].iter().all(|token| token.rank <= 5));
+    /// assert_eq!(texts[1][2].top_logprobs.len(), 3);
+    /// # }
+    /// # Ok::<(), rsgen::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Generator::score`], for the first text that cannot be scored; `Config` when there are fewer tokens than
+    /// `top_logprobs`.
+    pub fn token_scores(
+        &self,
+        texts: impl IntoIterator<Item = impl Into<Prompt>>,
+        top_logprobs: usize,
+    ) -> Result<Vec<Vec<TokenScore>>> {
+        let texts: Vec<Result<Prompt>> = texts.into_iter().map(|text| Ok(text.into())).collect();
+        let (many, mut all) = (texts.len() > 1, Vec::with_capacity(texts.len()));
+        let mut done = |index, scores: Result<_>| {
+            let named = |error: Error| if many { error.context(format!("text {index}")) } else { error };
+            scores.map(|scores| all.push(scores)).map_err(named)
+        };
+        self.score_texts(texts, top_logprobs, &mut || false, &mut done)?;
+        Ok(all)
+    }
+
+    /// [`Generator::token_scores`], until `interrupted` says stop. `done` gets the scores of each text, or why it has
+    /// none, in order and as soon as they are there; when it returns an error, the work ends with that.
+    ///
+    /// # Errors
+    /// That of `done`; `Config` when there are fewer tokens than `top_logprobs`; `Cancelled`.
+    pub fn score_texts(
+        &self,
+        texts: impl IntoIterator<Item = Result<Prompt>>,
+        top_logprobs: usize,
+        interrupted: &mut Interrupt<'_>,
+        done: &mut dyn FnMut(usize, Result<Vec<TokenScore>>) -> Result<()>,
+    ) -> Result<()> {
+        let vocab_size = self.engine().model().vocab_size();
+        if top_logprobs > vocab_size {
+            return Err(Error::config(format!(
+                "`top_logprobs` must be at most the size of the model's vocabulary ({vocab_size}), but is {top_logprobs}; 5 \
+                 is usual"
+            )));
+        }
+        let texts = texts.into_iter().map(|text| {
+            let token_ids = self.encode_prompt(text?)?;
+            self.check_context(token_ids.len())?;
+            Ok(token_ids)
+        });
+        self.engine().score_texts(texts, top_logprobs, interrupted, done)
+    }
+}
