@@ -23,8 +23,7 @@ const LEVELS: [&[&str]; 8] = [
 ];
 const CONSTANTS: [&str; 6] = ["true", "True", "false", "False", "none", "None"];
 /// Attributes that are methods of a dict, also where the dict has such a key.
-const DICT_METHODS: [&str; 11] =
-    ["clear", "copy", "fromkeys", "get", "items", "keys", "pop", "popitem", "setdefault", "update", "values"];
+const DICT_METHODS: &str = "clear copy fromkeys get items keys pop popitem setdefault update values";
 
 /// Reads the tokens of a tag from left to right.
 pub(super) struct Parser<'t, 's> {
@@ -285,7 +284,7 @@ impl<'t, 's> Parser<'t, 's> {
             let comma = if arguments.is_empty() { "" } else { ", " };
             return Ok(format!("({value}|_call('{bare}'{comma}{arguments}))"));
         }
-        if DICT_METHODS.contains(&bare) {
+        if DICT_METHODS.split(' ').any(|method| method == bare) {
             return Ok(format!("({value}|_method('{bare}'))"));
         }
         Ok(format!("{value}.{name}"))

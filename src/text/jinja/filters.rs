@@ -16,96 +16,13 @@ use super::value::{
 use super::{budget, methods, operators, printf};
 
 /// Filters that are done here, and those that stand for operators.
-const OWN: [&str; 43] = [
-    "_call",
-    "_compare",
-    "_arithmetic",
-    "_item",
-    "_iter",
-    "_key",
-    "_method",
-    "_negative",
-    "_new",
-    "_pay",
-    "_positive",
-    "_slice",
-    "_store",
-    "_text",
-    "capitalize",
-    "center",
-    "count",
-    "e",
-    "escape",
-    "float",
-    "forceescape",
-    "format",
-    "indent",
-    "int",
-    "join",
-    "length",
-    "list",
-    "max",
-    "min",
-    "replace",
-    "safe",
-    "sort",
-    "string",
-    "sum",
-    "tojson",
-    "trim",
-    "truncate",
-    "unique",
-    "wordcount",
-    "attr",
-    "first",
-    "last",
-    "reverse",
-];
-const TESTS: [&str; 28] = [
-    "!=",
-    "<",
-    "<=",
-    "==",
-    ">",
-    ">=",
-    "eq",
-    "equalto",
-    "ge",
-    "greaterthan",
-    "gt",
-    "in",
-    "le",
-    "lessthan",
-    "lt",
-    "ne",
-    "callable",
-    "divisibleby",
-    "even",
-    "filter",
-    "iterable",
-    "lower",
-    "number",
-    "odd",
-    "sequence",
-    "test",
-    "upper",
-    "sameas",
-];
-/// minijinja's tests that are Jinja's too.
-const NATIVE_TESTS: [&str; 11] = [
-    "boolean",
-    "defined",
-    "escaped",
-    "false",
-    "float",
-    "integer",
-    "mapping",
-    "none",
-    "string",
-    "true",
-    "undefined",
-];
-
+const OWN: &str = "\
+    _arithmetic _call _compare _item _iter _key _method _negative _new _pay _positive _slice _store \
+    _text attr capitalize center count e escape first float forceescape format indent int join last \
+    length list max min replace reverse safe sort string sum tojson trim truncate unique wordcount";
+const TESTS: &str = "\
+    != < <= == > >= callable divisibleby eq equalto even filter ge greaterthan gt in iterable le \
+    lessthan lower lt ne number odd sameas sequence test upper";
 /// Replaces minijinja's filters and tests with Jinja's.
 pub(super) fn add_to(env: &mut Environment<'_>) {
     let function = [
@@ -141,13 +58,15 @@ pub(super) fn add_to(env: &mut Environment<'_>) {
             paid(state, name, &function, &args.into_values())
         });
     }
-    for name in OWN {
+    for name in OWN.split(' ') {
         env.add_filter(name, move |state: &mut State<'_, '_>, value: Value, args: Rest<ValueOrKwargs>| {
             own(state, name, &value, &args.into_values())
         });
     }
-    for name in TESTS {
-        env.add_test(name, move |value: Value, args: Rest<Value>| test(name, &value, &args));
+    for name in TESTS.split(' ') {
+        env.add_test(name, move |state: &State<'_, '_>, value: Value, args: Rest<Value>| {
+            test(state, name, &value, &args)
+        });
     }
 }
 
@@ -416,7 +335,7 @@ fn number(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) 
     }
 }
 
-fn test(name: &str, value: &Value, args: &[Value]) -> Result<bool> {
+fn test(state: &State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<bool> {
     if let [other] = args {
         let operator = match name {
             "eq" | "equalto" => "==",
@@ -438,9 +357,6 @@ fn test(name: &str, value: &Value, args: &[Value]) -> Result<bool> {
         return fail(format!("{name} takes one argument"));
     }
     let remainder = || operators::arithmetic(value, &[Value::from("%"), Value::from(2)]);
-    let is_named = |names: &[&[&str]]| {
-        value.as_str().is_some_and(|name| names.iter().any(|names| names.contains(&name)))
-    };
     Ok(match name {
         "callable" => {
             value.is_undefined()
@@ -451,10 +367,9 @@ fn test(name: &str, value: &Value, args: &[Value]) -> Result<bool> {
         "odd" => remainder()?.is_true(),
         "even" => !remainder()?.is_true(),
         "filter" => {
-            is_named(&[&OWN[14..]])
-                || value.as_str().is_some_and(|name| ["upper", "lower", "default"].contains(&name))
+            value.as_str().is_some_and(|name| !name.starts_with('_') && native_tests::is_filter(state, name))
         }
-        "test" => is_named(&[&TESTS, &NATIVE_TESTS]),
+        "test" => value.as_str().is_some_and(|name| native_tests::is_test(state, name)),
         "iterable" => {
             ![ValueKind::None, ValueKind::Bool, ValueKind::Number, ValueKind::Plain].contains(&value.kind())
         }
