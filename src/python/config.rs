@@ -65,7 +65,11 @@ impl GenerationConfig {
     #[new]
     #[pyo3(signature = (**fields))]
     fn new(fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        guarded(|| from_keywords("GenerationConfig", fields, &[]).map(Self))
+        guarded(|| {
+            let mut config = generation::GenerationConfig::new();
+            set_keywords(&mut config, "GenerationConfig", fields, &[])?;
+            Ok(Self(config))
+        })
     }
 
     /// Makes a configuration of a dict, as `to_dict()` returns it.
@@ -116,8 +120,55 @@ impl GenerationConfig {
         guarded(|| {
             let config = generation::GenerationConfig::from_pretrained(path);
             let mut config = config.map_err(|error| to_python(py, error))?;
+            warn(py, config.unsupported_warning().as_deref())?;
             set_keywords(&mut config, "from_pretrained", fields, &[])?;
             Ok(Self(config))
+        })
+    }
+
+    /// Makes a configuration of the generation fields of a model's configuration.
+    ///
+    /// Args:
+    ///     model_config (Any): A dict such as `Generator.config`, or transformers' object.
+    ///
+    /// Returns:
+    ///     Self: The configuration.
+    #[classmethod]
+    #[pyo3(signature = (model_config))]
+    fn from_model_config(_class: &Bound<'_, PyType>, model_config: &Bound<'_, PyAny>) -> PyResult<Self> {
+        guarded(|| {
+            let py = model_config.py();
+            let given = match model_config.getattr_opt("to_dict")? {
+                Some(to_dict) => to_dict.call0()?,
+                None => model_config.clone(),
+            };
+            let serde_json::Value::Object(given) = json::from_python(&given)? else {
+                let message = format!(
+                    "`model_config` must be a dict or have a method to_dict(), got {}",
+                    shown(model_config)
+                );
+                return Err(PyTypeError::new_err(message));
+            };
+            let config = generation::GenerationConfig::from_model_config(given);
+            config.map(Self).map_err(|error| to_python(py, error))
+        })
+    }
+
+    /// Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`, ….
+    ///
+    /// Args:
+    ///     assistant_model (None): Drafts are not supported yet.
+    ///
+    /// Returns:
+    ///     str: The name of the method.
+    #[pyo3(signature = (assistant_model=None))]
+    fn get_generation_mode(&self, assistant_model: Option<&Bound<'_, PyAny>>) -> PyResult<&'static str> {
+        guarded(|| match assistant_model {
+            None => Ok(generation::GenerationMode::of(&self.0).as_str()),
+            Some(model) => {
+                let unknown = generation::GenerationConfig::unknown_field("assistant_model");
+                Err(config_error(model.py(), unknown))
+            }
         })
     }
 
@@ -276,7 +327,8 @@ pub(super) fn passed(given: &Bound<'_, PyAny>) -> PyResult<generation::Generatio
     Ok(config)
 }
 
-/// The configuration that keyword arguments of `function` make, those that are `others` left out.
+/// The configuration that the keyword arguments of a call of `function` make, those that are `others` left out. `None`
+/// switches a field off, as in transformers; in a `GenerationConfig` it leaves the field unset.
 ///
 /// # Errors
 /// `TypeError` for a name that is no field, with the one that was probably meant; `ConfigError` for a value of another
@@ -288,6 +340,12 @@ pub(super) fn from_keywords(
 ) -> PyResult<generation::GenerationConfig> {
     let mut config = generation::GenerationConfig::new();
     set_keywords(&mut config, function, fields, others)?;
+    for (name, value) in fields.into_iter().flatten() {
+        let name: String = name.extract()?;
+        if value.is_none() && !others.contains(&name.as_str()) {
+            config.set_in_call(&name, &FieldValue::Null).map_err(|error| to_python(value.py(), error))?;
+        }
+    }
     Ok(config)
 }
 

@@ -202,11 +202,12 @@ impl Generator {
     #[pyo3(
         signature = (
             model=None, *, dtype=None, compute_dtype=None, kv_dtype=None, num_threads=None, kv_cache_bytes=None,
-            local_files_only=true, revision=None, cache_dir=None, torch_dtype=None, progress=None, **unknown
+            local_files_only=true, revision=None, cache_dir=None, torch_dtype=None,
+            generation_config="auto", progress=None, **unknown
         ),
         text_signature = "(model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', num_threads=None, \
                           kv_cache_bytes=None, local_files_only=True, revision=None, cache_dir=None, torch_dtype=None, \
-                          progress=None)"
+                          generation_config='auto', progress=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
     fn new(
@@ -221,6 +222,7 @@ impl Generator {
         revision: Option<String>,
         cache_dir: Option<PathBuf>,
         #[pyo3(from_py_with = options::dtype_name)] torch_dtype: Option<String>,
+        generation_config: &str,
         progress: Option<&Bound<'_, PyAny>>,
         unknown: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
@@ -237,6 +239,7 @@ impl Generator {
                 local_files_only,
                 revision,
                 cache_dir,
+                generation_config: generation_config.to_owned(),
             };
             let path = options::model_path(py, model)?;
             let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
@@ -264,7 +267,7 @@ impl Generator {
         signature = (model=None, **options),
         text_signature = "($cls, model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', \
                           num_threads=None, kv_cache_bytes=None, local_files_only=True, revision=None, cache_dir=None, \
-                          torch_dtype=None, progress=None)"
+                          torch_dtype=None, generation_config='auto', progress=None)"
     )]
     fn from_pretrained<'py>(
         class: &Bound<'py, PyType>,

@@ -17,7 +17,7 @@ use crate::json;
 const BUNDLED: &str = "models/story-3m";
 
 /// What a generator can be opened with.
-pub(super) const NAMES: [&str; 11] = [
+pub(super) const NAMES: [&str; 12] = [
     "model",
     "dtype",
     "torch_dtype",
@@ -28,6 +28,7 @@ pub(super) const NAMES: [&str; 11] = [
     "local_files_only",
     "revision",
     "cache_dir",
+    "generation_config",
     "progress",
 ];
 
@@ -67,6 +68,7 @@ pub(super) struct Options {
     pub(super) local_files_only: bool,
     pub(super) revision: Option<String>,
     pub(super) cache_dir: Option<PathBuf>,
+    pub(super) generation_config: String,
 }
 
 impl Default for Options {
@@ -80,6 +82,7 @@ impl Default for Options {
             local_files_only: true,
             revision: None,
             cache_dir: None,
+            generation_config: "auto".to_owned(),
         }
     }
 }
@@ -88,7 +91,11 @@ impl Options {
     /// Those that are not the default ones, by their names.
     pub(super) fn changed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let changed = PyDict::new(py);
-        let names = [("dtype", &self.dtype), ("kv_dtype", &self.kv_dtype)];
+        let names = [
+            ("dtype", &self.dtype),
+            ("kv_dtype", &self.kv_dtype),
+            ("generation_config", &self.generation_config),
+        ];
         for (name, value) in names.into_iter().filter(|(_, value)| *value != "auto") {
             changed.set_item(name, value)?;
         }
@@ -119,6 +126,8 @@ impl Options {
         let kv_dtype = choose(py, "kv_dtype", &self.kv_dtype, &names)?;
         let names = [ComputeDtype::F32, ComputeDtype::Bf16].map(|dtype| (dtype.name(), dtype));
         let compute_dtype = one_of(py, "compute_dtype", "", &self.compute_dtype, &names)?;
+        let names = [("auto", false), ("ignore", true)];
+        let ignore_generation_config = one_of(py, "generation_config", "", &self.generation_config, &names)?;
         if !self.local_files_only {
             return Err(config_error(
                 py,
@@ -134,6 +143,7 @@ impl Options {
             kv_cache_bytes: positive(py, "kv_cache_bytes", self.kv_cache_bytes)?,
             revision: self.revision,
             cache_dir: self.cache_dir,
+            ignore_generation_config,
             ..GeneratorOptions::default()
         })
     }

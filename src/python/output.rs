@@ -57,8 +57,11 @@ pub(super) struct Timings {
 impl GenerationOutput {
     pub(super) fn new(py: Python<'_>, mut output: engine::GenerationOutput) -> PyResult<Self> {
         // What becomes arrays is taken out of the output, not copied.
-        let (scores, logits) =
-            output.lanes.iter_mut().map(|lane| (lane.scores.take(), lane.logits.take())).unzip();
+        let (scores, logits) = output
+            .sequences
+            .iter_mut()
+            .map(|sequence| (sequence.scores.take(), sequence.logits.take()))
+            .unzip();
         Ok(Self {
             scores: steps(py, scores)?,
             logits: steps(py, logits)?,
@@ -167,10 +170,10 @@ impl GenerationOutput {
                 .iter()
                 .map(|step| step.extract().map_err(changed))
                 .collect::<PyResult<_>>()?;
-            let row = |step: usize, lane: usize| {
+            let row = |step: usize, sequence: usize| {
                 let step: &PyReadonlyArray2<'_, f32> = steps.get(step)?;
                 let vocab_size = step.shape()[1];
-                step.as_slice().ok()?.get(lane * vocab_size..(lane + 1) * vocab_size)
+                step.as_slice().ok()?.get(sequence * vocab_size..(sequence + 1) * vocab_size)
             };
             let rows = self.output.rows.iter().map(|row| &row.generated);
             let rows = transition_scores(rows, normalize_logits, row);
@@ -208,8 +211,8 @@ impl GenerationOutput {
             let width = rows.iter().map(|row| row.generated.beam_indices.len()).max().unwrap_or(0);
             let mut all = vec![-1_i32; rows.len() * width];
             for (place, row) in all.chunks_exact_mut(width.max(1)).zip(rows) {
-                for (slot, &lane) in place.iter_mut().zip(&row.generated.beam_indices) {
-                    *slot = lane as i32;
+                for (slot, &sequence) in place.iter_mut().zip(&row.generated.beam_indices) {
+                    *slot = sequence as i32;
                 }
             }
             array(py, (rows.len(), width), all).map(Some)
