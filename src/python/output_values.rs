@@ -84,7 +84,7 @@ impl GenerationOutput {
             let Ok(other) = other.cast::<Self>() else { return Ok(py.NotImplemented()) };
             let (ours, theirs) = (&self.output, &other.get().output);
             let top_logprobs = |output: &engine::GenerationOutput| {
-                output.lanes.iter().map(|lane| lane.top_logprobs.clone()).collect::<Vec<_>>()
+                output.sequences.iter().map(|sequence| sequence.top_logprobs.clone()).collect::<Vec<_>>()
             };
             let same = (&ours.rows, ours.pad_token_id, &ours.seeds, ours.usage)
                 == (&theirs.rows, theirs.pad_token_id, &theirs.seeds, theirs.usage)
