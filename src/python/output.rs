@@ -39,9 +39,9 @@ type OutputValues<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyList>>, Option<
 #[derive(PartialEq)]
 pub(super) struct Usage {
     /// int: Tokens of the prompts, without padding.
-    prompt_tokens: usize,
+    pub(super) prompt_tokens: usize,
     /// int: Generated tokens of all rows.
-    generated_tokens: usize,
+    pub(super) generated_tokens: usize,
 }
 
 /// Where the time of a call went, in seconds.
