@@ -856,17 +856,35 @@ class Generator:
 
     @overload
     def score(
-        self, text: str | Ids, *, top_logprobs: None = None, progress: bool | Callable[[int, int], object] | None = None
+        self,
+        text: str | Ids,
+        *,
+        top_logprobs: None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
     ) -> NDArray[np.float32]: ...
     @overload
     def score(
-        self, text: Sequence[str] | Sequence[Ids], *, top_logprobs: None = None, progress: bool | Callable[[int, int], object] | None = None
+        self,
+        text: Sequence[str] | Sequence[Ids],
+        *,
+        top_logprobs: None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
     ) -> list[NDArray[np.float32]]: ...
     @overload
-    def score(self, text: str | Ids, *, top_logprobs: int, progress: bool | Callable[[int, int], object] | None = None) -> TokenScores: ...
+    def score(
+        self,
+        text: str | Ids,
+        *,
+        top_logprobs: int,
+        progress: bool | Callable[[int, int], object] | None = None,
+    ) -> TokenScores: ...
     @overload
     def score(
-        self, text: Sequence[str] | Sequence[Ids], *, top_logprobs: int, progress: bool | Callable[[int, int], object] | None = None
+        self,
+        text: Sequence[str] | Sequence[Ids],
+        *,
+        top_logprobs: int,
+        progress: bool | Callable[[int, int], object] | None = None,
     ) -> list[TokenScores]:
         """The log-probability of each token of a text given those before it, in nats, float32 ``[tokens]``; for a list of
         texts, which are computed together, a list of arrays.

@@ -170,7 +170,7 @@ fn argument(option: &'static FieldOption) -> Arg {
         .hide(info.doc.trim_start().starts_with("Accepted"))
         .value_parser(|text: &str| value(info, text));
     let arg = if info.name == "stop_strings" { arg.visible_alias("stop") } else { arg };
-    let python = GenerationConfig::python_type(info.name).unwrap_or_default();
+    let python = info.python_type();
     match python.split([' ', '[']).next().unwrap_or_default() {
         "bool" => arg.value_name("BOOL").num_args(0..=1).require_equals(true).default_missing_value("true"),
         "str" => arg.value_name("TEXT").action(ArgAction::Append),

@@ -299,22 +299,6 @@ impl GenerationConfig {
             None => format!("`{shown}` is not a field of GenerationConfig, or not one of this version"),
         }
     }
-
-    /// The seed of prompt `index` of a list of `count` prompts: `seed + index`, or the entry of a list of seeds.
-    ///
-    /// # Errors
-    /// When a list of seeds has another length than the list of prompts.
-    pub fn seed_of_prompt(&self, index: usize, count: usize) -> Result<Option<u64>> {
-        match &self.seed {
-            None => Ok(None),
-            Some(OneOrMany::One(seed)) => Ok(Some(seed.wrapping_add(index as u64))),
-            Some(OneOrMany::Many(seeds)) if seeds.len() == count => Ok(seeds.get(index).copied()),
-            Some(OneOrMany::Many(seeds)) => Err(Error::config(format!(
-                "`seed` must be one seed, or a list with one for each of the {count} prompts, but it lists {}",
-                seeds.len()
-            ))),
-        }
-    }
 }
 
 /// Old checkpoints write -1 for "no such token": such an id is left out.

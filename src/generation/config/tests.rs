@@ -188,17 +188,6 @@ fn negative_seeds_are_those_of_torch() {
 }
 
 #[test]
-fn seeds_of_prompts_are_consecutive_or_listed() {
-    let one = GenerationConfig::new().seed(u64::MAX);
-    assert_eq!(one.seed_of_prompt(1, 3).unwrap(), Some(0));
-    let listed = GenerationConfig::new().seed([5, 9]);
-    assert_eq!(listed.seed_of_prompt(1, 2).unwrap(), Some(9));
-    let message = listed.seed_of_prompt(0, 3).unwrap_err().to_string();
-    assert!(message.contains("one for each of the 3 prompts, but it lists 2"), "{message}");
-    assert_eq!(GenerationConfig::new().seed_of_prompt(0, 1).unwrap(), None);
-}
-
-#[test]
 fn a_file_keeps_what_is_no_field() {
     let text = r#"{"transformers_version": "4.57.6", "eos_token_id": [1, -1], "pad_token_id": -1,
         "trainer_seed": 1, "top_k": 5}"#;

@@ -8,17 +8,17 @@
 //!
 //! Sums, quotients and the order of equals are those of float32 tensors in torch.
 
+mod candidates;
 mod constrained;
 mod hypotheses;
 mod scorer;
 mod trace;
 
-use crate::error::{Error, Result, ResultExt};
+use crate::error::{Result, ResultExt};
 use crate::types::{FinishReason, RowOutputs, TokenId};
 
 use super::super::config::{EarlyStopping, GenerationConfig};
 use super::super::mode::GenerationMode;
-use super::super::numerics::{maximum, softmax_into};
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
 use super::super::rng::TorchRng;
@@ -27,6 +27,7 @@ use super::super::torch_sort::topk;
 use super::registry::SearchPlan;
 use super::sequences::{LogitsScratch, Sequences};
 use super::{Search, SearchInputs, SearchResults, SearchStep};
+use candidates::candidates;
 use scorer::ScorerBeamSearch;
 use trace::Trace;
 
@@ -136,30 +137,6 @@ impl BeamSearch {
         }
     }
 
-    /// The continuations of a prompt's beams that take part in this step, in their order of rank or of drawing.
-    fn candidates(&mut self, accumulated: &[f32]) -> Result<Vec<(usize, f32)>> {
-        let count = (2.max(1 + self.plan.eos_token_ids.len()) * self.plan.num_beams).min(accumulated.len());
-        let largest = maximum(accumulated);
-        if largest.is_nan() {
-            return Err(Error::numerical("the processed scores hold NaN, so they have no order"));
-        }
-        let places: Vec<usize> = match &mut self.rng {
-            None => topk(accumulated, count).into_iter().map(|place| place as usize).collect(),
-            Some(_) if largest == f32::NEG_INFINITY => {
-                return Err(Error::numerical(
-                    "every token of every beam has been removed, so none can be drawn; loosen the logits processors",
-                ));
-            }
-            Some(rng) => {
-                let probabilities = &mut self.scratch.probabilities;
-                probabilities.resize(accumulated.len(), 0.0);
-                softmax_into(accumulated, probabilities);
-                rng.multinomial(probabilities, count)
-            }
-        };
-        Ok(places.into_iter().map(|place| (place, accumulated[place])).collect())
-    }
-
     /// Applies the stopping criteria to each candidate.
     fn check_stopping(
         &mut self,
@@ -266,7 +243,9 @@ impl BeamSearch {
         for (row, beam) in processed.chunks_exact(vocab_size).zip(&self.items[prompt_index].running) {
             accumulated.extend(row.iter().map(|score| score + beam.score));
         }
-        let candidates = self.candidates(&accumulated)?;
+        let (beams, num_eos) = (self.plan.num_beams, self.plan.eos_token_ids.len());
+        let probabilities = &mut self.scratch.probabilities;
+        let candidates = candidates(&accumulated, beams, num_eos, self.rng.as_mut(), probabilities)?;
         self.scratch.accumulated = accumulated;
         let candidates = self.check_stopping(prompt_index, candidates, processed)?;
         let logprob = |candidate: &Candidate| raw[candidate.parent * vocab_size + candidate.token.index()];

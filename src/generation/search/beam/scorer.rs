@@ -10,14 +10,14 @@ use crate::error::{Error, Result, ResultExt};
 use crate::types::{FinishReason, RowOutputs, TokenId};
 
 use super::super::super::constraint::ConstraintListState;
-use super::super::super::numerics::{maximum, softmax_into};
 use super::super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::super::plan::GenerationPlan;
 use super::super::super::rng::TorchRng;
 use super::super::super::stopping::StopContext;
-use super::super::super::torch_sort::{descending_order, topk};
+use super::super::super::torch_sort::descending_order;
 use super::super::sequences::{Group as BeamGroup, LogitsScratch, Sequences, StepLogits};
 use super::super::{Search, SearchInputs, SearchResults, SearchStep};
+use super::candidates::candidates;
 use super::constrained::prefer_progress;
 use super::hypotheses::{Hypotheses, Hypothesis, Rules};
 use super::trace::Trace;
@@ -38,6 +38,7 @@ pub(super) struct ScorerBeamSearch {
     /// For each sequence, at the end, whether it holds what it has to.
     fulfilled: Vec<bool>,
     raw: Vec<f32>,
+    probabilities: Vec<f32>,
     scratch: LogitsScratch,
 }
 
@@ -99,6 +100,7 @@ impl ScorerBeamSearch {
             finished: false,
             fulfilled: Vec::new(),
             raw: Vec::new(),
+            probabilities: Vec::new(),
             scratch: LogitsScratch::default(),
             sequences,
             plan,
@@ -110,28 +112,14 @@ impl ScorerBeamSearch {
     }
 
     /// The best continuations of a group, or those drawn, best first.
-    fn candidates(&mut self, accumulated: &[f32]) -> Result<Vec<(usize, f32)>> {
-        let count = (2.max(1 + self.plan.eos_token_ids.len()) * self.group_size()).min(accumulated.len());
-        let largest = maximum(accumulated);
-        if largest.is_nan() {
-            return Err(Error::numerical("the processed scores hold NaN, so they have no order"));
+    fn ranked_candidates(&mut self, accumulated: &[f32]) -> Result<Vec<(usize, f32)>> {
+        let (beams, num_eos) = (self.group_size(), self.plan.eos_token_ids.len());
+        let found = candidates(accumulated, beams, num_eos, self.rng.as_mut(), &mut self.probabilities)?;
+        if self.rng.is_none() {
+            return Ok(found);
         }
-        let places: Vec<usize> = match &mut self.rng {
-            None => topk(accumulated, count).into_iter().map(|place| place as usize).collect(),
-            Some(_) if largest == f32::NEG_INFINITY => {
-                return Err(Error::numerical(
-                    "every token of every beam has been removed, so none can be drawn; loosen the logits processors",
-                ));
-            }
-            Some(rng) => {
-                let mut probabilities = vec![0.0; accumulated.len()];
-                softmax_into(accumulated, &mut probabilities);
-                let drawn = rng.multinomial(&probabilities, count);
-                let scores: Vec<f32> = drawn.iter().map(|&place| accumulated[place]).collect();
-                descending_order(&scores).into_iter().map(|rank| drawn[rank as usize]).collect()
-            }
-        };
-        Ok(places.into_iter().map(|place| (place, accumulated[place])).collect())
+        let scores: Vec<f32> = found.iter().map(|&(_, score)| score).collect();
+        Ok(descending_order(&scores).into_iter().map(|rank| found[rank as usize]).collect())
     }
 
     /// One step of one group. `processed` are the processed scores of its beams, `[group_size, vocab_size]`, `raw` their
@@ -151,7 +139,7 @@ impl ScorerBeamSearch {
         for (row, beam) in processed.chunks_exact(vocab_size).zip(running) {
             accumulated.extend(row.iter().map(|score| score + beam.score));
         }
-        let candidates = self.candidates(&accumulated)?;
+        let candidates = self.ranked_candidates(&accumulated)?;
         let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - self.plan.prompt_len;
 
         let mut next: Vec<Continuation> = Vec::with_capacity(group_size);
