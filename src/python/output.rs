@@ -15,6 +15,13 @@ use crate::generation::output::transition_scores;
 use crate::types::TokenId;
 
 /// What a call has generated.
+///
+/// `str()` is the text of the first row, `len()` the number of rows. Each prompt has
+/// `num_return_sequences` rows, the prompts in order.
+///
+/// Example:
+///     >>> out = gen.generate("Once upon a time", max_new_tokens=60)
+///     >>> out.text, out.finish_reasons, out.usage.generated_tokens
 #[pyclass(module = "rsgen", name = "GenerationOutput", frozen)]
 pub(super) struct GenerationOutput {
     output: engine::GenerationOutput,
@@ -27,11 +34,13 @@ pub(super) struct GenerationOutput {
 /// An output as plain Python: its values, its scores and its logits.
 type OutputValues<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyList>>, Option<Bound<'py, PyList>>);
 
-/// Tokens in and out.
+/// The number of tokens in and out.
 #[pyclass(module = "rsgen", frozen, get_all, eq)]
 #[derive(PartialEq)]
 pub(super) struct Usage {
+    /// int: Tokens of the prompts, without padding.
     prompt_tokens: usize,
+    /// int: Generated tokens of all rows.
     generated_tokens: usize,
 }
 
@@ -39,7 +48,9 @@ pub(super) struct Usage {
 #[pyclass(module = "rsgen", frozen, get_all, eq)]
 #[derive(PartialEq)]
 pub(super) struct Timings {
+    /// float: Seconds from the start to the first token; with beams, to the first of each beam.
     first_token: f64,
+    /// float: Seconds from the start to the end.
     total: f64,
 }
 
@@ -62,16 +73,22 @@ impl GenerationOutput {
 
 #[pymethods]
 impl GenerationOutput {
+    /// str: The continuation of the first row, without special tokens. A stop string is kept.
     #[getter]
     fn text(&self) -> PyResult<&str> {
         guarded(|| Ok(self.output.text()))
     }
 
+    /// list[str]: The continuations of all rows.
     #[getter]
     fn texts(&self) -> PyResult<Vec<&str>> {
         guarded(|| Ok(self.output.texts().collect()))
     }
 
+    /// NDArray[np.int64]: Prompts and continuations, `[rows, width]`, as transformers gives them.
+    ///
+    /// Prompts are padded on the left to equal width, continuations on the right. Padding is
+    /// the `pad_token_id`, or 0 when there is none.
     #[getter]
     fn sequences<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| {
@@ -80,11 +97,15 @@ impl GenerationOutput {
         })
     }
 
+    /// list[NDArray[np.int64]]: The tokens of each continuation, `[tokens]`, with the token that ended it.
     #[getter]
     fn token_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         guarded(|| list(py, self.output.rows.iter().map(|row| ids(py, &row.generated.token_ids))))
     }
 
+    /// list[NDArray[np.float32]]: The log-probability of each token under the model's own logits, in nats.
+    ///
+    /// One array for each row, `[tokens]`.
     #[getter]
     fn logprobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         guarded(|| {
@@ -93,7 +114,10 @@ impl GenerationOutput {
         })
     }
 
-    /// For each row and each of its tokens a dict from ids to log-probabilities; `None` when they were not asked for.
+    /// list[list[dict[int, float]]] | None: The most probable tokens at each step, with `top_logprobs=N`.
+    ///
+    /// For each token of each row a dict of N ids with their log-probabilities under the model's
+    /// own logits, the most probable first.
     #[getter]
     fn top_logprobs<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         guarded(|| {
@@ -113,7 +137,19 @@ impl GenerationOutput {
         })
     }
 
-    /// `[rows, longest]`, 0 after the end of a row.
+    /// Returns the processed score that each token was chosen by.
+    ///
+    /// With beams the scores of a row sum up to its entry of `sequences_scores`, before the
+    /// division by the length penalty.
+    ///
+    /// Args:
+    ///     normalize_logits (bool): Returns the logarithm of the scores' softmax.
+    ///
+    /// Returns:
+    ///     NDArray[np.float32]: The scores, `[rows, longest]`, 0 after the end of a row.
+    ///
+    /// Raises:
+    ///     InputError: The call was without `output_scores=True`.
     #[pyo3(signature = (normalize_logits=false))]
     fn compute_transition_scores<'py>(
         &self,
@@ -150,7 +186,10 @@ impl GenerationOutput {
         })
     }
 
-    /// `[rows]`, `None` without beams.
+    /// NDArray[np.float32] | None: The score of each row, `[rows]`. None without beams.
+    ///
+    /// It is the sum of the processed log-probabilities, divided by the length to the power of
+    /// `length_penalty`.
     #[getter]
     fn sequences_scores<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         guarded(|| {
@@ -159,7 +198,9 @@ impl GenerationOutput {
         })
     }
 
-    /// `[rows, longest]`, -1 after the end of a row; `None` without beams.
+    /// NDArray[np.int32] | None: The row of `scores` that each token was chosen from. None without beams.
+    ///
+    /// The shape is `[rows, longest]`, with -1 after the end of a row.
     #[getter]
     fn beam_indices<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         guarded(|| {
@@ -178,36 +219,48 @@ impl GenerationOutput {
         })
     }
 
+    /// list[FinishReason]: Why each row ended: "eos", "stop", "length", "time" or "cancelled".
     #[getter]
     fn finish_reasons(&self) -> PyResult<Vec<&str>> {
         guarded(|| Ok(self.output.rows.iter().map(|row| row.generated.finish_reason.as_str()).collect()))
     }
 
+    /// list[int]: The index of the prompt that each row continues.
     #[getter]
     fn prompt_indices(&self) -> PyResult<Vec<usize>> {
         guarded(|| Ok(self.output.rows.iter().map(|row| row.generated.prompt_index).collect()))
     }
 
+    /// list[NDArray[np.float32]] | None: The processed scores of each step, with `output_scores=True`.
+    ///
+    /// Each array is `[rows, vocab_size]`. With beams the rows are the beams of each prompt, and
+    /// the scores are log-probabilities. Rows that have ended hold NaN.
     #[getter]
     fn scores(&self, py: Python<'_>) -> PyResult<Option<Py<PyList>>> {
         guarded(|| Ok(self.scores.as_ref().map(|scores| scores.clone_ref(py))))
     }
 
+    /// list[NDArray[np.float32]] | None: The model's own logits of each step, with `output_logits=True`.
+    ///
+    /// The shapes are those of `scores`.
     #[getter]
     fn logits(&self, py: Python<'_>) -> PyResult<Option<Py<PyList>>> {
         guarded(|| Ok(self.logits.as_ref().map(|logits| logits.clone_ref(py))))
     }
 
+    /// int | None: The seed of the first prompt. None when nothing was drawn.
     #[getter]
     fn seed(&self) -> PyResult<Option<u64>> {
         guarded(|| Ok(self.output.seeds.first().copied()))
     }
 
+    /// list[int]: The seeds of all prompts. Empty when nothing was drawn.
     #[getter]
     fn seeds(&self) -> PyResult<Vec<u64>> {
         guarded(|| Ok(self.output.seeds.clone()))
     }
 
+    /// Usage: The number of tokens in and out.
     #[getter]
     fn usage(&self) -> PyResult<Usage> {
         guarded(|| {
@@ -216,6 +269,7 @@ impl GenerationOutput {
         })
     }
 
+    /// Timings: Where the time went.
     #[getter]
     fn timings(&self) -> PyResult<Timings> {
         guarded(|| {
@@ -248,6 +302,10 @@ impl GenerationOutput {
         })
     }
 
+    /// Returns the values, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[Any]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, OutputValues<'py>>> {
         guarded(|| {
             let (py, this) = (slf.py(), slf.get());
@@ -274,6 +332,10 @@ impl GenerationOutput {
 
 #[pymethods]
 impl Usage {
+    /// Returns the values, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[Any]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, (usize, usize)>> {
         guarded(|| Ok((pickle::restorer(slf)?, ((slf.get().prompt_tokens, slf.get().generated_tokens),))))
     }
@@ -293,6 +355,10 @@ impl Usage {
 
 #[pymethods]
 impl Timings {
+    /// Returns the values, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[Any]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, (f64, f64)>> {
         guarded(|| Ok((pickle::restorer(slf)?, ((slf.get().first_token, slf.get().total),))))
     }

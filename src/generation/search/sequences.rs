@@ -228,10 +228,10 @@ impl Sequences {
         for (sequences, parents) in self.sequences.chunks(self.sequences_each).zip(&mut self.parents) {
             let Some(parents) = parents.take() else { continue };
             let running = || sequences.iter().zip(&parents).filter(|(sequence, _)| sequence.active);
-            let mut reorder = |seq: &dyn Fn(&Sequence) -> Option<SeqId>| {
-                let seqs: Option<Vec<SeqId>> = running().map(|(sequence, _)| seq(sequence)).collect();
+            let mut reorder = |seq_id: &dyn Fn(&Sequence) -> Option<SeqId>| {
+                let seqs: Option<Vec<SeqId>> = running().map(|(sequence, _)| seq_id(sequence)).collect();
                 let from: Option<Vec<SeqId>> =
-                    running().map(|(_, &parent)| seq(&sequences[parent])).collect();
+                    running().map(|(_, &parent)| seq_id(&sequences[parent])).collect();
                 if let (Some(seqs), Some(from)) = (seqs, from) {
                     inputs.reorder(seqs, from);
                 }
