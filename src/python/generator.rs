@@ -52,6 +52,8 @@ const OWN_KEYWORDS: [&str; 5] =
 ///         memory that is available.
 ///     local_files_only (bool): Must be True: rsgen never downloads.
 ///     revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
+///     generation_config (str): "ignore" leaves the model's `generation_config.json` aside; "auto"
+///         takes its fields as defaults.
 ///     progress (Callable[[str, int, int], object] | None): Called in this thread with the stage
 ///         ("pack"), the bytes of weights done, and all bytes. What it raises ends the loading.
 ///
@@ -286,8 +288,9 @@ impl Generator {
     ///         beam search has to hold: see `rsgen.constraints`.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
     ///         prompts. A function is called with the number of prompts done, and of all.
-    ///     **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-    ///         `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+    ///     **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+    ///         off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+    ///         `seed=[...]` each has its own.
     ///
     /// Returns:
     ///     GenerationOutput: Texts, token ids, scores and statistics.
