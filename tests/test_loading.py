@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import rsgen
+from stopwatch import Stopwatch
 
 
 def test_progress_is_told_in_bytes_of_weights_up_to_all_of_them(make_llama):
@@ -36,6 +37,12 @@ def test_progress_is_told_in_bytes_of_weights_up_to_all_of_them(make_llama):
     rsgen.Generator.from_pretrained(folder, num_threads=1, progress=progress)
     assert [done for _, done, _ in told] == done
     assert gen.generate([1, 2], max_new_tokens=1).usage.generated_tokens == 1
+
+
+def test_a_head_of_its_own_in_a_file_that_claims_to_be_tied_is_warned_of():
+    folder = Path(__file__).parent / "golden" / "models" / "head_of_its_own"
+    with pytest.warns(UserWarning, match="`tie_word_embeddings` is true, but"):
+        rsgen.Generator(folder, num_threads=1)
 
 
 def test_what_progress_raises_ends_the_loading_and_comes_out_as_it_is(make_llama):
@@ -123,7 +130,7 @@ def test_ctrl_c_ends_loading_within_a_quarter_of_a_second(large):
 
     def press():
         time.sleep(0.2)
-        sent.append(time.monotonic())
+        sent.append(Stopwatch())
         os.kill(os.getpid(), signal.SIGINT)
 
     presser = threading.Thread(target=press)
@@ -132,19 +139,19 @@ def test_ctrl_c_ends_loading_within_a_quarter_of_a_second(large):
         with pytest.raises(KeyboardInterrupt):
             # From float16 to bfloat16, number by number.
             rsgen.Generator(large, dtype="bfloat16", num_threads=1)
-        taken = time.monotonic() - sent[0]
+        sent[0].assert_within(0.25)
     finally:
         presser.join()
-    assert taken < 0.25
 
 
 def test_python_goes_on_while_a_model_is_loaded(large):
-    ticks = [time.monotonic()]
+    # In processor time: what other processes take of the cores is no matter.
+    ticks = [time.process_time()]
     done = threading.Event()
 
     def tick():
         while not done.is_set():
-            ticks.append(time.monotonic())
+            ticks.append(time.process_time())
             time.sleep(0.005)
 
     ticker = threading.Thread(target=tick)

@@ -12,8 +12,14 @@ from itertools import pairwise
 
 import pytest
 import rsgen
+from stopwatch import Stopwatch
 
 PROMPT = "Once upon a time"
+
+
+def test_more_threads_than_cores_are_warned_of():
+    with pytest.warns(UserWarning, match="`num_threads` asks for 1000 threads, but this process may use"):
+        rsgen.Generator(num_threads=1000)
 
 
 def test_four_threads_share_a_generator(gen):
@@ -73,7 +79,7 @@ def test_ctrl_c_ends_any_call_within_a_quarter_of_a_second(slow, call):
 
     def press():
         time.sleep(0.4)
-        sent.append(time.monotonic())
+        sent.append(Stopwatch())
         os.kill(os.getpid(), signal.SIGINT)
 
     presser = threading.Thread(target=press)
@@ -81,10 +87,9 @@ def test_ctrl_c_ends_any_call_within_a_quarter_of_a_second(slow, call):
     try:
         with pytest.raises(KeyboardInterrupt):
             calls(slow)[call]()
-        taken = time.monotonic() - sent[0]
+        sent[0].assert_within(0.25)
     finally:
         presser.join()
-    assert taken < 0.25
     stats = slow.stats()
     assert (stats.blocks_used, stats.blocks_reserved) == (0, 0)
     assert slow.generate([1, 2, 3], max_new_tokens=2).usage.generated_tokens == 2
@@ -137,29 +142,31 @@ def test_a_handler_that_raises_nothing_lets_the_call_go_on(slow, alarm):
 
 
 def test_python_goes_on_while_the_model_computes(slow, alarm):
-    ticks = []
+    # In processor time: what other processes take of the cores is no matter.
+    ticks, rung = [], []
     done = threading.Event()
 
     def tick():
         while not done.is_set():
-            ticks.append(time.monotonic())
+            ticks.append(time.process_time())
             time.sleep(0.005)
 
     def enough():
+        rung.append(Stopwatch())
         raise Enough
 
     ticker = threading.Thread(target=tick)
     ticker.start()
     alarm(1.0, enough)
     try:
-        start = time.monotonic()
+        start = time.process_time()
         with pytest.raises(Enough):
             slow.score(LONG)
-        end = time.monotonic()
+        rung[0].assert_within(0.25)
+        end = time.process_time()
     finally:
         done.set()
         ticker.join()
-    assert end - start < 1.25
     during = [each for each in ticks if start <= each <= end]
     assert len(during) > 20
     assert max(b - a for a, b in pairwise([start, *during, end])) < 0.3

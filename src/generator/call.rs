@@ -303,7 +303,7 @@ fn model_defaults(
     config: &GenerationConfig,
     has_generation_config: bool,
 ) -> Arc<GenerationConfig> {
-    if config.compat.or(file.compat) != Some(Compat::V4_49) {
+    if config.merged_over(file).compat != Some(Compat::V4_49) {
         return Arc::clone(file);
     }
     let mut defaults = GenerationConfig::clone(file);
@@ -345,13 +345,30 @@ fn seeds(
     defaults: &GenerationConfig,
     requests: usize,
 ) -> Result<Option<Vec<u64>>> {
-    match config.seed.as_ref().or(defaults.seed.as_ref()) {
+    match config.merged_over(defaults).seed {
         None => Ok(None),
         Some(OneOrMany::One(seed)) => Ok(Some((0..requests as u64).map(|i| seed.wrapping_add(i)).collect())),
-        Some(OneOrMany::Many(seeds)) if seeds.len() == requests => Ok(Some(seeds.clone())),
+        Some(OneOrMany::Many(seeds)) if seeds.len() == requests => Ok(Some(seeds)),
         Some(OneOrMany::Many(seeds)) => Err(Error::config(format!(
-            "`seed` must be one number or a list of one for each prompt ({requests}), got a list of {}",
+            "`seed` must be one seed, or a list with one for each of the {requests} prompts, but it lists {}",
             seeds.len()
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_of_prompts_are_consecutive_or_listed() {
+        let (none, one) = (GenerationConfig::new(), GenerationConfig::new().seed(u64::MAX));
+        assert_eq!(seeds(&one, &none, 3).unwrap(), Some(vec![u64::MAX, 0, 1]));
+        let listed = GenerationConfig::new().seed([5, 9]);
+        assert_eq!(seeds(&listed, &one, 2).unwrap(), Some(vec![5, 9]));
+        assert_eq!(seeds(&none, &listed, 2).unwrap(), Some(vec![5, 9]));
+        let message = seeds(&listed, &none, 3).unwrap_err().to_string();
+        assert!(message.contains("one for each of the 3 prompts, but it lists 2"), "{message}");
+        assert_eq!(seeds(&none, &none, 1).unwrap(), None);
     }
 }

@@ -31,6 +31,7 @@ mod simd;
 mod softmax;
 mod thread_pool;
 mod threads;
+pub(crate) mod torch_reduce;
 mod transpose;
 mod vector_math;
 #[cfg(target_arch = "x86_64")]
