@@ -31,10 +31,6 @@ test-rust: ## unit tests, integration tests, examples and documentation in Rust
 test-python: develop ## build the Python extension and run pytest (ARGS="-k stream" chooses)
 	$(BIN)/python -m pytest $(ARGS)
 
-.PHONY: test-border
-test-border: ## unit tests of the Python extension's Rust (needs a Python with a shared libpython)
-	cargo test --no-default-features --features python,cli --lib python::
-
 .PHONY: fuzz
 fuzz: $(FUZZ_DIR)/bin/cargo-fuzz ## run each fuzz target for FUZZ_SECONDS seconds (10)
 	@command -v $${CXX:-c++} > /dev/null \
@@ -88,7 +84,7 @@ types: $(VENV)/.checkers develop ## the stub against the extension, and pyright
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 .PHONY: stubs
-stubs: develop ## write anew what is made of the tables of fields and processors
+stubs: develop ## write the Python stubs, from the extension's signatures, docstrings and tables
 	$(BIN)/python tools/make_stubs.py
 
 .PHONY: wheel

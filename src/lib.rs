@@ -5,6 +5,8 @@
 #![cfg_attr(feature = "bundled", doc = "", doc = include_str!("../README.md"))]
 
 pub mod error;
+#[cfg(any(test, feature = "python"))]
+mod executor;
 mod json;
 mod memory;
 mod process;

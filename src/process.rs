@@ -1,32 +1,32 @@
-//! The process that threads and locks belong to.
+//! The process that owns threads and locks.
 //!
 //! A fork copies the memory and the one thread that forks. What the other threads were doing stops in the middle, and a
-//! lock that one of them held stays locked for ever. So whatever owns threads or locks keeps the process it was made in,
-//! and asks before it uses them. Nothing here waits, and nobody has to be told of a fork.
+//! lock that one of them held stays locked for ever. So whatever owns threads or locks keeps the id of the process that made
+//! it, and checks that before it uses them. Nothing here waits, and no code has to run at a fork.
 
 use crate::error::{Error, Result};
 
-/// The process that something was made in.
+/// The id of the process that made something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Home(u32);
+pub(crate) struct OwnerPid(u32);
 
-impl Home {
-    /// This process.
-    pub(crate) fn here() -> Self {
+impl OwnerPid {
+    /// The current process.
+    pub(crate) fn current() -> Self {
         Self(std::process::id())
     }
 
-    /// Whether this is that process.
-    pub(crate) fn is_here(self) -> bool {
-        self == Self::here()
+    /// Whether the owner is the current process.
+    pub(crate) fn is_current(self) -> bool {
+        self == Self::current()
     }
 
-    /// Refuses what only that process can do.
+    /// Refuses what only the owner can do.
     ///
     /// # Errors
     /// `Fork` in every other process.
     pub(crate) fn check(self) -> Result<()> {
-        let Self(here) = Self::here();
+        let Self(here) = Self::current();
         if self.0 == here {
             return Ok(());
         }
@@ -46,9 +46,9 @@ mod tests {
 
     #[test]
     fn another_process_is_refused_with_the_remedy() {
-        Home::here().check().unwrap();
-        let foreign = Home(std::process::id() + 1);
-        assert!(!foreign.is_here());
+        OwnerPid::current().check().unwrap();
+        let foreign = OwnerPid(std::process::id() + 1);
+        assert!(!foreign.is_current());
         let error = foreign.check().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Fork);
         for part in ["open a new Generator", "spawn", "forkserver", &std::process::id().to_string()] {

@@ -189,3 +189,99 @@ def test_the_models_config_has_its_defaults(gen):
     config = gen.generation_config
     assert (config.bos_token_id, config.eos_token_id, config.pad_token_id) == (0, 1, 2)
     assert config.to_dict()["transformers_version"]
+
+
+def test_none_in_a_call_switches_a_field_off_and_in_a_config_leaves_it_to_the_model(make_llama):
+    folder = make_llama(seed=3)
+    plain = rsgen.Generator(folder, num_threads=1)
+    prompt = [5, 6, 7]
+    tokens = plain.generate(prompt, max_new_tokens=12).token_ids[0].tolist()
+    (folder / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": tokens[2], "max_new_tokens": 12, "repetition_penalty": 5.0, "top_k": 1})
+    )
+    gen = rsgen.Generator(folder, num_threads=1)
+
+    def generated(*configs, **fields):
+        return gen.generate(prompt, *configs, **fields).token_ids[0].tolist()
+
+    assert generated(repetition_penalty=None) == tokens[:3]
+    assert generated(repetition_penalty=None, eos_token_id=None) == tokens
+    assert generated(repetition_penalty=None, eos_token_id=-1) == tokens
+    passed = rsgen.GenerationConfig(eos_token_id=None, repetition_penalty=1.0)
+    assert passed == rsgen.GenerationConfig(repetition_penalty=1.0)
+    assert generated(passed) == tokens[:3]
+    assert generated(passed.update(eos_token_id=None), eos_token_id=None) == tokens
+    assert generated(passed.update(eos_token_id=tokens[1]), eos_token_id=None) == tokens
+    off = {"repetition_penalty": None, "eos_token_id": None, "do_sample": True, "seed": 1}
+    assert generated(**off) == tokens, "the model's top_k of 1 leaves a single token"
+    every = plain.generate(prompt, max_new_tokens=12, do_sample=True, seed=1, top_k=0).token_ids[0].tolist()
+    fifty = plain.generate(prompt, max_new_tokens=12, do_sample=True, seed=1).token_ids[0].tolist()
+    assert generated(**off, top_k=None) == every != fifty
+    assert [token for token, _ in zip(gen.stream(prompt, **off), range(3), strict=False)]
+    with pytest.raises(rsgen.ConfigError, match=r"`num_beams` must be 2 or more in beam_search\(\)"):
+        gen.beam_search(prompt, num_beams=None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"use_cache": False},
+        {"output_attentions": False},
+        {"output_hidden_states": False},
+        {"guidance_scale": 1.0},
+        {"token_healing": False},
+        {"synced_gpus": False},
+        {"cache_implementation": "dynamic"},
+        {"device": "cpu"},
+    ],
+)
+def test_values_that_ask_for_nothing_are_taken(gen, fields):
+    expected = gen.generate("Once", max_new_tokens=3).token_ids[0].tolist()
+    assert gen.generate("Once", max_new_tokens=3, **fields).token_ids[0].tolist() == expected
+
+
+def test_what_a_models_file_asks_for_and_is_not_supported_is_said(make_llama):
+    folder = make_llama()
+    file = folder / "generation_config.json"
+    file.write_text('{"guidance_scale": 1.5, "watermarking_config": {"bias": 2.5}, "max_new_tokens": 3}')
+    with pytest.warns(UserWarning, match="`guidance_scale`, `watermarking_config` would change the tokens"):
+        gen = rsgen.Generator(folder, num_threads=1)
+    assert gen.generation_config.to_dict()["guidance_scale"] == 1.5
+    with pytest.warns(UserWarning, match="`guidance_scale`"):
+        rsgen.GenerationConfig.from_pretrained(folder)
+    ignoring = rsgen.Generator(folder, num_threads=1, generation_config="ignore")
+    assert ignoring.generation_config == rsgen.GenerationConfig()
+    assert pickle.loads(pickle.dumps(ignoring)).generation_config == rsgen.GenerationConfig()
+    with pytest.raises(rsgen.ConfigError, match='`generation_config` must be one of "auto", "ignore"'):
+        rsgen.Generator(folder, generation_config="none")
+    # As transformers 5.23 saves what asks for nothing.
+    file.write_text(
+        '{"guidance_scale": null, "output_attentions": false, "output_hidden_states": false, "use_cache": true,'
+        ' "token_healing": false, "watermarking_config": null, "transformers_version": "5.23.0"}'
+    )
+    rsgen.Generator(folder, num_threads=1)
+
+
+def test_the_fields_of_a_models_config(gen):
+    config = rsgen.GenerationConfig.from_model_config(gen.config)
+    assert (config.bos_token_id, config.eos_token_id) == (gen.config["bos_token_id"], gen.config["eos_token_id"])
+
+    class Foreign:
+        def to_dict(self):
+            return {"eos_token_id": [2, 3], "hidden_size": 8, "pad_token_id": None}
+
+    assert rsgen.GenerationConfig.from_model_config(Foreign()) == rsgen.GenerationConfig(eos_token_id=[2, 3])
+    with pytest.raises(TypeError, match="must be a dict or have a method to_dict"):
+        rsgen.GenerationConfig.from_model_config([1])
+
+
+def test_the_mode_that_fields_select():
+    for fields, mode in [
+        ({}, "greedy_search"),
+        ({"do_sample": True}, "sample"),
+        ({"num_beams": 2}, "beam_search"),
+        ({"penalty_alpha": 0.6, "top_k": 4}, "contrastive_search"),
+    ]:
+        assert rsgen.GenerationConfig(**fields).get_generation_mode() == mode
+    with pytest.raises(rsgen.ConfigError, match="`assistant_model` is not possible"):
+        rsgen.GenerationConfig().get_generation_mode(object())

@@ -22,6 +22,7 @@ def test_every_error_is_an_rsgen_error_and_a_built_in_one():
         rsgen.NumericalError: ArithmeticError,
         rsgen.CallbackError: ValueError,
         rsgen.CancelledError: Exception,
+        rsgen.ForkError: RuntimeError,
         rsgen.InternalError: RuntimeError,
     }.items():
         assert issubclass(error, rsgen.RsgenError)

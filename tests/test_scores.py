@@ -5,7 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-
 import rsgen
 
 TEXTS = ["Once upon a time", "One day, a little fox saw the blue xylophone.", "The"]
@@ -24,7 +23,8 @@ def test_a_list_of_texts_gives_what_each_gives_alone(gen):
 def test_top_logprobs_gives_ranks_and_the_most_probable_tokens(gen):
     [scores] = gen.score(TEXTS[1:2], top_logprobs=3)
     alone = gen.score(TEXTS[1], top_logprobs=3)
-    assert scores == alone and scores == copy.deepcopy(scores) == pickle.loads(pickle.dumps(scores))
+    assert scores == alone
+    assert scores == copy.deepcopy(scores) == pickle.loads(pickle.dumps(scores))
     np.testing.assert_array_equal(scores.logprobs, gen.score(TEXTS[1]))
     assert scores.token_ids.tolist() == gen.tokenizer.encode(TEXTS[1])
     assert len(scores) == len(scores.ranks) == len(scores.top_logprobs)
@@ -33,7 +33,8 @@ def test_top_logprobs_gives_ranks_and_the_most_probable_tokens(gen):
         order = np.argsort(-logits[place - 1], kind="stable")
         assert order[scores.ranks[place] - 1] == scores.token_ids[place]
         assert list(scores.top_logprobs[place]) == order[:3].tolist()
-    assert scores.top_logprobs[0] == {} and scores.ranks[0] == 0
+    assert scores.top_logprobs[0] == {}
+    assert scores.ranks[0] == 0
     assert gen.score(TEXTS[0], top_logprobs=0).top_logprobs == [{}] * 5
     assert repr(alone).startswith("<rsgen.TokenScores of")
 
@@ -65,7 +66,10 @@ def test_what_progress_raises_ends_the_work(gen):
     def stop(done, total):
         raise ZeroDivisionError
 
-    for call in (lambda: gen.generate(TEXTS, max_new_tokens=2, progress=stop), lambda: gen.score(TEXTS, progress=stop)):
+    for call in (
+        lambda: gen.generate(TEXTS, max_new_tokens=2, progress=stop),
+        lambda: gen.score(TEXTS, progress=stop),
+    ):
         with pytest.raises(ZeroDivisionError):
             call()
     with pytest.raises(TypeError, match="`progress` must be True, False or a callable"):
@@ -77,7 +81,7 @@ def test_a_conversation_beyond_the_context_loses_its_oldest_turns_with_a_warning
         {"role": "user", "content": "Tell me about the fox."},
         {"role": "assistant", "content": "The fox ran. " * 12},
     ]
-    messages = [*turn * 4, turn[0]]
+    messages = [*turn * 5, turn[0]]
     assert len(gen.apply_chat_template(messages)) > gen.generation_config.max_length
     assert gen.chat(messages, min_new_tokens=20).text
     with pytest.warns(UserWarning, match="oldest messages were left out"):

@@ -1,33 +1,290 @@
-"""Writes what is made of the tables of fields, strategies and logits processors: stubs, types and a page.
+"""Writes the stubs, the types and the page that are made from the extension.
 
     python tools/make_stubs.py
 
 It needs the extension, as `make develop` builds it: `make stubs` sees to that. A test compares the files with what this
-would write.
+would write. Names, signatures, defaults and docstrings are those of the module; the types are read from the docstrings:
+`name (type): …` under `Args:`, `type: …` under `Returns:`, and `type: …` in the first line of a property.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
-import textwrap
-from collections.abc import Callable
+import types
+from collections.abc import Iterable
+from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
-from rsgen._rsgen import _tables
+import rsgen
+from rsgen import _rsgen
 
 ROOT = Path(__file__).resolve().parents[1]
 #: What stands around the part of a file that is made.
 BEGIN, END = "# Made by tools/make_stubs.py: begin", "# Made by tools/make_stubs.py: end"
+#: The longest line, as in pyproject.toml.
+WIDTH = 110
 
 Table = list[dict[str, Any]]
+#: A parameter: its name and stars, its type, and its default or nothing.
+Argument = tuple[str, str, str]
+
+TABLES: dict[str, Table] = _rsgen._tables()
+FIELDS = {field["name"] for field in TABLES["fields"]}
+
+HEAD = '''"""The extension module. Its names are public as those of the package ``rsgen``.
+
+Made by tools/make_stubs.py.
+"""
+
+import os
+from asyncio import Future
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator as PythonGenerator
+from inspect import Signature
+from types import TracebackType
+from typing import Any, ClassVar, Literal, NoReturn, final, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from typing_extensions import Self, Unpack, disjoint_base
+
+from . import types
+from .types import (
+    Conversation,
+    FinishReason,
+    GenerationFields,
+    Ids,
+    PrefixAllowedTokens,
+    Prompt,
+    StoppingCriterion,
+    Tool,
+)
+'''
+
+#: Methods that Python has slots for. It documents them itself, and their signatures say nothing.
+SLOTS = {
+    "__eq__": "def __eq__(self, other: object, /) -> bool: ...",
+    "__ne__": "def __ne__(self, other: object, /) -> bool: ...",
+    "__len__": "def __len__(self) -> int: ...",
+    "__setattr__": "def __setattr__(self, name: str, value: Any, /) -> None: ...",
+    "BuiltInLogitsProcessor.__call__": """def __call__(
+        self,
+        input_ids: ArrayLike,
+        scores: ArrayLike,
+        current_tokens: ArrayLike | None = None,
+        beam_group_idx: int = 0,
+    ) -> NDArray[np.float32]: ...""",
+    "BuiltInStoppingCriteria.__call__": """def __call__(
+        self, input_ids: ArrayLike, scores: ArrayLike | Sequence[ArrayLike] | None = None
+    ) -> NDArray[np.bool_]: ...""",
+    "LogitsProcessor.__call__": (
+        "def __call__(self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]) -> ArrayLike: ..."
+    ),
+    "StoppingCriteria.__call__": """def __call__(
+        self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]
+    ) -> bool | np.bool_ | NDArray[np.bool_]: ...""",
+    "TokenStream.__iter__": "def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput]: ...",
+    "TokenStream.__next__": "def __next__(self) -> StreamedToken: ...",
+    "TokenStream.__aiter__": "def __aiter__(self) -> Self: ...",
+    "TokenStream.__anext__": "def __anext__(self) -> Future[StreamedToken]: ...",
+}
+
+#: Classes that behave as another without being derived from it.
+BASES = {"TokenStream": "PythonGenerator[StreamedToken, None, GenerationOutput]"}
+
+#: Methods whose result depends on the types of their arguments: those types, and the result.
+OVERLOADS = {
+    "Generator.apply_chat_template": [
+        ({"conversation": "Conversation", "tokenize": "Literal[True]"}, "list[int]"),
+        ({"conversation": "Conversation", "tokenize": "Literal[False]"}, "str"),
+        ({"conversation": "Sequence[Conversation]", "tokenize": "Literal[True]"}, "list[list[int]]"),
+        ({"conversation": "Sequence[Conversation]", "tokenize": "Literal[False]"}, "list[str]"),
+    ],
+    "Generator.score": [
+        ({"text": "str | Ids", "top_logprobs": "None"}, "NDArray[np.float32]"),
+        ({"text": "Sequence[str] | Sequence[Ids]", "top_logprobs": "None"}, "list[NDArray[np.float32]]"),
+        ({"text": "str | Ids", "top_logprobs": "int"}, "TokenScores"),
+        ({"text": "Sequence[str] | Sequence[Ids]", "top_logprobs": "int"}, "list[TokenScores]"),
+    ],
+}
+
+
+def extension_stub() -> str:
+    """The stub of the extension module."""
+    names = "".join(f'    "{name}",\n' for name in sorted(_rsgen.__all__))
+    items = ["__version__: str\n"]
+    for name in _rsgen.__all__:
+        item = getattr(_rsgen, name)
+        if isinstance(item, type):
+            items.append(class_stub(item))
+        elif callable(item):
+            items.append(function_stub(name, item, documented_types(item), ""))
+    return f"{HEAD}\n__all__ = [\n{names}]\n\n" + "\n".join(items)
+
+
+def class_stub(cls: type) -> str:
+    """A class with its constructor, methods and properties."""
+    name, own = cls.__name__, vars(cls)
+    bases = [base.__name__ for base in cls.__bases__ if base is not object]
+    bases = [BASES[name]] if name in BASES else bases
+    members = []
+    known = documented_types(cls, *(member for member in own.values() if is_method(member)))
+    if "__signature__" in own:
+        members.append("    __signature__: ClassVar[Signature]\n")
+    if "__new__" in own:
+        members.append(function_stub("__new__", cls, documented_types(cls), "    "))
+    for member_name in sorted(own, key=lambda name: (not is_method(own[name]), name)):
+        member = own[member_name]
+        inherited = member_name in dir(cls.__base__) and not member.__doc__
+        if is_method(member) and not inherited and (member_name[0] != "_" or member_name[-1] == "_"):
+            members.append(method_stub(cls, member_name, member, known))
+        elif inspect.isdatadescriptor(member) and not member_name.startswith("__"):
+            members.append(property_stub(cls, member_name, member))
+    slots = (SLOTS.get(f"{name}.{slot}", SLOTS.get(slot)) for slot in sorted(own))
+    members.extend(f"    {slot}\n" for slot in slots if slot)
+    if own.get("__hash__", True) is None:
+        members.append("    __hash__: None  # type: ignore[assignment]\n")
+    body = docstring(cls.__doc__, "    ") + ("\n" if members else "") + "".join(members)
+    header = f"class {name}({', '.join(bases)}):" if bases else f"class {name}:"
+    return f"{decorator(cls)}{header}\n{body}"
+
+
+def decorator(cls: type) -> str:
+    """What type checkers have to know of classes that nobody may derive from, or only from one of them."""
+    if not cls.__flags__ & 1 << 10:
+        return "@final\n"
+    differs = cls.__base__ is not None and cls.__basicsize__ != cls.__base__.__basicsize__
+    return "@disjoint_base\n" if differs and not issubclass(cls, BaseException) else ""
+
+
+def is_method(member: object) -> bool:
+    """Whether a member of a class is a function of the extension's, and no slot of Python's."""
+    if isinstance(member, types.WrapperDescriptorType | types.BuiltinFunctionType | staticmethod):
+        return False
+    return isinstance(member, classmethod) or (callable(member) and inspect.isroutine(member))
+
+
+def method_stub(cls: type, name: str, member: Any, known: dict[str, str]) -> str:
+    """A method; a class method if that is what it is. `known` are types of parameters that it does not describe."""
+    is_class_method = isinstance(member, classmethod | types.ClassMethodDescriptorType)
+    function = member.__func__ if isinstance(member, classmethod) else member
+    described = known | documented_types(function)
+    before = "    @classmethod\n" if is_class_method else ""
+    overloads = OVERLOADS.get(f"{cls.__name__}.{name}")
+    if not overloads:
+        return before + function_stub(name, function, described, "    ")
+    stubs = []
+    for changed, result in overloads:
+        stub = function_stub(
+            name, function, described | changed | {"return": result}, "    ", document=not stubs
+        )
+        stubs.append("    @overload\n" + stub)
+    return "".join(stubs)
+
+
+def property_stub(cls: type, name: str, member: Any) -> str:
+    """A property, whose docstring begins with its type."""
+    found = re.match(r"([^\n]+?): (.*)", member.__doc__ or "", re.DOTALL)
+    if not found:
+        raise SystemExit(
+            f"error: the docstring of {cls.__name__}.{name} must begin with its type and a colon"
+        )
+    return f"    @property\n    def {name}(self) -> {found[1]}:\n{docstring(found[2], '        ')}"
+
+
+def function_stub(
+    name: str, function: Any, described: dict[str, str], indent: str, *, document: bool = True
+) -> str:
+    """A function with its types and its docstring."""
+    arguments = list(arguments_of(name, function, described))
+    returns = "Self" if name == "__new__" else described.get("return", "None")
+    body = docstring(function.__doc__, indent + "    ") if document and name[:2] != "__" else ""
+    end = ":\n" + body if body else ": ...\n"
+    return signature(f"{indent}def {name}", arguments, returns, indent) + end
+
+
+def arguments_of(name: str, function: Any, described: dict[str, str]) -> Iterable[Argument]:
+    """The parameters of a function. All fields of a configuration are one."""
+    parameters = list(inspect.signature(function).parameters.values())
+    fields = [parameter for parameter in parameters if parameter.name in FIELDS]
+    if len(fields) == len(FIELDS):
+        parameters = [parameter for parameter in parameters if parameter not in fields]
+        parameters.append(Parameter("fields", Parameter.VAR_KEYWORD))
+        described = described | {"fields": "Unpack[GenerationFields]"}
+    first = parameters.pop(0).name if parameters and parameters[0].name in ("self", "cls", "type") else None
+    if first or name == "__new__":
+        yield "self" if first == "self" else "cls", "", ""
+    before: Any = Parameter.POSITIONAL_OR_KEYWORD
+    for parameter in parameters:
+        kind = parameter.kind
+        if described.get(parameter.name) in ("Literal[False]", "int") and parameter.default in (True, None):
+            # Another value than the default has to be given, by its name.
+            parameter, kind = parameter.replace(default=Parameter.empty), Parameter.KEYWORD_ONLY
+        if before is Parameter.POSITIONAL_ONLY and kind is not before:
+            yield "/", "", ""
+        if kind is Parameter.KEYWORD_ONLY and before not in (kind, Parameter.VAR_POSITIONAL):
+            yield "*", "", ""
+        if parameter.name not in described:
+            raise SystemExit(f"error: the docstring of {name} must describe `{parameter.name}` under `Args:`")
+        stars = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}.get(kind, "")
+        default = "" if parameter.default is Parameter.empty else shown_default(parameter.default)
+        yield stars + parameter.name, described[parameter.name], default
+        before = kind
+    if before is Parameter.POSITIONAL_ONLY:
+        yield "/", "", ""
+
+
+def shown_default(default: object) -> str:
+    """A default as source code."""
+    return json.dumps(default) if isinstance(default, str) else repr(default)
+
+
+def signature(start: str, arguments: list[Argument], returns: str, indent: str) -> str:
+    """The line of a function up to its colon, broken as `ruff format` breaks it."""
+    shown = [
+        name + (f": {kind}" if kind else "") + (f" = {default}" if default else "")
+        for name, kind, default in arguments
+    ]
+    one_line = f"{start}({', '.join(shown)}) -> {returns}"
+    if len(one_line) + len(": ...") <= WIDTH:
+        return one_line
+    inner = f"{indent}    {', '.join(shown)}"
+    if len(inner) <= WIDTH:
+        return f"{start}(\n{inner}\n{indent}) -> {returns}"
+    lines = "".join(f"{indent}    {argument},\n" for argument in shown)
+    return f"{start}(\n{lines}{indent}) -> {returns}"
+
+
+def documented_types(*documented: Any) -> dict[str, str]:
+    """The types in docstrings: of parameters by their names, and of the result as `return`. The first one counts."""
+    found: dict[str, str] = {}
+    for item in documented:
+        doc = (item.__func__ if isinstance(item, classmethod) else item).__doc__ or ""
+        sections = dict(re.findall(r"^(Args|Returns):\n((?:    .*\n?|\n)*)", doc, re.MULTILINE))
+        for name, kind in re.findall(r"^    \*{0,2}(\w+) \((.+?)\):", sections.get("Args", ""), re.MULTILINE):
+            found.setdefault(name, kind.replace("rsgen.", ""))
+        result = re.match(r" {4}(.+?): ", " ".join(sections.get("Returns", "").split("\n        ")))
+        if result and len(documented) == 1:
+            found["return"] = result[1]
+    return found
+
+
+def docstring(doc: str | None, indent: str) -> str:
+    """A docstring, in several lines if it has them."""
+    if not doc:
+        return ""
+    text = "\n".join(indent + line if line else "" for line in doc.strip().split("\n")).lstrip()
+    text = text.replace("\\", "\\\\")
+    return f'{indent}"""{text}\n{indent}"""\n' if "\n" in text else f'{indent}"""{text}"""\n'
 
 
 def processors_stub(processors: Table) -> str:
     """The stub of `rsgen.processors`."""
     classes = "\n".join(_class(entry) for entry in processors)
-    names = "\n".join(f"    {json.dumps(name)}," for name in sorted(_names(processors)))
+    names = "\n".join(f"    {json.dumps(name)}," for name in sorted(rsgen.processors.__all__))
     head = '''"""transformers\' logits processors: functions of numpy arrays, and entries of ``logits_processor`` lists.
 
 Made by tools/make_stubs.py.
@@ -45,10 +302,6 @@ from ._rsgen import BuiltInLogitsProcessor, LogitsProcessor
 from .types import PrefixAllowedTokens
 '''
     return f"{head}\n__all__ = [\n{names}\n]\n\n{classes}"
-
-
-def _names(processors: Table) -> list[str]:
-    return ["LogitsProcessor", *(entry["class"] for entry in processors)]
 
 
 def _class(entry: dict[str, Any]) -> str:
@@ -86,44 +339,6 @@ def field_types(fields: Table) -> str:
     return "".join(f"    {field['name']}: {_accepted(field['type'])} | None\n" for field in fields)
 
 
-def field_properties(fields: Table) -> str:
-    """The attributes of a `GenerationConfig`."""
-    properties = []
-    for field in fields:
-        doc = re.sub(r"`([^`]+)`", r"``\1``", " ".join(field["doc"].split()))
-        doc = textwrap.fill(f'"""{doc}"""', 118, initial_indent=" " * 8, subsequent_indent=" " * 8)
-        properties.append(f"    @property\n    def {field['name']}(self) -> {field['type']} | None:\n{doc}\n")
-    return "".join(properties)
-
-
-def strategy_methods(strategies: Table) -> str:
-    """The methods of a `Generator` that are named after a strategy."""
-    methods = []
-    for strategy in strategies:
-        doc = re.sub(r"`([^`]+)`", r"``\1``", strategy["doc"])
-        doc = f'"""{doc} Otherwise as :meth:`generate`."""'
-        doc = textwrap.fill(
-            doc, 118, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False
-        )
-        doc = re.sub(r'\."""$', '.\n        """', doc) if "\n" in doc else doc
-        methods.append(f"    def {strategy['name']}(\n{METHOD_ARGUMENTS}    ) -> GenerationOutput:\n{doc}\n")
-    return "\n".join(methods)
-
-
-METHOD_ARGUMENTS = """\
-        self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
-        *,
-        attention_mask: ArrayLike | None = None,
-        logits_processor: AnyLogitsProcessor | Sequence[AnyLogitsProcessor] | None = None,
-        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
-        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
-        constraints: Constraint | Sequence[Constraint] | None = None,
-        **fields: Unpack[GenerationFields],
-"""
-
-
 def page(tables: dict[str, Table]) -> str:
     """The table of processors for users."""
     defaults = {field["name"]: field["default"] for field in tables["fields"]}
@@ -156,33 +371,27 @@ them, after what biases and before what removes; the penalties count generated t
 |---|---|---|---|---|"""
 
 
-def _between(text: str, content: str, what: str = "") -> str:
+def _between(text: str, content: str) -> str:
     """The text with another part between the two marks."""
-    begin, end = BEGIN + what, END + what
-    pattern = re.compile(rf"(?<=    {re.escape(begin)}\n).*?(?=    {re.escape(end)}\n)", re.DOTALL)
+    pattern = re.compile(rf"(?<=    {re.escape(BEGIN)}\n).*?(?=    {re.escape(END)}\n)", re.DOTALL)
     changed, count = pattern.subn(lambda _: content, text)
     if count != 1:
         raise SystemExit(
-            f"error: the marks {begin!r} and {end!r} must stand in the file once each, got {count}"
+            f"error: the marks {BEGIN!r} and {END!r} must stand in the file once each, got {count}"
         )
     return changed
 
 
 def files() -> dict[Path, str]:
     """Every file that is made, as it has to be."""
-    tables = _tables()
-    fields, processors = tables["fields"], tables["processors"]
-    methods = strategy_methods(tables["strategies"])
     package = ROOT / "python" / "rsgen"
-    parts: dict[Path, Callable[[str], str]] = {
-        package / "types.py": lambda text: _between(text, field_types(fields)),
-        package / "_rsgen.pyi": lambda text: _between(
-            _between(text, field_properties(fields)), methods, " of methods"
-        ),
-        package / "processors.pyi": lambda _: processors_stub(processors),
+    types_of_fields = _between((package / "types.py").read_text(), field_types(TABLES["fields"]))
+    return {
+        package / "_rsgen.pyi": extension_stub(),
+        package / "processors.pyi": processors_stub(TABLES["processors"]),
+        package / "types.py": types_of_fields,
+        ROOT / "docs" / "processors.md": page(TABLES),
     }
-    made = {path: make(path.read_text() if path.exists() else "") for path, make in parts.items()}
-    return made | {ROOT / "docs" / "processors.md": page(tables)}
 
 
 def main() -> None:

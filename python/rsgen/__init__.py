@@ -5,7 +5,7 @@
 >>> print(gen.generate("Once upon a time", max_new_tokens=60).text)  # doctest: +SKIP
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ._rsgen import (
     CacheStats,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from . import constraints as constraints
     from . import processors as processors
     from . import stopping_criteria as stopping_criteria
+    from . import types as types
 
 __all__ = [
     "CacheStats",
@@ -61,10 +62,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+_SUBMODULES = ["constraints", "processors", "stopping_criteria", "types"]
+
+
+def __getattr__(name: str) -> object:
     """Imports a submodule when it is first used: ``processors`` takes longer than all the rest."""
-    if name in {"constraints", "processors", "stopping_criteria"}:
+    if name in _SUBMODULES:
         import importlib
 
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return [*__all__, *_SUBMODULES]

@@ -49,3 +49,8 @@ _CLASSES = {
 globals().update(_CLASSES)
 
 __all__ = ["LogitsProcessor", *_CLASSES]
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return __all__

@@ -10,7 +10,7 @@ use std::sync::{Arc, MutexGuard};
 use super::capacity::KvCapacity;
 use super::pool::{BlockPool, PoolStats, ReservationId};
 use crate::error::Result;
-use crate::process::Home;
+use crate::process::OwnerPid;
 use crate::sync::Mutex;
 
 /// A handle of a block pool; clones refer to the same pool.
@@ -21,14 +21,14 @@ struct Shared {
     capacity: KvCapacity,
     blocks: Mutex<BlockPool>,
     /// The process whose threads may hold the lock. In a forked one nobody is left to unlock it.
-    home: Home,
+    owner: OwnerPid,
 }
 
 impl SharedPool {
     /// A pool that owns no block yet and grows up to `capacity`.
     pub fn new(capacity: KvCapacity) -> Self {
         let blocks = Mutex::new(BlockPool::new(capacity));
-        Self(Arc::new(Shared { capacity, blocks, home: Home::here() }))
+        Self(Arc::new(Shared { capacity, blocks, owner: OwnerPid::current() }))
     }
 
     /// The limits of the pool.
@@ -52,7 +52,7 @@ impl SharedPool {
     /// # Errors
     /// `Capacity` when fewer are available; the message tells needed, free and total blocks. `Fork` in a forked process.
     pub fn reserve(&self, blocks: usize) -> Result<Reservation> {
-        self.0.home.check()?;
+        self.0.owner.check()?;
         let id = self.lock().reserve(blocks)?;
         Ok(Reservation { pool: self.clone(), id })
     }
@@ -64,7 +64,7 @@ impl SharedPool {
 
     /// The lock for drops; `None` in a forked process.
     pub(super) fn lock_at_home(&self) -> Option<MutexGuard<'_, BlockPool>> {
-        self.0.home.is_here().then(|| self.lock())
+        self.0.owner.is_current().then(|| self.lock())
     }
 }
 

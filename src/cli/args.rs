@@ -130,6 +130,10 @@ pub(super) struct LoadingArguments {
     #[arg(long, value_name = "BYTES", env = "RSGEN_KV_CACHE_BYTES", value_parser = bytes)]
     #[arg(hide_short_help = true)]
     pub(super) kv_cache_bytes: Option<usize>,
+    /// auto, or ignore: without the model's own defaults
+    #[arg(long, value_name = "FILE", env = "RSGEN_GENERATION_CONFIG", hide_default_value = true)]
+    #[arg(value_enum, default_value_t = ModelDefaults::Auto, hide_possible_values = true, hide_short_help = true)]
+    pub(super) generation_config: ModelDefaults,
 }
 
 /// The heading of options that say how results are written.
@@ -153,6 +157,13 @@ pub(super) struct InspectArguments {
     pub(super) model: Option<String>,
     #[command(flatten)]
     pub(super) output: OutputArguments,
+}
+
+/// What becomes of the model's `generation_config.json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ModelDefaults {
+    Auto,
+    Ignore,
 }
 
 /// The type that weights are kept in.
@@ -222,6 +233,7 @@ impl LoadingArguments {
             kv_dtype: self.kv_dtype.dtype(),
             num_threads: self.num_threads,
             kv_cache_bytes: self.kv_cache_bytes,
+            ignore_generation_config: self.generation_config == ModelDefaults::Ignore,
             ..GeneratorOptions::default()
         }
     }

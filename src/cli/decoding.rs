@@ -135,7 +135,7 @@ impl FromArgMatches for DecodingArguments {
             let Some(values) = matches.get_many::<FieldValue>(info.name) else { continue };
             let values: Vec<FieldValue> = values.cloned().collect();
             let value = if let [value] = &values[..] { value.clone() } else { FieldValue::List(values) };
-            self.0.set(info.name, &value).map_err(|error| {
+            self.0.set_in_call(info.name, &value).map_err(|error| {
                 clap::Error::raw(ErrorKind::ValueValidation, in_shell_words(&error.to_string()))
             })?;
         }

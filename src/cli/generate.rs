@@ -14,7 +14,7 @@ use super::terminal::Terminal;
 use super::wording::in_shell_words;
 use super::{model, progress, prompt};
 use crate::engine::{GenerationOutput, Interrupt, TokenStream};
-use crate::generation::LaneScores;
+use crate::generation::SequenceScores;
 use crate::generator::{Generator, Prepared};
 use crate::types::{FinishReason, TokenId};
 
@@ -269,8 +269,16 @@ impl<'a> Report<'a> {
             logprobs: rows().map(|row| row.logprobs.as_slice()).collect(),
             sequences_scores: rows().map(|row| row.score).collect(),
             top_logprobs: (0..output.rows.len()).map(|row| output.top_logprobs(row)).collect(),
-            scores: output.lanes.iter().map(|lane: &LaneScores| lane.scores.as_deref()).collect(),
-            logits: output.lanes.iter().map(|lane: &LaneScores| lane.logits.as_deref()).collect(),
+            scores: output
+                .sequences
+                .iter()
+                .map(|sequence: &SequenceScores| sequence.scores.as_deref())
+                .collect(),
+            logits: output
+                .sequences
+                .iter()
+                .map(|sequence: &SequenceScores| sequence.logits.as_deref())
+                .collect(),
             seed: output.seeds.first().copied(),
             usage: UsageReport {
                 prompt_tokens: output.usage.prompt_tokens,

@@ -15,7 +15,7 @@ use super::wording::in_shell_words;
 use super::{model, progress, prompt, tokens};
 use crate::engine::{Interrupt, TokenScore};
 use crate::error::Result;
-use crate::generator::{Generator, Prompt};
+use crate::generator::Prompt;
 use crate::text::Tokenizer;
 use crate::types::TokenId;
 
@@ -64,14 +64,13 @@ pub(super) fn run(
             Ok(Prompt::Text(text.clone()))
         }
     });
-    let mut out = BufWriter::new(stdout().lock());
+    let out = BufWriter::new(stdout().lock());
+    let mut printer = Printer { out, arguments, model: generator.name(), tokenizer, terminal };
     let (bar, mut failed_lines, mut failed) = (progress::of_texts(terminal, texts.len()), 0, None);
-    let mut write =
-        |index, scores: &[TokenScore]| arguments.write(&mut out, &generator, index, &texts, scores, terminal);
     let mut done = |index: usize, scores: Result<Vec<TokenScore>>| {
         bar.inc(1);
         match scores {
-            Ok(scores) => or_stop(bar.suspend(|| write(index, &scores)), &mut failed),
+            Ok(scores) => or_stop(bar.suspend(|| printer.write(index, &texts[index], &scores)), &mut failed),
             // The other lines go on.
             Err(error) if are_lines => {
                 failed_lines += 1;
@@ -94,25 +93,26 @@ pub(super) fn run(
     }
 }
 
-impl ScoreArguments {
+/// What writes the scores.
+struct Printer<'a, W: Write> {
+    out: W,
+    arguments: &'a ScoreArguments,
+    model: &'a str,
+    tokenizer: &'a Tokenizer,
+    terminal: &'a Terminal,
+}
+
+impl<W: Write> Printer<'_, W> {
     /// Writes what there is of a text, before the next one is computed.
-    fn write(
-        &self,
-        out: &mut impl Write,
-        generator: &Generator,
-        index: usize,
-        texts: &[String],
-        scores: &[TokenScore],
-        terminal: &Terminal,
-    ) -> io::Result<()> {
-        let (tokenizer, text, totals) = (generator.tokenizer().ok(), &texts[index], Totals::of(scores));
-        let Some(tokenizer) = tokenizer else { return Ok(()) };
-        if self.output.json {
-            let details = (!self.totals).then(|| Details::new(tokenizer, scores, self.top_logprobs > 0));
-            let model = generator.name();
+    fn write(&mut self, index: usize, text: &str, scores: &[TokenScore]) -> io::Result<()> {
+        let Self { out, arguments, model, tokenizer, terminal } = self;
+        let totals = Totals::of(scores);
+        if arguments.output.json {
+            let has_top_logprobs = arguments.top_logprobs > 0;
+            let details = (!arguments.totals).then(|| Details::new(tokenizer, scores, has_top_logprobs));
             return write_json(out, &Report { schema_version: SCHEMA_VERSION, model, text, details, totals });
         }
-        if self.totals {
+        if arguments.totals {
             let Totals { total_logprob, perplexity, scored_tokens } = totals;
             let perplexity = perplexity.map_or("-".to_owned(), |perplexity| format!("{perplexity:.4}"));
             writeln!(out, "{total_logprob:.4}\t{perplexity}\t{scored_tokens}\t{text}")?;

@@ -78,7 +78,7 @@ fn tables() -> String {
     page.push_str("\n| variable | option | of | |\n|---|---|---|---|\n");
     let mut rows: BTreeMap<String, (String, Vec<&str>, String)> = BTreeMap::new();
     for (subcommand, arg) in each_argument(&command) {
-        let Some(variable) = variable(arg) else { continue };
+        let Some(variable) = variable(arg).filter(|_| !arg.is_hide_set()) else { continue };
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
         let row = rows.entry(variable).or_insert_with(|| (String::new(), Vec::new(), help));
         if let Some(long) = arg.get_long() {

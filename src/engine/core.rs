@@ -6,7 +6,7 @@ use crate::cache::{BlockCopy, KvCapacity, KvDtype, KvStore, SharedPool};
 use crate::error::Result;
 use crate::kernels::{Limits, Work, Workers};
 use crate::model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Scratch, Stage, Timing};
-use crate::process::Home;
+use crate::process::OwnerPid;
 
 /// Polled while work goes on, at least every few milliseconds, on the thread that drives the work. True ends the work.
 pub type Interrupt<'a> = dyn FnMut() -> bool + 'a;
@@ -30,7 +30,7 @@ pub struct Engine {
     workers: Workers,
     pool: SharedPool,
     pass_state: TicketLock<PassState>,
-    home: Home,
+    owner: OwnerPid,
     /// What the threads can do at most, if calls log where their time went.
     limits: Option<Limits>,
 }
@@ -51,7 +51,14 @@ impl Engine {
         let capacity = KvCapacity::from_bytes(model.kv_layout(kv_dtype)?, kv_cache_bytes)?;
         let pass_state = PassState { store: KvStore::new(capacity), scratch: Scratch::default() };
         let (pool, limits) = (SharedPool::new(capacity), is_timed.then(|| timing::limits(&workers)));
-        Ok(Self { model, workers, pool, pass_state: TicketLock::new(pass_state), home: Home::here(), limits })
+        Ok(Self {
+            model,
+            workers,
+            pool,
+            pass_state: TicketLock::new(pass_state),
+            owner: OwnerPid::current(),
+            limits,
+        })
     }
 
     /// The model.
@@ -74,7 +81,7 @@ impl Engine {
     /// # Errors
     /// `Fork`.
     pub fn check_process(&self) -> Result<()> {
-        self.home.check()
+        self.owner.check()
     }
 
     /// A stopwatch for one call.

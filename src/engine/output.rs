@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::request::Request;
 use crate::error::{Error, Result};
 use crate::generation::output::transition_scores;
-use crate::generation::{LaneScores, OutputRow};
+use crate::generation::{OutputRow, SequenceScores};
 use crate::text::{Detokenizer, Tokenizer};
 use crate::types::TokenId;
 
@@ -19,7 +19,7 @@ pub struct GenerationOutput {
     pub rows: Vec<GeneratedRow>,
     /// What was kept of each row that was computed in a step, with `output_scores`, `output_logits` and `top_logprobs`: without beams
     /// they are `rows`; with them, the beams of each prompt one after the other.
-    pub lanes: Vec<LaneScores>,
+    pub sequences: Vec<SequenceScores>,
     /// What rows are padded with to equal length.
     pub pad_token_id: Option<TokenId>,
     /// The seed of each request that drew at random.
@@ -76,7 +76,7 @@ impl GenerationOutput {
         let generated_tokens = rows.iter().map(|row| row.generated.token_ids.len()).sum();
         Self {
             rows,
-            lanes: output.lanes,
+            sequences: output.sequences,
             pad_token_id: output.pad_token_id,
             seeds: output.seed.into_iter().collect(),
             usage: Usage { prompt_tokens, generated_tokens },
@@ -88,7 +88,7 @@ impl GenerationOutput {
     pub(crate) fn joined(outputs: Vec<Self>) -> Self {
         let mut all = Self {
             rows: Vec::new(),
-            lanes: Vec::new(),
+            sequences: Vec::new(),
             pad_token_id: outputs.iter().find_map(|output| output.pad_token_id),
             seeds: Vec::new(),
             usage: Usage::default(),
@@ -100,13 +100,13 @@ impl GenerationOutput {
             for mut row in output.rows {
                 num_prompts = num_prompts.max(row.generated.prompt_index + 1);
                 row.generated.prompt_index += first_prompt;
-                for lane in &mut row.generated.beam_indices {
-                    *lane += all.lanes.len() as u32;
+                for sequence in &mut row.generated.beam_indices {
+                    *sequence += all.sequences.len() as u32;
                 }
                 all.rows.push(row);
             }
             first_prompt += num_prompts;
-            all.lanes.extend(output.lanes);
+            all.sequences.extend(output.sequences);
             all.seeds.extend(output.seeds);
             all.usage.prompt_tokens += output.usage.prompt_tokens;
             all.usage.generated_tokens += output.usage.generated_tokens;
@@ -131,10 +131,12 @@ impl GenerationOutput {
     ///
     /// A token that a beam search has put at the end, without choosing it, has none.
     pub fn top_logprobs(&self, row: usize) -> Option<Vec<&[(TokenId, f32)]>> {
-        let lanes = self.rows.get(row)?.generated.lanes(row);
-        lanes
+        let sequences = self.rows.get(row)?.generated.sequences(row);
+        sequences
             .enumerate()
-            .map(|(step, lane)| Some(&self.lanes.get(lane)?.top_logprobs.as_ref()?.get(step)?[..]))
+            .map(|(step, sequence)| {
+                Some(&self.sequences.get(sequence)?.top_logprobs.as_ref()?.get(step)?[..])
+            })
             .collect()
     }
 
@@ -145,14 +147,14 @@ impl GenerationOutput {
     /// # Errors
     /// `Input` when the scores were not kept.
     pub fn compute_transition_scores(&self, normalize_logits: bool) -> Result<Vec<Vec<f32>>> {
-        if self.lanes.is_empty() || self.lanes.iter().any(|lane| lane.scores.is_none()) {
+        if self.sequences.is_empty() || self.sequences.iter().any(|sequence| sequence.scores.is_none()) {
             return Err(Error::input(
                 "transition scores are made from the scores of every step, which were not kept; call with output_scores=True",
             ));
         }
         let rows = self.rows.iter().map(|row| &row.generated);
-        Ok(transition_scores(rows, normalize_logits, |step, lane| {
-            self.lanes.get(lane)?.scores.as_ref()?.get(step).map(Vec::as_slice)
+        Ok(transition_scores(rows, normalize_logits, |step, sequence| {
+            self.sequences.get(sequence)?.scores.as_ref()?.get(step).map(Vec::as_slice)
         }))
     }
 

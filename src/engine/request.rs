@@ -287,7 +287,7 @@ fn check_target(model: ModelRole) -> Result<()> {
 /// The most blocks that a request needs: the full blocks of a prompt once, all later ones for each sequence. Sequences
 /// that are recomputed share no blocks.
 fn blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> usize {
-    let rows = plan.lanes_each();
+    let rows = plan.sequences_each();
     let of_prompt = |tokens: usize, new_tokens: usize| {
         let switches = longrope_threshold.is_some_and(|above| tokens <= above && above < tokens + new_tokens);
         let shared = if switches { 0 } else { tokens / BLOCK_TOKENS };
@@ -297,8 +297,9 @@ fn blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> u
     };
     let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
         let new_tokens = plan.max_new_tokens(index);
-        let companions = prompt.companions().map(|companion| of_prompt(companion.len(), new_tokens));
-        of_prompt(prompt.tokens().len(), new_tokens) + companions.sum::<usize>()
+        let unconditional =
+            prompt.unconditional().map(|unconditional| of_prompt(unconditional.len(), new_tokens));
+        of_prompt(prompt.tokens().len(), new_tokens) + unconditional.sum::<usize>()
     });
     prompts.sum()
 }

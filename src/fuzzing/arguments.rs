@@ -165,7 +165,12 @@ fn check(output: &GenerationOutput, config: &GenerationConfig) {
         assert_eq!(generated.logprobs.len(), generated.token_ids.len());
         assert!(generated.logprobs.iter().all(|logprob| logprob.is_finite() && *logprob <= 1e-3));
     }
-    assert!(output.lanes.iter().all(|lane| lane.scores.is_some() == (config.output_scores == Some(true))));
+    assert!(
+        output
+            .sequences
+            .iter()
+            .all(|sequence| sequence.scores.is_some() == (config.output_scores == Some(true)))
+    );
     let rows = config.num_return_sequences.unwrap_or(1);
     assert!(output.rows.len().is_multiple_of(rows) && !output.rows.is_empty());
 }

@@ -33,7 +33,7 @@ pub use logits::{
     LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows,
 };
 pub use mode::GenerationMode;
-pub use output::{LaneScores, OutputRow, SearchOutput};
+pub use output::{OutputRow, SearchOutput, SequenceScores};
 pub use plan::{DefaultLength, GenerationPlan, PlanContext};
 pub use prompt::{PromptBatch, PromptRow};
 pub use rng::TorchRng;

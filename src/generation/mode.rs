@@ -4,9 +4,6 @@ use std::fmt;
 
 use super::config::GenerationConfig;
 
-/// What `top_k` is when nobody sets it.
-pub(super) const DEFAULT_TOP_K: usize = 50;
-
 /// The kinds of search; [`Strategy`](super::Strategy) says what each does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -35,8 +32,8 @@ impl GenerationMode {
         let samples = config.do_sample == Some(true);
         let has_beams = config.num_beams.is_some_and(|beams| beams > 1);
         let has_groups = config.num_beam_groups.is_some_and(|groups| groups > 1);
-        let contrasts = config.penalty_alpha.is_some_and(|alpha| alpha > 0.0)
-            && config.top_k.unwrap_or(DEFAULT_TOP_K) > 1;
+        let contrasts =
+            config.penalty_alpha.is_some_and(|alpha| alpha > 0.0) && config.top_k_or_default() > 1;
         if config.force_words_ids.is_some() {
             // With a single beam it is refused when it is planned.
             Self::ConstrainedBeamSearch

@@ -18,9 +18,9 @@ pub struct SearchOutput {
     pub pad_token_id: Option<TokenId>,
     /// The seed that the random draws came from; `None` when nothing was drawn.
     pub seed: Option<u64>,
-    /// What was kept of each lane: the rows that were computed in each step. Without beams they are the rows of the
+    /// What was kept of each sequence: the rows that were computed in each step. Without beams they are the rows of the
     /// result; with them, the beams of each prompt one after the other.
-    pub lanes: Vec<LaneScores>,
+    pub sequences: Vec<SequenceScores>,
 }
 
 /// One row of a result.
@@ -40,23 +40,23 @@ pub struct OutputRow {
     /// `sequences_scores`.
     #[serde(with = "exact::option")]
     pub score: Option<f32>,
-    /// With beams, the lane that each token was generated in; empty otherwise.
+    /// With beams, the sequence that each token was generated in; empty otherwise.
     pub beam_indices: Vec<u32>,
 }
 
 impl OutputRow {
-    /// For each token that was chosen from scores, the lane that it was generated in; `row` is the row's own place.
-    pub fn lanes(&self, row: usize) -> impl Iterator<Item = usize> {
+    /// For each token that was chosen from scores, the sequence that it was generated in; `row` is the row's own place.
+    pub fn sequences(&self, row: usize) -> impl Iterator<Item = usize> {
         let of_beams = self.score.is_some();
         let count = if of_beams { self.beam_indices.len() } else { self.token_ids.len() };
         (0..count).map(move |step| if of_beams { self.beam_indices[step] as usize } else { row })
     }
 }
 
-/// What was kept of a lane, step by step, `[vocab_size]` each. A lane that ends before the others has fewer steps.
+/// What was kept of a sequence, step by step, `[vocab_size]` each. A sequence that ends before the others has fewer steps.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct LaneScores {
+pub struct SequenceScores {
     /// The processed scores that tokens were chosen from, with `output_scores`.
     #[serde(with = "exact::rows")]
     pub scores: Option<Vec<Vec<f32>>>,
@@ -71,8 +71,8 @@ pub struct LaneScores {
     num_top_logprobs: usize,
 }
 
-impl LaneScores {
-    /// For a lane of a plan.
+impl SequenceScores {
+    /// For a sequence of a plan.
     pub(super) fn of(plan: &GenerationPlan) -> Self {
         Self {
             scores: plan.output_scores.then(Vec::new),
@@ -115,22 +115,22 @@ pub(crate) fn top_logprobs(logits: &[f32], count: usize) -> Vec<(TokenId, f32)> 
 }
 
 /// For each token of each row the score that it was chosen by, as transformers' `compute_transition_scores` gives them:
-/// the processed score, or with `normalize_logits` its logarithm of the softmax. `scores` are those of a step in a lane,
+/// the processed score, or with `normalize_logits` its logarithm of the softmax. `scores` are those of a step in a sequence,
 /// `[vocab_size]`.
 pub fn transition_scores<'a>(
     rows: impl Iterator<Item = &'a OutputRow>,
     normalize_logits: bool,
     scores: impl Fn(usize, usize) -> Option<&'a [f32]>,
 ) -> Vec<Vec<f32>> {
-    let of_token = |step: usize, lane: usize, token: &TokenId| {
-        let scores = scores(step, lane)?;
+    let of_token = |step: usize, sequence: usize, token: &TokenId| {
+        let scores = scores(step, sequence)?;
         let normalizer = if normalize_logits { log_sum_exp(scores) } else { 0.0 };
         Some(scores.get(token.index())? - normalizer)
     };
     rows.enumerate()
         .map(|(index, row)| {
-            let tokens = row.lanes(index).zip(&row.token_ids).enumerate();
-            tokens.map(|(step, (lane, token))| of_token(step, lane, token).unwrap_or(0.0)).collect()
+            let tokens = row.sequences(index).zip(&row.token_ids).enumerate();
+            tokens.map(|(step, (sequence, token))| of_token(step, sequence, token).unwrap_or(0.0)).collect()
         })
         .collect()
 }
@@ -164,8 +164,9 @@ mod tests {
         };
         let text = serde_json::to_string(&row).unwrap();
         assert_eq!(serde_json::from_str::<OutputRow>(&text).unwrap(), row);
-        let lane = LaneScores { scores: Some(vec![vec![0.1, f32::NEG_INFINITY]]), ..LaneScores::default() };
-        let text = serde_json::to_string(&lane).unwrap();
-        assert_eq!(serde_json::from_str::<LaneScores>(&text).unwrap(), lane);
+        let sequence =
+            SequenceScores { scores: Some(vec![vec![0.1, f32::NEG_INFINITY]]), ..SequenceScores::default() };
+        let text = serde_json::to_string(&sequence).unwrap();
+        assert_eq!(serde_json::from_str::<SequenceScores>(&text).unwrap(), sequence);
     }
 }

@@ -119,12 +119,22 @@ impl Strategy {
             )));
         }
         let config = fixed.merged_over(&call.over_passed(passed)).merged_over(&(self.presets)());
-        match config.num_beams {
-            Some(beams) if beams < self.least_beams => Err(Error::config(format!(
+        let beams = config.num_beams.unwrap_or(1);
+        if beams < self.least_beams {
+            return Err(Error::config(format!(
                 "`num_beams` must be {} or more in {}(), but is {beams}; leave it out, or call generate()",
                 self.least_beams, self.name
+            )));
+        }
+        let presets = (self.presets)();
+        let off = config.switched_off.iter().find(|name| presets.get(name).is_some());
+        match off.filter(|_| GenerationMode::of(&presets.merged_over(&config)) != GenerationMode::of(&config))
+        {
+            Some(field) => Err(Error::config(format!(
+                "`{field}` cannot be None in {}(); leave it out, or call generate()",
+                self.name
             ))),
-            _ => Ok(config),
+            None => Ok(config),
         }
     }
 }
@@ -184,6 +194,25 @@ mod tests {
                 assert_eq!(method, expected, "{path}: {name}");
             }
             assert!(methods.is_empty(), "{path}: no rows for {methods:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_call_switches_off_stays_off_unless_it_makes_the_strategy() {
+        let apply = |mode, field: &str| {
+            let call = GenerationConfig::new().switch_off(field).unwrap();
+            Strategy::of(mode).apply(&call, &GenerationConfig::new())
+        };
+        assert_eq!(apply(GenerationMode::Dola, "repetition_penalty").unwrap().repetition_penalty, None);
+        assert_eq!(apply(GenerationMode::BeamSearch, "do_sample").unwrap().do_sample, Some(false));
+        for (mode, field) in [
+            (GenerationMode::ContrastiveSearch, "top_k"),
+            (GenerationMode::Dola, "dola_layers"),
+            (GenerationMode::BeamSearch, "num_beams"),
+            (GenerationMode::GroupBeamSearch, "num_beam_groups"),
+        ] {
+            let error = apply(mode, field).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{field}` ")), "{error}");
         }
     }
 

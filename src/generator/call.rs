@@ -303,7 +303,7 @@ fn model_defaults(
     config: &GenerationConfig,
     has_generation_config: bool,
 ) -> Arc<GenerationConfig> {
-    if config.compat.or(file.compat) != Some(Compat::V4_49) {
+    if config.merged_over(file).compat != Some(Compat::V4_49) {
         return Arc::clone(file);
     }
     let mut defaults = GenerationConfig::clone(file);
@@ -345,10 +345,10 @@ fn seeds(
     defaults: &GenerationConfig,
     requests: usize,
 ) -> Result<Option<Vec<u64>>> {
-    match config.seed.as_ref().or(defaults.seed.as_ref()) {
+    match config.merged_over(defaults).seed {
         None => Ok(None),
         Some(OneOrMany::One(seed)) => Ok(Some((0..requests as u64).map(|i| seed.wrapping_add(i)).collect())),
-        Some(OneOrMany::Many(seeds)) if seeds.len() == requests => Ok(Some(seeds.clone())),
+        Some(OneOrMany::Many(seeds)) if seeds.len() == requests => Ok(Some(seeds)),
         Some(OneOrMany::Many(seeds)) => Err(Error::config(format!(
             "`seed` must be one seed, or a list with one for each of the {requests} prompts, but it lists {}",
             seeds.len()

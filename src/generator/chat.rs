@@ -218,7 +218,9 @@ mod tests {
     #[test]
     fn the_fewest_oldest_turns_are_left_out() {
         let generator = Generator::bundled().unwrap();
-        let (options, config) = (ChatOptions::default(), GenerationConfig::new());
+        let template = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}";
+        let options = ChatOptions { chat_template: Some(template.to_owned()), ..ChatOptions::default() };
+        let config = GenerationConfig::new();
         let fit = |messages: &[Message], config: &GenerationConfig| {
             generator.fit_chat(messages, &options, config).unwrap()
         };
@@ -233,6 +235,7 @@ mod tests {
             assert!(fitted.token_ids.len() + reply <= 512, "{}", fitted.token_ids.len());
             let kept = [&messages[..1], &messages[1 + fitted.num_left_out..]].concat();
             assert_eq!(fit(&kept, &config), ChatPrompt { num_left_out: 0, ..fitted.clone() });
+            assert!(fitted.text.starts_with("system: Be brief.\nuser: "), "{}", fitted.text);
             let one_turn_more = [&messages[..1], &messages[fitted.num_left_out - 1..]].concat();
             assert_eq!(fit(&one_turn_more, &config).num_left_out, 2);
             let call = generator.call_chat(vec![fitted], &config).prepare(true).unwrap();

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::{Generator, GeneratorOptions};
 use crate::error::{Error, Result};
-use crate::process::Home;
+use crate::process::OwnerPid;
 
 /// How often the caller is asked.
 const ASK: Duration = Duration::from_millis(10);
@@ -40,7 +40,7 @@ impl Generator {
         options: &GeneratorOptions,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Self> {
-        let (model, home, caller) = (model.as_ref().to_owned(), Home::here(), Caller::default());
+        let (model, owner, caller) = (model.as_ref().to_owned(), OwnerPid::current(), Caller::default());
         let (sender, news) = channel();
         let options_there = GeneratorOptions {
             progress: Some(Box::new(move |progress| {
@@ -58,7 +58,7 @@ impl Generator {
             .map_err(|error| Error::capacity("could not start a thread to load with").with_source(error))?;
         loop {
             // A callback may have forked: nobody loads in the forked process.
-            home.check()?;
+            owner.check()?;
             match news.recv_timeout(ASK) {
                 Ok(progress) => {
                     if let Some(report) = &options.progress {

@@ -39,6 +39,8 @@ pub struct GeneratorOptions {
     pub timing: Option<bool>,
     /// The revision of a model in the Hub cache: a branch, a tag or a commit; `main` if `None`.
     pub revision: Option<String>,
+    /// Leaves the model's `generation_config.json` out: the defaults are those of a model without one.
+    pub ignore_generation_config: bool,
     /// Called while the model is loaded, from the calling thread.
     pub progress: Option<Box<dyn Fn(Progress) + Send + Sync>>,
 }
@@ -155,7 +157,9 @@ impl Generator {
             progress: &progress,
             given_up,
             done: Cell::new(0),
-            warnings: RefCell::new(machine.warning().into_iter().collect()),
+            warnings: RefCell::new(
+                machine.warning().into_iter().chain(generation_config.unsupported_warning()).collect(),
+            ),
         };
         let model = model::load(&config, &Loader::new(weights.root(), &loading)).context(|| files.name())?;
         // Tensors that the architecture has no place for count as well.
@@ -202,7 +206,7 @@ struct Checked {
 impl Checked {
     fn new(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
         let config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
-        let generation_config = generation_config(files, &config)?;
+        let generation_config = generation_config(files, &config, options.ignore_generation_config)?;
         let tokenizer = open_tokenizer(files)?;
         let chat_templates = chat_templates(files, tokenizer.as_ref())?;
         let weights = Weights::open(files)?;
@@ -235,8 +239,9 @@ impl MemoryPlan {
 }
 
 /// The defaults of the model. Without a file of them, the special tokens of its `config.json`, as in transformers.
-fn generation_config(files: &ModelFiles, config: &ModelConfig) -> Result<GenerationConfig> {
-    let Some(bytes) = files.generation_config()? else {
+fn generation_config(files: &ModelFiles, config: &ModelConfig, ignored: bool) -> Result<GenerationConfig> {
+    let file = if ignored { None } else { files.generation_config()? };
+    let Some(bytes) = file else {
         let eos = (!config.eos_token_ids.is_empty()).then(|| OneOrMany::Many(config.eos_token_ids.clone()));
         return Ok(GenerationConfig {
             bos_token_id: config.bos_token_id,

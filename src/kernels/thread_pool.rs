@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::process::Home;
+use crate::process::OwnerPid;
 
 /// Threads that one or more generators compute on.
 ///
@@ -45,7 +45,7 @@ struct Inner {
     /// The threads to join on drop; empty for a pool of the caller.
     owned: Vec<JoinHandle<()>>,
     /// The process that has these threads.
-    home: Home,
+    owner: OwnerPid,
 }
 
 impl ThreadPool {
@@ -74,7 +74,7 @@ impl ThreadPool {
                 .with_source(error)
         })?;
         let helpers = helpers.map(Arc::new);
-        Ok(Self(Arc::new(Inner { helpers, num_threads, owned, home: Home::here() })))
+        Ok(Self(Arc::new(Inner { helpers, num_threads, owned, owner: OwnerPid::current() })))
     }
 
     /// The threads that a call computes on, the calling one included.
@@ -94,13 +94,13 @@ impl From<Arc<rayon::ThreadPool>> for ThreadPool {
     fn from(pool: Arc<rayon::ThreadPool>) -> Self {
         let num_threads = pool.current_num_threads();
         let helpers = (num_threads > 1).then_some(pool);
-        Self(Arc::new(Inner { helpers, num_threads, owned: Vec::new(), home: Home::here() }))
+        Self(Arc::new(Inner { helpers, num_threads, owned: Vec::new(), owner: OwnerPid::current() }))
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !self.home.is_here() {
+        if !self.owner.is_current() {
             // A forked process has none of the threads, and may have copied a lock of the pool that one of them held.
             std::mem::forget(self.helpers.take());
             return;

@@ -1,8 +1,8 @@
 //! Streams on an event loop of asyncio.
 //!
-//! What is awaited is a future of the loop. A driver thread steps the stream and wakes the loop when the next token is
-//! there; nothing is computed before it is asked for, so a slow reader makes nothing pile up. A future that is cancelled
-//! ends its stream, as it would end an asynchronous generator.
+//! A reader awaits a future of the loop. An executor thread steps the stream and wakes the loop when the next token is
+//! there. Nothing is computed before it is asked for, so a slow reader makes nothing pile up. Cancelling a future ends its
+//! stream, as it would end an asynchronous generator.
 
 use std::time::Instant;
 
@@ -10,18 +10,18 @@ use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
-use super::drivers::Job;
 use super::errors::{guarded, to_python};
 use super::exit::{attached, is_ending};
 use super::logging;
 use super::signals::INTERVAL;
 use super::stream::TokenStream;
+use crate::executor::Task;
 
 /// A future of the next token.
 pub(super) fn next<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py, PyAny>> {
     let py = stream.py();
     stream.get().check_process(py)?;
-    let (awaited, future) = Awaited::new(stream)?;
+    let (waiter, future) = Waiter::new(stream)?;
     if stream.get().has_ended() {
         future.call_method1("set_exception", (stop(stream),))?;
         return Ok(future);
@@ -30,7 +30,7 @@ pub(super) fn next<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py,
     if stream.get().set_awaited(true) {
         return Err(TokenStream::busy());
     }
-    stream.get().drivers().add(Box::new(Read(awaited)), false).map_err(|error| {
+    stream.get().executor().add(Box::new(NextToken(waiter)), false).map_err(|error| {
         stream.get().set_awaited(false);
         to_python(py, error)
     })?;
@@ -43,8 +43,8 @@ pub(super) fn close<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py
     if stream.get().end(py)? {
         return ready(py.None().bind(py));
     }
-    let (awaited, future) = Awaited::new(stream)?;
-    let added = stream.get().drivers().add(Box::new(Close(awaited)), true);
+    let (waiter, future) = Waiter::new(stream)?;
+    let added = stream.get().executor().add(Box::new(CloseStream(waiter)), true);
     added.map_err(|error| to_python(py, error))?;
     Ok(future)
 }
@@ -56,31 +56,31 @@ pub(super) fn ready<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny
     Ok(future)
 }
 
-/// A future of a stream's, and the loop of who awaits it.
-struct Awaited {
+/// A future of a stream, and the event loop that awaits it.
+struct Waiter {
     stream: Py<TokenStream>,
     event_loop: Py<PyAny>,
     future: Py<PyAny>,
 }
 
-/// The way to the next token, a pass at each step.
-struct Read(Awaited);
+/// Computes the next token, a pass at each step.
+struct NextToken(Waiter);
 
-/// Waits for the step that a closed stream is in.
-struct Close(Awaited);
+/// Waits for the current step of a closed stream.
+struct CloseStream(Waiter);
 
-impl Job for Read {
-    fn step(self: Box<Self>) -> Option<Box<dyn Job>> {
-        let Self(awaited) = &*self;
+impl Task for NextToken {
+    fn step(self: Box<Self>) -> Option<Box<dyn Task>> {
+        let Self(waiter) = &*self;
         let mut last = Instant::now();
         let mut interrupted = || {
             if is_ending() || last.elapsed() < INTERVAL {
                 return is_ending();
             }
             last = Instant::now();
-            attached(|py| awaited.is_out_of_reach(py)).unwrap_or(true)
+            attached(|py| waiter.loop_is_closed(py)).unwrap_or(true)
         };
-        let Some(computed) = awaited.stream.get().step(&mut interrupted) else { return Some(self) };
+        let Some(computed) = waiter.stream.get().step(&mut interrupted) else { return Some(self) };
         self.0.settle(|py, stream| {
             let token = stream.get().take(py, computed);
             logging::flush(py);
@@ -92,8 +92,8 @@ impl Job for Read {
     }
 }
 
-impl Job for Close {
-    fn step(self: Box<Self>) -> Option<Box<dyn Job>> {
+impl Task for CloseStream {
+    fn step(self: Box<Self>) -> Option<Box<dyn Task>> {
         self.0.stream.get().wait();
         self.0.settle(|py, stream| {
             stream.get().end(py)?;
@@ -103,7 +103,7 @@ impl Job for Close {
     }
 }
 
-impl Awaited {
+impl Waiter {
     fn new<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<(Self, Bound<'py, PyAny>)> {
         let event_loop = event_loop(stream.py())?;
         let future = event_loop.call_method0("create_future")?;
@@ -112,12 +112,12 @@ impl Awaited {
     }
 
     /// Whether nobody can wait any more.
-    fn is_out_of_reach(&self, py: Python<'_>) -> bool {
+    fn loop_is_closed(&self, py: Python<'_>) -> bool {
         let closed = self.event_loop.bind(py).call_method0("is_closed");
         closed.and_then(|closed| closed.is_truthy()).unwrap_or(true)
     }
 
-    /// Gives the future its value, by way of the loop.
+    /// Sets the value of the future on the event loop.
     fn settle(
         self,
         value: impl for<'py> FnOnce(Python<'py>, &Bound<'py, TokenStream>) -> PyResult<Bound<'py, PyAny>>,

@@ -11,7 +11,13 @@ use super::options::bundled;
 use super::signals::{INTERVAL, check_signals};
 use crate::cli;
 
-/// Runs the command with these arguments, the program's name left out, and returns its exit code.
+/// Runs the command `rsgen` and returns its exit code.
+///
+/// Args:
+///     arguments (list[str]): The command's arguments, without the program's name.
+///
+/// Returns:
+///     int: The exit code.
 #[pyfunction]
 #[pyo3(name = "cli", signature = (arguments))]
 pub(super) fn run(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<i32> {

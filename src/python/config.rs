@@ -16,7 +16,25 @@ use super::json;
 use super::prompts::shown;
 use crate::generation::{self, FieldValue};
 
-/// How to generate.
+/// How to generate: transformers' `GenerationConfig`, with every field unset until it is given.
+///
+/// A configuration never changes: `update()` makes a changed copy. A field that is unset comes
+/// from the model's `generation_config.json`, then from transformers' default. The call that
+/// uses a configuration checks it, because what is possible depends on the model and the prompt.
+///
+/// Args:
+///     **fields: Each field is an attribute of the class and documented there.
+///
+/// Raises:
+///     TypeError: A keyword is no field; the message suggests the one that was meant.
+///     ConfigError: A value has a wrong type.
+///
+/// Example:
+///     >>> config = rsgen.GenerationConfig(do_sample=True, top_p=0.9)
+///     >>> config.top_p
+///     0.9
+///     >>> config.update(top_p=None, seed=7)
+///     GenerationConfig(do_sample=True, seed=7)
 #[pyclass(module = "rsgen", name = "GenerationConfig", frozen, eq)]
 #[derive(PartialEq)]
 pub(super) struct GenerationConfig(pub(super) generation::GenerationConfig);
@@ -44,9 +62,20 @@ impl GenerationConfig {
     #[new]
     #[pyo3(signature = (**fields))]
     fn new(fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        guarded(|| from_keywords("GenerationConfig", fields, &[]).map(Self))
+        guarded(|| {
+            let mut config = generation::GenerationConfig::new();
+            set_keywords(&mut config, "GenerationConfig", fields, &[])?;
+            Ok(Self(config))
+        })
     }
 
+    /// Makes a configuration of a dict, as `to_dict()` returns it.
+    ///
+    /// Args:
+    ///     fields (dict[str, Any]): Values by name. Keys that are no fields are kept, without effect.
+    ///
+    /// Returns:
+    ///     Self: The configuration.
     #[classmethod]
     #[pyo3(signature = (fields))]
     fn from_dict(_class: &Bound<'_, PyType>, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
@@ -64,6 +93,19 @@ impl GenerationConfig {
         })
     }
 
+    /// Reads a `generation_config.json`.
+    ///
+    /// Keys that are no fields are kept, without effect.
+    ///
+    /// Args:
+    ///     path (str | os.PathLike[str]): The file, or its folder.
+    ///     **fields: Fields that take precedence over the file.
+    ///
+    /// Returns:
+    ///     Self: The configuration.
+    ///
+    /// Raises:
+    ///     LoadError: The file is missing or damaged.
     #[classmethod]
     #[pyo3(signature = (path, **fields))]
     fn from_pretrained(
@@ -75,11 +117,66 @@ impl GenerationConfig {
         guarded(|| {
             let config = generation::GenerationConfig::from_pretrained(path);
             let mut config = config.map_err(|error| to_python(py, error))?;
+            warn(py, config.unsupported_warning().as_deref())?;
             set_keywords(&mut config, "from_pretrained", fields, &[])?;
             Ok(Self(config))
         })
     }
 
+    /// Makes a configuration of the generation fields of a model's configuration.
+    ///
+    /// Args:
+    ///     model_config (Any): A dict such as `Generator.config`, or transformers' object.
+    ///
+    /// Returns:
+    ///     Self: The configuration.
+    #[classmethod]
+    #[pyo3(signature = (model_config))]
+    fn from_model_config(_class: &Bound<'_, PyType>, model_config: &Bound<'_, PyAny>) -> PyResult<Self> {
+        guarded(|| {
+            let py = model_config.py();
+            let given = match model_config.getattr_opt("to_dict")? {
+                Some(to_dict) => to_dict.call0()?,
+                None => model_config.clone(),
+            };
+            let serde_json::Value::Object(given) = json::from_python(&given)? else {
+                let message = format!(
+                    "`model_config` must be a dict or have a method to_dict(), got {}",
+                    shown(model_config)
+                );
+                return Err(PyTypeError::new_err(message));
+            };
+            let config = generation::GenerationConfig::from_model_config(given);
+            config.map(Self).map_err(|error| to_python(py, error))
+        })
+    }
+
+    /// Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`, ….
+    ///
+    /// Args:
+    ///     assistant_model (None): Drafts are not supported yet.
+    ///
+    /// Returns:
+    ///     str: The name of the method.
+    #[pyo3(signature = (assistant_model=None))]
+    fn get_generation_mode(&self, assistant_model: Option<&Bound<'_, PyAny>>) -> PyResult<&'static str> {
+        guarded(|| match assistant_model {
+            None => Ok(generation::GenerationMode::of(&self.0).as_str()),
+            Some(model) => {
+                let unknown = generation::GenerationConfig::unknown_field("assistant_model");
+                Err(config_error(model.py(), unknown))
+            }
+        })
+    }
+
+    /// Writes `generation_config.json` into a folder.
+    ///
+    /// Args:
+    ///     path (str | os.PathLike[str]): The folder, which is made if need be.
+    ///
+    /// Raises:
+    ///     ConfigError: A value is not possible. What `validate()` only warns of is saved.
+    ///     LoadError: The file cannot be written.
     #[pyo3(signature = (path))]
     fn save_pretrained(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         guarded(|| {
@@ -88,6 +185,15 @@ impl GenerationConfig {
         })
     }
 
+    /// Checks what can be told without a model and a prompt. A call checks all of it again.
+    ///
+    /// Values that are possible but have no effect give a warning.
+    ///
+    /// Args:
+    ///     strict (bool): Raises `ConfigError` instead of warning.
+    ///
+    /// Raises:
+    ///     ConfigError: A value is not possible.
     #[pyo3(signature = (strict=false))]
     fn validate(&self, py: Python<'_>, strict: bool) -> PyResult<()> {
         guarded(|| {
@@ -99,6 +205,10 @@ impl GenerationConfig {
         })
     }
 
+    /// Returns the fields that are set, and the keys that were kept.
+    ///
+    /// Returns:
+    ///     dict[str, Any]: Values by name.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         guarded(|| {
             let dict = PyDict::new(py);
@@ -113,6 +223,15 @@ impl GenerationConfig {
         })
     }
 
+    /// Returns a copy with these fields changed. This object stays as it is.
+    ///
+    /// transformers' method of that name changes the object and returns what it did not use.
+    ///
+    /// Args:
+    ///     **fields: The fields to change. None unsets a field.
+    ///
+    /// Returns:
+    ///     Self: The copy.
     #[pyo3(signature = (**fields))]
     fn update(&self, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         guarded(|| {
@@ -135,6 +254,10 @@ impl GenerationConfig {
         })
     }
 
+    /// Returns the values, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[dict[str, Any]]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyDict>,))> {
         guarded(|| Ok((slf.get_type().getattr("from_dict")?, (slf.get().to_dict(slf.py())?,))))
     }
@@ -174,13 +297,16 @@ pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
                 })
             },
         )?;
-        let doc = format!("{} Must be {}. Default: {}.", info.doc.trim(), info.kind, info.default);
+        let python = generation::GenerationConfig::python_type(info.name).unwrap_or_default();
+        let doc = info.doc.split_whitespace().collect::<Vec<_>>().join(" ");
+        let doc = format!("{python} | None: {doc}\n\nMust be {}. Default: {}.", info.kind, info.default);
         class.setattr(info.name, property.call1((getter, py.None(), py.None(), doc))?)?;
     }
     Ok(())
 }
 
-/// The configuration that keyword arguments of `function` make, those that are `others` left out.
+/// The configuration that the keyword arguments of a call of `function` make, those that are `others` left out. `None`
+/// switches a field off, as in transformers; in a `GenerationConfig` it leaves the field unset.
 ///
 /// # Errors
 /// `TypeError` for a name that is no field, with the one that was probably meant; `ConfigError` for a value of another
@@ -192,6 +318,12 @@ pub(super) fn from_keywords(
 ) -> PyResult<generation::GenerationConfig> {
     let mut config = generation::GenerationConfig::new();
     set_keywords(&mut config, function, fields, others)?;
+    for (name, value) in fields.into_iter().flatten() {
+        let name: String = name.extract()?;
+        if value.is_none() && !others.contains(&name.as_str()) {
+            config.set_in_call(&name, &FieldValue::Null).map_err(|error| to_python(value.py(), error))?;
+        }
+    }
     Ok(config)
 }
 

@@ -22,11 +22,20 @@ use crate::types::TokenId;
 /// What makes an object a constraint.
 const METHODS: [&str; 5] = ["advance", "does_advance", "update", "remaining", "copy"];
 
-/// The base of all constraints: of those below, and of those that a caller writes as classes.
+/// The base of all constraints, also of those that you write as classes.
+///
+/// A constraint says, step by step, what an output has to hold. A class of yours defines the methods
+/// below, and the attribute `seqlen`, the most steps it takes. A search never changes your object:
+/// it works on what `copy()` returns, and asks it from the first token of the prompt on. What a
+/// method raises comes out of the call.
+///
+/// Args:
+///     *_arguments (Any): Whatever your class takes.
+///     **_keywords (Any): Whatever your class takes.
 #[pyclass(module = "rsgen.constraints", name = "Constraint", subclass, frozen)]
 pub(super) struct Constraint;
 
-/// A constraint of transformers': its steps run natively.
+/// The base of the constraints of `rsgen.constraints`, which run without Python.
 #[pyclass(
     module = "rsgen.constraints",
     name = "BuiltInConstraint",
@@ -46,7 +55,14 @@ enum Tokens {
     AnyOf(Vec<Vec<TokenId>>),
 }
 
-/// A phrase that has to occur.
+/// A phrase that has to occur: these tokens, one after the other.
+///
+/// Args:
+///     token_ids (Ids): The tokens of the phrase.
+///
+/// Example:
+///     >>> fox = rsgen.constraints.PhrasalConstraint([5, 9])
+///     >>> gen.beam_search("Once upon a time", constraints=[fox])
 #[pyclass(
     module = "rsgen.constraints",
     name = "PhrasalConstraint",
@@ -56,7 +72,10 @@ enum Tokens {
 )]
 pub(super) struct PhrasalConstraint;
 
-/// Several phrases of which one has to occur.
+/// Several phrases of which one has to occur. None of them may begin another.
+///
+/// Args:
+///     nested_token_ids (Sequence[Ids]): The tokens of each phrase.
 #[pyclass(
     module = "rsgen.constraints",
     name = "DisjunctiveConstraint",
@@ -133,37 +152,71 @@ impl Constraint {
         guarded(|| Ok(Self))
     }
 
+    /// Returns the tokens that would bring it a step further.
+    ///
+    /// Returns:
+    ///     int | list[int] | None: One token, several, or None once it is fulfilled.
     fn advance(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         guarded(|| Err(undefined(slf.as_any(), "advance(self)")))
     }
 
+    /// Returns whether the token would bring it a step further.
+    ///
+    /// Args:
+    ///     token_id (int): The token.
+    ///
+    /// Returns:
+    ///     bool: True for a step.
     #[pyo3(signature = (token_id))]
     fn does_advance(slf: &Bound<'_, Self>, token_id: &Bound<'_, PyAny>) -> PyResult<bool> {
         let _ = token_id;
         guarded(|| Err(undefined(slf.as_any(), "does_advance(self, token_id)")))
     }
 
+    /// Takes a token.
+    ///
+    /// Args:
+    ///     token_id (int): The token.
+    ///
+    /// Returns:
+    ///     tuple[bool, bool, bool]: Whether it was a step, whether the constraint is fulfilled now, and
+    ///         whether it begins again because the token broke it.
     #[pyo3(signature = (token_id))]
     fn update(slf: &Bound<'_, Self>, token_id: &Bound<'_, PyAny>) -> PyResult<(bool, bool, bool)> {
         let _ = token_id;
         guarded(|| Err(undefined(slf.as_any(), "update(self, token_id)")))
     }
 
+    /// Begins again.
     fn reset(slf: &Bound<'_, Self>) -> PyResult<()> {
         guarded(|| Err(undefined(slf.as_any(), "reset(self)")))
     }
 
+    /// Returns the most steps that are left.
+    ///
+    /// Returns:
+    ///     int: 0 once it is fulfilled.
     fn remaining(slf: &Bound<'_, Self>) -> PyResult<usize> {
         guarded(|| Err(undefined(slf.as_any(), "remaining(self)")))
     }
 
+    /// Returns a copy.
+    ///
+    /// Args:
+    ///     stateful (bool): Copies the state as it is now. Otherwise the copy begins anew.
+    ///
+    /// Returns:
+    ///     Constraint: The copy.
     #[pyo3(signature = (stateful=false))]
     fn copy(slf: &Bound<'_, Self>, stateful: bool) -> PyResult<Py<PyAny>> {
         let _ = stateful;
         guarded(|| Err(undefined(slf.as_any(), "copy(self, stateful=False)")))
     }
 
-    /// Refuses a constraint that can never be fulfilled.
+    /// Walks through a copy once. A call does so, too.
+    ///
+    /// Raises:
+    ///     CallbackError: The constraint can never be fulfilled.
     fn test(slf: &Bound<'_, Self>) -> PyResult<()> {
         guarded(|| {
             let constraint = native(slf.as_any()).map_or_else(|| own(slf.as_any()), Ok)?;
@@ -241,16 +294,19 @@ impl BuiltInConstraint {
         })
     }
 
+    /// list[Any]: The tokens it was made from.
     #[getter]
     fn token_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| python_value(py, &self.tokens.value()))
     }
 
+    /// int: The most steps it takes.
     #[getter]
     fn seqlen(&self) -> PyResult<usize> {
         guarded(|| Ok(self.constraint.lock().max_steps()))
     }
 
+    /// bool: Whether it is fulfilled.
     #[getter]
     fn completed(&self, py: Python<'_>) -> PyResult<bool> {
         guarded(|| Ok(self.remaining(py)? == 0))

@@ -1,4 +1,4 @@
-//! Errors at the border to Python: one exception class for each kind, and no panic that gets through.
+//! Errors as Python exceptions: one class for each kind, and an `InternalError` for a panic.
 //!
 //! An exception that Python code raised inside a callback comes out as the very same object. Nothing here decides what is
 //! an error; that is done below.
@@ -28,7 +28,12 @@ struct Class {
     doc: &'static str,
 }
 
-const BASE: (&str, &str) = ("RsgenError", "The base of all errors that rsgen raises.");
+const BASE: (&str, &str) = (
+    "RsgenError",
+    "The base of all errors that rsgen raises.\n\n\
+     A message names the field or file, the rule, the value that broke it, and the remedy. Unknown keyword\n\
+     arguments and arguments of a wrong type raise Python's own `TypeError`.",
+);
 
 const CLASSES: [Class; 9] = [
     Class {
@@ -72,15 +77,15 @@ const CLASSES: [Class; 9] = [
         kind: ErrorKind::Cancelled,
         name: "CancelledError",
         built_in: None,
-        doc: "The stream was closed by another thread.",
+        doc: "The stream was closed by another thread or task.",
     },
     Class {
         kind: ErrorKind::Fork,
         name: "ForkError",
         built_in: Some(built_in::<PyRuntimeError>),
         doc: "A Generator or stream was used in a process that was forked after it had been made.\n\n\
-              A fork copies neither threads nor what they were doing. Start processes by spawn or forkserver, or open a new\n\
-              Generator in the forked one: Generator(gen.name_or_path).",
+              A fork copies neither threads nor what they were doing. Start processes by `spawn` or `forkserver`, or\n\
+              open a new Generator in the forked one: `rsgen.Generator(gen.name_or_path)`.",
     },
     Class {
         kind: ErrorKind::Internal,
@@ -179,7 +184,7 @@ pub(super) fn undefined(object: &Bound<'_, PyAny>, method: &str) -> PyErr {
 }
 
 /// Runs the body of a function that Python calls: a panic becomes an `InternalError`, which `except Exception` sees, unlike
-/// PyO3's own exception for panics. Every exported function goes through here; `tests/suite/architecture.rs` checks it.
+/// PyO3's own exception for panics. Every exported function goes through here; `tests/test_panics.py` calls them all.
 pub(super) fn guarded<T>(body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     inside(|| caught(body).unwrap_or_else(|error| Python::attach(|py| Err(to_python(py, error)))))
 }
@@ -187,12 +192,11 @@ pub(super) fn guarded<T>(body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
 /// Makes an error of a panic.
 pub(super) fn caught<T>(body: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(|| {
-        #[cfg(test)]
-        super::tests::panic_if_asked();
+        panics::panic_if_due();
         body()
     }))
     .map_err(|panic| {
-        let place = panics::last_place().map(|place| format!(", at {place}")).unwrap_or_default();
+        let place = panics::last_location().map(|place| format!(", at {place}")).unwrap_or_default();
         Error::internal(format!("a defect of rsgen: {}{place}; please report it", panic_message(&*panic)))
     })
 }
@@ -200,47 +204,4 @@ pub(super) fn caught<T>(body: impl FnOnce() -> T) -> Result<T> {
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_becomes_an_internal_error() {
-        Python::initialize();
-        let failed: PyResult<()> = guarded(|| panic!("index {} out of range", 7));
-        Python::attach(|py| {
-            let error = failed.unwrap_err();
-            assert!(error.is_instance_of::<PyRuntimeError>(py) && error.is_instance_of::<PyException>(py));
-            assert_eq!(error.get_type(py).name().unwrap(), "InternalError");
-            assert!(error.to_string().contains("index 7 out of range"), "{error}");
-        });
-    }
-
-    #[test]
-    fn every_kind_has_its_class_and_is_a_built_in_error_too() {
-        Python::initialize();
-        Python::attach(|py| {
-            for class in &CLASSES {
-                let error = to_python(py, Error::new(class.kind, "why"));
-                assert_eq!(error.get_type(py).name().unwrap(), class.name);
-                assert_eq!(error.value(py).to_string(), "why");
-                if let Some(built_in) = class.built_in {
-                    assert!(error.get_type(py).is_subclass(&built_in(py)).unwrap());
-                }
-            }
-        });
-    }
-
-    #[test]
-    fn an_exception_of_a_callback_comes_out_as_the_same_object() {
-        Python::initialize();
-        Python::attach(|py| {
-            let raised = PyOSError::new_err("mine");
-            let value = raised.value(py).clone().unbind();
-            let error = Error::callback("the logits processor failed").with_source(raised).context("step 3");
-            assert!(to_python(py, error).value(py).is(&value));
-        });
-    }
 }

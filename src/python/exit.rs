@@ -1,9 +1,9 @@
 //! Threads of this extension while the process ends.
 //!
-//! When the interpreter has begun to end, it ends every other thread that asks for it, in the middle of whatever
-//! frames are on its stack; with frames of Rust among them that aborts the process. Daemon threads that compute and the
-//! threads that serve event loops would do so. So `atexit`, which runs just before, closes a door: threads that are
-//! inside, attached to Python in frames of this extension, are waited for, and those that want in stand still instead.
+//! Once the interpreter finalizes, it ends every other thread that attaches to it, in the middle of whatever frames are on
+//! its stack; with frames of Rust among them that aborts the process. Daemon threads that compute and the threads that serve
+//! event loops would do so. So an `atexit` handler, which runs just before, waits for the active threads, those attached to
+//! Python in frames of this extension, and parks every thread that wants to become active.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,31 +13,31 @@ use pyo3::prelude::*;
 
 use super::errors::guarded;
 
-/// How long the end of the process waits for threads that are inside, such as those in a callback that sleeps.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the end of the process waits for active threads, such as those in a callback that sleeps.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// `process << 32 | threads that are inside`. A forked process begins with none: their owners are not in it.
-static INSIDE: AtomicU64 = AtomicU64::new(0);
-/// The process that is ending, or 0.
-static ENDING: AtomicU32 = AtomicU32::new(0);
+/// `process << 32 | number of active threads`. A forked process begins with none: it has no other threads.
+static ACTIVE: AtomicU64 = AtomicU64::new(0);
+/// The process that is shutting down, or 0.
+static SHUTTING_DOWN: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Whether this is the thread that ends the process: it alone may still come and go.
-    static ENDS_IT: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread shuts the process down: it alone may still become active.
+    static IS_FINALIZER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A thread that is attached to Python in a frame of this extension.
-pub(super) struct Inside(());
+/// Counts a thread as active: attached to Python in a frame of this extension.
+pub(super) struct Active(());
 
-/// A thread that has detached itself meanwhile.
-struct Outside(());
+/// An active thread that has detached itself for a while.
+struct Detached(());
 
-impl Inside {
+impl Active {
     /// `None` when the process is ending.
     pub(super) fn enter() -> Option<Self> {
-        // Counted before the door is looked at, so that whoever closes it waits for those who still got through.
-        let inside = Self::count();
-        (!is_ending()).then_some(inside)
+        // Counted before the check, so that the shutdown waits for threads that still passed it.
+        let active = Self::count();
+        (!is_ending()).then_some(active)
     }
 
     fn count() -> Self {
@@ -46,29 +46,29 @@ impl Inside {
     }
 }
 
-impl Drop for Inside {
+impl Drop for Active {
     fn drop(&mut self) {
         change(-1);
     }
 }
 
-impl Drop for Outside {
+impl Drop for Detached {
     fn drop(&mut self) {
-        match Inside::enter() {
-            Some(inside) => std::mem::forget(inside),
-            None => stand_still(),
+        match Active::enter() {
+            Some(active) => std::mem::forget(active),
+            None => park_forever(),
         }
     }
 }
 
-/// Whether the process is ending, and this thread with it.
+/// Whether the process is shutting down, and this thread with it.
 pub(super) fn is_ending() -> bool {
-    let ending = ENDING.load(Ordering::SeqCst);
-    ending != 0 && ending == std::process::id() && !ENDS_IT.get()
+    let ending = SHUTTING_DOWN.load(Ordering::SeqCst);
+    ending != 0 && ending == std::process::id() && !IS_FINALIZER.get()
 }
 
-/// Waits for the end of the process, which nothing on this thread's stack survives.
-fn stand_still() -> ! {
+/// Waits for the end of the process. Nothing on this thread's stack is dropped.
+fn park_forever() -> ! {
     loop {
         std::thread::park();
     }
@@ -76,9 +76,9 @@ fn stand_still() -> ! {
 
 /// Runs the body of a function that Python calls.
 pub(super) fn inside<T>(body: impl FnOnce() -> T) -> T {
-    let Some(_inside) = Inside::enter() else {
-        Python::attach(|py| py.detach(|| -> () { stand_still() }));
-        unreachable!("a thread that stands still does not come back");
+    let Some(_active) = Active::enter() else {
+        Python::attach(|py| py.detach(|| -> () { park_forever() }));
+        unreachable!("a parked thread does not come back");
     };
     body()
 }
@@ -87,7 +87,7 @@ pub(super) fn inside<T>(body: impl FnOnce() -> T) -> T {
 pub(super) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
     py.detach(|| {
         change(-1);
-        let _outside = Outside(());
+        let _detached = Detached(());
         work()
     })
 }
@@ -95,26 +95,26 @@ pub(super) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send)
 /// Runs a piece of Python for work that is detached, or for a thread that is not Python's. `None` when the process is
 /// ending.
 pub(super) fn attached<T>(body: impl FnOnce(Python<'_>) -> T) -> Option<T> {
-    let _inside = Inside::enter()?;
+    let _active = Active::enter()?;
     Some(Python::attach(body))
 }
 
-/// Has [`end`] run before the interpreter ends.
+/// Registers [`end`] to run before the interpreter finalizes.
 pub(super) fn prepare(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let end = wrap_pyfunction!(end, module)?;
     module.py().import("atexit")?.call_method1("register", (end,))?;
     Ok(())
 }
 
-/// Closes the door and waits for those who are inside.
+/// Parks new threads and waits for the active ones.
 #[pyfunction]
 fn end(py: Python<'_>) -> PyResult<()> {
     guarded(|| {
-        ENDS_IT.set(true);
-        ENDING.store(std::process::id(), Ordering::SeqCst);
+        IS_FINALIZER.set(true);
+        SHUTTING_DOWN.store(std::process::id(), Ordering::SeqCst);
         let start = Instant::now();
         detached(py, || {
-            while num_inside() > 0 && start.elapsed() < PATIENCE {
+            while num_active() > 0 && start.elapsed() < SHUTDOWN_TIMEOUT {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
@@ -122,8 +122,8 @@ fn end(py: Python<'_>) -> PyResult<()> {
     })
 }
 
-fn num_inside() -> u32 {
-    let (process, count) = unpack(INSIDE.load(Ordering::SeqCst));
+fn num_active() -> u32 {
+    let (process, count) = unpack(ACTIVE.load(Ordering::SeqCst));
     if process == std::process::id() { count } else { 0 }
 }
 
@@ -135,7 +135,7 @@ fn change(by: i32) {
         Some(u64::from(here) << 32 | u64::from(count.saturating_add_signed(by)))
     };
     // It always changes the word.
-    let _ = INSIDE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed);
+    let _ = ACTIVE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed);
 }
 
 fn unpack(word: u64) -> (u32, u32) {

@@ -7,14 +7,12 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
-use super::arrays::array;
 use super::callbacks;
 use super::chat::Conversations;
 use super::config::{GenerationConfig, from_keywords, warn};
-use super::drivers::Drivers;
+use super::drop_detached::DropDetached;
 use super::errors::{guarded, to_python};
 use super::exit::detached;
-use super::opened::Opened;
 use super::options::{self, Options};
 use super::output::GenerationOutput;
 use super::pickle::Recipe;
@@ -23,25 +21,61 @@ use super::signals::interruptible;
 use super::stats::CacheStats;
 use super::stream::TokenStream;
 use super::tokenizer::Tokenizer;
-use super::{chat, constraints, json, logging, prompts, scores, stopping_criteria};
+use super::{chat, constraints, json, logging, prompts, stopping_criteria};
+use crate::executor::Executor;
 use crate::generation::Strategy;
 use crate::generator::{self, Prepared};
-use crate::text::ChatOptions;
 
 /// The keyword arguments of a call that are no fields of a configuration.
 const OWN_KEYWORDS: [&str; 5] =
     ["attention_mask", "logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria", "constraints"];
 
 /// A model that is ready to generate.
+///
+/// Any number of threads may use it at once: their calls share the processor pass by pass, and
+/// other Python threads run meanwhile. Ctrl-C ends a call within a quarter of a second. A
+/// Generator pickles as its path and options, and opens the model again when unpickled. A copy
+/// is the same object. In a forked process every computation raises `ForkError`.
+///
+/// Args:
+///     model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, or the id of a
+///         model in the local Hub cache. None is the story model that comes with the package.
+///     dtype (str): Rounds the weights to "float32", "bfloat16" or "float16" while loading.
+///         "auto" keeps them as they are stored.
+///     compute_dtype (str): "float32" gives what transformers gives. "bfloat16" rounds weights and
+///         activations, and is faster.
+///     kv_dtype (str): The type of the KV cache: "float32", "bfloat16", or "int8" with a scale for
+///         each token and head. "auto" takes that of the computation.
+///     num_threads (int | None): The number of threads. None takes RSGEN_NUM_THREADS, then
+///         OMP_NUM_THREADS, then as many as this process may use.
+///     kv_cache_bytes (int | None): The memory limit of the KV cache in bytes. None is half of the
+///         memory that is available.
+///     local_files_only (bool): Must be True: rsgen never downloads.
+///     revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
+///     progress (Callable[[str, int, int], object] | None): Called in this thread with the stage
+///         ("pack"), the bytes of weights done, and all bytes. What it raises ends the loading.
+///
+/// Raises:
+///     LoadError: The model is missing, damaged or not supported.
+///     CapacityError: The model does not fit into memory.
+///     ConfigError: An argument has a value that is not possible.
+///
+/// Example:
+///     >>> gen = rsgen.Generator()  # the bundled story model
+///     >>> out = gen.generate("Once upon a time", max_new_tokens=60)
+///     >>> print(out.text)
+///     >>> out = gen.sample(["One day", "Tom had"], top_p=0.9, seed=7, max_new_tokens=60)
+///     >>> for token in gen.stream("Once upon a time"):
+///     ...     print(token, end="", flush=True)
 #[pyclass(module = "rsgen", name = "Generator", frozen)]
-pub(super) struct Generator(Opened, Runtime);
+pub(super) struct Generator(DropDetached, Runtime);
 
 /// What a generator has in Python alone.
 struct Runtime {
     /// How it was opened.
     recipe: Recipe,
-    /// What computes its streams on event loops.
-    drivers: Arc<Drivers>,
+    /// Runs its streams for event loops.
+    executor: Arc<Executor>,
 }
 
 /// A method that generates.
@@ -67,6 +101,11 @@ pub(super) struct Arguments<'a, 'py> {
 }
 
 impl Generator {
+    /// The generator of the layer below.
+    pub(super) fn inner(&self) -> &generator::Generator {
+        &self.0
+    }
+
     /// Checks a call, and tells the caller what it probably did not mean.
     fn prepare(&self, py: Python<'_>, method: &Method, given: &Arguments<'_, '_>) -> PyResult<Prepared<'_>> {
         let keyword = |name: &str| -> PyResult<_> {
@@ -133,7 +172,7 @@ impl Generator {
         })
     }
 
-    fn open_stream(
+    pub(super) fn open_stream(
         &self,
         py: Python<'_>,
         name: &'static str,
@@ -142,7 +181,7 @@ impl Generator {
         guarded(|| {
             let prepared = self.prepare(py, &Method { name, strategy: None, to_the_end: true }, given)?;
             let stream = prepared.stream().map_err(|error| to_python(py, error))?;
-            Ok(TokenStream::new(stream, &self.1.drivers))
+            Ok(TokenStream::new(stream, &self.1.executor))
         })
     }
 }
@@ -153,10 +192,10 @@ impl Generator {
     #[pyo3(
         signature = (
             model=None, *, dtype="auto", compute_dtype="float32", kv_dtype="auto", num_threads=None, kv_cache_bytes=None,
-            local_files_only=true, revision=None, progress=None, **unknown
+            local_files_only=true, revision=None, generation_config="auto", progress=None, **unknown
         ),
         text_signature = "(model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', num_threads=None, \
-                          kv_cache_bytes=None, local_files_only=True, revision=None, progress=None)"
+                          kv_cache_bytes=None, local_files_only=True, revision=None, generation_config='auto', progress=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
     fn new(
@@ -169,6 +208,7 @@ impl Generator {
         #[pyo3(from_py_with = options::count)] kv_cache_bytes: Option<i64>,
         local_files_only: bool,
         revision: Option<String>,
+        generation_config: &str,
         progress: Option<&Bound<'_, PyAny>>,
         unknown: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
@@ -183,6 +223,7 @@ impl Generator {
                 kv_cache_bytes,
                 local_files_only,
                 revision,
+                generation_config,
             };
             let path = options::model_path(py, model)?;
             let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
@@ -196,15 +237,20 @@ impl Generator {
             logging::flush(py);
             let opened = Reporter::outcome(reporter, opened)?;
             warn(py, opened.warnings().iter().map(String::as_str))?;
-            Ok(Self(Opened::new(opened), Runtime { recipe, drivers: Arc::default() }))
+            Ok(Self(DropDetached::new(opened), Runtime { recipe, executor: Arc::default() }))
         })
     }
 
+    /// Opens a model: the same as `Generator(model, ...)`.
+    ///
+    /// Returns:
+    ///     Self: The generator.
     #[classmethod]
     #[pyo3(
         signature = (model=None, **options),
         text_signature = "($cls, model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', \
-                          num_threads=None, kv_cache_bytes=None, local_files_only=True, revision=None, progress=None)"
+                          num_threads=None, kv_cache_bytes=None, local_files_only=True, revision=None, generation_config='auto', \
+                          progress=None)"
     )]
     fn from_pretrained<'py>(
         class: &Bound<'py, PyType>,
@@ -214,10 +260,51 @@ impl Generator {
         guarded(|| class.call((model,), options))
     }
 
+    /// Generates as the configuration says: greedily by default, at random with
+    /// `do_sample=True`, with beams, and so on.
+    ///
+    /// Without any limit of length it stops after 20 new tokens, with a warning.
+    ///
+    /// Args:
+    ///     prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+    ///         two-dimensional array of ids is one request, as transformers takes it: its rows
+    ///         share one random generator. A list of texts and ids holds independent prompts,
+    ///         which are computed together; each gives what it gives alone.
+    ///     generation_config (GenerationConfig | None): A configuration. Fields of the call take
+    ///         precedence over it, and it takes precedence over the model's own.
+    ///     attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
+    ///         two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
+    ///         does.
+    ///     logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
+    ///         Functions that change the scores of each step. Those of `rsgen.processors` run
+    ///         without Python, others cost time at each token.
+    ///     prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
+    ///         that may follow.
+    ///     stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
+    ///         say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
+    ///     constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
+    ///         beam search has to hold: see `rsgen.constraints`.
+    ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+    ///         prompts. A function is called with the number of prompts done, and of all.
+    ///     **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
+    ///         `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+    ///
+    /// Returns:
+    ///     GenerationOutput: Texts, token ids, scores and statistics.
+    ///
+    /// Raises:
+    ///     TypeError: A keyword is unknown; the message suggests the one that was meant.
+    ///     ConfigError: A field or argument has a value that is not possible.
+    ///     InputError: The prompt cannot be used.
+    ///     CapacityError: The KV cache cannot hold the request.
+    ///     NumericalError: The model computed NaN or infinity.
+    ///
+    /// Example:
+    ///     >>> gen.generate("Once upon a time", num_beams=4, max_new_tokens=40).text
     #[pyo3(
         signature = (prompt, generation_config=None, **keywords),
         text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, progress=None, **fields)"
     )]
     fn generate<'py>(
         &self,
@@ -230,6 +317,18 @@ impl Generator {
         self.run(py, &method, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
     }
 
+    /// Generates token by token, while the stream is iterated.
+    ///
+    /// Takes the arguments of `generate()`, with one prompt: a text, its ids, or a two-dimensional
+    /// array. Without any limit of length it goes on to an end-of-sequence token or the end of
+    /// the model's context.
+    ///
+    /// Returns:
+    ///     TokenStream: An iterator of `StreamedToken`.
+    ///
+    /// Example:
+    ///     >>> for token in gen.stream("Once upon a time"):
+    ///     ...     print(token, end="", flush=True)
     #[pyo3(
         signature = (prompt, generation_config=None, **keywords),
         text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
@@ -249,6 +348,18 @@ impl Generator {
         )
     }
 
+    /// Generates token by token, for `async for`.
+    ///
+    /// Takes the arguments of `stream()`. The event loop goes on while the model computes.
+    /// Cancelling the task that waits for a token ends the stream.
+    ///
+    /// Returns:
+    ///     TokenStream: An asynchronous iterator of `StreamedToken`.
+    ///
+    /// Example:
+    ///     >>> async with gen.astream("Once upon a time") as stream:
+    ///     ...     async for token in stream:
+    ///     ...         print(token, end="", flush=True)
     #[pyo3(
         signature = (prompt, generation_config=None, **keywords),
         text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
@@ -268,150 +379,75 @@ impl Generator {
         )
     }
 
-    #[pyo3(
-        signature = (messages, generation_config=None, **keywords),
-        text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
-                          chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
-    )]
-    fn chat<'py>(
-        &self,
-        py: Python<'py>,
-        messages: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
-        keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<GenerationOutput> {
-        let method = Method { name: "chat", strategy: None, to_the_end: true };
-        self.run(py, &method, &Arguments { given: Given::Chat(messages), generation_config, keywords })
-    }
-
-    #[pyo3(
-        signature = (messages, generation_config=None, **keywords),
-        text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
-                          chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
-    )]
-    fn stream_chat<'py>(
-        &self,
-        py: Python<'py>,
-        messages: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
-        keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<TokenStream> {
-        self.open_stream(
-            py,
-            "stream_chat",
-            &Arguments { given: Given::Chat(messages), generation_config, keywords },
-        )
-    }
-
-    #[pyo3(
-        signature = (
-            conversation, tools=None, documents=None, chat_template=None, add_generation_prompt=false,
-            continue_final_message=None, tokenize=true, **kwargs
-        ),
-        text_signature = "($self, conversation, tools=None, documents=None, chat_template=None, \
-                          add_generation_prompt=False, continue_final_message=False, tokenize=True, **kwargs)"
-    )]
-    #[expect(clippy::too_many_arguments, reason = "they are transformers'")]
-    fn apply_chat_template<'py>(
-        &self,
-        py: Python<'py>,
-        conversation: &Bound<'py, PyAny>,
-        tools: Option<&Bound<'py, PyAny>>,
-        documents: Option<&Bound<'py, PyAny>>,
-        chat_template: Option<String>,
-        add_generation_prompt: bool,
-        continue_final_message: Option<&Bound<'py, PyAny>>,
-        tokenize: bool,
-        kwargs: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let conversations = Conversations::extract(conversation)?;
-            let options = ChatOptions {
-                tools: tools.map(chat::schemas).transpose()?,
-                documents: documents.map(|given| chat::plain_list(given, "documents")).transpose()?,
-                chat_template,
-                add_generation_prompt,
-                continue_final_message: continue_final_message
-                    .map_or(Ok(None), chat::continue_final_message)?,
-                chat_template_kwargs: chat::variables(kwargs)?,
-            };
-            conversations.apply(py, &self.0, &options, tokenize)
-        })
-    }
-
-    #[pyo3(signature = (ids))]
-    fn forward<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let sequences = prompts::sequences(ids)?;
-            let logits =
-                interruptible(py, |interrupted| self.0.forward_interruptible(&sequences, interrupted))?;
-            let (rows, len) = (sequences.len(), sequences.first().map_or(0, Vec::len));
-            array(py, (rows, len, logits.len() / (rows * len).max(1)), logits)
-        })
-    }
-
-    /// The log-probability of each token of a text given those before it, in nats, float32 ``[tokens]``; for a list of
-    /// texts, which are computed together, a list of arrays.
+    /// Returns how full the KV cache is at this moment.
     ///
-    /// The first entry is 0, because nothing predicts the first token. With ``top_logprobs``, 0 included, the result is a
-    /// ``TokenScores`` in place of an array: also the ranks, and so many of the most probable tokens in each place.
-    /// ``progress`` is ``True`` for a bar, or a function of the number of texts done and of all. Raises ``InputError``
-    /// when a text is longer than the model's context.
-    #[pyo3(signature = (text, *, top_logprobs=None, progress=None))]
-    fn score<'py>(
-        &self,
-        py: Python<'py>,
-        text: &Bound<'py, PyAny>,
-        top_logprobs: Option<usize>,
-        progress: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| scores::score(py, &self.0, text, top_logprobs, progress))
-    }
-
+    /// Returns:
+    ///     CacheStats: Blocks and bytes.
     fn stats(&self, py: Python<'_>) -> PyResult<CacheStats> {
         guarded(|| CacheStats::of(self.0.engine()).map_err(|error| to_python(py, error)))
     }
 
+    /// Tokenizer: The model's tokenizer. Raises `InputError` when the model came without one.
     #[getter]
     fn tokenizer(&self, py: Python<'_>) -> PyResult<Tokenizer> {
         guarded(|| self.0.tokenizer().cloned().map(Tokenizer).map_err(|error| to_python(py, error)))
     }
 
+    /// dict[str, Any]: A copy of the model's `config.json`.
     #[getter]
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         guarded(|| json::dict(py, &self.0.config().raw))
     }
 
+    /// GenerationConfig: The model's `generation_config.json`: the defaults of every call.
     #[getter]
     fn generation_config(&self) -> PyResult<GenerationConfig> {
         guarded(|| Ok(GenerationConfig(self.0.generation_config().clone())))
     }
 
+    /// str: The folder or id that the model was loaded from.
     #[getter]
     fn name_or_path(&self) -> PyResult<&str> {
         guarded(|| Ok(self.0.name()))
     }
 
+    /// int: The number of threads that compute, the calling one included.
     #[getter]
     fn num_threads(&self) -> PyResult<usize> {
         guarded(|| Ok(self.0.engine().workers().num_threads()))
     }
 
+    /// str: The instruction set in use: "avx512_bf16", "avx512", "avx2" or "scalar".
+    ///
+    /// The variable RSGEN_ISA forces one. Results are equal.
     #[getter]
     fn isa(&self) -> PyResult<&'static str> {
         guarded(|| Ok(self.0.engine().workers().isa().name()))
     }
 
+    /// Returns how to open the model again.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         guarded(|| slf.get().1.recipe.reduce(&slf.get_type()))
     }
 
+    /// Returns the same object.
+    ///
+    /// Returns:
+    ///     Self: This object.
     fn __copy__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
         guarded(|| Ok(slf))
     }
 
+    /// Returns the same object.
+    ///
+    /// Args:
+    ///     memo (Any): Of the module copy, unused.
+    ///
+    /// Returns:
+    ///     Self: This object.
     #[pyo3(signature = (memo, /))]
     fn __deepcopy__<'py>(slf: PyRef<'py, Self>, memo: &Bound<'py, PyAny>) -> PyResult<PyRef<'py, Self>> {
         let _ = memo;

@@ -8,8 +8,8 @@ use serde_json::{Map, Number, Value};
 use super::errors::config_error;
 use super::prompts::shown;
 
-/// Deeper than any configuration is, and far from the end of the stack.
-const DEEPEST: usize = 64;
+/// The deepest nesting: deeper than any configuration, and far from the end of the stack.
+const MAX_DEPTH: usize = 64;
 
 /// The Python object of a JSON value.
 pub(super) fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
@@ -52,7 +52,7 @@ pub(super) fn from_python(value: &Bound<'_, PyAny>) -> PyResult<Value> {
 fn nested(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
     let impossible =
         || config_error(value.py(), format!("a value must be one that JSON can hold, got {}", shown(value)));
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return Err(impossible());
     }
     if value.is_none() {

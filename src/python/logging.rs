@@ -1,7 +1,7 @@
 //! The crate's log as Python's loggers `rsgen.…`.
 //!
-//! A record can come while locks are held, and Python's loggers can run any code. So records wait until the call that wrote
-//! them is back at the border. They are dropped when the program has not imported `logging`: then nobody listens.
+//! A record can come while locks are held, and Python's loggers can run any code. So records are queued until the call that
+//! wrote them returns to Python. They are dropped when the program has not imported `logging`: then nobody listens.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -13,28 +13,28 @@ use pyo3::types::PyDict;
 
 use crate::sync::Mutex;
 
-/// The most records that wait; the oldest give way.
-const MOST_WAITING: usize = 256;
+/// The most records in the queue; the oldest make room.
+const MAX_QUEUED: usize = 256;
 
-static LOGGER: Logger = Logger { waiting: Mutex::new(VecDeque::new()) };
+static LOGGER: Logger = Logger { queue: Mutex::new(VecDeque::new()) };
 
 /// Level, target and text.
-type Waiting = VecDeque<(Level, String, String)>;
+type Queue = VecDeque<(Level, String, String)>;
 
 struct Logger {
-    waiting: Mutex<Waiting>,
+    queue: Mutex<Queue>,
 }
 
 impl Logger {
-    /// The records that wait. The lock is only ever held for a moment, unless a fork has copied it in that moment: then
-    /// this process does without.
-    fn waiting(&self) -> Option<MutexGuard<'_, Waiting>> {
+    /// The queue. Its lock is only ever held for a moment, unless a fork copied it in that moment: then this process does
+    /// without.
+    fn queue(&self) -> Option<MutexGuard<'_, Queue>> {
         (0..1000).find_map(|_| {
-            let waiting = self.waiting.try_lock();
-            if waiting.is_none() {
+            let queue = self.queue.try_lock();
+            if queue.is_none() {
                 thread::yield_now();
             }
-            waiting
+            queue
         })
     }
 }
@@ -48,27 +48,27 @@ impl Log for Logger {
         if !self.enabled(record.metadata()) {
             return;
         }
-        let Some(mut waiting) = self.waiting() else { return };
-        if waiting.len() == MOST_WAITING {
-            waiting.pop_front();
+        let Some(mut queue) = self.queue() else { return };
+        if queue.len() == MAX_QUEUED {
+            queue.pop_front();
         }
-        waiting.push_back((record.level(), record.target().replace("::", "."), record.args().to_string()));
+        queue.push_back((record.level(), record.target().replace("::", "."), record.args().to_string()));
     }
 
     fn flush(&self) {}
 }
 
-/// Takes the log over, unless the process has another taker.
+/// Becomes the logger of the process, unless it has one.
 pub(super) fn install() {
     if log::set_logger(&LOGGER).is_ok() {
         log::set_max_level(LevelFilter::Debug);
     }
 }
 
-/// Hands the waiting records to Python. What a handler raises is Python's to report.
+/// Hands the queued records to Python. What a handler raises is Python's to report.
 pub(super) fn flush(py: Python<'_>) {
-    let waiting = LOGGER.waiting().map(|mut waiting| std::mem::take(&mut *waiting));
-    for record in waiting.into_iter().flatten() {
+    let queue = LOGGER.queue().map(|mut queue| std::mem::take(&mut *queue));
+    for record in queue.into_iter().flatten() {
         if let Err(error) = hand_over(py, &record) {
             error.write_unraisable(py, None);
             return;

@@ -1,24 +1,26 @@
 //! The extension module `rsgen._rsgen`: the façade as Python classes.
 //!
 //! Conversion and nothing else: arguments in, results out, errors to exceptions, the interpreter released while the model
-//! computes. What the classes and methods mean is documented in the stub, `python/rsgen/_rsgen.pyi`, and decided in the
-//! layers below. One file per class, and one per thing that classes share.
+//! computes. One file per class, and one per thing that classes share.
+//!
+//! The documentation comments of classes, methods and properties are docstrings of Python, in Google's form: `help()` shows
+//! them, and `make stubs` reads the types of `Args:`, `Returns:` and properties (`type: What it is.`) for the stub.
 
 mod arrays;
 mod astream;
 mod callbacks;
 mod chat;
+mod chat_methods;
 #[cfg(feature = "cli")]
 mod command;
 mod config;
 mod constraints;
-mod drivers;
+mod drop_detached;
 mod errors;
 mod exit;
 mod generator;
 mod json;
 mod logging;
-mod opened;
 mod options;
 mod output;
 mod panics;
@@ -28,12 +30,11 @@ mod progress;
 mod prompts;
 mod scores;
 mod signals;
+mod signatures;
 mod stats;
 mod stopping_criteria;
 mod strategies;
 mod stream;
-#[cfg(test)]
-mod tests;
 mod tokenizer;
 
 use pyo3::prelude::*;
@@ -58,6 +59,8 @@ mod _rsgen {
     #[pymodule_export]
     use super::output::{GenerationOutput, Timings, Usage};
     #[pymodule_export]
+    use super::panics::panic_after;
+    #[pymodule_export]
     use super::processors::{BuiltInLogitsProcessor, LogitsProcessor, tables};
     #[pymodule_export]
     use super::scores::TokenScores;
@@ -80,6 +83,8 @@ mod _rsgen {
         super::panics::install();
         super::exit::prepare(module)?;
         super::errors::add_to(module)?;
-        super::config::add_fields_to(&py.get_type::<GenerationConfig>())
+        super::config::add_fields_to(&py.get_type::<GenerationConfig>())?;
+        super::signatures::name_fields(&py.get_type::<GenerationConfig>())?;
+        super::signatures::name_fields(&py.get_type::<Generator>())
     }
 }

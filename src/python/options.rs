@@ -17,7 +17,7 @@ use crate::json;
 const BUNDLED: &str = "models/story-3m";
 
 /// What a generator can be opened with.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "model",
     "dtype",
     "compute_dtype",
@@ -26,6 +26,7 @@ const NAMES: [&str; 9] = [
     "kv_cache_bytes",
     "local_files_only",
     "revision",
+    "generation_config",
     "progress",
 ];
 
@@ -39,13 +40,18 @@ pub(super) struct Options<'a> {
     pub(super) kv_cache_bytes: Option<i64>,
     pub(super) local_files_only: bool,
     pub(super) revision: Option<String>,
+    pub(super) generation_config: &'a str,
 }
 
 impl Options<'_> {
     /// Those that are not the default ones, by their names.
     pub(super) fn changed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let changed = PyDict::new(py);
-        let names = [("dtype", self.dtype), ("kv_dtype", self.kv_dtype)];
+        let names = [
+            ("dtype", self.dtype),
+            ("kv_dtype", self.kv_dtype),
+            ("generation_config", self.generation_config),
+        ];
         for (name, value) in names.into_iter().filter(|(_, value)| *value != "auto") {
             changed.set_item(name, value)?;
         }
@@ -71,6 +77,8 @@ impl Options<'_> {
         let kv_dtype = choose(py, "kv_dtype", self.kv_dtype, &names)?;
         let names = [ComputeDtype::F32, ComputeDtype::Bf16].map(|dtype| (dtype.name(), dtype));
         let compute_dtype = one_of(py, "compute_dtype", "", self.compute_dtype, &names)?;
+        let names = [("auto", false), ("ignore", true)];
+        let ignore_generation_config = one_of(py, "generation_config", "", self.generation_config, &names)?;
         if !self.local_files_only {
             return Err(config_error(
                 py,
@@ -85,6 +93,7 @@ impl Options<'_> {
             num_threads: positive(py, "num_threads", self.num_threads)?,
             kv_cache_bytes: positive(py, "kv_cache_bytes", self.kv_cache_bytes)?,
             revision: self.revision,
+            ignore_generation_config,
             ..GeneratorOptions::default()
         })
     }

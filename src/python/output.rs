@@ -15,6 +15,13 @@ use crate::generation::output::transition_scores;
 use crate::types::TokenId;
 
 /// What a call has generated.
+///
+/// `str()` is the text of the first row, `len()` the number of rows. Each prompt has
+/// `num_return_sequences` rows, the prompts in order.
+///
+/// Example:
+///     >>> out = gen.generate("Once upon a time", max_new_tokens=60)
+///     >>> out.text, out.finish_reasons, out.usage.generated_tokens
 #[pyclass(module = "rsgen", name = "GenerationOutput", frozen)]
 pub(super) struct GenerationOutput {
     output: engine::GenerationOutput,
@@ -27,11 +34,13 @@ pub(super) struct GenerationOutput {
 /// An output as plain Python: its values, its scores and its logits.
 type OutputValues<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyList>>, Option<Bound<'py, PyList>>);
 
-/// Tokens in and out.
+/// The number of tokens in and out.
 #[pyclass(module = "rsgen", frozen, get_all, eq)]
 #[derive(PartialEq)]
 pub(super) struct Usage {
+    /// int: Tokens of the prompts, without padding.
     prompt_tokens: usize,
+    /// int: Generated tokens of all rows.
     generated_tokens: usize,
 }
 
@@ -39,15 +48,20 @@ pub(super) struct Usage {
 #[pyclass(module = "rsgen", frozen, get_all, eq)]
 #[derive(PartialEq)]
 pub(super) struct Timings {
+    /// float: Seconds from the start to the first token; with beams, to the first of each beam.
     first_token: f64,
+    /// float: Seconds from the start to the end.
     total: f64,
 }
 
 impl GenerationOutput {
     pub(super) fn new(py: Python<'_>, mut output: engine::GenerationOutput) -> PyResult<Self> {
         // What becomes arrays is taken out of the output, not copied.
-        let (scores, logits) =
-            output.lanes.iter_mut().map(|lane| (lane.scores.take(), lane.logits.take())).unzip();
+        let (scores, logits) = output
+            .sequences
+            .iter_mut()
+            .map(|sequence| (sequence.scores.take(), sequence.logits.take()))
+            .unzip();
         Ok(Self {
             scores: steps(py, scores)?,
             logits: steps(py, logits)?,
@@ -59,16 +73,22 @@ impl GenerationOutput {
 
 #[pymethods]
 impl GenerationOutput {
+    /// str: The continuation of the first row, without special tokens. A stop string is kept.
     #[getter]
     fn text(&self) -> PyResult<&str> {
         guarded(|| Ok(self.output.text()))
     }
 
+    /// list[str]: The continuations of all rows.
     #[getter]
     fn texts(&self) -> PyResult<Vec<&str>> {
         guarded(|| Ok(self.output.texts().collect()))
     }
 
+    /// NDArray[np.int64]: Prompts and continuations, `[rows, width]`, as transformers gives them.
+    ///
+    /// Prompts are padded on the left to equal width, continuations on the right. Padding is
+    /// the `pad_token_id`, or 0 when there is none.
     #[getter]
     fn sequences<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| {
@@ -77,11 +97,15 @@ impl GenerationOutput {
         })
     }
 
+    /// list[NDArray[np.int64]]: The tokens of each continuation, `[tokens]`, with the token that ended it.
     #[getter]
     fn token_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         guarded(|| list(py, self.output.rows.iter().map(|row| ids(py, &row.generated.token_ids))))
     }
 
+    /// list[NDArray[np.float32]]: The log-probability of each token under the model's own logits, in nats.
+    ///
+    /// One array for each row, `[tokens]`.
     #[getter]
     fn logprobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         guarded(|| {
@@ -90,7 +114,10 @@ impl GenerationOutput {
         })
     }
 
-    /// For each row and each of its tokens a dict from ids to log-probabilities; `None` when they were not asked for.
+    /// list[list[dict[int, float]]] | None: The most probable tokens at each step, with `top_logprobs=N`.
+    ///
+    /// For each token of each row a dict of N ids with their log-probabilities under the model's
+    /// own logits, the most probable first.
     #[getter]
     fn top_logprobs<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         guarded(|| {
@@ -110,7 +137,19 @@ impl GenerationOutput {
         })
     }
 
-    /// `[rows, longest]`, 0 after the end of a row.
+    /// Returns the processed score that each token was chosen by.
+    ///
+    /// With beams the scores of a row sum up to its entry of `sequences_scores`, before the
+    /// division by the length penalty.
+    ///
+    /// Args:
+    ///     normalize_logits (bool): Returns the logarithm of the scores' softmax.
+    ///
+    /// Returns:
+    ///     NDArray[np.float32]: The scores, `[rows, longest]`, 0 after the end of a row.
+    ///
+    /// Raises:
+    ///     InputError: The call was without `output_scores=True`.
     #[pyo3(signature = (normalize_logits=false))]
     fn compute_transition_scores<'py>(
         &self,
@@ -131,10 +170,10 @@ impl GenerationOutput {
                 .iter()
                 .map(|step| step.extract().map_err(changed))
                 .collect::<PyResult<_>>()?;
-            let row = |step: usize, lane: usize| {
+            let row = |step: usize, sequence: usize| {
                 let step: &PyReadonlyArray2<'_, f32> = steps.get(step)?;
                 let vocab_size = step.shape()[1];
-                step.as_slice().ok()?.get(lane * vocab_size..(lane + 1) * vocab_size)
+                step.as_slice().ok()?.get(sequence * vocab_size..(sequence + 1) * vocab_size)
             };
             let rows = self.output.rows.iter().map(|row| &row.generated);
             let rows = transition_scores(rows, normalize_logits, row);
@@ -147,7 +186,10 @@ impl GenerationOutput {
         })
     }
 
-    /// `[rows]`, `None` without beams.
+    /// NDArray[np.float32] | None: The score of each row, `[rows]`. None without beams.
+    ///
+    /// It is the sum of the processed log-probabilities, divided by the length to the power of
+    /// `length_penalty`.
     #[getter]
     fn sequences_scores<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         guarded(|| {
@@ -156,7 +198,9 @@ impl GenerationOutput {
         })
     }
 
-    /// `[rows, longest]`, -1 after the end of a row; `None` without beams.
+    /// NDArray[np.int32] | None: The row of `scores` that each token was chosen from. None without beams.
+    ///
+    /// The shape is `[rows, longest]`, with -1 after the end of a row.
     #[getter]
     fn beam_indices<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         guarded(|| {
@@ -167,44 +211,56 @@ impl GenerationOutput {
             let width = rows.iter().map(|row| row.generated.beam_indices.len()).max().unwrap_or(0);
             let mut all = vec![-1_i32; rows.len() * width];
             for (place, row) in all.chunks_exact_mut(width.max(1)).zip(rows) {
-                for (slot, &lane) in place.iter_mut().zip(&row.generated.beam_indices) {
-                    *slot = lane as i32;
+                for (slot, &sequence) in place.iter_mut().zip(&row.generated.beam_indices) {
+                    *slot = sequence as i32;
                 }
             }
             array(py, (rows.len(), width), all).map(Some)
         })
     }
 
+    /// list[FinishReason]: Why each row ended: "eos", "stop", "length", "time" or "cancelled".
     #[getter]
     fn finish_reasons(&self) -> PyResult<Vec<&str>> {
         guarded(|| Ok(self.output.rows.iter().map(|row| row.generated.finish_reason.as_str()).collect()))
     }
 
+    /// list[int]: The index of the prompt that each row continues.
     #[getter]
     fn prompt_indices(&self) -> PyResult<Vec<usize>> {
         guarded(|| Ok(self.output.rows.iter().map(|row| row.generated.prompt_index).collect()))
     }
 
+    /// list[NDArray[np.float32]] | None: The processed scores of each step, with `output_scores=True`.
+    ///
+    /// Each array is `[rows, vocab_size]`. With beams the rows are the beams of each prompt, and
+    /// the scores are log-probabilities. Rows that have ended hold NaN.
     #[getter]
     fn scores(&self, py: Python<'_>) -> PyResult<Option<Py<PyList>>> {
         guarded(|| Ok(self.scores.as_ref().map(|scores| scores.clone_ref(py))))
     }
 
+    /// list[NDArray[np.float32]] | None: The model's own logits of each step, with `output_logits=True`.
+    ///
+    /// The shapes are those of `scores`.
     #[getter]
     fn logits(&self, py: Python<'_>) -> PyResult<Option<Py<PyList>>> {
         guarded(|| Ok(self.logits.as_ref().map(|logits| logits.clone_ref(py))))
     }
 
+    /// int | None: The seed of the first prompt. None when nothing was drawn.
     #[getter]
     fn seed(&self) -> PyResult<Option<u64>> {
         guarded(|| Ok(self.output.seeds.first().copied()))
     }
 
+    /// list[int]: The seeds of all prompts. Empty when nothing was drawn.
     #[getter]
     fn seeds(&self) -> PyResult<Vec<u64>> {
         guarded(|| Ok(self.output.seeds.clone()))
     }
 
+    /// Usage: The number of tokens in and out.
     #[getter]
     fn usage(&self) -> PyResult<Usage> {
         guarded(|| {
@@ -213,6 +269,7 @@ impl GenerationOutput {
         })
     }
 
+    /// Timings: Where the time went.
     #[getter]
     fn timings(&self) -> PyResult<Timings> {
         guarded(|| {
@@ -245,6 +302,10 @@ impl GenerationOutput {
         })
     }
 
+    /// Returns the values, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[Any]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, OutputValues<'py>>> {
         guarded(|| {
             let (py, this) = (slf.py(), slf.get());
@@ -271,6 +332,10 @@ impl GenerationOutput {
 
 #[pymethods]
 impl Usage {
+    /// Returns the values, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[Any]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, (usize, usize)>> {
         guarded(|| Ok((pickle::restorer(slf)?, ((slf.get().prompt_tokens, slf.get().generated_tokens),))))
     }
@@ -290,6 +355,10 @@ impl Usage {
 
 #[pymethods]
 impl Timings {
+    /// Returns the values, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[Any]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, (f64, f64)>> {
         guarded(|| Ok((pickle::restorer(slf)?, ((slf.get().first_token, slf.get().total),))))
     }

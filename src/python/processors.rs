@@ -23,7 +23,14 @@ use crate::types::TokenId;
 /// The attribute of a class that names its entry of the registry.
 const ENTRY: &str = "_entry";
 
-/// The base of all logits processors: of those below, and of those that a caller writes as classes.
+/// The base of all logits processors, also of those that you write as classes.
+///
+/// Any other callable will do as well. A class of yours defines `__call__(self, input_ids, scores)`
+/// and returns the new scores: see `rsgen.types.LogitsProcessor`.
+///
+/// Args:
+///     *_arguments (Any): Whatever your class takes.
+///     **_keywords (Any): Whatever your class takes.
 #[pyclass(module = "rsgen.processors", name = "LogitsProcessor", subclass, frozen)]
 pub(super) struct LogitsProcessor;
 
@@ -46,7 +53,15 @@ impl LogitsProcessor {
     }
 }
 
-/// A processor of the registry.
+/// The base of the processors of `rsgen.processors`.
+///
+/// Calling one with `input_ids`, `[rows, len]`, and `scores`, `[rows, vocab_size]`, returns the new
+/// scores in float32 and leaves those given as they are. `current_tokens` and `beam_group_idx` are
+/// for `HammingDiversityLogitsProcessor` alone, as in transformers.
+///
+/// Args:
+///     *arguments (Any): Those of the class.
+///     **keywords (Any): Those of the class.
 #[pyclass(
     module = "rsgen.processors",
     name = "BuiltInLogitsProcessor",
@@ -137,6 +152,10 @@ impl BuiltInLogitsProcessor {
         })
     }
 
+    /// Returns the arguments it was made from, for pickle and copy.
+    ///
+    /// Returns:
+    ///     tuple[tuple[()], dict[str, Any]]: None by position, all by name.
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
         guarded(|| Ok((PyTuple::empty(py), self.arguments.bind(py).copy()?)))
     }
@@ -233,8 +252,12 @@ pub(super) fn score_rows(scores: &Bound<'_, PyAny>) -> PyResult<(Vec<f32>, (usiz
     }
 }
 
-/// The fields of a configuration, the strategies and the processors of the registry, for what is made of them: the classes of
-/// `rsgen.processors`, the stubs and the pages of the documentation.
+/// Returns the fields of a configuration, the strategies and the logits processors.
+///
+/// The classes of `rsgen.processors`, the stubs and the pages of the documentation are made from it.
+///
+/// Returns:
+///     dict[str, list[dict[str, Any]]]: Descriptions by name of the table.
 #[pyfunction]
 #[pyo3(name = "_tables")]
 pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {

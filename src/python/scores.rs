@@ -1,4 +1,4 @@
-//! `Generator.score`: the log-probabilities of texts, and the class `TokenScores` with all that is known of their tokens.
+//! The methods `forward` and `score` of `Generator`, and the class `TokenScores` with all that is known of a text's tokens.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -6,15 +6,75 @@ use pyo3::types::{PyDict, PyType};
 
 use super::arrays::{array, wide};
 use super::errors::{guarded, input_error};
+use super::generator::Generator;
 use super::pickle::{self, Restored};
 use super::progress::ListProgress;
 use super::prompts;
 use super::signals::interruptible;
 use crate::engine::TokenScore;
-use crate::generator::{Generator, Prompts};
+use crate::generator::{self, Prompts};
 use crate::types::TokenId;
 
-/// How likely the tokens of a text are, each given those before it. ``len()`` is their number.
+#[pymethods]
+impl Generator {
+    /// Returns the model's logits after each token.
+    ///
+    /// Args:
+    ///     ids (Ids | Sequence[Ids]): Token ids as a sequence, which is a batch of one, several
+    ///         sequences of one length, or a two-dimensional array.
+    ///
+    /// Returns:
+    ///     NDArray[np.float32]: The logits, `[batch, seq, vocab_size]`.
+    ///
+    /// Raises:
+    ///     InputError: The lengths differ, or an id is not in the vocabulary.
+    #[pyo3(signature = (ids))]
+    fn forward<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let sequences = prompts::sequences(ids)?;
+            let logits =
+                interruptible(py, |interrupted| self.inner().forward_interruptible(&sequences, interrupted))?;
+            let (rows, len) = (sequences.len(), sequences.first().map_or(0, Vec::len));
+            array(py, (rows, len, logits.len() / (rows * len).max(1)), logits)
+        })
+    }
+
+    /// Returns the log-probability of each token of a text given those before it.
+    ///
+    /// The texts of a list are computed together.
+    ///
+    /// Args:
+    ///     text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
+    ///         them.
+    ///     top_logprobs (int | None): The number of most probable tokens to return for each token;
+    ///         0 returns the ranks alone.
+    ///     progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
+    ///         function is called with the number of texts done, and of all.
+    ///
+    /// Returns:
+    ///     NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
+    ///         in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
+    ///         list. The first is 0, because nothing predicts the first token.
+    ///
+    /// Raises:
+    ///     InputError: A text is longer than the model's context.
+    ///
+    /// Example:
+    ///     >>> gen.score("Once upon a time").sum()
+    ///     >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
+    #[pyo3(signature = (text, *, top_logprobs=None, progress=None))]
+    fn score<'py>(
+        &self,
+        py: Python<'py>,
+        text: &Bound<'py, PyAny>,
+        top_logprobs: Option<usize>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| score(py, self.inner(), text, top_logprobs, progress))
+    }
+}
+
+/// How likely the tokens of a text are, each given those before it. `len()` is their number.
 #[pyclass(module = "rsgen", frozen, eq)]
 #[derive(PartialEq)]
 pub(super) struct TokenScores(Vec<TokenScore>);
@@ -24,26 +84,32 @@ type Plain = (u32, f32, usize, Vec<(u32, f32)>);
 
 #[pymethods]
 impl TokenScores {
-    /// The tokens of the text, int64 ``[tokens]``.
+    /// NDArray[np.int64]: The tokens of the text, `[tokens]`.
     #[getter]
     fn token_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| array(py, self.0.len(), self.0.iter().map(|score| wide(score.token_id)).collect()))
     }
 
-    /// Their log-probabilities in nats, float32 ``[tokens]``; 0 for the first, which nothing predicts.
+    /// NDArray[np.float32]: The log-probability of each token in nats, `[tokens]`.
+    ///
+    /// The first is 0, because nothing predicts the first token.
     #[getter]
     fn logprobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| array(py, self.0.len(), self.0.iter().map(|score| score.logprob).collect()))
     }
 
-    /// Their places among all tokens by probability, int64 ``[tokens]``: 1 is the most probable; 0 for the first token.
+    /// NDArray[np.int64]: The rank of each token by probability, `[tokens]`. 1 is the most probable.
+    ///
+    /// The rank of the first token is 0.
     #[getter]
     fn ranks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| array(py, self.0.len(), self.0.iter().map(|score| score.rank as i64).collect()))
     }
 
-    /// For each token a dict from the ids of the most probable tokens in its place to their log-probabilities, the most
-    /// probable first; empty for the first token.
+    /// list[dict[int, float]]: The most probable tokens in the place of each token.
+    ///
+    /// For each token a dict of ids with their log-probabilities, the most probable first. It is
+    /// empty for the first token.
     #[getter]
     fn top_logprobs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         guarded(|| {
@@ -56,6 +122,10 @@ impl TokenScores {
         })
     }
 
+    /// Returns the values, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[Any]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, Vec<Plain>>> {
         guarded(|| {
             let plain = |score: &TokenScore| {
@@ -90,9 +160,9 @@ impl TokenScores {
 }
 
 /// Scores a text, or each text of a list.
-pub(super) fn score<'py>(
+fn score<'py>(
     py: Python<'py>,
-    generator: &Generator,
+    generator: &generator::Generator,
     texts: &Bound<'py, PyAny>,
     top_logprobs: Option<usize>,
     progress: Option<&Bound<'py, PyAny>>,

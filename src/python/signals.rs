@@ -14,7 +14,7 @@ use super::errors::to_python;
 use super::exit::{attached, detached, is_ending};
 use crate::engine::Interrupt;
 use crate::error::Result;
-use crate::process::Home;
+use crate::process::OwnerPid;
 
 /// How often Python's signals are looked at.
 pub(super) const INTERVAL: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ pub(super) fn interruptible<T: Send>(
              compute later",
         ));
     }
-    let (mut raised, home) = (None, Home::here());
+    let (mut raised, owner) = (None, OwnerPid::current());
     let result = detached(py, || {
         let mut last = Instant::now();
         work(&mut || {
@@ -46,7 +46,7 @@ pub(super) fn interruptible<T: Send>(
             }
             raised = attached(|py| {
                 // A handler may have forked.
-                check_signals(py).and_then(|()| home.check().map_err(|error| to_python(py, error))).err()
+                check_signals(py).and_then(|()| owner.check().map_err(|error| to_python(py, error))).err()
             })
             .flatten();
             last = Instant::now();

@@ -8,16 +8,25 @@ use super::pickle::{self, Restored};
 use crate::engine::Engine;
 use crate::error::Result;
 
-/// How the KV cache of a generator stands at one moment.
+/// How full the KV cache of a generator is at one moment.
+///
+/// A block holds 32 tokens of one sequence.
 #[pyclass(module = "rsgen", frozen, get_all, eq)]
 #[derive(PartialEq)]
 pub(super) struct CacheStats {
+    /// int: Blocks that hold keys and values. A block that sequences share counts once.
     blocks_used: usize,
+    /// int: Blocks reserved for running requests and not yet used.
     blocks_reserved: usize,
+    /// int: Blocks for further requests.
     blocks_free: usize,
+    /// int: The most blocks within `kv_cache_bytes`.
     blocks_total: usize,
+    /// int: The bytes of the used blocks.
     bytes_used: usize,
+    /// int: The bytes that the cache has grown to so far.
     bytes_allocated: usize,
+    /// int: The bytes of all blocks.
     bytes_total: usize,
 }
 
@@ -41,6 +50,10 @@ impl CacheStats {
 
 #[pymethods]
 impl CacheStats {
+    /// Returns the values, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[Any]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, [usize; 7]>> {
         guarded(|| {
             let stats = slf.get();

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pyo3::PyClass;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -24,11 +25,22 @@ use crate::generation::stopping::{
 use crate::generation::{FieldValue, StopContext, StoppingCriterion};
 use crate::types::TokenId;
 
-/// The base of all stopping criteria: of those below, and of those that a caller writes as classes.
+/// The base of all stopping criteria, also of those that you write as classes.
+///
+/// Any other callable will do as well. A class of yours defines `__call__(self, input_ids, scores)`
+/// and returns whether the row ends: see `rsgen.types.StoppingCriterion`.
+///
+/// Args:
+///     *_arguments (Any): Whatever your class takes.
+///     **_keywords (Any): Whatever your class takes.
 #[pyclass(module = "rsgen.stopping_criteria", name = "StoppingCriteria", subclass, frozen)]
 pub(super) struct StoppingCriteria;
 
-/// A criterion of transformers'.
+/// The base of the criteria of `rsgen.stopping_criteria`, which run without Python.
+///
+/// Calling one with `input_ids`, `[rows, len]`, returns for each row whether it ends with its newest
+/// token, as an array of bool, `[rows]`. `ConfidenceCriteria` alone needs `scores`,
+/// `[rows, vocab_size]`, or a tuple of such arrays, of which the last counts.
 #[pyclass(
     module = "rsgen.stopping_criteria",
     name = "BuiltInStoppingCriteria",
@@ -38,42 +50,94 @@ pub(super) struct StoppingCriteria;
 )]
 pub(super) struct BuiltInStoppingCriteria(Arc<dyn StoppingCriterion>);
 
-/// Makes the class of each criterion.
-macro_rules! classes {
-    ($($class:ident = $name:literal;)*) => {
-        $(
-            #[pyclass(
-                module = "rsgen.stopping_criteria",
-                name = $name,
-                extends = BuiltInStoppingCriteria,
-                subclass,
-                frozen
-            )]
-            pub(super) struct $class;
+/// Stops at a number of tokens, prompt and padding included.
+///
+/// Args:
+///     max_length (int): The number of tokens.
+///     max_position_embeddings (int | None): Accepted for transformers' sake, without effect.
+#[pyclass(
+    module = "rsgen.stopping_criteria",
+    name = "MaxLengthCriteria",
+    extends = BuiltInStoppingCriteria,
+    subclass,
+    frozen
+)]
+pub(super) struct MaxLengthCriteria;
 
-            impl $class {
-                fn of(criterion: impl StoppingCriterion + 'static) -> PyClassInitializer<Self> {
-                    let built_in = BuiltInStoppingCriteria(Arc::new(criterion));
-                    PyClassInitializer::from(StoppingCriteria).add_subclass(built_in).add_subclass(Self)
-                }
-            }
-        )*
+/// Stops after a time.
+///
+/// Args:
+///     max_time (float): Seconds.
+///     initial_timestamp (float | None): When they begin, as `time.time()` gives it. None is the
+///         moment when the criterion is made.
+#[pyclass(
+    module = "rsgen.stopping_criteria",
+    name = "MaxTimeCriteria",
+    extends = BuiltInStoppingCriteria,
+    subclass,
+    frozen
+)]
+pub(super) struct MaxTimeCriteria;
 
-        /// The criterion of an object whose class is one of these, and none that a caller has derived from it.
-        fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn StoppingCriterion>> {
-            let is_exact = [$(object.is_exact_instance_of::<$class>()),*].contains(&true);
-            let built_in = is_exact.then(|| object.cast::<BuiltInStoppingCriteria>().ok())??;
-            Some(Arc::clone(&built_in.get().0))
-        }
-    };
+/// Stops when one of several texts ends in the newest token. Texts are compared as bytes.
+///
+/// Args:
+///     tokenizer (Tokenizer): The generator's tokenizer.
+///     stop_strings (str | Sequence[str]): The text, or texts.
+#[pyclass(
+    module = "rsgen.stopping_criteria",
+    name = "StopStringCriteria",
+    extends = BuiltInStoppingCriteria,
+    subclass,
+    frozen
+)]
+pub(super) struct StopStringCriteria;
+
+/// Stops after an end-of-sequence token.
+///
+/// Args:
+///     eos_token_id (int | Ids): The token, or tokens.
+#[pyclass(
+    module = "rsgen.stopping_criteria",
+    name = "EosTokenCriteria",
+    extends = BuiltInStoppingCriteria,
+    subclass,
+    frozen
+)]
+pub(super) struct EosTokenCriteria;
+
+/// Stops after a token that was less probable than a threshold.
+///
+/// Args:
+///     assistant_confidence_threshold (float): The least probability, by the softmax of the
+///         processed scores.
+#[pyclass(
+    module = "rsgen.stopping_criteria",
+    name = "ConfidenceCriteria",
+    extends = BuiltInStoppingCriteria,
+    subclass,
+    frozen
+)]
+pub(super) struct ConfidenceCriteria;
+
+/// The layers of an object of the class `class`.
+fn of<T: PyClass<BaseType = BuiltInStoppingCriteria>>(
+    class: T,
+    criterion: impl StoppingCriterion + 'static,
+) -> PyClassInitializer<T> {
+    let built_in = BuiltInStoppingCriteria(Arc::new(criterion));
+    PyClassInitializer::from(StoppingCriteria).add_subclass(built_in).add_subclass(class)
 }
 
-classes! {
-    MaxLengthCriteria = "MaxLengthCriteria";
-    MaxTimeCriteria = "MaxTimeCriteria";
-    StopStringCriteria = "StopStringCriteria";
-    EosTokenCriteria = "EosTokenCriteria";
-    ConfidenceCriteria = "ConfidenceCriteria";
+/// The criterion of an object whose class is one of these, and none that a caller has derived from it.
+fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn StoppingCriterion>> {
+    let is_exact = object.is_exact_instance_of::<MaxLengthCriteria>()
+        || object.is_exact_instance_of::<MaxTimeCriteria>()
+        || object.is_exact_instance_of::<StopStringCriteria>()
+        || object.is_exact_instance_of::<EosTokenCriteria>()
+        || object.is_exact_instance_of::<ConfidenceCriteria>();
+    let built_in = is_exact.then(|| object.cast::<BuiltInStoppingCriteria>().ok())??;
+    Some(Arc::clone(&built_in.get().0))
 }
 
 /// The criteria of an argument: one of these, a callable, a list of them, or nothing.
@@ -167,7 +231,7 @@ impl MaxLengthCriteria {
     fn new(max_length: usize, max_position_embeddings: Option<usize>) -> PyResult<PyClassInitializer<Self>> {
         // transformers writes a line to its log beyond it. Calls warn of it by themselves.
         let _ = max_position_embeddings;
-        guarded(|| Ok(Self::of(MaxLength::new(max_length))))
+        guarded(|| Ok(of(Self, MaxLength::new(max_length))))
     }
 }
 
@@ -193,7 +257,9 @@ impl MaxTimeCriteria {
                 let rule = "`initial_timestamp` must be a time as time.time() gives it, since this machine has started";
                 config_error(py, format!("{rule}, got {initial_timestamp:?}; None is now"))
             })?;
-            MaxTime::since(max_time, start).map(Self::of).map_err(|error| to_python(py, error))
+            MaxTime::since(max_time, start)
+                .map(|criterion| of(Self, criterion))
+                .map_err(|error| to_python(py, error))
         })
     }
 }
@@ -229,7 +295,9 @@ impl StopStringCriteria {
                 )
             })?;
             let vocabulary = Arc::new(TokenizerVocabulary(tokenizer.get().0.clone()));
-            StopString::new(vocabulary, &texts).map(Self::of).map_err(|error| to_python(py, error))
+            StopString::new(vocabulary, &texts)
+                .map(|criterion| of(Self, criterion))
+                .map_err(|error| to_python(py, error))
         })
     }
 }
@@ -250,7 +318,7 @@ impl EosTokenCriteria {
             };
             let rule = "`eos_token_id` must be a token id or a list of them";
             let wrong = || config_error(eos_token_id.py(), format!("{rule}, got {}", shown(eos_token_id)));
-            Ok(Self::of(Eos::new(ids.ok_or_else(wrong)?)))
+            Ok(of(Self, Eos::new(ids.ok_or_else(wrong)?)))
         })
     }
 }
@@ -262,7 +330,7 @@ impl ConfidenceCriteria {
     fn new(py: Python<'_>, assistant_confidence_threshold: f64) -> PyResult<PyClassInitializer<Self>> {
         guarded(|| {
             let criterion = Confidence::new(assistant_confidence_threshold);
-            criterion.map(Self::of).map_err(|error| to_python(py, error))
+            criterion.map(|criterion| of(Self, criterion)).map_err(|error| to_python(py, error))
         })
     }
 }

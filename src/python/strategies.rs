@@ -18,7 +18,7 @@ macro_rules! methods {
                     signature = (prompt, generation_config=None, **keywords),
                     text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, \
                                       logits_processor=None, prefix_allowed_tokens_fn=None, stopping_criteria=None, \
-                                      constraints=None, **fields)"
+                                      constraints=None, progress=None, **fields)"
                 )]
                 fn $name<'py>(
                     &self,

@@ -12,7 +12,6 @@ use pyo3::exceptions::{PyStopIteration, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
-use super::drivers::Drivers;
 use super::errors::{caught, guarded, to_python};
 use super::exit::detached;
 use super::output::GenerationOutput;
@@ -21,12 +20,29 @@ use super::signals::interruptible;
 use super::{astream, logging, pickle};
 use crate::engine::{self, Interrupt};
 use crate::error::Result;
-use crate::process::Home;
+use crate::executor::Executor;
+use crate::process::OwnerPid;
 use crate::sync::Mutex;
 
 const BUSY: &str = "the stream is being read already, by another thread or task or around this callback";
 
 /// The tokens of a request, as they are generated.
+///
+/// It is an iterator, a context manager and a generator in Python's sense, and with asyncio an
+/// asynchronous iterator and context manager. The model works while a token is waited for.
+/// Leaving the stream ends the work and frees its cache blocks at once: by `break` when nothing
+/// else refers to it, by the end of a `with` block, or by `close()`.
+///
+/// In a generator function, `output = yield from stream` gives the finished output. An exception
+/// of a callback, or Ctrl-C, ends the stream, and so does cancelling the task that waits for a
+/// token. One reader at a time: a second one gets a `ValueError`.
+///
+/// Example:
+///     >>> with gen.stream("Once upon a time", max_new_tokens=60) as stream:
+///     ...     for token in stream:
+///     ...         print(token, end="", flush=True)
+///     >>> stream.output.usage
+///     Usage(prompt_tokens=5, generated_tokens=60)
 #[pyclass(module = "rsgen", name = "TokenStream", frozen)]
 pub(super) struct TokenStream {
     /// Held while a token is computed. Nobody who is attached to Python waits for it: whoever finds it locked there has
@@ -37,8 +53,8 @@ pub(super) struct TokenStream {
     awaited: AtomicBool,
     /// Whether somebody who had the state has closed it. Who has it from then on computes nothing.
     closed: AtomicBool,
-    drivers: Arc<Drivers>,
-    home: Home,
+    executor: Arc<Executor>,
+    owner: OwnerPid,
 }
 
 enum State {
@@ -47,15 +63,23 @@ enum State {
     Ended(Option<Py<GenerationOutput>>),
 }
 
-/// A generated token.
+/// A generated token. `str()` is its text.
 #[pyclass(module = "rsgen", name = "StreamedToken", frozen, eq, get_all)]
 #[derive(PartialEq)]
 pub(super) struct StreamedToken {
+    /// int: The token id.
     id: u32,
+    /// str: The text that it adds: empty while a character is incomplete, and for special tokens.
+    ///
+    /// The texts of a row, joined, are the text of its output.
     text: String,
+    /// int: The row that it belongs to. Several return sequences take turns.
     index: usize,
+    /// float: Its log-probability under the model's own logits, in nats.
     logprob: f32,
+    /// float: Its score after all processors, as in `GenerationOutput.scores`. Not normalized.
     score: f32,
+    /// FinishReason | None: Why the row ends with this token, if it does.
     finish_reason: Option<&'static str>,
 }
 
@@ -66,15 +90,15 @@ type TokenValues = (u32, String, usize, f32, f32, Option<String>);
 pub(super) type Computed = Result<Option<engine::StreamedToken>>;
 
 impl TokenStream {
-    /// `drivers` are those of the generator.
-    pub(super) fn new(stream: engine::TokenStream, drivers: &Arc<Drivers>) -> Self {
+    /// `executor` is that of the generator.
+    pub(super) fn new(stream: engine::TokenStream, executor: &Arc<Executor>) -> Self {
         Self {
             cancel: stream.cancel_flag(),
             state: Mutex::new(State::Running(Box::new(stream))),
             awaited: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            drivers: Arc::clone(drivers),
-            home: Home::here(),
+            executor: Arc::clone(executor),
+            owner: OwnerPid::current(),
         }
     }
 
@@ -124,7 +148,7 @@ impl TokenStream {
         }
         self.cancel.store(true, Ordering::Relaxed);
         // In a forked process nobody goes on with the step.
-        Ok(!self.home.is_here())
+        Ok(!self.owner.is_current())
     }
 
     /// Waits for the step that is going on; not for those who are attached to Python.
@@ -143,12 +167,12 @@ impl TokenStream {
         self.awaited.swap(awaited, Ordering::Relaxed)
     }
 
-    pub(super) fn drivers(&self) -> &Drivers {
-        &self.drivers
+    pub(super) fn executor(&self) -> &Executor {
+        &self.executor
     }
 
     pub(super) fn check_process(&self, py: Python<'_>) -> PyResult<()> {
-        self.home.check().map_err(|error| to_python(py, error))
+        self.owner.check().map_err(|error| to_python(py, error))
     }
 
     pub(super) fn busy() -> PyErr {
@@ -209,6 +233,13 @@ impl TokenStream {
         guarded(|| self.or_stop(py, self.next_token(py)?))
     }
 
+    /// Returns the next token, as a generator does.
+    ///
+    /// Args:
+    ///     value (None): Must be None: a stream takes no values.
+    ///
+    /// Returns:
+    ///     StreamedToken: The token.
     #[pyo3(signature = (value, /))]
     fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<StreamedToken> {
         guarded(|| {
@@ -221,6 +252,15 @@ impl TokenStream {
         })
     }
 
+    /// Closes the stream and raises the exception, as a generator does.
+    ///
+    /// Args:
+    ///     typ (Any): An exception, or its class.
+    ///     val (Any): The exception, or an argument for its class.
+    ///     tb (Any): A traceback.
+    ///
+    /// Returns:
+    ///     StreamedToken: Never: it raises.
     #[pyo3(signature = (typ, val=None, tb=None, /))]
     fn throw(
         &self,
@@ -244,14 +284,28 @@ impl TokenStream {
         })
     }
 
+    /// Ends the work. Rows that have not ended are marked as "cancelled" in the output.
+    ///
+    /// Called from another thread while a token is computed, it ends that computation with
+    /// `CancelledError`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         guarded(|| self.end(py).map(|_| ()))
     }
 
+    /// Returns the stream, for `with`.
+    ///
+    /// Returns:
+    ///     Self: The stream.
     fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
         guarded(|| Ok(slf))
     }
 
+    /// Closes the stream.
+    ///
+    /// Args:
+    ///     exc_type (type[BaseException] | None): The class of the exception that ends the block.
+    ///     exc_value (BaseException | None): The exception.
+    ///     traceback (TracebackType | None): Its traceback.
     #[pyo3(signature = (exc_type=None, exc_value=None, traceback=None, /))]
     fn __exit__(
         &self,
@@ -272,14 +326,31 @@ impl TokenStream {
         guarded(|| astream::next(slf))
     }
 
+    /// Ends the work and waits until it has ended.
+    ///
+    /// Returns:
+    ///     Future[None]: Done when the work has ended.
     fn aclose<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| astream::close(slf))
     }
 
+    /// Returns the stream, for `async with`.
+    ///
+    /// Returns:
+    ///     Future[Self]: The stream.
     fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| astream::ready(slf.as_any()))
     }
 
+    /// Closes the stream.
+    ///
+    /// Args:
+    ///     exc_type (type[BaseException] | None): The class of the exception that ends the block.
+    ///     exc_value (BaseException | None): The exception.
+    ///     traceback (TracebackType | None): Its traceback.
+    ///
+    /// Returns:
+    ///     Future[None]: Done when the work has ended.
     #[pyo3(signature = (exc_type=None, exc_value=None, traceback=None, /))]
     fn __aexit__<'py>(
         slf: &Bound<'py, Self>,
@@ -291,11 +362,18 @@ impl TokenStream {
         guarded(|| astream::close(slf))
     }
 
+    /// GenerationOutput | None: The output of a stream that has ended, was closed or was interrupted.
+    ///
+    /// None before that, and after an error.
     #[getter]
     fn output(&self, py: Python<'_>) -> PyResult<Option<Py<GenerationOutput>>> {
         guarded(|| Ok(self.finished(py)))
     }
 
+    /// Raises `TypeError`: a stream is work in progress.
+    ///
+    /// Returns:
+    ///     NoReturn: Never.
     #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __reduce__(&self) -> PyResult<()> {
         guarded(|| {
@@ -347,6 +425,10 @@ impl StreamedToken {
         })
     }
 
+    /// Returns the values, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[Any]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, TokenValues>> {
         guarded(|| {
             let Self { id, text, index, logprob, score, finish_reason } = slf.get();

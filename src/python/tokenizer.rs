@@ -9,12 +9,26 @@ use super::prompts::ids;
 use crate::text;
 use crate::types::TokenId;
 
-/// The tokenizer of a model.
+/// The tokenizer of a model: text to token ids and back.
+///
+/// `len()` is the size of its vocabulary.
+///
+/// Example:
+///     >>> gen.tokenizer.encode("Once upon a time")
+///     >>> gen.tokenizer.decode([5, 6])
 #[pyclass(module = "rsgen", name = "Tokenizer", frozen)]
 pub(super) struct Tokenizer(pub(super) text::Tokenizer);
 
 #[pymethods]
 impl Tokenizer {
+    /// Returns the token ids of a text.
+    ///
+    /// Args:
+    ///     text (str): The text.
+    ///     add_special_tokens (bool): Adds the special tokens that the model expects around a text.
+    ///
+    /// Returns:
+    ///     list[int]: The ids.
     #[pyo3(signature = (text, *, add_special_tokens=true))]
     fn encode(&self, py: Python<'_>, text: &str, add_special_tokens: bool) -> PyResult<Vec<u32>> {
         guarded(|| {
@@ -24,6 +38,14 @@ impl Tokenizer {
         })
     }
 
+    /// Returns the text of token ids. Bytes that form no whole character become U+FFFD.
+    ///
+    /// Args:
+    ///     token_ids (Ids): The ids.
+    ///     skip_special_tokens (bool): Leaves special tokens out.
+    ///
+    /// Returns:
+    ///     str: The text.
     #[pyo3(signature = (token_ids, *, skip_special_tokens=false))]
     fn decode(
         &self,
@@ -37,21 +59,27 @@ impl Tokenizer {
         })
     }
 
+    /// int: The number of ids, one more than the largest. The model may have more.
     #[getter]
     fn vocab_size(&self) -> PyResult<usize> {
         guarded(|| Ok(self.0.vocab_size()))
     }
 
+    /// int | None: The token that begins a text.
     #[getter]
     fn bos_token_id(&self) -> PyResult<Option<u32>> {
         guarded(|| Ok(self.0.bos().map(|id| id.0)))
     }
 
+    /// int | None: The token that ends a text.
+    ///
+    /// `Generator.generation_config` holds all tokens that end generation.
     #[getter]
     fn eos_token_id(&self) -> PyResult<Option<u32>> {
         guarded(|| Ok(self.0.eos().map(|id| id.0)))
     }
 
+    /// int | None: The token for padding.
     #[getter]
     fn pad_token_id(&self) -> PyResult<Option<u32>> {
         guarded(|| Ok(self.0.pad().map(|id| id.0)))
@@ -61,6 +89,10 @@ impl Tokenizer {
         guarded(|| Ok(self.0.vocab_size()))
     }
 
+    /// Raises `TypeError`: a tokenizer belongs to its generator.
+    ///
+    /// Returns:
+    ///     NoReturn: Never.
     #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __reduce__(&self) -> PyResult<()> {
         guarded(|| {
@@ -69,10 +101,21 @@ impl Tokenizer {
         })
     }
 
+    /// Returns the same object.
+    ///
+    /// Returns:
+    ///     Self: This object.
     fn __copy__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
         guarded(|| Ok(slf))
     }
 
+    /// Returns the same object.
+    ///
+    /// Args:
+    ///     memo (Any): Of the module copy, unused.
+    ///
+    /// Returns:
+    ///     Self: This object.
     #[pyo3(signature = (memo, /))]
     fn __deepcopy__<'py>(slf: PyRef<'py, Self>, memo: &Bound<'py, PyAny>) -> PyResult<PyRef<'py, Self>> {
         let _ = memo;

@@ -56,6 +56,15 @@ fn bombs_end_soon_with_an_error() {
         "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}".to_owned(),
         "{% set ns = namespace() %}{% set ns.x = [ns, ns] %}{{ ns }}".to_owned(),
         "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns|tojson }}".to_owned(),
+        // Work that leaves nothing.
+        format!("{{{{ (['a'] * 100000)|map(attribute='{}0')|list }}}}", "0.".repeat(100_000)),
+        format!("{{{{ (['a'] * 100000)|selectattr('{}0')|list }}}}", "0.".repeat(100_000)),
+        "{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{% set y = 'a'.strip(x) %}{% endfor %}".to_owned(),
+        "{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{% set y = 'a'|trim(chars=x) %}{% endfor %}".to_owned(),
+        "{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{% set y = 'a'.split(x) %}{% endfor %}".to_owned(),
+        "{{ ('%' ~ '*' * 100000 ~ 'd') % ((1,) * 100000) }}".to_owned(),
+        "{% set x = 'ab' * 1000000 %}{% for i in [1] recursive %}{% for j in range(100000) %}{% set y = loop(x)|length %}{% endfor %}{% endfor %}".to_owned(),
+        "{% set d = dict(range(100000)|batch(2)) %}{% set ns = namespace(d) %}".to_owned(),
         // Loops and recursion.
         "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}".to_owned(),
         "{% for i in range(100000) %}{% for j in range(100000) %}aaaaaaaaaaaaaaaaaaaa{% endfor %}{% endfor %}".to_owned(),
@@ -142,4 +151,45 @@ fn templates_run_on_small_stacks() {
     let run = || printed(source).unwrap().len();
     let thread = std::thread::Builder::new().stack_size(128 << 10).spawn(run).unwrap();
     assert_eq!(thread.join().unwrap(), 151);
+}
+
+fn refused(source: &str) -> String {
+    ChatTemplate::from_source(source).unwrap_err().to_string()
+}
+
+#[test]
+fn generation_tags_become_scopes_and_nothing_else_changes() {
+    let source =
+        "a {%- generation -%}\r\n b{{ '{% generation %}' }}{% endgeneration %}{# {% generation %} #}";
+    assert_eq!(printed(source).unwrap(), "ab{% generation %}");
+    assert_eq!(printed("{% raw %}{% generation %}{% endraw %}").unwrap(), "{% generation %}");
+}
+
+#[test]
+fn blocks_must_be_closed_in_order() {
+    assert!(refused("\n{% if x %}a").ends_with("line 2: `if` has no end"));
+    assert!(refused("{% if x %}{% for a in b %}{% endif %}").contains("expected `endfor`, found `endif`"));
+    assert!(refused("{% endfor %}").contains("`endfor` ends nothing"));
+    assert!(refused("{% set x %}").contains("`set` has no end"));
+    let source = "{% set x = dict(a=1) %}{% set y | replace('a', new='b') %}a{% endset %}{{ y }}{{ x.a }}";
+    assert_eq!(printed(source).unwrap(), "b1");
+}
+
+#[test]
+fn sizes_are_limited_before_parsing() {
+    assert!(refused(&" ".repeat((256 << 10) + 1)).contains("at most 262144 bytes"));
+    assert!(refused(&" ".repeat(60_001)).contains("white space may be 4096 bytes long"));
+    assert!(refused(&"a".repeat(60_001)).contains("at most 60000 lines"));
+    assert!(refused(&"a\r".repeat(60_001)).contains("at most 60000 lines"));
+    assert!(refused(&format!("{{{{ a{} }}}}", "+a".repeat(1000))).contains("at most 2000 tokens"));
+    let branches = format!("{{% if a %}}{}{{% endif %}}", "{% elif b %}".repeat(201));
+    assert!(refused(&branches).contains("at most 200 `elif`"));
+}
+
+#[test]
+fn nesting_has_an_end() {
+    let source = "{% set ns = namespace(x=[]) %}{% for i in range(300) %}{% set ns.x = [ns.x] %}{% endfor %}";
+    let message = printed(source).unwrap_err().to_string();
+    assert!(message.ends_with("lists and dicts may be nested 200 deep"), "{message}");
+    assert!(printed(&source.replace("300", "150")).is_ok());
 }

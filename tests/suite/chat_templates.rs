@@ -129,3 +129,79 @@ fn namespaces_hold_data_alone() {
     let message = printed("{% set ns = namespace() %}{% set ns.x = ns %}").unwrap_err().to_string();
     assert!(message.contains("a namespace may hold texts, numbers, lists and dicts"), "{message}");
 }
+
+fn all_printed(cases: &[(&str, &str)]) {
+    for (expression, expected) in cases {
+        assert_eq!(
+            printed(&format!("{{{{ {expression} }}}}")).as_deref().ok(),
+            Some(*expected),
+            "{expression}"
+        );
+    }
+}
+
+#[test]
+fn texts_numbers_and_lists_are_pythons() {
+    all_printed(&[
+        ("' a  b c '.split()", "['a', 'b', 'c']"),
+        ("' a  b c '.split(none, 1)", "['a', 'b c ']"),
+        ("' a  b c '.rsplit(none, 1)", "[' a  b', 'c']"),
+        ("'a-b-c'.rsplit('-', 1)", "['a-b', 'c']"),
+        ("'a-b-c'.split('-', 0)", "['a-b-c']"),
+        ("''.split('-')", "['']"),
+        ("''.split()", "[]"),
+        ("'a\\r\\nb\\rc\u{2028}d\\x0b\\n'.splitlines()", "['a', 'b', 'c', 'd', '']"),
+        ("\"o'neil's x-ray ǆ ﬁn\".title()", "O'Neil'S X-Ray ǅ Fin"),
+        ("'ﬁN ÉΣ'.capitalize()", "Fin éς"),
+        ("'ab'.center(5, '*')", "**ab*"),
+        ("'abc'.center(6, '*')", "*abc**"),
+        ("[0.0001, 0.00001, 1.5e300, -0.0, 1e15]", "[0.0001, 1e-05, 1.5e+300, -0.0, 1000000000000000.0]"),
+        (
+            "['\\x7f\u{a0}\u{ad}\u{2028}\u{e000}', '\\'\"', 'é😀\u{301}']",
+            "['\\x7f\\xa0\\xad\\u2028\\ue000', '\\'\"', 'é😀\u{301}']",
+        ),
+        ("[-7 // 2, -7 % 3, -7.5 // 2, 7.5 % -2, 4 / 2]", "[-4, 2, -4.0, -0.5, 2.0]"),
+        (
+            "[[2, 'a'], [1, 'b'], [2, 'c'], [1, 'd']]|sort(attribute=0)",
+            "[[1, 'b'], [1, 'd'], [2, 'a'], [2, 'c']]",
+        ),
+        (
+            "[9007199254740993, 9007199254740992.0, 1, true, -1.5]|sort",
+            "[-1.5, 1, True, 9007199254740992.0, 9007199254740993]",
+        ),
+    ]);
+    for nothing in
+        ["10 ** 1000", "0 ** -1", "1 % 0", "1.0 / 0", "none - 1", "[1, 'a']|sort", "[none, none]|sort"]
+    {
+        assert!(printed(&format!("{{{{ {nothing} }}}}")).is_err(), "{nothing}");
+    }
+}
+
+#[test]
+fn slices_name_the_places_that_pythons_do() {
+    // By counting: start, then on by step while before stop.
+    let counted = |len: i64, start: Option<i64>, stop: Option<i64>, step: i64| {
+        let index = |bound: i64| if bound < 0 { bound + len } else { bound };
+        let mut out = Vec::new();
+        let mut place = start.map_or(if step > 0 { 0 } else { len - 1 }, index);
+        place = if step > 0 { place.max(0) } else { place.min(len - 1) };
+        let end = stop.map(index);
+        while (0..len).contains(&place) && end.is_none_or(|end| (place < end) == (step > 0) && place != end) {
+            out.push(place.to_string());
+            place += step;
+        }
+        format!("[{}]", out.join(", "))
+    };
+    let shown = |bound: Option<i64>| bound.map_or_else(String::new, |bound| bound.to_string());
+    for start in (-7..8).map(Some).chain([None, Some(i64::MAX)]) {
+        for stop in (-7..8).map(Some).chain([None, Some(i64::MAX)]) {
+            let slices = (0..6).flat_map(|len| [-9, -3, -1, 1, 2, 9].map(|step| (len, step)));
+            let template = slices.clone().map(|(len, step)| {
+                format!("{{{{ (range({len})|list)[{}:{}:{step}] }}}}", shown(start), shown(stop))
+            });
+            let expected: String =
+                slices.clone().map(|(len, step)| counted(len, start, stop, step)).collect();
+            assert_eq!(printed(&template.collect::<String>()).unwrap(), expected, "{start:?} {stop:?}");
+        }
+    }
+}

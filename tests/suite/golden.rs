@@ -96,7 +96,7 @@ fn check_output(faults: &mut Faults, case: &str, output: &GenerationOutput, requ
         let expected = tensor(scores);
         let steps = integer(&scores["shape"][0]) as usize;
         let actual: Vec<f32> =
-            output.lanes[0].scores.iter().flatten().take(steps).flatten().copied().collect();
+            output.sequences[0].scores.iter().flatten().take(steps).flatten().copied().collect();
         faults.check(format!("{case}, scores"), difference(&actual, &expected, PROMISED));
     }
 }

@@ -187,7 +187,7 @@ fn forward_gives_the_bits_that_generation_sees() {
     ids.extend(&row.generated.token_ids);
     let all = generator.forward(&[ids.clone()]).unwrap();
     let vocab_size = generator.config().vocab_size;
-    let steps = output.lanes[0].logits.as_ref().unwrap();
+    let steps = output.sequences[0].logits.as_ref().unwrap();
     for (step, logits) in steps.iter().enumerate() {
         let at = row.prompt_ids.len() - 1 + step;
         let same = logits.iter().zip(&all[at * vocab_size..]).all(|(a, b)| a.to_bits() == b.to_bits());
@@ -284,7 +284,7 @@ fn a_sequence_that_outgrows_its_original_context_is_what_it_is_as_a_prompt() {
         let generator = tiny(name, None, 2);
         let vocab_size = generator.config().vocab_size;
         let output = generator.generate(ids(30, 3), &sampling(9).num_return_sequences(3)).unwrap();
-        for (row, kept) in output.rows.into_iter().zip(output.lanes) {
+        for (row, kept) in output.rows.into_iter().zip(output.sequences) {
             let mut text = row.prompt_ids;
             let logits = kept.logits.unwrap();
             for (logits, token) in logits.iter().zip(row.generated.token_ids) {

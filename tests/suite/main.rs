@@ -16,7 +16,6 @@ mod golden;
 mod golden_support;
 mod invariance;
 mod listed_differences;
-mod python_border;
 mod rust_source;
 mod sse_service;
 mod strategies;

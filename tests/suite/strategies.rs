@@ -146,13 +146,13 @@ fn check_output(
     }
     let expected: Vec<Vec<TokenId>> = list(&case["tokens"]).iter().map(token_ids).collect();
     faults.check(format!("{label}: tokens"), unequal(&rows, &expected));
-    if let Some(lanes) = case.get("beam_indices") {
-        let expected: Vec<Vec<u32>> = list(lanes)
+    if let Some(sequences) = case.get("beam_indices") {
+        let expected: Vec<Vec<u32>> = list(sequences)
             .iter()
-            .map(|row| integers(row).into_iter().map(|lane| lane as u32).collect())
+            .map(|row| integers(row).into_iter().map(|sequence| sequence as u32).collect())
             .collect();
-        let lanes: Vec<_> = output.rows.iter().map(|row| row.generated.beam_indices.clone()).collect();
-        faults.check(format!("{label}: beam_indices"), unequal(&lanes, &expected));
+        let sequences: Vec<_> = output.rows.iter().map(|row| row.generated.beam_indices.clone()).collect();
+        faults.check(format!("{label}: beam_indices"), unequal(&sequences, &expected));
     }
     if let Some(scores) = case.get("sequences_scores") {
         let actual: Vec<f32> = output.rows.iter().filter_map(|row| row.generated.score).collect();
@@ -161,7 +161,7 @@ fn check_output(
     }
     if let Some(scores) = case.get("token_scores") {
         for (row, expected) in list(scores).iter().enumerate() {
-            let steps = output.lanes[row].scores.as_ref().unwrap();
+            let steps = output.sequences[row].scores.as_ref().unwrap();
             let actual: Vec<f32> = output.rows[row]
                 .generated
                 .token_ids

@@ -9,7 +9,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 /// Tokens and the bits of the logits of every row.
 pub(crate) fn bits(output: &GenerationOutput) -> Vec<(Vec<TokenId>, Vec<u32>)> {
-    let rows = output.rows.iter().zip(&output.lanes);
+    let rows = output.rows.iter().zip(&output.sequences);
     rows.map(|(row, kept)| {
         let logits = kept.logits.as_ref().unwrap();
         (row.generated.token_ids.clone(), logits.iter().flatten().map(|logit| logit.to_bits()).collect())

@@ -4,7 +4,9 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
 
 use crate::error::{Error, Result, ResultExt};
 
@@ -53,6 +55,23 @@ impl GenerationConfig {
     }
 }
 
+/// As `generation_config.json` holds it; a field that is switched off is null.
+impl Serialize for GenerationConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        self.to_json().serialize(serializer)
+    }
+}
+
+/// As a call takes it: null switches a field off. Keys that are no fields are kept in `extra`.
+impl<'de> Deserialize<'de> for GenerationConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let (fields, extra): (Map<_, _>, _) =
+            Map::deserialize(deserializer)?.into_iter().partition(|(name, _)| Self::is_field(name));
+        let config = Self::from_call(fields).map_err(D::Error::custom)?;
+        Ok(Self { extra, ..config })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +85,22 @@ mod tests {
         let file = config.save_pretrained(folder.path().join("new").join("folder")).unwrap();
         assert_eq!(GenerationConfig::from_pretrained(&file).unwrap(), config);
         assert_eq!(GenerationConfig::from_pretrained(file.parent().unwrap()).unwrap(), config);
+    }
+
+    #[test]
+    fn a_configuration_goes_through_serde_and_back() {
+        let mut config = GenerationConfig::new()
+            .top_p(0.9)
+            .eos_token_id(vec![1.into(), 2.into()])
+            .temperature(f64::INFINITY);
+        config = config.switch_off("top_k").unwrap();
+        config.extra.insert("custom".to_owned(), 5.into());
+        let text = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<GenerationConfig>(&text).unwrap(), config);
+        assert!(text.contains(r#""top_k":null"#), "{text}");
+        assert_eq!(GenerationConfig::from_json_file(&text).unwrap().top_k, None);
+        let error = serde_json::from_str::<GenerationConfig>(r#"{"top_k": "many"}"#).unwrap_err().to_string();
+        assert!(error.contains("`top_k` must be an integer"), "{error}");
     }
 
     #[test]

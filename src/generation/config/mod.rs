@@ -7,14 +7,16 @@
 
 mod biases;
 mod choices;
-mod elsewhere;
 mod field;
 mod file;
 pub(crate) mod suggest;
 mod table;
 #[cfg(test)]
 mod tests;
+mod unsupported;
 mod value;
+
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
@@ -170,15 +172,14 @@ documented! {
         pub renormalize_logits: Option<bool>,
         /// The keys of a file that are no fields, as they were read.
         pub extra: Map<String, Value>,
+        /// The fields that are off whatever the model's file says: what `None` means in a call of transformers. See
+        /// [`GenerationConfig::switch_off`].
+        pub switched_off: BTreeSet<&'static str>,
     }
 }
 
 /// The longest file that is read.
 const MAX_FILE_BYTES: usize = 16 << 20;
-
-/// Keys of a file that say nothing about how to generate.
-const BOOKKEEPING: &[&str] =
-    &["transformers_version", "_from_model_config", "_commit_hash", "_name_or_path", "_original_object_hash"];
 
 impl GenerationConfig {
     /// A configuration with every field unset.
@@ -194,25 +195,56 @@ impl GenerationConfig {
     pub fn from_json_file(text: &str) -> Result<Self> {
         let map = json::object(text.as_bytes(), MAX_FILE_BYTES)?;
         let mut config = Self::new();
-        let mut unused = Vec::new();
         for (name, json) in map {
             if Self::is_field(&name) {
                 let value = without_negative_ids(&name, json.into());
                 config.set(&name, &value).map_err(|error| Error::load(error.to_string()))?;
-                continue;
+            } else {
+                config.extra.insert(name, json);
             }
-            if !BOOKKEEPING.contains(&name.as_str()) && !json.is_null() {
-                unused.push(name.clone());
-            }
-            config.extra.insert(name, json);
-        }
-        if !unused.is_empty() {
-            log::warn!(
-                "generation_config.json: these entries have no effect in this version: {}",
-                unused.join(", ")
-            );
         }
         Ok(config)
+    }
+
+    /// The generation fields of a model's `config.json`: transformers' method of that name.
+    ///
+    /// # Errors
+    /// When a field has a value of another type.
+    pub fn from_model_config(model_config: Map<String, Value>) -> Result<Self> {
+        let mut config = Self::new();
+        for (name, json) in model_config.into_iter().filter(|(name, _)| Self::is_field(name)) {
+            let value = without_negative_ids(&name, json.into());
+            config.set(&name, &value)?;
+        }
+        Ok(config)
+    }
+
+    /// The entries of a file that would change the tokens and that this version has not; empty for most models.
+    pub fn unsupported(&self) -> Vec<&str> {
+        let entries = self.extra.iter().map(|(name, value)| (name.as_str(), value.clone().into()));
+        entries
+            .filter(|(name, value)| unsupported::changes_tokens(name, value))
+            .map(|(name, _)| name)
+            .collect()
+    }
+
+    /// Says which entries of a file are unsupported; `None` if none are.
+    pub fn unsupported_warning(&self) -> Option<String> {
+        let names = self.unsupported();
+        (!names.is_empty()).then(|| {
+            format!(
+                "generation_config.json: {} would change the tokens and {} no effect in this version; \
+                 generation_config=\"ignore\", in the shell `--generation-config ignore`, leaves the whole file out",
+                names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+                if names.len() == 1 { "has" } else { "have" },
+            )
+        })
+    }
+
+    /// `top_k`: 50 where nobody sets it, and 0, which keeps all tokens, where it is switched off.
+    pub(super) fn top_k_or_default(&self) -> usize {
+        let default = if self.switched_off.contains("top_k") { 0 } else { 50 };
+        self.top_k.unwrap_or(default)
     }
 
     /// This configuration, the fields of a call, with those that are unset taken from one that was passed as a whole.
@@ -227,21 +259,25 @@ impl GenerationConfig {
         merged
     }
 
-    /// The configuration that the keyword arguments of a call make.
+    /// The configuration that the keyword arguments of a call make; null switches a field off.
     ///
     /// # Errors
     /// When a name is no field, with the name that was probably meant, or a value is of another type.
     pub fn from_call<V: Into<FieldValue>>(fields: impl IntoIterator<Item = (String, V)>) -> Result<Self> {
         let mut config = Self::new();
         for (name, value) in fields {
-            config.set(&name, &value.into())?;
+            config.set_in_call(&name, &value.into())?;
         }
         Ok(config)
     }
 
-    /// The fields that are set, and the extra keys, as `generation_config.json` holds them.
+    /// The fields that are set, those that are switched off as null, and the extra keys, as `generation_config.json` holds
+    /// them.
     pub fn to_json(&self) -> Map<String, Value> {
-        let set = |info: &FieldInfo| Some((info.name.to_owned(), self.get(info.name)?.into()));
+        let set = |info: &FieldInfo| {
+            let off = self.switched_off.contains(info.name).then_some(FieldValue::Null);
+            Some((info.name.to_owned(), self.get(info.name).or(off)?.into()))
+        };
         let mut json: Map<_, _> = Self::FIELDS.iter().filter_map(set).collect();
         json.extend(self.extra.iter().map(|(name, value)| (name.clone(), value.clone())));
         json
@@ -249,12 +285,12 @@ impl GenerationConfig {
 
     /// Whether transformers or this version knows a name, so that `set` has an answer to it.
     pub fn is_known(name: &str) -> bool {
-        Self::is_field(name) || elsewhere::reason(name).is_some()
+        Self::is_field(name) || unsupported::reason(name).is_some()
     }
 
     /// The error message for a name that is no field.
     pub fn unknown_field(name: &str) -> String {
-        if let Some(reason) = elsewhere::reason(name) {
+        if let Some(reason) = unsupported::reason(name) {
             return format!("`{name}` {reason}");
         }
         let shown: String = name.chars().take(64).collect();

@@ -3,7 +3,7 @@
 //! Edit distance, and a few names that other libraries use for the same thing.
 
 /// Names of other libraries, and what they are called here.
-const ELSEWHERE: &[(&str, &str)] = &[
+const SYNONYMS: &[(&str, &str)] = &[
     ("max_tokens", "max_new_tokens"),
     ("max_token", "max_new_tokens"),
     ("max_gen_len", "max_new_tokens"),
@@ -25,7 +25,7 @@ pub(crate) fn suggest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
     if name.len() > LONGEST {
         return None;
     }
-    if let Some((_, here)) = ELSEWHERE.iter().find(|(there, _)| *there == name) {
+    if let Some((_, here)) = SYNONYMS.iter().find(|(other, _)| *other == name) {
         return Some(here);
     }
     let allowed = (name.chars().count() / 3).clamp(1, 4);

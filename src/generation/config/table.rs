@@ -3,7 +3,7 @@
 use super::field::FieldType;
 use super::{
     Compat, DolaLayers, EarlyStopping, FieldValue, ForcedWord, GenerationConfig, LogitBias, OneOrMany,
-    SequenceBias, docs, elsewhere,
+    SequenceBias, docs, unsupported,
 };
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -60,16 +60,27 @@ macro_rules! fields {
                 #[must_use]
                 pub fn $name(mut self, $name: $argument) -> Self {
                     self.$name = Some($name.into());
+                    self.switched_off.remove(stringify!($name));
                     self
                 }
             )*
 
-            /// This configuration, with fields that are unset taken from `base`.
+            /// This configuration, with fields that are unset and not switched off taken from `base`.
             #[must_use]
             pub fn merged_over(&self, base: &Self) -> Self {
+                let off = |name| self.switched_off.contains(name);
+                let mut switched_off = self.switched_off.clone();
+                switched_off.extend(base.switched_off.iter().filter(|name| self.get(name).is_none()));
                 let mut extra = base.extra.clone();
                 extra.extend(self.extra.iter().map(|(name, value)| (name.clone(), value.clone())));
-                Self { $( $name: self.$name.clone().or_else(|| base.$name.clone()), )* extra }
+                Self {
+                    $( $name: match &self.$name {
+                        None if !off(stringify!($name)) => base.$name.clone(),
+                        own => own.clone(),
+                    }, )*
+                    extra,
+                    switched_off,
+                }
             }
         }
     };
@@ -154,22 +165,54 @@ impl GenerationConfig {
         FieldInfo::of(name).is_some()
     }
 
+    /// The type of a field as Python's annotations write it; `None` when there is no such field.
+    pub fn python_type(name: &str) -> Option<String> {
+        FieldInfo::of(name).map(FieldInfo::python_type)
+    }
+
     /// The value of a field; `None` when it is unset, or there is no such field.
     pub fn get(&self, name: &str) -> Option<FieldValue> {
         FieldInfo::of(name).and_then(|field| (field.get)(self))
     }
 
-    /// Sets a field by its name; [`FieldValue::Null`] unsets it.
+    /// Sets a field by its name; [`FieldValue::Null`] unsets it, so that the model's file decides. As in transformers, an
+    /// `eos_token_id` of -1 is no token, and values of unsupported fields are taken where they ask for nothing.
     ///
     /// # Errors
     /// When there is no such field, with the name that was probably meant, or what to do instead where it is one of
     /// transformers'; and when the value is of another type.
     pub fn set(&mut self, name: &str, value: &FieldValue) -> Result<()> {
         match FieldInfo::of(name) {
-            Some(field) => (field.set)(self, value),
-            // What is left out does not matter.
-            None if *value == FieldValue::Null && elsewhere::reason(name).is_some() => Ok(()),
+            Some(field) => {
+                self.switched_off.remove(name);
+                let none = FieldValue::List(Vec::new());
+                let no_token = name == "eos_token_id" && *value == FieldValue::Int(-1);
+                (field.set)(self, if no_token { &none } else { value })
+            }
+            None if unsupported::asks_for_nothing(name, value) => Ok(()),
             None => Err(Error::config(Self::unknown_field(name))),
         }
+    }
+
+    /// Sets a field as the keyword of a call does: [`FieldValue::Null`] switches it off.
+    ///
+    /// # Errors
+    /// As for [`GenerationConfig::set`].
+    pub fn set_in_call(&mut self, name: &str, value: &FieldValue) -> Result<()> {
+        self.set(name, value)?;
+        if *value == FieldValue::Null {
+            self.switched_off.extend(FieldInfo::of(name).map(|field| field.name));
+        }
+        Ok(())
+    }
+
+    /// Switches a field off, also where the model's file sets it: what `None` means in a call of transformers. Without an
+    /// `eos_token_id` nothing ends a row before its limit; without `top_k` all tokens may be drawn.
+    ///
+    /// # Errors
+    /// When there is no such field.
+    pub fn switch_off(mut self, name: &str) -> Result<Self> {
+        self.set_in_call(name, &FieldValue::Null)?;
+        Ok(self)
     }
 }

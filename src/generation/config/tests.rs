@@ -227,3 +227,35 @@ fn set_fields_have_precedence_over_the_base_one_by_one() {
     assert_eq!((merged.top_k, merged.top_p, merged.min_p), (Some(7), Some(0.5), None));
     assert_eq!((&merged.extra["a"], &merged.extra["b"]), (&json!(3), &json!(2)));
 }
+
+#[test]
+fn null_in_a_call_switches_a_field_off() {
+    let base = GenerationConfig::new().top_k(5).eos_token_id(2).temperature(0.5);
+    let off = call(json!({"top_k": null, "eos_token_id": null, "max_time": null})).unwrap();
+    let merged = off.merged_over(&base);
+    assert_eq!((merged.top_k, &merged.eos_token_id, merged.temperature), (None, &None, Some(0.5)));
+    assert_eq!((merged.top_k_or_default(), GenerationConfig::new().top_k_or_default()), (0, 50));
+    assert_eq!(merged.merged_over(&base), merged, "it stays off however often it is merged");
+    assert_eq!(GenerationConfig::new().top_k(7).merged_over(&off).top_k, Some(7));
+    assert_eq!(off.clone().top_k(3).merged_over(&base).top_k, Some(3), "setting it switches it on again");
+    assert_eq!(call(Value::Object(off.to_json())).unwrap(), off);
+    assert!(GenerationConfig::new().switch_off("banana").is_err());
+    assert_eq!(GenerationConfig::new().switch_off("guidance_scale").unwrap(), GenerationConfig::new());
+}
+
+#[test]
+fn an_end_token_of_minus_one_is_no_token() {
+    assert_eq!(call(json!({"eos_token_id": -1})).unwrap().eos_token_id, Some(OneOrMany::Many(Vec::new())));
+    assert!(call(json!({"pad_token_id": -1})).is_err());
+}
+
+#[test]
+fn a_models_config_gives_its_generation_fields() {
+    let Value::Object(model) =
+        json!({"hidden_size": 8, "bos_token_id": 1, "eos_token_id": [2, -1], "pad_token_id": -1})
+    else {
+        unreachable!()
+    };
+    let config = GenerationConfig::from_model_config(model).unwrap();
+    assert_eq!(config, GenerationConfig::new().bos_token_id(1).eos_token_id(vec![TokenId(2)]));
+}

@@ -73,17 +73,17 @@ impl ProcessorStates {
     }
 }
 
-/// The companion sequences of a row: their newest logits.
+/// The unconditional sequences of a row: their newest logits.
 #[derive(Clone, Copy, Default)]
-pub(in crate::generation) struct Companions<'a> {
-    /// For each processor of the list the row of its companion in `logits`, if it asked for one.
+pub(in crate::generation) struct UnconditionalLogits<'a> {
+    /// For each processor of the list the row of its unconditional sequence in `logits`, if it asked for one.
     pub(in crate::generation) rows: &'a [Option<usize>],
-    /// Those of all companions, `[companions, vocab_size]`.
+    /// Those of all unconditional sequences, `[unconditional sequences, vocab_size]`.
     pub(in crate::generation) logits: &'a [f32],
     pub(in crate::generation) vocab_size: usize,
 }
 
-impl<'a> Companions<'a> {
+impl<'a> UnconditionalLogits<'a> {
     fn logits(&self, place: usize) -> Option<&'a [f32]> {
         let row = (*self.rows.get(place)?)?;
         Some(&self.logits[row * self.vocab_size..][..self.vocab_size])
@@ -103,8 +103,8 @@ pub struct RowContext<'a> {
     pub prompt_index: usize,
     /// The row among those of a call in which none has ended; rows of one prompt are neighbours.
     pub row_index: usize,
-    /// The companions of the row.
-    pub(in crate::generation) companions: Companions<'a>,
+    /// The unconditional sequences of the row.
+    pub(in crate::generation) unconditional: UnconditionalLogits<'a>,
     /// What each processor of the list remembers of this sequence.
     pub(in crate::generation) states: Option<&'a mut ProcessorStates>,
     /// The place of the processor that is called.
@@ -120,7 +120,7 @@ impl<'a> RowContext<'a> {
             padding_len: 0,
             prompt_index: 0,
             row_index: 0,
-            companions: Companions::default(),
+            unconditional: UnconditionalLogits::default(),
             states: None,
             place: 0,
         }
@@ -131,9 +131,9 @@ impl<'a> RowContext<'a> {
         Self { prompt_index: row_index, row_index, ..Self::of_prompt(input_ids) }
     }
 
-    /// The logits of the row's companion sequence, `[vocab_size]`, if the processor asked for one.
-    pub fn companion_logits(&self) -> Option<&'a [f32]> {
-        self.companions.logits(self.place)
+    /// The logits of the row's unconditional sequence, `[vocab_size]`, if the processor asked for one.
+    pub fn unconditional_logits(&self) -> Option<&'a [f32]> {
+        self.unconditional.logits(self.place)
     }
 
     /// What the processor remembers of this sequence: the value its `new_state` made, or a fork of it. `None`

@@ -1,4 +1,4 @@
-//! The processors of a request as one: applying them in order, with each row's states and companions.
+//! The processors of a request as one: applying them in order, with each row's states and unconditional sequences.
 
 use std::sync::Arc;
 
@@ -52,9 +52,9 @@ impl LogitsProcessorList {
         ProcessorStates { states: self.processors.iter().map(|processor| processor.new_state()).collect() }
     }
 
-    /// The companion prompt that each processor wants beside the rows of a prompt, padding left out.
-    pub fn companions(&self, prompt_index: usize, prompt: &[TokenId]) -> Vec<Option<Vec<TokenId>>> {
-        self.processors.iter().map(|processor| processor.companion(prompt_index, prompt)).collect()
+    /// The unconditional prompt that each processor wants beside the rows of a prompt, padding left out.
+    pub fn unconditional(&self, prompt_index: usize, prompt: &[TokenId]) -> Vec<Option<Vec<TokenId>>> {
+        self.processors.iter().map(|processor| processor.unconditional_prompt(prompt_index, prompt)).collect()
     }
 
     /// Applies every processor in order to `scores`, `[rows, vocab_size]`, of the rows of `context`.

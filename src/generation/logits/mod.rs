@@ -50,7 +50,7 @@ use super::config::{Compat, GenerationConfig};
 use super::prompt::PromptRow;
 
 pub use arguments::{Argument, ArgumentInfo};
-pub(super) use context::Companions;
+pub(super) use context::UnconditionalLogits;
 pub use context::{ProcessContext, ProcessorState, ProcessorStates, RowContext, ScoreRows};
 pub use encoder_input_ids::EncoderInputIds;
 pub use encoder_no_repeat_ngram::EncoderNoRepeatNGramLogitsProcessor;
@@ -120,8 +120,8 @@ pub trait LogitsProcessor: Send + Sync {
 
     /// The prompt of a second sequence that is to run beside each row of prompt `prompt_index`, whose tokens
     /// (padding left out) are `prompt`. It gets the same new tokens as the row, and its logits come in the
-    /// same step, in [`RowContext::companion_logits`].
-    fn companion(&self, _prompt_index: usize, _prompt: &[TokenId]) -> Option<Vec<TokenId>> {
+    /// same step, in [`RowContext::unconditional_logits`].
+    fn unconditional_prompt(&self, _prompt_index: usize, _prompt: &[TokenId]) -> Option<Vec<TokenId>> {
         None
     }
 

@@ -2,7 +2,6 @@
 
 use crate::error::{Error, Result};
 
-use super::super::mode::DEFAULT_TOP_K;
 use super::super::numerics::kth_largest;
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
@@ -32,7 +31,7 @@ impl TopKLogitsWarper {
 
 impl BuiltIn for TopKLogitsWarper {
     fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        match settings.config.top_k.unwrap_or(DEFAULT_TOP_K) {
+        match settings.config.top_k_or_default() {
             0 => Ok(None),
             top_k => Self::new(top_k, f64::NEG_INFINITY, settings.min_tokens_to_keep()).map(Some),
         }

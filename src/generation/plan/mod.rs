@@ -114,8 +114,8 @@ pub struct PlannedPrompt {
     pub(super) input_ids: Vec<TokenId>,
     pub(super) tokens: Vec<TokenId>,
     pub(super) padding_len: usize,
-    /// For each processor the prompt of the companion it wants.
-    pub(super) companions: Vec<Option<Vec<TokenId>>>,
+    /// For each processor the prompt of the unconditional sequence it wants.
+    pub(super) unconditional: Vec<Option<Vec<TokenId>>>,
     room: usize,
 }
 
@@ -130,9 +130,9 @@ impl PlannedPrompt {
         &self.tokens
     }
 
-    /// The prompts of the companion sequences that run beside each row.
-    pub fn companions(&self) -> impl Iterator<Item = &[TokenId]> {
-        self.companions.iter().flatten().map(Vec::as_slice)
+    /// The prompts of the unconditional sequences that run beside each row.
+    pub fn unconditional(&self) -> impl Iterator<Item = &[TokenId]> {
+        self.unconditional.iter().flatten().map(Vec::as_slice)
     }
 }
 
@@ -181,7 +181,7 @@ impl GenerationPlan {
         };
         beams::check(&merged, mode)?;
         let do_sample = merged.do_sample == Some(true);
-        check_fields_of_one_value(config, &merged)?;
+        check_fields_of_one_value(&merged)?;
         let num_return_sequences = num_return_sequences(&merged, mode, prompts.rows().len())?;
 
         let special = tokens::SpecialTokens::resolve(config, &merged, context, &mut warnings)?;
@@ -215,14 +215,14 @@ impl GenerationPlan {
             .enumerate()
             .map(|(index, row)| {
                 let tokens = row.tokens();
-                let companions = processors.companions(index, &tokens);
-                let longest = tokens::check_companions(&companions, context)?.max(tokens.len());
+                let unconditional = processors.unconditional(index, &tokens);
+                let longest = tokens::check_unconditional(&unconditional, context)?.max(tokens.len());
                 Ok(PlannedPrompt {
                     input_ids: row.input_ids.clone(),
                     padding_len: row.padding_len(),
                     room: context.context_len - longest,
                     tokens,
-                    companions,
+                    unconditional,
                 })
             })
             .collect::<Result<_>>()?;
@@ -286,8 +286,8 @@ impl GenerationPlan {
     }
 
     /// The number of rows of each prompt that are computed in a step.
-    pub fn lanes_each(&self) -> usize {
-        self.search.lanes_each
+    pub fn sequences_each(&self) -> usize {
+        self.search.sequences_each
     }
 
     /// The number of rows of the output.
@@ -328,16 +328,9 @@ impl GenerationPlan {
 }
 
 /// Fields that have one possible value in this version, or a simple range.
-fn check_fields_of_one_value(config: &GenerationConfig, merged: &GenerationConfig) -> Result<()> {
+fn check_fields_of_one_value(merged: &GenerationConfig) -> Result<()> {
     if merged.num_beams == Some(0) {
         return Err(Error::config("`num_beams` must be 1 or more, but is 0; leave it unset"));
-    }
-    // In a file it is a leftover of training, and it changes no result.
-    if config.use_cache == Some(false) {
-        return Err(Error::config(
-            "`use_cache` must be true, but is false: the KV cache changes no result and is always used; \
-             leave it unset",
-        ));
     }
     if merged.prefill_chunk_size == Some(0) {
         return Err(Error::config(
@@ -429,7 +422,8 @@ fn warn_of_unused_sampling_fields(
         .filter(|field| {
             let neutral =
                 GenerationConfig::FIELDS.iter().find(|info| info.name == *field).map(|info| info.default);
-            set.get(*field).is_some_and(|value| Some(value.to_string().as_str()) != neutral)
+            set.get(*field)
+                .is_some_and(|value| !value.is_null() && Some(value.to_string().as_str()) != neutral)
         })
         .map(|field| format!("`{field}`"))
         .collect();

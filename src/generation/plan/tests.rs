@@ -83,7 +83,6 @@ fn each_impossible_value_names_field_rule_value_and_remedy() {
             "`eos_token_id` must be an id of the model's vocabulary, 0 to 9",
             "99",
         ),
-        (limited().use_cache(false), "`use_cache` must be true", "leave it unset"),
         (limited().prefill_chunk_size(0), "`prefill_chunk_size` must be 1 or more", "0"),
         (sampling().seed(vec![1, 2]), "`seed` must be one seed for one request, but lists 2", ""),
         (sampling().seed(vec![]), "`seed` must be one seed for one request, but lists 0", ""),
@@ -260,36 +259,37 @@ fn awkward_padding_is_a_warning() {
     assert_eq!(plan.prompts()[1].tokens(), ids(&[1, 3]));
 }
 
-struct Companion(Vec<TokenId>);
+struct Guidance(Vec<TokenId>);
 
-impl LogitsProcessor for Companion {
+impl LogitsProcessor for Guidance {
     fn name(&self) -> &'static str {
-        "Companion"
+        "Guidance"
     }
 
     fn process_row(&self, _scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
         Ok(())
     }
 
-    fn companion(&self, _prompt_index: usize, _prompt: &[TokenId]) -> Option<Vec<TokenId>> {
+    fn unconditional_prompt(&self, _prompt_index: usize, _prompt: &[TokenId]) -> Option<Vec<TokenId>> {
         Some(self.0.clone())
     }
 }
 
 #[test]
-fn companion_prompts_are_checked_and_take_room_in_the_context() {
-    let with = |companion: Vec<TokenId>| PlanContext {
-        processors: vec![Arc::new(Companion(companion))],
+fn unconditional_prompts_are_checked_and_take_room_in_the_context() {
+    let with = |unconditional: Vec<TokenId>| PlanContext {
+        processors: vec![Arc::new(Guidance(unconditional))],
         ..context()
     };
-    let plan = |companion: &[u32]| plan_of(&config().max_new_tokens(60), &[3, 4], &with(ids(companion)));
+    let plan =
+        |unconditional: &[u32]| plan_of(&config().max_new_tokens(60), &[3, 4], &with(ids(unconditional)));
     assert!(plan(&[]).unwrap_err().to_string().contains("must have 1 to 63 tokens, but has 0"));
     assert!(plan(&[3; 64]).unwrap_err().to_string().contains("must have 1 to 63 tokens, but has 64"));
     assert!(
         plan(&[77])
             .unwrap_err()
             .to_string()
-            .contains("companion prompt of a logits processor holds the id 77")
+            .contains("unconditional prompt of a logits processor holds the id 77")
     );
     assert_eq!(plan(&[5; 10]).unwrap().max_new_tokens(0), 54);
 }
@@ -316,4 +316,20 @@ fn criteria_are_the_fields_and_the_callers() {
     );
     assert_eq!(plan.mode(), GenerationMode::Greedy);
     assert_eq!((plan.num_rows(), plan.prompt_len(), plan.num_return_sequences()), (1, 1, 1));
+}
+
+#[test]
+fn fields_that_are_switched_off_have_the_librarys_defaults() {
+    let file =
+        config().eos_token_id(3).max_length(9).num_beams(2).num_return_sequences(2).length_penalty(2.0);
+    let context = PlanContext { model_defaults: Arc::new(file), ..context() };
+    let off = |names: &[&str]| {
+        let config = names.iter().try_fold(config(), |config, name| config.switch_off(name)).unwrap();
+        plan_of(&config, &[3, 4], &context).unwrap()
+    };
+    let plan = off(&["eos_token_id", "length_penalty"]);
+    assert_eq!((plan.eos_token_ids.len(), plan.length_penalty, plan.max_new_tokens(0)), (0, 1.0, 7));
+    let plan = off(&["num_beams", "num_return_sequences", "max_length", "pad_token_id"]);
+    assert_eq!((plan.num_beams, plan.num_rows(), plan.max_new_tokens(0)), (1, 1, 20));
+    assert_eq!(plan.pad_token_id(), Some(TokenId(3)));
 }

@@ -1,4 +1,4 @@
-//! The ids of a request against the model's vocabulary: special tokens, prompts, companions.
+//! The ids of a request against the model's vocabulary: special tokens, prompts, unconditional sequences.
 
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -90,19 +90,22 @@ pub(super) fn check_prompts(prompts: &PromptBatch, context: &PlanContext) -> Res
     Ok(())
 }
 
-/// Checks the companions' prompts; the length of the longest.
-pub(super) fn check_companions(companions: &[Option<Vec<TokenId>>], context: &PlanContext) -> Result<usize> {
+/// Checks the unconditional sequences' prompts; the length of the longest.
+pub(super) fn check_unconditional(
+    unconditional: &[Option<Vec<TokenId>>],
+    context: &PlanContext,
+) -> Result<usize> {
     let mut longest = 0;
-    for companion in companions.iter().flatten() {
-        check_ids("the companion prompt of a logits processor", companion, context)?;
-        if companion.is_empty() || companion.len() >= context.context_len {
+    for unconditional in unconditional.iter().flatten() {
+        check_ids("the unconditional prompt of a logits processor", unconditional, context)?;
+        if unconditional.is_empty() || unconditional.len() >= context.context_len {
             return Err(Error::input(format!(
-                "the companion prompt of a logits processor must have 1 to {} tokens, but has {}",
+                "the unconditional prompt of a logits processor must have 1 to {} tokens, but has {}",
                 context.context_len - 1,
-                companion.len()
+                unconditional.len()
             )));
         }
-        longest = longest.max(companion.len());
+        longest = longest.max(unconditional.len());
     }
     Ok(longest)
 }

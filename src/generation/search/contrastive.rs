@@ -1,7 +1,7 @@
 //! Contrastive search (Su et al., arXiv:2202.06417), as transformers had it until 4.55: of the `top_k` most probable
 //! tokens the one that is probable and yet leads to a state unlike all before it.
 //!
-//! Each candidate is computed in a lane of its own, a copy of the sequence so far; the best one's lane is what the
+//! Each candidate is computed in a sequence of its own, a copy of the sequence so far; the best one's sequence is what the
 //! candidates of the next step are copies of. So a step gives one token for `top_k` rows, and its logits are those
 //! of the next.
 
@@ -9,22 +9,21 @@ use crate::error::{Error, Result, ResultExt};
 use crate::types::{FinishReason, LayerSet, RowOutputs, TokenId};
 
 use super::super::config::GenerationConfig;
-use super::super::mode::DEFAULT_TOP_K;
 use super::super::numerics::{argmax, dot, maximum, normalize, softmax_into};
-use super::super::output::{LaneScores, OutputRow, SearchOutput};
+use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::{GenerationPlan, PlanContext};
 use super::super::stopping::StopContext;
 use super::super::torch_sort::topk;
-use super::lanes::{Group, LaneLogits, LaneScratch, Lanes};
 use super::registry::SearchPlan;
+use super::sequences::{Group, LogitsScratch, Sequences, StepLogits};
 use super::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 
-/// Its weight, and its candidates, each in a lane of its own.
+/// Its weight, and its candidates, each in a sequence of its own.
 pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> Result<SearchPlan> {
     context.check_layers("penalty_alpha")?;
     let last_layer = LayerSet::single(context.num_layers);
     let penalty_alpha = config.penalty_alpha.unwrap_or(0.0);
-    let candidates = config.top_k.unwrap_or(DEFAULT_TOP_K).min(context.vocab_size);
+    let candidates = config.top_k_or_default().min(context.vocab_size);
     Ok(SearchPlan::new(candidates, move |plan| ContrastiveSearch::new(plan, penalty_alpha, last_layer)))
 }
 
@@ -32,10 +31,10 @@ pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> Result<S
 struct ContrastiveSearch {
     plan: GenerationPlan,
     penalty_alpha: f64,
-    lanes: Lanes,
+    sequences: Sequences,
     /// One for each prompt.
     items: Vec<Item>,
-    scratch: LaneScratch,
+    scratch: LogitsScratch,
 }
 
 /// A prompt's row.
@@ -49,7 +48,7 @@ struct Item {
     generated: Vec<TokenId>,
     logprobs: Vec<f32>,
     finish: Option<FinishReason>,
-    kept: LaneScores,
+    recorded: SequenceScores,
 }
 
 struct Candidate {
@@ -63,13 +62,14 @@ impl ContrastiveSearch {
     fn new(plan: GenerationPlan, penalty_alpha: f64, last_layer: LayerSet) -> Self {
         let outputs = RowOutputs { hidden_states: last_layer, ..RowOutputs::LOGITS };
         let within = RowOutputs { hidden_states: last_layer, ..RowOutputs::NONE };
-        let kept = LaneScores::of(&plan);
-        let items = plan.prompts.iter().map(|_| Item { kept: kept.clone(), ..Item::default() }).collect();
-        let lanes = Lanes::new(&plan, plan.lanes_each(), outputs).with_prompt_outputs(within);
-        Self { plan, penalty_alpha, lanes, items, scratch: LaneScratch::default() }
+        let recorded = SequenceScores::of(&plan);
+        let items =
+            plan.prompts.iter().map(|_| Item { recorded: recorded.clone(), ..Item::default() }).collect();
+        let sequences = Sequences::new(&plan, plan.sequences_each(), outputs).with_prompt_outputs(within);
+        Self { plan, penalty_alpha, sequences, items, scratch: LogitsScratch::default() }
     }
 
-    /// The lane of the best candidate of a prompt; `next` are their hidden states, `[top_k, hidden_size]`, each of
+    /// The sequence of the best candidate of a prompt; `next` are their hidden states, `[top_k, hidden_size]`, each of
     /// length 1.
     fn best(&self, item: &Item, next: &[f32], hidden_size: usize) -> usize {
         let alpha = self.penalty_alpha;
@@ -98,14 +98,14 @@ impl ContrastiveSearch {
             normalize(state);
         }
         let best = self.best(&self.items[prompt_index], next, hidden_size);
-        let lane = prompt_index * self.plan.lanes_each() + best;
+        let sequence = prompt_index * self.plan.sequences_each() + best;
         let item = &mut self.items[prompt_index];
         item.context.extend_from_slice(&next[best * hidden_size..][..hidden_size]);
         let Candidate { token, logprob, .. } = item.candidates[best];
         item.generated.push(token);
         item.logprobs.push(logprob);
         item.finish = self.plan.criteria.should_stop(&StopContext {
-            input_ids: &self.lanes.lane(lane).ids,
+            input_ids: &self.sequences.sequence(sequence).ids,
             prompt_len: self.plan.prompt_len,
             prompt_index,
             row_index: prompt_index,
@@ -114,25 +114,25 @@ impl ContrastiveSearch {
         let score = item.processed[token.index()];
         step.events.push(TokenEvent { row: prompt_index, token, logprob, score, finish: item.finish });
         if item.finish.is_some() {
-            for lane in 0..self.plan.lanes_each() {
-                self.lanes.end(prompt_index * self.plan.lanes_each() + lane);
+            for sequence in 0..self.plan.sequences_each() {
+                self.sequences.end(prompt_index * self.plan.sequences_each() + sequence);
             }
         }
         Ok(best)
     }
 
-    /// Gives the lanes of a prompt the most probable tokens after its lane `best`, whose logits are row `place`.
+    /// Gives the sequences of a prompt the most probable tokens after its sequence `best`, whose logits are row `place`.
     fn propose(
         &mut self,
         prompt_index: usize,
         best: usize,
         place: usize,
-        logits: &mut LaneLogits<'_>,
+        logits: &mut StepLogits<'_>,
     ) -> Result<()> {
-        let (vocab_size, lanes_each) = (self.plan.vocab_size, self.plan.lanes_each());
+        let (vocab_size, sequences_each) = (self.plan.vocab_size, self.plan.sequences_each());
         let row = place * vocab_size..(place + 1) * vocab_size;
         let raw = logits.scores[row.clone()].to_vec();
-        self.lanes.process_some(&self.plan, logits, place..place + 1, Group::default())?;
+        self.sequences.process_some(&self.plan, logits, place..place + 1, Group::default())?;
         let processed = &logits.scores[row];
         let largest = maximum(processed);
         if !largest.is_finite() {
@@ -144,7 +144,7 @@ impl ContrastiveSearch {
         softmax_into(processed, &mut probabilities);
         let normalizer = logits.normalizer(place);
         let item = &mut self.items[prompt_index];
-        item.candidates = topk(&probabilities, lanes_each)
+        item.candidates = topk(&probabilities, sequences_each)
             .into_iter()
             .map(|token| Candidate {
                 token: TokenId(token),
@@ -152,12 +152,12 @@ impl ContrastiveSearch {
                 logprob: raw[token as usize] - normalizer,
             })
             .collect();
-        item.kept.keep_logits(&raw);
-        item.kept.keep_scores(processed);
+        item.recorded.keep_logits(&raw);
+        item.recorded.keep_scores(processed);
         item.processed = processed.to_vec();
-        self.lanes.reorder(prompt_index, vec![best; lanes_each]);
+        self.sequences.reorder(prompt_index, vec![best; sequences_each]);
         for (place, candidate) in item.candidates.iter().enumerate() {
-            self.lanes.push(prompt_index * lanes_each + place, candidate.token);
+            self.sequences.push(prompt_index * sequences_each + place, candidate.token);
         }
         Ok(())
     }
@@ -181,15 +181,15 @@ impl ContrastiveSearch {
 
 impl Search for ContrastiveSearch {
     fn wants(&mut self, inputs: &mut SearchInputs) {
-        self.lanes.wants(&self.plan, inputs);
+        self.sequences.wants(&self.plan, inputs);
     }
 
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
-        let now = self.lanes.step();
+        let now = self.sequences.step();
         let (hidden_states, hidden_size) = (results.target.hidden_states, results.target.hidden_size);
         let mut scratch = std::mem::take(&mut self.scratch);
-        let mut logits = self.lanes.logits(&self.plan, results, &mut scratch)?;
-        let lanes_each = self.plan.lanes_each();
+        let mut logits = self.sequences.logits(&self.plan, results, &mut scratch)?;
+        let sequences_each = self.plan.sequences_each();
         if now == 0 {
             self.begin(hidden_states, hidden_size)?;
         }
@@ -201,7 +201,8 @@ impl Search for ContrastiveSearch {
             }
             let mut best = 0;
             if now > 0 {
-                let Some(states) = next.get_mut(row * hidden_size..(row + lanes_each) * hidden_size) else {
+                let Some(states) = next.get_mut(row * hidden_size..(row + sequences_each) * hidden_size)
+                else {
                     return Err(Error::internal("a search was given fewer hidden states than it asked for"));
                 };
                 best = self.choose(prompt_index, states, hidden_size, step)?;
@@ -210,7 +211,7 @@ impl Search for ContrastiveSearch {
                 self.propose(prompt_index, best, row + best, &mut logits)
                     .context(|| format!("step {now}, prompt {prompt_index}"))?;
             }
-            row += lanes_each;
+            row += sequences_each;
         }
         step.finished = self.items.iter().all(|item| item.finish.is_some());
         self.scratch = scratch;
@@ -229,7 +230,7 @@ impl Search for ContrastiveSearch {
                 score: None,
                 beam_indices: Vec::new(),
             });
-            output.lanes.push(item.kept);
+            output.sequences.push(item.recorded);
         }
         output
     }

@@ -10,11 +10,11 @@ mod contrastive;
 mod dola;
 mod greedy;
 mod inputs;
-mod lanes;
 mod registry;
 mod results;
 mod rows;
 mod sample;
+mod sequences;
 #[cfg(test)]
 mod tests;
 

@@ -37,17 +37,17 @@ pub(in crate::generation) fn plan(
 #[derive(Clone)]
 pub(in crate::generation) struct SearchPlan {
     /// The number of rows of each prompt that are computed in a step.
-    pub(in crate::generation) lanes_each: usize,
+    pub(in crate::generation) sequences_each: usize,
     make: Arc<dyn Fn(GenerationPlan) -> Box<dyn Search> + Send + Sync>,
 }
 
 impl SearchPlan {
     /// A search that computes so many rows of each prompt in a step.
     pub(super) fn new<S: Search + 'static>(
-        lanes_each: usize,
+        sequences_each: usize,
         make: impl Fn(GenerationPlan) -> S + Send + Sync + 'static,
     ) -> Self {
-        Self { lanes_each, make: Arc::new(move |plan| Box::new(make(plan))) }
+        Self { sequences_each, make: Arc::new(move |plan| Box::new(make(plan))) }
     }
 
     /// A search that computes the rows of the output, each by itself.
@@ -61,7 +61,7 @@ impl SearchPlan {
 
 impl fmt::Debug for SearchPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SearchPlan").field("lanes_each", &self.lanes_each).finish_non_exhaustive()
+        f.debug_struct("SearchPlan").field("sequences_each", &self.sequences_each).finish_non_exhaustive()
     }
 }
 

@@ -1,14 +1,14 @@
-//! What the searches share whose rows go their ways independently: each row has its own lane from prompt to end.
+//! What the searches share whose rows go their ways independently: each row has its own sequence from prompt to end.
 //!
 //! How a token is chosen from a row of processed scores is the search's own part, [`TokenChoice`].
 
 use crate::error::{Result, ResultExt};
 use crate::types::{FinishReason, RowOutputs, TokenId};
 
-use super::super::output::{LaneScores, OutputRow, SearchOutput};
+use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
 use super::super::stopping::StopContext;
-use super::lanes::{LaneScratch, Lanes};
+use super::sequences::{LogitsScratch, Sequences};
 use super::{SearchInputs, SearchResults, SearchStep, TokenEvent};
 
 /// How a search chooses a token.
@@ -32,14 +32,14 @@ pub(super) trait TokenChoice {
 /// The rows of a request.
 pub(super) struct RowSearch {
     plan: GenerationPlan,
-    lanes: Lanes,
-    /// One for each lane.
+    sequences: Sequences,
+    /// One for each sequence.
     rows: Vec<Row>,
     /// What the caller asked to see of each.
-    kept: Vec<LaneScores>,
+    recorded: Vec<SequenceScores>,
     /// Scratch: the logits before processing.
     raw: Vec<f32>,
-    scratch: LaneScratch,
+    scratch: LogitsScratch,
 }
 
 #[derive(Default)]
@@ -55,22 +55,22 @@ impl RowSearch {
 
     /// Rows that deliver more than their logits, for the choice to [`prepare`](TokenChoice::prepare) them.
     pub(super) fn with_outputs(plan: GenerationPlan, outputs: RowOutputs) -> Self {
-        let lanes = Lanes::new(&plan, plan.lanes_each(), outputs);
-        let rows = (0..lanes.len()).map(|_| Row::default()).collect();
-        let kept = LaneScores::of(&plan);
+        let sequences = Sequences::new(&plan, plan.sequences_each(), outputs);
+        let rows = (0..sequences.len()).map(|_| Row::default()).collect();
+        let recorded = SequenceScores::of(&plan);
         Self {
-            kept: vec![kept; lanes.len()],
+            recorded: vec![recorded; sequences.len()],
             plan,
-            lanes,
+            sequences,
             rows,
             raw: Vec::new(),
-            scratch: LaneScratch::default(),
+            scratch: LogitsScratch::default(),
         }
     }
 
     /// The prompts, or the newest tokens of the rows that go on.
     pub(super) fn wants(&mut self, inputs: &mut SearchInputs) {
-        self.lanes.wants(&self.plan, inputs);
+        self.sequences.wants(&self.plan, inputs);
     }
 
     /// Processes the logits of the rows that go on, lets `choice` choose in row order, and ends rows.
@@ -80,9 +80,9 @@ impl RowSearch {
         choice: &mut impl TokenChoice,
         step: &mut SearchStep,
     ) -> Result<()> {
-        let (vocab_size, now) = (self.plan.vocab_size, self.lanes.step());
+        let (vocab_size, now) = (self.plan.vocab_size, self.sequences.step());
         let mut scratch = std::mem::take(&mut self.scratch);
-        let mut logits = self.lanes.logits(&self.plan, results, &mut scratch)?;
+        let mut logits = self.sequences.logits(&self.plan, results, &mut scratch)?;
         let mut raw = std::mem::take(&mut self.raw);
         raw.clear();
         let prepares = changes_logits(choice);
@@ -94,7 +94,7 @@ impl RowSearch {
                 choice.prepare(row, logits.layer_logits, main_row)?;
             }
         }
-        self.lanes.process(&self.plan, &mut logits)?;
+        self.sequences.process(&self.plan, &mut logits)?;
 
         let mut place = 0;
         for row in 0..self.rows.len() {
@@ -106,8 +106,8 @@ impl RowSearch {
             let raw = if raw.is_empty() { processed } else { &raw[place * vocab_size..][..vocab_size] };
             let token = choice.choose(processed).context(|| format!("step {now}, row {row}"))?;
             let logprob = raw[token.index()] - logits.normalizer(place);
-            self.kept[row].keep_scores(processed);
-            self.kept[row].keep_logits(raw);
+            self.recorded[row].keep_scores(processed);
+            self.recorded[row].keep_logits(raw);
             let finish = self.append(row, token, logprob, processed)?;
             step.events.push(TokenEvent { row, token, logprob, score: processed[token.index()], finish });
             place += 1;
@@ -125,26 +125,26 @@ impl RowSearch {
         logprob: f32,
         scores: &[f32],
     ) -> Result<Option<FinishReason>> {
-        self.lanes.push(row_index, token);
-        let (row, lane) = (&mut self.rows[row_index], self.lanes.lane(row_index));
+        self.sequences.push(row_index, token);
+        let (row, sequence) = (&mut self.rows[row_index], self.sequences.sequence(row_index));
         row.logprobs.push(logprob);
         row.finish = self.plan.criteria.should_stop(&StopContext {
-            input_ids: &lane.ids,
+            input_ids: &sequence.ids,
             prompt_len: self.plan.prompt_len,
-            prompt_index: lane.prompt_index,
+            prompt_index: sequence.prompt_index,
             row_index,
             scores,
         })?;
         let finish = row.finish;
         if finish.is_some() {
-            self.lanes.end(row_index);
+            self.sequences.end(row_index);
         }
         Ok(finish)
     }
 
     pub(super) fn finish(self) -> SearchOutput {
         let plan = self.plan;
-        let rows = self.lanes.into_ids().zip(self.rows).map(|((prompt_index, ids), row)| OutputRow {
+        let rows = self.sequences.into_ids().zip(self.rows).map(|((prompt_index, ids), row)| OutputRow {
             prompt_index,
             token_ids: ids[plan.prompt_len..].to_vec(),
             finish_reason: row.finish.unwrap_or(FinishReason::Cancelled),
@@ -152,7 +152,12 @@ impl RowSearch {
             score: None,
             beam_indices: Vec::new(),
         });
-        SearchOutput { rows: rows.collect(), pad_token_id: plan.pad_token_id, seed: None, lanes: self.kept }
+        SearchOutput {
+            rows: rows.collect(),
+            pad_token_id: plan.pad_token_id,
+            seed: None,
+            sequences: self.recorded,
+        }
     }
 }
 

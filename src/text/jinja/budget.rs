@@ -10,7 +10,7 @@ use minijinja::{Error, ErrorKind};
 /// The steps of a rendering, whatever its input: instructions, elements or [`BYTES_PER_STEP`]. Some tens of nanoseconds.
 const STEPS: usize = 500_000;
 /// The steps that each byte of the input adds.
-const STEPS_PER_INPUT_BYTE: usize = 40;
+const STEPS_PER_INPUT_BYTE: usize = 10;
 /// The bytes that a rendering may make, whatever its input.
 const BYTES: usize = 16 << 20;
 /// The bytes that each byte of the input adds: templates copy it a dozen times.

@@ -10,10 +10,20 @@ type Result<T> = std::result::Result<T, String>;
 
 /// Expressions within each other, at most: below minijinja's limit.
 const MAX_DEPTH: usize = 40;
+/// Operators, those that bind least first.
+const LEVELS: [&[&str]; 8] = [
+    &["or"],
+    &["and"],
+    &["not"],
+    &["==", "!=", "<", "<=", ">", ">=", "in", "not in"],
+    &["+", "-"],
+    &["~"],
+    &["*", "/", "//", "%"],
+    &["**"],
+];
 const CONSTANTS: [&str; 6] = ["true", "True", "false", "False", "none", "None"];
 /// Attributes that are methods of a dict, also where the dict has such a key.
-const DICT_METHODS: [&str; 11] =
-    ["clear", "copy", "fromkeys", "get", "items", "keys", "pop", "popitem", "setdefault", "update", "values"];
+const DICT_METHODS: &str = "clear copy fromkeys get items keys pop popitem setdefault update values";
 
 /// Reads the tokens of a tag from left to right.
 pub(super) struct Parser<'t, 's> {
@@ -95,9 +105,9 @@ impl<'t, 's> Parser<'t, 's> {
         if self.depth > MAX_DEPTH {
             return Err(format!("expressions may be nested {MAX_DEPTH} deep"));
         }
-        let mut value = self.or()?;
+        let mut value = self.binary(0)?;
         while conditional && self.skip(Kind::Name, "if") {
-            let condition = self.or()?;
+            let condition = self.binary(0)?;
             value = if self.skip(Kind::Name, "else") {
                 format!("({value} if {condition} else {})", self.expression(true)?)
             } else {
@@ -108,101 +118,59 @@ impl<'t, 's> Parser<'t, 's> {
         Ok(value)
     }
 
-    fn or(&mut self) -> Result<String> {
-        self.logical("or", |this| this.logical("and", Self::not))
-    }
-
-    fn logical(
-        &mut self,
-        operator: &str,
-        mut operand: impl FnMut(&mut Self) -> Result<String>,
-    ) -> Result<String> {
-        let mut operands = vec![operand(self)?];
-        while self.skip(Kind::Name, operator) {
-            operands.push(operand(self)?);
-        }
-        if operands.len() == 1 {
-            return Ok(operands.remove(0));
-        }
-        Ok(format!("({})", operands.join(&format!(" {operator} "))))
-    }
-
-    fn not(&mut self) -> Result<String> {
-        let mut negations = 0;
-        while self.skip(Kind::Name, "not") {
-            negations += 1;
-        }
-        let value = self.comparison()?;
-        Ok(match negations {
-            0 => value,
+    /// Operands with operators of a level between them, from left to right.
+    fn binary(&mut self, level: usize) -> Result<String> {
+        let Some(operators) = LEVELS.get(level) else { return self.unary(true) };
+        if *operators == ["not"] {
+            let mut negations = 0;
+            while self.skip(Kind::Name, "not") {
+                negations += 1;
+            }
+            let value = self.binary(level + 1)?;
             // Twice is a truth value.
-            _ if negations % 2 == 0 => format!("(not (not {value}))"),
-            _ => format!("(not {value})"),
+            return Ok(match negations {
+                0 => value,
+                _ if negations % 2 == 0 => format!("(not (not {value}))"),
+                _ => format!("(not {value})"),
+            });
+        }
+        let first = self.binary(level + 1)?;
+        let mut rest = Vec::new();
+        while let Some(operator) = self.operator(operators) {
+            rest.push((operator, self.binary(level + 1)?));
+        }
+        let joined = |each: &dyn Fn(&(&str, String)) -> String| rest.iter().map(each).collect::<Vec<_>>();
+        Ok(match rest.as_slice() {
+            [] => first,
+            [("and" | "or", _), ..] => {
+                let rest = joined(&|(operator, operand)| format!(" {operator} {operand}"));
+                format!("({first}{})", rest.concat())
+            }
+            // To compare with a constant costs nothing.
+            [(operator @ ("==" | "!="), right)] if is_constant(right) => {
+                format!("({first} {operator} {right})")
+            }
+            _ => {
+                let filter = if operators.contains(&"==") { "_compare" } else { "_arithmetic" };
+                let rest = joined(&|(operator, operand)| format!("'{operator}', {operand}"));
+                format!("({first}|{filter}({}))", rest.join(", "))
+            }
         })
     }
 
-    fn comparison(&mut self) -> Result<String> {
-        let left = self.sum()?;
-        let mut rest = Vec::new();
-        while let Some(operator) = self.comparison_operator() {
-            rest.push((operator, self.sum()?));
-        }
-        // To compare with a constant costs nothing.
-        if let [(operator @ ("==" | "!="), right)] = rest.as_slice()
-            && is_constant(right)
-        {
-            return Ok(format!("({left} {operator} {right})"));
-        }
-        Ok(chain("_compare", left, &rest))
-    }
-
-    fn comparison_operator(&mut self) -> Option<&'s str> {
-        let token = self.tokens.first()?;
-        if token.is(Kind::Name, "not") && self.tokens.get(1)?.is(Kind::Name, "in") {
-            self.skip(Kind::Name, "not");
-            self.skip(Kind::Name, "in");
-            return Some("not in");
-        }
-        let is_operator = match token.kind {
-            Kind::Sign => ["==", "!=", "<", "<=", ">", ">="].contains(&token.text),
-            kind => kind == Kind::Name && token.text == "in",
+    fn operator(&mut self, operators: &[&'static str]) -> Option<&'static str> {
+        let is_next = |operator: &&&str| match **operator {
+            "not in" => {
+                self.at(Kind::Name, "not")
+                    && self.tokens.get(1).is_some_and(|token| token.is(Kind::Name, "in"))
+            }
+            word => self.at(Kind::Sign, word) || self.at(Kind::Name, word),
         };
-        is_operator.then(|| {
-            self.skip(token.kind, token.text);
-            token.text
-        })
-    }
-
-    /// Operands with operators between them, from left to right.
-    fn operators(
-        &mut self,
-        filter: &str,
-        operators: &[&'static str],
-        operand: fn(&mut Self) -> Result<String>,
-    ) -> Result<String> {
-        let left = operand(self)?;
-        let mut rest = Vec::new();
-        while let Some(operator) = operators.iter().copied().find(|operator| self.skip(Kind::Sign, operator))
-        {
-            rest.push((operator, operand(self)?));
+        let operator = *operators.iter().find(is_next)?;
+        for word in operator.split(' ') {
+            let _ = self.skip(Kind::Name, word) || self.skip(Kind::Sign, word);
         }
-        Ok(chain(filter, left, &rest))
-    }
-
-    fn sum(&mut self) -> Result<String> {
-        self.operators("_arithmetic", &["+", "-"], Self::concatenation)
-    }
-
-    fn concatenation(&mut self) -> Result<String> {
-        self.operators("_arithmetic", &["~"], Self::product)
-    }
-
-    fn product(&mut self) -> Result<String> {
-        self.operators("_arithmetic", &["*", "//", "/", "%"], Self::power)
-    }
-
-    fn power(&mut self) -> Result<String> {
-        self.operators("_arithmetic", &["**"], |this| this.unary(true))
+        Some(operator)
     }
 
     fn unary(&mut self, with_filters: bool) -> Result<String> {
@@ -256,9 +224,10 @@ impl<'t, 's> Parser<'t, 's> {
                         let key = this.expression(true)?;
                         this.expect(":")?;
                         let value = this.expression(true)?;
-                        let pair = match is_constant(&key) {
-                            true => format!("{key}: {value}"),
-                            false => format!("({key}|_key): {value}"),
+                        let pair = if is_constant(&key) {
+                            format!("{key}: {value}")
+                        } else {
+                            format!("({key}|_key): {value}")
                         };
                         values.extend([key, value]);
                         Ok(pair)
@@ -315,10 +284,10 @@ impl<'t, 's> Parser<'t, 's> {
             let comma = if arguments.is_empty() { "" } else { ", " };
             return Ok(format!("({value}|_call('{bare}'{comma}{arguments}))"));
         }
-        Ok(match DICT_METHODS.contains(&bare) {
-            true => format!("({value}|_method('{bare}'))"),
-            false => format!("{value}.{name}"),
-        })
+        if DICT_METHODS.split(' ').any(|method| method == bare) {
+            return Ok(format!("({value}|_method('{bare}'))"));
+        }
+        Ok(format!("{value}.{name}"))
     }
 
     fn subscript(&mut self, value: &str) -> Result<String> {
@@ -393,10 +362,7 @@ impl<'t, 's> Parser<'t, 's> {
     /// The name of a filter and its arguments.
     pub(super) fn filter(&mut self) -> Result<String> {
         let name = self.name()?;
-        Ok(match self.skip(Kind::Sign, "(") {
-            true => format!("{name}({})", self.arguments(false)?),
-            false => name,
-        })
+        if self.skip(Kind::Sign, "(") { Ok(format!("{name}({})", self.arguments(false)?)) } else { Ok(name) }
     }
 
     fn test(&mut self, value: &str) -> Result<String> {
@@ -427,16 +393,6 @@ fn keyword(part: &str) -> Option<&str> {
     let (name, _) = part.split_once('=')?;
     let name = name.trim();
     name.chars().all(|char| char.is_alphanumeric() || char == '_').then_some(name)
-}
-
-/// A filter whose arguments are operators and operands; the operand itself without any.
-fn chain(filter: &str, left: String, rest: &[(&str, String)]) -> String {
-    if rest.is_empty() {
-        return left;
-    }
-    let rest: Vec<String> =
-        rest.iter().map(|(operator, operand)| format!("'{operator}', {operand}")).collect();
-    format!("({left}|{filter}({}))", rest.join(", "))
 }
 
 /// A new list, tuple or dict; one of constants is made once, when the template is read.

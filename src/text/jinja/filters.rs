@@ -1,107 +1,28 @@
 //! Jinja's filters and tests. What minijinja's own do as Jinja's is used as it is, once it is paid for.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 
-use minijinja::value::{Rest, Tuple, ValueKind, ValueOrKwargs};
+use minijinja::value::{DynObject, Kwargs, Rest, Tuple, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, State, Value, filters as native, tests as native_tests};
 use minijinja_contrib::filters as contrib;
 
 use super::print::{self, sorted, spaces};
-use super::text::{Side, is_space, lines, strip};
+use super::text::{Side, lines, strip};
 use super::value::{
     Method, Result, bind, fail, flag, float, int, int_value, integer, is_dict, is_instance, items, length,
-    must_be_defined, must_be_hashable, text, type_name, view, walk,
+    must_be_defined, must_be_hashable, text, type_name, view, walk, walk_at,
 };
 use super::{budget, methods, operators, printf};
 
 /// Filters that are done here, and those that stand for operators.
-const OWN: [&str; 40] = [
-    "_call",
-    "_compare",
-    "_arithmetic",
-    "_item",
-    "_iter",
-    "_key",
-    "_method",
-    "_negative",
-    "_new",
-    "_pay",
-    "_positive",
-    "_slice",
-    "_store",
-    "_text",
-    "capitalize",
-    "center",
-    "count",
-    "e",
-    "escape",
-    "float",
-    "forceescape",
-    "format",
-    "indent",
-    "int",
-    "join",
-    "length",
-    "list",
-    "max",
-    "min",
-    "replace",
-    "safe",
-    "sort",
-    "string",
-    "sum",
-    "tojson",
-    "trim",
-    "truncate",
-    "unique",
-    "wordcount",
-    "attr",
-];
-const TESTS: [&str; 28] = [
-    "!=",
-    "<",
-    "<=",
-    "==",
-    ">",
-    ">=",
-    "eq",
-    "equalto",
-    "ge",
-    "greaterthan",
-    "gt",
-    "in",
-    "le",
-    "lessthan",
-    "lt",
-    "ne",
-    "callable",
-    "divisibleby",
-    "even",
-    "filter",
-    "iterable",
-    "lower",
-    "number",
-    "odd",
-    "sequence",
-    "test",
-    "upper",
-    "sameas",
-];
-/// minijinja's tests that are Jinja's too.
-const NATIVE_TESTS: [&str; 11] = [
-    "boolean",
-    "defined",
-    "escaped",
-    "false",
-    "float",
-    "integer",
-    "mapping",
-    "none",
-    "string",
-    "true",
-    "undefined",
-];
-
+const OWN: &str = "\
+    _arithmetic _call _compare _item _iter _key _method _negative _new _pay _positive _slice _store \
+    _text attr capitalize center count e escape first float forceescape format indent int join last \
+    length list max min replace reverse safe sort string sum tojson trim truncate unique wordcount";
+const TESTS: &str = "\
+    != < <= == > >= callable divisibleby eq equalto even filter ge greaterthan gt in iterable le \
+    lessthan lower lt ne number odd sameas sequence test upper";
 /// Replaces minijinja's filters and tests with Jinja's.
 pub(super) fn add_to(env: &mut Environment<'_>) {
     let function = [
@@ -111,15 +32,12 @@ pub(super) fn add_to(env: &mut Environment<'_>) {
         ("default", Value::from_function(native::default)),
         ("dictsort", Value::from_function(native::dictsort)),
         ("filesizeformat", Value::from_function(contrib::filesizeformat)),
-        ("first", Value::from_function(native::first)),
         ("groupby", Value::from_function(native::groupby)),
         ("items", Value::from_function(native::items)),
-        ("last", Value::from_function(native::last)),
         ("lower", Value::from_function(native::lower)),
         ("map", Value::from_function(native::map)),
         ("reject", Value::from_function(native::reject)),
         ("rejectattr", Value::from_function(native::rejectattr)),
-        ("reverse", Value::from_function(native::reverse)),
         ("round", Value::from_function(native::round)),
         ("select", Value::from_function(native::select)),
         ("selectattr", Value::from_function(native::selectattr)),
@@ -140,27 +58,42 @@ pub(super) fn add_to(env: &mut Environment<'_>) {
             paid(state, name, &function, &args.into_values())
         });
     }
-    for name in OWN {
+    for name in OWN.split(' ') {
         env.add_filter(name, move |state: &mut State<'_, '_>, value: Value, args: Rest<ValueOrKwargs>| {
             own(state, name, &value, &args.into_values())
         });
     }
-    for name in TESTS {
-        env.add_test(name, move |value: Value, args: Rest<Value>| test(name, &value, &args));
+    for name in TESTS.split(' ') {
+        env.add_test(name, move |state: &State<'_, '_>, value: Value, args: Rest<Value>| {
+            test(state, name, &value, &args)
+        });
     }
 }
 
 /// A filter of minijinja's, whose work is that of looking through its arguments. Lazy results are made at once.
 fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, args: &[Value]) -> Result<Value> {
+    let mut args = args.to_vec();
     match name {
-        "d" | "default" | "first" | "last" => budget::elements(1)?,
+        "d" | "default" => budget::elements(1)?,
+        "lower" | "upper" | "title" => args[0] = Value::from(print::str(&args[0])?),
         "batch" | "slice" => {
             args.iter().try_for_each(walk)?;
             budget::elements(length(name, args.get(1), 0)?)?;
         }
+        "map" | "selectattr" | "rejectattr" | "groupby" => {
+            walk(&args[0])?;
+            // The path of an attribute is followed for each item.
+            let names = Cell::new(0_usize);
+            let count = |part: &Value| {
+                names.set(names.get() + part.as_str().map_or(0, str::len));
+                Ok(())
+            };
+            args[1..].iter().try_for_each(|arg| walk_at(arg, 0, &count))?;
+            budget::scan(names.get().saturating_mul(4 * args[0].len().unwrap_or(0)))?;
+        }
         _ => args.iter().try_for_each(walk)?,
     }
-    let value = function.call(state, args)?;
+    let value = function.call(state, &args)?;
     match value.kind() {
         ValueKind::Iterable if view(&value).is_none() => Ok(Value::from(items(&value)?)),
         // In a query a space is a plus.
@@ -173,6 +106,9 @@ fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, args: &[Value])
 }
 
 fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
+    if !name.starts_with('_') {
+        args.iter().try_for_each(walk)?;
+    }
     match name {
         "_arithmetic" => operators::arithmetic(value, args),
         "_call" => methods::call(state, value, args[0].as_str().unwrap_or_default(), &args[1..]),
@@ -184,14 +120,17 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         "_method" => value.get_attr(args[0].as_str().unwrap_or_default()),
         "_negative" | "_positive" => operators::signed(value, name == "_negative"),
         "_new" => walk(value).map(|()| value.clone()),
-        "_pay" => budget::scan(value.as_str().map_or(0, str::len)).map(|()| value.clone()),
+        "_pay" => {
+            budget::scan(value.as_str().map_or(0, str::len))?;
+            budget::elements(value.as_object().and_then(DynObject::enumerator_len).unwrap_or(0))?;
+            Ok(value.clone())
+        }
         "_slice" => operators::slice(value, args),
         "_store" => super::value::must_be_plain(value).map(|()| value.clone()),
         "_text" => budget::bytes(value.as_usize().unwrap_or(0)).map(|()| Value::from("")),
-        "attr" => match is_instance(value, "::Namespace") {
-            true => value.get_attr(args[0].as_str().unwrap_or_default()),
-            false => Ok(Value::UNDEFINED),
-        },
+        // Of all else Jinja's `attr` gives no items.
+        "attr" if is_instance(value, "::Namespace") => value.get_attr(args[0].as_str().unwrap_or_default()),
+        "attr" => Ok(Value::UNDEFINED),
         "capitalize" => Ok(Value::from(super::text::capitalize(&print::str(value)?))),
         "center" => {
             let [width] = bind(name, args, ["width"])?;
@@ -204,15 +143,8 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             let signs = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&#34;"), ("'", "&#39;")];
             Ok(Value::from(signs.iter().fold(text, |text, (sign, entity)| text.replace(sign, entity))))
         }
-        "float" => {
-            let [default] = bind(name, args, ["default"])?;
-            must_be_defined(value)?;
-            let number = value.as_str().map_or_else(|| float(value), parse_float);
-            Ok(number.map(Value::from).or(default).unwrap_or(Value::from(0.0)))
-        }
         "format" => {
-            let (positional, keywords) =
-                minijinja::value::from_args::<(&[Value], minijinja::value::Kwargs)>(args)?;
+            let (positional, keywords) = from_args::<(&[Value], Kwargs)>(args)?;
             let has_names = keywords.args().next().is_some();
             match (positional.is_empty(), has_names) {
                 (_, false) => {
@@ -227,8 +159,9 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
                 _ => fail("format takes values by place or by name, not both"),
             }
         }
+        "first" => Ok(items(value)?.into_iter().next().unwrap_or_default()),
         "indent" => indent(value, args),
-        "int" => to_int(value, args),
+        "int" | "float" => number(state, name, value, args),
         "join" => {
             let [separator, attribute] = bind(name, args, ["d", "attribute"])?;
             let separator =
@@ -236,6 +169,7 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             let parts = items(value)?.into_iter().map(|item| by_attribute(item, attribute.as_ref()));
             methods::join(&parts.collect::<Result<Vec<_>>>()?, &separator)
         }
+        "last" => Ok(items(value)?.pop().unwrap_or_default()),
         "length" | "count" => match value.kind() {
             ValueKind::Undefined => Ok(Value::from(0)),
             ValueKind::String => {
@@ -248,14 +182,14 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         "list" => items(value).map(Value::from),
         "max" | "min" => {
             let keyed = keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)?;
-            let mut best: Option<&(Value, Value)> = None;
-            for pair in &keyed {
-                let operator = if name == "max" { ">" } else { "<" };
-                if best.is_none_or(|best| false_on_error(operators::compares(&pair.0, operator, &best.0))) {
-                    best = Some(pair);
+            let operator = if name == "max" { ">" } else { "<" };
+            let mut best = 0;
+            for place in 1..keyed.len() {
+                if operators::compares(&keyed[place].0, operator, &keyed[best].0)? {
+                    best = place;
                 }
             }
-            Ok(best.map(|(_, item)| item.clone()).unwrap_or_default())
+            Ok(keyed.get(best).map(|(_, item)| item.clone()).unwrap_or_default())
         }
         "replace" => {
             let [old, new, count] = bind(name, args, ["old", "new", "count"])?;
@@ -263,6 +197,12 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             let count = integer(name, count.as_ref())?;
             methods::replace(&print::str(value)?, &print::str(&old)?, &print::str(&new)?, count)
         }
+        "reverse" => match value.as_str() {
+            Some(text) => {
+                budget::bytes(text.len()).map(|()| Value::from(text.chars().rev().collect::<String>()))
+            }
+            None => Ok(items(value)?.into_iter().rev().collect()),
+        },
         "sort" => {
             let [reverse, case_sensitive, attribute] =
                 bind(name, args, ["reverse", "case_sensitive", "attribute"])?;
@@ -270,7 +210,7 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             if flag(reverse.as_ref()) {
                 keyed.reverse();
             }
-            let mut keyed = sorted(keyed, |(key, _)| key)?;
+            let mut keyed = sorted(keyed)?;
             if flag(reverse.as_ref()) {
                 keyed.reverse();
             }
@@ -295,13 +235,17 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             let value = print::str(value)?;
             Ok(Value::from(strip(&value, text(name, chars.as_ref())?, true, true)))
         }
-        "truncate" => truncate(value, args),
+        "truncate" => {
+            walk(value)?;
+            let names = ["length", "killwords", "end", "leeway"];
+            let given = names.into_iter().zip(bind(name, args, names)?);
+            let given = given.filter_map(|(name, value)| Some((name, value?)));
+            contrib::truncate(state, value, given.collect())
+        }
         "unique" => {
             let (mut seen, mut out) = (HashSet::new(), Vec::new());
             for (key, item) in keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)? {
                 must_be_hashable(&key)?;
-                // A truth value is the same as its number.
-                let key = int(&key).map_or(key, int_value);
                 if seen.insert(key) {
                     out.push(item);
                 }
@@ -314,10 +258,6 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             Ok(Value::from(words.filter(|word| !word.is_empty()).count()))
         }
     }
-}
-
-fn false_on_error(result: Result<bool>) -> bool {
-    result.unwrap_or(false)
 }
 
 /// What an `attribute` such as `function.name` or `0` leads to; the item itself without one.
@@ -335,15 +275,16 @@ fn by_attribute(item: Value, attribute: Option<&Value>) -> Result<Value> {
     }
 }
 
-/// Items with what they are compared by: texts in lower case, unless case matters.
+/// Items with what they are compared by: texts in lower case, unless case matters, and truth values as numbers.
 fn keyed(value: &Value, [case_sensitive, attribute]: [Option<Value>; 2]) -> Result<Vec<(Value, Value)>> {
     let keyed = items(value)?.into_iter().map(|item| {
         let key = by_attribute(item.clone(), attribute.as_ref())?;
-        let key = match key.as_str() {
-            Some(text) if !flag(case_sensitive.as_ref()) => {
+        let key = match (key.as_str(), int(&key)) {
+            (Some(text), _) if !flag(case_sensitive.as_ref()) => {
                 budget::bytes(text.len())?;
                 Value::from(text.to_lowercase())
             }
+            (_, Some(number)) => int_value(number),
             _ => key,
         };
         Ok((key, item))
@@ -373,72 +314,28 @@ fn indent(value: &Value, args: &[Value]) -> Result<Value> {
     Ok(Value::from(out))
 }
 
-fn truncate(value: &Value, args: &[Value]) -> Result<Value> {
-    let [most, killwords, end, leeway] = bind("truncate", args, ["length", "killwords", "end", "leeway"])?;
-    let Some(text) = value.as_str() else {
-        return fail(format!("truncate takes a text, got {}", type_name(value)));
-    };
-    let end = super::value::text("truncate", end.as_ref())?.unwrap_or("...");
-    let (most, leeway) = (length("truncate", most.as_ref(), 255)?, length("truncate", leeway.as_ref(), 5)?);
-    budget::bytes(text.len())?;
-    if text.chars().count() <= most.saturating_add(leeway) {
-        return Ok(value.clone());
-    }
-    let Some(kept) = most.checked_sub(end.chars().count()) else {
-        return fail("truncate: the length must hold the end");
-    };
-    let mut kept: String = text.chars().take(kept).collect();
-    if !flag(killwords.as_ref()) {
-        kept.truncate(kept.rfind(' ').unwrap_or(kept.len()));
-    }
-    Ok(Value::from(kept + end))
-}
-
-fn to_int(value: &Value, args: &[Value]) -> Result<Value> {
-    let [default, base] = bind("int", args, ["default", "base"])?;
+/// `int` and `float`: minijinja's, with what else Python reads in a text.
+fn number(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
+    let [default, base] = bind(name, args, ["default", "base"])?;
     must_be_defined(value)?;
-    let base = integer("int", base.as_ref())?.unwrap_or(10);
-    let truncated = |number: f64| (number.abs() < 1e38).then_some(number.trunc() as i128);
-    let number = match value.as_str() {
-        Some(text) => {
-            budget::scan(text.len())?;
-            parse_int(text, base).or_else(|| parse_float(text).and_then(truncated))
+    walk(value)?;
+    let default = default.unwrap_or(if name == "int" { Value::from(0) } else { Value::from(0.0) });
+    let value = match value.as_str().map(|text| strip(text, None, true, true)) {
+        // Underscores stand between digits only.
+        Some(text) if text.starts_with('_') || text.ends_with('_') || text.contains("__") => {
+            return Ok(default);
         }
-        None => int(value).or_else(|| float(value).and_then(truncated)),
+        Some(text) => Value::from(text.replace('_', "")),
+        None => value.clone(),
     };
-    Ok(number.map(int_value).or(default).unwrap_or(Value::from(0)))
+    match base {
+        _ if name == "float" => Value::from_function(native::float).call(state, &[value, default]),
+        Some(base) => Value::from_function(native::int).call(state, &[value, default, base]),
+        None => Value::from_function(native::int).call(state, &[value, default]),
+    }
 }
 
-/// What Python's `int(text, base)` reads.
-fn parse_int(text: &str, base: i64) -> Option<i128> {
-    let text = strip(text, None, true, true).to_ascii_lowercase();
-    let (sign, digits) = match text.strip_prefix('-') {
-        Some(digits) => ("-", digits),
-        None => ("", text.strip_prefix('+').unwrap_or(&text)),
-    };
-    let prefix =
-        [("0x", 16), ("0o", 8), ("0b", 2)].into_iter().find(|(prefix, _)| digits.starts_with(prefix));
-    let (digits, base) = match prefix {
-        Some((_, own)) if base == own || base == 0 => (&digits[2..], own),
-        _ => (digits, if base == 0 { 10 } else { base }),
-    };
-    let base = u32::try_from(base).ok().filter(|base| (2..=36).contains(base))?;
-    i128::from_str_radix(&(sign.to_owned() + &without_underscores(digits)?), base).ok()
-}
-
-/// What Python's `float(text)` reads.
-fn parse_float(text: &str) -> Option<f64> {
-    let text = strip(text, None, true, true);
-    if text.chars().any(is_space) { None } else { without_underscores(text)?.parse().ok() }
-}
-
-/// Underscores stand between digits only.
-fn without_underscores(digits: &str) -> Option<String> {
-    let is_proper = !digits.starts_with('_') && !digits.ends_with('_') && !digits.contains("__");
-    is_proper.then(|| digits.replace('_', ""))
-}
-
-fn test(name: &str, value: &Value, args: &[Value]) -> Result<bool> {
+fn test(state: &State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<bool> {
     if let [other] = args {
         let operator = match name {
             "eq" | "equalto" => "==",
@@ -460,9 +357,6 @@ fn test(name: &str, value: &Value, args: &[Value]) -> Result<bool> {
         return fail(format!("{name} takes one argument"));
     }
     let remainder = || operators::arithmetic(value, &[Value::from("%"), Value::from(2)]);
-    let is_named = |names: &[&[&str]]| {
-        value.as_str().is_some_and(|name| names.iter().any(|names| names.contains(&name)))
-    };
     Ok(match name {
         "callable" => {
             value.is_undefined()
@@ -473,10 +367,9 @@ fn test(name: &str, value: &Value, args: &[Value]) -> Result<bool> {
         "odd" => remainder()?.is_true(),
         "even" => !remainder()?.is_true(),
         "filter" => {
-            is_named(&[&OWN[14..]])
-                || value.as_str().is_some_and(|name| ["upper", "lower", "default"].contains(&name))
+            value.as_str().is_some_and(|name| !name.starts_with('_') && native_tests::is_filter(state, name))
         }
-        "test" => is_named(&[&TESTS, &NATIVE_TESTS]),
+        "test" => value.as_str().is_some_and(|name| native_tests::is_test(state, name)),
         "iterable" => {
             ![ValueKind::None, ValueKind::Bool, ValueKind::Number, ValueKind::Plain].contains(&value.kind())
         }

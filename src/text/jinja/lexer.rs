@@ -1,8 +1,19 @@
 //! The tokens of a tag, as Jinja reads them.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 /// The most tokens within one tag.
 const MAX_TAG_TOKENS: usize = 2000;
-const SIGNS: [&str; 6] = ["//", "**", "==", "!=", "<=", ">="];
+/// A text, a number, a name or a sign; of these groups one matches. What looks like one and has no end is none.
+const TOKEN: &str = r#"(?x) ^(?:
+    ( (?s) "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' ) |
+    ( 0[bB](?:_?[01])+ | 0[oO](?:_?[0-7])+ | 0[xX](?:_?[0-9a-fA-F])+
+        | [0-9](?:_?[0-9])*(?: (?:\.[0-9](?:_?[0-9])*)? [eE][-+]?[0-9](?:_?[0-9])* | \.[0-9](?:_?[0-9])* )? ) |
+    ( \w+ ) |
+    ( // | \*\* | [=!<>]= | [-+/*%~\[\](){}<>=.:|,] )
+)"#;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -38,6 +49,7 @@ pub(super) struct Tag<'s> {
 
 /// Reads a tag whose inside begins at `start` and which ends with `closing`.
 pub(super) fn tag<'s>(source: &'s str, start: usize, closing: &str) -> Result<Tag<'s>, String> {
+    static REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(TOKEN).ok());
     let open = if source[start..].starts_with(['-', '+']) { &source[start..=start] } else { "" };
     let mut at = start + open.len();
     let (mut tokens, mut depth, mut lines) = (Vec::<Token<'_>>::new(), 0_usize, 0);
@@ -54,18 +66,16 @@ pub(super) fn tag<'s>(source: &'s str, start: usize, closing: &str) -> Result<Ta
             let end = at + mark + closing.len();
             return Ok(Tag { open, tokens, close: &rest[..mark], end });
         }
-        let after_point = tokens.last().is_some_and(|token| token.is(Kind::Sign, "."));
-        let (kind, length) = match char {
-            '"' | '\'' => (Kind::Text, text_length(rest, char)?),
-            '0'..='9' => (Kind::Number, number_length(rest, after_point)),
-            _ if char.is_alphabetic() || char == '_' => {
-                let is_outside = |char: char| !char.is_alphanumeric() && char != '_';
-                (Kind::Name, rest.find(is_outside).unwrap_or(rest.len()))
-            }
-            _ if SIGNS.iter().any(|sign| rest.starts_with(sign)) => (Kind::Sign, 2),
-            _ if "+-/*%~[](){}<>=.:|,".contains(char) => (Kind::Sign, 1),
-            _ => return Err(format!("unexpected `{char}`")),
-        };
+        let found = REGEX.as_ref().and_then(|regex| regex.captures(rest));
+        let groups = [(1, Kind::Text), (2, Kind::Number), (3, Kind::Name), (4, Kind::Sign)];
+        let token = found.and_then(|found| {
+            groups.into_iter().find_map(|(group, kind)| Some((kind, found.get(group)?.end())))
+        });
+        let Some((kind, mut length)) = token else { return Err(format!("unexpected `{char}`")) };
+        // After a point numbers are whole, as in `messages.0.role`.
+        if kind == Kind::Number && tokens.last().is_some_and(|token| token.is(Kind::Sign, ".")) {
+            length = rest.find(|char: char| !char.is_ascii_digit()).unwrap_or(rest.len());
+        }
         match char {
             '(' | '[' | '{' => depth += 1,
             ')' | ']' | '}' => {
@@ -80,44 +90,4 @@ pub(super) fn tag<'s>(source: &'s str, start: usize, closing: &str) -> Result<Ta
         lines = 0;
         at += length;
     }
-}
-
-fn text_length(rest: &str, quote: char) -> Result<usize, String> {
-    let mut is_escaped = false;
-    for (place, char) in rest.char_indices().skip(1) {
-        match char {
-            _ if is_escaped => is_escaped = false,
-            '\\' => is_escaped = true,
-            _ if char == quote => return Ok(place + 1),
-            _ => {}
-        }
-    }
-    Err("a text has no closing quote".to_owned())
-}
-
-/// Digits; after a point they are whole, as in `messages.0.role`.
-fn number_length(rest: &str, after_point: bool) -> usize {
-    let bytes = rest.as_bytes();
-    let digit = |place: usize| bytes.get(place).is_some_and(u8::is_ascii_digit);
-    let digits = |mut place: usize| {
-        while digit(place) || (bytes.get(place) == Some(&b'_') && digit(place + 1)) {
-            place += 1;
-        }
-        place
-    };
-    if bytes[0] == b'0' && matches!(bytes.get(1), Some(b'x' | b'X' | b'b' | b'B' | b'o' | b'O')) {
-        return rest.find(|char: char| !char.is_ascii_alphanumeric() && char != '_').unwrap_or(rest.len());
-    }
-    let mut end = digits(0);
-    if after_point {
-        return end;
-    }
-    if bytes.get(end) == Some(&b'.') && digit(end + 1) {
-        end = digits(end + 1);
-    }
-    let signed = end + 1 + usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
-    if matches!(bytes.get(end), Some(b'e' | b'E')) && digit(signed) {
-        end = digits(signed);
-    }
-    end
 }

@@ -15,6 +15,7 @@ use super::{budget, operators, print, printf};
 /// Calls a method of a value.
 pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
     must_be_defined(value)?;
+    args.iter().try_for_each(super::value::walk)?;
     match value.kind() {
         ValueKind::String => of_text(state, value, name, args),
         ValueKind::Map if is_dict(value) => of_dict(value, name, args),
@@ -22,7 +23,6 @@ pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &
         // `cycle` of nothing would divide by zero.
         ValueKind::Map if name == "cycle" && args.is_empty() => fail("cycle takes values"),
         ValueKind::Map => {
-            args.iter().try_for_each(super::value::walk)?;
             let result = value.call_method(state, name, args);
             result.map_err(|error| match error.kind() {
                 ErrorKind::UnknownMethod => unknown(value, name),
@@ -122,7 +122,7 @@ fn of_text(state: &mut State<'_, '_>, text: &Value, name: &str, args: &[Value]) 
             let [width, fill] = bind(name, args, ["width", "fillchar"])?;
             let width = length(name, width.as_ref(), 0)?;
             let fill = text_of(name, fill.as_ref())?.unwrap_or(if name == "zfill" { "0" } else { " " });
-            let sign = if name == "zfill" && value.starts_with(['+', '-']) { 1 } else { 0 };
+            let sign = usize::from(name == "zfill" && value.starts_with(['+', '-']));
             let side = match name {
                 "center" => Side::Center,
                 "ljust" => Side::Left,

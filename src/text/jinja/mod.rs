@@ -31,6 +31,8 @@ const STACK_BYTES: usize = 64 << 20;
 const NAME: &str = "chat template";
 /// The longest range, as in Jinja's sandbox.
 const MAX_RANGE: i128 = 100_000;
+/// The most attributes that a namespace is given when it is made: to look at it, minijinja copies their names.
+const MAX_FIELDS: usize = 100;
 
 /// A text without Python's white space at the sides that are asked for.
 pub(super) fn strip(text: &str, left: bool, right: bool) -> &str {
@@ -141,6 +143,9 @@ fn new_dict(args: &[Value]) -> value::Result<Value> {
 
 fn namespace(args: &[Value]) -> value::Result<Value> {
     let dict = new_dict(args)?;
+    if dict.len().is_some_and(|len| len > MAX_FIELDS) {
+        return fail(format!("a namespace may begin with at most {MAX_FIELDS} attributes"));
+    }
     for (key, value) in pairs(&dict)? {
         if key.as_str().is_none_or(|key| key.starts_with('_')) {
             return fail(format!("a namespace cannot have the attribute `{key}`: rename it"));

@@ -258,11 +258,11 @@ pub(super) fn item(value: &Value, key: &Value) -> Result<Value> {
     Ok(found.unwrap_or_default())
 }
 
-/// `value[start:stop:step]`; undefined where Python has no slices.
+/// `value[start:stop:step]`
 pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value> {
     must_be_defined(value)?;
     if bounds.iter().any(|bound| !bound.is_none() && int(bound).is_none()) {
-        return Ok(Value::UNDEFINED);
+        return fail("a slice takes whole numbers");
     }
     let bound = |place: usize| bounds.get(place).and_then(int);
     let step = bound(2).unwrap_or(1);
@@ -282,7 +282,7 @@ pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value> {
         return Ok(Value::from(places.map(|place| chars[place]).collect::<String>()));
     }
     if value.kind() != ValueKind::Seq {
-        return Ok(Value::UNDEFINED);
+        return fail(format!("a {} has no slices", type_name(value)));
     }
     let items = items(value)?;
     let chosen = places(items.len(), bound(0), bound(1), step).map(|place| items[place].clone()).collect();

@@ -232,7 +232,7 @@ impl Style {
             ValueKind::Map if is_dict(value) => {
                 let mut entries = pairs(value)?;
                 if self.sort_keys {
-                    entries = sorted(entries, |(key, _)| key)?;
+                    entries = sorted(entries)?;
                 }
                 push(text, "{")?;
                 for (index, (key, value)) in entries.iter().enumerate() {
@@ -308,14 +308,15 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// In the order of their keys, equal ones as they were; the first comparison that fails is the error.
-pub(super) fn sorted<T>(mut items: Vec<T>, key: impl Fn(&T) -> &Value) -> Result<Vec<T>> {
-    let mut failure = None;
-    items.sort_by(|a, b| {
-        order(key(a), key(b)).unwrap_or_else(|error| {
-            failure.get_or_insert(error);
-            std::cmp::Ordering::Equal
-        })
-    });
-    failure.map_or(Ok(items), Err)
+/// In the order of their keys, equal ones as they were. All keys must have an order among them.
+pub(super) fn sorted<T>(mut items: Vec<(Value, T)>) -> Result<Vec<(Value, T)>> {
+    let comparisons = items.len().checked_ilog2().unwrap_or(0) + 1;
+    for (key, _) in &items {
+        order(&items[0].0, key)?;
+        (0..comparisons).try_for_each(|_| value::walk(key))?;
+    }
+    // Unlike `order` this is a total order, also of what holds NaN.
+    items.sort_by(|(a, _), (b, _)| a.cmp(b));
+    items.windows(2).try_for_each(|pair| order(&pair[0].0, &pair[1].0).map(drop))?;
+    Ok(items)
 }

@@ -8,6 +8,8 @@ use super::print;
 use super::value::{Result, fail, float, get, is_dict, items, type_name};
 use super::{budget, operators};
 
+const MAX_FLAGS: usize = 40;
+
 /// The text with its conversions replaced.
 pub(super) fn format(format: &str, values: &Value) -> Result<Value> {
     let mut rest = if values.is_tuple() { items(values)? } else { vec![values.clone()] }.into_iter();
@@ -28,6 +30,9 @@ pub(super) fn format(format: &str, values: &Value) -> Result<Value> {
         let kind = &flags[end..=end];
         left = &flags[end + 1..];
         let mut flags = flags[..end].replace(['h', 'l', 'L'], "");
+        if flags.len() > MAX_FLAGS {
+            return fail(format!("`%` may have at most {MAX_FLAGS} flags and digits"));
+        }
         while flags.contains('*') {
             let number = rest.next().and_then(|value| super::value::int(&value));
             let Some(number) = number else { return fail("`*` takes a whole number") };

@@ -92,7 +92,7 @@ fn printed(source: &str, start: usize, out: &mut String) -> Result<usize> {
     let mut parser = Parser::new(&tag.tokens);
     let value = parser.tuple(true)?;
     let lines = parser.finish()?;
-    out.push_str(&format!("{{{{{} {value}{lines} {}}}}}", tag.open, tag.close));
+    out.extend(["{{", tag.open, " ", &value, &lines, " ", tag.close, "}}"]);
     Ok(tag.end)
 }
 
@@ -155,7 +155,7 @@ fn write_tags(tag: &Tag<'_>, tags: &[String], lines: &str, out: &mut String) {
         let (is_first, is_last) = (index == 0, index + 1 == tags.len());
         let open = if is_first { tag.open } else { "" };
         let (lines, close) = if is_last { (lines, tag.close) } else { ("", "") };
-        out.push_str(&format!("{{%{open} {inside}{lines} {close}%}}"));
+        out.extend(["{%", open, " ", inside, lines, " ", close, "%}"]);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr, ValueKind, from_args};
+use minijinja::value::{DynObject, Enumerator, Kwargs, Object, ObjectRepr, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 use serde_json::Value as Json;
 
@@ -172,7 +172,7 @@ pub(super) fn items(value: &Value) -> Result<Vec<Value>> {
 /// The keys and values of a dict.
 pub(super) fn pairs(dict: &Value) -> Result<Vec<(Value, Value)>> {
     budget::elements(2 * dict.len().unwrap_or(0))?;
-    let pairs = dict.as_object().and_then(|object| object.try_iter_pairs());
+    let pairs = dict.as_object().and_then(DynObject::try_iter_pairs);
     Ok(pairs.into_iter().flatten().collect())
 }
 

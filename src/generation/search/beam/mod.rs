@@ -19,42 +19,42 @@ use crate::types::{FinishReason, RowOutputs, TokenId};
 
 use super::super::config::{EarlyStopping, GenerationConfig};
 use super::super::mode::GenerationMode;
-use super::super::output::{LaneScores, OutputRow, SearchOutput};
+use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
 use super::super::rng::TorchRng;
 use super::super::stopping::StopContext;
 use super::super::torch_sort::topk;
-use super::lanes::{LaneScratch, Lanes};
 use super::registry::SearchPlan;
+use super::sequences::{LogitsScratch, Sequences};
 use super::{Search, SearchInputs, SearchResults, SearchStep};
 use candidates::candidates;
 use scorer::ScorerBeamSearch;
 use trace::Trace;
 
-/// What a score becomes that may not win: low enough to lose, finite so that the order among such scores holds.
-const OUT_OF_THE_RACE: f32 = -1e9;
+/// The score of a beam or hypothesis that cannot win. Finite, as in transformers, so that ties keep their order.
+const NEGATIVE_SCORE: f32 = -1e9;
 
-/// One lane for each beam; which search it is. Their other fields are checked with each other, in the plan's `beams`.
+/// One sequence for each beam; which search it is. Their other fields are checked with each other, in the plan's `beams`.
 pub(super) fn plan(mode: GenerationMode, config: &GenerationConfig) -> SearchPlan {
-    let lanes = config.num_beams.unwrap_or(1);
+    let sequences = config.num_beams.unwrap_or(1);
     let in_groups = config.num_beam_groups.is_some_and(|groups| groups > 1);
     if config.compat.is_some() || in_groups || mode == GenerationMode::ConstrainedBeamSearch {
-        SearchPlan::new(lanes, ScorerBeamSearch::new)
+        SearchPlan::new(sequences, ScorerBeamSearch::new)
     } else {
-        SearchPlan::new(lanes, BeamSearch::new)
+        SearchPlan::new(sequences, BeamSearch::new)
     }
 }
 
 /// transformers' beam search; with a seed, its beam sampling. All prompts of a request share one generator.
 struct BeamSearch {
     plan: GenerationPlan,
-    lanes: Lanes,
+    sequences: Sequences,
     /// One for each prompt.
     items: Vec<Item>,
     /// Draws the continuations, when they are drawn.
     rng: Option<TorchRng>,
-    /// What the caller asked to see of each lane.
-    kept: Vec<LaneScores>,
+    /// What the caller asked to see of each sequence.
+    recorded: Vec<SequenceScores>,
     scratch: Scratch,
 }
 
@@ -68,7 +68,7 @@ struct Item {
     done: bool,
 }
 
-/// A running beam; its ids are in its lane.
+/// A running beam; its ids are in its sequence.
 #[derive(Clone)]
 struct Beam {
     /// The sum of the processed log-probabilities of its tokens.
@@ -100,7 +100,7 @@ struct Candidate {
 
 #[derive(Default)]
 struct Scratch {
-    lanes: LaneScratch,
+    sequences: LogitsScratch,
     /// Log-probabilities before processing, if there are processors.
     raw: Vec<f32>,
     /// The scores of all continuations of a prompt.
@@ -113,14 +113,14 @@ impl BeamSearch {
     /// The search of a plan; it draws when the plan's mode does.
     fn new(plan: GenerationPlan) -> Self {
         let num_beams = plan.num_beams;
-        let lanes = Lanes::new(&plan, num_beams, RowOutputs::LOGITS);
+        let sequences = Sequences::new(&plan, num_beams, RowOutputs::LOGITS);
         let beam = |place| Beam {
             // The beams of the first step are all alike, so that only one of them takes part.
-            score: if place == 0 { 0.0 } else { OUT_OF_THE_RACE },
+            score: if place == 0 { 0.0 } else { NEGATIVE_SCORE },
             trace: Trace::default(),
         };
         let empty =
-            Hypothesis { score: OUT_OF_THE_RACE, finish: None, tokens: Vec::new(), trace: Trace::default() };
+            Hypothesis { score: NEGATIVE_SCORE, finish: None, tokens: Vec::new(), trace: Trace::default() };
         let items = plan.prompts.iter().map(|_| Item {
             running: (0..num_beams).map(beam).collect(),
             finished: vec![empty.clone(); num_beams],
@@ -130,34 +130,34 @@ impl BeamSearch {
         Self {
             items: items.collect(),
             rng: plan.seed.map(TorchRng::manual_seed),
-            kept: vec![LaneScores::of(&plan); lanes.len()],
+            recorded: vec![SequenceScores::of(&plan); sequences.len()],
             scratch: Scratch::default(),
-            lanes,
+            sequences,
             plan,
         }
     }
 
-    /// Asks the criteria about each candidate.
-    fn judge(
+    /// Applies the stopping criteria to each candidate.
+    fn check_stopping(
         &mut self,
         prompt_index: usize,
         candidates: Vec<(usize, f32)>,
         processed: &[f32],
     ) -> Result<Vec<Candidate>> {
-        let (vocab_size, first_lane) = (self.plan.vocab_size, prompt_index * self.plan.num_beams);
+        let (vocab_size, first_sequence) = (self.plan.vocab_size, prompt_index * self.plan.num_beams);
         let ids = &mut self.scratch.ids;
         candidates
             .into_iter()
             .map(|(place, score)| {
                 let (parent, token) = (place / vocab_size, TokenId((place % vocab_size) as u32));
-                let lane = self.lanes.lane(first_lane + parent);
-                ids.clone_from(&lane.ids);
+                let sequence = self.sequences.sequence(first_sequence + parent);
+                ids.clone_from(&sequence.ids);
                 ids.push(token);
                 let finish = self.plan.criteria.should_stop(&StopContext {
                     input_ids: ids,
                     prompt_len: self.plan.prompt_len,
                     prompt_index,
-                    row_index: first_lane + parent,
+                    row_index: first_sequence + parent,
                     scores: &processed[parent * vocab_size..][..vocab_size],
                 })?;
                 Ok(Candidate { parent, token, score, finish })
@@ -173,8 +173,8 @@ impl BeamSearch {
         logprobs: &[f32],
     ) -> Vec<Hypothesis> {
         let (plan, item) = (&self.plan, &self.items[prompt_index]);
-        let first_lane = prompt_index * plan.num_beams;
-        let generated = self.lanes.lane(first_lane).ids.len() + 1 - plan.prompt_len;
+        let first_sequence = prompt_index * plan.num_beams;
+        let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - plan.prompt_len;
         let divisor = length_divisor(generated, plan.length_penalty);
         let closed = !item.improvable || (plan.early_stopping == EarlyStopping::True && item.is_full());
         let ends = |rank: usize, candidate: &Candidate| rank < plan.num_beams && candidate.finish.is_some();
@@ -183,10 +183,10 @@ impl BeamSearch {
         for (rank, candidate) in candidates.iter().enumerate() {
             let mut score = candidate.score / divisor;
             if closed {
-                score += OUT_OF_THE_RACE;
+                score += NEGATIVE_SCORE;
             }
             if !ends(rank, candidate) {
-                score += OUT_OF_THE_RACE;
+                score += NEGATIVE_SCORE;
             }
             scores.push(score);
         }
@@ -196,7 +196,8 @@ impl BeamSearch {
                 return item.finished[place].clone();
             };
             let candidate = &candidates[rank];
-            let mut tokens = self.lanes.lane(first_lane + candidate.parent).ids[plan.prompt_len..].to_vec();
+            let mut tokens =
+                self.sequences.sequence(first_sequence + candidate.parent).ids[plan.prompt_len..].to_vec();
             tokens.push(candidate.token);
             Hypothesis {
                 score: scores[place],
@@ -204,32 +205,32 @@ impl BeamSearch {
                 tokens,
                 trace: item.running[candidate.parent]
                     .trace
-                    .with(first_lane + candidate.parent, logprobs[rank]),
+                    .with(first_sequence + candidate.parent, logprobs[rank]),
             }
         })
         .collect()
     }
 
     /// Takes the best candidates that have not ended as the beams of the next step.
-    fn run_on(&mut self, prompt_index: usize, candidates: &[Candidate], logprobs: &[f32]) {
+    fn continue_beams(&mut self, prompt_index: usize, candidates: &[Candidate], logprobs: &[f32]) {
         let num_beams = self.plan.num_beams;
-        let first_lane = prompt_index * num_beams;
-        // Where nothing else is left, what has ended runs on out of the race.
+        let first_sequence = prompt_index * num_beams;
+        // Where nothing else is left, what has ended continues with a score that cannot win.
         let scores: Vec<f32> = candidates
             .iter()
-            .map(|candidate| candidate.score + if candidate.finish.is_some() { OUT_OF_THE_RACE } else { 0.0 })
+            .map(|candidate| candidate.score + if candidate.finish.is_some() { NEGATIVE_SCORE } else { 0.0 })
             .collect();
         let next: Vec<usize> = topk(&scores, num_beams).into_iter().map(|rank| rank as usize).collect();
         let item = &mut self.items[prompt_index];
         let beam = |&rank: &usize| {
             let parent = candidates[rank].parent;
-            let trace = item.running[parent].trace.with(first_lane + parent, logprobs[rank]);
+            let trace = item.running[parent].trace.with(first_sequence + parent, logprobs[rank]);
             Beam { score: scores[rank], trace }
         };
         item.running = next.iter().map(beam).collect();
-        self.lanes.reorder(prompt_index, next.iter().map(|&rank| candidates[rank].parent).collect());
+        self.sequences.reorder(prompt_index, next.iter().map(|&rank| candidates[rank].parent).collect());
         for (beam, &rank) in next.iter().enumerate() {
-            self.lanes.push(first_lane + beam, candidates[rank].token);
+            self.sequences.push(first_sequence + beam, candidates[rank].token);
         }
     }
 
@@ -246,22 +247,22 @@ impl BeamSearch {
         let probabilities = &mut self.scratch.probabilities;
         let candidates = candidates(&accumulated, beams, num_eos, self.rng.as_mut(), probabilities)?;
         self.scratch.accumulated = accumulated;
-        let candidates = self.judge(prompt_index, candidates, processed)?;
+        let candidates = self.check_stopping(prompt_index, candidates, processed)?;
         let logprob = |candidate: &Candidate| raw[candidate.parent * vocab_size + candidate.token.index()];
         let logprobs: Vec<f32> = candidates.iter().map(logprob).collect();
 
         let finished = self.finish_candidates(prompt_index, &candidates, &logprobs);
         self.items[prompt_index].finished = finished;
-        self.run_on(prompt_index, &candidates, &logprobs);
+        self.continue_beams(prompt_index, &candidates, &logprobs);
 
-        let generated = self.lanes.lane(prompt_index * num_beams).ids.len() - self.plan.prompt_len;
+        let generated = self.sequences.sequence(prompt_index * num_beams).ids.len() - self.plan.prompt_len;
         let item = &mut self.items[prompt_index];
         item.improvable &= item.can_improve(&self.plan, generated);
         let full = self.plan.early_stopping == EarlyStopping::True && item.is_full();
         item.done = !item.improvable || full || candidates.iter().all(|candidate| candidate.finish.is_some());
         if item.done {
-            for lane in prompt_index * num_beams..(prompt_index + 1) * num_beams {
-                self.lanes.end(lane);
+            for sequence in prompt_index * num_beams..(prompt_index + 1) * num_beams {
+                self.sequences.end(sequence);
             }
         }
         Ok(())
@@ -284,11 +285,11 @@ impl Item {
         let worst = self.finished.iter().map(|hypothesis| hypothesis.score).fold(f32::INFINITY, f32::min);
         self.finished
             .iter()
-            .any(|hypothesis| best > if hypothesis.finish.is_some() { worst } else { OUT_OF_THE_RACE })
+            .any(|hypothesis| best > if hypothesis.finish.is_some() { worst } else { NEGATIVE_SCORE })
     }
 
     /// The best so far: what has finished, then what runs.
-    fn into_rows(self, prompt_index: usize, lanes: &Lanes, plan: &GenerationPlan) -> Vec<OutputRow> {
+    fn into_rows(self, prompt_index: usize, sequences: &Sequences, plan: &GenerationPlan) -> Vec<OutputRow> {
         let row = |tokens, score, trace: Trace, finish_reason| OutputRow {
             prompt_index,
             token_ids: tokens,
@@ -304,7 +305,8 @@ impl Item {
             row(hypothesis.tokens, hypothesis.score, hypothesis.trace, reason)
         });
         let running = self.running.into_iter().enumerate().map(|(beam, Beam { score, trace })| {
-            let tokens = lanes.lane(prompt_index * plan.num_beams + beam).ids[plan.prompt_len..].to_vec();
+            let tokens =
+                sequences.sequence(prompt_index * plan.num_beams + beam).ids[plan.prompt_len..].to_vec();
             row(tokens, score, trace, FinishReason::Cancelled)
         });
         finished.chain(running).take(plan.num_return_sequences).collect()
@@ -318,25 +320,25 @@ fn length_divisor(generated: usize, length_penalty: f64) -> f32 {
 
 impl Search for BeamSearch {
     fn wants(&mut self, inputs: &mut SearchInputs) {
-        self.lanes.wants(&self.plan, inputs);
+        self.sequences.wants(&self.plan, inputs);
     }
 
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
-        let (vocab_size, now) = (self.plan.vocab_size, self.lanes.step());
-        let mut lane_scratch = std::mem::take(&mut self.scratch.lanes);
+        let (vocab_size, now) = (self.plan.vocab_size, self.sequences.step());
+        let mut logits_scratch = std::mem::take(&mut self.scratch.sequences);
         let mut raw = std::mem::take(&mut self.scratch.raw);
         raw.clear();
-        let mut logits = self.lanes.logits(&self.plan, results, &mut lane_scratch)?;
-        for (&lane, row) in logits.lanes.iter().zip(logits.scores.chunks_exact(vocab_size)) {
-            self.kept[lane].keep_logits(row);
+        let mut logits = self.sequences.logits(&self.plan, results, &mut logits_scratch)?;
+        for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
+            self.recorded[sequence].keep_logits(row);
         }
         logits.normalize(vocab_size);
         if !self.plan.processors.is_empty() {
             raw.extend_from_slice(logits.scores);
-            self.lanes.process(&self.plan, &mut logits)?;
+            self.sequences.process(&self.plan, &mut logits)?;
         }
-        for (&lane, row) in logits.lanes.iter().zip(logits.scores.chunks_exact(vocab_size)) {
-            self.kept[lane].keep_scores(row);
+        for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
+            self.recorded[sequence].keep_scores(row);
         }
 
         let processed = &*logits.scores;
@@ -354,19 +356,19 @@ impl Search for BeamSearch {
             self.advance_item(prompt_index, &processed[place..place + width], &before[place..place + width])
                 .context(|| format!("step {now}, prompt {prompt_index}"))?;
         }
-        (self.scratch.lanes, self.scratch.raw) = (lane_scratch, raw);
+        (self.scratch.sequences, self.scratch.raw) = (logits_scratch, raw);
         step.finished = self.items.iter().all(|item| item.done);
         Ok(())
     }
 
     fn finish(self: Box<Self>) -> SearchOutput {
-        let Self { plan, lanes, items, kept, .. } = *self;
+        let Self { plan, sequences, items, recorded, .. } = *self;
         let rows = items.into_iter().enumerate();
         SearchOutput {
-            rows: rows.flat_map(|(prompt, item)| item.into_rows(prompt, &lanes, &plan)).collect(),
+            rows: rows.flat_map(|(prompt, item)| item.into_rows(prompt, &sequences, &plan)).collect(),
             pad_token_id: plan.pad_token_id,
             seed: plan.seed,
-            lanes: kept,
+            sequences: recorded,
         }
     }
 }

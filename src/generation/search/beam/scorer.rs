@@ -10,12 +10,12 @@ use crate::error::{Error, Result, ResultExt};
 use crate::types::{FinishReason, RowOutputs, TokenId};
 
 use super::super::super::constraint::ConstraintListState;
-use super::super::super::output::{LaneScores, OutputRow, SearchOutput};
+use super::super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::super::plan::GenerationPlan;
 use super::super::super::rng::TorchRng;
 use super::super::super::stopping::StopContext;
 use super::super::super::torch_sort::descending_order;
-use super::super::lanes::{Group as LaneGroup, LaneLogits, LaneScratch, Lanes};
+use super::super::sequences::{Group as BeamGroup, LogitsScratch, Sequences, StepLogits};
 use super::super::{Search, SearchInputs, SearchResults, SearchStep};
 use super::candidates::candidates;
 use super::constrained::prefer_progress;
@@ -23,23 +23,23 @@ use super::hypotheses::{Hypotheses, Hypothesis, Rules};
 use super::trace::Trace;
 
 /// What the score of a beam is that does not take part in the first step, because another is like it.
-const OUT_OF_THE_RACE: f32 = -1e9;
+const NEGATIVE_SCORE: f32 = -1e9;
 
 /// transformers' older beam searches: which one, the plan says.
 pub(super) struct ScorerBeamSearch {
     plan: GenerationPlan,
-    lanes: Lanes,
+    sequences: Sequences,
     /// One for each prompt.
     items: Vec<Item>,
     rng: Option<TorchRng>,
-    kept: Vec<LaneScores>,
+    recorded: Vec<SequenceScores>,
     /// Whether the search has come to its own end.
     finished: bool,
-    /// For each lane, at the end, whether it holds what it has to.
+    /// For each sequence, at the end, whether it holds what it has to.
     fulfilled: Vec<bool>,
     raw: Vec<f32>,
     probabilities: Vec<f32>,
-    scratch: LaneScratch,
+    scratch: LogitsScratch,
 }
 
 /// The beams of a prompt.
@@ -74,7 +74,7 @@ pub(super) struct Continuation {
 impl ScorerBeamSearch {
     /// The search of a plan.
     pub(super) fn new(plan: GenerationPlan) -> Self {
-        let lanes = Lanes::new(&plan, plan.num_beams, RowOutputs::LOGITS);
+        let sequences = Sequences::new(&plan, plan.num_beams, RowOutputs::LOGITS);
         let group_size = plan.num_beams / plan.num_beam_groups;
         let rules = Rules {
             capacity: group_size,
@@ -83,7 +83,7 @@ impl ScorerBeamSearch {
             most_tokens: plan.max_length - plan.prompt_len,
         };
         let beam = |place: usize| Beam {
-            score: if place.is_multiple_of(group_size) { 0.0 } else { OUT_OF_THE_RACE },
+            score: if place.is_multiple_of(group_size) { 0.0 } else { NEGATIVE_SCORE },
             trace: Trace::default(),
             finish: None,
         };
@@ -96,13 +96,13 @@ impl ScorerBeamSearch {
         Self {
             items: items.collect(),
             rng: plan.seed.map(TorchRng::manual_seed),
-            kept: vec![LaneScores::of(&plan); lanes.len()],
+            recorded: vec![SequenceScores::of(&plan); sequences.len()],
             finished: false,
             fulfilled: Vec::new(),
             raw: Vec::new(),
             probabilities: Vec::new(),
-            scratch: LaneScratch::default(),
-            lanes,
+            scratch: LogitsScratch::default(),
+            sequences,
             plan,
         }
     }
@@ -133,14 +133,14 @@ impl ScorerBeamSearch {
     ) -> Result<Vec<Continuation>> {
         let (vocab_size, group_size) = (self.plan.vocab_size, self.group_size());
         let first_beam = group_index * group_size;
-        let first_lane = prompt_index * self.plan.num_beams + first_beam;
+        let first_sequence = prompt_index * self.plan.num_beams + first_beam;
         let running = &self.items[prompt_index].running[first_beam..first_beam + group_size];
         let mut accumulated = Vec::with_capacity(processed.len());
         for (row, beam) in processed.chunks_exact(vocab_size).zip(running) {
             accumulated.extend(row.iter().map(|score| score + beam.score));
         }
         let candidates = self.ranked_candidates(&accumulated)?;
-        let generated = self.lanes.lane(first_lane).ids.len() + 1 - self.plan.prompt_len;
+        let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - self.plan.prompt_len;
 
         let mut next: Vec<Continuation> = Vec::with_capacity(group_size);
         for (rank, &(place, score)) in candidates.iter().enumerate() {
@@ -155,7 +155,7 @@ impl ScorerBeamSearch {
             if rank >= group_size {
                 continue;
             }
-            let ids = &self.lanes.lane(first_lane + parent).ids;
+            let ids = &self.sequences.sequence(first_sequence + parent).ids;
             if self.fulfils(ids)? {
                 let item = &mut self.items[prompt_index];
                 let trace = &item.running[first_beam + parent].trace;
@@ -163,7 +163,7 @@ impl ScorerBeamSearch {
                     score,
                     generated,
                     ids[self.plan.prompt_len..].to_vec(),
-                    trace.with(first_lane + parent, raw[place]),
+                    trace.with(first_sequence + parent, raw[place]),
                     FinishReason::Eos,
                 );
             }
@@ -176,7 +176,7 @@ impl ScorerBeamSearch {
         }
         if !self.plan.constraints.is_empty() {
             let rows: Vec<&[TokenId]> =
-                (0..group_size).map(|beam| &self.lanes.lane(first_lane + beam).ids[..]).collect();
+                (0..group_size).map(|beam| &self.sequences.sequence(first_sequence + beam).ids[..]).collect();
             prefer_progress(&self.plan.constraints, &rows, &accumulated, &mut next)?;
         }
         let best = candidates.iter().map(|&(_, score)| score).fold(f32::NEG_INFINITY, f32::max);
@@ -192,43 +192,43 @@ impl ScorerBeamSearch {
     }
 
     /// One step of all groups of all prompts.
-    fn advance_groups(&mut self, logits: &mut LaneLogits<'_>, raw: &[f32]) -> Result<()> {
+    fn advance_groups(&mut self, logits: &mut StepLogits<'_>, raw: &[f32]) -> Result<()> {
         let (vocab_size, group_size) = (self.plan.vocab_size, self.group_size());
         let num_beams = self.plan.num_beams;
-        let mut next: Vec<Option<Continuation>> = vec![None; self.lanes.len()];
-        let mut current_tokens = vec![TokenId(0); self.lanes.len()];
+        let mut next: Vec<Option<Continuation>> = vec![None; self.sequences.len()];
+        let mut current_tokens = vec![TokenId(0); self.sequences.len()];
         let pad = self.plan.pad_token_id.unwrap_or_default();
         for group_index in 0..self.plan.num_beam_groups {
             for prompt_index in 0..self.items.len() {
-                let first_lane = prompt_index * num_beams + group_index * group_size;
-                let lanes = first_lane..first_lane + group_size;
+                let first_sequence = prompt_index * num_beams + group_index * group_size;
+                let sequences = first_sequence..first_sequence + group_size;
                 if self.items[prompt_index].groups[group_index].done {
                     // What is done goes on with padding as far as the other groups see it, and goes on drawing.
-                    current_tokens[lanes].fill(pad);
+                    current_tokens[sequences].fill(pad);
                     if let Some(rng) = &mut self.rng {
                         rng.skip_multinomial(group_size * vocab_size);
                     }
                     continue;
                 }
-                let Ok(place) = logits.lanes.binary_search(&first_lane) else {
+                let Ok(place) = logits.sequences.binary_search(&first_sequence) else {
                     return Err(Error::internal("a running beam was not computed"));
                 };
-                let group = LaneGroup { index: group_index, current_tokens: &current_tokens };
-                self.lanes.process_some(&self.plan, logits, place..place + group_size, group)?;
+                let group = BeamGroup { index: group_index, current_tokens: &current_tokens };
+                self.sequences.process_some(&self.plan, logits, place..place + group_size, group)?;
                 let rows = place * vocab_size..(place + group_size) * vocab_size;
                 let processed = &logits.scores[rows.clone()];
-                for (lane, row) in lanes.clone().zip(processed.chunks_exact(vocab_size)) {
-                    self.kept[lane].keep_scores(row);
+                for (sequence, row) in sequences.clone().zip(processed.chunks_exact(vocab_size)) {
+                    self.recorded[sequence].keep_scores(row);
                 }
                 let beams = self.advance_group(prompt_index, group_index, processed, &raw[rows.clone()])?;
-                for (lane, beam) in lanes.zip(beams) {
-                    current_tokens[lane] = beam.token;
-                    next[lane] = Some(beam);
+                for (sequence, beam) in sequences.zip(beams) {
+                    current_tokens[sequence] = beam.token;
+                    next[sequence] = Some(beam);
                 }
             }
         }
         for prompt_index in 0..self.items.len() {
-            self.run_on(
+            self.continue_beams(
                 prompt_index,
                 &next[prompt_index * num_beams..(prompt_index + 1) * num_beams],
                 logits,
@@ -239,43 +239,43 @@ impl ScorerBeamSearch {
     }
 
     /// Takes the next beams of a prompt. `None` stands for beams whose group was done before.
-    fn run_on(
+    fn continue_beams(
         &mut self,
         prompt_index: usize,
         next: &[Option<Continuation>],
-        logits: &LaneLogits<'_>,
+        logits: &StepLogits<'_>,
         raw: &[f32],
     ) -> Result<()> {
         let (vocab_size, group_size) = (self.plan.vocab_size, self.group_size());
-        let first_lane = prompt_index * self.plan.num_beams;
+        let first_sequence = prompt_index * self.plan.num_beams;
         let before = self.items[prompt_index].running.clone();
         let mut parents: Vec<usize> = (0..next.len()).collect();
         for (beam, continuation) in next.iter().enumerate() {
             let Some(Continuation { parent, token, score }) = continuation else { continue };
             let parent = beam / group_size * group_size + parent;
             parents[beam] = parent;
-            let place = logits.lanes.binary_search(&(first_lane + parent)).unwrap_or_default();
+            let place = logits.sequences.binary_search(&(first_sequence + parent)).unwrap_or_default();
             let logprob = raw[place * vocab_size + token.index()];
             self.items[prompt_index].running[beam] = Beam {
                 score: *score,
-                trace: before[parent].trace.with(first_lane + parent, logprob),
+                trace: before[parent].trace.with(first_sequence + parent, logprob),
                 finish: None,
             };
         }
-        self.lanes.reorder(prompt_index, parents.clone());
+        self.sequences.reorder(prompt_index, parents.clone());
         for (beam, continuation) in next.iter().enumerate() {
             let Some(continuation) = continuation else { continue };
-            self.lanes.push(first_lane + beam, continuation.token);
+            self.sequences.push(first_sequence + beam, continuation.token);
             if self.items[prompt_index].groups[beam / group_size].done {
-                self.lanes.end(first_lane + beam);
+                self.sequences.end(first_sequence + beam);
                 continue;
             }
-            let place = logits.lanes.binary_search(&(first_lane + parents[beam])).unwrap_or_default();
+            let place = logits.sequences.binary_search(&(first_sequence + parents[beam])).unwrap_or_default();
             let finish = self.plan.criteria.should_stop(&StopContext {
-                input_ids: &self.lanes.lane(first_lane + beam).ids,
+                input_ids: &self.sequences.sequence(first_sequence + beam).ids,
                 prompt_len: self.plan.prompt_len,
                 prompt_index,
-                row_index: first_lane + beam,
+                row_index: first_sequence + beam,
                 scores: &logits.scores[place * vocab_size..][..vocab_size],
             })?;
             self.items[prompt_index].running[beam].finish = finish;
@@ -296,8 +296,8 @@ impl ScorerBeamSearch {
 
     /// Asks the constraints about the beams that still run, while a failure can still be told.
     fn look_at_the_end(&mut self) -> Result<()> {
-        self.fulfilled = (0..self.lanes.len())
-            .map(|lane| self.fulfils(&self.lanes.lane(lane).ids))
+        self.fulfilled = (0..self.sequences.len())
+            .map(|sequence| self.fulfils(&self.sequences.sequence(sequence).ids))
             .collect::<Result<_>>()?;
         Ok(())
     }
@@ -309,7 +309,7 @@ impl ScorerBeamSearch {
         for (group_index, mut group) in item.groups.into_iter().enumerate() {
             if !group.done {
                 let beams = group_index * group_size..(group_index + 1) * group_size;
-                let ids = |beam: usize| &self.lanes.lane(prompt_index * plan.num_beams + beam).ids;
+                let ids = |beam: usize| &self.sequences.sequence(prompt_index * plan.num_beams + beam).ids;
                 // A search that is given up asks nobody any more: what runs is returned as it is.
                 let fulfils = |beam: usize| self.fulfilled.get(prompt_index * plan.num_beams + beam);
                 let fulfilled: Vec<bool> =
@@ -329,7 +329,7 @@ impl ScorerBeamSearch {
                     }
                 }
             }
-            all.extend(group.hypotheses.into_kept());
+            all.extend(group.hypotheses.into_vec());
         }
         // Of equals the one that was added last comes first.
         all.sort_by(|a, b| a.score.total_cmp(&b.score));
@@ -341,15 +341,15 @@ impl ScorerBeamSearch {
 
 impl Search for ScorerBeamSearch {
     fn wants(&mut self, inputs: &mut SearchInputs) {
-        self.lanes.wants(&self.plan, inputs);
+        self.sequences.wants(&self.plan, inputs);
     }
 
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
-        let (vocab_size, now) = (self.plan.vocab_size, self.lanes.step());
+        let (vocab_size, now) = (self.plan.vocab_size, self.sequences.step());
         let mut scratch = std::mem::take(&mut self.scratch);
-        let mut logits = self.lanes.logits(&self.plan, results, &mut scratch)?;
-        for (&lane, row) in logits.lanes.iter().zip(logits.scores.chunks_exact(vocab_size)) {
-            self.kept[lane].keep_logits(row);
+        let mut logits = self.sequences.logits(&self.plan, results, &mut scratch)?;
+        for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
+            self.recorded[sequence].keep_logits(row);
         }
         logits.normalize(vocab_size);
         let mut raw = std::mem::take(&mut self.raw);
@@ -397,7 +397,7 @@ impl Search for ScorerBeamSearch {
             rows,
             pad_token_id: plan.pad_token_id,
             seed: plan.seed,
-            lanes: std::mem::take(&mut self.kept),
+            sequences: std::mem::take(&mut self.recorded),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! How the generated tokens of a beam came about: for each the lane it was generated in, and its log-probability.
+//! How the generated tokens of a beam came about: for each the sequence it was generated in, and its log-probability.
 
 /// Grows with its sequence and is copied with it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trace {
-    /// For each token the lane it was generated in.
+    /// For each token the sequence it was generated in.
     pub(super) beam_indices: Vec<u32>,
     /// For each token its log-probability under the model's own logits.
     pub(super) logprobs: Vec<f32>,
@@ -11,9 +11,9 @@ pub(super) struct Trace {
 
 impl Trace {
     /// The trace of a sequence that is one token longer.
-    pub(super) fn with(&self, lane: usize, logprob: f32) -> Self {
+    pub(super) fn with(&self, sequence: usize, logprob: f32) -> Self {
         let mut longer = self.clone();
-        longer.beam_indices.push(lane as u32);
+        longer.beam_indices.push(sequence as u32);
         longer.logprobs.push(logprob);
         longer
     }

@@ -19,7 +19,7 @@ fn beams() -> GenerationConfig {
 fn found(transcript: &Transcript) -> (Vec<Vec<u32>>, Vec<f32>, usize) {
     let tokens = rows(transcript).into_iter().map(|(tokens, _)| tokens).collect();
     let scores = transcript.output.rows.iter().filter_map(|row| row.score).collect();
-    let steps = transcript.output.lanes[0].scores.as_ref().map_or(0, Vec::len);
+    let steps = transcript.output.sequences[0].scores.as_ref().map_or(0, Vec::len);
     (tokens, scores, steps)
 }
 

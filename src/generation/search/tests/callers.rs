@@ -1,4 +1,4 @@
-//! Searches with processors, states, companions and criteria of a caller's, and with numbers that are none.
+//! Searches with processors, states, unconditional sequences and criteria of a caller's, and with numbers that are none.
 
 use std::sync::Arc;
 
@@ -103,21 +103,21 @@ fn invalid_logits_can_be_made_numbers() {
     }
 }
 
-/// Replaces the scores by those of a companion that began with another prompt.
-struct FollowCompanion;
+/// Replaces the scores by those of an unconditional sequence that began with another prompt.
+struct FollowUnconditional;
 
-impl LogitsProcessor for FollowCompanion {
+impl LogitsProcessor for FollowUnconditional {
     fn name(&self) -> &'static str {
-        "FollowCompanion"
+        "FollowUnconditional"
     }
 
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
-        let logits = row.companion_logits().ok_or_else(|| Error::callback("no companion"))?;
+        let logits = row.unconditional_logits().ok_or_else(|| Error::callback("no unconditional"))?;
         scores.copy_from_slice(logits);
         Ok(())
     }
 
-    fn companion(&self, prompt_index: usize, prompt: &[TokenId]) -> Option<Vec<TokenId>> {
+    fn unconditional_prompt(&self, prompt_index: usize, prompt: &[TokenId]) -> Option<Vec<TokenId>> {
         Some(vec![prompt[0], TokenId(9 + prompt_index as u32)])
     }
 }
@@ -131,9 +131,9 @@ fn sum_model() -> ScriptedModel {
 }
 
 #[test]
-fn companions_run_beside_their_rows_and_fork_with_them() {
+fn unconditional_sequences_run_beside_their_rows_and_fork_with_them() {
     let config = config().max_new_tokens(6).do_sample(true).num_return_sequences(2).seed(9).eos_token_id(2);
-    let followed = PlanContext { processors: vec![Arc::new(FollowCompanion)], ..context() };
+    let followed = PlanContext { processors: vec![Arc::new(FollowUnconditional)], ..context() };
     let prompts = PromptBatch::with_mask(
         vec![ids(&[0, 3, 5]), ids(&[4, 4, 6])],
         vec![vec![false, true, true], vec![true; 3]],
@@ -142,7 +142,7 @@ fn companions_run_beside_their_rows_and_fork_with_them() {
     let mut model = sum_model();
     let transcript = try_generate(&config, prompts, &followed, &mut model).unwrap();
     assert!(model.idle.iter().all(Vec::is_empty), "{:?}", model.idle);
-    // The rows are those that the companions' prompts alone give.
+    // The rows are those that the unconditional sequences' prompts alone give.
     let alone = PromptBatch::with_mask(vec![ids(&[3, 9]), ids(&[4, 10])], vec![vec![true; 2]; 2]).unwrap();
     let expected = try_generate(&config, alone, &context(), &mut sum_model()).unwrap();
     assert_eq!(rows(&transcript), rows(&expected));

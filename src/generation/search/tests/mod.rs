@@ -170,7 +170,7 @@ fn scores_logits_and_log_probabilities_are_those_of_transformers() {
     let transcript = generate(&config, single(&[3, 5]));
     let row = &transcript.output.rows[0];
     assert_eq!(row.token_ids, ids(&[10, 1, 7]));
-    let kept = &transcript.output.lanes[0];
+    let kept = &transcript.output.sequences[0];
     let scores = kept.scores.as_ref().unwrap();
     let finite = |step: usize| -> Vec<(usize, f32)> {
         scores[step].iter().copied().enumerate().filter(|(_, score)| score.is_finite()).collect()
@@ -188,7 +188,7 @@ fn scores_logits_and_log_probabilities_are_those_of_transformers() {
 
 #[test]
 fn nothing_is_kept_that_was_not_asked_for() {
-    let kept = &generate(&config().max_new_tokens(2), single(&[3])).output.lanes[0];
+    let kept = &generate(&config().max_new_tokens(2), single(&[3])).output.sequences[0];
     assert_eq!((&kept.scores, &kept.logits), (&None, &None));
 }
 

@@ -1,4 +1,4 @@
-//! An opened model that is dropped detached from Python: to give gigabytes back takes a while.
+//! A model that is dropped detached from Python: freeing gigabytes takes a while.
 
 use std::ops::Deref;
 
@@ -7,16 +7,16 @@ use pyo3::prelude::*;
 use super::exit::{detached, inside};
 use crate::generator::Generator;
 
-/// A generator of the layer below, there until it is dropped.
-pub(super) struct Opened(Option<Generator>);
+/// A generator of the layer below; `Some` until it is dropped.
+pub(super) struct DropDetached(Option<Generator>);
 
-impl Opened {
+impl DropDetached {
     pub(super) fn new(generator: Generator) -> Self {
         Self(Some(generator))
     }
 }
 
-impl Deref for Opened {
+impl Deref for DropDetached {
     type Target = Generator;
 
     fn deref(&self) -> &Generator {
@@ -24,7 +24,7 @@ impl Deref for Opened {
     }
 }
 
-impl Drop for Opened {
+impl Drop for DropDetached {
     fn drop(&mut self) {
         let generator = self.0.take();
         Python::attach(|py| inside(|| detached(py, || drop(generator))));

@@ -2,6 +2,8 @@
 //!
 //! A call that uses one is told so; `None` stands for leaving it out. In a file they are kept, without effect.
 
+use super::FieldValue;
+
 /// Each name, with the end of a sentence that begins with it.
 const NAMES: &[(&str, &str)] = &[
     // Arguments of a call that are no fields.
@@ -79,6 +81,7 @@ const NAMES: &[(&str, &str)] = &[
     ("output_attentions", "is not possible: attention weights are never stored; leave it out"),
     ("output_hidden_states", "is not possible in this version; leave it out"),
     ("generation_kwargs", "holds what is no field; set the fields themselves"),
+    ("device", "must be \"cpu\", the only one there is; leave it out"),
 ];
 
 /// Why a name of transformers' is no field, as the end of a sentence.
@@ -86,9 +89,44 @@ pub(super) fn reason(name: &str) -> Option<&'static str> {
     NAMES.iter().find(|(known, _)| *known == name).map(|(_, reason)| *reason)
 }
 
+/// Whether a value of such a field asks for nothing that rsgen has not, as transformers' defaults do.
+pub(super) fn asks_for_nothing(name: &str, value: &FieldValue) -> bool {
+    match (name, value) {
+        (name, FieldValue::Null) => reason(name).is_some(),
+        (
+            "is_assistant"
+            | "output_attentions"
+            | "output_hidden_states"
+            | "return_legacy_cache"
+            | "synced_gpus"
+            | "token_healing"
+            | "trust_remote_code"
+            | "use_mtp"
+            | "disable_compile",
+            FieldValue::Bool(false),
+        )
+        | ("use_model_defaults" | "return_dict", FieldValue::Bool(_))
+        | ("guidance_scale", FieldValue::Int(1)) => true,
+        ("guidance_scale", FieldValue::Float(scale)) => *scale == 1.0,
+        ("cache_implementation", FieldValue::Text(cache)) => cache == "dynamic",
+        ("device", FieldValue::Text(device)) => device == "cpu",
+        ("forced_decoder_ids", FieldValue::List(ids)) => ids.is_empty(),
+        ("generation_kwargs" | "watermarking_config", FieldValue::Map(entries)) => entries.is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether an entry of a file would change the tokens of transformers.
+pub(super) fn changes_tokens(name: &str, value: &FieldValue) -> bool {
+    let of_results =
+        ["guidance_scale", "watermarking_config", "token_healing", "forced_decoder_ids", "generation_kwargs"];
+    let quantized = name == "cache_implementation" && *value == FieldValue::from("quantized");
+    quantized || (of_results.contains(&name) && !asks_for_nothing(name, value))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::{FieldValue, GenerationConfig};
+    use super::super::GenerationConfig;
     use super::*;
 
     /// Every field of transformers' `GenerationConfig` in 4.49.0 and 5.23.0 that is not private.
@@ -119,6 +157,44 @@ mod tests {
                 assert_eq!(error, format!("`{name}` {reason}"));
             }
         }
+    }
+
+    #[test]
+    fn values_that_ask_for_nothing_are_taken() {
+        let mut config = GenerationConfig::new();
+        for (name, value) in [
+            ("output_attentions", FieldValue::Bool(false)),
+            ("guidance_scale", FieldValue::Float(1.0)),
+            ("guidance_scale", FieldValue::Int(1)),
+            ("token_healing", FieldValue::Bool(false)),
+            ("synced_gpus", FieldValue::Bool(false)),
+            ("cache_implementation", "dynamic".into()),
+            ("device", "cpu".into()),
+        ] {
+            config.set(name, &value).unwrap();
+        }
+        assert_eq!(config, GenerationConfig::new());
+        assert!(config.set("device", &"cuda".into()).unwrap_err().to_string().contains("must be \"cpu\""));
+        assert!(config.set("guidance_scale", &FieldValue::Float(1.5)).is_err());
+    }
+
+    #[test]
+    fn a_file_says_what_it_asks_for_that_is_missing() {
+        let file = |text| GenerationConfig::from_json_file(text).unwrap();
+        let neutral = file(
+            r#"{"output_attentions": false, "guidance_scale": null, "token_healing": false, "num_assistant_tokens": 20,
+                "transformers_version": "5.23.0", "watermarking_config": null, "trainer_seed": 3, "forced_decoder_ids": []}"#,
+        );
+        assert_eq!(neutral.unsupported_warning(), None);
+        let asking = file(
+            r#"{"guidance_scale": 1.5, "watermarking_config": {"bias": 2.5}, "output_attentions": true}"#,
+        );
+        assert_eq!(asking.unsupported(), ["guidance_scale", "watermarking_config"]);
+        let warning = asking.unsupported_warning().unwrap();
+        assert!(
+            warning.contains("`guidance_scale`, `watermarking_config` would change the tokens and have no"),
+            "{warning}"
+        );
     }
 
     #[test]

@@ -1,0 +1,175 @@
+"""A panic in any function of the extension is an `InternalError`, and the generator goes on.
+
+`_panic_after(n)` makes the n-th function of the extension that this thread enters panic, so a function that forgets its
+guard is found by calling it.
+"""
+
+import asyncio
+import types
+
+import numpy as np
+import pytest
+import rsgen
+from rsgen._rsgen import _panic_after, _tables, cli
+
+PROMPT = [5, 6]
+#: The arguments of the functions that need some.
+ARGUMENTS = {
+    "GenerationConfig.from_dict": ({},),
+    "GenerationConfig.from_pretrained": ("nowhere",),
+    "GenerationConfig.save_pretrained": ("nowhere",),
+    "GenerationConfig.__setattr__": ("banana", 1),
+    "GenerationConfig.update": (),
+    "Generator.from_pretrained": ("nowhere",),
+    "Generator.apply_chat_template": ([],),
+    "Generator.forward": (PROMPT,),
+    "Generator.score": (PROMPT,),
+    "Tokenizer.encode": ("text",),
+    "Tokenizer.decode": (PROMPT,),
+    "TokenStream.send": (None,),
+    "TokenStream.throw": (KeyError,),
+    "StreamedToken._restore": ((1, "a", 0, 0.0, 0.0, None),),
+    "Usage._restore": ((1, 2),),
+    "Timings._restore": ((1.0, 2.0),),
+    "CacheStats._restore": ([1] * 7,),
+    "TokenScores._restore": ([],),
+    "GenerationOutput._restore": (({}, None, None),),
+    "__getattr__": ("banana",),
+    "__getattribute__": ("banana",),
+    "__deepcopy__": ({},),
+    "does_advance": (5,),
+    "update": (5,),
+    "__call__": ([PROMPT], np.zeros((1, 8), dtype=np.float32)),
+}
+#: Read by PyO3 itself, and what every object has.
+OF_PYO3 = {"__doc__", "__module__", "__hash__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}
+OF_PYO3 |= {"__delattr__", "__signature__", "__new__", "__dict__", "__weakref__"}
+#: Classes whose properties PyO3 reads by itself.
+PLAIN = (rsgen.Usage, rsgen.Timings, rsgen.CacheStats, rsgen.StreamedToken)
+
+
+@pytest.fixture
+def objects():
+    """An object of each class, and a stream that is not read."""
+    gen = rsgen.Generator(num_threads=1)
+    output = gen.generate(PROMPT, max_new_tokens=2)
+    with gen.stream(PROMPT, max_new_tokens=50) as stream:
+        yield [
+            gen,
+            rsgen.GenerationConfig(top_k=5),
+            output,
+            output.usage,
+            output.timings,
+            gen.stats(),
+            next(stream),
+            stream,
+            gen.tokenizer,
+            gen.score(PROMPT, top_logprobs=2),
+            rsgen.constraints.Constraint(),
+            rsgen.constraints.PhrasalConstraint(PROMPT),
+            rsgen.constraints.DisjunctiveConstraint([PROMPT]),
+            rsgen.stopping_criteria.StoppingCriteria(),
+            rsgen.stopping_criteria.EosTokenCriteria(5),
+            rsgen.processors.LogitsProcessor(),
+            rsgen.processors.TopKLogitsWarper(5),
+        ]
+
+
+def panics(call, after):
+    """Whether a call ends with the error of a panic."""
+    _panic_after(after)
+    try:
+        call()
+    except BaseException as error:
+        shown = repr(error)
+    else:
+        shown = "no error"
+    assert _panic_after(0) == 0, "it is not guarded"
+    parts = ("InternalError", "a panic of the test", "src/python/panics.rs", "report it")
+    assert all(part in shown for part in parts), shown
+
+
+def functions(value):
+    """What Python can call of an object: name, call, and how many functions of the extension that enters."""
+    for cls in type(value).__mro__:
+        if not cls.__module__.startswith("rsgen"):
+            continue
+        for name, attribute in vars(cls).items():
+            full = f"{cls.__name__}.{name}"
+            if name in OF_PYO3:
+                continue
+            if isinstance(attribute, types.GetSetDescriptorType | property):
+                if not isinstance(value, PLAIN):
+                    yield full, lambda name=name: getattr(value, name), 1
+            elif callable(attribute) or isinstance(attribute, classmethod):
+                fields = "generation_config" in (getattr(attribute, "__text_signature__", None) or "")
+                given = ARGUMENTS.get(full, ARGUMENTS.get(name, (PROMPT,) if fields else ()))
+                # Binding a method whose signature names the fields, calling it, and what it calls.
+                entered = 3 if type(attribute).__name__ == "method" else 1
+                yield full, lambda name=name, given=given: getattr(value, name)(*given), entered
+
+
+def test_a_panic_in_any_function_is_an_internal_error(objects):
+    called = set()
+    for value in objects:
+        for name, call, entered in functions(value):
+            for after in range(1, entered + 1):
+                try:
+                    panics(call, after)
+                except AssertionError as error:
+                    pytest.fail(f"{name}, function {after}: {error}")
+            called.add(name)
+    assert len(called) > 100
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: rsgen.Generator("nowhere"),
+        rsgen.GenerationConfig,
+        rsgen.constraints.Constraint,
+        lambda: rsgen.constraints.PhrasalConstraint(PROMPT),
+        lambda: rsgen.constraints.DisjunctiveConstraint([PROMPT]),
+        rsgen.stopping_criteria.StoppingCriteria,
+        lambda: rsgen.stopping_criteria.MaxLengthCriteria(5),
+        lambda: rsgen.stopping_criteria.MaxTimeCriteria(5.0),
+        lambda: rsgen.stopping_criteria.StopStringCriteria(None, "a"),
+        lambda: rsgen.stopping_criteria.EosTokenCriteria(5),
+        lambda: rsgen.stopping_criteria.ConfidenceCriteria(0.5),
+        rsgen.processors.LogitsProcessor,
+        lambda: rsgen.processors.TopKLogitsWarper(5),
+        lambda: cli(["--version"]),
+        _tables,
+    ],
+)
+def test_so_is_one_in_a_constructor_or_a_function(call):
+    panics(call, 1)
+
+
+def test_so_is_one_in_an_event_loop_and_the_generator_goes_on():
+    gen = rsgen.Generator(num_threads=1)
+
+    async def on_a_loop():
+        stream = gen.astream(PROMPT, max_new_tokens=5)
+        for name in ("__anext__", "aclose", "__aenter__", "__aexit__"):
+            panics(getattr(stream, name), 1)
+        return [token.id async for token in stream]
+
+    expected = gen.generate(PROMPT, max_new_tokens=5).token_ids[0].tolist()
+    assert asyncio.run(on_a_loop()) == expected
+    assert gen.stats().blocks_used == gen.stats().blocks_reserved == 0
+
+
+def test_so_is_one_on_a_thread_that_computes_for_an_event_loop():
+    gen = rsgen.Generator(num_threads=1)
+
+    def panic_soon(input_ids, scores):
+        _panic_after(2)  # after the token is handed over, in the next step
+        return scores
+
+    async def on_a_loop():
+        return [token async for token in gen.astream(PROMPT, logits_processor=panic_soon, max_new_tokens=5)]
+
+    with pytest.raises(rsgen.InternalError, match="a panic of the test"):
+        asyncio.run(on_a_loop())
+    assert gen.stats().blocks_used == gen.stats().blocks_reserved == 0
