@@ -264,7 +264,10 @@ def test_what_a_models_file_asks_for_and_is_not_supported_is_said(make_llama):
 
 def test_the_fields_of_a_models_config(gen):
     config = rsgen.GenerationConfig.from_model_config(gen.config)
-    assert (config.bos_token_id, config.eos_token_id) == (gen.config["bos_token_id"], gen.config["eos_token_id"])
+    assert (config.bos_token_id, config.eos_token_id) == (
+        gen.config["bos_token_id"],
+        gen.config["eos_token_id"],
+    )
 
     class Foreign:
         def to_dict(self):

@@ -17,6 +17,7 @@ PROMPT = [5, 6]
 ARGUMENTS = {
     "GenerationConfig.from_dict": ({},),
     "GenerationConfig.from_pretrained": ("nowhere",),
+    "GenerationConfig.from_model_config": ({},),
     "GenerationConfig.save_pretrained": ("nowhere",),
     "GenerationConfig.__setattr__": ("banana", 1),
     "GenerationConfig.update": (),

@@ -158,7 +158,7 @@ def class_stub(cls: type) -> str:
     bases = [base.__name__ for base in cls.__bases__ if base is not object]
     bases = [BASES[name]] if name in BASES else bases
     members = []
-    known = documented_types(cls, *(member for member in own.values() if is_method(member)))
+    methods = [member for member in own.values() if is_method(member)]
     if "__signature__" in own:
         members.append("    __signature__: ClassVar[Signature]\n")
     if "__new__" in own:
@@ -167,7 +167,7 @@ def class_stub(cls: type) -> str:
         member = own[member_name]
         inherited = member_name in dir(cls.__base__) and not member.__doc__
         if is_method(member) and not inherited and (member_name[0] != "_" or member_name[-1] == "_"):
-            members.append(method_stub(cls, member_name, member, known))
+            members.append(method_stub(cls, member_name, member, methods))
         elif inspect.isdatadescriptor(member) and not member_name.startswith("__"):
             members.append(property_stub(cls, member_name, member))
     slots = (SLOTS.get(f"{name}.{slot}", SLOTS.get(slot)) for slot in sorted(own))
@@ -194,22 +194,19 @@ def is_method(member: object) -> bool:
     return isinstance(member, classmethod) or (callable(member) and inspect.isroutine(member))
 
 
-def method_stub(cls: type, name: str, member: Any, known: dict[str, str]) -> str:
-    """A method; a class method if that is what it is. `known` are types of parameters that it does not describe."""
+def method_stub(cls: type, name: str, member: Any, methods: list[Any]) -> str:
+    """A method. Parameters that it does not describe are those of other methods, or of the constructor."""
     is_class_method = isinstance(member, classmethod | types.ClassMethodDescriptorType)
     function = member.__func__ if isinstance(member, classmethod) else member
-    described = known | documented_types(function)
-    before = "    @classmethod\n" if is_class_method else ""
+    described = documented_types(function, *([cls] if is_class_method else methods))
+    decorators = "    @classmethod\n" if is_class_method else ""
     overloads = OVERLOADS.get(f"{cls.__name__}.{name}")
     if not overloads:
-        return before + function_stub(name, function, described, "    ")
-    stubs = []
-    for changed, result in overloads:
-        stub = function_stub(
-            name, function, described | changed | {"return": result}, "    ", document=not stubs
-        )
-        stubs.append("    @overload\n" + stub)
-    return "".join(stubs)
+        return decorators + function_stub(name, function, described, "    ")
+    stubs = [
+        function_stub(name, function, described | changed, "    ", returns) for changed, returns in overloads
+    ]
+    return "".join(f"    @overload\n{decorators}{stub}" for stub in stubs)
 
 
 def property_stub(cls: type, name: str, member: Any) -> str:
@@ -225,13 +222,11 @@ def property_stub(cls: type, name: str, member: Any) -> str:
     return stub
 
 
-def function_stub(
-    name: str, function: Any, described: dict[str, str], indent: str, *, document: bool = True
-) -> str:
+def function_stub(name: str, function: Any, described: dict[str, str], indent: str, returns: str = "") -> str:
     """A function with its types and its docstring."""
     arguments = list(arguments_of(name, function, described))
-    returns = "Self" if name == "__new__" else described.get("return", "None")
-    body = docstring(function.__doc__, indent + "    ") if document and name[:2] != "__" else ""
+    returns = "Self" if name == "__new__" else returns or documented_result(function)
+    body = docstring(function.__doc__, indent + "    ") if name[:2] != "__" else ""
     end = ":\n" + body if body else ": ...\n"
     return signature(f"{indent}def {name}", arguments, returns, indent) + end
 
@@ -292,18 +287,26 @@ def signature(start: str, arguments: list[Argument], returns: str, indent: str) 
     return f"{start}(\n{lines}{indent}) -> {returns}"
 
 
-def documented_types(*documented: Any) -> dict[str, str]:
-    """The types in docstrings: of parameters by their names, and of the result as `return`. The first one counts."""
+def section(item: Any, title: str) -> str:
+    """A section of the docstring of a class or function."""
+    doc = (item.__func__ if isinstance(item, classmethod) else item).__doc__ or ""
+    found = re.search(rf"^{title}:\n((?:    .*\n?|\n)*)", doc, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def documented_types(*items: Any) -> dict[str, str]:
+    """The types of parameters by their names. The first docstring that describes one counts."""
     found: dict[str, str] = {}
-    for item in documented:
-        doc = (item.__func__ if isinstance(item, classmethod) else item).__doc__ or ""
-        sections = dict(re.findall(r"^(Args|Returns):\n((?:    .*\n?|\n)*)", doc, re.MULTILINE))
-        for name, kind in re.findall(r"^    \*{0,2}(\w+) \((.+?)\):", sections.get("Args", ""), re.MULTILINE):
+    for item in items:
+        for name, kind in re.findall(r"^    \*{0,2}(\w+) \((.+?)\):", section(item, "Args"), re.MULTILINE):
             found.setdefault(name, kind.replace("rsgen.", ""))
-        result = re.match(r" {4}(.+?): ", " ".join(sections.get("Returns", "").split("\n        ")))
-        if result and len(documented) == 1:
-            found["return"] = result[1]
     return found
+
+
+def documented_result(function: Any) -> str:
+    """The type of what a function returns."""
+    found = re.match(r" {4}(.+?): ", section(function, "Returns").replace("\n        ", " "))
+    return found[1] if found else "None"
 
 
 def docstring(doc: str | None, indent: str) -> str:

@@ -57,9 +57,10 @@ const PROMPT_KEYWORDS: [&str; 3] = ["inputs", "input_ids", "attention_mask"];
 ///         memory that is available.
 ///     local_files_only (bool): Must be True: rsgen never downloads.
 ///     revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
-///     cache_dir (str | os.PathLike[str] | None): The Hub cache. None is the one that the
-///         environment names.
+///     cache_dir (str | os.PathLike[str] | None): The Hub cache. None is that of the environment.
 ///     torch_dtype (DType | None): Another name of `dtype`, as in older transformers.
+///     generation_config (str): "ignore" leaves the model's `generation_config.json` aside; "auto"
+///         takes its fields as defaults.
 ///     progress (Callable[[str, int, int], object] | None): Called in this thread with the stage
 ///         ("pack"), the bytes of weights done, and all bytes. What it raises ends the loading.
 ///
@@ -135,9 +136,8 @@ impl Generator {
         };
         let mut call = match given.given {
             Given::Prompt(prompt) => {
-                let [inputs, input_ids, mask] = PROMPT_KEYWORDS;
-                let named = [prompt.cloned(), keyword(inputs)?, keyword(input_ids)?];
-                self.0.call(prompts::of_call(named, keyword(mask)?)?).config(&config)
+                let [inputs, input_ids, mask] = PROMPT_KEYWORDS.map(keyword);
+                self.0.call(prompts::of_call([prompt.cloned(), inputs?, input_ids?], mask?)?).config(&config)
             }
             Given::Chat(messages) => {
                 let (conversations, options) =
@@ -306,8 +306,9 @@ impl Generator {
     ///         beam search has to hold: see `rsgen.constraints`.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
     ///         prompts. A function is called with the number of prompts done, and of all.
-    ///     **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-    ///         `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+    ///     **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+    ///         off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+    ///         `seed=[...]` each has its own.
     ///
     /// Returns:
     ///     GenerationOutput: Texts, token ids, scores and statistics.

@@ -50,7 +50,9 @@ def models(tmp_path_factory):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("fields", [{}, {"num_beams": 2}, {"num_beams": 2, "do_sample": False}], ids=str)
-@pytest.mark.parametrize("name", [*FILE, "typical_p", "no_repeat_ngram_size", "min_length", "renormalize_logits"])
+@pytest.mark.parametrize(
+    "name", [*FILE, "typical_p", "no_repeat_ngram_size", "min_length", "renormalize_logits"]
+)
 def test_none_switches_a_field_off_as_in_transformers(models, name, fields):
     model, generator = models
     call = {"max_new_tokens": 9, **fields, name: None}
