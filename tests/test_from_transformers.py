@@ -78,7 +78,7 @@ def test_prompts_that_are_none_are_refused_with_a_remedy(gen):
         gen.generate("a", input_ids=[1])
     with pytest.raises(TypeError, match="given twice"):
         gen.generate(inputs="a", input_ids=[1])
-    with pytest.raises(TypeError, match=r"must hold input_ids.*messages go to `chat`"):
+    with pytest.raises(TypeError, match=r"with `input_ids`, got .*messages go to `chat`"):
         gen.generate({"role": "user", "content": "Hello"})
 
 

@@ -84,7 +84,6 @@ def test_classes_that_calls_give_cannot_be_made_by_hand():
         "GenerationOutput",
         "TokenStream",
         "StreamedToken",
-        "Tokenizer",
         "CacheStats",
         "Usage",
         "Timings",

@@ -227,8 +227,8 @@ def function_stub(name: str, function: Any, described: dict[str, str], indent: s
     arguments = list(arguments_of(name, function, described))
     returns = "Self" if name == "__new__" else returns or documented_result(function)
     body = docstring(function.__doc__, indent + "    ") if name[:2] != "__" else ""
-    end = ":\n" + body if body else ": ...\n"
-    return signature(f"{indent}def {name}", arguments, returns, indent) + end
+    end = ":" if body else ": ..."
+    return f"{signature(f'{indent}def {name}', arguments, returns, indent, end)}\n{body}"
 
 
 def arguments_of(name: str, function: Any, described: dict[str, str]) -> Iterable[Argument]:
@@ -271,20 +271,20 @@ def shown_default(default: object) -> str:
     return json.dumps(default) if isinstance(default, str) else repr(default)
 
 
-def signature(start: str, arguments: list[Argument], returns: str, indent: str) -> str:
-    """The line of a function up to its colon, broken as `ruff format` breaks it."""
+def signature(start: str, arguments: list[Argument], returns: str, indent: str, end: str) -> str:
+    """The line of a function with its end, broken as `ruff format` breaks it."""
     shown = [
         name + (f": {kind}" if kind else "") + (f" = {default}" if default else "")
         for name, kind, default in arguments
     ]
     one_line = f"{start}({', '.join(shown)}) -> {returns}"
-    if len(one_line) + len(": ...") <= WIDTH:
-        return one_line
+    if len(one_line) + len(end) <= WIDTH:
+        return one_line + end
     inner = f"{indent}    {', '.join(shown)}"
     if len(inner) <= WIDTH:
-        return f"{start}(\n{inner}\n{indent}) -> {returns}"
+        return f"{start}(\n{inner}\n{indent}) -> {returns}{end}"
     lines = "".join(f"{indent}    {argument},\n" for argument in shown)
-    return f"{start}(\n{lines}{indent}) -> {returns}"
+    return f"{start}(\n{lines}{indent}) -> {returns}{end}"
 
 
 def section(item: Any, title: str) -> str:

@@ -16,8 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self, Unpack, disjoint_base
 
 from . import types
+from ._tokenizer import BatchEncoding
 from .types import (
+    AnyGenerationConfig,
     Conversation,
+    DType,
+    Encoding,
     FinishReason,
     GenerationFields,
     Ids,
@@ -57,6 +61,7 @@ __all__ = [
     "StoppingCriteria",
     "StreamedToken",
     "Timings",
+    "TokenScores",
     "TokenStream",
     "Tokenizer",
     "Usage",
@@ -70,6 +75,8 @@ __version__: str
 
 def cli(arguments: list[str]) -> int:
     """Runs the command `rsgen` and returns its exit code.
+
+    It is for a process of its own: Ctrl-C ends its work, and Python never hears of it.
 
     Args:
         arguments (list[str]): The command's arguments, without the program's name.
@@ -115,6 +122,16 @@ class GenerationConfig:
             Self: The configuration.
         """
     @classmethod
+    def from_model_config(cls, model_config: Any) -> Self:
+        """Makes a configuration of the generation fields of a model's configuration.
+
+        Args:
+            model_config (Any): A dict such as `Generator.config`, or transformers' object.
+
+        Returns:
+            Self: The configuration.
+        """
+    @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], **fields: Unpack[GenerationFields]) -> Self:
         """Reads a `generation_config.json`.
 
@@ -129,6 +146,15 @@ class GenerationConfig:
 
         Raises:
             LoadError: The file is missing or damaged.
+        """
+    def get_generation_mode(self, assistant_model: None = None) -> str:
+        """Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`, ….
+
+        Args:
+            assistant_model (None): Drafts are not supported yet.
+
+        Returns:
+            str: The name of the method.
         """
     def save_pretrained(self, path: str | os.PathLike[str]) -> None:
         """Writes `generation_config.json` into a folder.
@@ -489,6 +515,9 @@ class GenerationConfig:
 class BuiltInConstraint(Constraint):
     """The base of the constraints of `rsgen.constraints`, which run without Python."""
 
+    def __getnewargs_ex__(self) -> tuple[tuple[Any], dict[str, Any]]: ...
+    def __getstate__(self) -> tuple[dict[str, Any] | None, list[int]]: ...
+    def __setstate__(self, state: tuple[dict[str, Any] | None, list[int]], /) -> None: ...
     @property
     def completed(self) -> bool:
         """Whether it is fulfilled."""
@@ -570,6 +599,9 @@ class DisjunctiveConstraint(BuiltInConstraint):
     """
 
     def __new__(cls, nested_token_ids: Sequence[Ids]) -> Self: ...
+    @property
+    def current_seq(self) -> list[int]:
+        """The tokens so far, the beginning of one of the phrases."""
 
 class PhrasalConstraint(BuiltInConstraint):
     """A phrase that has to occur: these tokens, one after the other.
@@ -583,6 +615,9 @@ class PhrasalConstraint(BuiltInConstraint):
     """
 
     def __new__(cls, token_ids: Ids) -> Self: ...
+    @property
+    def fulfilled_idx(self) -> int:
+        """The place of the newest token of the phrase that has occurred; -1 before the first."""
 
 @final
 class Generator:
@@ -596,11 +631,11 @@ class Generator:
     Args:
         model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, or the id of a
             model in the local Hub cache. None is the story model that comes with the package.
-        dtype (str): Rounds the weights to "float32", "bfloat16" or "float16" while loading.
+        dtype (DType): Rounds the weights to "float32", "bfloat16" or "float16" while loading.
             "auto" keeps them as they are stored.
-        compute_dtype (str): "float32" gives what transformers gives. "bfloat16" rounds weights and
+        compute_dtype (DType): "float32" gives what transformers gives. "bfloat16" rounds weights and
             activations, and is faster.
-        kv_dtype (str): The type of the KV cache: "float32", "bfloat16", or "int8" with a scale for
+        kv_dtype (DType): The type of the KV cache: "float32", "bfloat16", or "int8" with a scale for
             each token and head. "auto" takes that of the computation.
         num_threads (int | None): The number of threads. None takes RSGEN_NUM_THREADS, then
             OMP_NUM_THREADS, then as many as this process may use.
@@ -608,6 +643,10 @@ class Generator:
             memory that is available.
         local_files_only (bool): Must be True: rsgen never downloads.
         revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
+        cache_dir (str | os.PathLike[str] | None): The Hub cache. None is that of the environment.
+        torch_dtype (DType | None): Another name of `dtype`, as in older transformers.
+        generation_config (str): "ignore" leaves the model's `generation_config.json` aside; "auto"
+            takes its fields as defaults.
         progress (Callable[[str, int, int], object] | None): Called in this thread with the stage
             ("pack"), the bytes of weights done, and all bytes. What it raises ends the loading.
 
@@ -629,13 +668,16 @@ class Generator:
         cls,
         model: str | os.PathLike[str] | None = None,
         *,
-        dtype: str = "auto",
-        compute_dtype: str = "float32",
-        kv_dtype: str = "auto",
+        dtype: DType = "auto",
+        compute_dtype: DType = "float32",
+        kv_dtype: DType = "auto",
         num_threads: int | None = None,
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        torch_dtype: DType | None = None,
+        generation_config: str = "auto",
         progress: Callable[[str, int, int], object] | None = None,
     ) -> Self: ...
     def __copy__(self) -> Self: ...
@@ -686,7 +728,28 @@ class Generator:
         *,
         tokenize: Literal[False],
         **kwargs: Any,
-    ) -> str: ...
+    ) -> str:
+        """Returns the prompt of a conversation by a chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
+                conversation of a list.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+        """
     @overload
     def apply_chat_template(
         self,
@@ -698,7 +761,28 @@ class Generator:
         continue_final_message: bool | str = False,
         tokenize: Literal[True] = True,
         **kwargs: Any,
-    ) -> list[list[int]]: ...
+    ) -> list[list[int]]:
+        """Returns the prompt of a conversation by a chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
+                conversation of a list.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+        """
     @overload
     def apply_chat_template(
         self,
@@ -711,12 +795,35 @@ class Generator:
         *,
         tokenize: Literal[False],
         **kwargs: Any,
-    ) -> list[str]: ...
+    ) -> list[str]:
+        """Returns the prompt of a conversation by a chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
+                conversation of a list.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+        """
     def astream(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -738,14 +845,17 @@ class Generator:
         """
     def beam_sample(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Beam search whose continuations are drawn at random.
@@ -753,11 +863,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -771,8 +884,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -786,14 +902,17 @@ class Generator:
         """
     def beam_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.
@@ -801,11 +920,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -819,8 +941,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -835,7 +960,7 @@ class Generator:
     def chat(
         self,
         messages: Conversation | Sequence[Conversation],
-        generation_config: GenerationConfig | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
         tools: Sequence[Tool] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
@@ -846,6 +971,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Replies to a conversation.
@@ -866,6 +992,8 @@ class Generator:
                 as `{"enable_thinking": False}`.
             continue_final_message (bool | str): Continues the final message instead of replying. A
                 text names the field of the message to continue.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                conversations. A function is called with the number done, and of all.
 
         Returns:
             GenerationOutput: The replies.
@@ -875,14 +1003,17 @@ class Generator:
         """
     def constrained_beam_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Finds the best output that holds the tokens of `force_words_ids` and `constraints`.
@@ -890,11 +1021,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -908,8 +1042,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -923,14 +1060,17 @@ class Generator:
         """
     def contrastive_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to a state unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two.
@@ -938,11 +1078,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -956,8 +1099,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -971,14 +1117,17 @@ class Generator:
         """
     def dola(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `"high"` unless set.
@@ -986,11 +1135,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -1004,8 +1156,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -1035,13 +1190,16 @@ class Generator:
         cls,
         model: str | os.PathLike[str] | None = None,
         *,
-        dtype: str = "auto",
-        compute_dtype: str = "float32",
-        kv_dtype: str = "auto",
+        dtype: DType = "auto",
+        compute_dtype: DType = "float32",
+        kv_dtype: DType = "auto",
         num_threads: int | None = None,
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        torch_dtype: DType | None = None,
+        generation_config: str = "auto",
         progress: Callable[[str, int, int], object] | None = None,
     ) -> Self:
         """Opens a model: the same as `Generator(model, ...)`.
@@ -1051,14 +1209,17 @@ class Generator:
         """
     def generate(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Generates as the configuration says: greedily by default, at random with
@@ -1067,11 +1228,14 @@ class Generator:
         Without any limit of length it stops after 20 new tokens, with a warning.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -1085,8 +1249,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -1103,14 +1270,17 @@ class Generator:
         """
     def greedy_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Takes the most probable token at each step.
@@ -1118,11 +1288,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -1136,8 +1309,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -1151,14 +1327,17 @@ class Generator:
         """
     def group_beam_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a `diversity_penalty` of 1.0, unless set.
@@ -1166,11 +1345,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -1184,8 +1366,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -1199,14 +1384,17 @@ class Generator:
         """
     def sample(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Draws each token at random from the model's distribution.
@@ -1214,11 +1402,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -1232,8 +1423,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -1245,18 +1439,133 @@ class Generator:
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
         """
-    def score(self, text: str | Ids) -> NDArray[np.float32]:
+    @overload
+    def score(
+        self,
+        text: str | Ids,
+        *,
+        top_logprobs: None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
+    ) -> NDArray[np.float32]:
         """Returns the log-probability of each token of a text given those before it.
 
+        The texts of a list are computed together.
+
         Args:
-            text (str | Ids): A text, or its token ids.
+            text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
+                them.
+            top_logprobs (int | None): The number of most probable tokens to return for each token;
+                0 returns the ranks alone.
+            progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
+                function is called with the number of texts done, and of all.
 
         Returns:
-            NDArray[np.float32]: Log-probabilities in nats, `[tokens]`. The first is 0, because
-                nothing predicts the first token.
+            NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
+                in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
+                list. The first is 0, because nothing predicts the first token.
 
         Raises:
-            InputError: The text is longer than the model's context.
+            InputError: A text is longer than the model's context.
+
+        Example:
+            >>> gen.score("Once upon a time").sum()
+            >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
+        """
+    @overload
+    def score(
+        self,
+        text: Sequence[str] | Sequence[Ids],
+        *,
+        top_logprobs: None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
+    ) -> list[NDArray[np.float32]]:
+        """Returns the log-probability of each token of a text given those before it.
+
+        The texts of a list are computed together.
+
+        Args:
+            text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
+                them.
+            top_logprobs (int | None): The number of most probable tokens to return for each token;
+                0 returns the ranks alone.
+            progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
+                function is called with the number of texts done, and of all.
+
+        Returns:
+            NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
+                in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
+                list. The first is 0, because nothing predicts the first token.
+
+        Raises:
+            InputError: A text is longer than the model's context.
+
+        Example:
+            >>> gen.score("Once upon a time").sum()
+            >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
+        """
+    @overload
+    def score(
+        self,
+        text: str | Ids,
+        *,
+        top_logprobs: int,
+        progress: bool | Callable[[int, int], object] | None = None,
+    ) -> TokenScores:
+        """Returns the log-probability of each token of a text given those before it.
+
+        The texts of a list are computed together.
+
+        Args:
+            text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
+                them.
+            top_logprobs (int | None): The number of most probable tokens to return for each token;
+                0 returns the ranks alone.
+            progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
+                function is called with the number of texts done, and of all.
+
+        Returns:
+            NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
+                in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
+                list. The first is 0, because nothing predicts the first token.
+
+        Raises:
+            InputError: A text is longer than the model's context.
+
+        Example:
+            >>> gen.score("Once upon a time").sum()
+            >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
+        """
+    @overload
+    def score(
+        self,
+        text: Sequence[str] | Sequence[Ids],
+        *,
+        top_logprobs: int,
+        progress: bool | Callable[[int, int], object] | None = None,
+    ) -> list[TokenScores]:
+        """Returns the log-probability of each token of a text given those before it.
+
+        The texts of a list are computed together.
+
+        Args:
+            text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
+                them.
+            top_logprobs (int | None): The number of most probable tokens to return for each token;
+                0 returns the ranks alone.
+            progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
+                function is called with the number of texts done, and of all.
+
+        Returns:
+            NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
+                in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
+                list. The first is 0, because nothing predicts the first token.
+
+        Raises:
+            InputError: A text is longer than the model's context.
+
+        Example:
+            >>> gen.score("Once upon a time").sum()
+            >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
         """
     def stats(self) -> CacheStats:
         """Returns how full the KV cache is at this moment.
@@ -1266,9 +1575,11 @@ class Generator:
         """
     def stream(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -1291,7 +1602,7 @@ class Generator:
     def stream_chat(
         self,
         messages: Conversation,
-        generation_config: GenerationConfig | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
         tools: Sequence[Tool] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
@@ -1345,6 +1656,7 @@ class GenerationOutput:
         >>> out.text, out.finish_reasons, out.usage.generated_tokens
     """
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]: ...
     def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def compute_transition_scores(self, normalize_logits: bool = False) -> NDArray[np.float32]:
         """Returns the processed score that each token was chosen by.
@@ -1360,6 +1672,12 @@ class GenerationOutput:
 
         Raises:
             InputError: The call was without `output_scores=True`.
+        """
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all of it as plain Python: numbers, texts, lists and dicts, arrays as lists.
+
+        Returns:
+            dict[str, Any]: The values by their names.
         """
     @property
     def beam_indices(self) -> NDArray[np.int32] | None:
@@ -1434,7 +1752,11 @@ class GenerationOutput:
     @property
     def usage(self) -> Usage:
         """The number of tokens in and out."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
     def __len__(self) -> int: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
 
 @final
 class Timings:
@@ -1525,6 +1847,38 @@ def _tables() -> dict[str, list[dict[str, Any]]]:
     """
 
 @final
+class TokenScores:
+    """How likely the tokens of a text are, each given those before it. `len()` is their number."""
+
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
+    @property
+    def logprobs(self) -> NDArray[np.float32]:
+        """The log-probability of each token in nats, `[tokens]`.
+
+        The first is 0, because nothing predicts the first token.
+        """
+    @property
+    def ranks(self) -> NDArray[np.int64]:
+        """The rank of each token by probability, `[tokens]`. 1 is the most probable.
+
+        The rank of the first token is 0.
+        """
+    @property
+    def token_ids(self) -> NDArray[np.int64]:
+        """The tokens of the text, `[tokens]`."""
+    @property
+    def top_logprobs(self) -> list[dict[int, float]]:
+        """The most probable tokens in the place of each token.
+
+        For each token a dict of ids with their log-probabilities, the most probable first. It is
+        empty for the first token.
+        """
+    def __eq__(self, other: object, /) -> bool: ...
+    def __len__(self) -> int: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
 class CacheStats:
     """How full the KV cache of a generator is at one moment.
 
@@ -1566,6 +1920,7 @@ class BuiltInStoppingCriteria(StoppingCriteria):
     `[rows, vocab_size]`, or a tuple of such arrays, of which the last counts.
     """
 
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
     def __call__(
         self, input_ids: ArrayLike, scores: ArrayLike | Sequence[ArrayLike] | None = None
     ) -> NDArray[np.bool_]: ...
@@ -1579,6 +1934,9 @@ class ConfidenceCriteria(BuiltInStoppingCriteria):
     """
 
     def __new__(cls, assistant_confidence_threshold: float) -> Self: ...
+    @property
+    def assistant_confidence_threshold(self) -> float:
+        """The probability below which a token ends its row."""
 
 class EosTokenCriteria(BuiltInStoppingCriteria):
     """Stops after an end-of-sequence token.
@@ -1588,6 +1946,9 @@ class EosTokenCriteria(BuiltInStoppingCriteria):
     """
 
     def __new__(cls, eos_token_id: int | Ids) -> Self: ...
+    @property
+    def eos_token_id(self) -> int | Ids:
+        """The token id, or ids, that end a row."""
 
 class MaxLengthCriteria(BuiltInStoppingCriteria):
     """Stops at a number of tokens, prompt and padding included.
@@ -1598,6 +1959,12 @@ class MaxLengthCriteria(BuiltInStoppingCriteria):
     """
 
     def __new__(cls, max_length: int, max_position_embeddings: int | None = None) -> Self: ...
+    @property
+    def max_length(self) -> int:
+        """The most ids of a row, prompt and padding included."""
+    @property
+    def max_position_embeddings(self) -> int | None:
+        """The positions of the model, which transformers warns of; it has no effect."""
 
 class MaxTimeCriteria(BuiltInStoppingCriteria):
     """Stops after a time.
@@ -1609,6 +1976,12 @@ class MaxTimeCriteria(BuiltInStoppingCriteria):
     """
 
     def __new__(cls, max_time: float, initial_timestamp: float | None = None) -> Self: ...
+    @property
+    def initial_timestamp(self) -> float:
+        """When the seconds began, as `time.time()` gives it."""
+    @property
+    def max_time(self) -> float:
+        """The seconds after which rows end."""
 
 class StopStringCriteria(BuiltInStoppingCriteria):
     """Stops when one of several texts ends in the newest token. Texts are compared as bytes.
@@ -1619,6 +1992,9 @@ class StopStringCriteria(BuiltInStoppingCriteria):
     """
 
     def __new__(cls, tokenizer: Tokenizer, stop_strings: str | Sequence[str]) -> Self: ...
+    @property
+    def stop_strings(self) -> str | Sequence[str]:
+        """The texts that end a row."""
 
 class StoppingCriteria:
     """The base of all stopping criteria, also of those that you write as classes.
@@ -1751,51 +2127,235 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
 class Tokenizer:
     """The tokenizer of a model: text to token ids and back.
 
-    `len()` is the size of its vocabulary.
+    It opens without the model; a generator's own is `gen.tokenizer`. Names are those of
+    transformers' tokenizers, and `len()` is the size of the vocabulary.
+
+    Args:
+        model (str | os.PathLike[str] | None): A folder, or the id of a model in the local Hub
+            cache. None is the story model that comes with the package.
+        revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
+        cache_dir (str | os.PathLike[str] | None): The Hub cache. None is the one that the
+            environment names.
+        local_files_only (bool): Must be True: rsgen never downloads.
+        padding_side (Literal["left", "right"]): The side on which shorter rows are filled up.
+        pad_token (str | None): The token that fills them up. None is that of the files.
+
+    Raises:
+        LoadError: The files are missing, damaged or not supported.
 
     Example:
-        >>> gen.tokenizer.encode("Once upon a time")
-        >>> gen.tokenizer.decode([5, 6])
+        >>> tokenizer = rsgen.Tokenizer()
+        >>> tokenizer.decode(tokenizer.encode("Once upon a time"))
+        >>> tokenizer(["Once upon a time", "One day"], padding=True, return_tensors="np")
     """
 
+    def __new__(
+        cls,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        revision: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        local_files_only: bool = True,
+        padding_side: Literal["left", "right"] = "left",
+        pad_token: str | None = None,
+    ) -> Self: ...
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, memo: Any, /) -> Self: ...
-    def __reduce__(self) -> NoReturn: ...
-    def decode(self, token_ids: Ids, *, skip_special_tokens: bool = False) -> str:
-        """Returns the text of token ids. Bytes that form no whole character become U+FFFD.
+    def __reduce__(self) -> tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: ...
+    def batch_decode(
+        self,
+        sequences: Sequence[Ids] | ArrayLike,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: None = None,
+    ) -> list[str]:
+        """Returns the texts of several rows of token ids, such as an output of `generate()`.
 
         Args:
-            token_ids (Ids): The ids.
+            sequences (Sequence[Ids] | ArrayLike): The rows.
+            skip_special_tokens (bool): Leaves special tokens out.
+            clean_up_tokenization_spaces (None): The files of the tokenizer decide it.
+
+        Returns:
+            list[str]: The texts.
+        """
+    def convert_ids_to_tokens(self, ids: int | Ids, skip_special_tokens: bool = False) -> Any:
+        """Returns the tokens of ids as the vocabulary writes them.
+
+        Args:
+            ids (int | Ids): An id or several.
             skip_special_tokens (bool): Leaves special tokens out.
 
         Returns:
-            str: The text.
+            Any: The token; a list of tokens for several ids. None stands for an id without a token.
         """
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
+        """Returns the ids of tokens as the vocabulary writes them.
+
+        Args:
+            tokens (str | Sequence[str]): A token or several.
+
+        Returns:
+            Any: The id; a list of ids for several tokens. An unknown token has the `unk_token_id`.
+        """
+    @overload
+    def decode(
+        self,
+        token_ids: int | Ids,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: None = None,
+    ) -> str:
+        """Returns the text of token ids. Bytes that form no whole character become U+FFFD.
+
+        Args:
+            token_ids (int | Ids | Sequence[Ids]): An id, ids, or several rows of ids. Ids that are
+                no token are left out.
+            skip_special_tokens (bool): Leaves special tokens out.
+            clean_up_tokenization_spaces (None): The files of the tokenizer decide it.
+
+        Returns:
+            Any: The text; a list of texts for several rows.
+        """
+    @overload
+    def decode(
+        self,
+        token_ids: Sequence[Ids],
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: None = None,
+    ) -> list[str]:
+        """Returns the text of token ids. Bytes that form no whole character become U+FFFD.
+
+        Args:
+            token_ids (int | Ids | Sequence[Ids]): An id, ids, or several rows of ids. Ids that are
+                no token are left out.
+            skip_special_tokens (bool): Leaves special tokens out.
+            clean_up_tokenization_spaces (None): The files of the tokenizer decide it.
+
+        Returns:
+            Any: The text; a list of texts for several rows.
+        """
+    @overload
+    def encode(self, text: str, *, add_special_tokens: bool = True, return_tensors: None = None) -> list[int]:
         """Returns the token ids of a text.
+
+        Args:
+            text (str): The text.
+            add_special_tokens (bool): Adds the special tokens that the model expects around a text.
+            return_tensors (Literal["np"] | None): "np" gives an array, `[1, len]`.
+
+        Returns:
+            Any: The ids, a list unless an array was asked for.
+        """
+    @overload
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, return_tensors: Literal["np"]
+    ) -> NDArray[np.int64]:
+        """Returns the token ids of a text.
+
+        Args:
+            text (str): The text.
+            add_special_tokens (bool): Adds the special tokens that the model expects around a text.
+            return_tensors (Literal["np"] | None): "np" gives an array, `[1, len]`.
+
+        Returns:
+            Any: The ids, a list unless an array was asked for.
+        """
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        revision: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        local_files_only: bool = True,
+        padding_side: Literal["left", "right"] = "left",
+        pad_token: str | None = None,
+    ) -> Self:
+        """Opens a tokenizer, with the arguments of `Tokenizer()`.
+
+        Returns:
+            Self: The tokenizer.
+        """
+    def get_vocab(self) -> dict[str, int]:
+        """Returns all tokens with their ids.
+
+        Returns:
+            dict[str, int]: The ids by their tokens.
+        """
+    def tokenize(self, text: str, *, add_special_tokens: bool = False) -> list[str]:
+        """Returns the tokens of a text as the vocabulary writes them, such as `Ġthe`.
 
         Args:
             text (str): The text.
             add_special_tokens (bool): Adds the special tokens that the model expects around a text.
 
         Returns:
-            list[int]: The ids.
+            list[str]: The tokens.
         """
     @property
-    def bos_token_id(self) -> int | None:
+    def all_special_ids(self) -> list[int]:
+        """The ids of the special tokens, in ascending order."""
+    @property
+    def all_special_tokens(self) -> list[str]:
+        """The special tokens, in the order of their ids."""
+    @property
+    def bos_token(self) -> str | None:
         """The token that begins a text."""
     @property
+    def bos_token_id(self) -> int | None:
+        """The id of the token that begins a text."""
+    @property
+    def eos_token(self) -> str | None:
+        """The token that ends a text."""
+    @property
     def eos_token_id(self) -> int | None:
-        """The token that ends a text.
+        """The id of the token that ends a text.
 
         `Generator.generation_config` holds all tokens that end generation.
         """
     @property
+    def pad_token(self) -> str | None:
+        """The token that fills up shorter rows. It can be set, for example to `eos_token`."""
+    @pad_token.setter
+    def pad_token(self, value: str | None, /) -> None: ...
+    @property
     def pad_token_id(self) -> int | None:
-        """The token for padding."""
+        """The id of the token that fills up shorter rows. It can be set."""
+    @pad_token_id.setter
+    def pad_token_id(self, value: int | None, /) -> None: ...
+    @property
+    def padding_side(self) -> Literal["left", "right"]:
+        """The side on which shorter rows are filled up. It can be set.
+
+        A prompt that is to be continued needs "left", the default.
+        """
+    @padding_side.setter
+    def padding_side(self, value: Literal["left", "right"], /) -> None: ...
+    @property
+    def special_tokens_map(self) -> dict[str, str]:
+        """The special tokens that have names, such as `bos_token`, with their texts."""
+    @property
+    def unk_token(self) -> str | None:
+        """The token that stands for what the vocabulary lacks."""
+    @property
+    def unk_token_id(self) -> int | None:
+        """The id of the token that stands for what the vocabulary lacks."""
     @property
     def vocab_size(self) -> int:
-        """The number of ids, one more than the largest. The model may have more."""
+        """The number of different tokens, added ones included. The model may have more."""
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        padding_side: Literal["left", "right"] | None = None,
+        return_tensors: Literal["np"] | None = None,
+        return_attention_mask: bool | None = None,
+        return_token_type_ids: Literal[False] | None = None,
+    ) -> BatchEncoding: ...
     def __len__(self) -> int: ...
 
 class RsgenError(Exception):

@@ -120,8 +120,7 @@ impl Options {
 
     /// The options they mean.
     pub(super) fn check(self, py: Python<'_>) -> PyResult<GeneratorOptions> {
-        let names = [DType::F32, DType::Bf16, DType::F16].map(|dtype| (dtype.name(), dtype));
-        let dtype = choose(py, "dtype", &self.dtype, &names)?;
+        let dtype = choose(py, "dtype", &self.dtype, &dtypes())?;
         let names = [KvDtype::F32, KvDtype::Bf16, KvDtype::I8].map(|dtype| (dtype.as_str(), dtype));
         let kv_dtype = choose(py, "kv_dtype", &self.kv_dtype, &names)?;
         let names = [ComputeDtype::F32, ComputeDtype::Bf16].map(|dtype| (dtype.name(), dtype));
@@ -167,6 +166,10 @@ pub(super) fn dtype_name(given: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     Ok(Some(name.strip_prefix("torch.").unwrap_or(&name).to_owned()))
 }
 
+fn dtypes() -> [(&'static str, DType); 3] {
+    [DType::F32, DType::Bf16, DType::F16].map(|dtype| (dtype.name(), dtype))
+}
+
 /// `dtype`, of which `torch_dtype` is the older name.
 pub(super) fn dtype(py: Python<'_>, dtype: Option<String>, torch_dtype: Option<String>) -> PyResult<String> {
     match (dtype, torch_dtype) {
@@ -174,7 +177,8 @@ pub(super) fn dtype(py: Python<'_>, dtype: Option<String>, torch_dtype: Option<S
             py,
             format!("`dtype` and `torch_dtype` are one option, got {dtype:?} and {other:?}; leave one out"),
         )),
-        (dtype, torch_dtype) => Ok(dtype.or(torch_dtype).unwrap_or_else(|| Options::default().dtype)),
+        (None, Some(other)) => choose(py, "torch_dtype", &other, &dtypes()).map(|_| other),
+        (dtype, _) => Ok(dtype.unwrap_or_else(|| Options::default().dtype)),
     }
 }
 

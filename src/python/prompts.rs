@@ -37,7 +37,7 @@ pub(super) fn of_call(
     let Ok(encoding) = prompt.cast::<PyMapping>() else { return prompts(&prompt, mask.as_ref()) };
     if !encoding.contains(IDS)? {
         return Err(PyTypeError::new_err(format!(
-            "a prompt that is a mapping must hold {IDS}, as what a tokenizer returns does, got {}; messages go to `chat`",
+            "a prompt must be a text, token ids, or what a tokenizer returns, with `{IDS}`, got {}; messages go to `chat`",
             shown(&prompt)
         )));
     }
