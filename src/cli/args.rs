@@ -31,7 +31,7 @@ Examples:
   rsgen generate --do-sample --top-p 0.9 --seed 7 \"The little fox\"
   echo \"Once upon a time\" | rsgen generate --json
   rsgen generate --num-beams 4 --prompts prompts.txt --json > texts.jsonl
-  RSGEN_TOP_P=0.9 RSGEN_DO_SAMPLE=1 rsgen generate --model path/to/llama \"One day\"";
+  RSGEN_TOP_P=0.9 RSGEN_DO_SAMPLE=1 rsgen generate \"One day\"";
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:

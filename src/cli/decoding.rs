@@ -147,8 +147,9 @@ impl FromArgMatches for DecodingArguments {
 pub(super) fn help(name: &str) -> &'static str {
     let own = COMMON.iter().find(|(common, _)| *common == name).map(|(_, help)| *help);
     let doc = || GenerationConfig::FIELDS.iter().find(|info| info.name == name).map(|info| info.doc);
-    let first = own.or_else(doc).unwrap_or_default().trim().split([';', ':', '.']).next().unwrap_or_default();
-    first.split(" [default").next().unwrap_or_default()
+    let text = own.or_else(doc).unwrap_or_default().trim().trim_end_matches('.');
+    let end = ["; ", ". ", " [default"].iter().filter_map(|end| text.find(end)).min();
+    &text[..end.unwrap_or(text.len())]
 }
 
 fn argument(option: &'static FieldOption) -> Arg {
@@ -169,7 +170,7 @@ fn argument(option: &'static FieldOption) -> Arg {
         // What has no effect needs no help.
         .hide(info.doc.trim_start().starts_with("Accepted"))
         .value_parser(|text: &str| value(info, text));
-    let arg = if info.name == "stop_strings" { arg.visible_alias("stop") } else { arg };
+    let arg = if info.name == "stop_strings" { arg.alias("stop") } else { arg };
     let python = info.python_type();
     match python.split([' ', '[']).next().unwrap_or_default() {
         "bool" => arg.value_name("BOOL").num_args(0..=1).require_equals(true).default_missing_value("true"),

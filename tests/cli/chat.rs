@@ -111,7 +111,7 @@ fn a_model_without_a_template_is_an_error_that_says_what_to_give() {
     let folder = model_with(None);
     let (code, errors) = failure(&["chat", text(folder.path()), "-p", "Hi"]);
     assert!(
-        code == 1 && errors.contains("no chat template") && errors.contains("`chat_template`"),
+        code == 1 && errors.contains("no chat template") && errors.contains("`--chat-template`"),
         "{errors}"
     );
     let broken = model_with(Some("{% if %}"));
