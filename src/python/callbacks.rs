@@ -30,16 +30,15 @@ pub(super) fn processors(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<d
         // The same object twice is one processor.
         let known =
             processors.iter().find(|(known, _)| known.is(&object)).map(|(_, known)| Arc::clone(known));
-        let processor = match known {
-            Some(processor) => processor,
-            None => {
-                let own = own_class(&object)?;
-                let native = own.cast::<BuiltInLogitsProcessor>().ok().and_then(|own| own.get().native());
-                native.map_or_else(
-                    || Ok(Arc::new(Processor(Code::callable("logits_processor", &own)?)) as _),
-                    PyResult::Ok,
-                )?
-            }
+        let processor = if let Some(processor) = known {
+            processor
+        } else {
+            let own = own_class(&object)?;
+            let native = own.cast::<BuiltInLogitsProcessor>().ok().and_then(|own| own.get().native());
+            native.map_or_else(
+                || Ok(Arc::new(Processor(Code::callable("logits_processor", &own)?)) as _),
+                PyResult::Ok,
+            )?
         };
         processors.push((object, processor));
     }

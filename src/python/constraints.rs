@@ -347,9 +347,9 @@ impl Progress {
     fn update(&mut self, token: TokenId) -> Result<ConstraintStep> {
         let step = self.constraint.update(token)?;
         if step.stepped {
-            self.matched.push(token)
+            self.matched.push(token);
         } else {
-            self.matched.clear()
+            self.matched.clear();
         }
         Ok(step)
     }

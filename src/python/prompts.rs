@@ -117,7 +117,7 @@ fn rectangle(rows: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Vec<TokenId>>>> {
         return Ok(None);
     }
     let rows: Vec<_> = sequence(rows)?.try_iter()?.collect::<PyResult<_>>()?;
-    if rows.iter().any(|row| row.is_instance_of::<PyString>()) {
+    if rows.iter().any(pyo3::prelude::PyAnyMethods::is_instance_of::<PyString>) {
         return Ok(None);
     }
     let rows = rows.iter().map(ids).collect::<PyResult<Vec<_>>>()?;

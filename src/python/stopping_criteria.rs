@@ -351,7 +351,7 @@ impl StopStringCriteria {
                     format!("`stop_strings` must be a text or a list of texts, got {}", shown(stop_strings)),
                 )
             })?;
-            let vocabulary = Arc::new(TokenizerVocabulary(own.get().tokenizer.clone()));
+            let vocabulary = Arc::new(TokenizerVocabulary(own.get().inner.clone()));
             let criterion = StopString::new(vocabulary, &texts).map_err(|error| to_python(py, error))?;
             of(Self, criterion, [("tokenizer", tokenizer), ("stop_strings", stop_strings)], py)
         })

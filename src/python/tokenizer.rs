@@ -44,7 +44,7 @@ const NAMES: [&str; 6] = ["model", "revision", "cache_dir", "local_files_only", 
 ///     >>> tokenizer(["Once upon a time", "One day"], padding=True, return_tensors="np")
 #[pyclass(module = "rsgen", name = "Tokenizer", frozen)]
 pub(super) struct Tokenizer {
-    pub(super) tokenizer: text::Tokenizer,
+    pub(super) inner: text::Tokenizer,
     recipe: Recipe,
     padding: Mutex<Padding>,
 }
@@ -59,15 +59,15 @@ impl Tokenizer {
     /// The tokenizer of a generator that was opened by this recipe.
     pub(super) fn new(tokenizer: text::Tokenizer, recipe: Recipe) -> Self {
         let padding = Mutex::new(Padding { token: tokenizer.pad(), side: "left" });
-        Self { tokenizer, recipe, padding }
+        Self { inner: tokenizer, recipe, padding }
     }
 
     fn token_text(&self, id: Option<TokenId>) -> Option<&str> {
-        id.and_then(|id| self.tokenizer.token(id))
+        id.and_then(|id| self.inner.token(id))
     }
 
     fn text(&self, py: Python<'_>, ids: &[TokenId], skip_special_tokens: bool) -> String {
-        detached(py, || self.tokenizer.decode(ids, skip_special_tokens))
+        detached(py, || self.inner.decode(ids, skip_special_tokens))
     }
 
     fn set_side(&self, py: Python<'_>, side: &str) -> PyResult<()> {
@@ -79,7 +79,7 @@ impl Tokenizer {
 
     fn set_pad(&self, py: Python<'_>, token: Option<&str>) -> PyResult<()> {
         let id = |token| {
-            self.tokenizer.id(token).ok_or_else(|| {
+            self.inner.id(token).ok_or_else(|| {
                 config_error(
                     py,
                     format!(
@@ -182,7 +182,7 @@ impl Tokenizer {
         return_tensors: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| {
-            let encoded = detached(py, || self.tokenizer.encode(text, add_special_tokens));
+            let encoded = detached(py, || self.inner.encode(text, add_special_tokens));
             let ids: Vec<i64> =
                 encoded.map_err(|error| to_python(py, error))?.into_iter().map(|id| id.0.into()).collect();
             match return_tensors {
@@ -254,13 +254,13 @@ impl Tokenizer {
     /// int: The number of different tokens, added ones included. The model may have more.
     #[getter]
     fn vocab_size(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.tokenizer.vocab_size()))
+        guarded(|| Ok(self.inner.vocab_size()))
     }
 
     /// int | None: The id of the token that begins a text.
     #[getter]
     fn bos_token_id(&self) -> PyResult<Option<u32>> {
-        guarded(|| Ok(self.tokenizer.bos().map(|id| id.0)))
+        guarded(|| Ok(self.inner.bos().map(|id| id.0)))
     }
 
     /// int | None: The id of the token that ends a text.
@@ -268,7 +268,7 @@ impl Tokenizer {
     /// `Generator.generation_config` holds all tokens that end generation.
     #[getter]
     fn eos_token_id(&self) -> PyResult<Option<u32>> {
-        guarded(|| Ok(self.tokenizer.eos().map(|id| id.0)))
+        guarded(|| Ok(self.inner.eos().map(|id| id.0)))
     }
 
     /// int | None: The id of the token that fills up shorter rows. It can be set.
@@ -281,7 +281,7 @@ impl Tokenizer {
     fn set_pad_token_id(&self, py: Python<'_>, id: Option<u32>) -> PyResult<()> {
         guarded(|| {
             let id = id.map(TokenId);
-            if let Some(id) = id.filter(|&id| self.tokenizer.token(id).is_none()) {
+            if let Some(id) = id.filter(|&id| self.inner.token(id).is_none()) {
                 return Err(config_error(
                     py,
                     format!("`pad_token_id` must be the id of a token, got {id}; for example eos_token_id"),
@@ -317,7 +317,7 @@ impl Tokenizer {
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.tokenizer.vocab_size()))
+        guarded(|| Ok(self.inner.vocab_size()))
     }
 
     /// Returns the place that the tokenizer was opened from and its settings, for pickle.
@@ -331,7 +331,7 @@ impl Tokenizer {
             if this.padding_side()? != "left" {
                 settings.set_item("padding_side", this.padding_side()?)?;
             }
-            if this.padding.lock().token != this.tokenizer.pad() {
+            if this.padding.lock().token != this.inner.pad() {
                 settings.set_item("pad_token", this.pad_token()?)?;
             }
             this.recipe.reduce_with(&slf.get_type(), &settings)
@@ -364,9 +364,9 @@ impl Tokenizer {
             let shown = |id: Option<TokenId>| id.map_or("None".to_owned(), |id| id.to_string());
             Ok(format!(
                 "Tokenizer(vocab_size={}, bos_token_id={}, eos_token_id={}, pad_token_id={})",
-                self.tokenizer.vocab_size(),
-                shown(self.tokenizer.bos()),
-                shown(self.tokenizer.eos()),
+                self.inner.vocab_size(),
+                shown(self.inner.bos()),
+                shown(self.inner.eos()),
                 shown(self.padding.lock().token)
             ))
         })

@@ -13,11 +13,11 @@ use crate::types::TokenId;
 impl Tokenizer {
     /// A special token by its name, such as `unk_token`.
     fn special_token(&self, name: &str) -> Option<&str> {
-        self.tokenizer.special_tokens_map().find(|(known, _)| *known == name).map(|(_, token)| token)
+        self.inner.special_tokens_map().find(|(known, _)| *known == name).map(|(_, token)| token)
     }
 
     fn unk_id(&self) -> Option<TokenId> {
-        self.special_token("unk_token").and_then(|token| self.tokenizer.id(token))
+        self.special_token("unk_token").and_then(|token| self.inner.id(token))
     }
 }
 
@@ -34,9 +34,9 @@ impl Tokenizer {
     #[pyo3(signature = (text, *, add_special_tokens=false))]
     fn tokenize(&self, py: Python<'_>, text: &str, add_special_tokens: bool) -> PyResult<Vec<Option<&str>>> {
         guarded(|| {
-            let encoded = detached(py, || self.tokenizer.encode(text, add_special_tokens));
+            let encoded = detached(py, || self.inner.encode(text, add_special_tokens));
             let ids = encoded.map_err(|error| to_python(py, error))?;
-            Ok(ids.into_iter().map(|id| self.tokenizer.token(id)).collect())
+            Ok(ids.into_iter().map(|id| self.inner.token(id)).collect())
         })
     }
 
@@ -57,14 +57,12 @@ impl Tokenizer {
         guarded(|| {
             let py = ids.py();
             if let Some(id) = single_id(ids)? {
-                return self.tokenizer.token(id).into_bound_py_any(py);
+                return self.inner.token(id).into_bound_py_any(py);
             }
             let (rows, _) = rows_to_decode(ids)?;
-            let kept = rows
-                .concat()
-                .into_iter()
-                .filter(|&id| !(skip_special_tokens && self.tokenizer.is_special(id)));
-            kept.map(|id| self.tokenizer.token(id)).collect::<Vec<_>>().into_bound_py_any(py)
+            let kept =
+                rows.concat().into_iter().filter(|&id| !(skip_special_tokens && self.inner.is_special(id)));
+            kept.map(|id| self.inner.token(id)).collect::<Vec<_>>().into_bound_py_any(py)
         })
     }
 
@@ -79,7 +77,7 @@ impl Tokenizer {
     fn convert_tokens_to_ids<'py>(&self, tokens: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| {
             let py = tokens.py();
-            let id = |token: &str| self.tokenizer.id(token).or_else(|| self.unk_id()).map(|id| id.0);
+            let id = |token: &str| self.inner.id(token).or_else(|| self.unk_id()).map(|id| id.0);
             if tokens.is_instance_of::<PyString>() {
                 return id(tokens.extract()?).into_bound_py_any(py);
             }
@@ -98,8 +96,8 @@ impl Tokenizer {
     fn get_vocab<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         guarded(|| {
             let vocab = PyDict::new(py);
-            for id in 0..self.tokenizer.len() as u32 {
-                if let Some(token) = self.tokenizer.token(TokenId(id)) {
+            for id in 0..self.inner.len() as u32 {
+                if let Some(token) = self.inner.token(TokenId(id)) {
                     vocab.set_item(token, id)?;
                 }
             }
@@ -136,7 +134,7 @@ impl Tokenizer {
     fn special_tokens_map<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         guarded(|| {
             let map = PyDict::new(py);
-            for (name, token) in self.tokenizer.special_tokens_map() {
+            for (name, token) in self.inner.special_tokens_map() {
                 map.set_item(name, token)?;
             }
             Ok(map)
@@ -146,15 +144,13 @@ impl Tokenizer {
     /// list[int]: The ids of the special tokens, in ascending order.
     #[getter]
     fn all_special_ids(&self) -> PyResult<Vec<u32>> {
-        let is_special = |id: &u32| self.tokenizer.is_special(TokenId(*id));
-        guarded(|| Ok((0..self.tokenizer.len() as u32).filter(is_special).collect()))
+        let is_special = |id: &u32| self.inner.is_special(TokenId(*id));
+        guarded(|| Ok((0..self.inner.len() as u32).filter(is_special).collect()))
     }
 
     /// list[str]: The special tokens, in the order of their ids.
     #[getter]
     fn all_special_tokens(&self) -> PyResult<Vec<Option<&str>>> {
-        guarded(|| {
-            Ok(self.all_special_ids()?.into_iter().map(|id| self.tokenizer.token(TokenId(id))).collect())
-        })
+        guarded(|| Ok(self.all_special_ids()?.into_iter().map(|id| self.inner.token(TokenId(id))).collect()))
     }
 }
