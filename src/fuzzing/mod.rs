@@ -85,14 +85,14 @@ fn run_model(config: &ModelConfig) {
     let Some(weights) = checkpoint::llama(config) else { return };
     let workers = Workers::new(1, Isa::select().expect("an instruction set")).expect("one thread");
     let weights = Weights::from_bytes(weights).expect("a whole file");
-    let given_up = std::sync::atomic::AtomicBool::new(false);
+    let cancelled = std::sync::atomic::AtomicBool::new(false);
     let options = LoaderOptions {
         workers: &workers,
         dtype: None,
         compute: ComputeDtype::F32,
         progress: &|_| {},
         done: 0.into(),
-        given_up: &given_up,
+        cancelled: &cancelled,
         warnings: std::cell::RefCell::default(),
     };
     let engine = model::load(config, &Loader::new(weights.root(), &options)).and_then(|model| {
