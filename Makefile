@@ -10,8 +10,11 @@ RUST_FEATURES := --no-default-features --features cli,bundled,fuzzing
 FUZZ_SECONDS ?= 10
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 FUZZ_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))/fuzz
-# Without a sanitizer, so that a stable toolchain does; memory is safe but for the blocks that have tests of their own.
-FUZZ_BUILD := --sanitizer none --no-cfg-fuzzing --codegen-units 16 --target-dir $(FUZZ_DIR)
+FUZZ_TRIPLE := $(shell rustc -vV | sed -n 's/^host: //p')
+# Coverage for libFuzzer, as cargo-fuzz asks for it. Without a sanitizer, so that a stable toolchain does; memory is safe but
+# for the blocks that have tests of their own.
+FUZZ_RUSTFLAGS := -Cdebug-assertions -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-, \
+    level=4 inline-8bit-counters pc-table trace-compares)
 FUZZ_LIMITS := -timeout=5 -rss_limit_mb=2048 -len_control=100 -max_len=16384 -print_final_stats=1
 
 .DEFAULT_GOAL := help
@@ -32,22 +35,19 @@ test-python: develop ## build the Python extension and run pytest (ARGS="-k stre
 	$(BIN)/python -m pytest $(ARGS)
 
 .PHONY: fuzz
-fuzz: $(FUZZ_DIR)/bin/cargo-fuzz ## run each fuzz target for FUZZ_SECONDS seconds (10)
+fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10)
 	@command -v $${CXX:-c++} > /dev/null \
 	    || { echo 'error: libFuzzer is written in C++: install a C++ compiler, such as g++' >&2; exit 1; }
-	PATH="$(FUZZ_DIR)/bin:$$PATH" cargo fuzz build $(FUZZ_BUILD)
+	RUSTFLAGS='$(FUZZ_RUSTFLAGS)' cargo build --release --locked --manifest-path fuzz/Cargo.toml \
+	    --target $(FUZZ_TRIPLE) --target-dir $(FUZZ_DIR)
 	@for target in $(FUZZ_TARGETS); do \
-	    mkdir -p $(FUZZ_DIR)/corpus/$$target && \
-	    RUST_BACKTRACE=0 PATH="$(FUZZ_DIR)/bin:$$PATH" cargo fuzz run $(FUZZ_BUILD) $$target \
-	        $(FUZZ_DIR)/corpus/$$target fuzz/corpus/$$target -- -max_total_time=$(FUZZ_SECONDS) $(FUZZ_LIMITS) \
+	    mkdir -p $(FUZZ_DIR)/corpus/$$target fuzz/artifacts/$$target && \
+	    RUST_BACKTRACE=0 $(FUZZ_DIR)/$(FUZZ_TRIPLE)/release/$$target $(FUZZ_DIR)/corpus/$$target fuzz/corpus/$$target \
+	        -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=fuzz/artifacts/$$target/ $(FUZZ_LIMITS) \
 	        $$(ls fuzz/dictionaries/$$target.dict 2>/dev/null | sed 's/^/-dict=/') > $(FUZZ_DIR)/$$target.log 2>&1 \
 	    || { tail -n 40 $(FUZZ_DIR)/$$target.log; echo "error: $$target found something: see fuzz/artifacts/$$target" >&2; exit 1; }; \
 	    printf '%s: ' $$target; grep -E '^Done' $(FUZZ_DIR)/$$target.log; \
 	done
-
-$(FUZZ_DIR)/bin/cargo-fuzz:
-	CARGO_TARGET_DIR=$(FUZZ_DIR)/cargo-fuzz cargo install --quiet --locked --root $(FUZZ_DIR) cargo-fuzz --version '^0.13' \
-	    || { echo 'error: cargo-fuzz could not be installed: is the Rust package registry reachable?' >&2; exit 1; }
 
 .PHONY: develop
 develop: $(VENV)/.ready ## build the extension module into .venv, editable

@@ -1,14 +1,17 @@
 """The package: what it brings, and how quickly."""
 
 import importlib.metadata
+import json
 import logging
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import rsgen
 from rsgen import types as rsgen_types
+from tiny_llama import llama_tensors, write_safetensors
 
 
 def run(program: str) -> str:
@@ -59,10 +62,14 @@ def test_types_for_annotations_can_be_imported():
 
 def test_the_log_comes_out_of_pythons_loggers(make_llama, caplog):
     folder = make_llama()
-    (folder / "generation_config.json").write_text('{"no_such_field": 1}')
+    config = json.loads((folder / "config.json").read_text())
+    tensors = llama_tensors(config, np.random.default_rng(0)) | {
+        "no.such.tensor": np.zeros(1, dtype=np.float32)
+    }
+    write_safetensors(folder / "model.safetensors", tensors)
     with caplog.at_level(logging.DEBUG, logger="rsgen"):
         rsgen.Generator(folder, num_threads=1)
-    records = [record for record in caplog.records if "no_such_field" in record.getMessage()]
+    records = [record for record in caplog.records if "no.such.tensor" in record.getMessage()]
     assert [record.levelno for record in records] == [logging.WARNING]
     assert records[0].name.startswith("rsgen.")
 

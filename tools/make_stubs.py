@@ -105,9 +105,12 @@ OVERLOADS = {
     ],
     "Generator.score": [
         ({"text": "str | Ids", "top_logprobs": "None"}, "NDArray[np.float32]"),
-        ({"text": "Sequence[str] | Sequence[Ids]", "top_logprobs": "None"}, "list[NDArray[np.float32]]"),
+        (
+            {"text": "list[str] | tuple[str, ...] | Sequence[Ids]", "top_logprobs": "None"},
+            "list[NDArray[np.float32]]",
+        ),
         ({"text": "str | Ids", "top_logprobs": "int"}, "TokenScores"),
-        ({"text": "Sequence[str] | Sequence[Ids]", "top_logprobs": "int"}, "list[TokenScores]"),
+        ({"text": "list[str] | tuple[str, ...] | Sequence[Ids]", "top_logprobs": "int"}, "list[TokenScores]"),
     ],
 }
 

@@ -57,6 +57,7 @@ __all__ = [
     "StoppingCriteria",
     "StreamedToken",
     "Timings",
+    "TokenScores",
     "TokenStream",
     "Tokenizer",
     "Usage",
@@ -115,6 +116,16 @@ class GenerationConfig:
             Self: The configuration.
         """
     @classmethod
+    def from_model_config(cls, model_config: Any) -> Self:
+        """Makes a configuration of the generation fields of a model's configuration.
+
+        Args:
+            model_config (Any): A dict such as `Generator.config`, or transformers' object.
+
+        Returns:
+            Self: The configuration.
+        """
+    @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], **fields: Unpack[GenerationFields]) -> Self:
         """Reads a `generation_config.json`.
 
@@ -129,6 +140,15 @@ class GenerationConfig:
 
         Raises:
             LoadError: The file is missing or damaged.
+        """
+    def get_generation_mode(self, assistant_model: None = None) -> str:
+        """Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`, ….
+
+        Args:
+            assistant_model (None): Drafts are not supported yet.
+
+        Returns:
+            str: The name of the method.
         """
     def save_pretrained(self, path: str | os.PathLike[str]) -> None:
         """Writes `generation_config.json` into a folder.
@@ -608,6 +628,8 @@ class Generator:
             memory that is available.
         local_files_only (bool): Must be True: rsgen never downloads.
         revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
+        generation_config (str): "ignore" leaves the model's `generation_config.json` aside; "auto"
+            takes its fields as defaults.
         progress (Callable[[str, int, int], object] | None): Called in this thread with the stage
             ("pack"), the bytes of weights done, and all bytes. What it raises ends the loading.
 
@@ -636,6 +658,7 @@ class Generator:
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
+        generation_config: str = "auto",
         progress: Callable[[str, int, int], object] | None = None,
     ) -> Self: ...
     def __copy__(self) -> Self: ...
@@ -686,7 +709,28 @@ class Generator:
         *,
         tokenize: Literal[False],
         **kwargs: Any,
-    ) -> str: ...
+    ) -> str:
+        """Returns the prompt of a conversation by a chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
+                conversation of a list.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+        """
     @overload
     def apply_chat_template(
         self,
@@ -698,7 +742,28 @@ class Generator:
         continue_final_message: bool | str = False,
         tokenize: Literal[True] = True,
         **kwargs: Any,
-    ) -> list[list[int]]: ...
+    ) -> list[list[int]]:
+        """Returns the prompt of a conversation by a chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
+                conversation of a list.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+        """
     @overload
     def apply_chat_template(
         self,
@@ -711,7 +776,28 @@ class Generator:
         *,
         tokenize: Literal[False],
         **kwargs: Any,
-    ) -> list[str]: ...
+    ) -> list[str]:
+        """Returns the prompt of a conversation by a chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
+                conversation of a list.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+        """
     def astream(
         self,
         prompt: Prompt,
@@ -746,6 +832,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Beam search whose continuations are drawn at random.
@@ -771,8 +858,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -794,6 +884,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.
@@ -819,8 +910,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -846,6 +940,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Replies to a conversation.
@@ -866,6 +961,8 @@ class Generator:
                 as `{"enable_thinking": False}`.
             continue_final_message (bool | str): Continues the final message instead of replying. A
                 text names the field of the message to continue.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                conversations. A function is called with the number done, and of all.
 
         Returns:
             GenerationOutput: The replies.
@@ -883,6 +980,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Finds the best output that holds the tokens of `force_words_ids` and `constraints`.
@@ -908,8 +1006,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -931,6 +1032,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to a state unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two.
@@ -956,8 +1058,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -979,6 +1084,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `"high"` unless set.
@@ -1004,8 +1110,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -1042,6 +1151,7 @@ class Generator:
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
+        generation_config: str = "auto",
         progress: Callable[[str, int, int], object] | None = None,
     ) -> Self:
         """Opens a model: the same as `Generator(model, ...)`.
@@ -1059,6 +1169,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Generates as the configuration says: greedily by default, at random with
@@ -1085,8 +1196,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -1111,6 +1225,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Takes the most probable token at each step.
@@ -1136,8 +1251,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -1159,6 +1277,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a `diversity_penalty` of 1.0, unless set.
@@ -1184,8 +1303,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -1207,6 +1329,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
         """Draws each token at random from the model's distribution.
@@ -1232,8 +1355,11 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            **fields: The fields of `GenerationConfig`, each documented there. With `seed=s`, prompt
-                `i` of a list draws with seed `s + i`; with `seed=[...]` each has its own.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
 
         Returns:
             GenerationOutput: Texts, token ids, scores and statistics.
@@ -1245,18 +1371,133 @@ class Generator:
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
         """
-    def score(self, text: str | Ids) -> NDArray[np.float32]:
+    @overload
+    def score(
+        self,
+        text: str | Ids,
+        *,
+        top_logprobs: None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
+    ) -> NDArray[np.float32]:
         """Returns the log-probability of each token of a text given those before it.
 
+        The texts of a list are computed together.
+
         Args:
-            text (str | Ids): A text, or its token ids.
+            text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
+                them.
+            top_logprobs (int | None): The number of most probable tokens to return for each token;
+                0 returns the ranks alone.
+            progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
+                function is called with the number of texts done, and of all.
 
         Returns:
-            NDArray[np.float32]: Log-probabilities in nats, `[tokens]`. The first is 0, because
-                nothing predicts the first token.
+            NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
+                in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
+                list. The first is 0, because nothing predicts the first token.
 
         Raises:
-            InputError: The text is longer than the model's context.
+            InputError: A text is longer than the model's context.
+
+        Example:
+            >>> gen.score("Once upon a time").sum()
+            >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
+        """
+    @overload
+    def score(
+        self,
+        text: list[str] | tuple[str, ...] | Sequence[Ids],
+        *,
+        top_logprobs: None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
+    ) -> list[NDArray[np.float32]]:
+        """Returns the log-probability of each token of a text given those before it.
+
+        The texts of a list are computed together.
+
+        Args:
+            text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
+                them.
+            top_logprobs (int | None): The number of most probable tokens to return for each token;
+                0 returns the ranks alone.
+            progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
+                function is called with the number of texts done, and of all.
+
+        Returns:
+            NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
+                in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
+                list. The first is 0, because nothing predicts the first token.
+
+        Raises:
+            InputError: A text is longer than the model's context.
+
+        Example:
+            >>> gen.score("Once upon a time").sum()
+            >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
+        """
+    @overload
+    def score(
+        self,
+        text: str | Ids,
+        *,
+        top_logprobs: int,
+        progress: bool | Callable[[int, int], object] | None = None,
+    ) -> TokenScores:
+        """Returns the log-probability of each token of a text given those before it.
+
+        The texts of a list are computed together.
+
+        Args:
+            text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
+                them.
+            top_logprobs (int | None): The number of most probable tokens to return for each token;
+                0 returns the ranks alone.
+            progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
+                function is called with the number of texts done, and of all.
+
+        Returns:
+            NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
+                in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
+                list. The first is 0, because nothing predicts the first token.
+
+        Raises:
+            InputError: A text is longer than the model's context.
+
+        Example:
+            >>> gen.score("Once upon a time").sum()
+            >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
+        """
+    @overload
+    def score(
+        self,
+        text: list[str] | tuple[str, ...] | Sequence[Ids],
+        *,
+        top_logprobs: int,
+        progress: bool | Callable[[int, int], object] | None = None,
+    ) -> list[TokenScores]:
+        """Returns the log-probability of each token of a text given those before it.
+
+        The texts of a list are computed together.
+
+        Args:
+            text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
+                them.
+            top_logprobs (int | None): The number of most probable tokens to return for each token;
+                0 returns the ranks alone.
+            progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
+                function is called with the number of texts done, and of all.
+
+        Returns:
+            NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
+                in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
+                list. The first is 0, because nothing predicts the first token.
+
+        Raises:
+            InputError: A text is longer than the model's context.
+
+        Example:
+            >>> gen.score("Once upon a time").sum()
+            >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
         """
     def stats(self) -> CacheStats:
         """Returns how full the KV cache is at this moment.
@@ -1523,6 +1764,38 @@ def _tables() -> dict[str, list[dict[str, Any]]]:
     Returns:
         dict[str, list[dict[str, Any]]]: Descriptions by name of the table.
     """
+
+@final
+class TokenScores:
+    """How likely the tokens of a text are, each given those before it. `len()` is their number."""
+
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
+    @property
+    def logprobs(self) -> NDArray[np.float32]:
+        """The log-probability of each token in nats, `[tokens]`.
+
+        The first is 0, because nothing predicts the first token.
+        """
+    @property
+    def ranks(self) -> NDArray[np.int64]:
+        """The rank of each token by probability, `[tokens]`. 1 is the most probable.
+
+        The rank of the first token is 0.
+        """
+    @property
+    def token_ids(self) -> NDArray[np.int64]:
+        """The tokens of the text, `[tokens]`."""
+    @property
+    def top_logprobs(self) -> list[dict[int, float]]:
+        """The most probable tokens in the place of each token.
+
+        For each token a dict of ids with their log-probabilities, the most probable first. It is
+        empty for the first token.
+        """
+    def __eq__(self, other: object, /) -> bool: ...
+    def __len__(self) -> int: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
 
 @final
 class CacheStats:

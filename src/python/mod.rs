@@ -5,6 +5,11 @@
 //!
 //! The documentation comments of classes, methods and properties are docstrings of Python, in Google's form: `help()` shows
 //! them, and `make stubs` reads the types of `Args:`, `Returns:` and properties (`type: What it is.`) for the stub.
+#![allow(
+    clippy::doc_markdown,
+    clippy::doc_link_with_quotes,
+    reason = "docstrings name types and values as Python does"
+)]
 
 mod arrays;
 mod astream;

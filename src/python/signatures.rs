@@ -134,7 +134,7 @@ pub(super) fn name_fields(class: &Bound<'_, PyType>) -> PyResult<()> {
         if !ends_with_fields(&function)? {
             continue;
         }
-        let is_class_method = function.get_type().name()?.to_string() == "classmethod_descriptor";
+        let is_class_method = function.get_type().name()? == "classmethod_descriptor";
         let doc = match Strategy::ALL.iter().find(|strategy| strategy.name == name) {
             Some(strategy) => strategy_doc(strategy, &arguments),
             None => function.getattr("__doc__")?.extract()?,
