@@ -166,7 +166,8 @@ impl<'a> Call<'a> {
         } = self;
         let shared = &generator.shared;
         shared.engine.check_process()?;
-        let single = |prompt: Prompt| PromptBatch::single(generator.encode_prompt(prompt)?);
+        let bos = config.bos_token_id;
+        let single = |prompt: Prompt| PromptBatch::single(generator.encode_prompt(prompt, bos)?);
         let batches: Vec<Result<PromptBatch>> = match prompts {
             Prompts::One(prompt) => vec![single(prompt)],
             Prompts::Batch(batch) => vec![Ok(batch)],
