@@ -1,8 +1,9 @@
-//! How long a request may and must become, from four fields and the model's context, by transformers' rules.
+//! The least and greatest length of a request, from four fields and the model's context, by transformers' rules.
 
 use crate::error::{Error, Result};
 
 use super::super::config::GenerationConfig;
+use super::super::stopping::MaxLengthCriteria;
 use super::{DefaultLength, PlanContext};
 
 /// The limits of a row's number of ids, padding included.
@@ -34,7 +35,7 @@ impl Lengths {
         Ok(Self { max_length, min_length, chosen })
     }
 
-    /// Says so when a limit that was asked for does not fit into the model's context.
+    /// Warns when a requested limit does not fit into the model's context.
     pub(super) fn warn_of_context(
         &self,
         room: &[usize],
@@ -69,7 +70,7 @@ fn max_length(
             Err(Error::config("`max_new_tokens` must be 1 or more, but is 0; None leaves it unset"))
         }
         (Some(new), max_length) => {
-            // The model's own `max_length` is a default that gives way in silence.
+            // `max_new_tokens` overrides the model's own `max_length` without a warning.
             if let Some(max_length) = max_length.filter(|_| call.max_length.is_some()) {
                 warnings.push(format!(
                     "`max_new_tokens` ({new}) and `max_length` ({max_length}) are both set; `max_new_tokens` holds"
@@ -95,7 +96,9 @@ fn max_length(
                      {most}; shorten it, or set `max_new_tokens`"
                 )));
             }
-            if context.default_length != DefaultLength::Context {
+            // A criterion of the caller's takes the place of the one that would stop there.
+            let is_replaced = context.criteria.iter().any(|own| own.name() == MaxLengthCriteria::NAME);
+            if context.default_length != DefaultLength::Context && !is_replaced {
                 warnings.push(format!(
                     "generation stops after {} new tokens, because nothing limits it; set `max_new_tokens`",
                     max_length - prompt_len

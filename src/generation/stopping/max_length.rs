@@ -14,6 +14,9 @@ pub struct MaxLengthCriteria {
 }
 
 impl MaxLengthCriteria {
+    /// The name of the criterion, in transformers too.
+    pub const NAME: &str = "MaxLengthCriteria";
+
     /// Stops at `max_length` ids.
     pub fn new(max_length: usize) -> Self {
         Self { max_length }
@@ -27,7 +30,7 @@ impl MaxLengthCriteria {
 
 impl StoppingCriterion for MaxLengthCriteria {
     fn name(&self) -> &'static str {
-        "MaxLengthCriteria"
+        Self::NAME
     }
 
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
@@ -35,7 +38,7 @@ impl StoppingCriterion for MaxLengthCriteria {
     }
 }
 
-/// Stops a row when the model's context is full. Padding takes no room in it.
+/// Stops a row when the model's context is full. Padding does not count.
 #[derive(Debug, Clone)]
 pub struct ContextLimit {
     /// The number of tokens that fit after each prompt.
