@@ -52,7 +52,7 @@ pub use tensor::DType;
 pub use text::{ChatOptions, Message};
 pub use types::{BlockId, FinishReason, SeqId, TokenId};
 
-/// The programs of the pages of `docs/`.
+/// Compiles the examples of `docs/`.
 #[cfg(all(doctest, feature = "bundled"))]
 mod pages {
     #[doc = include_str!("../docs/rust.md")]

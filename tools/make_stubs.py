@@ -402,14 +402,16 @@ def page(tables: dict[str, Table]) -> str:
 PAGE_HEAD = """\
 # Logits processors
 
-Made by `tools/make_stubs.py` from the table in `src/generation/logits/registry.rs`; [how to add one](adding/processor.md).
+`tools/make_stubs.py` makes this page from the table in `src/generation/logits/registry.rs`. [How to add
+one](adding/processor.md).
 
-The order of the lines is the order of application. In greedy search, sampling and contrastive search they change the model's
-logits, in beam searches the logarithms of its probabilities, in DoLa what the contrast gives. What takes part in sampling does
-so wherever tokens are drawn: in beam sampling, and in DoLa with `do_sample`, too. Each is a class of `rsgen.processors`.
+The lines are in the order of application. In greedy search, sampling and contrastive search the processors change the model's
+logits, in beam searches its log-probabilities, in DoLa the contrasted scores. Those that take part in sampling do so wherever
+tokens are drawn, including beam sampling and DoLa with `do_sample`. Each is a class of `rsgen.processors`.
 
-`logit_bias`, `frequency_penalty` and `presence_penalty` are OpenAI's and not in transformers. They stand where vLLM applies
-them, after what biases and before what removes; the penalties count generated tokens only, never those of the prompt.
+`logit_bias`, `frequency_penalty` and `presence_penalty` are OpenAI's and not in transformers. They stand where vLLM applies them:
+after the biases and before the processors that remove tokens. The penalties count generated tokens only, never those of the
+prompt.
 
 | field or argument | class | what it does | default | takes part in |
 |---|---|---|---|---|"""

@@ -128,10 +128,10 @@ fn given(arguments: &ChatArguments) -> Result<Option<Vec<Conversation>>, Failure
 /// The text of a template.
 fn template(file: Option<&Path>) -> Result<Option<String>, Failure> {
     // Larger templates are refused anyway.
-    const MOST_BYTES: u64 = 1 << 20;
+    const MAX_BYTES: u64 = 1 << 20;
     let Some(file) = file else { return Ok(None) };
     let mut text = String::new();
-    let read = fs::File::open(file).and_then(|file| file.take(MOST_BYTES).read_to_string(&mut text));
+    let read = fs::File::open(file).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
     read.map_err(|error| {
         Error::input(format!("`chat_template`: {} cannot be read", file.display())).with_source(error)
     })?;

@@ -8,7 +8,7 @@ use super::failure::Failure;
 use crate::error::Error;
 
 /// The most bytes that are read from standard input or a file: far more than any context holds.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 const STDIN: &str = "on standard input";
 
@@ -63,9 +63,9 @@ fn from_reader(reader: impl Read) -> Result<String, Failure> {
 fn everything(reader: impl Read, place: &str) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     let cannot_read = |error| Error::input(format!("the text {place} cannot be read")).with_source(error);
-    reader.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        let message = format!("the text {place} must have at most {MOST_BYTES} bytes; shorten it");
+    reader.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        let message = format!("the text {place} must have at most {MAX_BYTES} bytes; shorten it");
         return Err(Error::input(message).into());
     }
     String::from_utf8(bytes).map_err(|error| {

@@ -8,7 +8,7 @@ use crate::kernels::{Limits, Work, Workers};
 use crate::model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Scratch, Stage, Timing};
 use crate::process::OwnerPid;
 
-/// Polled while work goes on, at least every few milliseconds, on the thread that drives the work. True ends the work.
+/// Polled at least every few milliseconds, on the thread that drives the work. Returns true to stop the work.
 pub type Interrupt<'a> = dyn FnMut() -> bool + 'a;
 
 /// How an [`Engine`] uses the machine.
@@ -31,7 +31,7 @@ pub struct Engine {
     pool: SharedPool,
     pass_state: TicketLock<PassState>,
     owner: OwnerPid,
-    /// What the threads can do at most, if calls log where their time went.
+    /// The peak rates of the threads; `None` unless calls are timed.
     limits: Option<Limits>,
 }
 
@@ -45,7 +45,7 @@ impl Engine {
     /// An engine for a model.
     ///
     /// # Errors
-    /// When the cache that the options ask for is too small for a single token.
+    /// When the cache is too small for a single token.
     pub fn new(model: Box<dyn CausalLm>, workers: Workers, options: EngineOptions) -> Result<Self> {
         let EngineOptions { kv_dtype, kv_cache_bytes, is_timed } = options;
         let capacity = KvCapacity::from_bytes(model.kv_layout(kv_dtype)?, kv_cache_bytes)?;
@@ -89,7 +89,7 @@ impl Engine {
         Timing::new(self.limits.is_some())
     }
 
-    /// What the threads can do at most, measured when the model was opened, if calls log where their time went.
+    /// The peak rates of the threads, measured when the model was opened; `None` unless calls are timed.
     pub(super) fn limits(&self) -> Option<&Limits> {
         self.limits.as_ref()
     }

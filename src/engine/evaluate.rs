@@ -23,19 +23,18 @@ pub struct TokenScore {
     pub token_id: TokenId,
     /// Its log-probability, in nats; 0 for the first token, which nothing predicts.
     pub logprob: f32,
-    /// Its place among all tokens of the vocabulary by probability: 1 for the most likely one and all that are equally
-    /// likely; 0 for the first token.
+    /// Its rank in the vocabulary by probability: 1 for the most likely token and its ties; 0 for the first token.
     pub rank: usize,
-    /// The most probable tokens in its place with their log-probabilities, the most probable first. Empty for the first
-    /// token, and unless they were asked for.
+    /// The most probable tokens at its position with their log-probabilities, the most probable first. Empty for the
+    /// first token, and unless requested.
     pub top_logprobs: Vec<(TokenId, f32)>,
 }
 
-/// A sequence that is being evaluated, with what has been made of its logits so far.
+/// A sequence under evaluation, with its results so far.
 struct Evaluation<T> {
     token_ids: Vec<TokenId>,
     sequence: SequenceCache,
-    /// Dropped after the sequence that takes its blocks from it.
+    /// Declared after `sequence`, which must return its blocks first.
     _reservation: Reservation,
     value: T,
 }
@@ -49,9 +48,9 @@ impl Engine {
     pub fn logits(&self, token_ids: &[TokenId], interrupted: &mut Interrupt<'_>) -> Result<Vec<f32>> {
         let vocab_size = self.model().vocab_size();
         let take = |all: &mut Vec<f32>, _: &[TokenId], first: usize, logits: &[f32]| {
-            for (place, row) in logits.chunks_exact(vocab_size).enumerate() {
+            for (offset, row) in logits.chunks_exact(vocab_size).enumerate() {
                 if let Some(&bad) = row.iter().find(|logit| logit.is_nan() || **logit == f32::INFINITY) {
-                    return Err(not_finite(first + place, bad));
+                    return Err(not_finite(first + offset, bad));
                 }
             }
             all.reserve_exact(token_ids.len() * vocab_size - all.len());
@@ -66,11 +65,11 @@ impl Engine {
 
     /// Scores the tokens of texts given those before them. Texts share passes, which changes no score.
     ///
-    /// `done` gets the texts in their order, each with its index; a text that cannot be scored comes as an error. When
-    /// `done` returns an error, the work ends with it.
+    /// `done` receives the scores of each text in order, with its index, or the error of a text that cannot be
+    /// scored. An error that `done` returns stops the work.
     ///
     /// # Errors
-    /// That of `done`; `Cancelled` when interrupted; `Fork`.
+    /// The error of `done`; `Cancelled` when interrupted; `Fork`.
     pub fn score_texts(
         &self,
         texts: impl Iterator<Item = Result<Vec<TokenId>>>,
@@ -85,10 +84,10 @@ impl Engine {
                 scores.push(TokenScore { token_id, logprob: 0.0, rank: 0, top_logprobs: Vec::new() });
             }
             let following = token_ids[first + 1..].iter();
-            for (place, (row, &token_id)) in logits.chunks_exact(vocab_size).zip(following).enumerate() {
+            for (offset, (row, &token_id)) in logits.chunks_exact(vocab_size).zip(following).enumerate() {
                 let normalizer = log_sum_exp(isa, row);
                 if !normalizer.is_finite() {
-                    return Err(not_finite(first + place, normalizer));
+                    return Err(not_finite(first + offset, normalizer));
                 }
                 let logit = row[token_id.index()];
                 let rank = 1 + row.iter().filter(|&&other| other > logit).count();
@@ -103,8 +102,9 @@ impl Engine {
         self.evaluate(texts, interrupted, take, done)
     }
 
-    /// Computes sequences, as many as fit in each pass. `take` gets the tokens of a sequence, the index of the first one
-    /// of a chunk, and the logits of the chunk, and adds them to a value; `done` gets the values in order.
+    /// Computes sequences, as many as fit in each pass. `take` receives the tokens of a sequence, the index where a
+    /// chunk begins, and the logits of the chunk, and adds to the sequence's result; `done` receives the results in
+    /// order.
     fn evaluate<T: Default>(
         &self,
         texts: impl Iterator<Item = Result<Vec<TokenId>>>,
@@ -176,7 +176,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Reserves the cache of the next sequence. `None` at the end, and while others hold the room that it needs.
+    /// Reserves the cache of the next sequence. `None` at the end, and while the cache has no room for it.
     fn open_next<T: Default>(
         &self,
         texts: &mut Peekable<impl Iterator<Item = Result<Vec<TokenId>>>>,
@@ -212,7 +212,7 @@ impl Engine {
 }
 
 impl<T> Evaluation<T> {
-    /// Adds the next rows, as many as the pass has room for.
+    /// Adds the next rows, as many as fit into the pass.
     fn add_rows(&mut self, table: usize, rows: &mut Vec<Row>) -> Result<Option<BlockCopy>> {
         let first = self.sequence.len();
         let end = self.token_ids.len().min(first + CHUNK - rows.len());

@@ -13,7 +13,7 @@ pub struct StreamedToken {
     /// The text that it adds. Empty while a character is incomplete, and for special tokens; the texts of a row, joined,
     /// are the text of its output.
     pub text: String,
-    /// Its row. The tokens of several return sequences are interleaved.
+    /// The row it belongs to. The tokens of several return sequences are interleaved.
     pub index: usize,
     /// Its log-probability under the model's own logits, in nats.
     pub logprob: f32,

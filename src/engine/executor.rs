@@ -13,7 +13,7 @@ use crate::model::{ForwardBatch, ForwardOutput, PassKind, Stage, Timing};
 /// polled between operations, and one operation on 256 rows of a billion parameters takes about 0.1 s on one thread.
 const MAX_ROWS: usize = 256;
 
-/// Builds and runs batches. Its memory is reused from step to step.
+/// Builds and runs batches. Reuses its memory from step to step.
 pub(super) struct BatchExecutor {
     pub(super) timing: Timing,
     /// The requests whose search advanced or failed in the last step, with the result.

@@ -17,14 +17,14 @@ use crate::types::TokenId;
 pub struct GenerationOutput {
     /// The rows: for each prompt its return sequences, the prompts in order.
     pub rows: Vec<GeneratedRow>,
-    /// What was kept of each row that was computed in a step, with `output_scores`, `output_logits` and `top_logprobs`: without beams
-    /// they are `rows`; with them, the beams of each prompt one after the other.
+    /// The scores of each sequence, as `output_scores`, `output_logits` and `top_logprobs` request them. Without
+    /// beams the sequences are `rows`; with them, the beams of each prompt in turn.
     pub sequences: Vec<SequenceScores>,
-    /// What rows are padded with to equal length.
+    /// The token that pads rows to equal length.
     pub pad_token_id: Option<TokenId>,
-    /// The seed of each request that drew at random.
+    /// The seed of each request that sampled.
     pub seeds: Vec<u64>,
-    /// Tokens in and out.
+    /// Token counts.
     pub usage: Usage,
     /// Where the time went.
     pub timings: Timings,
@@ -41,7 +41,7 @@ pub struct GeneratedRow {
     pub text: Option<String>,
 }
 
-/// Tokens in and out.
+/// Token counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens of the prompts, padding left out.
@@ -60,7 +60,7 @@ pub struct Timings {
 }
 
 impl GenerationOutput {
-    /// The output of a request that has ended or is given up.
+    /// The output of a request that has ended or was cancelled.
     pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Self {
         let (first_token, total) = request.elapsed();
         let prompts = request.prompts().to_vec();
@@ -84,7 +84,7 @@ impl GenerationOutput {
         }
     }
 
-    /// The outputs of the requests of a list as one.
+    /// Joins the outputs of several requests.
     pub(crate) fn joined(outputs: Vec<Self>) -> Self {
         let mut all = Self {
             rows: Vec::new(),
@@ -126,10 +126,10 @@ impl GenerationOutput {
         self.rows.iter().map(|row| row.text.as_deref().unwrap_or_default())
     }
 
-    /// For each token of a row the most probable ones in its place, each with its log-probability under the model's own
-    /// logits, the most probable first; `None` without `top_logprobs`.
+    /// For each token of a row, the most probable tokens at its position with their log-probabilities under the
+    /// model's own logits, the most probable first; `None` without `top_logprobs`.
     ///
-    /// A token that a beam search has put at the end, without choosing it, has none.
+    /// The list is shorter than the row where a beam search appends an end-of-sequence token without choosing it.
     pub fn top_logprobs(&self, row: usize) -> Option<Vec<&[(TokenId, f32)]>> {
         let sequences = self.rows.get(row)?.generated.sequences(row);
         sequences
@@ -140,12 +140,11 @@ impl GenerationOutput {
             .collect()
     }
 
-    /// For each token of each row the processed score that it was chosen by, or with `normalize_logits` the logarithm of
-    /// its softmax: transformers' method of that name. With beams their sum, divided by a power of the length, is the
-    /// row's `score`.
+    /// The processed score of each token of each row, or with `normalize_logits` its log-softmax: transformers'
+    /// method of that name. With beams their sum, divided by a power of the length, is the row's `score`.
     ///
     /// # Errors
-    /// `Input` when the scores were not kept.
+    /// `Input` without `output_scores`.
     pub fn compute_transition_scores(&self, normalize_logits: bool) -> Result<Vec<Vec<f32>>> {
         if self.sequences.is_empty() || self.sequences.iter().any(|sequence| sequence.scores.is_none()) {
             return Err(Error::input(
@@ -170,7 +169,7 @@ impl std::fmt::Display for GenerationOutput {
     }
 }
 
-/// The text that tokens add to a prompt: what a stream of them joins to.
+/// The text that tokens add to a prompt. Equals the joined texts of a stream.
 fn text(tokenizer: &Tokenizer, prompt: &[TokenId], token_ids: &[TokenId]) -> String {
     let mut detokenizer = Detokenizer::new(tokenizer, prompt, true);
     let mut text: String = token_ids.iter().map(|&token| detokenizer.push(token)).collect();

@@ -1,4 +1,4 @@
-//! A running request: its search, its cached sequences, and the rows that are still to be computed.
+//! A running request: its search, its cached sequences, and its rows that are not computed yet.
 
 use std::time::{Duration, Instant};
 
@@ -217,7 +217,7 @@ impl Request {
         }
     }
 
-    /// Each of `seqs` becomes what its parent was, all at once.
+    /// Replaces each of `seqs` by a copy of its parent, all at once.
     fn reorder(&mut self, seqs: &[SeqId], parents: &[SeqId]) -> Result<()> {
         let unknown = || Error::internal("a reorder names a parent that is not among its sequences");
         let indices =
@@ -284,8 +284,8 @@ fn check_target(model: ModelRole) -> Result<()> {
     }
 }
 
-/// The most blocks that a request needs: the full blocks of a prompt once, all later ones for each sequence. Sequences
-/// that are recomputed share no blocks.
+/// The most blocks that a request can need: the full blocks of a prompt once, all later blocks for each sequence.
+/// Sequences that are recomputed share no blocks.
 fn blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> usize {
     let rows = plan.sequences_each();
     let of_prompt = |tokens: usize, new_tokens: usize| {

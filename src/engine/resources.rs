@@ -28,11 +28,11 @@ pub enum ThreadsReason {
         /// Its name.
         variable: &'static str,
     },
-    /// A control group limits the processor time to that of so many cores.
+    /// The CPU quota of a control group.
     Quota,
-    /// The process may run on so many cores only.
+    /// The CPU affinity of the process.
     Affinity,
-    /// The machine has so many cores.
+    /// The number of cores of the machine.
     Cores,
 }
 
@@ -56,9 +56,9 @@ impl fmt::Display for ThreadsReason {
 pub enum CacheReason {
     /// The caller gave the bytes.
     Argument,
-    /// It is half of what is available.
+    /// Half of the available memory.
     HalfOfAvailable,
-    /// The system does not say what is available.
+    /// The system does not report its available memory.
     UnknownMemory,
 }
 
@@ -76,8 +76,8 @@ impl fmt::Display for CacheReason {
 /// `RAYON_NUM_THREADS` that is set, or as many as this process may use (affinity and cgroup quota).
 ///
 /// # Errors
-/// When `RSGEN_NUM_THREADS` is no number of threads. The other two belong to other libraries, so a value that is of no
-/// use here is passed over.
+/// When `RSGEN_NUM_THREADS` is not a number of threads. The other two belong to other libraries, so their invalid
+/// values are ignored.
 pub fn num_threads(wanted: Option<usize>) -> Result<Choice<usize, ThreadsReason>> {
     match wanted {
         Some(wanted) => Ok(Choice::new(wanted, ThreadsReason::Argument)),
@@ -88,7 +88,7 @@ pub fn num_threads(wanted: Option<usize>) -> Result<Choice<usize, ThreadsReason>
     }
 }
 
-/// Warns of more threads than this process may use cores; threads that share a core slow each other down.
+/// A warning when there are more threads than usable cores: threads that share a core slow each other down.
 pub fn oversubscription(threads: Choice<usize, ThreadsReason>) -> Option<String> {
     oversubscription_of(threads, num_usable_cores().value)
 }
@@ -108,7 +108,7 @@ fn oversubscription_of(threads: Choice<usize, ThreadsReason>, cores: usize) -> O
     })
 }
 
-/// The number that the environment gives, if it gives one.
+/// The number of threads set in the environment, if any.
 fn num_threads_of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Choice<usize, ThreadsReason>>> {
     for name in VARIABLES {
         let Some(value) = variable(name) else { continue };
@@ -127,7 +127,7 @@ fn num_threads_of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Ch
     Ok(None)
 }
 
-/// The cores that this process may use, by the standard library; the kernel's lists of cores tell the reason.
+/// The number of usable cores, from the standard library; the kernel's lists of cores give the reason.
 fn num_usable_cores() -> Choice<usize, ThreadsReason> {
     let usable = std::thread::available_parallelism().map_or(1, usize::from);
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
@@ -160,7 +160,7 @@ fn cores(list: &str) -> Option<usize> {
 /// The bytes of the KV cache: `wanted`, or [`default_kv_cache_bytes`].
 ///
 /// # Errors
-/// When more is wanted than there is.
+/// When `wanted` exceeds the available memory.
 pub fn kv_cache_bytes(wanted: Option<usize>, available: Option<u64>) -> Result<Choice<usize, CacheReason>> {
     match (wanted, available) {
         (Some(wanted), Some(available)) if wanted as u64 > available => Err(Error::capacity(format!(
@@ -178,7 +178,7 @@ pub fn default_kv_cache_bytes(available: Option<u64>) -> Choice<usize, CacheReas
             let half = usize::try_from(available / CACHE_SHARE).unwrap_or(usize::MAX);
             Choice::new(half, CacheReason::HalfOfAvailable)
         }
-        // A gigabyte is in every machine that runs a model.
+        // Every machine that runs a model has a gigabyte.
         None => Choice::new(1 << 30, CacheReason::UnknownMemory),
     }
 }

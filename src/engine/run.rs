@@ -15,8 +15,7 @@ const MAX_TOGETHER: usize = 256;
 /// Runs every plan as a request of its own and returns their outputs in the same order.
 ///
 /// As many run together as the cache has room for; the others wait. No result depends on which run together.
-/// `finished` gets each output as soon as it is there, with its index; when it returns an error, the work ends with
-/// that.
+/// `finished` receives each output with its index as soon as it is ready; an error that it returns stops the work.
 ///
 /// # Errors
 /// The first error of any request, with its index if there are several. The other requests end.
@@ -54,8 +53,8 @@ pub fn run(
         let next = executor.step(engine, &mut running, first, interrupted)?;
         ended.clear();
         for (index, result) in executor.advanced.drain(..) {
-            let place = indices[index];
-            result.map_err(|error| if many { error.context(format!("prompt {place}")) } else { error })?;
+            let prompt = indices[index];
+            result.map_err(|error| if many { error.context(format!("prompt {prompt}")) } else { error })?;
             if running[index].stepped().finished {
                 ended.push(index);
             }
@@ -63,8 +62,8 @@ pub fn run(
         // From the back, so that removing one does not move the next.
         ended.sort_unstable();
         for &index in ended.iter().rev() {
-            let (request, place) = (running.remove(index), indices.remove(index));
-            finished(place, outputs[place].insert(GenerationOutput::new(request, tokenizer)))?;
+            let (request, prompt) = (running.remove(index), indices.remove(index));
+            finished(prompt, outputs[prompt].insert(GenerationOutput::new(request, tokenizer)))?;
         }
         first = next.saturating_sub(ended.iter().filter(|&&index| index < next).count());
         first = if first < running.len() { first } else { 0 };

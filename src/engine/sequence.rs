@@ -61,8 +61,9 @@ impl Sequence {
     }
 }
 
-/// Inserts rows that recompute all earlier tokens before each row whose factors differ from theirs. The first inserted row
-/// has position 0 although its sequence is not empty. `sequences` is indexed by [`SeqId`](crate::types::SeqId).
+/// Before each row whose factors differ from those of its sequence, inserts rows that recompute all earlier tokens.
+/// The first inserted row has position 0 although its sequence is not empty. `sequences` is indexed by
+/// [`SeqId`](crate::types::SeqId).
 pub(super) fn insert_recomputed(
     rows: &mut Vec<WantedRow>,
     positions: &mut Vec<RowPosition>,
@@ -126,7 +127,8 @@ mod tests {
         sequence
     }
 
-    /// The rows for one new token each, with those inserted, as `(sequence, token, position, rope_seq_len, has outputs)`.
+    /// The rows of one new token each, with the inserted rows, as `(sequence, token, position, rope_seq_len, has
+    /// outputs)`.
     fn inserted(sequences: &[Option<Sequence>], new: &[(u32, u32)]) -> Vec<(u32, u32, usize, usize, bool)> {
         let mut rows: Vec<WantedRow> = new.iter().map(|&(seq, token)| row(seq, token)).collect();
         let mut lens: Vec<usize> =
@@ -173,7 +175,7 @@ mod tests {
             [(0, 2, 2, 3, true)].into_iter().chain(anew).chain([(1, 4, 4, 5, true)]).collect();
         assert_eq!(inserted(&two, &[(0, 2), (1, 4)]), expected);
 
-        // A check of several tokens grows beyond the length on its way: those within it come first, as they were.
+        // Several new tokens cross the length: those within it come first, unchanged.
         let straddling = inserted(&short, &[(0, 3), (0, 4), (0, 5)]);
         let anew = (0..4).map(|token| (0, token, token as usize, 5, false));
         let expected: Vec<_> = [(0, 3, 3, 4, true)]

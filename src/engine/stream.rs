@@ -57,7 +57,7 @@ impl TokenStream {
     /// The next token; `None` at the end.
     ///
     /// # Errors
-    /// What ended the request. There is no next token after an error.
+    /// The error that ended the request. There is no next token after it.
     pub fn next_token(&mut self, interrupted: &mut Interrupt<'_>) -> Result<Option<StreamedToken>> {
         loop {
             if let Poll::Ready(token) = self.poll_token(interrupted)? {
@@ -105,7 +105,7 @@ impl TokenStream {
                 }
             }
             Err(error) => {
-                // A cancelled stream has an output so far; a failed one has none.
+                // A cancelled stream keeps its output so far; a failed one has none.
                 if error.kind() == ErrorKind::Cancelled {
                     self.request = Some(request);
                     self.close();

@@ -55,7 +55,7 @@ impl<T> TicketLock<T> {
         let ticket = Ticket::draw(&self.queue);
         while !ticket.is_first() {
             std::thread::park_timeout(POLL_INTERVAL);
-            // The first in the queue is not asked: its own work polls the interrupt.
+            // The first in the queue does not poll here: its own work does.
             if !ticket.is_first() && interrupted() {
                 return Err(Error::cancelled());
             }
@@ -120,7 +120,7 @@ mod tests {
         lock.queue.lock().waiting.len()
     }
 
-    /// Relock when this many are in the line.
+    /// Waits until this many threads are in the queue.
     fn wait_for<T>(lock: &TicketLock<T>, count: usize) {
         while waiting(lock) < count {
             thread::yield_now();
@@ -155,14 +155,14 @@ mod tests {
                     for _ in 0..200 {
                         let mut guard = lock.lock(&mut never).unwrap();
                         guard.push(index);
-                        // As long as a pass at the least, so that the others are in the queue.
+                        // Long enough for the others to join the queue.
                         thread::sleep(Duration::from_micros(50));
                     }
                 });
             }
         });
         let order = lock.lock(&mut never).unwrap();
-        // While all three are at work.
+        // While all three threads run.
         let repeats = order[10..400].windows(2).filter(|pair| pair[0] == pair[1]).count();
         assert!(repeats < 40, "{repeats} of 390 times the thread that had just unlocked got the lock");
     }

@@ -11,9 +11,9 @@ use crate::weights::available_memory;
 
 /// The environment variable that switches it on.
 const VARIABLE: &str = "RSGEN_TIMING";
-/// The target of the log that reports go to, on the level of information.
+/// The log target of the reports, at level `info`.
 pub const TIMING_TARGET: &str = "rsgen::timing";
-/// The bytes read to measure the bandwidth: more than the caches hold.
+/// The bytes read to measure the bandwidth: more than fits into the CPU caches.
 const READ_BYTES: usize = 256 << 20;
 
 /// Whether calls log a profile: `wanted`, or the value of `RSGEN_TIMING`; off if neither is set.

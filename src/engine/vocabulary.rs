@@ -1,11 +1,11 @@
-//! The tokenizer as searches see it.
+//! Implements the searches' `Vocabulary` for tokenizers.
 
 use crate::error::Result;
 use crate::generation::Vocabulary;
 use crate::text::Tokenizer;
 use crate::types::TokenId;
 
-/// The tokenizer for stopping criteria and processors.
+/// A tokenizer as stopping criteria and processors see it.
 pub struct TokenizerVocabulary(pub Tokenizer);
 
 impl Vocabulary for TokenizerVocabulary {

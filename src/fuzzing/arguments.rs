@@ -14,9 +14,9 @@ use crate::types::TokenId;
 use crate::weights::ModelFiles;
 
 /// A prompt is no longer, so that a call takes milliseconds.
-const LONGEST_PROMPT: usize = 96;
-const MOST_PROMPTS: usize = 4;
-const MOST_ROWS: usize = 8;
+const MAX_PROMPT_LEN: usize = 96;
+const MAX_PROMPTS: usize = 4;
+const MAX_ROWS: usize = 8;
 
 static MODEL: LazyLock<Generator> = LazyLock::new(|| {
     // 24 blocks of 32 tokens: enough for a call, and not for every one.
@@ -88,18 +88,18 @@ impl Given {
 impl GivenPrompts {
     fn prompts(self) -> Result<Prompts> {
         let ids = |ids: Vec<u8>| {
-            ids.into_iter().take(LONGEST_PROMPT).map(|id| TokenId(id.into())).collect::<Vec<_>>()
+            ids.into_iter().take(MAX_PROMPT_LEN).map(|id| TokenId(id.into())).collect::<Vec<_>>()
         };
-        let text = |text: String| Prompt::Text(text.chars().take(LONGEST_PROMPT).collect());
+        let text = |text: String| Prompt::Text(text.chars().take(MAX_PROMPT_LEN).collect());
         Ok(match self {
             Self::Text(given) => text(given).into(),
             Self::Ids(given) => ids(given).into(),
             Self::AnyIds(given) => {
-                given.into_iter().take(LONGEST_PROMPT).map(TokenId).collect::<Vec<_>>().into()
+                given.into_iter().take(MAX_PROMPT_LEN).map(TokenId).collect::<Vec<_>>().into()
             }
-            Self::Texts(given) => given.into_iter().take(MOST_PROMPTS).map(text).collect::<Vec<_>>().into(),
+            Self::Texts(given) => given.into_iter().take(MAX_PROMPTS).map(text).collect::<Vec<_>>().into(),
             Self::Batch { rows, masks } => {
-                let rows: Vec<_> = rows.into_iter().take(MOST_PROMPTS).map(ids).collect();
+                let rows: Vec<_> = rows.into_iter().take(MAX_PROMPTS).map(ids).collect();
                 match masks {
                     None => PromptBatch::rectangular(rows)?.into(),
                     Some(masks) => PromptBatch::with_mask(rows, masks)?.into(),
@@ -120,8 +120,8 @@ pub fn generate_arguments(data: &[u8]) {
         }
     }
     // Work is bounded here, not in the library: so many rows are a lot to ask for, but not wrong.
-    if config.num_return_sequences.is_some_and(|rows| (MOST_ROWS + 1..=65_536).contains(&rows)) {
-        config.num_return_sequences = Some(MOST_ROWS);
+    if config.num_return_sequences.is_some_and(|rows| (MAX_ROWS + 1..=65_536).contains(&rows)) {
+        config.num_return_sequences = Some(MAX_ROWS);
     }
     let kinds = [ErrorKind::Config, ErrorKind::Input, ErrorKind::Capacity, ErrorKind::Numerical];
     match call.prompts.prompts().and_then(|prompts| run(prompts, &config, call.stream)) {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::weights::ModelConfig;
 
 /// More numbers than this are not made up.
-const MOST_NUMBERS: usize = 1 << 18;
+const MAX_NUMBERS: usize = 1 << 18;
 
 /// A safetensors file in float32, with small numbers that differ.
 pub(super) fn safetensors(tensors: &[(&str, Vec<usize>)]) -> Vec<u8> {
@@ -58,7 +58,7 @@ pub(super) fn llama(config: &ModelConfig) -> Option<Vec<u8>> {
     }
     let numbers: usize = tensors.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
     let tensors: Vec<_> = tensors.iter().map(|(name, shape)| (name.as_str(), shape.clone())).collect();
-    (numbers <= MOST_NUMBERS).then(|| safetensors(&tensors))
+    (numbers <= MAX_NUMBERS).then(|| safetensors(&tensors))
 }
 
 /// The files of a model with a vocabulary of 64 byte-level tokens and a context of 64.

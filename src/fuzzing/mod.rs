@@ -22,10 +22,10 @@ use crate::types::TokenId;
 use crate::weights::{FileBytes, ModelConfig, ModelFiles, TensorFile, Weights};
 
 /// The longest message: nothing of any size is repeated in it.
-const LONGEST_MESSAGE: usize = 2000;
+const MAX_MESSAGE_BYTES: usize = 2000;
 
 /// The longest prompt that a chat template makes of a short conversation.
-const LONGEST_PROMPT: usize = 16 << 20;
+const MAX_PROMPT_LEN: usize = 16 << 20;
 
 /// A safetensors file, or the index of a sharded model.
 pub fn header(data: &[u8]) {
@@ -85,14 +85,14 @@ fn run_model(config: &ModelConfig) {
     let Some(weights) = checkpoint::llama(config) else { return };
     let workers = Workers::new(1, Isa::select().expect("an instruction set")).expect("one thread");
     let weights = Weights::from_bytes(weights).expect("a whole file");
-    let given_up = std::sync::atomic::AtomicBool::new(false);
+    let cancelled = std::sync::atomic::AtomicBool::new(false);
     let options = LoaderOptions {
         workers: &workers,
         dtype: None,
         compute: ComputeDtype::F32,
         progress: &|_| {},
         done: 0.into(),
-        given_up: &given_up,
+        cancelled: &cancelled,
         warnings: std::cell::RefCell::default(),
     };
     let engine = model::load(config, &Loader::new(weights.root(), &options)).and_then(|model| {
@@ -164,7 +164,7 @@ pub fn template(data: &[u8]) {
         ..ChatOptions::default()
     };
     match template.render(&messages, &options) {
-        Ok(prompt) => assert!(prompt.len() <= LONGEST_PROMPT + 128 * data.len(), "{} bytes", prompt.len()),
+        Ok(prompt) => assert!(prompt.len() <= MAX_PROMPT_LEN + 128 * data.len(), "{} bytes", prompt.len()),
         Err(error) => expect(&error, &[ErrorKind::Input]),
     }
 }
@@ -195,5 +195,5 @@ fn split(data: &[u8]) -> (&[u8], &[u8]) {
 fn expect(error: &Error, kinds: &[ErrorKind]) {
     let message = error.to_string();
     assert!(kinds.contains(&error.kind()), "{error:?}");
-    assert!((10..LONGEST_MESSAGE).contains(&message.len()), "{} bytes: {error:?}", message.len());
+    assert!((10..MAX_MESSAGE_BYTES).contains(&message.len()), "{} bytes: {error:?}", message.len());
 }

@@ -1,4 +1,4 @@
-//! Numbers in JSON that come back as they were: NaN and the infinities as texts, which JSON has no numbers for.
+//! Exact numbers in JSON: NaN and the infinities are texts, because JSON has no numbers for them.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

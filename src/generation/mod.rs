@@ -1,12 +1,11 @@
 //! From logits to tokens: configuration, logits processors, stopping criteria and searches.
 //!
-//! Nothing here calls a model or knows what a tokenizer is. A [`search::Search`] says which token rows it
-//! needs computed, is given their logits, and answers with events; whoever owns the loop may mix the rows of
-//! many searches in one forward pass. Text is reached through the trait [`Vocabulary`] alone.
+//! Nothing here calls a model or knows what a tokenizer is. A [`search::Search`] requests rows of tokens, receives
+//! their logits, and returns events; the engine may batch the rows of many searches in one forward pass. Text is
+//! reached through the trait [`Vocabulary`] alone.
 //!
-//! The way of a request: a [`GenerationConfig`] (plain data, transformers' names) and a [`PromptBatch`] become a
-//! [`GenerationPlan`] (validated, cannot be wrong), which [`search::build`] turns into a search, which ends as a
-//! [`SearchOutput`].
+//! A [`GenerationConfig`] (plain data, transformers' names) and a [`PromptBatch`] become a validated
+//! [`GenerationPlan`], which [`search::build`] turns into a search, which returns a [`SearchOutput`].
 
 pub mod config;
 pub mod constraint;

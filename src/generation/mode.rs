@@ -1,4 +1,4 @@
-//! Which search a configuration asks for, by transformers' rules.
+//! Selects the search of a configuration, by transformers' rules.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ impl GenerationMode {
         let contrasts =
             config.penalty_alpha.is_some_and(|alpha| alpha > 0.0) && config.top_k_or_default() > 1;
         if config.force_words_ids.is_some() {
-            // With a single beam it is refused when it is planned.
+            // A single beam is an error when the plan is made.
             Self::ConstrainedBeamSearch
         } else if has_beams && has_groups {
             Self::GroupBeamSearch
@@ -72,7 +72,7 @@ impl GenerationMode {
     }
 }
 
-/// In words, such as `greedy search`.
+/// The name as words, such as `greedy search`.
 impl fmt::Display for GenerationMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 pub(super) use crate::kernels::torch_reduce::{cumulated, dot, exp, ln, normalize, sum};
 use crate::kernels::{self, Isa, torch_reduce};
 
-/// The instruction set; all give the same bits. A wrong choice in the environment has been refused long before.
+/// The instruction set; all give the same bits. An invalid choice in the environment is an error when a model is
+/// opened.
 static ISA: LazyLock<Isa> = LazyLock::new(|| Isa::select().unwrap_or_else(|_| Isa::available()[0]));
 
 /// The index of the largest value, the lowest one on ties; a NaN counts as largest, as in `torch.argmax`. 0
@@ -19,8 +20,8 @@ pub(super) fn maximum(values: &[f32]) -> f32 {
     kernels::maximum(*ISA, values)
 }
 
-/// A value that at least `k` of the `values` reach and, in a row of usual scores, few more than that; `None` where they
-/// are too few for it to be worth looking for. They hold no NaN.
+/// A lower bound that at least `k` of the `values` reach and, in usual scores, few more; `None` where there are too
+/// few values to gain from it. The values must hold no NaN.
 pub(super) fn bound_of_largest(values: &[f32], k: usize) -> Option<f32> {
     torch_reduce::bound_of_largest(*ISA, values, k)
 }
@@ -50,7 +51,8 @@ pub(super) fn log_softmax(values: &mut [f32]) {
 }
 
 /// The softmax of `len` values of which all but `middle` are negative infinity, `before` of them in front: the
-/// probabilities of `middle`. In which lane of torch's sum a value is added depends on its place among all.
+/// probabilities of `middle`. The index of a value among all of them decides in which lane of torch's sum it is
+/// added.
 pub(super) fn softmax_of_middle(middle: &[f32], before: usize, len: usize) -> Vec<f32> {
     torch_reduce::softmax_of_middle(*ISA, middle, before, len)
 }

@@ -1,4 +1,4 @@
-//! What a finished search leaves: the tokens of each row, why it ended, and what was asked to be kept.
+//! The output of a search: the tokens of each row, the reason why it ended, and the requested scores.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,12 +14,12 @@ use super::plan::GenerationPlan;
 pub struct SearchOutput {
     /// One entry per row: the rows of each prompt one after the other.
     pub rows: Vec<OutputRow>,
-    /// What fills rows up to equal length; `None` when neither `pad_token_id` nor `eos_token_id` is set.
+    /// The token that pads rows to equal length; `None` when neither `pad_token_id` nor `eos_token_id` is set.
     pub pad_token_id: Option<TokenId>,
-    /// The seed that the random draws came from; `None` when nothing was drawn.
+    /// The seed of sampling; `None` without sampling.
     pub seed: Option<u64>,
-    /// What was kept of each sequence: the rows that were computed in each step. Without beams they are the rows of the
-    /// result; with them, the beams of each prompt one after the other.
+    /// The scores of each sequence. Without beams the sequences are the rows of the result; with them, the beams of
+    /// each prompt in turn.
     pub sequences: Vec<SequenceScores>,
 }
 
@@ -31,7 +31,7 @@ pub struct OutputRow {
     pub prompt_index: usize,
     /// The generated tokens, an end-of-sequence token included, padding left out.
     pub token_ids: Vec<TokenId>,
-    /// Why the row ended; `Cancelled` when the search was given up before.
+    /// Why the row ended; `Cancelled` when the search was cancelled first.
     pub finish_reason: FinishReason,
     /// For each token its log-probability under the model's own logits.
     #[serde(with = "exact")]
@@ -45,7 +45,7 @@ pub struct OutputRow {
 }
 
 impl OutputRow {
-    /// For each token that was chosen from scores, the sequence that it was generated in; `row` is the row's own place.
+    /// The sequence that each token was chosen in; `row` is the index of this row.
     pub fn sequences(&self, row: usize) -> impl Iterator<Item = usize> {
         let of_beams = self.score.is_some();
         let count = if of_beams { self.beam_indices.len() } else { self.token_ids.len() };
@@ -53,7 +53,7 @@ impl OutputRow {
     }
 }
 
-/// What was kept of a sequence, step by step, `[vocab_size]` each. A sequence that ends before the others has fewer steps.
+/// The scores of a sequence in each step, `[vocab_size]` each. A sequence that ends early has fewer steps.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SequenceScores {
@@ -66,13 +66,13 @@ pub struct SequenceScores {
     /// The most probable tokens under the model's own logits, each with its log-probability, the most probable first,
     /// with `top_logprobs`.
     pub top_logprobs: Option<Vec<Vec<(TokenId, f32)>>>,
-    /// How many of them are kept.
+    /// The length of each list of `top_logprobs`.
     #[serde(skip)]
     num_top_logprobs: usize,
 }
 
 impl SequenceScores {
-    /// For a sequence of a plan.
+    /// Empty lists for the scores that a plan requests.
     pub(super) fn of(plan: &GenerationPlan) -> Self {
         Self {
             scores: plan.output_scores.then(Vec::new),
@@ -88,7 +88,7 @@ impl SequenceScores {
         }
     }
 
-    /// Keeps what was asked for of the model's own logits.
+    /// Records the model's own logits and the top log-probabilities, as requested.
     pub(super) fn keep_logits(&mut self, logits: &[f32]) {
         if let Some(kept) = &mut self.logits {
             kept.push(logits.to_vec());
@@ -99,8 +99,8 @@ impl SequenceScores {
     }
 }
 
-/// The `count` most probable tokens with their log-probabilities, the lowest id first among equals. Impossible ones are
-/// left out, and all when the logits are no numbers.
+/// The `count` most probable tokens with their log-probabilities, the lowest id first among equals. Leaves out
+/// impossible tokens, and all tokens when the logits hold NaN or infinity.
 pub(crate) fn top_logprobs(logits: &[f32], count: usize) -> Vec<(TokenId, f32)> {
     let normalizer = log_sum_exp(logits);
     if !normalizer.is_finite() {
@@ -114,9 +114,8 @@ pub(crate) fn top_logprobs(logits: &[f32], count: usize) -> Vec<(TokenId, f32)> 
     top
 }
 
-/// For each token of each row the score that it was chosen by, as transformers' `compute_transition_scores` gives them:
-/// the processed score, or with `normalize_logits` its logarithm of the softmax. `scores` are those of a step in a sequence,
-/// `[vocab_size]`.
+/// The score of each token of each row, as in transformers' `compute_transition_scores`: the processed score, or with
+/// `normalize_logits` its log-softmax. `scores` returns the scores of a sequence in a step, `[vocab_size]`.
 pub fn transition_scores<'a>(
     rows: impl Iterator<Item = &'a OutputRow>,
     normalize_logits: bool,

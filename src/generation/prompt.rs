@@ -1,7 +1,7 @@
 //! The prompts of one request: rows of ids of equal width, some of which may be masked as padding.
 //!
-//! Rows of one request share one random generator, as the rows of a batch do in transformers. Prompts that
-//! are to be independent of each other are several requests, each with a batch of one row.
+//! Rows of one request share one random generator, as the rows of a batch in transformers. Independent prompts are
+//! separate requests, each with a batch of one row.
 
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -21,7 +21,7 @@ impl PromptRow {
         self.input_ids.iter().zip(&self.mask).filter_map(|(&id, &real)| real.then_some(id)).collect()
     }
 
-    /// How many ids stand before the first real one.
+    /// The number of ids before the first real one.
     pub fn padding_len(&self) -> usize {
         self.mask.iter().position(|&real| real).unwrap_or(self.mask.len())
     }
@@ -106,13 +106,13 @@ impl PromptBatch {
         self.rows[0].input_ids.len()
     }
 
-    /// Whether the mask came with the ids.
+    /// Whether the caller gave a mask.
     pub fn mask_given(&self) -> bool {
         self.mask_given
     }
 
-    /// Without a mask of the caller's, takes ids equal to `pad` for padding, unless `pad` also ends a text:
-    /// then all ids are real.
+    /// Without a mask from the caller, treats ids equal to `pad` as padding, unless `pad` is also an end-of-sequence
+    /// token: then all ids are real.
     ///
     /// # Errors
     /// When a prompt is all padding.

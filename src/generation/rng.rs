@@ -1,7 +1,7 @@
 //! torch's CPU random generator: for one seed it draws the numbers, and so the tokens, that torch draws.
 //!
-//! A plain Mersenne Twister (MT19937) seeded with the low 32 bits of the seed; what torch adds is how many
-//! words each kind of draw takes and how they become a number. Not a generator for cryptography.
+//! A Mersenne Twister (MT19937) seeded with the low 32 bits of the seed. torch defines how many words each kind of
+//! draw takes and how they become a number. Not for cryptography.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -14,7 +14,7 @@ const SHIFT: usize = 397;
 #[derive(Clone)]
 pub struct TorchRng {
     state: Box<[u32; WORDS]>,
-    /// The next word of `state` to give out; `WORDS` when the state has to be renewed first.
+    /// The index of the next word of `state`; `WORDS` when the state must be renewed first.
     next: usize,
 }
 
@@ -30,7 +30,7 @@ impl TorchRng {
         Self { state, next: WORDS }
     }
 
-    /// A seed of 32 bits from the operating system's entropy, for requests that bring none.
+    /// A seed of 32 bits from the operating system's entropy, for requests without a seed.
     pub fn entropy_seed() -> u64 {
         // The standard library seeds its hash maps from the operating system.
         RandomState::new().build_hasher().finish() & 0xFFFF_FFFF
@@ -55,7 +55,7 @@ impl TorchRng {
         high << 32 | u64::from(self.next_u32())
     }
 
-    /// Passes over `count` words.
+    /// Skips `count` words.
     pub fn skip(&mut self, mut count: usize) {
         while count > WORDS - self.next {
             count -= WORDS - self.next;
@@ -79,12 +79,10 @@ impl TorchRng {
         (self.next_u64() & ((1 << 53) - 1)) as f64 / (1_u64 << 53) as f64
     }
 
-    /// `torch.multinomial(probabilities, count)` without replacement, of one row of weights, which need not
-    /// sum to one: the `count` indices drawn, in the order drawn. A matrix draws its rows one after the
-    /// other.
+    /// `torch.multinomial(probabilities, count)` without replacement, of one row of weights, which need not sum to
+    /// one: the `count` indices drawn, in the order drawn. For a matrix, torch draws the rows in order.
     ///
-    /// Every weight takes its two words, also a zero. The caller has made sure that the weights are finite, not
-    /// negative and not all zero.
+    /// Every weight takes two words, also a zero. The weights must be finite, not negative and not all zero.
     pub fn multinomial(&mut self, probabilities: &[f32], count: usize) -> Vec<usize> {
         if count == 1 {
             return vec![self.draw(probabilities)];
@@ -113,7 +111,8 @@ impl TorchRng {
                 continue;
             }
             let uniform = self.uniform_f64();
-            // -ln(1 - u) is at least u. So most lose without a logarithm, by more than rounding could make up for.
+            // -ln(1 - u) is at least u, so most candidates are ruled out without a logarithm. The margin exceeds the
+            // rounding error.
             if f64::from(probability) < f64::from(largest) * uniform * (1.0 - 1e-6) {
                 continue;
             }
@@ -125,7 +124,7 @@ impl TorchRng {
         best
     }
 
-    /// Passes over the words of a [`multinomial`](Self::multinomial) draw from a row of `len` weights.
+    /// Skips the words of a [`multinomial`](Self::multinomial) draw from a row of `len` weights.
     pub fn skip_multinomial(&mut self, len: usize) {
         self.skip(2 * len);
     }
@@ -146,7 +145,7 @@ impl TorchRng {
             let joined = (word & 0x8000_0000) | (next & 0x7FFF_FFFF);
             (joined >> 1) ^ (0x9908_B0DF & (joined & 1).wrapping_neg())
         }
-        // In parts whose indices do not wrap around, so that words are made several at a time.
+        // In ranges whose indices do not wrap around, so that the loops vectorize.
         let state = &mut *self.state;
         for index in 0..WORDS - SHIFT {
             state[index] = state[index + SHIFT] ^ twisted(state[index], state[index + 1]);

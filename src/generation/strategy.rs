@@ -1,6 +1,6 @@
-//! The named ways to generate: what each of the generator's methods presets of a configuration.
+//! The named strategies: the fields that each of the generator's methods presets.
 //!
-//! A strategy is nothing that `generate` could not do with the same fields.
+//! `generate` with the same fields does the same.
 
 use crate::error::{Error, Result};
 
@@ -16,11 +16,11 @@ pub struct Strategy {
     pub doc: &'static str,
     /// The mode that its fields select.
     pub mode: GenerationMode,
-    /// Fields that make the strategy what it is: a caller may not set them otherwise.
+    /// Fields that define the strategy: a caller may not set them to other values.
     fixed: fn() -> GenerationConfig,
-    /// Fields that hold unless the caller sets them.
+    /// Defaults of other fields.
     presets: fn() -> GenerationConfig,
-    /// The fewest beams that it makes sense with; 0 without beams.
+    /// The fewest useful beams; 0 without beams.
     least_beams: usize,
 }
 
@@ -101,11 +101,11 @@ impl Strategy {
         Self::ALL[mode as usize]
     }
 
-    /// The fields of a call over those of a configuration that was passed with it, made this strategy's.
+    /// Merges the fields of a call, a configuration that was passed with it, and this strategy.
     ///
     /// # Errors
-    /// `Config` when the call sets a field so that it would be another strategy; a configuration that was passed gives
-    /// way.
+    /// `Config` when the call sets a field that makes it another strategy. The strategy overrides a passed
+    /// configuration.
     pub fn apply(&self, call: &GenerationConfig, passed: &GenerationConfig) -> Result<GenerationConfig> {
         let fixed = (self.fixed)();
         let contradicts = |field: &&FieldInfo| {
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// The rows of a page's table of fields: name, default, and what the method makes of it.
+    /// The rows of a page's table of fields: name, default, and the value that the method sets.
     fn rows(page: &str) -> Vec<[&str; 3]> {
         let table = page.lines().skip_while(|line| !line.starts_with("| field | default |")).skip(2);
         table
@@ -190,7 +190,7 @@ mod tests {
                 let field = GenerationConfig::FIELDS.iter().find(|field| field.name == name);
                 assert_eq!(field.map(|field| field.default), Some(default), "{path}: {name}");
                 let found = methods.iter().position(|(field, _)| *field == name);
-                let expected = found.map_or(String::new(), |place| methods.swap_remove(place).1);
+                let expected = found.map_or(String::new(), |index| methods.swap_remove(index).1);
                 assert_eq!(method, expected, "{path}: {name}");
             }
             assert!(methods.is_empty(), "{path}: no rows for {methods:?}");

@@ -1,7 +1,7 @@
-//! A model from a script, and a loop that runs a search on it and checks that the search keeps its contract.
+//! A scripted model, and a loop that runs a search on it and checks the search's contract.
 //!
-//! For tests of searches, and of the processors and criteria of users: no weights, no cache, no engine. It
-//! computes logits of the target model only.
+//! For tests of searches, custom processors and criteria: no weights, no cache, no engine. Computes logits of the
+//! target model only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use super::search::{
 };
 use super::vocabulary::Vocabulary;
 
-/// Steps after which a search that does not end is given up.
-const MOST_STEPS: usize = 100_000;
+/// The steps after which a search that does not end is an error.
+const MAX_STEPS: usize = 100_000;
 
 /// From the tokens of a sequence to the logits after them, `[vocab_size]`.
 type Script = Box<dyn FnMut(&[TokenId]) -> Vec<f32> + Send>;
@@ -25,10 +25,10 @@ pub struct ScriptedModel {
     vocab_size: usize,
     logits: Script,
     sequences: BTreeMap<SeqId, Vec<TokenId>>,
-    /// What was asked of the model, step by step.
+    /// The requests of each step.
     pub steps: Vec<SearchInputs>,
-    /// In each step, the sequences that were neither given a row nor copied: kept for nothing, unless the
-    /// search means to come back to them.
+    /// In each step, the sequences that were neither extended nor copied: wasted memory, unless the search uses them
+    /// later.
     pub idle: Vec<Vec<SeqId>>,
 }
 
@@ -39,8 +39,7 @@ impl ScriptedModel {
         Self { vocab_size, logits, sequences: BTreeMap::new(), steps: Vec::new(), idle: Vec::new() }
     }
 
-    /// A model that looks at the last token alone: its logits are the token's row of `table`, `[vocab_size,
-    /// vocab_size]`.
+    /// A bigram model: its logits are the last token's row of `table`, `[vocab_size, vocab_size]`.
     ///
     /// # Panics
     /// When it is run and the table is not square.
@@ -53,15 +52,15 @@ impl ScriptedModel {
         &self.sequences
     }
 
-    /// The logits that a step asks for, `[rows, vocab_size]`.
+    /// The logits that a step requests, `[rows, vocab_size]`.
     ///
     /// # Errors
-    /// When the step breaks the contract between a search and the owner of the loop.
+    /// When the step breaks the contract of [`Search`].
     pub fn compute(&mut self, inputs: &SearchInputs) -> Result<Vec<f32>> {
         self.steps.push(inputs.clone());
         let mut used = BTreeSet::new();
         for op in &inputs.ops {
-            self.carry_out(op, &mut used)?;
+            self.apply(op, &mut used)?;
         }
         let mut computed = Vec::new();
         for row in &inputs.rows {
@@ -72,7 +71,7 @@ impl ScriptedModel {
         Ok(computed)
     }
 
-    fn carry_out(&mut self, op: &SequenceOp, used: &mut BTreeSet<SeqId>) -> Result<()> {
+    fn apply(&mut self, op: &SequenceOp, used: &mut BTreeSet<SeqId>) -> Result<()> {
         match op {
             SequenceOp::Create { seq, model: ModelRole::Target } => self.begin(*seq, Vec::new()),
             SequenceOp::Create { model, .. } => {
@@ -149,7 +148,7 @@ fn broken(what: String) -> Error {
     Error::internal(what).context("a search breaks its contract")
 }
 
-/// What came of a search.
+/// The events and the output of a search.
 #[derive(Debug)]
 pub struct Transcript {
     /// All events, in order.
@@ -161,11 +160,11 @@ pub struct Transcript {
 /// Runs a search to its end on a scripted model, as an engine would.
 ///
 /// # Errors
-/// Those of the search; when it breaks its contract; when it does not end.
+/// The search's own; when it breaks its contract; when it does not end.
 pub fn run(mut search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Transcript> {
     let mut events: Vec<TokenEvent> = Vec::new();
     let (mut inputs, mut step) = (SearchInputs::new(), SearchStep::default());
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         inputs.clear();
         search.wants(&mut inputs);
         if inputs.rows.is_empty() {
@@ -181,12 +180,12 @@ pub fn run(mut search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Tra
             events.push(event);
         }
         if step.finished {
-            // The owner of the loop takes back whatever the search still holds.
+            // The caller releases the sequences that the search still holds.
             model.sequences.clear();
             return Ok(Transcript { events, output: search.finish() });
         }
     }
-    Err(broken(format!("no end after {MOST_STEPS} steps")))
+    Err(broken(format!("no end after {MAX_STEPS} steps")))
 }
 
 /// A vocabulary of byte strings. It decodes by joining them, and encodes by taking the longest token that fits.

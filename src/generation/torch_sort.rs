@@ -1,19 +1,18 @@
-//! The orders in which torch's CPU kernels leave equal values: those of `torch.sort` and `torch.topk`.
+//! `torch.sort` and `torch.topk`, with the order in which torch's CPU kernels leave equal values.
 //!
-//! Neither is stable. They run the introsort, the selection and the heap of the C++ standard library they are
-//! built with, which are deterministic but leave equal values in an order of their own. Where a limit falls
-//! between equal scores, that order decides which of them stay. Everything else can use any sort; these are
-//! not faster, so `topk` turns to them only where values are equal.
+//! Neither is stable. They use introsort, selection and heaps of libstdc++, which are deterministic but leave equal
+//! values in an order of their own. Where a cutoff falls between equal scores, that order decides which of them stay.
+//! These sorts are not faster than others, so `topk` uses them only where values are equal.
 
 use super::numerics::bound_of_largest;
 
 /// Ranges up to this length are left to one insertion sort at the end.
 const SMALL: usize = 16;
-/// Values that are passed over together.
+/// Values that are skipped together.
 const SKIPPED: usize = 64;
 
-/// The indices of those `values` that are above `floor`, in ascending order of the values. Equal ones come in any order;
-/// it is the fastest sort where that does not matter. The values must hold no NaN.
+/// The indices of those `values` that are above `floor`, in ascending order of the values. The order of equal values
+/// is unspecified; the fastest sort where it does not matter. The values must hold no NaN.
 pub(super) fn ascending_above(values: &[f32], floor: Option<f32>) -> Vec<u32> {
     // The bits of a float32 as an integer that is ordered like it, then the index: one integer to sort by.
     let key = |value: f32| {
@@ -43,15 +42,14 @@ pub(super) fn descending_order(values: &[f32]) -> Vec<u32> {
     order
 }
 
-/// The indices of the `k` largest values, descending, as `torch.topk` gives them: which of equal values are among
-/// them, and in what order, included. `k` is at most the number of values, which must hold no NaN.
+/// The indices of the `k` largest values, descending, as `torch.topk` gives them: including which of equal values are
+/// among them, and their order. `k` is at most the number of values, which must hold no NaN.
 pub(super) fn topk(values: &[f32], k: usize) -> Vec<u32> {
     debug_assert!(k <= values.len());
     distinct_topk(values, k).unwrap_or_else(|| torch_topk(values, k))
 }
 
-/// The `k` largest of many values, if no two of them, and none of the others, are equal to each other: then there is but
-/// one answer.
+/// The `k` largest of many values, if all values involved differ, so that the answer is unique.
 fn distinct_topk(values: &[f32], k: usize) -> Option<Vec<u32>> {
     let bound = bound_of_largest(values, k)?;
     let mut largest = Vec::with_capacity(2 * k);
@@ -68,7 +66,7 @@ fn distinct_topk(values: &[f32], k: usize) -> Option<Vec<u32>> {
     distinct.then_some(largest)
 }
 
-/// torch's own way.
+/// torch's algorithm.
 fn torch_topk(values: &[f32], k: usize) -> Vec<u32> {
     let before = |a: u32, b: u32| values[a as usize] > values[b as usize];
     if k == 0 {
@@ -95,13 +93,13 @@ fn torch_topk(values: &[f32], k: usize) -> Vec<u32> {
     order
 }
 
-/// The standard library's `sort`.
+/// libstdc++'s `sort`.
 fn sort(order: &mut [u32], before: &impl Fn(u32, u32) -> bool) {
     split_until_small(order, before, splits(order.len()));
     insertion_sort(order, before);
 }
 
-/// How often a range is split before an algorithm turns to a heap.
+/// How often a range is split before heapsort takes over.
 fn splits(len: usize) -> u32 {
     2 * len.checked_ilog2().unwrap_or(0)
 }
@@ -122,7 +120,8 @@ fn split_until_small(mut order: &mut [u32], before: &impl Fn(u32, u32) -> bool, 
     }
 }
 
-/// The standard library's `nth_element`: what belongs to place `nth` is there, nothing after it comes before it.
+/// libstdc++'s `nth_element`: moves the element of rank `nth` to index `nth`, and none that ranks before it behind
+/// it.
 fn select(mut order: &mut [u32], mut nth: usize, before: &impl Fn(u32, u32) -> bool) {
     let mut splits = splits(order.len());
     while order.len() > 3 {
@@ -151,8 +150,8 @@ fn select(mut order: &mut [u32], mut nth: usize, before: &impl Fn(u32, u32) -> b
     insertion_sort(order, before);
 }
 
-/// Splits around the median of the second, the middle and the last value; the place of the cut. Equal values are
-/// exchanged too, which is what undoes their order.
+/// Splits around the median of the second, the middle and the last value, and returns the index of the split.
+/// Exchanges equal values too, which changes their order.
 fn partition(order: &mut [u32], before: &impl Fn(u32, u32) -> bool) -> usize {
     let (second, middle, last) = (1, order.len() / 2, order.len() - 1);
     let less = |a: usize, b: usize| before(order[a], order[b]);
@@ -195,24 +194,23 @@ fn partition(order: &mut [u32], before: &impl Fn(u32, u32) -> bool) -> usize {
 fn insertion_sort(order: &mut [u32], before: &impl Fn(u32, u32) -> bool) {
     for index in 1..order.len() {
         let inserted = order[index];
-        let mut place = index;
-        while place > 0 && before(inserted, order[place - 1]) {
-            order[place] = order[place - 1];
-            place -= 1;
+        let mut slot = index;
+        while slot > 0 && before(inserted, order[slot - 1]) {
+            order[slot] = order[slot - 1];
+            slot -= 1;
         }
-        order[place] = inserted;
+        order[slot] = inserted;
     }
 }
 
-/// Makes a heap whose first entry comes last in the order.
+/// Makes a heap whose root ranks last.
 fn heapify(heap: &mut [u32], before: &impl Fn(u32, u32) -> bool) {
     for hole in (0..heap.len() / 2).rev() {
         sift(heap, hole, heap[hole], before);
     }
 }
 
-/// Puts `entry` into the heap below `hole`, whose own entry is given up: down to a leaf along the entries that come
-/// last, then up to its place.
+/// Inserts `entry` into the heap below `hole`, whose own entry is overwritten: sifts down to a leaf, then up.
 fn sift(heap: &mut [u32], top: usize, entry: u32, before: &impl Fn(u32, u32) -> bool) {
     let mut hole = top;
     loop {

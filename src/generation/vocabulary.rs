@@ -1,22 +1,23 @@
-//! What generation needs to know of text: the bytes of each token, and encoding and decoding.
+//! The tokenizer as generation sees it: the bytes of each token, encoding and decoding.
 //!
-//! A trait, so that this layer stays free of tokenizers: the engine implements it for them, tests write their own.
+//! A trait, so that this layer does not depend on tokenizers: the engine implements it for them, tests have their
+//! own.
 
 use crate::error::Result;
 use crate::types::TokenId;
 
-/// The text side of a model's vocabulary.
+/// A model's vocabulary as text.
 pub trait Vocabulary: Send + Sync {
     /// The number of ids, including ids without a token: one more than the largest.
     fn len(&self) -> usize;
 
-    /// Whether there is no id at all.
+    /// Whether the vocabulary is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The exact bytes a token contributes to a text, which need not be whole characters. Special tokens give
-    /// their text; an id without a token gives `None`.
+    /// The exact bytes a token contributes to a text, which need not be whole characters. Special tokens have the
+    /// bytes of their text; `None` for an id without a token.
     fn token_bytes(&self, token: TokenId) -> Option<&[u8]>;
 
     /// The text of `tokens`, without special tokens if `skip_special`.

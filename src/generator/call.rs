@@ -1,4 +1,4 @@
-//! A call with everything that can be said about it.
+//! A call with all its options: prompts, configuration, processors, constraints and criteria.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::generation::{
 /// The new tokens of a call without any limit: transformers' default.
 const DEFAULT_NEW_TOKENS: usize = 20;
 
-/// A call that is being put together.
+/// Builds a call.
 ///
 /// ```
 /// # #[cfg(feature = "bundled")] {
@@ -42,7 +42,7 @@ pub struct Call<'a> {
     warnings: Vec<String>,
 }
 
-/// A call that has been checked and is ready to run.
+/// A checked call, ready to run.
 #[must_use = "a call does nothing until it is run or streamed"]
 pub struct Prepared<'a> {
     generator: &'a Generator,
@@ -73,22 +73,22 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Says that the configuration holds one that was passed as a whole, beside the fields of the call: see
-    /// [`GenerationConfig::over_passed`]. In transformers 4.49 such a one takes the place of the model's file, but for the
-    /// special tokens.
+    /// Tells whether the configuration includes one that was passed as a whole, besides the fields of the call: see
+    /// [`GenerationConfig::over_passed`]. In transformers 4.49 it replaces the model's file, except for the special
+    /// tokens.
     pub fn has_generation_config(mut self, passed: bool) -> Self {
         self.has_generation_config = passed;
         self
     }
 
-    /// Adds a logits processor of the caller's.
+    /// Adds a custom logits processor.
     pub fn processor(mut self, processor: Arc<dyn LogitsProcessor>) -> Self {
         self.processors.push(processor);
         self
     }
 
-    /// Sets the function that says which tokens may follow. It is given the place of the prompt among those of the call,
-    /// where several rows are drawn for each prompt that of the row.
+    /// Sets the function that returns the tokens that may follow. It receives the index of the prompt in the call, or
+    /// of the row when several rows are sampled for each prompt.
     pub fn prefix_allowed_tokens_fn(mut self, function: Arc<dyn PrefixAllowedTokens>) -> Self {
         self.prefix_allowed_tokens_fn = Some(function);
         self
@@ -100,14 +100,13 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Adds a stopping criterion of the caller's.
+    /// Adds a custom stopping criterion.
     pub fn criterion(mut self, criterion: Arc<dyn StoppingCriterion>) -> Self {
         self.criteria.push(criterion);
         self
     }
 
-    /// Makes it a reply in a conversation, which has the room that the context leaves: `max_length` of the model's file
-    /// does not count.
+    /// Makes it a reply in a conversation, limited by the context only: `max_length` of the model's file is ignored.
     pub(super) fn chat(mut self, warnings: Vec<String>) -> Self {
         self.is_chat = true;
         self.warnings = warnings;
@@ -134,10 +133,10 @@ impl<'a> Call<'a> {
         prepared.stream()
     }
 
-    /// Checks the call. `to_the_end` says that without any limit it goes on to the end of the context.
+    /// Checks the call. With `to_the_end`, a call without a limit runs to the end of the context.
     ///
     /// # Errors
-    /// When a field, a prompt or their combination is not possible.
+    /// When a field, a prompt or their combination is invalid.
     pub fn prepare(self, to_the_end: bool) -> Result<Prepared<'a>> {
         let (prepared, impossible) = self.prepare_possible(to_the_end)?;
         let many = prepared.plans.len() + impossible.len() > 1;
@@ -148,10 +147,10 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Checks the call, and leaves out the prompts that cannot be used: each comes with its place and its error.
+    /// Checks the call and leaves out invalid prompts. Returns the index and the error of each.
     ///
     /// # Errors
-    /// When a field, or the list of prompts, is not possible.
+    /// When a field or the list of prompts is invalid.
     pub fn prepare_possible(self, to_the_end: bool) -> Result<(Prepared<'a>, Vec<(usize, Error)>)> {
         let Self {
             generator,
@@ -207,7 +206,7 @@ impl<'a> Call<'a> {
                 Ok(plan) => plans.push(plan),
                 Err(error) if error.kind() == ErrorKind::Input => impossible.push((index, error)),
                 Err(error) if error.kind() == ErrorKind::Config => {
-                    return Err(name_the_file(error, &config, &context.model_defaults));
+                    return Err(name_source_file(error, &config, &context.model_defaults));
                 }
                 Err(error) => return Err(error),
             }
@@ -217,7 +216,7 @@ impl<'a> Call<'a> {
 }
 
 impl Prepared<'_> {
-    /// What the caller probably did not mean, each once.
+    /// Warnings about likely mistakes of the caller, each once.
     pub fn warnings(&self) -> Vec<&str> {
         let mut warnings: Vec<&str> = Vec::new();
         let all = self.warnings.iter().chain(self.plans.iter().flat_map(GenerationPlan::warnings));
@@ -234,7 +233,7 @@ impl Prepared<'_> {
         self.plans.len()
     }
 
-    /// The number of rows that the call gives.
+    /// The number of rows of the output.
     pub fn num_rows(&self) -> usize {
         self.plans.iter().map(GenerationPlan::num_rows).sum()
     }
@@ -244,7 +243,7 @@ impl Prepared<'_> {
         self.plans.len() == 1 && !self.plans[0].mode().has_beams()
     }
 
-    /// Runs the call to its end, or until `interrupted` says stop.
+    /// Runs the call to its end, or until `interrupted` returns true.
     ///
     /// # Errors
     /// As for [`Generator::generate`]; `Cancelled` when interrupted.
@@ -252,11 +251,11 @@ impl Prepared<'_> {
         self.run_each(interrupted, &mut |_, _| Ok(()))
     }
 
-    /// [`Prepared::run`]; `finished` gets the output of each prompt as soon as it is there, with its place among the
-    /// prompts that can be used. When it returns an error, the work ends with that.
+    /// [`Prepared::run`]; `finished` receives the output of each prompt as soon as it is ready, with its index among
+    /// the valid prompts. An error that it returns stops the work.
     ///
     /// # Errors
-    /// As for [`Prepared::run`], and that of `finished`.
+    /// As for [`Prepared::run`], and the error of `finished`.
     pub fn run_each(
         self,
         interrupted: &mut Interrupt<'_>,
@@ -298,7 +297,7 @@ impl Prepared<'_> {
     }
 }
 
-/// The defaults of a call: the model's file, and what transformers 4.49 takes of it where its results are asked for.
+/// The defaults of a call: the model's file, or with `compat="4.49"` the part of it that transformers 4.49 uses.
 fn model_defaults(
     file: &Arc<GenerationConfig>,
     config: &GenerationConfig,
@@ -320,8 +319,8 @@ fn model_defaults(
     Arc::new(defaults)
 }
 
-/// Says so when the value that is not possible is not the caller's but the model's: messages begin with their field.
-fn name_the_file(error: Error, call: &GenerationConfig, defaults: &GenerationConfig) -> Error {
+/// Names the model's file in an error about a value that comes from it. Messages begin with the field.
+fn name_source_file(error: Error, call: &GenerationConfig, defaults: &GenerationConfig) -> Error {
     let message = error.to_string();
     let (given, inherited) = (call.to_json(), defaults.to_json());
     let of_the_file = GenerationConfig::FIELDS.iter().map(|field| field.name).any(|name| {
@@ -330,17 +329,17 @@ fn name_the_file(error: Error, call: &GenerationConfig, defaults: &GenerationCon
     if of_the_file { error.context("the model's generation_config.json") } else { error }
 }
 
-/// The tokens that the free part of the cache can hold of each row. Only a call without any limit of its own goes by it:
-/// one that asks for more is refused.
+/// The tokens of each row that fit into the free part of the cache. Limits only calls without a limit of their own:
+/// one that asks for more is an error.
 fn room_in_cache(generator: &Generator, config: &GenerationConfig) -> usize {
     let rows = config.num_return_sequences.max(config.num_beams).unwrap_or(1).max(1);
     let blocks = generator.shared.engine.pool().stats().available_blocks;
-    // One block is kept back for the copy of a shared one.
+    // One block is reserved for the copy of a shared one.
     blocks.saturating_sub(usize::from(rows > 1)) / rows * BLOCK_TOKENS
 }
 
-/// The seed of each request: those of a list, or the one seed and its successors, so that no prompt's tokens depend on
-/// its neighbours.
+/// The seed of each request: those of a list, or consecutive seeds from a single one, so that no prompt's tokens
+/// depend on the other prompts.
 fn seeds(
     config: &GenerationConfig,
     defaults: &GenerationConfig,
@@ -351,7 +350,7 @@ fn seeds(
         Some(OneOrMany::One(seed)) => Ok(Some((0..requests as u64).map(|i| seed.wrapping_add(i)).collect())),
         Some(OneOrMany::Many(seeds)) if seeds.len() == requests => Ok(Some(seeds)),
         Some(OneOrMany::Many(seeds)) => Err(Error::config(format!(
-            "`seed` must be one seed, or a list with one for each of the {requests} prompts, but it lists {}",
+            "`seed` must be one number or a list of one for each prompt ({requests}), got a list of {}",
             seeds.len()
         ))),
     }
@@ -369,7 +368,7 @@ mod tests {
         assert_eq!(seeds(&listed, &one, 2).unwrap(), Some(vec![5, 9]));
         assert_eq!(seeds(&none, &listed, 2).unwrap(), Some(vec![5, 9]));
         let message = seeds(&listed, &none, 3).unwrap_err().to_string();
-        assert!(message.contains("one for each of the 3 prompts, but it lists 2"), "{message}");
+        assert!(message.contains("one for each prompt (3), got a list of 2"), "{message}");
         assert_eq!(seeds(&none, &none, 1).unwrap(), None);
     }
 }

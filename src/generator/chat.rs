@@ -1,4 +1,4 @@
-//! Conversations: their prompts by the model's chat template, and replies to them.
+//! Conversations: prompts from the model's chat template, and replies.
 
 use super::{Call, Generator, Prompt, Prompts};
 use crate::engine::{GenerationOutput, TokenStream};
@@ -7,14 +7,14 @@ use crate::generation::GenerationConfig;
 use crate::text::{ChatOptions, ChatTemplates, Message};
 use crate::types::TokenId;
 
-/// The most tokens that are kept free for a reply whose length nothing limits; at most a quarter of the context.
+/// The tokens reserved for a reply without a limit; at most a quarter of the context.
 const REPLY_TOKENS: usize = 1024;
 
-/// The prompt for a reply to a conversation, made so that it leaves room for the reply.
+/// The prompt for a reply to a conversation, short enough to leave room for the reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChatPrompt {
-    /// What the chat template makes of the conversation.
+    /// The conversation as the chat template renders it.
     pub text: String,
     /// Its tokens.
     pub token_ids: Vec<TokenId>,
@@ -25,8 +25,8 @@ pub struct ChatPrompt {
 impl Generator {
     /// Replies to a conversation, or continues its final message: see [`ChatOptions::continue_final_message`].
     ///
-    /// Without any limit in `config` it goes on to the end of the sequence or of the model's context. When the context
-    /// leaves no room for a reply, the oldest turns are left out, with a warning in the log: see
+    /// Without any limit in `config` it goes on to the end of the sequence or of the model's context. When the
+    /// context has no room for a reply, it leaves out the oldest turns and logs a warning: see
     /// [`Generator::fit_chat`].
     ///
     /// ```no_run
@@ -40,8 +40,8 @@ impl Generator {
     /// ```
     ///
     /// # Errors
-    /// `Input` when the model has no chat template and none is given, or the template does not take the conversation;
-    /// and as for [`Generator::generate`].
+    /// `Input` when the model has no chat template and none is given, or the template rejects the conversation; and
+    /// as for [`Generator::generate`].
     pub fn chat(
         &self,
         messages: &[Message],
@@ -67,8 +67,9 @@ impl Generator {
         self.call_chat(vec![self.fit_chat(messages, options, config)?], config).stream()
     }
 
-    /// A call that replies to conversations, for what [`Generator::chat`] cannot say: processors, criteria, an interrupt.
-    /// It goes on to the end of the context, unless `config` or `max_new_tokens` of the model's file limits it.
+    /// A call that replies to conversations, for options that [`Generator::chat`] lacks: processors, criteria, an
+    /// interrupt. It runs to the end of the context, unless `config` or `max_new_tokens` of the model's file limits
+    /// it.
     pub fn call_chat(&self, prompts: Vec<ChatPrompt>, config: &GenerationConfig) -> Call<'_> {
         let most = self.config().max_position_embeddings;
         let left_out = prompts.iter().filter(|prompt| prompt.num_left_out > 0);
@@ -89,9 +90,10 @@ impl Generator {
         self.call(prompts).config(config).chat(warnings)
     }
 
-    /// The prompt for a reply to a conversation, without as many of its oldest turns as the reply needs the room of: that
-    /// of `max_new_tokens`, up to half of the context, or of 1024 tokens, up to a quarter. A system message at the
-    /// beginning stays, and so does the last turn. A turn is a message of the user and all that follow before the next.
+    /// The prompt for a reply to a conversation. Leaves out the oldest turns until the reply has room for
+    /// `max_new_tokens`, up to half of the context, or for 1024 tokens, up to a quarter. A system message at the
+    /// beginning stays, and so does the last turn. A turn is a message of the user and all that follow before the
+    /// next.
     ///
     /// # Errors
     /// As for [`Generator::apply_chat_template`]; `Input` when the model came without a tokenizer.
@@ -113,7 +115,7 @@ impl Generator {
         let first = usize::from(messages.first().is_some_and(|message| has_role(message, "system")));
         let later = messages.iter().enumerate().skip(first + 1);
         let turns = later.filter(|(_, message)| has_role(message, "user")).map(|(place, _)| place);
-        // Where the conversation may begin, after its system message.
+        // The turns that the conversation may begin with, after its system message.
         let begins: Vec<usize> = std::iter::once(first).chain(turns).collect();
 
         let options = for_reply(options);
@@ -128,7 +130,7 @@ impl Generator {
         if fits(&whole) || begins.len() == 1 {
             return Ok(whole);
         }
-        // The first turn that fits; the last one is taken whether it does or not.
+        // The first turn that fits, or the last one.
         let (mut low, mut high) = (1, begins.len() - 1);
         let mut fitted = prompt(begins[high])?;
         while low < high {
@@ -143,7 +145,7 @@ impl Generator {
         Ok(fitted)
     }
 
-    /// The prompt for a reply to a conversation: with the words that begin a reply, unless the final message is
+    /// The prompt for a reply to a conversation: ends with the generation prompt, unless the final message is
     /// continued.
     ///
     /// # Errors
@@ -161,10 +163,10 @@ impl Generator {
         tokenizer.encode(&self.apply_chat_template(messages, options)?, false)
     }
 
-    /// The text of a conversation by a chat template.
+    /// Renders a conversation with a chat template.
     ///
     /// # Errors
-    /// `Input` when the model has no chat template and none is given, or the template does not take the conversation.
+    /// `Input` when the model has no chat template and none is given, or the template rejects the conversation.
     pub fn apply_chat_template(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
         let templates = self.chat_templates();
         let template = templates.choose(options.chat_template.as_deref(), options.tools.is_some())?;
@@ -177,7 +179,7 @@ impl Generator {
     }
 }
 
-/// The options of a conversation that a reply follows.
+/// The options for a prompt that a reply follows.
 fn for_reply(options: &ChatOptions) -> ChatOptions {
     let mut options = options.clone();
     options.add_generation_prompt = options.continue_final_message.is_none();

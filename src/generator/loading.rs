@@ -1,8 +1,8 @@
-//! Opening a model so that it can be given up at any time.
+//! Opens a model so that the caller can cancel it at any time.
 //!
-//! Much of loading cannot ask whether it is still wanted: a library parses the tokenizer, the operating system reads
-//! pages from a slow disk, all threads pack a large matrix. So a thread of its own loads, and the caller's thread asks,
-//! and reports the progress. The one that loads ends at the next tensor when it is not wanted any more.
+//! Much of loading cannot poll an interrupt: a library parses the tokenizer, the operating system reads pages from a
+//! slow disk, all threads pack a large matrix. So a second thread loads, while the caller's thread polls the
+//! interrupt and reports progress. A cancelled load stops at the next tensor.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use super::{Generator, GeneratorOptions};
 use crate::error::{Error, Result};
 use crate::process::OwnerPid;
 
-/// How often the caller is asked.
-const ASK: Duration = Duration::from_millis(10);
+/// How often the caller's interrupt is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Tells the loading thread that its result is not wanted any more, however the caller leaves.
+/// Cancels the loading thread when it is dropped, however the caller returns.
 #[derive(Default)]
-struct Caller {
-    gone: Arc<AtomicBool>,
+struct CancelOnDrop {
+    cancelled: Arc<AtomicBool>,
 }
 
-impl Drop for Caller {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        self.gone.store(true, Ordering::Relaxed);
+        self.cancelled.store(true, Ordering::Relaxed);
     }
 }
 
 impl Generator {
-    /// [`Generator::open_with`], until `interrupted` says stop.
+    /// [`Generator::open_with`], until `interrupted` returns true.
     ///
     /// # Errors
     /// As for [`Generator::open`], and `Cancelled`.
@@ -40,11 +40,12 @@ impl Generator {
         options: &GeneratorOptions,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Self> {
-        let (model, owner, caller) = (model.as_ref().to_owned(), OwnerPid::current(), Caller::default());
-        let (sender, news) = channel();
-        let options_there = GeneratorOptions {
+        let (model, owner, cancel) =
+            (model.as_ref().to_owned(), OwnerPid::current(), CancelOnDrop::default());
+        let (sender, receiver) = channel();
+        let loading_options = GeneratorOptions {
             progress: Some(Box::new(move |progress| {
-                // Nobody listens any more when the caller has left.
+                // The receiver is gone when the caller has returned.
                 let _ = sender.send(progress);
             })),
             revision: options.revision.clone(),
@@ -52,15 +53,15 @@ impl Generator {
             thread_pool: options.thread_pool.clone(),
             ..*options
         };
-        let given_up = Arc::clone(&caller.gone);
+        let cancelled = Arc::clone(&cancel.cancelled);
         let loading = thread::Builder::new()
             .name("rsgen-load".to_owned())
-            .spawn(move || Self::open_unless(&model, &options_there, &given_up))
+            .spawn(move || Self::open_cancellable(&model, &loading_options, &cancelled))
             .map_err(|error| Error::capacity("could not start a thread to load with").with_source(error))?;
         loop {
-            // A callback may have forked: nobody loads in the forked process.
+            // A callback may have forked: the forked process has no loading thread.
             owner.check()?;
-            match news.recv_timeout(ASK) {
+            match receiver.recv_timeout(POLL_INTERVAL) {
                 Ok(progress) => {
                     if let Some(report) = &options.progress {
                         report(progress);

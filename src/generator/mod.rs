@@ -1,4 +1,4 @@
-//! The friendly façade: a model with its tokenizer and its defaults, and the calls that generate.
+//! The public entry point: a model with its tokenizer and defaults, and the calls that generate.
 
 mod call;
 mod chat;
@@ -29,8 +29,8 @@ use crate::text::{ChatTemplates, Tokenizer};
 use crate::types::TokenId;
 use crate::weights::{ModelConfig, available_memory};
 
-/// The bytes of text for each token of the context beyond which a prompt is refused unread: no vocabulary has tokens of
-/// such a length on the average, and reading megabytes only to refuse them takes seconds.
+/// The most bytes of text per token of the context. A longer prompt is an error before it is tokenized: no vocabulary
+/// has such long tokens on average, and tokenizing megabytes only to refuse them takes seconds.
 const MAX_BYTES_PER_TOKEN: usize = 256;
 
 /// A model that is ready to generate.
@@ -59,19 +59,19 @@ struct Shared {
     chat_templates: ChatTemplates,
     config: ModelConfig,
     generation_config: Arc<GenerationConfig>,
-    /// The folder, or what stands for it.
+    /// The folder, or the name of the bundled model.
     name: String,
     warnings: Vec<String>,
 }
 
 impl Generator {
-    /// Generates with the search that the configuration asks for: see [`GenerationConfig`].
+    /// Generates with the search that the configuration selects: see [`GenerationConfig`].
     ///
     /// Prompts given as a list are independent of each other; they are computed together. Without any limit it stops
     /// after 20 new tokens, as transformers does.
     ///
     /// # Errors
-    /// When a field, a prompt or their combination is not possible, or when the cache has no room.
+    /// When a field, a prompt or their combination is invalid, or when the cache has no room.
     pub fn generate(
         &self,
         prompts: impl Into<Prompts>,
@@ -85,7 +85,7 @@ impl Generator {
     /// Without any limit it goes on to the end of the sequence or of the model's context.
     ///
     /// # Errors
-    /// As for [`Generator::generate`]; errors on the way come out of the iterator.
+    /// As for [`Generator::generate`]; the iterator yields later errors.
     pub fn stream(&self, prompt: impl Into<Prompt>, config: &GenerationConfig) -> Result<TokenStream> {
         self.call(prompt.into()).config(config).stream()
     }
@@ -103,7 +103,7 @@ impl Generator {
         self.forward_interruptible(sequences, &mut || false)
     }
 
-    /// [`Generator::forward`], until `interrupted` says stop.
+    /// [`Generator::forward`], until `interrupted` returns true.
     ///
     /// # Errors
     /// As for [`Generator::forward`], and `Cancelled`.
@@ -159,17 +159,17 @@ impl Generator {
         &self.shared.generation_config
     }
 
-    /// What runs the model.
+    /// The engine that runs the model.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.shared.engine
     }
 
-    /// The folder that the model was loaded from, or what stands for it.
+    /// The folder that the model was loaded from, or the name of the bundled model.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// What the caller probably did not mean when the model was opened. [`Generator::open`] logs it as well.
+    /// Warnings about likely mistakes in the options. [`Generator::open`] logs them as well.
     pub fn warnings(&self) -> &[String] {
         &self.shared.warnings
     }

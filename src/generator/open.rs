@@ -1,4 +1,4 @@
-//! Opening a model: from a folder, from the local Hub cache, or the one that is built in.
+//! Opens a model: from a folder, from the local Hub cache, or the bundled one.
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -22,38 +22,38 @@ use crate::weights::{ModelConfig, ModelFiles, Weights};
 pub struct GeneratorOptions {
     /// The type that weights are rounded to while loading; `None` keeps them as they are stored.
     pub dtype: Option<DType>,
-    /// The arithmetic that activations are multiplied with weights in: `float32`, which gives what transformers gives, or
-    /// `bfloat16`, which rounds both and is about twice as fast where there is much to compute, as in prompts.
+    /// The arithmetic of matrix products: `float32`, which equals transformers, or `bfloat16`, which rounds
+    /// activations and weights and computes prompts about twice as fast.
     pub compute_dtype: ComputeDtype,
-    /// The type of the KV cache; that of the arithmetic if `None`. Integers take the least memory.
+    /// The type of the KV cache; that of the arithmetic if `None`. `int8` takes the least memory.
     pub kv_dtype: Option<KvDtype>,
-    /// The number of threads; see [`num_threads`](crate::engine::num_threads) for what holds if `None`.
+    /// The number of threads; see [`num_threads`](crate::engine::num_threads) for the default.
     pub num_threads: Option<usize>,
-    /// The threads to compute on, shared with whoever else has the pool; threads of its own if `None`. It decides the
-    /// number of threads.
+    /// A thread pool to compute on, which others may share; it sets the number of threads. If `None`, the model
+    /// starts threads of its own.
     pub thread_pool: Option<ThreadPool>,
-    /// The instruction set of the kernels; see [`Isa::select`] for what holds if `None`.
+    /// The instruction set of the kernels; see [`Isa::select`] for the default.
     pub isa: Option<Isa>,
     /// The most memory that the KV cache may take, in bytes; half of what is available if `None`.
     pub kv_cache_bytes: Option<usize>,
-    /// Whether calls log where their time went, under `rsgen::timing`; what `RSGEN_TIMING` says if `None`.
+    /// Whether calls log a profile of their time, under `rsgen::timing`; set by `RSGEN_TIMING` if `None`.
     pub timing: Option<bool>,
     /// The revision of a model in the Hub cache: a branch, a tag or a commit; `main` if `None`.
     pub revision: Option<String>,
     /// The Hub cache; the one that the environment names if `None`.
     pub cache_dir: Option<PathBuf>,
-    /// Leaves the model's `generation_config.json` out: the defaults are those of a model without one.
+    /// Ignores the model's `generation_config.json`: the defaults are those of a model without one.
     pub ignore_generation_config: bool,
     /// Called while the model is loaded, from the calling thread.
     pub progress: Option<Box<dyn Fn(Progress) + Send + Sync>>,
 }
 
-/// How far loading is.
+/// The progress of loading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done.
+    /// The current stage.
     pub stage: Stage,
-    /// The bytes of weights that are ready.
+    /// The bytes of weights loaded so far.
     pub done: u64,
     /// The bytes of weights in all.
     pub total: u64,
@@ -83,20 +83,21 @@ impl Generator {
     /// # Errors
     /// As for [`Generator::open`].
     pub fn open_with(model: impl AsRef<str>, options: &GeneratorOptions) -> Result<Self> {
-        Self::open_unless(model.as_ref(), options, &AtomicBool::new(false)).map(Self::with_warnings_logged)
+        Self::open_cancellable(model.as_ref(), options, &AtomicBool::new(false))
+            .map(Self::with_warnings_logged)
     }
 
-    /// Opens a model, unless it is given up meanwhile.
-    pub(super) fn open_unless(
+    /// Opens a model; setting `cancelled` stops it.
+    pub(super) fn open_cancellable(
         model: &str,
         options: &GeneratorOptions,
-        given_up: &AtomicBool,
+        cancelled: &AtomicBool,
     ) -> Result<Self> {
         let files = ModelFiles::open(model, options.revision.as_deref(), options.cache_dir.as_deref())?;
-        Self::from_files(&files, options, given_up)
+        Self::from_files(&files, options, cancelled)
     }
 
-    /// The story model that is built in: a llama of 2.8 million parameters that tells short children's stories.
+    /// The bundled story model: a llama of 2.8 million parameters that tells short children's stories.
     ///
     /// # Errors
     /// When it does not fit into memory.
@@ -125,7 +126,7 @@ impl Generator {
     pub(crate) fn from_files(
         files: &ModelFiles,
         options: &GeneratorOptions,
-        given_up: &AtomicBool,
+        cancelled: &AtomicBool,
     ) -> Result<Self> {
         let Checked {
             config,
@@ -138,7 +139,7 @@ impl Generator {
             memory,
             is_timed,
         } = Checked::new(files, options)?;
-        if given_up.load(Ordering::Relaxed) {
+        if cancelled.load(Ordering::Relaxed) {
             return Err(Error::cancelled());
         }
         log::info!("{}: {machine}, {memory}", files.name());
@@ -158,14 +159,14 @@ impl Generator {
             dtype: precision.weights,
             compute: precision.compute,
             progress: &progress,
-            given_up,
+            cancelled,
             done: Cell::new(0),
             warnings: RefCell::new(
                 machine.warning().into_iter().chain(generation_config.unsupported_warning()).collect(),
             ),
         };
         let model = model::load(&config, &Loader::new(weights.root(), &loading)).context(|| files.name())?;
-        // Tensors that the architecture has no place for count as well.
+        // Tensors that the architecture does not use count as well.
         if loading.done.get() < total {
             progress(total);
         }
@@ -193,7 +194,7 @@ impl Generator {
     }
 }
 
-/// A model as it is before its weights are read: all that can be refused without reading them has been looked at.
+/// A model that has passed all checks that need no weights.
 struct Checked {
     config: ModelConfig,
     generation_config: GenerationConfig,
@@ -231,7 +232,7 @@ impl Checked {
 }
 
 impl MemoryPlan {
-    /// How the memory would be divided if the model were opened; its weights are not read.
+    /// How the memory would be divided if the model were opened. Reads no weights.
     ///
     /// # Errors
     /// Those of [`Generator::open`] that show before the weights are read: the model is damaged, not supported, or does
@@ -241,7 +242,8 @@ impl MemoryPlan {
     }
 }
 
-/// The defaults of the model. Without a file of them, the special tokens of its `config.json`, as in transformers.
+/// The model's generation defaults. Without a `generation_config.json`, the special tokens of its `config.json`, as
+/// in transformers.
 fn generation_config(files: &ModelFiles, config: &ModelConfig, ignored: bool) -> Result<GenerationConfig> {
     let file = if ignored { None } else { files.generation_config()? };
     let Some(bytes) = file else {
@@ -276,7 +278,7 @@ pub fn find_tokenizer(model: &str, revision: Option<&str>, cache_dir: Option<&Pa
 /// The tokenizer of a model, if it comes with one: its `tokenizer.json`, else its SentencePiece `tokenizer.model`.
 ///
 /// # Errors
-/// When its files are damaged, or need what this crate does not have.
+/// When its files are damaged or not supported.
 pub fn open_tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
     let (config, special) = (files.tokenizer_config()?, files.special_tokens_map()?);
     let (config, special) = (config.as_deref(), special.as_deref());
@@ -295,7 +297,8 @@ fn chat_templates(files: &ModelFiles, tokenizer: Option<&Tokenizer>) -> Result<C
     Ok(templates.with_special_tokens(tokenizer.into_iter().flat_map(Tokenizer::special_tokens_map)))
 }
 
-/// Tensors that the architecture has no place for; old checkpoints store the rotary frequencies, which are computed.
+/// Logs the tensors that the architecture does not use. Old checkpoints store the rotary frequencies, which are
+/// computed.
 fn log_unused(weights: &Weights) {
     let unused: Vec<&str> = weights.unused().filter(|name| !name.ends_with("rotary_emb.inv_freq")).collect();
     if let Some(first) = unused.first() {

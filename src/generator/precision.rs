@@ -1,11 +1,11 @@
-//! The number types that a model is run with: of its weights, of its arithmetic and of its KV cache.
+//! The number types of a model's weights, arithmetic and KV cache.
 
 use super::GeneratorOptions;
 use crate::cache::KvDtype;
 use crate::error::{Error, Result};
 use crate::tensor::{ComputeDtype, DType};
 
-/// What the options come to.
+/// The types that the options select.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Precision {
     /// The type that weights are rounded to; `None` keeps them as they are stored.
@@ -18,7 +18,7 @@ impl Precision {
     /// In `bfloat16` arithmetic, weights are rounded to `bfloat16`, and so are keys and values unless told otherwise.
     ///
     /// # Errors
-    /// `Config` when the weights are to be of another type than the arithmetic.
+    /// `Config` when the types of weights and arithmetic contradict each other.
     pub(super) fn choose(options: &GeneratorOptions) -> Result<Self> {
         let GeneratorOptions { dtype, compute_dtype: compute, kv_dtype, .. } = *options;
         match compute {

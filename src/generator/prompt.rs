@@ -1,4 +1,4 @@
-//! What can be given as a prompt.
+//! The forms of prompts.
 
 use crate::generation::PromptBatch;
 use crate::types::TokenId;
@@ -6,9 +6,9 @@ use crate::types::TokenId;
 /// One prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prompt {
-    /// Text, which the model's tokenizer encodes, special tokens added.
+    /// Text. The model's tokenizer encodes it and adds special tokens.
     Text(String),
-    /// Token ids, taken as they are.
+    /// Token ids, used as they are.
     Ids(Vec<TokenId>),
 }
 
@@ -17,9 +17,9 @@ pub enum Prompt {
 pub enum Prompts {
     /// One prompt.
     One(Prompt),
-    /// Independent prompts: each gives what it gives alone.
+    /// Independent prompts: each gives the same output as alone.
     List(Vec<Prompt>),
-    /// A rectangle of ids, padded and masked: what transformers makes of a batch, its shared random generator included.
+    /// A rectangle of ids, padded and masked: a batch of transformers, with its shared random generator.
     Batch(PromptBatch),
 }
 

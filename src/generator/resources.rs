@@ -1,7 +1,7 @@
-//! What a model is run with: threads, instruction set, and memory for weights and KV cache, each with its reason.
+//! The resources of a model: threads, instruction set, and memory for weights and KV cache, each with its reason.
 //!
-//! It is decided before any weight is read, so that a model that does not fit is refused at once, and so that it can be
-//! shown without loading one.
+//! They are chosen before any weight is read, so that a model that does not fit fails at once, and reports need not
+//! load one.
 
 use std::fmt;
 
@@ -14,14 +14,14 @@ use crate::kernels::{Isa, IsaReason, Limits, Workers};
 use crate::types::Choice;
 use crate::weights::{MemoryLimit, ModelConfig, Weights, memory_limit};
 
-/// What of the machine is used.
+/// The resources of the machine that models use.
 #[derive(Debug, Clone)]
 pub struct Machine {
     /// The number of threads.
     pub num_threads: Choice<usize, ThreadsReason>,
     /// The instruction set of the kernels.
     pub isa: Choice<Isa, IsaReason>,
-    /// The bytes that may still be allocated; `None` where the system does not say.
+    /// The bytes that may still be allocated; `None` where the system does not report them.
     pub memory: Option<Choice<u64, MemoryLimit>>,
 }
 
@@ -30,16 +30,16 @@ pub struct Machine {
 pub struct MemoryPlan {
     /// The bytes of the weights once they are packed.
     pub weight_bytes: u64,
-    /// The bytes that are left beside the weights; `None` where the system does not say.
+    /// The bytes that are left besides the weights; `None` where the system does not report them.
     pub left: Option<u64>,
     /// The most bytes of the KV cache.
     pub kv_cache_bytes: Choice<usize, CacheReason>,
-    /// The tokens that those hold, all sequences together.
+    /// The tokens that fit into the KV cache, all sequences together.
     pub kv_cache_tokens: usize,
 }
 
 impl Machine {
-    /// What models opened with these options use.
+    /// The resources of models opened with these options.
     ///
     /// # Errors
     /// When both a number of threads and a pool are given, or when `RSGEN_NUM_THREADS` or `RSGEN_ISA` cannot be used; see [`num_threads`] and [`Isa::choose`].
@@ -58,7 +58,7 @@ impl Machine {
         Ok(Self { num_threads: threads, isa: Isa::choose(options.isa)?, memory: memory_limit() })
     }
 
-    /// What these threads can do at most, measured now.
+    /// Measures the peak rates of these threads.
     ///
     /// # Errors
     /// When the operating system refuses the threads.
@@ -66,12 +66,12 @@ impl Machine {
         Ok(engine::limits(&Workers::new(self.num_threads.value, self.isa.value)?))
     }
 
-    /// What the caller probably did not mean: more threads than cores.
+    /// Warns of more threads than cores.
     pub fn warning(&self) -> Option<String> {
         engine::oversubscription(self.num_threads)
     }
 
-    /// The most bytes of the KV cache of a very small model when nothing else is asked for.
+    /// The default size of the KV cache, in bytes, for a very small model.
     pub fn default_kv_cache_bytes(&self) -> Choice<usize, CacheReason> {
         default_kv_cache_bytes(self.memory.as_ref().map(|memory| memory.value))
     }
@@ -102,7 +102,7 @@ impl MemoryPlan {
         precision: Precision,
         machine: &Machine,
     ) -> Result<Self> {
-        // Packed, they take as much as in the file, unless they are to be rounded.
+        // Packed weights take as much memory as in the file, unless they are rounded.
         let weight_bytes = precision
             .weights
             .map_or(weights.data_len(), |dtype| weights.num_elements().saturating_mul(dtype.bytes() as u64));

@@ -1,4 +1,4 @@
-//! Scores of texts: how likely each of their tokens is, given those before it.
+//! Scores of texts: the log-probability of each token, given those before it.
 
 use super::{Generator, Prompt};
 use crate::engine::{Interrupt, TokenScore};
@@ -14,8 +14,8 @@ impl Generator {
         Ok(scores.into_iter().flatten().map(|score| score.logprob).collect())
     }
 
-    /// The tokens of texts, each with its log-probability, its rank and the `top_logprobs` most probable tokens in its
-    /// place, given those before it. Texts are computed together; each gets what it gets alone.
+    /// The tokens of texts, each with its log-probability, its rank and the `top_logprobs` most probable tokens at
+    /// its position, given those before it. Texts are computed together; each gets the same scores as alone.
     ///
     /// ```
     /// # #[cfg(feature = "bundled")] {
@@ -28,8 +28,8 @@ impl Generator {
     /// ```
     ///
     /// # Errors
-    /// As for [`Generator::score`], for the first text that cannot be scored; `Config` when there are fewer tokens than
-    /// `top_logprobs`.
+    /// As for [`Generator::score`], for the first text that cannot be scored; `Config` when the vocabulary has fewer
+    /// than `top_logprobs` tokens.
     pub fn token_scores(
         &self,
         texts: impl IntoIterator<Item = impl Into<Prompt>>,
@@ -45,11 +45,11 @@ impl Generator {
         Ok(all)
     }
 
-    /// [`Generator::token_scores`], until `interrupted` says stop. `done` gets the scores of each text, or why it has
-    /// none, in order and as soon as they are there; when it returns an error, the work ends with that.
+    /// [`Generator::token_scores`], until `interrupted` returns true. `done` receives the scores of each text, or its
+    /// error, in order and as soon as they are ready; an error that it returns stops the work.
     ///
     /// # Errors
-    /// That of `done`; `Config` when there are fewer tokens than `top_logprobs`; `Cancelled`.
+    /// The error of `done`; `Config` when the vocabulary has fewer than `top_logprobs` tokens; `Cancelled`.
     pub fn score_texts(
         &self,
         texts: impl IntoIterator<Item = Result<Prompt>>,

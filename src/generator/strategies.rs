@@ -1,4 +1,4 @@
-//! The methods that are named after a strategy.
+//! The methods of [`Generator`] that are named after a strategy.
 
 use super::{Generator, Prompts};
 use crate::engine::GenerationOutput;
@@ -97,7 +97,7 @@ impl Generator {
     }
 }
 
-/// The fields of a call, made those of the strategy that selects `mode`.
+/// The fields of a call, completed with those of the strategy that selects `mode`.
 fn strategy(mode: GenerationMode, config: &GenerationConfig) -> Result<GenerationConfig> {
     Strategy::of(mode).apply(config, &GenerationConfig::new())
 }

@@ -34,7 +34,7 @@ pub struct LoaderOptions<'a> {
     /// Called after each tensor.
     pub progress: &'a LoadProgress<'a>,
     /// Set to end loading after the current tensor.
-    pub given_up: &'a AtomicBool,
+    pub cancelled: &'a AtomicBool,
     /// The bytes that have been packed.
     pub done: Cell<u64>,
     /// Warnings about the checkpoint.
@@ -170,6 +170,6 @@ impl<'a> Loader<'a> {
         let shared = self.shared;
         shared.done.set(shared.done.get() + tensor.bytes.len() as u64);
         (shared.progress)(shared.done.get());
-        if shared.given_up.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { Ok(()) }
+        if shared.cancelled.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { Ok(()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Weight formats: how a matrix is kept in memory, and what can be done with it there.
+//! Weight formats: the layout of a matrix in memory, and the operations on it.
 //!
 //! A format is a file here and a line in `choose`; everything above sees a [`PackedMatrix`].
 
@@ -14,7 +14,7 @@ use crate::kernels::{
 use crate::tensor::{ComputeDtype, DType, StoredMatrix};
 use panels::Panels;
 
-/// A way to keep weights in memory.
+/// A layout of weights in memory.
 pub trait WeightFormat: Send + Sync {
     /// The name that reports use.
     fn name(&self) -> &'static str;
@@ -31,18 +31,18 @@ pub trait WeightFormat: Send + Sync {
     ) -> Result<Box<dyn PackedWeights>>;
 }
 
-/// Which outputs of a packed matrix the rows of its parts are.
+/// How the rows of the source matrices map to the outputs of the packed matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowOrder {
-    /// One after the other.
+    /// Stacked: output `i` is row `i`.
     Stacked,
-    /// The first half of them are gates, the second half ups: 16 of each by turns, as
-    /// [`gated_matmul`](crate::kernels::gated_matmul) takes them. What the last 16 lack is zero.
+    /// The first half are gate rows, the second half up rows. Interleaved in groups of 16, as
+    /// [`gated_matmul`](crate::kernels::gated_matmul) takes them; the last groups are padded with zeros.
     Gated,
 }
 
 impl RowOrder {
-    /// The outputs of a matrix of so many rows.
+    /// The number of outputs of a matrix of `num_rows` rows, padding included.
     pub fn num_outputs(self, num_rows: usize) -> usize {
         match self {
             Self::Stacked => num_rows,
@@ -50,17 +50,17 @@ impl RowOrder {
         }
     }
 
-    /// The row that is an output; `None` for padding.
+    /// The source row of an output; `None` for padding.
     pub fn row(self, output: usize, num_rows: usize) -> Option<usize> {
         let row = match self {
             Self::Stacked => output,
             Self::Gated => {
                 let (half, lane) = (output % PANEL_ROWS / (PANEL_ROWS / 2), output % (PANEL_ROWS / 2));
-                let place = output / PANEL_ROWS * (PANEL_ROWS / 2) + lane;
-                if place >= num_rows / 2 {
+                let pair = output / PANEL_ROWS * (PANEL_ROWS / 2) + lane;
+                if pair >= num_rows / 2 {
                     return None;
                 }
-                half * (num_rows / 2) + place
+                half * (num_rows / 2) + pair
             }
         };
         Some(row)
@@ -69,7 +69,7 @@ impl RowOrder {
 
 /// A matrix in one of the formats.
 pub trait PackedWeights: Send + Sync {
-    /// Packs rows as [`PackedWeights::matmul`] takes them.
+    /// Packs input rows for [`PackedWeights::matmul`].
     fn pack_rows(&self, workers: &Workers, inputs: Inputs<'_>, rows: &mut PackedRows);
     /// See [`crate::kernels::matmul`].
     fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]);
@@ -93,7 +93,7 @@ pub trait PackedWeights: Send + Sync {
 }
 
 impl dyn WeightFormat {
-    /// The format for an arithmetic: in `float32` the one that keeps weights of a stored type as they are.
+    /// The format for an arithmetic. In `float32` it keeps weights in the type they are stored in.
     pub fn choose(dtype: DType, compute: ComputeDtype) -> &'static dyn WeightFormat {
         match (compute, dtype) {
             (ComputeDtype::F32, DType::F32) => const { &Panels::<F32Panels>::keeping(DType::F32) },

@@ -1,4 +1,4 @@
-//! A packed weight matrix of any format, and what the panel formats have in common.
+//! A packed weight matrix of any format, and the packing that all panel formats share.
 
 use std::fmt;
 use std::ops::Range;
@@ -18,8 +18,8 @@ pub struct PackedMatrix {
 }
 
 impl PackedMatrix {
-    /// Packs the rows of all `parts` as one matrix, rounded to `dtype`. Without one they are kept as they are; where
-    /// their types differ, in `float32`. For `bfloat16` arithmetic they are rounded to `bfloat16` in any case.
+    /// Packs the rows of all `parts` as one matrix, rounded to `dtype`. Without `dtype` they keep their type, or
+    /// become `float32` where the types differ. For `bfloat16` arithmetic they are always rounded to `bfloat16`.
     ///
     /// # Errors
     /// When a weight is NaN or infinite.
@@ -43,7 +43,8 @@ impl PackedMatrix {
         Ok(Self { weights: format.pack(workers, parts, order)?, format, compute })
     }
 
-    /// Multiplies rows with it; `out` is `[num_rows, num_outputs]`. `rows` is memory that calls reuse.
+    /// Multiplies rows with the matrix; `out` is `[num_rows, num_outputs]`. `rows` is scratch memory that calls
+    /// reuse.
     pub fn matmul(
         &self,
         workers: &Workers,
@@ -67,8 +68,8 @@ impl PackedMatrix {
         self.weights.matmul(workers, rows, output, out);
     }
 
-    /// `out = silu(gate) * up`, `[num_rows, width]`, of a matrix whose rows are [`RowOrder::Gated`]. `rows` is memory that
-    /// calls reuse.
+    /// `out = silu(gate) * up`, `[num_rows, width]`, of a matrix whose rows are [`RowOrder::Gated`]. `rows` is
+    /// scratch memory that calls reuse.
     pub fn gated_matmul(
         &self,
         workers: &Workers,
@@ -102,7 +103,7 @@ impl PackedMatrix {
         self.weights.bytes()
     }
 
-    /// What multiplying `num_rows` rows takes.
+    /// The arithmetic and memory traffic of multiplying `num_rows` rows.
     pub fn work(&self, num_rows: usize) -> Work {
         let bytes = self.bytes() as u64;
         let flops = 2 * (num_rows * self.num_inputs() * self.num_outputs()) as u64;
@@ -156,17 +157,17 @@ impl<F: PanelFormat> PackedWeights for PanelMatrix<F> {
     }
 }
 
-/// Packs stored rows into panels of a format that keeps numbers of type `kept`.
+/// Packs stored rows into panels of a format that keeps elements of type `dtype`.
 pub(super) fn pack_panels<F: PanelFormat>(
     workers: &Workers,
     parts: &[StoredMatrix<'_>],
     order: RowOrder,
-    kept: DType,
+    dtype: DType,
 ) -> Result<Box<dyn PackedWeights>> {
     let num_rows = parts.iter().map(|part| part.num_rows).sum();
     let (num_outputs, num_inputs) = (order.num_outputs(num_rows), parts[0].num_columns);
-    // The part and its row that an output is; none for padding.
-    let place = |output: usize| {
+    // The part and row of an output; `None` for padding.
+    let source = |output: usize| {
         let mut row = order.row(output, num_rows)?;
         for (index, part) in parts.iter().enumerate() {
             if row < part.num_rows {
@@ -176,24 +177,24 @@ pub(super) fn pack_panels<F: PanelFormat>(
         }
         unreachable!("the output is a row of one of the parts")
     };
-    // Rows that are neighbours in a part are read in one go.
+    // Consecutive rows of a part are read at once.
     let read = |outputs: Range<usize>, mut bytes: &mut [u8]| {
-        let row_bytes = num_inputs * kept.bytes();
+        let row_bytes = num_inputs * dtype.bytes();
         let mut output = outputs.start;
         while output < outputs.end {
-            let first = place(output);
-            let follows = |place: Option<(usize, usize)>, by: usize| match (first, place) {
-                (Some((part, row)), Some(place)) => place == (part, row + by),
+            let first = source(output);
+            let follows = |source: Option<(usize, usize)>, by: usize| match (first, source) {
+                (Some((part, row)), Some(source)) => source == (part, row + by),
                 (None, None) => true,
                 _ => false,
             };
             let len = (1..outputs.end - output)
-                .find(|&by| !follows(place(output + by), by))
+                .find(|&by| !follows(source(output + by), by))
                 .unwrap_or(outputs.end - output);
             let (now, rest) = bytes.split_at_mut(len * row_bytes);
             match first {
                 Some((part, row)) => {
-                    parts[part].read(row * num_inputs..(row + len) * num_inputs, kept, now)?;
+                    parts[part].read(row * num_inputs..(row + len) * num_inputs, dtype, now)?;
                 }
                 None => now.fill(0),
             }

@@ -8,14 +8,14 @@ use crate::error::Result;
 use crate::kernels::{PanelFormat, Workers};
 use crate::tensor::{DType, StoredMatrix};
 
-/// The format that keeps weights of one type.
+/// The format for weights of one type.
 pub(super) struct Panels<F> {
     dtype: DType,
     format: PhantomData<F>,
 }
 
 impl<F> Panels<F> {
-    /// Keeps weights of `dtype`, which is the type that `F` holds.
+    /// The format for weights of `dtype`, the element type of `F`.
     pub(super) const fn keeping(dtype: DType) -> Self {
         Self { dtype, format: PhantomData }
     }

@@ -1,4 +1,4 @@
-//! The element types of stored weights, and how their bytes are numbers.
+//! The element types of stored weights, and the conversion of their bytes.
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ impl DType {
 
     /// Whether no element is NaN or infinite.
     pub fn all_finite(self, bytes: &[u8]) -> bool {
-        // The exponent of one that is not has all bits set.
+        // NaN and infinities have all bits of the exponent set.
         let all_halves = |exponent: u16| {
             let (words, _) = bytes.as_chunks::<2>();
             words.iter().fold(true, |all, &word| all & (u16::from_le_bytes(word) & exponent != exponent))
@@ -89,7 +89,7 @@ impl DType {
     }
 }
 
-/// The arithmetic that rows are multiplied with matrices in. Sums are taken in `float32` always.
+/// The arithmetic of matrix products. Sums are always in `float32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ComputeDtype {
     /// Activations as they are, weights of any type widened.

@@ -1,4 +1,4 @@
-//! What all layers above the kernels say about arrays: element types, and matrices where they are stored.
+//! The array types of all layers above the kernels: element types and stored matrices.
 
 mod dtype;
 mod stored;

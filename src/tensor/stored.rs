@@ -1,4 +1,4 @@
-//! Tensors where they are stored: in memory, or in a file that is read part by part.
+//! Stored tensors: in memory, or in a file that is read in parts.
 //!
 //! Why files are not mapped into memory: docs/decisions/0007.
 
@@ -17,7 +17,7 @@ pub enum StoredBytes<'a> {
     File {
         /// The file, open for reading.
         file: &'a File,
-        /// The place of the first byte.
+        /// The offset of the first byte.
         start: u64,
         /// The number of bytes.
         len: usize,
@@ -41,7 +41,7 @@ impl StoredBytes<'_> {
     /// Some of the bytes.
     ///
     /// # Panics
-    /// When they are not all there.
+    /// When the range is out of bounds.
     #[must_use]
     pub fn part(&self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len(), "a part lies within the bytes");
@@ -134,14 +134,14 @@ impl StoredMatrix<'_> {
         self.len() == 0
     }
 
-    /// Reads neighbouring elements, in row-major order, as elements of type `dtype`: as they are, or rounded. `out` is
-    /// `[elements.len() * dtype.bytes()]`.
+    /// Reads a range of elements, in row-major order, and converts them to `dtype`. `out` is `[elements.len() *
+    /// dtype.bytes()]`.
     ///
     /// # Errors
     /// As for [`StoredBytes::read`].
     ///
     /// # Panics
-    /// When the matrix has not all of these elements, or `out` has another length.
+    /// When the range is out of bounds, or `out` has another length.
     pub fn read(&self, elements: Range<usize>, dtype: DType, out: &mut [u8]) -> Result<()> {
         assert_eq!(out.len(), elements.len() * dtype.bytes(), "room for each element");
         let size = self.dtype.bytes();
@@ -167,7 +167,7 @@ impl StoredMatrix<'_> {
     }
 }
 
-/// The error of weights of which one is NaN or infinite.
+/// The error for weights that hold NaN or infinity.
 #[cold]
 pub fn not_finite() -> Error {
     Error::load(

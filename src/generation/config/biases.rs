@@ -1,11 +1,11 @@
-//! Fields that give numbers to tokens or to sequences of tokens.
+//! Fields that map tokens or sequences of tokens to numbers.
 
 use crate::types::TokenId;
 
 use super::field::FieldType;
 use super::value::FieldValue;
 
-/// What is added to the score of the last token of a sequence when the others have just occurred.
+/// Biases that are added to the score of the last token of a sequence when its other tokens have just occurred.
 ///
 /// Written as a map from tuples of ids, or, as files hold it, as a list of pairs: `[[[5, 7], -1.5], [[3], 2.0]]`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -14,7 +14,7 @@ pub struct SequenceBias {
 }
 
 impl SequenceBias {
-    /// These sequences with their biases; of equal sequences the last bias holds, in the place of the first.
+    /// These sequences with their biases; for equal sequences the last bias counts, at the index of the first.
     pub fn new(entries: impl IntoIterator<Item = (Vec<TokenId>, f64)>) -> Self {
         Self { entries: unique(entries) }
     }
@@ -68,14 +68,14 @@ fn sequence(key: &FieldValue) -> Option<Vec<TokenId>> {
     ids.split(',').map(|id| id.trim().parse().ok().map(TokenId)).collect()
 }
 
-/// What is added to the scores of tokens in every step.
+/// Biases that are added to the scores of tokens in every step.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LogitBias {
     entries: Vec<(TokenId, f64)>,
 }
 
 impl LogitBias {
-    /// These tokens with their biases; of equal tokens the last bias holds.
+    /// These tokens with their biases; for equal tokens the last bias counts.
     pub fn new(entries: impl IntoIterator<Item = (TokenId, f64)>) -> Self {
         Self { entries: unique(entries) }
     }
@@ -112,13 +112,13 @@ impl FieldType for LogitBias {
     }
 }
 
-/// The entries without doublets, each key in the place of its first and with the value of its last entry.
+/// Removes duplicate keys: each keeps the index of its first entry and the value of its last.
 fn unique<K: std::hash::Hash + Eq + Clone, V>(entries: impl IntoIterator<Item = (K, V)>) -> Vec<(K, V)> {
     let mut kept: Vec<(K, V)> = Vec::new();
-    let mut places = std::collections::HashMap::new();
+    let mut positions = std::collections::HashMap::new();
     for (key, value) in entries {
-        let place = *places.entry(key.clone()).or_insert(kept.len());
-        match kept.get_mut(place) {
+        let index = *positions.entry(key.clone()).or_insert(kept.len());
+        match kept.get_mut(index) {
             Some(entry) => entry.1 = value,
             None => kept.push((key, value)),
         }

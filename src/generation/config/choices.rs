@@ -1,4 +1,4 @@
-//! Fields that are one of a few words, or a word in place of another type.
+//! Fields that are one of a few words, or a word instead of a value of another type.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use crate::types::TokenId;
 /// When a beam search ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EarlyStopping {
-    /// Once the running beams are unlikely to beat what has finished.
+    /// Once the running beams are unlikely to beat the finished ones.
     #[default]
     False,
     /// With as many finished hypotheses as beams.
     True,
-    /// When no running beam can beat what has finished.
+    /// When no running beam can beat the finished ones.
     Never,
 }
 
@@ -93,7 +93,7 @@ impl From<Vec<usize>> for DolaLayers {
     }
 }
 
-/// What has to occur in the output of a constrained beam search.
+/// A phrase, or alternatives, that must occur in the output of a constrained beam search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForcedWord {
     /// These tokens, one after the other.
@@ -132,7 +132,7 @@ impl FieldType for Vec<ForcedWord> {
     }
 }
 
-/// An older transformers whose results are wanted where they differ from those of the newest one.
+/// An older transformers version to follow where its results differ from those of the newest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Compat {

@@ -1,6 +1,6 @@
-//! The types of configuration fields: what a value has to be, and what it becomes.
+//! The types of configuration fields: which values they accept, and how they are parsed.
 //!
-//! Ranges are not checked here but where a plan is made, since they depend on the model and on other fields.
+//! Ranges are checked when a plan is made, since they depend on the model and on other fields.
 
 use crate::types::TokenId;
 
@@ -63,7 +63,7 @@ impl From<u32> for OneOrMany<TokenId> {
 
 /// A type that fields may have.
 pub(in crate::generation) trait FieldType: Sized {
-    /// What a value has to be, to complete "must be …".
+    /// Describes valid values, to complete "must be …".
     const KIND: &'static str;
 
     /// The type as Python's annotations write it.
@@ -129,7 +129,7 @@ field_types! {
     Vec<TokenId> as "list[int]": "a list of token ids" or "a list of such lists" of "lists of token ids" =>
         |value| if let FieldValue::List(ids) = value { ids.iter().map(TokenId::parse).collect() } else { None },
         |value| value.iter().map(TokenId::to_value).collect();
-    // As torch.manual_seed has it, a negative seed stands for its two's complement.
+    // As in torch.manual_seed, a negative seed stands for its two's complement.
     u64 as "int": "an integer from -2^63 to 2^64 - 1" or "a list of them" of "integers" =>
         |value| {
             let value = integer(value)?;

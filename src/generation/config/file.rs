@@ -25,7 +25,7 @@ impl GenerationConfig {
         let file = if path.is_dir() { path.join(NAME) } else { path.to_owned() };
         let read = || {
             let mut text = String::new();
-            // One byte more than is taken, so that a longer file is seen to be longer.
+            // One byte beyond the limit, so that a longer file is detected.
             File::open(&file)?.take(MAX_FILE_BYTES as u64 + 1).read_to_string(&mut text)?;
             Ok::<_, std::io::Error>(text)
         };
@@ -38,7 +38,7 @@ impl GenerationConfig {
         Self::from_json_file(&text).context(|| file.display().to_string())
     }
 
-    /// Writes `generation_config.json` into a folder, which is made if need be. Returns its path.
+    /// Writes `generation_config.json` into a folder, which it creates if needed. Returns the path of the file.
     ///
     /// # Errors
     /// As for [`GenerationConfig::validate`], and `Load` when the file cannot be written.

@@ -1,9 +1,9 @@
 //! [`GenerationConfig`]: transformers' generation fields as plain data.
 //!
-//! Every field is an `Option`, so that the precedence call > passed config > model's file > default works
-//! field by field. Nothing is checked here but types: whether a value is possible is decided when a plan is
-//! made ([`GenerationPlan`](super::GenerationPlan)), because that depends on the prompt, the model and the
-//! other fields. To add a field: its line in the struct below, and its line in the table of `table.rs`.
+//! Every field is an `Option`, so that the precedence call > passed config > model's file > default works field by
+//! field. Only types are checked here. A plan ([`GenerationPlan`](super::GenerationPlan)) checks values, because
+//! their validity depends on the prompt, the model and the other fields. To add a field: its line in the struct
+//! below, and its line in the table of `table.rs`.
 
 mod biases;
 mod choices;
@@ -187,7 +187,8 @@ impl GenerationConfig {
         Self::default()
     }
 
-    /// Reads a `generation_config.json`. Keys that are no fields are kept in `extra` and logged.
+    /// Reads a `generation_config.json`. Keys that are no fields are kept in `extra`, and those that transformers does not
+    /// know either are logged.
     ///
     /// # Errors
     /// `Load` when the text is longer than 16 MiB, no JSON object, has a key twice, or a field has a value of another
@@ -202,6 +203,15 @@ impl GenerationConfig {
             } else {
                 config.extra.insert(name, json);
             }
+        }
+        let is_bookkeeping = |name: &str| name.starts_with('_') || name == "transformers_version";
+        let unknown = |(name, value): &(&String, &Value)| {
+            !value.is_null() && !Self::is_known(name) && !is_bookkeeping(name)
+        };
+        let unknown: Vec<_> =
+            config.extra.iter().filter(unknown).map(|(name, _)| format!("{name:?}")).collect();
+        if !unknown.is_empty() {
+            log::warn!("generation_config.json: no field is called {}", unknown.join(", "));
         }
         Ok(config)
     }
@@ -219,7 +229,8 @@ impl GenerationConfig {
         Ok(config)
     }
 
-    /// The entries of a file that would change the tokens and that this version has not; empty for most models.
+    /// The entries of a file that would change the tokens and that this version does not support; empty for most
+    /// models.
     pub fn unsupported(&self) -> Vec<&str> {
         let entries = self.extra.iter().map(|(name, value)| (name.as_str(), value.clone().into()));
         entries
@@ -228,7 +239,7 @@ impl GenerationConfig {
             .collect()
     }
 
-    /// Says which entries of a file are unsupported; `None` if none are.
+    /// A warning that names the unsupported entries of a file, if any.
     pub fn unsupported_warning(&self) -> Option<String> {
         let names = self.unsupported();
         (!names.is_empty()).then(|| {
@@ -241,7 +252,7 @@ impl GenerationConfig {
         })
     }
 
-    /// `top_k`: 50 where nobody sets it, and 0, which keeps all tokens, where it is switched off.
+    /// `top_k`: 50 if unset, and 0, which keeps all tokens, if switched off.
     pub(super) fn top_k_or_default(&self) -> usize {
         let default = if self.switched_off.contains("top_k") { 0 } else { 50 };
         self.top_k.unwrap_or(default)
@@ -262,7 +273,7 @@ impl GenerationConfig {
     /// The configuration that the keyword arguments of a call make; null switches a field off.
     ///
     /// # Errors
-    /// When a name is no field, with the name that was probably meant, or a value is of another type.
+    /// When a name is not a field, with the name that was probably meant, or a value has another type.
     pub fn from_call<V: Into<FieldValue>>(fields: impl IntoIterator<Item = (String, V)>) -> Result<Self> {
         let mut config = Self::new();
         for (name, value) in fields {
@@ -283,12 +294,12 @@ impl GenerationConfig {
         json
     }
 
-    /// Whether transformers or this version knows a name, so that `set` has an answer to it.
+    /// Whether transformers or this version knows a name, so that `set` has a specific error for it.
     pub fn is_known(name: &str) -> bool {
         Self::is_field(name) || unsupported::reason(name).is_some()
     }
 
-    /// The error message for a name that is no field.
+    /// The error message for a name that is not a field.
     pub fn unknown_field(name: &str) -> String {
         if let Some(reason) = unsupported::reason(name) {
             return format!("`{name}` {reason}");

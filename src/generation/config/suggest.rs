@@ -17,12 +17,12 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("random_seed", "seed"),
 ];
 
-/// A name longer than this is no misspelling; the bound keeps the work small whatever a request holds.
-const LONGEST: usize = 64;
+/// A longer name is not a misspelling; the bound limits the work for hostile requests.
+const MAX_NAME_LEN: usize = 64;
 
 /// The name of `known` that `name` was probably meant to be.
 pub(crate) fn suggest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    if name.len() > LONGEST {
+    if name.len() > MAX_NAME_LEN {
         return None;
     }
     if let Some((_, here)) = SYNONYMS.iter().find(|(other, _)| *other == name) {

@@ -1,4 +1,4 @@
-//! The table of fields: a setter and a descriptor for each, and what is done by a field's name.
+//! The table of fields: a setter and a descriptor for each, and access by name.
 
 use super::field::FieldType;
 use super::{
@@ -14,9 +14,9 @@ use crate::types::TokenId;
 pub struct FieldInfo {
     /// The name, as in transformers.
     pub name: &'static str,
-    /// What a value has to be, to complete "must be …".
+    /// Describes valid values, to complete "must be …".
     pub kind: &'static str,
-    /// What holds when the field is set nowhere.
+    /// The default.
     pub default: &'static str,
     /// What it does.
     pub doc: &'static str,
@@ -37,7 +37,7 @@ impl FieldInfo {
     }
 }
 
-/// Writes the setters and the table. A line is a field, what its setter takes, and what holds when it is set nowhere.
+/// Writes the setters and the table. A line holds a field, the argument type of its setter, and its default.
 macro_rules! fields {
     ($( $name:ident: $argument:ty = $default:literal; )*) => {
         impl GenerationConfig {
@@ -175,12 +175,13 @@ impl GenerationConfig {
         FieldInfo::of(name).and_then(|field| (field.get)(self))
     }
 
-    /// Sets a field by its name; [`FieldValue::Null`] unsets it, so that the model's file decides. As in transformers, an
-    /// `eos_token_id` of -1 is no token, and values of unsupported fields are taken where they ask for nothing.
+    /// Sets a field by its name; [`FieldValue::Null`] unsets it, so that the model's file decides. As in
+    /// transformers, an `eos_token_id` of -1 is no token. Values of unsupported fields are ignored where they change
+    /// nothing.
     ///
     /// # Errors
-    /// When there is no such field, with the name that was probably meant, or what to do instead where it is one of
-    /// transformers'; and when the value is of another type.
+    /// When there is no such field, with the name that was probably meant, or a remedy for a field of transformers;
+    /// and when the value has another type.
     pub fn set(&mut self, name: &str, value: &FieldValue) -> Result<()> {
         match FieldInfo::of(name) {
             Some(field) => {
@@ -189,7 +190,7 @@ impl GenerationConfig {
                 let no_token = name == "eos_token_id" && *value == FieldValue::Int(-1);
                 (field.set)(self, if no_token { &none } else { value })
             }
-            None if unsupported::asks_for_nothing(name, value) => Ok(()),
+            None if unsupported::is_noop(name, value) => Ok(()),
             None => Err(Error::config(Self::unknown_field(name))),
         }
     }

@@ -1,6 +1,6 @@
-//! Names that transformers' `generate` and `GenerationConfig` know and rsgen does not: why, and what to do instead.
+//! Names that transformers' `generate` and `GenerationConfig` know and rsgen does not, with the reason and a remedy.
 //!
-//! A call that uses one is told so; `None` stands for leaving it out. In a file they are kept, without effect.
+//! A call that uses one is an error, unless it is `None`. In a file they have no effect and are kept.
 
 use super::FieldValue;
 
@@ -75,7 +75,7 @@ const NAMES: &[(&str, &str)] = &[
     ("compile_config", "is about torch.compile; nothing is compiled here: leave it out"),
     ("disable_compile", "is about torch.compile; nothing is compiled here: leave it out"),
     ("continuous_batching_config", "is not needed: requests are computed together anyway; leave it out"),
-    // What decoder-only models of text do not have.
+    // Fields for other kinds of models, and for data that is never stored.
     ("decoder_start_token_id", "is about encoder-decoder models; leave it out"),
     ("forced_decoder_ids", "was removed from transformers; put the tokens at the end of the prompt"),
     ("output_attentions", "is not possible: attention weights are never stored; leave it out"),
@@ -84,13 +84,13 @@ const NAMES: &[(&str, &str)] = &[
     ("device", "must be \"cpu\", the only one there is; leave it out"),
 ];
 
-/// Why a name of transformers' is no field, as the end of a sentence.
+/// Why a name of transformers is not a field, as the end of a sentence.
 pub(super) fn reason(name: &str) -> Option<&'static str> {
     NAMES.iter().find(|(known, _)| *known == name).map(|(_, reason)| *reason)
 }
 
-/// Whether a value of such a field asks for nothing that rsgen has not, as transformers' defaults do.
-pub(super) fn asks_for_nothing(name: &str, value: &FieldValue) -> bool {
+/// Whether a value of such a field changes nothing, as transformers' defaults.
+pub(super) fn is_noop(name: &str, value: &FieldValue) -> bool {
     match (name, value) {
         (name, FieldValue::Null) => reason(name).is_some(),
         (
@@ -121,7 +121,7 @@ pub(super) fn changes_tokens(name: &str, value: &FieldValue) -> bool {
     let of_results =
         ["guidance_scale", "watermarking_config", "token_healing", "forced_decoder_ids", "generation_kwargs"];
     let quantized = name == "cache_implementation" && *value == FieldValue::from("quantized");
-    quantized || (of_results.contains(&name) && !asks_for_nothing(name, value))
+    quantized || (of_results.contains(&name) && !is_noop(name, value))
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! [`FieldValue`]: what a caller or a file may write for a configuration field.
 //!
-//! It has its own type, not JSON's, because a call from Python can hold what JSON cannot: NaN, integers beyond
-//! 64 bits, and maps whose keys are lists. Which of its forms a field takes is the business of the field's
-//! type.
+//! It has its own type, not JSON's, because a call from Python can hold what JSON cannot: NaN, integers beyond 64
+//! bits, and maps whose keys are lists. The type of the field decides which forms it takes.
 
 use std::fmt;
 
@@ -26,7 +25,7 @@ pub enum FieldValue {
     List(Vec<FieldValue>),
     /// Keys with their values, in order.
     Map(Vec<(FieldValue, FieldValue)>),
-    /// Anything else, as it is to be shown in an error.
+    /// Anything else, as an error shows it.
     Other(String),
 }
 

@@ -1,4 +1,4 @@
-//! Several phrases of which one has to occur.
+//! Several phrases, one of which must occur.
 
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -37,7 +37,7 @@ impl DisjunctiveConstraint {
         Ok(Self { phrases, current: Vec::new() })
     }
 
-    /// What may follow the tokens so far, each once, in the order of the phrases.
+    /// The tokens that may follow the tokens so far, each once, in the order of the phrases.
     fn next(&self) -> Vec<TokenId> {
         let mut next = Vec::new();
         for phrase in &self.phrases {

@@ -1,8 +1,7 @@
-//! Constraints: token sequences that the output of a constrained beam search has to hold.
+//! Constraints: token sequences that the output of a constrained beam search must contain.
 //!
-//! One file per kind. A constraint is a small state machine that sees the tokens of a sequence one by one and says
-//! which token would bring it a step further. `ConstraintListState` follows several at once, at most one of them
-//! half done.
+//! One file per kind. A constraint is a small state machine that takes the tokens of a sequence one by one and tells
+//! which token would advance it. `ConstraintListState` tracks several at once, with at most one in progress.
 
 mod disjunctive;
 mod phrasal;
@@ -18,28 +17,28 @@ pub use phrasal::PhrasalConstraint;
 pub(super) use state::ConstraintListState;
 
 /// The most steps that a constraint may take.
-const MOST_STEPS: usize = 10_000;
+const MAX_STEPS: usize = 10_000;
 
-/// What a token does to a constraint.
+/// The effect of a token on a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConstraintStep {
     /// The token was a step forward.
     pub stepped: bool,
     /// With it the constraint is fulfilled.
     pub completed: bool,
-    /// It broke the progress made so far, which begins again.
+    /// The token broke the progress, which starts over.
     pub reset: bool,
 }
 
 /// A condition on the tokens of an output.
 pub trait Constraint: Send + Sync {
-    /// The tokens that would bring it a step further; empty when it is fulfilled.
+    /// The tokens that would advance it; empty when it is fulfilled.
     ///
     /// # Errors
-    /// Whatever makes the constraint impossible; the request ends with it.
+    /// Any error ends the request.
     fn advance(&self) -> Result<Vec<TokenId>>;
 
-    /// Whether the token would bring it a step further.
+    /// Whether the token would advance it.
     ///
     /// # Errors
     /// As for [`advance`](Self::advance).
@@ -51,29 +50,28 @@ pub trait Constraint: Send + Sync {
     /// As for [`advance`](Self::advance).
     fn update(&mut self, token: TokenId) -> Result<ConstraintStep>;
 
-    /// The number of steps that are left at most; 0 when it is fulfilled.
+    /// The most steps that are left; 0 when it is fulfilled.
     ///
     /// # Errors
     /// As for [`advance`](Self::advance).
     fn remaining(&self) -> Result<usize>;
 
-    /// The number of steps it takes at most, from its beginning.
+    /// The most steps it takes, from its beginning.
     fn max_steps(&self) -> usize;
 
-    /// A copy as it was before the first token.
+    /// A copy without progress.
     ///
     /// # Errors
     /// As for [`advance`](Self::advance).
     fn fresh(&self) -> Result<Box<dyn Constraint>>;
 
-    /// A copy as it is.
+    /// A copy with its progress.
     ///
     /// # Errors
     /// As for [`advance`](Self::advance).
     fn fork(&self) -> Result<Box<dyn Constraint>>;
 
-    /// Every token that it can ever ask for, to be checked against the vocabulary beforehand; empty when that is not
-    /// known.
+    /// Every token that it can ever request, to check them against the vocabulary in advance; empty if unknown.
     fn tokens(&self) -> Vec<TokenId> {
         Vec::new()
     }
@@ -85,21 +83,21 @@ impl std::fmt::Debug for dyn Constraint {
     }
 }
 
-/// Walks through a caller's constraint once, so that one that can never be fulfilled is refused before anything is
+/// Runs a custom constraint through once, so that one that can never be fulfilled is an error before anything is
 /// computed: transformers' `Constraint.test`.
 ///
 /// # Errors
-/// `Callback` with the rule that it breaks, and whatever it fails with itself.
+/// `Callback` with the rule that it breaks, and its own errors.
 pub fn check(constraint: &dyn Constraint) -> Result<()> {
     let broken = |rule: &str| Err(Error::callback(format!("a constraint breaks a rule: {rule}")));
     let mut trial = constraint.fresh()?;
     let max_steps = trial.max_steps();
-    if !(1..=MOST_STEPS).contains(&max_steps) {
+    if !(1..=MAX_STEPS).contains(&max_steps) {
         return broken(&format!(
-            "`seqlen`, its number of steps, must be 1 to {MOST_STEPS}, but is {max_steps}"
+            "`seqlen`, its number of steps, must be 1 to {MAX_STEPS}, but is {max_steps}"
         ));
     }
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         let Some(&token) = trial.advance()?.first() else {
             return broken("advance() must name a token until it is fulfilled, but names none");
         };
@@ -115,7 +113,7 @@ pub fn check(constraint: &dyn Constraint) -> Result<()> {
             };
         }
     }
-    broken(&format!("update() with what advance() names must fulfil it, but {MOST_STEPS} steps have not"))
+    broken(&format!("update() with what advance() names must fulfil it, but {MAX_STEPS} steps have not"))
 }
 
 /// The constraints of a request.

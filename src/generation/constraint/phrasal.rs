@@ -1,4 +1,4 @@
-//! A phrase that has to occur.
+//! A phrase that must occur.
 
 use crate::error::{Error, Result};
 use crate::types::TokenId;

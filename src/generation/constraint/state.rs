@@ -1,11 +1,11 @@
-//! Several constraints at once: which are fulfilled, which one is half done, which wait.
+//! Several constraints at once: which are fulfilled, which one is in progress, which are pending.
 
 use crate::error::Result;
 use crate::types::TokenId;
 
 use super::{Constraint, Constraints};
 
-/// transformers' `ConstraintListState`. Its state follows from the tokens of a sequence alone, the prompt included.
+/// transformers' `ConstraintListState`. Its state depends only on the tokens of a sequence, prompt included.
 pub(in crate::generation) struct ConstraintListState {
     /// The number of constraints that are fulfilled.
     complete: usize,
@@ -37,7 +37,7 @@ impl ConstraintListState {
         self.pending.is_empty() && self.in_progress.is_none()
     }
 
-    /// How far all constraints together are.
+    /// The progress of all constraints together.
     pub(in crate::generation) fn bank(&self) -> Result<usize> {
         let steps = match &self.in_progress {
             Some(constraint) => self.max_steps - constraint.remaining()?.min(self.max_steps),
@@ -46,7 +46,7 @@ impl ConstraintListState {
         Ok(self.complete * self.max_steps + steps)
     }
 
-    /// The tokens that would bring a constraint a step further: the one that is half done, or any that waits.
+    /// The tokens that would advance the constraint in progress, or else any pending one.
     pub(in crate::generation) fn advance(&self) -> Result<Vec<TokenId>> {
         if let Some(constraint) = &self.in_progress {
             return constraint.advance();
@@ -82,7 +82,7 @@ impl ConstraintListState {
         Ok(())
     }
 
-    /// A copy as it is.
+    /// A copy with its progress.
     pub(in crate::generation) fn fork(&self) -> Result<Self> {
         Ok(Self {
             complete: self.complete,
@@ -146,7 +146,7 @@ mod tests {
         let any = DisjunctiveConstraint::new(vec![ids(&[1, 2, 3]), ids(&[1, 4, 5])]).unwrap();
         let constraints: Constraints = vec![Arc::new(any)];
         let state = ConstraintListState::after(&constraints, &ids(&[1])).unwrap();
-        // In transformers the copies share their progress: after the first one the others begin again.
+        // In transformers the copies share their progress: after the first one the others start over.
         for token in state.advance().unwrap() {
             let mut advanced = state.fork().unwrap();
             advanced.add(token).unwrap();

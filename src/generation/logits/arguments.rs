@@ -1,6 +1,6 @@
-//! The arguments of processors' constructors, by name, as a call from Python or a golden gives them.
+//! The arguments of processors' constructors, by name, for calls from Python and for goldens.
 //!
-//! They have the types of configuration fields, and functions besides. Ranges are checked by the constructors.
+//! They have the types of configuration fields, or are functions. The constructors check ranges.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::PrefixAllowedTokens;
 pub enum Argument {
     /// A value as configuration fields take it.
     Value(FieldValue),
-    /// A function that says which tokens may follow.
+    /// A function that returns the tokens that may follow.
     AllowedTokens(Arc<dyn PrefixAllowedTokens>),
 }
 
@@ -35,13 +35,13 @@ impl fmt::Display for Argument {
     }
 }
 
-/// What there is to know of an argument, for bindings and help pages.
+/// A description of an argument, for bindings and help pages.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ArgumentInfo {
     /// The name, as in transformers.
     pub name: &'static str,
-    /// The value it has when it is left out; `None` if it cannot be.
+    /// The default; `None` if the argument is required.
     pub default: Option<FieldValue>,
     kind: &'static str,
     python: fn() -> String,
@@ -54,19 +54,19 @@ impl ArgumentInfo {
     }
 }
 
-/// An argument that has to be given.
+/// A required argument.
 pub(super) const fn required<T: ArgumentType>(name: &'static str) -> ArgumentInfo {
     ArgumentInfo { name, default: None, kind: T::KIND, python: T::python }
 }
 
-/// An argument that may be left out.
+/// An optional argument.
 pub(super) const fn optional<T: ArgumentType>(name: &'static str, default: FieldValue) -> ArgumentInfo {
     ArgumentInfo { name, default: Some(default), kind: T::KIND, python: T::python }
 }
 
 /// A type that arguments may have.
 pub(super) trait ArgumentType: Sized {
-    /// What a value has to be, to complete "must be …".
+    /// Describes valid values, to complete "must be …".
     const KIND: &'static str;
 
     /// The type as Python's annotations write it.
@@ -106,7 +106,7 @@ impl ArgumentType for Arc<dyn PrefixAllowedTokens> {
     }
 }
 
-/// The arguments of one call, in the constructor's order, defaults filled in.
+/// The arguments of one call in the constructor's order, with defaults filled in.
 pub(super) struct Arguments {
     /// The older transformers to follow, if any.
     pub(super) compat: Option<Compat>,
@@ -114,7 +114,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// Those that were given by name, for a constructor that takes `expected`.
+    /// Orders the arguments that were given by name, for a constructor that takes `expected`.
     pub(super) fn new(
         expected: &'static [ArgumentInfo],
         has_device: bool,
@@ -123,7 +123,7 @@ impl Arguments {
     ) -> Result<Self> {
         let mut given: Vec<(String, Argument)> = given.into_iter().collect();
         let mut take = |name: &str| {
-            given.iter().position(|(given, _)| given == name).map(|place| given.swap_remove(place).1)
+            given.iter().position(|(given, _)| given == name).map(|index| given.swap_remove(index).1)
         };
         let device = if has_device { take("device") } else { None };
         let in_order = |info: &'static ArgumentInfo| {

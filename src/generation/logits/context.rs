@@ -1,4 +1,4 @@
-//! What a processor is given: the scores of a request's rows, and what there is to know of each row.
+//! The input of a processor: the scores of a request's rows, and the context of each row.
 
 use std::any::Any;
 
@@ -12,7 +12,7 @@ pub struct ScoreRows<'a> {
 }
 
 impl<'a> ScoreRows<'a> {
-    /// Rows of `vocab_size` scores each, one after the other.
+    /// Consecutive rows of `vocab_size` scores each.
     ///
     /// # Panics
     /// When the scores are not a whole number of rows.
@@ -46,19 +46,19 @@ impl<'a> ScoreRows<'a> {
         &mut self.scores[index * self.vocab_size..][..self.vocab_size]
     }
 
-    /// All rows, one after the other.
+    /// All rows, concatenated.
     pub fn as_mut_slice(&mut self) -> &mut [f32] {
         self.scores
     }
 }
 
-/// What a processor remembers of one sequence.
+/// The state of a processor for one sequence.
 pub trait ProcessorState: Any + Send {
-    /// The memory of a sequence that begins as a copy of this one.
+    /// The state of a sequence that begins as a copy of this one.
     fn fork(&self) -> Box<dyn ProcessorState>;
 }
 
-/// What the processors of a list remember of one sequence.
+/// The states of all processors of a list for one sequence.
 #[derive(Default)]
 pub struct ProcessorStates {
     /// One entry per processor of the list.
@@ -76,43 +76,43 @@ impl ProcessorStates {
 /// The unconditional sequences of a row: their newest logits.
 #[derive(Clone, Copy, Default)]
 pub(in crate::generation) struct UnconditionalLogits<'a> {
-    /// For each processor of the list the row of its unconditional sequence in `logits`, if it asked for one.
+    /// For each processor of the list the row of its unconditional sequence in `logits`, if it requested one.
     pub(in crate::generation) rows: &'a [Option<usize>],
-    /// Those of all unconditional sequences, `[unconditional sequences, vocab_size]`.
+    /// The logits of all unconditional sequences, `[unconditional sequences, vocab_size]`.
     pub(in crate::generation) logits: &'a [f32],
     pub(in crate::generation) vocab_size: usize,
 }
 
 impl<'a> UnconditionalLogits<'a> {
-    fn logits(&self, place: usize) -> Option<&'a [f32]> {
-        let row = (*self.rows.get(place)?)?;
+    fn logits(&self, processor: usize) -> Option<&'a [f32]> {
+        let row = (*self.rows.get(processor)?)?;
         Some(&self.logits[row * self.vocab_size..][..self.vocab_size])
     }
 }
 
-/// What a processor may know of the row it changes.
+/// The context of a row that a processor changes.
 #[non_exhaustive]
 pub struct RowContext<'a> {
     /// All ids of the row so far: prompt, its padding included, and generated tokens.
     pub input_ids: &'a [TokenId],
-    /// How many of them are the prompt, padding included.
+    /// The length of the prompt, padding included.
     pub prompt_len: usize,
-    /// How many ids stand before the first one that is not padding.
+    /// The number of ids before the first one that is not padding.
     pub padding_len: usize,
-    /// Which prompt of the request the row continues.
+    /// The index of the prompt that the row continues.
     pub prompt_index: usize,
-    /// The row among those of a call in which none has ended; rows of one prompt are neighbours.
+    /// The index of the row, counted as if no row had ended; rows of one prompt are consecutive.
     pub row_index: usize,
     /// The unconditional sequences of the row.
     pub(in crate::generation) unconditional: UnconditionalLogits<'a>,
-    /// What each processor of the list remembers of this sequence.
+    /// The state of each processor of the list for this sequence.
     pub(in crate::generation) states: Option<&'a mut ProcessorStates>,
-    /// The place of the processor that is called.
-    pub(in crate::generation) place: usize,
+    /// The index of the processor that is called.
+    pub(in crate::generation) processor_index: usize,
 }
 
 impl<'a> RowContext<'a> {
-    /// A row that is nothing but a prompt without padding, to call a processor by hand.
+    /// A row that holds only a prompt without padding, to call a processor by hand.
     pub fn of_prompt(input_ids: &'a [TokenId]) -> Self {
         Self {
             input_ids,
@@ -122,7 +122,7 @@ impl<'a> RowContext<'a> {
             row_index: 0,
             unconditional: UnconditionalLogits::default(),
             states: None,
-            place: 0,
+            processor_index: 0,
         }
     }
 
@@ -131,15 +131,16 @@ impl<'a> RowContext<'a> {
         Self { prompt_index: row_index, row_index, ..Self::of_prompt(input_ids) }
     }
 
-    /// The logits of the row's unconditional sequence, `[vocab_size]`, if the processor asked for one.
+    /// The logits of the row's unconditional sequence, `[vocab_size]`, if the processor requested one.
     pub fn unconditional_logits(&self) -> Option<&'a [f32]> {
-        self.unconditional.logits(self.place)
+        self.unconditional.logits(self.processor_index)
     }
 
-    /// What the processor remembers of this sequence: the value its `new_state` made, or a fork of it. `None`
-    /// when there is none or it is of another type.
+    /// The processor's state for this sequence: the value that its `new_state` returned, or a fork of it. `None` when
+    /// there is none or it has another type.
     pub fn state<S: ProcessorState>(&mut self) -> Option<&mut S> {
-        let state: &mut dyn Any = &mut **self.states.as_mut()?.states.get_mut(self.place)?.as_mut()?;
+        let state: &mut dyn Any =
+            &mut **self.states.as_mut()?.states.get_mut(self.processor_index)?.as_mut()?;
         state.downcast_mut()
     }
 }
@@ -149,17 +150,16 @@ impl<'a> RowContext<'a> {
 pub struct ProcessContext<'a> {
     /// One entry per row of scores, in the same order; rows that have ended are left out.
     pub rows: Vec<RowContext<'a>>,
-    /// The number of rows of a call in which none has ended.
+    /// The number of rows, counted as if none had ended.
     pub num_rows: usize,
-    /// The group of beams that all rows belong to; 0 where there are no groups.
+    /// The group of beams that all rows belong to; 0 without groups.
     pub beam_group: usize,
-    /// The tokens chosen in this step, `[num_prompts, num_beams]`, as far as earlier groups have chosen; empty where there
-    /// are no groups.
+    /// The tokens chosen in this step, `[num_prompts, num_beams]`, filled in by earlier groups; empty without groups.
     pub current_tokens: &'a [TokenId],
 }
 
 impl<'a> ProcessContext<'a> {
-    /// These rows, without groups of beams, when none has ended.
+    /// The context of these rows, without groups of beams and with none ended.
     pub fn new(rows: Vec<RowContext<'a>>) -> Self {
         Self { num_rows: rows.len(), rows, beam_group: 0, current_tokens: &[] }
     }
@@ -198,11 +198,12 @@ mod tests {
     #[test]
     fn a_state_comes_back_in_its_own_type_only() {
         let mut states = ProcessorStates { states: vec![None, Some(Box::new(Counter(1)))] };
-        let mut row = RowContext { states: Some(&mut states), place: 1, ..RowContext::of_prompt(&[]) };
+        let mut row =
+            RowContext { states: Some(&mut states), processor_index: 1, ..RowContext::of_prompt(&[]) };
         row.state::<Counter>().unwrap().0 += 1;
         assert_eq!(row.state::<Counter>().unwrap().0, 2);
         assert!(row.state::<Other>().is_none());
-        row.place = 0;
+        row.processor_index = 0;
         assert!(row.state::<Counter>().is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! The prompts that two processors keep, under transformers' name for them: `encoder_input_ids`.
+//! The prompts that two processors use, under transformers' name: `encoder_input_ids`.
 
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -22,7 +22,7 @@ impl EncoderInputIds {
         &self.rows
     }
 
-    /// The prompts, if there are any.
+    /// The prompts, or an error if there are none.
     pub(super) fn checked(self) -> Result<Self> {
         if self.rows.is_empty() {
             return Err(Error::config(
@@ -32,7 +32,8 @@ impl EncoderInputIds {
         Ok(self)
     }
 
-    /// The prompt that row `row` of `num_rows` continues: each prompt has equally many rows, which are neighbours.
+    /// The prompt that row `row` of `num_rows` continues: each prompt has the same number of rows, which are
+    /// consecutive.
     pub(super) fn of_row(&self, row: usize, num_rows: usize) -> Result<&[TokenId]> {
         let rows_each = (num_rows / self.rows.len()).max(1);
         self.rows.get(row / rows_each).map(Vec::as_slice).ok_or_else(|| {

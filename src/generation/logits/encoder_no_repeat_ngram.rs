@@ -14,7 +14,7 @@ pub struct EncoderNoRepeatNGramLogitsProcessor {
 }
 
 impl EncoderNoRepeatNGramLogitsProcessor {
-    /// No `encoder_ngram_size` tokens that follow each other in a row's prompt occur again.
+    /// No `encoder_ngram_size` consecutive tokens of a row's prompt occur again.
     ///
     /// # Errors
     /// When `encoder_ngram_size` is 0, or there is no prompt.

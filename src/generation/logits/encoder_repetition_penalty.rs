@@ -1,4 +1,4 @@
-//! A penalty for what the prompt does not hold, as in transformers' `EncoderRepetitionPenaltyLogitsProcessor`.
+//! A penalty for tokens that are not in the prompt, as in transformers' `EncoderRepetitionPenaltyLogitsProcessor`.
 
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -57,7 +57,7 @@ impl LogitsProcessor for EncoderRepetitionPenaltyLogitsProcessor {
 
     fn process(&self, rows: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
         for (index, row) in context.rows.iter().enumerate() {
-            // transformers 4.49 gives the prompts to as many rows, whether these continue them or not.
+            // transformers 4.49 applies the prompts to the first rows, whether these continue them or not.
             let prompt = if self.first_rows_only {
                 self.prompts.rows().get(row.row_index).map(Vec::as_slice)
             } else {

@@ -1,4 +1,4 @@
-//! A growing pull towards the end, as in transformers' `ExponentialDecayLengthPenalty`.
+//! An end-of-sequence bias that grows with the length, as in transformers' `ExponentialDecayLengthPenalty`.
 
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -68,9 +68,9 @@ impl LogitsProcessor for ExponentialDecayLengthPenalty {
         };
         let growth = (self.factor.powi(i32::try_from(over).unwrap_or(i32::MAX)) - 1.0) as f32;
         // A token that is listed twice is raised once.
-        for (place, token) in self.eos_token_ids.iter().enumerate() {
+        for (index, token) in self.eos_token_ids.iter().enumerate() {
             if let Some(score) = scores.get_mut(token.index())
-                && !self.eos_token_ids[..place].contains(token)
+                && !self.eos_token_ids[..index].contains(token)
                 && (score.is_finite() || !self.finite_only)
             {
                 // The absolute value, so that negative scores rise too.

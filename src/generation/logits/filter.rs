@@ -1,4 +1,4 @@
-//! What the warpers that remove tokens share: what removed scores become, and how many tokens stay in any case.
+//! Shared by the warpers that remove tokens: the score of removed tokens, and the number of tokens that always stay.
 
 use crate::error::{Error, Result};
 
@@ -24,12 +24,13 @@ impl Filter {
         Ok(Self { value: filter_value as f32, min_tokens_to_keep })
     }
 
-    /// The least of the scores that stay in any case; the scores must hold no NaN.
+    /// The least of the scores that always stay; the scores must hold no NaN.
     pub(super) fn least_kept(&self, scores: &[f32]) -> f32 {
         kth_largest(scores, self.min_tokens_to_keep.min(scores.len()))
     }
 
-    /// Removes tokens whose probability is below `limit`; the scores must hold no NaN, and something that is possible.
+    /// Removes tokens whose probability is below `limit`; the scores must hold no NaN, and at least one possible
+    /// token.
     pub(super) fn remove_improbable(&self, scores: &mut [f32], limit: f32) {
         let probabilities = softmax(scores);
         let kept = self.least_kept(scores);
@@ -41,7 +42,7 @@ impl Filter {
     }
 }
 
-/// Whether a probability is between 0 and 1. As in transformers, a field that is not has no effect.
+/// Whether a probability is between 0 and 1. As in transformers, other values have no effect.
 pub(super) fn is_cutoff(epsilon: f64) -> bool {
     epsilon > 0.0 && epsilon < 1.0
 }

@@ -6,7 +6,7 @@ use crate::types::TokenId;
 use super::super::config::OneOrMany;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
-/// Removes all tokens but some for the last place; those get the score 0.
+/// Removes all tokens but these at the last position; these get the score 0.
 #[derive(Debug, Clone)]
 pub struct ForcedEOSTokenLogitsProcessor {
     max_length: usize,
@@ -14,7 +14,7 @@ pub struct ForcedEOSTokenLogitsProcessor {
 }
 
 impl ForcedEOSTokenLogitsProcessor {
-    /// One of `eos_token_id` is the last of `max_length` ids, prompt and padding included.
+    /// Forces one of `eos_token_id` as the last of `max_length` ids, prompt and padding included.
     pub fn new(max_length: usize, eos_token_id: impl Into<OneOrMany<TokenId>>) -> Self {
         Self { max_length, eos_token_ids: eos_token_id.into().as_slice().to_vec() }
     }
@@ -23,7 +23,7 @@ impl ForcedEOSTokenLogitsProcessor {
 impl BuiltIn for ForcedEOSTokenLogitsProcessor {
     fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
         let given = settings.config.forced_eos_token_id.clone();
-        // As for `eos_token_id`, an empty list is none.
+        // As for `eos_token_id`, an empty list counts as unset.
         let Some(tokens) = given.filter(|tokens| !tokens.as_slice().is_empty()) else { return Ok(None) };
         super::check_forced("forced_eos_token_id", tokens.as_slice(), settings.vocab_size)?;
         Ok(Some(Self::new(settings.max_length, tokens)))

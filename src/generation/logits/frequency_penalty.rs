@@ -13,7 +13,7 @@ pub struct FrequencyPenaltyLogitsProcessor {
 }
 
 impl FrequencyPenaltyLogitsProcessor {
-    /// The first `prompt_length_to_skip` ids do not count.
+    /// Ignores the first `prompt_length_to_skip` ids.
     ///
     /// # Errors
     /// When the penalty is not from -2 to 2.

@@ -1,4 +1,4 @@
-//! Numbers in place of what is none, as in transformers' `InfNanRemoveLogitsProcessor`.
+//! Replaces NaN and infinities, as in transformers' `InfNanRemoveLogitsProcessor`.
 
 use crate::error::Result;
 
@@ -9,7 +9,7 @@ use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 pub struct InfNanRemoveLogitsProcessor;
 
 impl InfNanRemoveLogitsProcessor {
-    /// It has no settings.
+    /// The processor; it has no settings.
     pub fn new() -> Self {
         Self
     }
@@ -28,7 +28,7 @@ impl LogitsProcessor for InfNanRemoveLogitsProcessor {
 
     fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
         for score in scores {
-            // An infinity is clamped to the number next to it.
+            // Infinities become the largest and the least finite number.
             *score = if score.is_nan() { 0.0 } else { score.clamp(f32::MIN, f32::MAX) };
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The processors of a request as one: applying them in order, with each row's states and unconditional sequences.
+//! The processors of a request as a list: applies them in order, with each row's states and unconditional sequences.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl LogitsProcessorList {
         self.processors.iter().map(|processor| processor.name())
     }
 
-    /// What to look at when their scores are not usable: the fields that ask for them, and the names of a caller's.
+    /// Names the sources of unusable scores, for errors: the fields that switch processors on, and custom processors.
     pub(crate) fn sources(&self) -> String {
         let switch = |name| PROCESSORS.iter().find(|entry| entry.class == name).map(|entry| entry.switch);
         let sources: Vec<_> =
@@ -42,7 +42,7 @@ impl LogitsProcessorList {
         sources.join(", ")
     }
 
-    /// Whether one of them makes usable scores of logits that hold NaN or infinity.
+    /// Whether one of them turns logits that hold NaN or infinity into usable scores.
     pub fn takes_invalid_logits(&self) -> bool {
         self.processors.iter().any(|processor| processor.takes_invalid_logits())
     }
@@ -52,7 +52,7 @@ impl LogitsProcessorList {
         ProcessorStates { states: self.processors.iter().map(|processor| processor.new_state()).collect() }
     }
 
-    /// The unconditional prompt that each processor wants beside the rows of a prompt, padding left out.
+    /// The unconditional prompt that each processor requests for the rows of a prompt, without padding.
     pub fn unconditional(&self, prompt_index: usize, prompt: &[TokenId]) -> Vec<Option<Vec<TokenId>>> {
         self.processors.iter().map(|processor| processor.unconditional_prompt(prompt_index, prompt)).collect()
     }
@@ -62,9 +62,9 @@ impl LogitsProcessorList {
     /// # Errors
     /// The first error of a processor, with its name.
     pub fn process(&self, scores: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
-        for (place, processor) in self.processors.iter().enumerate() {
+        for (index, processor) in self.processors.iter().enumerate() {
             for row in &mut context.rows {
-                row.place = place;
+                row.processor_index = index;
             }
             processor.process(scores, context).context(|| processor.name())?;
         }

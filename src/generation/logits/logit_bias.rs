@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 use super::super::config::LogitBias;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
-/// The largest bias, which all but forces a token; its negative all but forbids it.
-const MOST: f64 = 100.0;
+/// The largest bias, which practically forces a token; its negative practically forbids it.
+const MAX_BIAS: f64 = 100.0;
 
 /// Adds a number to the score of a token in every step.
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ impl LogitBiasLogitsProcessor {
     /// # Errors
     /// When a bias is not from -100 to 100.
     pub fn new(logit_bias: LogitBias) -> Result<Self> {
-        match logit_bias.entries().iter().find(|(_, bias)| !(-MOST..=MOST).contains(bias)) {
+        match logit_bias.entries().iter().find(|(_, bias)| !(-MAX_BIAS..=MAX_BIAS).contains(bias)) {
             None => Ok(Self { bias: logit_bias }),
             Some((token, bias)) => Err(Error::config(format!(
                 "`logit_bias` must hold numbers from -100 to 100, but that of token {token} is {bias:?}; \

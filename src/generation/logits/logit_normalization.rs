@@ -10,7 +10,7 @@ use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 pub struct LogitNormalization;
 
 impl LogitNormalization {
-    /// It has no settings.
+    /// The processor; it has no settings.
     pub fn new() -> Self {
         Self
     }

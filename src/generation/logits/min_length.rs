@@ -14,7 +14,7 @@ pub struct MinLengthLogitsProcessor {
 }
 
 impl MinLengthLogitsProcessor {
-    /// No token of `eos_token_id` before `min_length` ids.
+    /// Removes `eos_token_id` before `min_length` ids.
     pub fn new(min_length: usize, eos_token_id: impl Into<OneOrMany<TokenId>>) -> Self {
         Self { min_length, eos_token_ids: eos_token_id.into().as_slice().to_vec() }
     }

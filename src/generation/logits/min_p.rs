@@ -1,4 +1,4 @@
-//! Min-p: only tokens that come near the most probable one, as in transformers' `MinPLogitsWarper`.
+//! Min-p: only tokens whose probability is close to the highest, as in transformers' `MinPLogitsWarper`.
 
 use crate::error::{Error, Result};
 
@@ -13,7 +13,7 @@ use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 pub struct MinPLogitsWarper {
     min_p: f32,
     filter: Filter,
-    /// Whether those that stay in any case are the best by their scores: probabilities may be equal where scores are not.
+    /// Whether the tokens that always stay are chosen by score: probabilities may be equal where scores are not.
     ranks_scores: bool,
 }
 
@@ -64,7 +64,7 @@ impl LogitsProcessor for MinPLogitsWarper {
 }
 
 impl MinPLogitsWarper {
-    /// The tokens that stay although they may be below the threshold.
+    /// The tokens that always stay, even below the threshold.
     fn kept(&self, scores: &[f32], probabilities: &[f32], threshold: f32) -> Vec<u32> {
         let count = self.filter.min_tokens_to_keep.min(probabilities.len());
         if threshold.is_nan() || kth_largest(probabilities, count) >= threshold {

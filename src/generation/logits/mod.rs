@@ -1,8 +1,8 @@
-//! Logits processors: what may change the scores of a step before a token is chosen.
+//! Logits processors: they change the scores of a step before a token is chosen.
 //!
 //! One file per processor, named as in transformers. The table in `registry.rs` lists them in their order of
-//! application, which is part of what makes results equal to transformers'. To add one: its file, its line
-//! here and its entry in the table.
+//! application, which results equal to transformers depend on. To add one: its file, its line here and its entry in
+//! the table.
 
 mod arguments;
 mod context;
@@ -87,11 +87,10 @@ pub use typical::TypicalLogitsWarper;
 
 /// Changes the scores of the next token, in place.
 ///
-/// One object serves all rows of a request, and a request may be computed beside others, so it holds no
-/// changing state of its own: what has to be remembered of a sequence lives in a [`ProcessorState`], which
-/// follows the sequence when it forks.
+/// One object serves all rows of a request, and requests run concurrently, so it holds no mutable state. The state of
+/// a sequence is a [`ProcessorState`], which forks with the sequence.
 pub trait LogitsProcessor: Send + Sync {
-    /// The name, unique within a request. A processor with the name of a built-in one takes its place.
+    /// The name, unique within a request. A processor with the name of a built-in one replaces it.
     fn name(&self) -> &str;
 
     /// Processes all rows of a request that are not finished: `rows` is `[num_rows, vocab_size]`, `context`
@@ -99,7 +98,7 @@ pub trait LogitsProcessor: Send + Sync {
     /// overridden.
     ///
     /// # Errors
-    /// What `process_row` gives; the request ends with it.
+    /// As for `process_row`.
     fn process(&self, rows: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
         for (index, row) in context.rows.iter_mut().enumerate() {
             self.process_row(rows.row_mut(index), row)?;
@@ -110,42 +109,41 @@ pub trait LogitsProcessor: Send + Sync {
     /// Processes one row: `scores` is `[vocab_size]`, raw logits or, in beam searches, log-probabilities.
     ///
     /// # Errors
-    /// Whatever makes the row impossible; the request ends with it.
+    /// Any error ends the request.
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()>;
 
-    /// The memory for one sequence, if the processor needs any; it comes back in [`RowContext::state`].
+    /// The state for a new sequence, if the processor needs one; [`RowContext::state`] returns it.
     fn new_state(&self) -> Option<Box<dyn ProcessorState>> {
         None
     }
 
-    /// The prompt of a second sequence that is to run beside each row of prompt `prompt_index`, whose tokens
-    /// (padding left out) are `prompt`. It gets the same new tokens as the row, and its logits come in the
-    /// same step, in [`RowContext::unconditional_logits`].
+    /// The prompt of an unconditional sequence that runs beside each row of prompt `prompt_index`, whose tokens
+    /// without padding are `prompt`. The sequence gets the same new tokens as the row;
+    /// [`RowContext::unconditional_logits`] returns its logits in the same step.
     fn unconditional_prompt(&self, _prompt_index: usize, _prompt: &[TokenId]) -> Option<Vec<TokenId>> {
         None
     }
 
-    /// Whether it makes usable scores of logits that hold NaN or infinity, which otherwise end the request.
+    /// Whether it turns logits that hold NaN or infinity into usable scores. Otherwise they end the request.
     fn takes_invalid_logits(&self) -> bool {
         false
     }
 }
 
-/// What the constructors of processors are made from: the merged configuration, with what the plan has
-/// resolved of it.
+/// The input of processors' constructors: the merged configuration and the values that the plan derives from it.
 pub(super) struct ProcessorSettings<'a> {
-    /// The fields of the call, over those of the model, over nothing.
+    /// The fields of the call, merged over those of the model.
     pub(super) config: &'a GenerationConfig,
     pub(super) do_sample: bool,
     pub(super) num_beams: usize,
     pub(super) num_beam_groups: usize,
-    /// The prompts, one each.
+    /// The prompts of the request.
     pub(super) prompts: &'a [PromptRow],
     /// Length of the prompts, padding included.
     pub(super) prompt_len: usize,
-    /// `min_length`, or what `min_new_tokens` makes of it.
+    /// `min_length`, or the length that follows from `min_new_tokens`.
     pub(super) min_length: usize,
-    /// `max_length`, or what `max_new_tokens` makes of it.
+    /// `max_length`, or the length that follows from `max_new_tokens`.
     pub(super) max_length: usize,
     pub(super) eos_token_ids: &'a [TokenId],
     pub(super) vocab_size: usize,
@@ -167,28 +165,28 @@ impl ProcessorSettings<'_> {
         EncoderInputIds::new(self.prompts.iter().map(|prompt| prompt.input_ids.clone()).collect())
     }
 
-    /// How many tokens every warper keeps: beams need one that does not end the text.
+    /// The tokens that every warper keeps: beams need one that does not end the text.
     fn min_tokens_to_keep(&self) -> usize {
         if self.num_beams > 1 { self.eos_token_ids.len().max(1) + 1 } else { 1 }
     }
 }
 
-/// The processors of a request, in order: the built-in ones that its settings ask for, and the caller's.
+/// The processors of a request, in order: the built-in ones that its settings switch on, and the caller's.
 ///
-/// A caller's processor takes the place of a built-in one of the same name; those of the table that come after the
-/// caller's are not replaced, as in transformers, which makes them last.
+/// A custom processor replaces a built-in one of the same name, except for those that run after the caller's, as in
+/// transformers, which makes them last.
 ///
 /// # Errors
-/// The first impossible value, also of a field that has no effect in this search. As in transformers 4.49, on
-/// request, a caller's processor with the name of one that the settings ask for.
+/// The first invalid value, also of a field that has no effect in this search. With `compat="4.49"`, a custom
+/// processor with the name of one that the settings switch on.
 pub(super) fn build(
     settings: &ProcessorSettings<'_>,
     callers: &[Arc<dyn LogitsProcessor>],
 ) -> Result<LogitsProcessorList> {
     let mut list: Vec<Arc<dyn LogitsProcessor>> = Vec::new();
-    // The same object twice is one processor; not so in transformers 4.49.
-    let is_first = |&(place, caller): &(usize, &Arc<dyn LogitsProcessor>)| {
-        settings.compat().is_some() || !callers[..place].iter().any(|earlier| Arc::ptr_eq(earlier, caller))
+    // The same object twice counts once, except in transformers 4.49.
+    let is_first = |&(index, caller): &(usize, &Arc<dyn LogitsProcessor>)| {
+        settings.compat().is_some() || !callers[..index].iter().any(|earlier| Arc::ptr_eq(earlier, caller))
     };
     let callers = callers.iter().enumerate();
     let mut waiting: Vec<&Arc<dyn LogitsProcessor>> =
@@ -243,7 +241,7 @@ fn penalize_once<'a>(scores: &mut [f32], tokens: impl Iterator<Item = &'a TokenI
     }
 }
 
-/// Leaves `tokens` alone possible, with the score 0; `argument` is where they come from.
+/// Removes all but `tokens`, which get the score 0; `argument` names their source.
 fn force(argument: &str, tokens: &[TokenId], scores: &mut [f32]) -> Result<()> {
     check_forced(argument, tokens, scores.len())?;
     scores.fill(f32::NEG_INFINITY);

@@ -16,7 +16,7 @@ pub struct NoBadWordsLogitsProcessor {
 }
 
 impl NoBadWordsLogitsProcessor {
-    /// A sequence that is an end-of-sequence token alone does not count.
+    /// Ignores a sequence that is only an end-of-sequence token.
     ///
     /// # Errors
     /// When there is no sequence.

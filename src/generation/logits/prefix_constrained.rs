@@ -1,4 +1,5 @@
-//! Tokens that a function of the ids so far allows, as in transformers' `PrefixConstrainedLogitsProcessor`.
+//! Allows the tokens that a function of the ids so far returns, as in transformers'
+//! `PrefixConstrainedLogitsProcessor`.
 
 use std::sync::Arc;
 
@@ -8,12 +9,12 @@ use crate::types::TokenId;
 use super::super::config::Compat;
 use super::{BuiltIn, LogitsProcessor, ProcessContext, ProcessorSettings, RowContext, ScoreRows};
 
-/// Which tokens may follow: transformers' `prefix_allowed_tokens_fn`. Closures are such functions.
+/// Returns the tokens that may follow: transformers' `prefix_allowed_tokens_fn`. Closures implement it.
 pub trait PrefixAllowedTokens: Send + Sync {
     /// The tokens that may follow `input_ids`, prompt and padding included, in a row of prompt `batch_id`.
     ///
     /// # Errors
-    /// Whatever makes the answer impossible; the request ends with it.
+    /// Any error ends the request.
     fn allowed_tokens(&self, batch_id: usize, input_ids: &[TokenId]) -> Result<Vec<TokenId>>;
 }
 
@@ -25,8 +26,8 @@ impl<F: Fn(usize, &[TokenId]) -> Vec<TokenId> + Send + Sync> PrefixAllowedTokens
 
 /// Removes all tokens but those that the function allows.
 ///
-/// When no row of a prompt can go on, because what is allowed has been removed before, the allowed tokens get the
-/// score 0.
+/// When no row of a prompt can go on, because earlier processors have removed the allowed tokens, these get the score
+/// 0.
 #[derive(Clone)]
 pub struct PrefixConstrainedLogitsProcessor {
     prefix_allowed_tokens_fn: Arc<dyn PrefixAllowedTokens>,
@@ -36,7 +37,7 @@ pub struct PrefixConstrainedLogitsProcessor {
 }
 
 impl PrefixConstrainedLogitsProcessor {
-    /// Each `num_beams` neighbouring rows have a number, which the function is given.
+    /// Passes the function a batch id, which `num_beams` consecutive rows share.
     ///
     /// # Errors
     /// When `num_beams` is 0.
@@ -72,7 +73,7 @@ impl PrefixConstrainedLogitsProcessor {
 impl BuiltIn for PrefixConstrainedLogitsProcessor {
     fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
         let Some(function) = settings.prefix_allowed_tokens_fn else { return Ok(None) };
-        // Without beams each row has a number of its own, as in transformers.
+        // Without beams each row has its own batch id, as in transformers.
         let numbers_each = if settings.num_beams > 1 { 1 } else { settings.num_return_sequences };
         let rows_each = settings.num_beams / settings.num_beam_groups.max(1);
         let processor = Self::new(Arc::clone(function), rows_each)?;
@@ -98,12 +99,12 @@ impl LogitsProcessor for PrefixConstrainedLogitsProcessor {
                 allowed.push(self.allowed(row, rows.vocab_size())?);
             }
             let mut any_left = false;
-            for (place, allowed) in allowed.iter().enumerate() {
-                any_left |= keep_only(rows.row_mut(index + place), allowed);
+            for (offset, allowed) in allowed.iter().enumerate() {
+                any_left |= keep_only(rows.row_mut(index + offset), allowed);
             }
             if !any_left && self.rescues {
-                for (place, allowed) in allowed.iter().enumerate() {
-                    let scores = rows.row_mut(index + place);
+                for (offset, allowed) in allowed.iter().enumerate() {
+                    let scores = rows.row_mut(index + offset);
                     for token in allowed {
                         scores[token.index()] = 0.0;
                     }
@@ -125,10 +126,10 @@ impl LogitsProcessor for PrefixConstrainedLogitsProcessor {
     }
 }
 
-/// Removes all other tokens; whether a token is left.
+/// Removes all other tokens. Returns whether a token is left.
 fn keep_only(scores: &mut [f32], tokens: &[TokenId]) -> bool {
     let kept: Vec<(usize, f32)> = tokens.iter().map(|token| (token.index(), scores[token.index()])).collect();
-    // As adding negative infinity does, this turns NaN and infinity into NaN.
+    // NaN and infinity become NaN, as when negative infinity is added.
     for score in scores.iter_mut() {
         *score += f32::NEG_INFINITY;
     }

@@ -15,7 +15,7 @@ pub struct PresencePenaltyLogitsProcessor {
 }
 
 impl PresencePenaltyLogitsProcessor {
-    /// The first `prompt_length_to_skip` ids do not count.
+    /// Ignores the first `prompt_length_to_skip` ids.
     ///
     /// # Errors
     /// When the penalty is not from -2 to 2.

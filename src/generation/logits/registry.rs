@@ -1,9 +1,8 @@
 //! The table of all processors.
 //!
-//! An entry says all there is to say of a processor outside of its own file: what it does, the class, the
-//! arguments of its constructor with their defaults, when it takes part, and the configuration field that
-//! switches it on. The order of the entries is the order of application and that of transformers. To add a
-//! processor: its file, its entry, its golden.
+//! An entry describes a processor: what it does, the class, the arguments of its constructor with their defaults,
+//! when it applies, and the configuration field that switches it on. The entries are in order of application, which
+//! is that of transformers. To add a processor: its file, its entry, its golden.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use super::arguments::{Argument, ArgumentInfo, Arguments, optional, required};
 #[allow(clippy::wildcard_imports, reason = "all classes of the table")]
 use super::*;
 
-/// What the warpers put in the place of a score that they remove.
+/// The score of tokens that warpers remove.
 const FILTER_VALUE: ArgumentInfo = optional::<f64>("filter_value", FieldValue::Float(f64::NEG_INFINITY));
 const EOS_TOKEN_ID: ArgumentInfo = required::<OneOrMany<TokenId>>("eos_token_id");
 const ENCODER_INPUT_IDS: ArgumentInfo = required::<EncoderInputIds>("encoder_input_ids");
@@ -284,13 +283,13 @@ pub const PROCESSORS: &[ProcessorInfo] = &[
     },
 ];
 
-/// When a built-in processor takes part.
+/// When a built-in processor applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AppliesTo {
     /// Every search.
     AllSearches,
-    /// Searches that draw at random; elsewhere its field is checked and has no effect.
+    /// Sampling; in other searches its field is checked but has no effect.
     Sampling,
     /// Beam search with groups.
     BeamGroups,
@@ -307,21 +306,21 @@ impl AppliesTo {
     }
 }
 
-/// A line of the table.
+/// An entry of the table.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct ProcessorInfo {
-    /// Its file, which is also its name in the goldens.
+    /// The name of its file, and of its goldens.
     pub name: &'static str,
     /// The class, as in transformers.
     pub class: &'static str,
-    /// What it does, where no field says it.
+    /// What it does, if no field documents it.
     doc: &'static str,
     /// The field of a configuration, or the argument of a call, that switches it on.
     pub switch: &'static str,
-    /// When it takes part.
+    /// When it applies.
     pub applies_to: AppliesTo,
-    /// Whether it comes after the caller's processors, which then never replace it.
+    /// Whether it runs after the caller's processors, which then never replace it.
     pub after_callers: bool,
     /// Whether its constructor takes a device, as in transformers.
     pub has_device: bool,
@@ -339,12 +338,12 @@ impl ProcessorInfo {
         FieldInfo::of(self.switch).map_or(self.doc, |field| field.doc.trim())
     }
 
-    /// What the warpers have in common.
+    /// The entry of a warper with the values that all warpers share.
     const fn warper<P: BuiltIn>() -> Self {
         Self { applies_to: AppliesTo::Sampling, after_callers: true, ..Self::of::<P>() }
     }
 
-    /// What all entries have in common.
+    /// An entry with the values that all entries share.
     const fn of<P: BuiltIn>() -> Self {
         Self {
             name: "",
@@ -360,10 +359,10 @@ impl ProcessorInfo {
         }
     }
 
-    /// A processor with these arguments, each by its name, in the form of transformers 5 or of an older one.
+    /// Makes a processor from arguments by name, for transformers 5 or an older version.
     ///
     /// # Errors
-    /// When an argument is missing, not known, of another type, or not possible.
+    /// When an argument is missing, unknown, of another type, or invalid.
     pub fn construct(
         &self,
         arguments: impl IntoIterator<Item = (String, Argument)>,
@@ -377,17 +376,17 @@ type Built = Result<Arc<dyn LogitsProcessor>>;
 
 /// A processor of the table.
 pub(super) trait BuiltIn: LogitsProcessor + Sized + 'static {
-    /// Checks the values that concern it, and makes it when they ask for it.
+    /// Checks its fields, and returns the processor if they switch it on.
     fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>>;
 
-    /// The form it has in an older transformers.
+    /// The processor as in an older transformers version.
     #[must_use]
     fn with_compat(self, _compat: Option<Compat>) -> Self {
         self
     }
 }
 
-/// What constructors return: a processor, or an error in its place.
+/// The result of constructors: a processor or an error.
 trait Constructed {
     fn finish(self, arguments: &Arguments) -> Built;
 }

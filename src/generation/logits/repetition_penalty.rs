@@ -12,7 +12,7 @@ pub struct RepetitionPenaltyLogitsProcessor {
     ignored: Ignored,
 }
 
-/// Which ids at the beginning do not count as having occurred.
+/// The leading ids to ignore.
 #[derive(Debug, Clone)]
 enum Ignored {
     None,
@@ -22,8 +22,8 @@ enum Ignored {
 }
 
 impl RepetitionPenaltyLogitsProcessor {
-    /// Above 1 makes repetition less probable, below 1 more. The first `prompt_ignore_length` ids, a number for
-    /// all rows or one for each, do not count.
+    /// Above 1 makes repetition less probable, below 1 more. The first `prompt_ignore_length` ids, a number for all
+    /// rows or one for each, are ignored.
     ///
     /// # Errors
     /// When `penalty` is not a positive number that float32 can hold.

@@ -8,7 +8,7 @@ use crate::types::TokenId;
 use super::super::config::{Compat, SequenceBias};
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
-/// Adds to the score of a sequence's last token when the ids end with the others.
+/// Adds a bias to the score of a sequence's last token when the ids end with its other tokens.
 #[derive(Debug, Clone)]
 pub struct SequenceBiasLogitsProcessor {
     biases: Biases,
@@ -66,14 +66,14 @@ impl LogitsProcessor for SequenceBiasLogitsProcessor {
     }
 }
 
-/// Sequences with what is added to the score of their last token.
+/// Sequences with the bias of their last token.
 #[derive(Debug, Clone)]
 pub(super) struct Biases {
-    /// The argument they came in, for errors.
+    /// The name of the argument, for errors.
     argument: &'static str,
-    /// Those of single tokens.
+    /// The biases of single tokens.
     single: HashMap<TokenId, f32>,
-    /// Those of longer sequences, in the order in which the biases of one token are added up.
+    /// The biases of longer sequences, in the order in which those of one token are summed.
     longer: Vec<LongerBias>,
     /// The largest id of all.
     largest: Option<TokenId>,
@@ -86,7 +86,7 @@ struct LongerBias {
     first: Vec<TokenId>,
     last: TokenId,
     bias: f32,
-    /// Its place among those that were given.
+    /// Its index in the argument.
     given: usize,
 }
 
@@ -113,7 +113,7 @@ impl Biases {
             }
             biases.longer.push(LongerBias { first, last, bias: bias as f32, given });
         }
-        // transformers takes sequences of one length together, the lengths as they first occurred.
+        // transformers groups sequences by length, in the order in which the lengths first occur.
         biases.longer.sort_by_key(|bias| lens.iter().position(|&len| len == bias.first.len()));
         biases
     }
@@ -145,7 +145,7 @@ impl Biases {
         let completed = self.longer.iter().filter(|bias| {
             input_ids.len() >= bias.first.len() + least_more && input_ids.ends_with(&bias.first)
         });
-        // The biases of one token are added up before they are added to its score.
+        // The biases of one token are summed before they are added to its score.
         let mut sums: Vec<(TokenId, f32)> = Vec::new();
         for LongerBias { last, bias, .. } in completed {
             match sums.iter_mut().find(|(token, _)| token == last) {

@@ -13,7 +13,7 @@ pub struct SuppressTokensAtBeginLogitsProcessor {
 }
 
 impl SuppressTokensAtBeginLogitsProcessor {
-    /// These tokens do not follow the first `begin_index` ids.
+    /// Removes these tokens directly after the first `begin_index` ids.
     pub fn new(begin_suppress_tokens: Vec<TokenId>, begin_index: usize) -> Self {
         Self { begin_suppress_tokens, begin_index }
     }

@@ -38,7 +38,7 @@ impl BuiltIn for TemperatureLogitsWarper {
     fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
         match settings.config.temperature {
             None => Ok(None),
-            // Written by many callers who mean greedy search; it says so, so it does no harm.
+            // Many callers set it to mean greedy search, which this is.
             Some(0.0) if !settings.do_sample => Ok(None),
             Some(temperature) => {
                 let warper = Self::new(temperature)?;

@@ -1,4 +1,4 @@
-//! Tests of the registry and the list, and what the processors' own tests share.
+//! Tests of the registry and the list, and helpers that the processors' own tests share.
 
 use super::super::config::{LogitBias, SequenceBias};
 use super::*;
@@ -7,7 +7,7 @@ use super::*;
 pub(super) const FIRST: [f32; 8] = [1.5, -2.25, 0.0, 3.125, -0.5, 3.125, f32::NEG_INFINITY, 0.75];
 pub(super) const SECOND: [f32; 8] = [0.3, 0.1, -0.7, 2.2, 1.9, -3.3, 0.6, 1.1];
 
-/// What `processor` makes of one row of scores after `ids`.
+/// Applies `processor` to one row of scores after `ids`.
 pub(super) fn process(processor: &dyn LogitsProcessor, ids: &[u32], scores: &[f32]) -> Vec<f32> {
     process_padded(processor, ids, 0, scores)
 }
@@ -29,7 +29,7 @@ pub(super) fn process_padded(
     scores
 }
 
-/// The ids that a row of scores still allows.
+/// The ids that have not been removed.
 pub(super) fn kept(scores: &[f32]) -> Vec<usize> {
     (0..scores.len()).filter(|&id| scores[id] > f32::NEG_INFINITY).collect()
 }
@@ -66,7 +66,7 @@ pub(super) fn settings(config: &GenerationConfig) -> ProcessorSettings<'_> {
     }
 }
 
-/// What `processor` makes of equal rows of scores after these ids.
+/// Applies `processor` to equal rows of scores after these ids.
 pub(super) fn process_rows(processor: &dyn LogitsProcessor, ids: &[&[u32]], scores: &[f32]) -> Vec<Vec<f32>> {
     let ids: Vec<Vec<TokenId>> = ids.iter().map(|ids| ids.iter().copied().map(TokenId).collect()).collect();
     let rows = ids.iter().enumerate();

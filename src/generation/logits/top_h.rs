@@ -6,11 +6,11 @@ use super::super::numerics::{cumulated, entropy, ln, maximum, softmax, torch_log
 use super::super::torch_sort::topk;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
-/// No more tokens than this ever stay.
-const MOST: usize = 100;
+/// The most tokens that stay.
+const MAX_TOKENS: usize = 100;
 
-/// Keeps the most probable tokens whose terms of the entropy, added up, stay within a fraction of the whole; the most
-/// probable one always stays. Only the 100 most probable tokens count.
+/// Keeps the most probable tokens whose terms of the entropy sum to at most a fraction of the whole; the most
+/// probable one always stays. Considers only the 100 most probable tokens.
 #[derive(Debug, Clone)]
 pub struct TopHLogitsWarper {
     top_h: f32,
@@ -55,7 +55,7 @@ impl LogitsProcessor for TopHLogitsWarper {
         if !maximum(scores).is_finite() {
             return Ok(());
         }
-        let best = topk(scores, MOST.min(scores.len()));
+        let best = topk(scores, MAX_TOKENS.min(scores.len()));
         let logits: Vec<f32> = best.iter().map(|&id| scores[id as usize]).collect();
         let normalizer = torch_log_sum_exp(&logits);
         let normalized: Vec<f32> = logits.iter().map(|logit| logit - normalizer).collect();

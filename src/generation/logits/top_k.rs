@@ -47,7 +47,7 @@ impl LogitsProcessor for TopKLogitsWarper {
         if self.top_k >= scores.len() {
             return Ok(());
         }
-        // No score is below NaN, the largest of all to torch.
+        // No score is below NaN, which torch treats as the largest.
         let threshold = kth_largest(scores, self.top_k);
         for score in scores {
             if *score < threshold {

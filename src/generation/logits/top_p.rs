@@ -12,7 +12,7 @@ use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 /// always stays.
 #[derive(Debug, Clone)]
 pub struct TopPLogitsWarper {
-    /// What may be removed, `1 - top_p`, computed in float64 and compared in float32.
+    /// The probability that may be removed, `1 - top_p`, computed in float64 and compared in float32.
     removable: f32,
     filter: Filter,
 }
@@ -56,7 +56,7 @@ impl LogitsProcessor for TopPLogitsWarper {
         let sorted: Vec<f32> = ascending.iter().map(|&id| score(id)).collect();
         let count = self.count_to_remove(&sorted, scores.len());
         if count > 0 && count < ascending.len() && score(ascending[count - 1]) == score(ascending[count]) {
-            // The border runs between equal scores: torch's sort decides which of them go.
+            // The cutoff falls between equal scores: torch's sort decides which of them are removed.
             let removed_before = scores.len() - ascending.len();
             ascending = ascending_order(scores).split_off(removed_before);
         }
@@ -68,7 +68,7 @@ impl LogitsProcessor for TopPLogitsWarper {
 }
 
 impl TopPLogitsWarper {
-    /// How many of these scores, which are ascending and the last ones of `len`, are to go: never the best ones.
+    /// The number of scores to remove, of these last ones of `len` in ascending order; never the best ones.
     fn count_to_remove(&self, ascending: &[f32], len: usize) -> usize {
         let probabilities = softmax_of_middle(ascending, len - ascending.len(), len);
         let most = ascending.len().saturating_sub(self.filter.min_tokens_to_keep);

@@ -28,11 +28,11 @@ impl TypicalLogitsWarper {
         Ok(Self { mass: mass as f32, filter: Filter::new(filter_value, min_tokens_to_keep)? })
     }
 
-    /// The tokens that count, the most typical first, and how far each is from the expected surprise.
+    /// The possible tokens, the most typical first, and the distance of each from the expected surprise.
     fn most_typical_first(&self, scores: &[f32]) -> (Vec<u32>, Vec<f32>) {
         let mut logs = scores.to_vec();
         log_softmax(&mut logs);
-        // A removed token adds NaN, which counts as nothing.
+        // A removed token adds NaN, which counts as zero.
         let terms: Vec<f32> = logs
             .iter()
             .map(|&log| log * exp(log))
@@ -42,7 +42,7 @@ impl TypicalLogitsWarper {
         let distances: Vec<f32> = logs.iter().map(|log| (-log - entropy).abs()).collect();
 
         let distance = |id: u32| distances[id as usize];
-        // Removed tokens are infinitely far, and last. They are of no account unless they could get another score.
+        // Removed tokens are infinitely far, and last. They matter only if they could get another score.
         let mut order = ascending_above(&distances, None);
         if self.filter.value == f32::NEG_INFINITY {
             order.truncate(scores.iter().filter(|score| **score > f32::NEG_INFINITY).count());
@@ -64,7 +64,7 @@ impl BuiltIn for TypicalLogitsWarper {
     fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
         match settings.config.typical_p {
             None => Ok(None),
-            // Anything from 1 on keeps all.
+            // 1 or more keeps all tokens.
             Some(mass) if mass >= 1.0 => Ok(None),
             Some(mass) => Self::new(mass, f64::NEG_INFINITY, settings.min_tokens_to_keep()).map(Some),
         }

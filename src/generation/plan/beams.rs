@@ -1,4 +1,4 @@
-//! The fields of beam searches against each other: groups, constraints, weights of lengths.
+//! Checks the fields of beam searches against each other: groups, constraints, length penalty.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::super::constraint::{self, Constraint, Constraints, DisjunctiveConstra
 use super::super::mode::GenerationMode;
 use super::PlanContext;
 
-/// Refuses fields that do not go together.
+/// Rejects fields that contradict each other.
 pub(super) fn check(merged: &GenerationConfig, mode: GenerationMode) -> Result<()> {
     let (beams, groups) = (merged.num_beams.unwrap_or(1), merged.num_beam_groups.unwrap_or(1));
     let samples = merged.do_sample == Some(true);
@@ -58,7 +58,7 @@ pub(super) fn check(merged: &GenerationConfig, mode: GenerationMode) -> Result<(
     Ok(())
 }
 
-/// What the output has to hold: the words of the configuration and the caller's constraints.
+/// The constraints on the output: the words of the configuration and the caller's constraints.
 pub(super) fn constraints(merged: &GenerationConfig, context: &PlanContext) -> Result<Constraints> {
     context.constraints.iter().try_for_each(|constraint| constraint::check(&**constraint))?;
     let mut constraints = context.constraints.clone();
@@ -97,7 +97,7 @@ pub(super) fn length_penalty(merged: &GenerationConfig) -> Result<f64> {
     }
 }
 
-/// Says which fields of the caller's have no effect.
+/// Warns of fields of the call that have no effect.
 pub(super) fn warn_of_unused_fields(
     config: &GenerationConfig,
     merged: &GenerationConfig,

@@ -1,4 +1,4 @@
-//! How long a request may and must become, from four fields and the model's context, by transformers' rules.
+//! The least and greatest length of a request, from four fields and the model's context, by transformers' rules.
 
 use crate::error::{Error, Result};
 
@@ -35,7 +35,7 @@ impl Lengths {
         Ok(Self { max_length, min_length, chosen })
     }
 
-    /// Says so when a limit that was asked for does not fit into the model's context.
+    /// Warns when a requested limit does not fit into the model's context.
     pub(super) fn warn_of_context(
         &self,
         room: &[usize],
@@ -70,7 +70,7 @@ fn max_length(
             Err(Error::config("`max_new_tokens` must be 1 or more, but is 0; None leaves it unset"))
         }
         (Some(new), max_length) => {
-            // The model's own `max_length` is a default that gives way in silence.
+            // `max_new_tokens` overrides the model's own `max_length` without a warning.
             if let Some(max_length) = max_length.filter(|_| call.max_length.is_some()) {
                 warnings.push(format!(
                     "`max_new_tokens` ({new}) and `max_length` ({max_length}) are both set; `max_new_tokens` holds"

@@ -1,9 +1,8 @@
-//! [`GenerationPlan`]: a request that has been checked against the model, its prompts and itself.
+//! [`GenerationPlan`]: a request, validated together with its model and prompts.
 //!
-//! Parse, don't validate: a plan can only be made from values that are possible together, so searches check
-//! nothing. Each impossible value gives one error that names the field, the rule, the value and the remedy;
-//! what is possible but probably not meant becomes a warning. Nothing is computed or allocated here beyond
-//! the prompts.
+//! Parse, don't validate: a plan can only be made from values that are valid together, so searches check nothing.
+//! Each invalid value gives one error that names the field, the rule, the value and the remedy; a likely mistake
+//! gives a warning. Nothing is computed or allocated here beyond the prompts.
 
 mod beams;
 mod lengths;
@@ -29,8 +28,8 @@ use super::search::{self, SearchPlan};
 use super::stopping::{self, StoppingCriteriaList, StoppingCriterion, StoppingSettings};
 use super::vocabulary::Vocabulary;
 
-/// The most rows of one request, a bound on what its bookkeeping may take.
-const MOST_ROWS: usize = 65_536;
+/// The most rows of one request, which bounds the memory of its bookkeeping.
+const MAX_ROWS: usize = 65_536;
 
 /// How far generation goes when no field limits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +40,7 @@ pub enum DefaultLength {
     Context,
 }
 
-/// What a plan is made against: the model, and the caller's own code.
+/// The model that a plan is made for, and the caller's own code.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct PlanContext {
@@ -49,21 +48,22 @@ pub struct PlanContext {
     pub vocab_size: usize,
     /// The model's own figure, which caps the default length.
     pub max_position_embeddings: usize,
-    /// The most tokens of a sequence. More than `max_position_embeddings` only where RoPE stretches the context.
+    /// The most tokens of a sequence. More than `max_position_embeddings` only where RoPE scaling extends the
+    /// context.
     pub context_len: usize,
     /// The number of the model's layers.
     pub num_layers: usize,
     /// Whether the model's head shares the weights of its embedding.
     pub tied_embeddings: bool,
-    /// The tokenizer's side of the model, if it has one.
+    /// The model's tokenizer, if it has one.
     pub vocabulary: Option<Arc<dyn Vocabulary>>,
     /// The model's `generation_config.json`.
     pub model_defaults: Arc<GenerationConfig>,
-    /// What to do without any limit.
+    /// The limit when no field sets one.
     pub default_length: DefaultLength,
     /// The caller's processors.
     pub processors: Vec<Arc<dyn LogitsProcessor>>,
-    /// The caller's function that says which tokens may follow.
+    /// The caller's function that returns the tokens that may follow.
     pub prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
     /// How many prompts of the same call come before those of this request.
     pub first_prompt: usize,
@@ -74,7 +74,7 @@ pub struct PlanContext {
 }
 
 impl PlanContext {
-    /// A model without tokenizer and defaults, and a caller without code of its own.
+    /// A model without tokenizer and defaults, without custom code.
     pub fn new(vocab_size: usize, max_position_embeddings: usize) -> Self {
         Self {
             vocab_size,
@@ -93,7 +93,7 @@ impl PlanContext {
         }
     }
 
-    /// Refuses a field that looks at inner layers when the model has more than can be named.
+    /// Rejects a field that selects inner layers when the model has more layers than a [`LayerSet`] holds.
     pub(super) fn check_layers(&self, field: &str) -> Result<()> {
         if self.num_layers < LayerSet::CAPACITY {
             return Ok(());
@@ -114,7 +114,7 @@ pub struct PlannedPrompt {
     pub(super) input_ids: Vec<TokenId>,
     pub(super) tokens: Vec<TokenId>,
     pub(super) padding_len: usize,
-    /// For each processor the prompt of the unconditional sequence it wants.
+    /// For each processor, the prompt of the unconditional sequence that it requests.
     pub(super) unconditional: Vec<Option<Vec<TokenId>>>,
     room: usize,
 }
@@ -136,7 +136,7 @@ impl PlannedPrompt {
     }
 }
 
-/// A request that can be run: [`search::build`] makes a search of it.
+/// A request that is ready to run: [`search::build`] makes a search of it.
 #[derive(Debug)]
 pub struct GenerationPlan {
     pub(super) mode: GenerationMode,
@@ -164,11 +164,11 @@ pub struct GenerationPlan {
 }
 
 impl GenerationPlan {
-    /// Plans the generation that `config`, the fields of the caller, asks for after `prompts`. Fields that
-    /// are unset come from the model's defaults, then from the library's.
+    /// Plans the generation after `prompts` with `config`, the fields of the call. Unset fields come from the model's
+    /// defaults, then from the library's.
     ///
     /// # Errors
-    /// One for the first value that is not possible.
+    /// For the first invalid value.
     pub fn new(config: &GenerationConfig, mut prompts: PromptBatch, context: &PlanContext) -> Result<Self> {
         if context.vocab_size == 0 {
             return Err(Error::internal("a plan needs a model with a vocabulary"));
@@ -301,12 +301,12 @@ impl GenerationPlan {
         room.min(self.max_length - self.prompt_len)
     }
 
-    /// The seed that sampling draws from: the caller's, or one from entropy. `None` when nothing is drawn.
+    /// The seed of sampling: the caller's, or one from entropy. `None` without sampling.
     pub fn seed(&self) -> Option<u64> {
         self.seed
     }
 
-    /// What fills rows up to equal length.
+    /// The token that pads rows to equal length.
     pub fn pad_token_id(&self) -> Option<TokenId> {
         self.pad_token_id
     }
@@ -321,7 +321,7 @@ impl GenerationPlan {
         &self.processors
     }
 
-    /// What the caller probably did not mean, each with its remedy.
+    /// Warnings about likely mistakes, each with its remedy.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -354,9 +354,9 @@ fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts
              num_beams={rows_each}, or return fewer"
         )));
     }
-    if num_beams.checked_mul(prompts).is_none_or(|rows| rows > MOST_ROWS) {
+    if num_beams.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS) {
         return Err(Error::config(format!(
-            "`num_beams` times the number of prompts must be at most {MOST_ROWS}, but is {num_beams} times \
+            "`num_beams` times the number of prompts must be at most {MAX_ROWS}, but is {num_beams} times \
              {prompts}; make several requests"
         )));
     }
@@ -366,9 +366,9 @@ fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts
              {rows_each}; set do_sample=True"
         )));
     }
-    if rows_each.checked_mul(prompts).is_none_or(|rows| rows > MOST_ROWS) {
+    if rows_each.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS) {
         return Err(Error::config(format!(
-            "`num_return_sequences` times the number of prompts must be at most {MOST_ROWS}, but is \
+            "`num_return_sequences` times the number of prompts must be at most {MAX_ROWS}, but is \
              {rows_each} times \
              {prompts}; make several requests"
         )));
@@ -417,7 +417,7 @@ fn warn_of_unused_sampling_fields(
         .iter()
         .filter(|entry| entry.applies_to == AppliesTo::Sampling)
         .map(|entry| entry.switch)
-        // Contrastive search takes its number of candidates from there.
+        // Contrastive search takes its number of candidates from `top_k`.
         .filter(|&field| mode != GenerationMode::ContrastiveSearch || field != "top_k")
         .filter(|field| {
             let neutral =

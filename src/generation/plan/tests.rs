@@ -1,4 +1,4 @@
-//! Tests of planning: every impossible value has its message, every resolution its rule.
+//! Tests of planning: the message of every invalid value, and the rules by which fields are resolved.
 
 use super::super::testing::WordVocabulary;
 use super::*;

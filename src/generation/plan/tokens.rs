@@ -1,4 +1,4 @@
-//! The ids of a request against the model's vocabulary: special tokens, prompts, unconditional sequences.
+//! Checks the ids of a request against the model's vocabulary: special tokens, prompts, unconditional sequences.
 
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -7,7 +7,7 @@ use super::super::config::{GenerationConfig, OneOrMany};
 use super::super::prompt::PromptBatch;
 use super::PlanContext;
 
-/// The tokens that end and fill rows.
+/// The tokens that end and pad rows.
 pub(super) struct SpecialTokens {
     pub(super) eos: Vec<TokenId>,
     pub(super) pad: Option<TokenId>,
@@ -90,7 +90,7 @@ pub(super) fn check_prompts(prompts: &PromptBatch, context: &PlanContext) -> Res
     Ok(())
 }
 
-/// Checks the unconditional sequences' prompts; the length of the longest.
+/// Checks the prompts of the unconditional sequences and returns the length of the longest.
 pub(super) fn check_unconditional(
     unconditional: &[Option<Vec<TokenId>>],
     context: &PlanContext,

@@ -1,4 +1,4 @@
-//! What can be told of a configuration alone: it is planned for a model that everything fits.
+//! Checks a configuration without a model: plans it for a model without limits.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use super::super::config::{GenerationConfig, OneOrMany};
 use super::super::prompt::PromptBatch;
 use super::{DefaultLength, GenerationPlan, PlanContext};
 
-/// A token of the model that everything fits, not one that a configuration would name.
+/// A token of that model that no configuration would name.
 const LAST_TOKEN: TokenId = TokenId(u32::MAX - 1);
 
 impl GenerationConfig {
     /// Checks what can be checked without a model and a prompt: transformers' method of that name. A call checks all of
     /// it again, with the model's vocabulary, tokenizer, context and defaults.
     ///
-    /// Returns what is possible and probably not meant, each with its remedy.
+    /// Returns warnings about likely mistakes, each with its remedy.
     ///
     /// # Errors
     /// `Config` for the first value that no model could make possible.

@@ -1,9 +1,9 @@
-//! Contrastive search (Su et al., arXiv:2202.06417), as transformers had it until 4.55: of the `top_k` most probable
-//! tokens the one that is probable and yet leads to a state unlike all before it.
+//! Contrastive search (Su et al., arXiv:2202.06417), as transformers had it until 4.55: chooses, of the `top_k` most
+//! probable tokens, one that is probable and leads to a hidden state unlike the earlier ones.
 //!
-//! Each candidate is computed in a sequence of its own, a copy of the sequence so far; the best one's sequence is what the
-//! candidates of the next step are copies of. So a step gives one token for `top_k` rows, and its logits are those
-//! of the next.
+//! Each candidate is computed in its own copy of the sequence so far. The candidates of the next step are copies of
+//! the best one's sequence. So a step computes `top_k` rows for one token, and the best row holds the logits of the
+//! next step.
 
 use crate::error::{Error, Result, ResultExt};
 use crate::types::{FinishReason, LayerSet, RowOutputs, TokenId};
@@ -18,7 +18,7 @@ use super::registry::SearchPlan;
 use super::sequences::{Group, LogitsScratch, Sequences, StepLogits};
 use super::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 
-/// Its weight, and its candidates, each in a sequence of its own.
+/// Plans one sequence for each candidate.
 pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> Result<SearchPlan> {
     context.check_layers("penalty_alpha")?;
     let last_layer = LayerSet::single(context.num_layers);
@@ -40,7 +40,7 @@ struct ContrastiveSearch {
 /// A prompt's row.
 #[derive(Default)]
 struct Item {
-    /// The hidden states of its tokens, each of length 1, `[tokens, hidden_size]`.
+    /// The hidden states of its tokens, normalized, `[tokens, hidden_size]`.
     context: Vec<f32>,
     candidates: Vec<Candidate>,
     /// The scores that the candidates were chosen from, `[vocab_size]`.
@@ -86,7 +86,7 @@ impl ContrastiveSearch {
         argmax(&scores)
     }
 
-    /// Takes the best candidate of a prompt as its next token. Returns its place.
+    /// Takes the best candidate of a prompt as its next token. Returns its index.
     fn choose(
         &mut self,
         prompt_index: usize,
@@ -121,19 +121,19 @@ impl ContrastiveSearch {
         Ok(best)
     }
 
-    /// Gives the sequences of a prompt the most probable tokens after its sequence `best`, whose logits are row `place`.
+    /// Gives the sequences of a prompt the most probable tokens after its sequence `best`, whose logits are row `row`.
     fn propose(
         &mut self,
         prompt_index: usize,
         best: usize,
-        place: usize,
+        row: usize,
         logits: &mut StepLogits<'_>,
     ) -> Result<()> {
         let (vocab_size, sequences_each) = (self.plan.vocab_size, self.plan.sequences_each());
-        let row = place * vocab_size..(place + 1) * vocab_size;
-        let raw = logits.scores[row.clone()].to_vec();
-        self.sequences.process_some(&self.plan, logits, place..place + 1, Group::default())?;
-        let processed = &logits.scores[row];
+        let range = row * vocab_size..(row + 1) * vocab_size;
+        let raw = logits.scores[range.clone()].to_vec();
+        self.sequences.process_some(&self.plan, logits, row..row + 1, Group::default())?;
+        let processed = &logits.scores[range];
         let largest = maximum(processed);
         if !largest.is_finite() {
             return Err(Error::numerical(format!(
@@ -142,7 +142,7 @@ impl ContrastiveSearch {
         }
         let mut probabilities = vec![0.0; vocab_size];
         softmax_into(processed, &mut probabilities);
-        let normalizer = logits.normalizer(place);
+        let normalizer = logits.normalizer(row);
         let item = &mut self.items[prompt_index];
         item.candidates = topk(&probabilities, sequences_each)
             .into_iter()
@@ -156,13 +156,13 @@ impl ContrastiveSearch {
         item.recorded.keep_scores(processed);
         item.processed = processed.to_vec();
         self.sequences.reorder(prompt_index, vec![best; sequences_each]);
-        for (place, candidate) in item.candidates.iter().enumerate() {
-            self.sequences.push(prompt_index * sequences_each + place, candidate.token);
+        for (index, candidate) in item.candidates.iter().enumerate() {
+            self.sequences.push(prompt_index * sequences_each + index, candidate.token);
         }
         Ok(())
     }
 
-    /// Takes the hidden states of the prompts as the first of each context.
+    /// Starts each context with the hidden states of the prompt.
     fn begin(&mut self, hidden_states: &[f32], hidden_size: usize) -> Result<()> {
         let mut rest = hidden_states;
         for (item, prompt) in self.items.iter_mut().zip(&self.plan.prompts) {

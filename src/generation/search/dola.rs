@@ -1,7 +1,7 @@
 //! DoLa (Chuang et al., arXiv:2309.03883), as transformers had it until 4.55: the logits of the last layer contrasted
 //! with those of the inner layer that differs most from it; then greedy search or sampling.
 //!
-//! transformers chooses one layer for all rows of a batch; here each row has its own.
+//! transformers chooses one layer for all rows of a batch; here each row chooses its own.
 
 use crate::error::{Error, Result};
 use crate::types::{LayerSet, RowOutputs, TokenId};
@@ -19,7 +19,7 @@ use super::{Search, SearchInputs, SearchResults, SearchStep};
 /// Tokens below this fraction of the most probable one's probability are removed.
 const RELATIVE_TOP: f64 = 0.1;
 
-/// Its layers.
+/// Plans the layers to contrast with.
 pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> Result<SearchPlan> {
     let layers = layers(config.dola_layers.as_ref().unwrap_or(&DolaLayers::High), context)?;
     Ok(SearchPlan::of_rows(config, move |plan| DolaSearch::new(plan, layers)))
@@ -29,7 +29,7 @@ pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> Result<S
 fn layers(wanted: &DolaLayers, context: &PlanContext) -> Result<LayerSet> {
     context.check_layers("dola_layers")?;
     let count = context.num_layers;
-    // On a tied embedding the head would give back the token that went in.
+    // With tied embeddings the head would return the input token.
     let start = match (context.tied_embeddings, count) {
         (true, 3..) => 2,
         (true, 2) => 1,
@@ -64,7 +64,7 @@ struct DolaSearch {
     seed: Option<u64>,
 }
 
-/// Contrasts, then chooses.
+/// Contrasts the logits, then chooses a token.
 struct Contrast {
     num_layers: usize,
     inner: Inner,
@@ -142,10 +142,10 @@ impl TokenChoice for Contrast {
         }
     }
 
-    fn pass_over(&mut self, vocab_size: usize) {
+    fn skip_row(&mut self, vocab_size: usize) {
         match &mut self.inner {
-            Inner::Highest(highest) => highest.pass_over(vocab_size),
-            Inner::Draw(draw) => draw.pass_over(vocab_size),
+            Inner::Highest(highest) => highest.skip_row(vocab_size),
+            Inner::Draw(draw) => draw.skip_row(vocab_size),
         }
     }
 }
@@ -156,8 +156,8 @@ fn log_softmax_into(logits: &[f32], log_probabilities: &mut Vec<f32>) {
     log_probabilities.extend(logits.iter().map(|logit| logit - normalizer));
 }
 
-/// How much two distributions differ, given their log-probabilities: the mean of their Kullback-Leibler divergences
-/// from their average, times a constant that depends on the vocabulary alone.
+/// transformers' Jensen-Shannon divergence of two distributions, given their log-probabilities: the mean divergence of
+/// their average from each, times a constant that depends only on the vocabulary.
 fn divergence(last: &[f32], inner: &[f32]) -> f64 {
     let terms = last.iter().zip(inner).map(|(&last, &inner)| {
         let average = 0.5 * (last.exp() + inner.exp());

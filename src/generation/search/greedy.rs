@@ -46,5 +46,5 @@ impl TokenChoice for HighestScore {
         Ok(TokenId(highest as u32))
     }
 
-    fn pass_over(&mut self, _vocab_size: usize) {}
+    fn skip_row(&mut self, _vocab_size: usize) {}
 }

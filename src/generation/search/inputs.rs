@@ -1,7 +1,7 @@
-//! What a search asks for in a step: operations on its sequences, then rows to compute.
+//! The requests of a search in a step: operations on its sequences, then rows to compute.
 //!
-//! The operations are carried out in order before any row is computed. They are requests, not knowledge: how
-//! sequences are stored, shared and copied is the cache's business.
+//! The operations are applied in order before any row is computed. The cache decides how sequences are stored, shared
+//! and copied.
 
 use crate::types::{RowOutputs, SeqId, TokenId};
 
@@ -9,7 +9,7 @@ use crate::types::{RowOutputs, SeqId, TokenId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum ModelRole {
-    /// The model that is asked for text.
+    /// The model that generates.
     #[default]
     Target,
     /// The smaller model that proposes tokens, in assisted decoding.
@@ -22,9 +22,9 @@ pub enum ModelRole {
 pub enum SequenceOp {
     /// An empty sequence of a model.
     Create {
-        /// Its number, not in use.
+        /// The number of the sequence, not in use.
         seq: SeqId,
-        /// The model it belongs to for good.
+        /// The model it belongs to.
         model: ModelRole,
     },
     /// A new sequence that begins as a copy of another.
@@ -34,34 +34,34 @@ pub enum SequenceOp {
         /// The number of the copy, not in use.
         child: SeqId,
     },
-    /// Forgets the end of a sequence.
+    /// Drops the end of a sequence.
     Truncate {
         /// The sequence.
         seq: SeqId,
-        /// The number of tokens it keeps, at most those it has.
+        /// The number of tokens to keep, at most its length.
         len: usize,
     },
-    /// Gives up a sequence; its number is free again.
+    /// Releases a sequence; its number is free again.
     Release {
         /// The sequence.
         seq: SeqId,
     },
-    /// Several sequences become copies of others at once: `seqs[i]` of what `parents[i]` was before.
+    /// Several sequences become copies of others at once: `seqs[i]` of the former `parents[i]`.
     Reorder {
-        /// The sequences to replace, each once.
+        /// The sequences to replace, without duplicates.
         seqs: Vec<SeqId>,
-        /// What each becomes, as many.
+        /// The sequence that each becomes, of the same length.
         parents: Vec<SeqId>,
     },
 }
 
-/// What enters the model at a row.
+/// The input of a row.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum RowInput {
     /// A token.
     Token(TokenId),
-    /// An embedding in place of a token's, `[hidden_size]`.
+    /// An embedding instead of a token's, `[hidden_size]`.
     Embedding(Vec<f32>),
 }
 
@@ -72,20 +72,20 @@ pub struct WantedRow {
     pub model: ModelRole,
     /// The sequence.
     pub seq: SeqId,
-    /// What is appended.
+    /// The input to append.
     pub input: RowInput,
     /// Whether the row is part of a prompt: dynamic RoPE takes the whole prompt's length for each of its rows.
     pub is_prompt: bool,
-    /// The number of layers after which the row ends early, its logits taken from there; all layers if `None`.
+    /// The number of layers to compute, for an early exit with the logits of the last of them; all layers if `None`.
     pub last_layer: Option<usize>,
-    /// What the row is to deliver.
+    /// The requested outputs.
     pub outputs: RowOutputs,
 }
 
-/// What a search wants of one step.
+/// The requests of a search for one step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SearchInputs {
-    /// Operations, carried out in order before the rows.
+    /// Operations, applied in order before the rows.
     pub ops: Vec<SequenceOp>,
     /// Rows to compute; those of one sequence are consecutive tokens.
     pub rows: Vec<WantedRow>,
@@ -103,7 +103,7 @@ impl SearchInputs {
         self.rows.clear();
     }
 
-    /// Whether nothing is wanted.
+    /// Whether nothing is requested.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty() && self.rows.is_empty()
     }
@@ -128,12 +128,12 @@ impl SearchInputs {
         self.ops.push(SequenceOp::Truncate { seq, len });
     }
 
-    /// Gives up a sequence.
+    /// Releases a sequence.
     pub fn release(&mut self, seq: SeqId) {
         self.ops.push(SequenceOp::Release { seq });
     }
 
-    /// Makes `seqs[i]` a copy of what `parents[i]` was, all at once.
+    /// Makes `seqs[i]` a copy of the former `parents[i]`, all at once.
     pub fn reorder(&mut self, seqs: Vec<SeqId>, parents: Vec<SeqId>) {
         self.ops.push(SequenceOp::Reorder { seqs, parents });
     }

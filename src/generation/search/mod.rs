@@ -1,9 +1,8 @@
-//! Searches: which tokens to compute next, and which to choose.
+//! Searches: they request tokens to compute, and choose the next ones.
 //!
-//! A search is a state machine in two phases and never calls a model. [`Search::wants`] says which token rows
-//! it needs computed; whoever owns the loop computes them, perhaps together with those of other searches;
-//! [`Search::advance`] takes the results and answers with events. One file per search; `registry.rs` says
-//! which one a mode runs.
+//! A search is a state machine in two phases and never calls a model. [`Search::wants`] requests rows of tokens; the
+//! engine computes them, perhaps in a batch with other searches; [`Search::advance`] takes the results and returns
+//! events. One file per search; `registry.rs` maps modes to searches.
 
 mod beam;
 mod contrastive;
@@ -30,26 +29,25 @@ pub use results::{ModelResults, SearchResults};
 
 /// A search for the continuations of one request's prompts.
 ///
-/// `wants` and `advance` alternate until a step says `finished`, then `finish` gives the output; it may also
-/// be called before, when the request is given up. The search numbers its sequences itself, from 0. Those it
-/// has not released when it is finished or dropped are released by the owner of the loop.
+/// `wants` and `advance` alternate until a step says `finished`, then `finish` gives the output; it may also be
+/// called earlier, when the request is cancelled. The search numbers its sequences itself, from 0. The engine
+/// releases the sequences that are left when it is finished or dropped.
 pub trait Search: Send {
-    /// Asks for the next step: operations on sequences and rows to compute, added to `inputs`, which is empty.
+    /// Requests the next step: adds operations on sequences and rows to compute to the empty `inputs`.
     fn wants(&mut self, inputs: &mut SearchInputs);
 
-    /// Takes what the rows of the last `wants` gave, in order of asking, and adds what it brings to `step`, which is
-    /// empty.
+    /// Takes the results of the rows of the last `wants`, in the same order, and adds events to the empty `step`.
     ///
     /// # Errors
-    /// When the model, a processor or a criterion gives something that no token can be chosen from. The
-    /// search cannot go on after an error.
+    /// When no token can be chosen from the results of the model, a processor or a criterion. The search cannot go on
+    /// after an error.
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()>;
 
     /// The output. Rows that have not ended are marked as cancelled.
     fn finish(self: Box<Self>) -> SearchOutput;
 }
 
-/// What a step has brought.
+/// The results of a step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SearchStep {
     /// The new tokens, by row. A row that has ended gets no further events.

@@ -12,10 +12,10 @@ use super::greedy::GreedySearch;
 use super::sample::SampleSearch;
 use super::{Search, beam, contrastive, dola};
 
-/// What the fields of a merged configuration come to in a mode.
+/// Resolves the fields of a merged configuration for a mode.
 ///
 /// # Errors
-/// The first value that is not possible.
+/// For the first invalid value.
 pub(in crate::generation) fn plan(
     mode: GenerationMode,
     config: &GenerationConfig,
@@ -33,7 +33,7 @@ pub(in crate::generation) fn plan(
     }
 }
 
-/// What the fields of a search come to.
+/// The resolved fields of a search.
 #[derive(Clone)]
 pub(in crate::generation) struct SearchPlan {
     /// The number of rows of each prompt that are computed in a step.
@@ -42,7 +42,7 @@ pub(in crate::generation) struct SearchPlan {
 }
 
 impl SearchPlan {
-    /// A search that computes so many rows of each prompt in a step.
+    /// A search that computes `sequences_each` rows of each prompt in a step.
     pub(super) fn new<S: Search + 'static>(
         sequences_each: usize,
         make: impl Fn(GenerationPlan) -> S + Send + Sync + 'static,
@@ -50,7 +50,7 @@ impl SearchPlan {
         Self { sequences_each, make: Arc::new(move |plan| Box::new(make(plan))) }
     }
 
-    /// A search that computes the rows of the output, each by itself.
+    /// A search that computes the rows of the output independently.
     pub(super) fn of_rows<S: Search + 'static>(
         config: &GenerationConfig,
         make: impl Fn(GenerationPlan) -> S + Send + Sync + 'static,
@@ -65,7 +65,7 @@ impl fmt::Debug for SearchPlan {
     }
 }
 
-/// The search that a plan asks for.
+/// Builds the search of a plan.
 pub fn build(plan: GenerationPlan) -> Box<dyn Search> {
     let SearchPlan { make, .. } = plan.search.clone();
     make(plan)

@@ -1,14 +1,14 @@
-//! What a search is given for a step: the outputs of the rows it asked for.
+//! The results of a step: the outputs of the rows that the search requested.
 
-/// The outputs of one model's rows, in order of asking.
+/// The outputs of one model's rows, in the order of the requests.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct ModelResults<'a> {
-    /// Logits of the rows that asked for them, `[rows, vocab_size]`; may be changed in place.
+    /// Logits of the rows that requested them, `[rows, vocab_size]`; may be changed in place.
     pub logits: &'a mut [f32],
     /// The number of logits of a row.
     pub vocab_size: usize,
-    /// Hidden states of the rows that asked for them, for each row its layers in ascending order, `[states,
+    /// Hidden states of the rows that requested them, the layers of each row in ascending order, `[states,
     /// hidden_size]`.
     pub hidden_states: &'a [f32],
     /// The length of a hidden state.
@@ -43,9 +43,9 @@ impl<'a> ModelResults<'a> {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct SearchResults<'a> {
-    /// Those of the target model.
+    /// The outputs of the target model.
     pub target: ModelResults<'a>,
-    /// Those of the draft model; empty when it was not asked.
+    /// The outputs of the draft model; empty when it computed no rows.
     pub draft: ModelResults<'a>,
 }
 

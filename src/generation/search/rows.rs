@@ -1,6 +1,6 @@
-//! What the searches share whose rows go their ways independently: each row has its own sequence from prompt to end.
+//! The base of searches with independent rows: each row has its own sequence from prompt to end.
 //!
-//! How a token is chosen from a row of processed scores is the search's own part, [`TokenChoice`].
+//! A search implements [`TokenChoice`], which chooses a token from a row of processed scores.
 
 use crate::error::{Result, ResultExt};
 use crate::types::{FinishReason, RowOutputs, TokenId};
@@ -17,7 +17,7 @@ pub(super) trait TokenChoice {
     const CHANGES_LOGITS: bool = false;
 
     /// Changes the logits of a row, `[vocab_size]`, before they are processed. `layer_logits` are those of inner
-    /// layers, of which row `main_row` is this one's.
+    /// layers; the row is their row `main_row`.
     fn prepare(&mut self, _logits: &mut [f32], _layer_logits: &[f32], _main_row: usize) -> Result<()> {
         Ok(())
     }
@@ -25,8 +25,8 @@ pub(super) trait TokenChoice {
     /// The next token of a row with these processed scores, `[vocab_size]`.
     fn choose(&mut self, scores: &[f32]) -> Result<TokenId>;
 
-    /// The turn of a row that has ended.
-    fn pass_over(&mut self, vocab_size: usize);
+    /// Skips a row that has ended.
+    fn skip_row(&mut self, vocab_size: usize);
 }
 
 /// The rows of a request.
@@ -35,7 +35,7 @@ pub(super) struct RowSearch {
     sequences: Sequences,
     /// One for each sequence.
     rows: Vec<Row>,
-    /// What the caller asked to see of each.
+    /// The requested scores of each sequence.
     recorded: Vec<SequenceScores>,
     /// Scratch: the logits before processing.
     raw: Vec<f32>,
@@ -53,7 +53,7 @@ impl RowSearch {
         Self::with_outputs(plan, RowOutputs::LOGITS)
     }
 
-    /// Rows that deliver more than their logits, for the choice to [`prepare`](TokenChoice::prepare) them.
+    /// Rows with more outputs than logits, which [`prepare`](TokenChoice::prepare) uses.
     pub(super) fn with_outputs(plan: GenerationPlan, outputs: RowOutputs) -> Self {
         let sequences = Sequences::new(&plan, plan.sequences_each(), outputs);
         let rows = (0..sequences.len()).map(|_| Row::default()).collect();
@@ -68,12 +68,12 @@ impl RowSearch {
         }
     }
 
-    /// The prompts, or the newest tokens of the rows that go on.
+    /// Requests the prompts, or the newest tokens of the active rows.
     pub(super) fn wants(&mut self, inputs: &mut SearchInputs) {
         self.sequences.wants(&self.plan, inputs);
     }
 
-    /// Processes the logits of the rows that go on, lets `choice` choose in row order, and ends rows.
+    /// Processes the logits of the active rows, chooses tokens with `choice` in row order, and ends rows.
     pub(super) fn advance(
         &mut self,
         results: SearchResults<'_>,
@@ -96,28 +96,28 @@ impl RowSearch {
         }
         self.sequences.process(&self.plan, &mut logits)?;
 
-        let mut place = 0;
+        let mut logits_row = 0;
         for row in 0..self.rows.len() {
             if self.rows[row].finish.is_some() {
-                choice.pass_over(vocab_size);
+                choice.skip_row(vocab_size);
                 continue;
             }
-            let processed = &logits.scores[place * vocab_size..][..vocab_size];
-            let raw = if raw.is_empty() { processed } else { &raw[place * vocab_size..][..vocab_size] };
+            let processed = &logits.scores[logits_row * vocab_size..][..vocab_size];
+            let raw = if raw.is_empty() { processed } else { &raw[logits_row * vocab_size..][..vocab_size] };
             let token = choice.choose(processed).context(|| format!("step {now}, row {row}"))?;
-            let logprob = raw[token.index()] - logits.normalizer(place);
+            let logprob = raw[token.index()] - logits.normalizer(logits_row);
             self.recorded[row].keep_scores(processed);
             self.recorded[row].keep_logits(raw);
             let finish = self.append(row, token, logprob, processed)?;
             step.events.push(TokenEvent { row, token, logprob, score: processed[token.index()], finish });
-            place += 1;
+            logits_row += 1;
         }
         (self.raw, self.scratch) = (raw, scratch);
         step.finished = self.rows.iter().all(|row| row.finish.is_some());
         Ok(())
     }
 
-    /// Gives a row its token, and ends it if a criterion says so.
+    /// Appends a token to a row, and ends the row if a criterion stops it.
     fn append(
         &mut self,
         row_index: usize,

@@ -44,7 +44,7 @@ pub(super) struct Draw {
     rng: TorchRng,
     /// Scratch of `[vocab_size]`.
     probabilities: Vec<f32>,
-    /// What makes the scores, for an error.
+    /// The sources of the scores, for errors.
     sources: String,
 }
 
@@ -77,8 +77,8 @@ impl TokenChoice for Draw {
         Ok(TokenId(self.rng.draw(&self.probabilities) as u32))
     }
 
-    /// torch draws for all rows of a batch, ended or not.
-    fn pass_over(&mut self, vocab_size: usize) {
+    /// torch samples for all rows of a batch, ended or not.
+    fn skip_row(&mut self, vocab_size: usize) {
         self.rng.skip_multinomial(vocab_size);
     }
 }

@@ -1,8 +1,8 @@
 //! The sequences that a search extends in each step, with their KV sequence, unconditional sequences and processor state.
 //!
-//! What every search shares, from asking for the prompts to processed scores: each prompt is computed once and forked for
-//! its further sequences, and so are the unconditional sequences that processors ask for. The search itself decides which
-//! token a sequence gets, when it ends, and which becomes a copy of which.
+//! Shared by all searches, from the prompts to the processed scores. Each prompt is computed once and forked for its
+//! further sequences, and so are the unconditional sequences that processors request. The search decides which token
+//! a sequence gets, when it ends, and which becomes a copy of which.
 
 use crate::error::{Error, Result, ResultExt};
 use crate::memory::recycled;
@@ -19,18 +19,18 @@ pub(super) struct Sequences {
     /// Prompt by prompt, the same number each.
     sequences: Vec<Sequence>,
     sequences_each: usize,
-    /// What a row of the newest tokens is to deliver, and the last of a prompt.
+    /// The outputs of the newest token, and of the last one of a prompt.
     outputs: RowOutputs,
-    /// What the other rows of a prompt are to deliver.
+    /// The outputs of the other rows of a prompt.
     prompt_outputs: RowOutputs,
-    /// The number of steps that have been taken.
+    /// The number of completed steps.
     step: usize,
-    /// What the last `wants` asked for.
-    asked: Asked,
+    /// The requests of the last `wants`.
+    requested: RequestedRows,
     next_seq: u32,
     /// KV sequences that have ended since the last `wants`.
     ended: Vec<SeqId>,
-    /// For each prompt, which sequences become copies of which: places among the prompt's sequences.
+    /// For each prompt, which sequences become copies of which, as indices among the prompt's sequences.
     parents: Vec<Option<Vec<usize>>>,
     /// Scratch, empty between calls.
     contexts: Vec<RowContext<'static>>,
@@ -41,7 +41,7 @@ pub(super) struct Sequence {
     pub(super) prompt_index: usize,
     /// The prompt, padding included, and the generated tokens.
     pub(super) ids: Vec<TokenId>,
-    /// Whether the sequence goes on.
+    /// Whether the sequence has not ended.
     pub(super) active: bool,
     /// `None` before the sequence has been forked from its prompt.
     seq: Option<SeqId>,
@@ -50,18 +50,19 @@ pub(super) struct Sequence {
     states: ProcessorStates,
 }
 
-/// The logits rows that were asked for: first one per main row, then those of the unconditional sequences.
+/// The requested rows of logits: first one per main row, then those of the unconditional sequences.
 #[derive(Default)]
-struct Asked {
-    /// Prompts in the first step, then sequences that go on.
+struct RequestedRows {
+    /// Prompts in the first step, then active sequences.
     main: usize,
-    /// For each main row and each processor the place of the unconditional sequence's logits among those of unconditional sequences.
+    /// For each main row and each processor, the index of its unconditional sequence's logits among all unconditional
+    /// ones.
     unconditional: Vec<Option<usize>>,
-    /// The number of logits rows; 0 when nothing is asked for.
+    /// The number of logits rows; 0 when nothing is requested.
     total: usize,
 }
 
-/// The memory of the logits of a step, which steps reuse.
+/// Memory for the logits of a step, reused from step to step.
 #[derive(Default)]
 pub(super) struct LogitsScratch {
     expanded: Vec<f32>,
@@ -72,7 +73,7 @@ pub(super) struct LogitsScratch {
 
 /// The logits of a step.
 pub(super) struct StepLogits<'a> {
-    /// One row for each sequence that goes on, `[sequences, vocab_size]`.
+    /// One row for each active sequence, `[sequences, vocab_size]`.
     pub(super) scores: &'a mut [f32],
     /// Their sequences.
     pub(super) sequences: &'a [usize],
@@ -89,12 +90,12 @@ pub(super) struct StepLogits<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Group<'a> {
     pub(super) index: usize,
-    /// The tokens chosen in this step, `[num_prompts, num_beams]`, as far as earlier groups have chosen.
+    /// The tokens chosen in this step, `[num_prompts, num_beams]`, filled in by earlier groups.
     pub(super) current_tokens: &'a [TokenId],
 }
 
 impl StepLogits<'_> {
-    /// Makes log-probabilities of the logits.
+    /// Turns the logits into log-probabilities.
     pub(super) fn normalize(&mut self, vocab_size: usize) {
         for (row, &main_row) in self.scores.chunks_exact_mut(vocab_size).zip(self.main_rows) {
             let normalizer = self.normalizers[main_row];
@@ -104,9 +105,9 @@ impl StepLogits<'_> {
         }
     }
 
-    /// The log-sum-exp of the row at a place.
-    pub(super) fn normalizer(&self, place: usize) -> f32 {
-        self.normalizers[self.main_rows[place]]
+    /// The log-sum-exp of a row.
+    pub(super) fn normalizer(&self, row: usize) -> f32 {
+        self.normalizers[self.main_rows[row]]
     }
 }
 
@@ -134,7 +135,7 @@ impl Sequences {
             outputs,
             prompt_outputs: RowOutputs::NONE,
             step: 0,
-            asked: Asked::default(),
+            requested: RequestedRows::default(),
             next_seq: 0,
             ended: Vec::new(),
             parents: vec![None; plan.prompts.len()],
@@ -142,7 +143,7 @@ impl Sequences {
         }
     }
 
-    /// Sequences whose prompts deliver something at every token.
+    /// Requests outputs for every token of the prompts.
     pub(super) fn with_prompt_outputs(self, prompt_outputs: RowOutputs) -> Self {
         Self { prompt_outputs, ..self }
     }
@@ -155,12 +156,12 @@ impl Sequences {
         &self.sequences[index]
     }
 
-    /// The number of steps that have been taken.
+    /// The number of completed steps.
     pub(super) fn step(&self) -> usize {
         self.step
     }
 
-    /// Asks for the prompts, or for the newest tokens of the sequences that go on.
+    /// Requests the prompts, or the newest tokens of the active sequences.
     pub(super) fn wants(&mut self, plan: &GenerationPlan, inputs: &mut SearchInputs) {
         if self.step == 0 {
             self.want_prompts(plan, inputs);
@@ -190,23 +191,23 @@ impl Sequences {
             sequences[0].seq = Some(prompt(&planned.tokens, self.prompt_outputs, self.outputs));
         }
         let (main, mut others) = (plan.prompts.len(), 0);
-        self.asked.unconditional.clear();
+        self.requested.unconditional.clear();
         for (sequences, planned) in self.sequences.chunks_mut(self.sequences_each).zip(&plan.prompts) {
-            let places =
+            let rows =
                 planned.unconditional.iter().zip(&mut sequences[0].unconditional).map(|(tokens, seq)| {
                     *seq = Some(prompt(tokens.as_ref()?, RowOutputs::NONE, RowOutputs::LOGITS));
                     others += 1;
                     Some(others - 1)
                 });
-            self.asked.unconditional.extend(places);
+            self.requested.unconditional.extend(rows);
         }
         self.next_seq = next_seq;
-        (self.asked.main, self.asked.total) = (main, main + others);
+        (self.requested.main, self.requested.total) = (main, main + others);
     }
 
     /// Gives every further sequence of a prompt its own KV sequences, as copies of the first one's.
     fn fork_prompts(&mut self, inputs: &mut SearchInputs) {
-        // Which sequence became a copy of which does not matter yet: they are all the prompt.
+        // Earlier reorders do not matter: all sequences equal the prompt.
         self.parents.fill(None);
         for sequences in self.sequences.chunks_mut(self.sequences_each) {
             let Some((first, further)) = sequences.split_first_mut() else { continue };
@@ -237,14 +238,14 @@ impl Sequences {
                 }
             };
             reorder(&|sequence| sequence.seq);
-            for place in 0..sequences[0].unconditional.len() {
-                reorder(&|sequence| sequence.unconditional[place]);
+            for processor in 0..sequences[0].unconditional.len() {
+                reorder(&|sequence| sequence.unconditional[processor]);
             }
         }
     }
 
     fn want_tokens(&mut self, inputs: &mut SearchInputs) {
-        let Self { sequences, asked, .. } = self;
+        let Self { sequences, requested, .. } = self;
         let going_on = || sequences.iter().filter(|sequence| sequence.active);
         let newest = |sequence: &Sequence| sequence.ids.last().copied().unwrap_or_default();
         let mut main = 0;
@@ -255,19 +256,19 @@ impl Sequences {
             }
         }
         let mut others = 0;
-        asked.unconditional.clear();
+        requested.unconditional.clear();
         for sequence in going_on() {
-            asked.unconditional.extend(sequence.unconditional.iter().map(|seq| {
+            requested.unconditional.extend(sequence.unconditional.iter().map(|seq| {
                 inputs.token((*seq)?, newest(sequence), RowOutputs::LOGITS);
                 others += 1;
                 Some(others - 1)
             }));
         }
-        (asked.main, asked.total) = (main, main + others);
+        (requested.main, requested.total) = (main, main + others);
     }
 
-    /// The logits that the last `wants` asked for, one row for each sequence that goes on: in the first step those of
-    /// a prompt serve all its sequences, copied for each.
+    /// The logits that the last `wants` requested, one row for each active sequence. In the first step those of a
+    /// prompt are copied for all its sequences.
     pub(super) fn logits<'a>(
         &mut self,
         plan: &GenerationPlan,
@@ -275,7 +276,7 @@ impl Sequences {
         scratch: &'a mut LogitsScratch,
     ) -> Result<StepLogits<'a>> {
         let vocab_size = plan.vocab_size;
-        let total = std::mem::take(&mut self.asked.total);
+        let total = std::mem::take(&mut self.requested.total);
         if total == 0 {
             return Err(Error::internal("a search was advanced without wants"));
         }
@@ -286,7 +287,7 @@ impl Sequences {
                 logits.len(),
             )));
         }
-        let (main, unconditional_logits) = logits.split_at_mut(self.asked.main * vocab_size);
+        let (main, unconditional_logits) = logits.split_at_mut(self.requested.main * vocab_size);
         let LogitsScratch { expanded, sequences, main_rows, normalizers } = scratch;
         log_sum_exps(main, vocab_size, plan.processors.takes_invalid_logits(), normalizers)
             .context(|| format!("step {}", self.step))?;
@@ -298,7 +299,7 @@ impl Sequences {
             sequences
                 .iter()
                 .enumerate()
-                .map(|(place, &sequence)| if first { self.sequences[sequence].prompt_index } else { place }),
+                .map(|(row, &sequence)| if first { self.sequences[sequence].prompt_index } else { row }),
         );
         let scores = if first && self.sequences_each > 1 {
             expanded.clear();
@@ -318,12 +319,12 @@ impl Sequences {
         self.process_some(plan, logits, 0..logits.sequences.len(), Group::default())
     }
 
-    /// Applies the processors to some neighbouring rows of a step.
+    /// Applies the processors to some consecutive rows of a step.
     pub(super) fn process_some(
         &mut self,
         plan: &GenerationPlan,
         logits: &mut StepLogits<'_>,
-        places: std::ops::Range<usize>,
+        range: std::ops::Range<usize>,
         group: Group<'_>,
     ) -> Result<()> {
         if plan.processors.is_empty() {
@@ -331,17 +332,17 @@ impl Sequences {
         }
         let vocab_size = plan.vocab_size;
         let unconditional_each = plan.processors.len();
-        // Beam groups are processed one at a time, as if there were no others.
-        // The candidates of contrastive search are sequences too, of which one is the row.
+        // Beam groups are processed one at a time, as if there were no others. The candidates of contrastive search
+        // are sequences too, but only one of them is the row.
         let rows_each = if plan.num_beams > 1 { plan.num_beams } else { plan.num_return_sequences() };
         let group_size = rows_each / plan.num_beam_groups;
         let num_rows = plan.prompts.len() * group_size;
         let before = group.index * group_size;
-        let wanted = &logits.sequences[places.clone()];
+        let wanted = &logits.sequences[range.clone()];
         let mut rows: Vec<RowContext<'_>> = recycled(std::mem::take(&mut self.contexts));
         for (index, sequence) in self.sequences.iter_mut().enumerate() {
-            let Ok(place) = wanted.binary_search(&index) else { continue };
-            let main_row = logits.main_rows[places.start + place];
+            let Ok(row) = wanted.binary_search(&index) else { continue };
+            let main_row = logits.main_rows[range.start + row];
             rows.push(RowContext {
                 prompt_len: plan.prompt_len,
                 padding_len: plan.prompts[sequence.prompt_index].padding_len,
@@ -349,7 +350,8 @@ impl Sequences {
                 row_index: sequence.prompt_index * group_size + index % self.sequences_each % rows_each
                     - before,
                 unconditional: UnconditionalLogits {
-                    rows: &self.asked.unconditional[main_row * unconditional_each..][..unconditional_each],
+                    rows: &self.requested.unconditional[main_row * unconditional_each..]
+                        [..unconditional_each],
                     logits: logits.unconditional_logits,
                     vocab_size,
                 },
@@ -357,7 +359,7 @@ impl Sequences {
                 ..RowContext::of_prompt(&sequence.ids)
             });
         }
-        let scores = &mut logits.scores[places.start * vocab_size..places.end * vocab_size];
+        let scores = &mut logits.scores[range.start * vocab_size..range.end * vocab_size];
         let mut context = ProcessContext {
             num_rows,
             beam_group: group.index,
@@ -381,10 +383,10 @@ impl Sequences {
         self.ended.extend(sequence.seq.iter().chain(sequence.unconditional.iter().flatten()));
     }
 
-    /// The sequences of a prompt become copies of others of its sequences: sequence `i` of what sequence `parents[i]` was before.
+    /// Makes sequence `i` of a prompt a copy of the former sequence `parents[i]`.
     pub(super) fn reorder(&mut self, prompt_index: usize, parents: Vec<usize>) {
         debug_assert_eq!(parents.len(), self.sequences_each);
-        if parents.iter().enumerate().all(|(place, &parent)| place == parent) {
+        if parents.iter().enumerate().all(|(index, &parent)| index == parent) {
             return;
         }
         let sequences = &mut self.sequences[prompt_index * self.sequences_each..][..self.sequences_each];
@@ -398,14 +400,14 @@ impl Sequences {
         self.parents[prompt_index] = Some(parents);
     }
 
-    /// The ids of a sequence, given up.
+    /// The ids of each sequence, with its prompt.
     pub(super) fn into_ids(self) -> impl Iterator<Item = (usize, Vec<TokenId>)> {
         self.sequences.into_iter().map(|sequence| (sequence.prompt_index, sequence.ids))
     }
 }
 
-/// Writes the log-sum-exp of each row of the model's own logits, which must be numbers unless a processor makes them such,
-/// to `out`.
+/// Writes the log-sum-exp of each row of the model's own logits to `out`. They must be numbers, unless a processor
+/// repairs them.
 fn log_sum_exps(logits: &[f32], vocab_size: usize, any_logits: bool, out: &mut Vec<f32>) -> Result<()> {
     out.clear();
     for row in logits.chunks_exact(vocab_size) {

@@ -8,7 +8,7 @@ use super::{StopContext, StoppingCriterion};
 
 /// Stops a row after a token that was less probable than a threshold, by the processed scores that it was chosen from.
 ///
-/// transformers looks at the first row of a batch alone; here each row is judged by its own token.
+/// transformers checks only the first row of a batch; here each row is checked by its own token.
 #[derive(Debug, Clone)]
 pub struct ConfidenceCriteria {
     assistant_confidence_threshold: f64,

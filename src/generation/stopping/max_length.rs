@@ -38,7 +38,7 @@ impl StoppingCriterion for MaxLengthCriteria {
     }
 }
 
-/// Stops a row when the model's context is full. Padding takes no room in it.
+/// Stops a row when the model's context is full. Padding does not count.
 #[derive(Debug, Clone)]
 pub struct ContextLimit {
     /// The number of tokens that fit after each prompt.

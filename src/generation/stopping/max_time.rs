@@ -8,7 +8,7 @@ use crate::types::FinishReason;
 
 use super::{Built, StopContext, StoppingCriterion, StoppingSettings};
 
-/// Stops every row once more than `max_time` seconds are over since the criterion was made, or since the time it was given.
+/// Stops every row once more than `max_time` seconds have passed since the criterion was made, or since a given time.
 #[derive(Debug, Clone)]
 pub struct MaxTimeCriteria {
     max_time: f64,
@@ -16,7 +16,7 @@ pub struct MaxTimeCriteria {
 }
 
 impl MaxTimeCriteria {
-    /// The clock starts now.
+    /// Starts the clock now.
     ///
     /// # Errors
     /// When `max_time` is negative or not finite.
@@ -24,7 +24,7 @@ impl MaxTimeCriteria {
         Self::since(max_time, Instant::now())
     }
 
-    /// The clock started then.
+    /// Starts the clock at `start`.
     ///
     /// # Errors
     /// As for [`MaxTimeCriteria::new`].

@@ -22,27 +22,27 @@ pub use max_length::{ContextLimit, MaxLengthCriteria};
 pub use max_time::MaxTimeCriteria;
 pub use stop_strings::StopStringCriteria;
 
-/// Says whether a row ends with the token it has just been given.
+/// Decides whether a row ends with its newest token.
 pub trait StoppingCriterion: Send + Sync {
     /// The name, unique within a request. A criterion with the name of a built-in one replaces it.
     fn name(&self) -> &str;
 
-    /// The reason to stop, if the row is to stop; asked once per token of every row that goes on.
+    /// The reason to stop, if any. Called once per new token of every active row.
     ///
     /// # Errors
-    /// Whatever makes the row impossible; the request ends with it.
+    /// Any error ends the request.
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>>;
 }
 
-/// What a criterion may know of a row.
+/// The row that a criterion checks.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct StopContext<'a> {
     /// All ids of the row: prompt, its padding included, and generated tokens, the last one newest.
     pub input_ids: &'a [TokenId],
-    /// How many of them are the prompt, padding included.
+    /// The length of the prompt, padding included.
     pub prompt_len: usize,
-    /// Which prompt of the request the row continues.
+    /// The index of the prompt that the row continues.
     pub prompt_index: usize,
     /// The row within the request.
     pub row_index: usize,
@@ -62,7 +62,7 @@ impl<'a> StopContext<'a> {
     }
 }
 
-/// What the criteria are made from: the merged configuration, with what the plan has resolved of it.
+/// The input of criteria's constructors: the merged configuration and the values that the plan derives from it.
 pub(super) struct StoppingSettings<'a> {
     pub(super) config: &'a GenerationConfig,
     /// The most ids of a row, padding included.
@@ -73,8 +73,8 @@ pub(super) struct StoppingSettings<'a> {
     pub(super) vocabulary: Option<&'a Arc<dyn Vocabulary>>,
 }
 
-/// The criteria of a request: those its settings ask for, with the caller's in place of namesakes or after
-/// them. The model's context limits every request and cannot be replaced.
+/// The criteria of a request: those that its settings switch on; the caller's replace those of the same name or
+/// follow. The model's context limits every request and cannot be replaced.
 pub(super) fn build(
     settings: &StoppingSettings<'_>,
     callers: &[Arc<dyn StoppingCriterion>],
@@ -101,14 +101,14 @@ pub(super) fn build(
 
 type Built = Result<Option<Arc<dyn StoppingCriterion>>>;
 
-/// The criteria of a request as one.
+/// The criteria of a request as a list.
 #[derive(Clone, Default)]
 pub struct StoppingCriteriaList {
     criteria: Vec<Arc<dyn StoppingCriterion>>,
 }
 
 impl StoppingCriteriaList {
-    /// Why the row ends, if any criterion says so; of several reasons the first of eos, stop, length, time.
+    /// Why the row ends, if any criterion stops it; of several reasons the first of eos, stop, length, time.
     ///
     /// # Errors
     /// The first error of a criterion, with its name.

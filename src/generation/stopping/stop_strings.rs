@@ -12,11 +12,11 @@ use crate::types::{FinishReason, TokenId};
 use super::super::vocabulary::Vocabulary;
 use super::{Built, StopContext, StoppingCriterion, StoppingSettings, needs_vocabulary};
 
-/// Bounds on what a request may ask to be compared after every token.
-const MOST_STRINGS: usize = 1024;
-const LONGEST_STRING: usize = 4096;
+/// Bounds on the work of a request after every token.
+const MAX_STRINGS: usize = 1024;
+const MAX_STRING_BYTES: usize = 4096;
 
-/// Stops a row when one of a few texts is completed.
+/// Stops a row when a stop string is completed.
 #[derive(Clone)]
 pub struct StopStringCriteria {
     stop_strings: Vec<Vec<u8>>,
@@ -26,14 +26,14 @@ pub struct StopStringCriteria {
 }
 
 impl StopStringCriteria {
-    /// Stops on any of `stop_strings`, read in the tokens of `vocabulary`.
+    /// Stops on any of `stop_strings`, matched against the bytes of `vocabulary`'s tokens.
     ///
     /// # Errors
     /// When a string is empty, too long, or cannot be completed by any token; when there are too many.
     pub fn new(vocabulary: Arc<dyn Vocabulary>, stop_strings: &[String]) -> Result<Self> {
-        if stop_strings.len() > MOST_STRINGS {
+        if stop_strings.len() > MAX_STRINGS {
             return Err(Error::config(format!(
-                "`stop_strings` must hold at most {MOST_STRINGS} texts, but holds {}",
+                "`stop_strings` must hold at most {MAX_STRINGS} texts, but holds {}",
                 stop_strings.len()
             )));
         }
@@ -45,9 +45,9 @@ impl StopStringCriteria {
                      contains; remove it"
                 )));
             }
-            if text.len() > LONGEST_STRING {
+            if text.len() > MAX_STRING_BYTES {
                 return Err(Error::config(format!(
-                    "`stop_strings` must hold texts of at most {LONGEST_STRING} bytes, but entry {index} \
+                    "`stop_strings` must hold texts of at most {MAX_STRING_BYTES} bytes, but entry {index} \
                      has {}",
                     text.len()
                 )));
@@ -75,8 +75,7 @@ impl StopStringCriteria {
         Ok(Some(Arc::new(Self::new(Arc::clone(vocabulary), stop_strings)?)))
     }
 
-    /// The last bytes of `ids`, as many as a stop string can need, in order. An id without a token breaks the
-    /// text.
+    /// The last bytes of `ids`, as many as a stop string can need. An id without a token interrupts the text.
     fn bytes_before(&self, ids: &[TokenId]) -> Vec<u8> {
         let mut reversed = Vec::new();
         for &id in ids.iter().rev() {

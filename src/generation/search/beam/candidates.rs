@@ -1,4 +1,4 @@
-//! The continuations that a step of beam search chooses from: the most probable ones, or those drawn.
+//! The candidates of a step of beam search: the most probable continuations, or sampled ones.
 
 use crate::error::{Error, Result};
 

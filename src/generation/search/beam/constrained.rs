@@ -1,6 +1,5 @@
-//! What constraints do to the choice of the next beams: besides the most probable continuations, those that bring a
-//! constraint a step further take part, and the beams are taken in turns from the sequences that are far, less far, and
-//! so on.
+//! Constraints in the choice of the next beams. Besides the most probable continuations, those that advance a
+//! constraint are candidates, and the beams are taken round-robin from the candidates grouped by their progress.
 
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -9,7 +8,7 @@ use super::super::super::constraint::{ConstraintListState, Constraints};
 use super::super::super::torch_sort::descending_order;
 use super::scorer::Continuation;
 
-/// Exchanges some of the next beams for ones that make progress. `rows` are the ids of the beams so far, `accumulated`
+/// Replaces some of the next beams by ones that make progress. `rows` are the ids of the beams so far, `accumulated`
 /// the scores of all their continuations, `[beams, vocab_size]`.
 pub(super) fn prefer_progress(
     constraints: &Constraints,
@@ -59,14 +58,15 @@ pub(super) fn prefer_progress(
     // A step of progress outweighs any difference of scores below 100.
     let keys: Vec<f32> =
         banks.iter().zip(next.iter()).map(|(&bank, beam)| (bank * 100) as f32 + beam.score).collect();
-    let ranked: Vec<usize> = descending_order(&keys).into_iter().map(|place| place as usize).collect();
+    let ranked: Vec<usize> =
+        descending_order(&keys).into_iter().map(|candidate| candidate as usize).collect();
     let mut turn = 0;
     let mut turns = Vec::with_capacity(ranked.len());
-    for (rank, &place) in ranked.iter().enumerate() {
-        turn = if rank > 0 && banks[place] == banks[ranked[rank - 1]] { turn + 1 } else { 0 };
-        turns.push((turn, place));
+    for (rank, &candidate) in ranked.iter().enumerate() {
+        turn = if rank > 0 && banks[candidate] == banks[ranked[rank - 1]] { turn + 1 } else { 0 };
+        turns.push((turn, candidate));
     }
     turns.sort_by_key(|&(turn, _)| turn);
-    *next = turns.iter().take(num_beams).map(|&(_, place)| next[place].clone()).collect();
+    *next = turns.iter().take(num_beams).map(|&(_, candidate)| next[candidate].clone()).collect();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The finished sequences of a beam search of transformers' older kind: a list that keeps its best.
+//! The finished sequences of transformers' older beam search: a bounded list of the best.
 
 use crate::types::{FinishReason, TokenId};
 
@@ -16,10 +16,10 @@ pub(super) struct Hypothesis {
     pub(super) finish: FinishReason,
 }
 
-/// When a list of hypotheses is complete, and how it weighs lengths.
+/// The settings of a list of hypotheses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
-    /// The most hypotheses that are kept.
+    /// The most hypotheses in the list.
     pub(super) capacity: usize,
     pub(super) length_penalty: f64,
     pub(super) early_stopping: EarlyStopping,
@@ -65,8 +65,7 @@ impl Hypotheses {
         self.worst = self.hypotheses.iter().map(|hypothesis| hypothesis.score).fold(f64::INFINITY, f64::min);
     }
 
-    /// Whether no running sequence is to be waited for: `best` is the highest sum of this step's candidates, each of
-    /// `generated` tokens.
+    /// Whether the list is final. `best` is the highest sum of this step's candidates, each of `generated` tokens.
     pub(super) fn is_done(&self, best: f32, generated: usize) -> bool {
         if self.hypotheses.len() < self.rules.capacity {
             return false;

@@ -1,12 +1,12 @@
-//! Beam search and beam sampling, as transformers has them since 4.50: the beams of a prompt compete for their
-//! places in every step, and what ends competes for the places of the result.
+//! Beam search and beam sampling, as in transformers since 4.50: the continuations of a prompt's beams compete to be
+//! the next beams, and finished ones compete for the slots of the result.
 //!
-//! Each prompt has `num_beams` running beams and as many finished slots. A step looks at the best
-//! `max(2, 1 + eos tokens) * num_beams` continuations of all its beams, or draws as many; those of the first
-//! `num_beams` ranks that end compete for the slots by their score, divided by a power of their length, and the
-//! best of the others run on. A prompt is done when no running beam can be expected to beat its slots.
+//! Each prompt has `num_beams` running beams and as many finished slots. A step takes the best `max(2, 1 + eos
+//! tokens) * num_beams` continuations of all its beams, or samples as many. Of the first `num_beams` ranks, those
+//! that end compete for the slots by their score, divided by a power of their length; the best of the others become
+//! the next beams. A prompt is done when no running beam can be expected to beat its slots.
 //!
-//! Sums, quotients and the order of equals are those of float32 tensors in torch.
+//! Sums, quotients and the order of ties are those of float32 tensors in torch.
 
 mod candidates;
 mod constrained;
@@ -34,7 +34,7 @@ use trace::Trace;
 /// The score of a beam or hypothesis that cannot win. Finite, as in transformers, so that ties keep their order.
 const NEGATIVE_SCORE: f32 = -1e9;
 
-/// One sequence for each beam; which search it is. Their other fields are checked with each other, in the plan's `beams`.
+/// Plans one sequence for each beam, and selects the search. The plan's `beams` checks the other fields.
 pub(super) fn plan(mode: GenerationMode, config: &GenerationConfig) -> SearchPlan {
     let sequences = config.num_beams.unwrap_or(1);
     let in_groups = config.num_beam_groups.is_some_and(|groups| groups > 1);
@@ -45,15 +45,15 @@ pub(super) fn plan(mode: GenerationMode, config: &GenerationConfig) -> SearchPla
     }
 }
 
-/// transformers' beam search; with a seed, its beam sampling. All prompts of a request share one generator.
+/// transformers' beam search; with a seed, its beam sampling. All prompts of a request share one random generator.
 struct BeamSearch {
     plan: GenerationPlan,
     sequences: Sequences,
     /// One for each prompt.
     items: Vec<Item>,
-    /// Draws the continuations, when they are drawn.
+    /// The random generator of beam sampling.
     rng: Option<TorchRng>,
-    /// What the caller asked to see of each sequence.
+    /// The requested scores of each sequence.
     recorded: Vec<SequenceScores>,
     scratch: Scratch,
 }
@@ -61,7 +61,7 @@ struct BeamSearch {
 /// The beams of a prompt.
 struct Item {
     running: Vec<Beam>,
-    /// As many as there are beams, best first.
+    /// One for each beam, best first.
     finished: Vec<Hypothesis>,
     /// Whether a running beam can be expected to beat a finished one. Once it is false it stays so.
     improvable: bool,
@@ -79,9 +79,9 @@ struct Beam {
 /// A slot of the result.
 #[derive(Clone)]
 struct Hypothesis {
-    /// Divided by the length's power.
+    /// The sum of log-probabilities, divided by the power of the length.
     score: f32,
-    /// Why it ended; `None` while the slot is as good as empty.
+    /// Why it ended; `None` while the slot is practically empty.
     finish: Option<FinishReason>,
     /// The generated tokens.
     tokens: Vec<TokenId>,
@@ -110,13 +110,13 @@ struct Scratch {
 }
 
 impl BeamSearch {
-    /// The search of a plan; it draws when the plan's mode does.
+    /// The search of a plan; samples if the plan has a seed.
     fn new(plan: GenerationPlan) -> Self {
         let num_beams = plan.num_beams;
         let sequences = Sequences::new(&plan, num_beams, RowOutputs::LOGITS);
-        let beam = |place| Beam {
-            // The beams of the first step are all alike, so that only one of them takes part.
-            score: if place == 0 { 0.0 } else { NEGATIVE_SCORE },
+        let beam = |index| Beam {
+            // In the first step all beams are equal, so only one competes.
+            score: if index == 0 { 0.0 } else { NEGATIVE_SCORE },
             trace: Trace::default(),
         };
         let empty =
@@ -148,8 +148,8 @@ impl BeamSearch {
         let ids = &mut self.scratch.ids;
         candidates
             .into_iter()
-            .map(|(place, score)| {
-                let (parent, token) = (place / vocab_size, TokenId((place % vocab_size) as u32));
+            .map(|(index, score)| {
+                let (parent, token) = (index / vocab_size, TokenId((index % vocab_size) as u32));
                 let sequence = self.sequences.sequence(first_sequence + parent);
                 ids.clone_from(&sequence.ids);
                 ids.push(token);
@@ -190,17 +190,17 @@ impl BeamSearch {
             }
             scores.push(score);
         }
-        let best = topk(&scores, plan.num_beams).into_iter().map(|place| place as usize);
-        best.map(|place| {
-            let Some(rank) = place.checked_sub(item.finished.len()) else {
-                return item.finished[place].clone();
+        let best = topk(&scores, plan.num_beams).into_iter().map(|index| index as usize);
+        best.map(|index| {
+            let Some(rank) = index.checked_sub(item.finished.len()) else {
+                return item.finished[index].clone();
             };
             let candidate = &candidates[rank];
             let mut tokens =
                 self.sequences.sequence(first_sequence + candidate.parent).ids[plan.prompt_len..].to_vec();
             tokens.push(candidate.token);
             Hypothesis {
-                score: scores[place],
+                score: scores[index],
                 finish: candidate.finish.filter(|_| ends(rank, candidate)),
                 tokens,
                 trace: item.running[candidate.parent]
@@ -215,7 +215,7 @@ impl BeamSearch {
     fn continue_beams(&mut self, prompt_index: usize, candidates: &[Candidate], logprobs: &[f32]) {
         let num_beams = self.plan.num_beams;
         let first_sequence = prompt_index * num_beams;
-        // Where nothing else is left, what has ended continues with a score that cannot win.
+        // Finished candidates stay, with a score that cannot win, in case nothing else is left.
         let scores: Vec<f32> = candidates
             .iter()
             .map(|candidate| candidate.score + if candidate.finish.is_some() { NEGATIVE_SCORE } else { 0.0 })
@@ -274,7 +274,7 @@ impl Item {
         self.finished.iter().all(|hypothesis| hypothesis.finish.is_some())
     }
 
-    /// Whether the best running beam could still beat a slot, were it to end at the length that suits it.
+    /// Whether the best running beam could still beat a slot if it ended at its best length.
     fn can_improve(&self, plan: &GenerationPlan, generated: usize) -> bool {
         let length = if plan.early_stopping == EarlyStopping::Never && plan.length_penalty > 0.0 {
             plan.max_length - plan.prompt_len
@@ -288,7 +288,7 @@ impl Item {
             .any(|hypothesis| best > if hypothesis.finish.is_some() { worst } else { NEGATIVE_SCORE })
     }
 
-    /// The best so far: what has finished, then what runs.
+    /// The best rows so far: finished ones first, then running ones.
     fn into_rows(self, prompt_index: usize, sequences: &Sequences, plan: &GenerationPlan) -> Vec<OutputRow> {
         let row = |tokens, score, trace: Trace, finish_reason| OutputRow {
             prompt_index,
@@ -313,7 +313,7 @@ impl Item {
     }
 }
 
-/// What the score of a sequence is divided by.
+/// The divisor of a sequence's score.
 fn length_divisor(generated: usize, length_penalty: f64) -> f32 {
     (generated as f64).powf(length_penalty) as f32
 }
@@ -352,8 +352,8 @@ impl Search for BeamSearch {
                 }
                 continue;
             }
-            let place = rows.next().unwrap_or(0) * width;
-            self.advance_item(prompt_index, &processed[place..place + width], &before[place..place + width])
+            let start = rows.next().unwrap_or(0) * width;
+            self.advance_item(prompt_index, &processed[start..start + width], &before[start..start + width])
                 .context(|| format!("step {now}, prompt {prompt_index}"))?;
         }
         (self.scratch.sequences, self.scratch.raw) = (logits_scratch, raw);

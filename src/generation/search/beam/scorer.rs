@@ -1,10 +1,10 @@
-//! Beam searches of transformers' older kind, built around `BeamSearchScorer`: group (diverse) beam search, constrained
-//! beam search, and beam search and sampling as they were up to 4.49.
+//! transformers' older beam searches, built around `BeamSearchScorer`: group (diverse) beam search, constrained beam
+//! search, and beam search and sampling up to 4.49.
 //!
-//! The beams of a prompt form groups, usually one. In each step the groups take their turns: the best continuations of
-//! a group's beams are walked through by rank; those that end with an end-of-sequence token go to the group's list of
-//! hypotheses, the first others run on. A group is done when its list is, by the list's rule. Other criteria stop all
-//! prompts together, when every running beam meets one.
+//! The beams of a prompt form groups, usually one. A step processes the groups in order. It visits the best
+//! continuations of a group's beams by rank: those that end with an end-of-sequence token go to the group's list of
+//! hypotheses, the first others become the next beams. A group is done when its list is final. Other criteria stop
+//! all prompts together, when every running beam meets one.
 
 use crate::error::{Error, Result, ResultExt};
 use crate::types::{FinishReason, RowOutputs, TokenId};
@@ -22,10 +22,10 @@ use super::constrained::prefer_progress;
 use super::hypotheses::{Hypotheses, Hypothesis, Rules};
 use super::trace::Trace;
 
-/// What the score of a beam is that does not take part in the first step, because another is like it.
+/// The score of all beams but one in the first step, because they are equal.
 const NEGATIVE_SCORE: f32 = -1e9;
 
-/// transformers' older beam searches: which one, the plan says.
+/// transformers' older beam searches; the plan selects one.
 pub(super) struct ScorerBeamSearch {
     plan: GenerationPlan,
     sequences: Sequences,
@@ -33,9 +33,9 @@ pub(super) struct ScorerBeamSearch {
     items: Vec<Item>,
     rng: Option<TorchRng>,
     recorded: Vec<SequenceScores>,
-    /// Whether the search has come to its own end.
+    /// Whether the search ended by itself.
     finished: bool,
-    /// For each sequence, at the end, whether it holds what it has to.
+    /// For each sequence, at the end, whether it fulfils the constraints.
     fulfilled: Vec<bool>,
     raw: Vec<f32>,
     probabilities: Vec<f32>,
@@ -53,7 +53,7 @@ struct Beam {
     /// The sum of the processed log-probabilities of its tokens.
     score: f32,
     trace: Trace,
-    /// The criterion that it meets, when the search ends by criteria.
+    /// The criterion that it meets, if any.
     finish: Option<FinishReason>,
 }
 
@@ -82,8 +82,8 @@ impl ScorerBeamSearch {
             early_stopping: plan.early_stopping,
             most_tokens: plan.max_length - plan.prompt_len,
         };
-        let beam = |place: usize| Beam {
-            score: if place.is_multiple_of(group_size) { 0.0 } else { NEGATIVE_SCORE },
+        let beam = |index: usize| Beam {
+            score: if index.is_multiple_of(group_size) { 0.0 } else { NEGATIVE_SCORE },
             trace: Trace::default(),
             finish: None,
         };
@@ -111,7 +111,7 @@ impl ScorerBeamSearch {
         self.plan.num_beams / self.plan.num_beam_groups
     }
 
-    /// The best continuations of a group, or those drawn, best first.
+    /// The best or sampled continuations of a group, best first.
     fn ranked_candidates(&mut self, accumulated: &[f32]) -> Result<Vec<(usize, f32)>> {
         let (beams, num_eos) = (self.group_size(), self.plan.eos_token_ids.len());
         let found = candidates(accumulated, beams, num_eos, self.rng.as_mut(), &mut self.probabilities)?;
@@ -122,8 +122,8 @@ impl ScorerBeamSearch {
         Ok(descending_order(&scores).into_iter().map(|rank| found[rank as usize]).collect())
     }
 
-    /// One step of one group. `processed` are the processed scores of its beams, `[group_size, vocab_size]`, `raw` their
-    /// log-probabilities before. Gives the group's next beams.
+    /// One step of one group. `processed` are the processed scores of its beams, `[group_size, vocab_size]`, `raw`
+    /// their log-probabilities before processing. Returns the group's next beams.
     fn advance_group(
         &mut self,
         prompt_index: usize,
@@ -143,8 +143,8 @@ impl ScorerBeamSearch {
         let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - self.plan.prompt_len;
 
         let mut next: Vec<Continuation> = Vec::with_capacity(group_size);
-        for (rank, &(place, score)) in candidates.iter().enumerate() {
-            let (parent, token) = (place / vocab_size, TokenId((place % vocab_size) as u32));
+        for (rank, &(index, score)) in candidates.iter().enumerate() {
+            let (parent, token) = (index / vocab_size, TokenId((index % vocab_size) as u32));
             if !self.plan.eos_token_ids.contains(&token) {
                 next.push(Continuation { parent, token, score });
                 if next.len() == group_size {
@@ -163,7 +163,7 @@ impl ScorerBeamSearch {
                     score,
                     generated,
                     ids[self.plan.prompt_len..].to_vec(),
-                    trace.with(first_sequence + parent, raw[place]),
+                    trace.with(first_sequence + parent, raw[index]),
                     FinishReason::Eos,
                 );
             }
@@ -185,7 +185,7 @@ impl ScorerBeamSearch {
         Ok(next)
     }
 
-    /// Whether a sequence holds what it has to.
+    /// Whether a sequence fulfils the constraints.
     fn fulfils(&self, ids: &[TokenId]) -> Result<bool> {
         Ok(self.plan.constraints.is_empty()
             || ConstraintListState::after(&self.plan.constraints, ids)?.is_completed())
@@ -203,19 +203,19 @@ impl ScorerBeamSearch {
                 let first_sequence = prompt_index * num_beams + group_index * group_size;
                 let sequences = first_sequence..first_sequence + group_size;
                 if self.items[prompt_index].groups[group_index].done {
-                    // What is done goes on with padding as far as the other groups see it, and goes on drawing.
+                    // To the other groups a finished group generates padding. It still consumes random numbers.
                     current_tokens[sequences].fill(pad);
                     if let Some(rng) = &mut self.rng {
                         rng.skip_multinomial(group_size * vocab_size);
                     }
                     continue;
                 }
-                let Ok(place) = logits.sequences.binary_search(&first_sequence) else {
+                let Ok(row) = logits.sequences.binary_search(&first_sequence) else {
                     return Err(Error::internal("a running beam was not computed"));
                 };
                 let group = BeamGroup { index: group_index, current_tokens: &current_tokens };
-                self.sequences.process_some(&self.plan, logits, place..place + group_size, group)?;
-                let rows = place * vocab_size..(place + group_size) * vocab_size;
+                self.sequences.process_some(&self.plan, logits, row..row + group_size, group)?;
+                let rows = row * vocab_size..(row + group_size) * vocab_size;
                 let processed = &logits.scores[rows.clone()];
                 for (sequence, row) in sequences.clone().zip(processed.chunks_exact(vocab_size)) {
                     self.recorded[sequence].keep_scores(row);
@@ -238,7 +238,7 @@ impl ScorerBeamSearch {
         Ok(())
     }
 
-    /// Takes the next beams of a prompt. `None` stands for beams whose group was done before.
+    /// Takes the next beams of a prompt; `None` for beams of finished groups.
     fn continue_beams(
         &mut self,
         prompt_index: usize,
@@ -254,8 +254,8 @@ impl ScorerBeamSearch {
             let Some(Continuation { parent, token, score }) = continuation else { continue };
             let parent = beam / group_size * group_size + parent;
             parents[beam] = parent;
-            let place = logits.sequences.binary_search(&(first_sequence + parent)).unwrap_or_default();
-            let logprob = raw[place * vocab_size + token.index()];
+            let row = logits.sequences.binary_search(&(first_sequence + parent)).unwrap_or_default();
+            let logprob = raw[row * vocab_size + token.index()];
             self.items[prompt_index].running[beam] = Beam {
                 score: *score,
                 trace: before[parent].trace.with(first_sequence + parent, logprob),
@@ -270,13 +270,13 @@ impl ScorerBeamSearch {
                 self.sequences.end(first_sequence + beam);
                 continue;
             }
-            let place = logits.sequences.binary_search(&(first_sequence + parents[beam])).unwrap_or_default();
+            let row = logits.sequences.binary_search(&(first_sequence + parents[beam])).unwrap_or_default();
             let finish = self.plan.criteria.should_stop(&StopContext {
                 input_ids: &self.sequences.sequence(first_sequence + beam).ids,
                 prompt_len: self.plan.prompt_len,
                 prompt_index,
                 row_index: first_sequence + beam,
-                scores: &logits.scores[place * vocab_size..][..vocab_size],
+                scores: &logits.scores[row * vocab_size..][..vocab_size],
             })?;
             self.items[prompt_index].running[beam].finish = finish;
         }
@@ -294,15 +294,15 @@ impl ScorerBeamSearch {
         })
     }
 
-    /// Asks the constraints about the beams that still run, while a failure can still be told.
-    fn look_at_the_end(&mut self) -> Result<()> {
+    /// Checks the constraints of the running beams. Done before `finish`, which cannot return an error.
+    fn check_fulfilled(&mut self) -> Result<()> {
         self.fulfilled = (0..self.sequences.len())
             .map(|sequence| self.fulfils(&self.sequences.sequence(sequence).ids))
             .collect::<Result<_>>()?;
         Ok(())
     }
 
-    /// The best hypotheses of a prompt; beams that still run are hypotheses too.
+    /// The best hypotheses of a prompt, running beams included.
     fn best(&self, prompt_index: usize, item: Item) -> Vec<Hypothesis> {
         let (plan, group_size) = (&self.plan, self.group_size());
         let mut all: Vec<Hypothesis> = Vec::new();
@@ -310,13 +310,13 @@ impl ScorerBeamSearch {
             if !group.done {
                 let beams = group_index * group_size..(group_index + 1) * group_size;
                 let ids = |beam: usize| &self.sequences.sequence(prompt_index * plan.num_beams + beam).ids;
-                // A search that is given up asks nobody any more: what runs is returned as it is.
+                // A cancelled search has not checked its constraints: it returns the running beams as they are.
                 let fulfils = |beam: usize| self.fulfilled.get(prompt_index * plan.num_beams + beam);
                 let fulfilled: Vec<bool> =
                     beams.clone().map(|beam| fulfils(beam).copied().unwrap_or(true)).collect();
                 let enough =
                     fulfilled.iter().filter(|&&fulfilled| fulfilled).count() >= plan.num_return_sequences;
-                // With too few that hold what they have to, the others are results too.
+                // If too few fulfil the constraints, the others are results too.
                 for wanted in [true, false] {
                     for (beam, &fulfilled) in beams.clone().zip(&fulfilled) {
                         if fulfilled != wanted || (!wanted && enough) {
@@ -331,7 +331,7 @@ impl ScorerBeamSearch {
             }
             all.extend(group.hypotheses.into_vec());
         }
-        // Of equals the one that was added last comes first.
+        // Of equal scores, the one that was added last comes first.
         all.sort_by(|a, b| a.score.total_cmp(&b.score));
         all.reverse();
         all.truncate(plan.num_return_sequences);
@@ -359,7 +359,7 @@ impl Search for ScorerBeamSearch {
         (self.raw, self.scratch) = (raw, scratch);
         self.finished = self.is_finished();
         if self.finished {
-            self.look_at_the_end()?;
+            self.check_fulfilled()?;
         }
         step.finished = self.finished;
         Ok(())

@@ -1,4 +1,4 @@
-//! How the generated tokens of a beam came about: for each the sequence it was generated in, and its log-probability.
+//! The history of a beam: for each generated token its sequence and its log-probability.
 
 /// Grows with its sequence and is copied with it.
 #[derive(Debug, Clone, Default)]

@@ -1,4 +1,4 @@
-//! Beam searches: what `early_stopping` does in both versions of transformers, criteria and constraints of a caller's.
+//! Beam searches: `early_stopping` in both versions of transformers, custom criteria and constraints.
 //!
 //! Sequences, scores and numbers of steps are those of transformers 5.23.0 and 4.49.0 on a model that looks up the same
 //! table.
@@ -39,7 +39,7 @@ fn the_three_values_of_early_stopping_end_the_search_as_in_transformers() {
     let new = |value| generate(&ending(value), single(&[3, 5]));
     let old = |value| generate(&ending(value).compat(Compat::V4_49), single(&[3, 5]));
     let scores = [-1.11275, -1.13013, -1.16577];
-    // The continuation of the best beam that runs on is looked at, in 4.49 the best of all.
+    // Stopping compares with the best running beam; in 4.49 with the best candidate.
     let sequences: [&[u32]; 3] = [&[10, 8, 2, 11, 6, 7], &[10, 8, 9, 4], &[10, 8, 9, 9, 4]];
     assert_found(&new(EarlyStopping::False), sequences, scores, 6);
     assert_found(&new(EarlyStopping::Never), sequences, scores, 7);
@@ -110,7 +110,7 @@ fn a_callers_criterion_ends_single_beams_and_in_4_49_only_all_of_them() {
     assert_found(&old, sequences, [-1.05491, -1.05802, -1.07456], 7);
 }
 
-/// A phrase of a caller's, which fails once it has been asked so often.
+/// A custom phrase that fails after `patience` calls.
 #[derive(Clone)]
 struct Own {
     phrase: PhrasalConstraint,

@@ -1,4 +1,4 @@
-//! Searches with processors, states, unconditional sequences and criteria of a caller's, and with numbers that are none.
+//! Searches with custom processors, states, unconditional sequences and criteria, and with NaN and infinities.
 
 use std::sync::Arc;
 
@@ -142,7 +142,7 @@ fn unconditional_sequences_run_beside_their_rows_and_fork_with_them() {
     let mut model = sum_model();
     let transcript = try_generate(&config, prompts, &followed, &mut model).unwrap();
     assert!(model.idle.iter().all(Vec::is_empty), "{:?}", model.idle);
-    // The rows are those that the unconditional sequences' prompts alone give.
+    // The rows equal those of the unconditional sequences' prompts alone.
     let alone = PromptBatch::with_mask(vec![ids(&[3, 9]), ids(&[4, 10])], vec![vec![true; 2]; 2]).unwrap();
     let expected = try_generate(&config, alone, &context(), &mut sum_model()).unwrap();
     assert_eq!(rows(&transcript), rows(&expected));

@@ -232,7 +232,7 @@ fn padding_never_reaches_the_model() {
 
 #[test]
 fn a_row_that_ends_with_the_prompts_first_token_leaves_its_prompt_to_the_others() {
-    // The first row draws the end at once; the others are forked from its sequence before that is released.
+    // The first row samples the end at once; the others are forked from its sequence before that is released.
     let config =
         config().max_new_tokens(3).do_sample(true).num_return_sequences(8).eos_token_id(10).top_k(3).seed(1);
     let mut model = ScriptedModel::bigram(table());
