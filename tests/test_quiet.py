@@ -1,5 +1,6 @@
 """What the package says, and where: Python's loggers alone, and nothing when the process ends."""
 
+import json
 import logging
 import os
 import subprocess
@@ -7,8 +8,10 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import rsgen
+from tiny_llama import llama_tensors, write_safetensors
 
 PROMPT = "Once upon a time"
 
@@ -133,7 +136,11 @@ class Busy(logging.Handler):
 @pytest.mark.timeout(60)
 def test_records_of_many_threads_and_a_handler_that_computes_do_not_lock_each_other_out(gen, make_llama):
     folder = make_llama()
-    (folder / "generation_config.json").write_text('{"no_such_field": 1}')
+    # A tensor that no layer reads is logged each time the model is opened.
+    config = json.loads((folder / "config.json").read_text())
+    tensors = llama_tensors(config, np.random.default_rng(0))
+    tensors["no.such.tensor"] = np.zeros(1, dtype=np.float32)
+    write_safetensors(folder / "model.safetensors", tensors)
     logger, handler = logging.getLogger("rsgen"), Busy(gen, str(folder))
     logger.addHandler(handler)
     try:
