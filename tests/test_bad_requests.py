@@ -244,7 +244,7 @@ def test_other_arguments_of_a_wrong_type_are_named(gen):
             gen.generate(PROMPT, **{keyword: value})
     with pytest.raises(TypeError, match="GenerationConfig"):
         gen.generate(PROMPT, {"max_new_tokens": 3})
-    with pytest.raises(rsgen.ConfigError, match="one for each of the 2 prompts, but it lists 3"):
+    with pytest.raises(rsgen.ConfigError, match=r"a list of one for each prompt \(2\), got a list of 3"):
         gen.generate(["a", "b"], do_sample=True, seed=[1, 2, 3])
 
 
