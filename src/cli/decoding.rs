@@ -155,10 +155,10 @@ pub(super) fn help(name: &str) -> &'static str {
 fn argument(option: &'static FieldOption) -> Arg {
     let FieldOption { info, long, variable, heading } = option;
     let default = DEFAULTS.iter().find(|(name, _)| *name == info.name).map_or(info.default, |(_, own)| own);
-    let mut long_help = in_shell_words(info.doc.trim().trim_end_matches('.')).replace('`', "");
-    if default != "unset" {
-        long_help.push_str(&format!(" [default: {}]", in_shell_words(default).replace('`', "")));
-    }
+    let described = info.doc.trim().trim_end_matches('.');
+    let long_help =
+        if default == "unset" { described.to_owned() } else { format!("{described} [default: {default}]") };
+    let long_help = in_shell_words(&long_help).replace('`', "");
     let common = COMMON.iter().find(|(name, _)| *name == info.name).map(|(_, help)| *help);
     let arg = Arg::new(info.name)
         .long(long.as_str())

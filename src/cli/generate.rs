@@ -129,12 +129,15 @@ pub(super) fn warn(prepared: &Prepared<'_>) {
     }
 }
 
+/// Writes an output as JSON.
+type WriteJson<'a> = dyn Fn(&GenerationOutput) -> std::io::Result<()> + 'a;
+
 /// Runs a call of a single prompt: its text is written as it comes, or its output at the end, also when it was
 /// interrupted, where `write_json` writes that.
 pub(super) fn reply(
     prepared: Prepared<'_>,
     prompt: String,
-    write_json: Option<&dyn Fn(&GenerationOutput) -> std::io::Result<()>>,
+    write_json: Option<&WriteJson<'_>>,
     terminal: &Terminal,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<GenerationOutput, Failure> {
@@ -142,13 +145,12 @@ pub(super) fn reply(
     let num_rows = prepared.num_rows();
     if !prepared.can_stream() {
         let output = prepared.run(interrupted)?;
-        match write_json {
-            Some(write) => write(&output)?,
-            None => {
-                let mut printer = RowPrinter::new(stdout().lock(), prompt, num_rows, terminal);
-                printer.start()?;
-                output.texts().enumerate().try_for_each(|(row, text)| printer.push(row, text, true))?;
-            }
+        if let Some(write) = write_json {
+            write(&output)?;
+        } else {
+            let mut printer = RowPrinter::new(stdout().lock(), prompt, num_rows, terminal);
+            printer.start()?;
+            output.texts().enumerate().try_for_each(|(row, text)| printer.push(row, text, true))?;
         }
         return Ok(output);
     }
@@ -221,7 +223,7 @@ pub(super) struct Report<'a> {
     sequences_scores: Option<Vec<f32>>,
     /// With `--top-logprobs`: by row and token, pairs of an id and its log-probability.
     #[serde(skip_serializing_if = "Option::is_none")]
-    top_logprobs: Option<Vec<Vec<&'a [(TokenId, f32)]>>>,
+    top_logprobs: Option<Vec<RowTopLogprobs<'a>>>,
     /// With `--output-scores`: by row (with beams by beam), token and vocabulary.
     #[serde(skip_serializing_if = "Option::is_none")]
     scores: Option<Vec<&'a [Vec<f32>]>>,
@@ -233,6 +235,9 @@ pub(super) struct Report<'a> {
     usage: UsageReport,
     timings: TimingsReport,
 }
+
+/// The most probable tokens of each token of a row.
+type RowTopLogprobs<'a> = Vec<&'a [(TokenId, f32)]>;
 
 #[derive(Serialize)]
 struct UsageReport {
