@@ -1,7 +1,7 @@
 //! The command `rsgen`: arguments in, text or JSON out, an exit code.
 //!
-//! Data goes to standard output, everything else to standard error. Nothing is computed here, and no signal handler is
-//! installed: whoever calls [`run`] says how an interrupt is noticed.
+//! Data goes to standard output, everything else to standard error. This module computes nothing and installs no
+//! signal handler: the caller of [`run`] detects interrupts.
 
 mod args;
 mod bench;
