@@ -260,7 +260,7 @@ fn a_list_of_texts_is_scored_in_shared_passes_and_each_as_it_is_alone() {
     for (text, scores) in texts.iter().zip(&together) {
         assert_eq!(
             generator.token_scores([text.as_slice()], 2).unwrap(),
-            [scores.clone()],
+            *std::slice::from_ref(scores),
             "{} tokens",
             text.len()
         );

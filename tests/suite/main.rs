@@ -17,7 +17,7 @@ mod golden_support;
 mod invariance;
 mod listed_differences;
 mod rust_source;
-mod sse_service;
+mod service;
 mod strategies;
 mod support;
 mod thread_pool;
