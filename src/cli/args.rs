@@ -1,8 +1,8 @@
-//! What can be said on the command line, and in the environment instead.
+//! The options of the command line, which environment variables can also set.
 //!
-//! Only types are checked here: whether a value is possible is decided by the library, with the same messages as in Rust
-//! and Python. Groups of options that several subcommands share are structs to flatten; those of generation are made by
-//! `decoding`, and what is the same for all options is done by `environment`.
+//! Only types are checked here: the library checks values, with the same messages as in Rust and Python. Options that
+//! several subcommands share are structs to flatten; `decoding` generates those of generation, and `environment`
+//! applies what all options share.
 
 use std::path::PathBuf;
 
@@ -159,14 +159,14 @@ pub(super) struct InspectArguments {
     pub(super) output: OutputArguments,
 }
 
-/// What becomes of the model's `generation_config.json`.
+/// Whether the model's `generation_config.json` is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ModelDefaults {
     Auto,
     Ignore,
 }
 
-/// The type that weights are kept in.
+/// The type of weights in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum WeightType {
     Auto,
@@ -176,7 +176,7 @@ pub(super) enum WeightType {
 }
 
 impl WeightType {
-    /// `None` keeps weights as they are stored.
+    /// `None` keeps weights in the type they are stored in.
     pub(super) const fn dtype(self) -> Option<DType> {
         match self {
             Self::Auto => None,
@@ -187,7 +187,7 @@ impl WeightType {
     }
 }
 
-/// The type that keys and values are kept in.
+/// The type of keys and values in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum CacheType {
     Auto,
@@ -208,7 +208,7 @@ impl CacheType {
     }
 }
 
-/// The arithmetic that matrices are multiplied in.
+/// The arithmetic of matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Arithmetic {
     Float32,
@@ -247,7 +247,7 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A number of bytes: digits, and perhaps `K`, `M`, `G` or `T`, which stand for powers of 1024.
+/// A number of bytes: digits, optionally with `K`, `M`, `G` or `T` for powers of 1024.
 fn bytes(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {

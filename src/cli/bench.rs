@@ -1,6 +1,6 @@
-//! `rsgen bench`: what this machine can do at most, and how fast a model is on it.
+//! `rsgen bench`: measures the peak rates of this machine, and the speed of a model on it.
 //!
-//! Prompts are made up, and texts do not end before their time: speed does not depend on what they say.
+//! Prompts are made up, and end-of-sequence tokens are disabled: speed does not depend on the text.
 
 use std::fmt::Write as _;
 use std::io::{Write, stdout};
@@ -28,7 +28,7 @@ Examples:
   rsgen bench path/to/llama --compute-dtype bfloat16
   rsgen bench --limits";
 
-/// The tokens of a prompt, where the context holds as many.
+/// The tokens of a prompt, limited by the context.
 const PROMPT_TOKENS: usize = 128;
 
 /// Measure how fast this machine is, and a model on it
@@ -66,7 +66,7 @@ pub(super) struct BenchArguments {
     output: OutputArguments,
 }
 
-/// Everything, in the order of the output, as `--json` writes it.
+/// All fields, in the order of the output, as `--json` writes it.
 #[derive(Serialize)]
 struct Report {
     schema_version: u32,
@@ -86,7 +86,7 @@ struct ModelReport {
     tasks: Vec<Measured>,
 }
 
-/// Something to do, and its name.
+/// A task to measure.
 #[derive(Clone, Copy, Serialize)]
 struct Task {
     #[serde(rename = "task")]
@@ -96,12 +96,12 @@ struct Task {
     num_beams: usize,
 }
 
-/// How long it takes.
+/// Its time.
 #[derive(Serialize)]
 struct Measured {
     #[serde(flatten)]
     task: Task,
-    /// Those of the prompt in `prefill`; else the new ones of all texts.
+    /// The tokens of the prompt in `prefill`; else the new ones of all texts.
     tokens: usize,
     seconds: f64,
     tokens_per_second: f64,
@@ -197,9 +197,9 @@ impl BenchArguments {
 
 /// Different tokens for each text.
 fn prompts(task: Task, vocab_size: usize) -> Vec<Vec<TokenId>> {
-    let token = |text: usize, place: usize| TokenId(((text * 7919 + place * 104_729) % vocab_size) as u32);
+    let token = |text: usize, index: usize| TokenId(((text * 7919 + index * 104_729) % vocab_size) as u32);
     (0..task.batch_size)
-        .map(|text| (0..task.prompt_tokens).map(|place| token(text + 1, place)).collect())
+        .map(|text| (0..task.prompt_tokens).map(|index| token(text + 1, index)).collect())
         .collect()
 }
 

@@ -1,4 +1,4 @@
-//! `rsgen chat`: replies to a conversation, on the terminal turn by turn, or of a pipe.
+//! `rsgen chat`: replies to a conversation, turn by turn on a terminal, or from a pipe.
 
 use std::fs;
 use std::io::{IsTerminal, Read, Write, stdin, stdout};
@@ -58,7 +58,7 @@ pub(super) struct ChatArguments {
     output: OutputArguments,
 }
 
-/// What a conversation goes on with.
+/// The model and options of a chat.
 struct Session<'a> {
     generator: &'a Generator,
     config: GenerationConfig,
@@ -81,7 +81,7 @@ pub(super) fn run(
 
     let started = Instant::now();
     let generator = model::load(&arguments.model(), bundled, terminal)?;
-    if arguments.model.is_none() && terminal.is_watched() {
+    if arguments.model.is_none() && terminal.is_interactive() {
         terminal.note(format!(
             "{} writes stories and is no chat model; name one, as in: rsgen chat HuggingFaceTB/SmolLM2-135M-Instruct",
             generator.name()
@@ -98,7 +98,7 @@ pub(super) fn run(
         return session.talk(arguments.system.as_deref(), &options, interrupted);
     };
     for mut conversation in conversations {
-        conversation.tell(arguments.system.as_deref())?;
+        conversation.add_system(arguments.system.as_deref())?;
         conversation.options.chat_template.clone_from(&options.chat_template);
         session.reply(&conversation, &session.config, interrupted)?;
     }
@@ -114,7 +114,7 @@ impl ChatArguments {
     }
 }
 
-/// The conversations of the arguments or of a pipe; none when somebody sits at the terminal.
+/// The conversations of the arguments or a pipe; `None` on a terminal.
 fn given(arguments: &ChatArguments) -> Result<Option<Vec<Conversation>>, Failure> {
     let of = |text: String| Some(vec![Conversation::from(Message::user(text))]);
     match &arguments.prompt {
@@ -127,7 +127,7 @@ fn given(arguments: &ChatArguments) -> Result<Option<Vec<Conversation>>, Failure
 
 /// The text of a template.
 fn template(file: Option<&Path>) -> Result<Option<String>, Failure> {
-    // Larger templates are refused anyway.
+    // Larger templates are an error anyway.
     const MAX_BYTES: u64 = 1 << 20;
     let Some(file) = file else { return Ok(None) };
     let mut text = String::new();
@@ -139,7 +139,7 @@ fn template(file: Option<&Path>) -> Result<Option<String>, Failure> {
 }
 
 impl Session<'_> {
-    /// Writes the reply to a conversation, and returns what the first row says.
+    /// Writes the reply to a conversation, and returns the text of the first row.
     fn reply(
         &self,
         conversation: &Conversation,
@@ -162,21 +162,21 @@ impl Session<'_> {
                     "the reply was cut: the context is full, or the model's generation_config.json limits it";
                 log::warn!("{message}");
             }
-            if self.terminal.is_watched() {
+            if self.terminal.is_interactive() {
                 self.terminal.note(summary(&output));
             }
         }
         Ok(output.text().to_owned())
     }
 
-    /// Turn by turn: Ctrl-C ends a reply, Ctrl-D the conversation.
+    /// Chats turn by turn: Ctrl-C ends a reply, Ctrl-D the conversation.
     fn talk(
         &self,
         system: Option<&str>,
         options: &ChatOptions,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<(), Failure> {
-        // Questions are asked on the terminal, wherever the replies go.
+        // Questions are read from the terminal, wherever the replies go.
         let editing = Config::builder().behavior(Behavior::PreferTerm).auto_add_history(true).build();
         let cannot_ask =
             |error: ReadlineError| Error::input("the terminal cannot be used").with_source(error);
@@ -184,7 +184,7 @@ impl Session<'_> {
             Editor::with_history(editing, MemHistory::new()).map_err(cannot_ask)?;
         self.terminal.note("/help lists commands, Ctrl-C stops a reply, Ctrl-D ends the conversation");
         let mut conversation = Conversation { options: options.clone(), ..Conversation::default() };
-        conversation.tell(system)?;
+        conversation.add_system(system)?;
         let mut config = self.config.clone();
         loop {
             let line = match editor.readline("> ") {
@@ -203,7 +203,7 @@ impl Session<'_> {
         }
     }
 
-    /// One question with its reply. What cannot be replied to is forgotten, and the conversation goes on.
+    /// One question with its reply. A question that fails is dropped, and the conversation goes on.
     fn turn(
         &self,
         conversation: &mut Conversation,
@@ -211,7 +211,7 @@ impl Session<'_> {
         config: &GenerationConfig,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<(), Failure> {
-        // A Ctrl-C from before the question is not meant for the reply.
+        // Ignores a Ctrl-C from before the question.
         let _ = interrupted();
         conversation.messages.push(Message::user(line));
         match self.reply(conversation, config, interrupted) {

@@ -4,7 +4,7 @@ use super::conversation::Conversation;
 use super::terminal::Terminal;
 use crate::generation::{GenerationConfig, OneOrMany};
 
-/// What `/help` shows.
+/// The text of `/help`.
 const HELP: &str = "\
 /clear          forget the conversation, not what the model was told first
 /system [TEXT]  tell the model something first, or nothing
@@ -13,18 +13,18 @@ const HELP: &str = "\
 /exit, /quit    end, as Ctrl-D does
 Ctrl-C stops a reply. To send a text that begins with a slash, put a space before it.";
 
-/// What becomes of a line.
+/// The result of handling a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It is for the model.
+    /// The line is a message to the model.
     Send,
-    /// It has been dealt with.
+    /// The line was a command, which has run.
     Ask,
-    /// The conversation ends.
+    /// The line ends the conversation.
     End,
 }
 
-/// Does what a line asks for, if it is a command. One that does not exist is never sent to the model.
+/// Runs a line if it is a command. An unknown command is never sent to the model.
 pub(super) fn obey(
     line: &str,
     conversation: &mut Conversation,

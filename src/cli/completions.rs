@@ -37,7 +37,7 @@ struct Report {
 }
 
 pub(super) fn run(arguments: &CompletionsArguments) -> Result<(), Failure> {
-    // In memory first: the generator panics where it cannot write.
+    // In memory first: the generator panics when it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut environment::command(), "rsgen", &mut script);
     let mut out = stdout().lock();

@@ -7,7 +7,7 @@ use super::failure::Failure;
 use crate::error::{Error, Result};
 use crate::text::{ChatOptions, Message};
 
-/// A conversation, with how it is rendered.
+/// A conversation with its options.
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
     pub(super) messages: Vec<Message>,
@@ -67,8 +67,8 @@ impl TryFrom<Value> for Conversation {
 }
 
 impl Conversation {
-    /// Puts what the model is told in front.
-    pub(super) fn tell(&mut self, system: Option<&str>) -> Result<()> {
+    /// Inserts a system message at the beginning; an error if there is one.
+    pub(super) fn add_system(&mut self, system: Option<&str>) -> Result<()> {
         let Some(system) = system else { return Ok(()) };
         if self.has_system() {
             return Err(Error::input(
@@ -79,13 +79,13 @@ impl Conversation {
         Ok(())
     }
 
-    /// Replaces what the model is told first.
+    /// Replaces the system message.
     pub(super) fn set_system(&mut self, system: Option<&str>) {
         let own = usize::from(self.has_system());
         self.messages.splice(..own, system.map(Message::system));
     }
 
-    /// Forgets all messages but what the model is told first.
+    /// Removes all messages but the system message.
     pub(super) fn clear(&mut self) {
         self.messages.truncate(usize::from(self.has_system()));
     }
@@ -96,7 +96,7 @@ impl Conversation {
     }
 }
 
-/// The conversations of a text, one after the other.
+/// Parses consecutive conversations.
 pub(super) fn read_conversations(text: &str) -> Result<Vec<Conversation>, Failure> {
     let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let conversations = values.map(|value| {
@@ -151,9 +151,9 @@ mod tests {
     #[test]
     fn one_system_message_is_enough() {
         let mut conversation = Conversation::from(Message::user("a"));
-        conversation.tell(None).unwrap();
-        conversation.tell(Some("b")).unwrap();
+        conversation.add_system(None).unwrap();
+        conversation.add_system(Some("b")).unwrap();
         assert_eq!(conversation.messages, [Message::system("b"), Message::user("a")]);
-        assert!(conversation.tell(Some("c")).is_err());
+        assert!(conversation.add_system(Some("c")).is_err());
     }
 }

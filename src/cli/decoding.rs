@@ -1,6 +1,6 @@
 //! The options of generation: one for each field of [`GenerationConfig`], made of its table of fields.
 //!
-//! A field that is added there has its option, its variable, its help and its line in docs/shell.md by itself.
+//! A field added there gets its option, variable, help and line in docs/shell.md automatically.
 
 use std::sync::LazyLock;
 
@@ -85,7 +85,7 @@ const COMMON: [(&str, &str); 9] = [
 /// Defaults that differ from those of the library, since the command goes on to the end of the context.
 const DEFAULTS: [(&str, &str); 2] = [("max_new_tokens", "up to the end"), ("max_length", "unset")];
 
-/// A field as an option.
+/// The option of a field.
 struct FieldOption {
     info: &'static FieldInfo,
     /// `top-p`
@@ -109,7 +109,7 @@ static OPTIONS: LazyLock<Vec<FieldOption>> = LazyLock::new(|| {
     options
 });
 
-/// How a text is continued: the fields that were given, all others being left to the model's defaults.
+/// The given fields; all others come from the model's defaults.
 #[derive(Debug, Clone)]
 pub(super) struct DecodingArguments(pub(super) GenerationConfig);
 
@@ -155,10 +155,10 @@ pub(super) fn help(name: &str) -> &'static str {
 fn argument(option: &'static FieldOption) -> Arg {
     let FieldOption { info, long, variable, heading } = option;
     let default = DEFAULTS.iter().find(|(name, _)| *name == info.name).map_or(info.default, |(_, own)| own);
-    let mut long_help = in_shell_words(info.doc.trim().trim_end_matches('.')).replace('`', "");
-    if default != "unset" {
-        long_help.push_str(&format!(" [default: {}]", in_shell_words(default).replace('`', "")));
-    }
+    let described = info.doc.trim().trim_end_matches('.');
+    let long_help =
+        if default == "unset" { described.to_owned() } else { format!("{described} [default: {default}]") };
+    let long_help = in_shell_words(&long_help).replace('`', "");
     let common = COMMON.iter().find(|(name, _)| *name == info.name).map(|(_, help)| *help);
     let arg = Arg::new(info.name)
         .long(long.as_str())
@@ -167,7 +167,7 @@ fn argument(option: &'static FieldOption) -> Arg {
         .long_help(long_help)
         .help_heading(*heading)
         .hide_short_help(common.is_none())
-        // What has no effect needs no help.
+        // A field without effect has no help.
         .hide(info.doc.trim_start().starts_with("Accepted"))
         .value_parser(|text: &str| value(info, text));
     let arg = if info.name == "stop_strings" { arg.alias("stop") } else { arg };
@@ -183,7 +183,7 @@ fn argument(option: &'static FieldOption) -> Arg {
     }
 }
 
-/// The value of a field: a text where it takes one, else JSON, or what a list of JSON holds between its brackets.
+/// Parses the value of a field: a text where it takes one, else JSON, or a JSON list without its brackets.
 fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
     let json = |text: &str| serde_json::from_str::<Value>(text).ok().map(FieldValue::from);
     let flag = match text.to_ascii_lowercase().as_str() {

@@ -1,6 +1,6 @@
-//! `rsgen doctor`: what rsgen uses of this machine, and whether a model fits into it, each with the reason.
+//! `rsgen doctor`: the resources of this machine that rsgen uses, and whether a model fits, each with the reason.
 //!
-//! The choices are made by the library, in the very functions that open a model; here they are only written down.
+//! The functions that open a model make these choices; here they are only reported.
 
 use std::fmt::Write as _;
 use std::io::{Write, stdout};
@@ -39,7 +39,7 @@ pub(super) struct DoctorArguments {
     output: OutputArguments,
 }
 
-/// Everything, in the order of the output, as `--json` writes it.
+/// All fields, in the order of the output, as `--json` writes it.
 #[derive(Serialize)]
 struct Report {
     schema_version: u32,
@@ -49,9 +49,9 @@ struct Report {
     system: &'static str,
     isa: IsaReport,
     num_threads: Choice<usize, ThreadsReason>,
-    /// `null` where the system does not say.
+    /// `null` where the system does not report it.
     memory: Option<Choice<u64, MemoryLimit>>,
-    /// What the cache of a very small model takes at most, unless told otherwise.
+    /// The default limit of the KV cache of a very small model.
     kv_cache_bytes: Choice<usize, CacheReason>,
     hub_cache: HubCacheReport,
     environment: EnvironmentReport,
@@ -74,11 +74,11 @@ struct HubCacheReport {
     models: Vec<String>,
 }
 
-/// Names alone: a value may be a secret.
+/// Only names: a value may be a secret.
 #[derive(Serialize)]
 struct EnvironmentReport {
     variables: Vec<String>,
-    /// Those that nothing reads, such as misspelt ones.
+    /// Unknown variables, such as misspelt ones.
     unknown_variables: Vec<String>,
 }
 
@@ -193,7 +193,7 @@ impl ModelReport {
     }
 }
 
-/// The report for people: a line for each thing, its name dimmed.
+/// The report for people: a line for each entry, its name dimmed.
 fn page(report: &Report, terminal: &Terminal) -> String {
     let mut page = String::new();
     let mut line = |name: &str, value: &str| {

@@ -1,7 +1,7 @@
-//! The environment as the second place for options: what holds for every option alike, and where a value came from.
+//! Environment variables as a second source of options: what all options share, and the source of each value.
 //!
-//! Each option names its variable in `args`, or in the file of its subcommand. A variable that is empty counts as absent, and
-//! the command line goes before the environment.
+//! Each option names its variable in `args`, or in the file of its subcommand. An empty variable counts as absent,
+//! and the command line takes precedence over the environment.
 
 use std::any::TypeId;
 use std::env::var_os;
@@ -16,10 +16,10 @@ use super::args::Arguments;
 use crate::error::{Error, ErrorKind};
 use crate::generation::config::suggest::suggest;
 
-/// What the names of all variables begin with.
+/// The prefix of all variables.
 const PREFIX: &str = "RSGEN_";
 
-/// The variables that are read by the library itself, which all callers share.
+/// The variables that the library itself reads, for all callers.
 pub(super) const LIBRARY_VARIABLES: [&str; 3] = ["RSGEN_ISA", "RSGEN_NUM_THREADS", "RSGEN_TIMING"];
 
 /// The command with all subcommands and options, as help, completions and documentation show it.
@@ -29,7 +29,7 @@ pub(super) fn command() -> Command {
     each_argument(command, |arg| documented(switch(arg)))
 }
 
-/// Parses the command line, of which the first argument is the program's name, and the environment.
+/// Parses the command line, whose first argument is the program's name, and the environment.
 pub(super) fn parse(line: &[OsString]) -> Result<(Arguments, Origins), clap::Error> {
     let line = line.get(1..).unwrap_or_default();
     let tree = command();
@@ -48,7 +48,7 @@ pub(super) fn parse(line: &[OsString]) -> Result<(Arguments, Origins), clap::Err
     })
 }
 
-/// Whether errors are to be JSON: known before, and even if, the line as a whole can be understood.
+/// Whether errors are written as JSON: known before the command line is parsed, and even if it is invalid.
 pub(super) fn asks_for_json(line: &[OsString]) -> bool {
     let options =
         line.iter().skip(1).take_while(|argument| *argument != "--").filter_map(|option| option.to_str());
@@ -61,7 +61,7 @@ pub(super) fn asks_for_json(line: &[OsString]) -> bool {
     })
 }
 
-/// Which options have their values from the environment.
+/// The options whose values come from the environment.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     /// The names of fields and variables.
@@ -79,12 +79,12 @@ impl Origins {
         Self { variables }
     }
 
-    /// The variable that an option has its value from.
+    /// The variable that an option's value comes from.
     pub(super) fn variable(&self, field: &str) -> Option<&str> {
         self.variables.iter().find(|(known, _)| known == field).map(|(_, variable)| variable.as_str())
     }
 
-    /// The error of a subcommand, with the variable whose value it is about.
+    /// Adds to an error the variable whose value it is about.
     pub(super) fn explain(&self, error: Error) -> Error {
         let message = error.to_string();
         let is_about = |field: &str| match error.kind() {
@@ -113,7 +113,7 @@ pub(super) fn variables() -> Vec<String> {
     names
 }
 
-/// The variables that begin as those of the command do, in alphabetical order.
+/// The variables in the environment with the prefix, in alphabetical order.
 pub(super) fn given_variables() -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let mut names: Vec<String> = names.filter(|name| name.starts_with(PREFIX)).collect();
@@ -121,13 +121,13 @@ pub(super) fn given_variables() -> Vec<String> {
     names
 }
 
-/// Those of them that nothing reads, such as misspelt ones.
+/// The unknown ones of them, such as misspelt ones.
 pub(super) fn unknown_variables() -> Vec<String> {
     let known = variables();
     given_variables().into_iter().filter(|name| !known.contains(name)).collect()
 }
 
-/// Says which variables nothing reads, and which were probably meant.
+/// Warns of unknown variables, with the one that was probably meant.
 pub(super) fn warn_of_unknown_variables() {
     let unknown = unknown_variables();
     if unknown.is_empty() {
@@ -153,7 +153,7 @@ fn each_argument(command: Command, change: impl Fn(Arg) -> Arg) -> Command {
     command.mut_args(&change).mut_subcommands(|subcommand| subcommand.mut_args(&change))
 }
 
-/// Makes an option that is on or off one that can also be switched off: `--json=false` goes before `RSGEN_JSON=1`.
+/// Lets a flag be switched off too: `--json=false` takes precedence over `RSGEN_JSON=1`.
 fn switch(arg: Arg) -> Arg {
     if arg.get_value_parser().type_id() != TypeId::of::<bool>() {
         return arg;
@@ -189,14 +189,14 @@ fn without_variable(arg: Arg) -> Arg {
     arg.env(Resettable::Reset)
 }
 
-/// The variable whose value is wrong: without it there is no such error.
+/// Finds the variable with an invalid value: without it the error disappears.
 fn variable_behind(error: &clap::Error, tree: Command, line: &[OsString]) -> Option<String> {
     let culprit = |error: &clap::Error| match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(option)) => Some(option.clone()),
         _ => None,
     };
     let option = culprit(error)?;
-    // Only a command that has been built can print its options.
+    // Only a built command can print its options.
     let mut built = tree.clone();
     built.build();
     let subcommands = std::iter::once(&built).chain(built.get_subcommands());

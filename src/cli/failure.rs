@@ -1,4 +1,4 @@
-//! Why the command did not do what it was asked for: one message, one exit code.
+//! The failures of the command: one message and one exit code each.
 
 use std::any::Any;
 use std::{fmt, io};
@@ -16,23 +16,23 @@ const LOAD: i32 = 3;
 const CAPACITY: i32 = 4;
 /// A defect of this crate: `EX_SOFTWARE` of sysexits.h.
 const INTERNAL: i32 = 70;
-/// What a shell reports for a program that SIGINT ended.
+/// The exit code of a program that SIGINT ended, as shells report it.
 const INTERRUPTED: i32 = 130;
 
-/// Why the command ended early.
+/// Why the command failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The arguments cannot be understood, or ask for help.
+    /// The arguments are invalid, or request help.
     Arguments(clap::Error),
     /// An error of the library.
     Library(Error),
-    /// Some lines of several could not be used, and each has been named.
+    /// Some of several lines failed, and each has been reported.
     Lines { failed: usize, total: usize },
     /// Standard output cannot be written.
     Output(io::Error),
     /// The user interrupted the work.
     Interrupted,
-    /// Something panicked, with this message, which has been printed.
+    /// A panic with this message, which has been printed.
     Panic(String),
 }
 
@@ -48,7 +48,7 @@ impl Failure {
                 ErrorKind::Cancelled => INTERRUPTED,
                 ErrorKind::Input | ErrorKind::Numerical | ErrorKind::Callback | ErrorKind::Fork => RUNTIME,
             },
-            // The reader has had enough, as `head` does: nothing is wrong.
+            // The reader has closed the pipe, as `head` does: not an error.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::Output(_) | Self::Lines { .. } => RUNTIME,
             Self::Interrupted => INTERRUPTED,
@@ -56,7 +56,7 @@ impl Failure {
         }
     }
 
-    /// The failure, with the variable of the environment that it is about.
+    /// Adds the environment variable that caused the failure.
     pub(super) fn explained(self, origins: &Origins) -> Self {
         match self {
             Self::Library(error) => Self::Library(origins.explain(error)),
@@ -64,7 +64,7 @@ impl Failure {
         }
     }
 
-    /// Writes the message to standard error, or the help that was asked for to standard output.
+    /// Writes the message to standard error, or requested help to standard output.
     pub(super) fn report(&self, terminal: &Terminal) {
         let kind = match self {
             Self::Arguments(_) => "usage",
@@ -75,7 +75,7 @@ impl Failure {
             Self::Panic(_) => ErrorKind::Internal.as_str(),
         };
         match self {
-            // A reader that closes the pipe in the middle of the help has had enough.
+            // A reader may close the pipe in the middle of the help.
             Self::Arguments(error) if !error.use_stderr() => {
                 let _ = error.print();
             }
@@ -93,7 +93,7 @@ impl Failure {
                 }
             }
             Self::Library(_) | Self::Lines { .. } | Self::Output(_) => terminal.error(kind, self),
-            // The user knows, and the panic has spoken.
+            // The user knows, and the panic was printed.
             Self::Interrupted | Self::Panic(_) => {}
         }
     }
@@ -110,7 +110,7 @@ fn plain(error: &clap::Error) -> String {
     parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ").replace("\n  ", " ")
 }
 
-/// The message alone.
+/// The message without its prefix.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

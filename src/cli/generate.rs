@@ -1,4 +1,4 @@
-//! `rsgen generate`: continues a text, on the screen as it is written or as JSON at the end, or each line of a file.
+//! `rsgen generate`: continues a text, or each line of a file; streams the text, or writes JSON at the end.
 
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
@@ -36,7 +36,7 @@ pub(super) fn run(
     }
 }
 
-/// What is to be done, with what is there for it.
+/// The task, with its model and outputs.
 struct Job<'a> {
     arguments: &'a GenerateArguments,
     generator: &'a Generator,
@@ -53,13 +53,13 @@ impl Job<'_> {
         let json = self.arguments.output.json;
         let write_json = json.then_some(&write as &dyn Fn(&_) -> _);
         let output = reply(prepared, shown, write_json, self.terminal, interrupted)?;
-        if self.terminal.is_watched() && !json {
+        if self.terminal.is_interactive() && !json {
             self.terminal.note(summary(&output));
         }
         Ok(())
     }
 
-    /// Continues each line. A line that cannot be continued is named, and the others go on.
+    /// Continues each line. A line that fails is reported, and the others go on.
     fn continue_lines(&self, lines: &[String], interrupted: &mut Interrupt<'_>) -> Result<(), Failure> {
         let prompts: Vec<&str> = lines.iter().map(String::as_str).collect();
         let call = self.generator.call(prompts).config(&self.arguments.decoding.0);
@@ -76,25 +76,25 @@ impl Job<'_> {
         let rows_each = prepared.num_rows() / possible.len().max(1);
         let mut printer =
             RowPrinter::new(stdout().lock(), String::new(), possible.len() * rows_each, self.terminal);
-        // Objects that wait for those of earlier lines, and the place of the next one.
+        // Objects that wait for those of earlier lines, and the index of the next one.
         let (mut waiting, mut next) = (BTreeMap::new(), 0);
         let json = self.arguments.output.json;
         if !json {
             bar.suspend(|| printer.start())?;
         }
         let mut failed = None;
-        let result = prepared.run_each(interrupted, &mut |place, output| {
-            let prompt = &lines[possible[place]];
+        let result = prepared.run_each(interrupted, &mut |index, output| {
+            let prompt = &lines[possible[index]];
             let written = bar.suspend(|| {
                 if json {
-                    waiting.insert(place, serde_json::to_string(&self.report(prompt, output))?);
+                    waiting.insert(index, serde_json::to_string(&self.report(prompt, output))?);
                     while let Some(object) = waiting.remove(&next) {
                         next += 1;
                         writeln!(stdout(), "{object}")?;
                     }
                     return stdout().flush();
                 }
-                let rows = output.texts().zip(place * rows_each..);
+                let rows = output.texts().zip(index * rows_each..);
                 let mut rows = rows.map(|(text, row)| (row, self.shown(prompt) + text));
                 rows.try_for_each(|(row, text)| printer.push(row, &text, true))
             });
@@ -122,19 +122,22 @@ impl Job<'_> {
     }
 }
 
-/// Says what the user probably did not mean.
+/// Prints warnings about likely mistakes.
 pub(super) fn warn(prepared: &Prepared<'_>) {
     for warning in prepared.warnings() {
         log::warn!("{}", in_shell_words(warning));
     }
 }
 
-/// Runs a call of a single prompt: its text is written as it comes, or its output at the end, also when it was
-/// interrupted, where `write_json` writes that.
+/// Writes an output as JSON.
+type WriteJson<'a> = dyn Fn(&GenerationOutput) -> std::io::Result<()> + 'a;
+
+/// Runs a call of a single prompt. Streams its text, or writes its output with `write_json` at the end, also after an
+/// interrupt.
 pub(super) fn reply(
     prepared: Prepared<'_>,
     prompt: String,
-    write_json: Option<&dyn Fn(&GenerationOutput) -> std::io::Result<()>>,
+    write_json: Option<&WriteJson<'_>>,
     terminal: &Terminal,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<GenerationOutput, Failure> {
@@ -142,13 +145,12 @@ pub(super) fn reply(
     let num_rows = prepared.num_rows();
     if !prepared.can_stream() {
         let output = prepared.run(interrupted)?;
-        match write_json {
-            Some(write) => write(&output)?,
-            None => {
-                let mut printer = RowPrinter::new(stdout().lock(), prompt, num_rows, terminal);
-                printer.start()?;
-                output.texts().enumerate().try_for_each(|(row, text)| printer.push(row, text, true))?;
-            }
+        if let Some(write) = write_json {
+            write(&output)?;
+        } else {
+            let mut printer = RowPrinter::new(stdout().lock(), prompt, num_rows, terminal);
+            printer.start()?;
+            output.texts().enumerate().try_for_each(|(row, text)| printer.push(row, text, true))?;
         }
         return Ok(output);
     }
@@ -171,8 +173,8 @@ fn read_to_end(stream: &mut TokenStream, interrupted: &mut Interrupt<'_>) -> Res
     Ok(())
 }
 
-/// Writes the rows in order, the first that is not complete as it is written. What was written before an error or an
-/// interrupt stays, and ends with a line break.
+/// Writes the rows in order, streaming the first incomplete one. After an error or an interrupt, ends the text so far
+/// with a line break.
 fn write_text(
     stream: &mut TokenStream,
     prompt: String,
@@ -193,7 +195,7 @@ fn write_text(
     result
 }
 
-/// One line about what it took.
+/// One line with the number of tokens and the time.
 pub(super) fn summary(output: &GenerationOutput) -> String {
     let tokens = output.usage.generated_tokens;
     let seconds = output.timings.total.as_secs_f64();
@@ -208,31 +210,34 @@ pub(super) struct Report<'a> {
     schema_version: u32,
     model: &'a str,
     prompt: &'a str,
-    /// That of the first row.
+    /// The text of the first row.
     text: &'a str,
     texts: Vec<&'a str>,
-    /// The generated ones, by row.
+    /// The generated tokens, by row.
     token_ids: Vec<Vec<u32>>,
     finish_reasons: Vec<&'static str>,
-    /// Of each generated token under the model's own logits, in nats, by row.
+    /// The log-probability of each generated token under the model's own logits, in nats, by row.
     logprobs: Vec<&'a [f32]>,
     /// With beams, by row.
     #[serde(skip_serializing_if = "Option::is_none")]
     sequences_scores: Option<Vec<f32>>,
     /// With `--top-logprobs`: by row and token, pairs of an id and its log-probability.
     #[serde(skip_serializing_if = "Option::is_none")]
-    top_logprobs: Option<Vec<Vec<&'a [(TokenId, f32)]>>>,
+    top_logprobs: Option<Vec<RowTopLogprobs<'a>>>,
     /// With `--output-scores`: by row (with beams by beam), token and vocabulary.
     #[serde(skip_serializing_if = "Option::is_none")]
     scores: Option<Vec<&'a [Vec<f32>]>>,
     /// With `--output-logits`: as `scores`.
     #[serde(skip_serializing_if = "Option::is_none")]
     logits: Option<Vec<&'a [Vec<f32>]>>,
-    /// `null` when nothing was drawn at random.
+    /// `null` without sampling.
     seed: Option<u64>,
     usage: UsageReport,
     timings: TimingsReport,
 }
+
+/// The most probable tokens of each token of a row.
+type RowTopLogprobs<'a> = Vec<&'a [(TokenId, f32)]>;
 
 #[derive(Serialize)]
 struct UsageReport {

@@ -1,6 +1,6 @@
 //! The log of the library, on standard error: warnings, and more with `-v`; as JSON where errors are.
 //!
-//! When the process has a logger already, as it may in Python, that one is left in place.
+//! A logger that the process already has, as it may in Python, stays.
 
 use std::sync::OnceLock;
 
@@ -17,8 +17,8 @@ struct StderrLogger {
     most: LevelFilter,
 }
 
-/// Lets the log of this crate through: warnings, from `-v` on information, from `-vv` on everything. What
-/// `RSGEN_TIMING` asks for comes in any case.
+/// Enables the log of this crate: warnings, information from `-v` on, everything from `-vv` on. Profiles of
+/// `RSGEN_TIMING` are always shown.
 pub(super) fn install(verbose: u8, terminal: &Terminal) {
     static LOGGER: OnceLock<StderrLogger> = OnceLock::new();
     let most = match verbose {
@@ -33,7 +33,7 @@ pub(super) fn install(verbose: u8, terminal: &Terminal) {
 
 impl Log for StderrLogger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // The libraries below have nothing to say to a user, and who asks for timing wants to see it.
+        // Hides the logs of other libraries, and always shows requested profiles.
         let target = metadata.target();
         target.starts_with("rsgen") && (metadata.level() <= self.most || target == TIMING_TARGET)
     }

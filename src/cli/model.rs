@@ -1,4 +1,4 @@
-//! Which model the command works with, and the bar that shows how far its loading is.
+//! The model of the command, and the progress bar of loading it.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -13,23 +13,23 @@ use crate::error::Error;
 use crate::generator::{Generator, Progress};
 use crate::weights::ModelFiles;
 
-/// Smaller models are there before a bar could be read.
+/// Smaller models load before a bar could be read.
 const BAR_FROM_BYTES: u64 = 200_000_000;
 
 const TEMPLATE: &str = "loading {wide_bar} {bytes}/{total_bytes}";
 
-/// A model that was named, or what stands in for it.
+/// The named model, or the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ModelSource<'a> {
     /// A folder, or the id of a model in the Hub cache.
     Named(&'a str),
-    /// The model that is built in.
+    /// The bundled model.
     #[cfg(feature = "bundled")]
     BuiltIn,
 }
 
 impl<'a> ModelSource<'a> {
-    /// The model that the user names; without one the story model.
+    /// The model that the user names, or else the story model.
     pub(super) fn choose(named: Option<&'a str>, bundled: Option<&'a Path>) -> Result<Self, Failure> {
         match (named, bundled) {
             (Some(""), _) => {

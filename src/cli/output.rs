@@ -1,4 +1,4 @@
-//! How results get to standard output: rows of text one after the other, or one JSON object on one line.
+//! Writes results to standard output: rows of text in order, or one JSON object on a line.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::terminal::Terminal;
 use crate::error::{Error, Result};
 
-/// Of all JSON that the command writes. It grows when a field changes its meaning or goes away, not when one is added.
+/// The version of all JSON output. It grows when a field changes its meaning or is removed, not when one is added.
 pub(super) const SCHEMA_VERSION: u32 = 1;
 
 /// Writes an object on a line of its own.
@@ -17,7 +17,7 @@ pub(super) fn write_json(out: &mut impl Write, value: &impl Serialize) -> io::Re
     out.flush()
 }
 
-/// Keeps why a result could not be written, and gives the error that ends the work then.
+/// Stores the error of a failed write, and returns one that stops the work.
 pub(super) fn or_stop(written: io::Result<()>, failed: &mut Option<io::Error>) -> Result<()> {
     written.map_err(|error| {
         *failed = Some(error);
@@ -25,12 +25,12 @@ pub(super) fn or_stop(written: io::Result<()>, failed: &mut Option<io::Error>) -
     })
 }
 
-/// Writes the texts of rows that are generated side by side one after the other: the first one that is not complete as
-/// it comes, the others when it is their turn.
+/// Writes the texts of concurrently generated rows in order: streams the first incomplete row, and buffers the
+/// others.
 pub(super) struct RowPrinter<'a, W: Write> {
     out: W,
     terminal: &'a Terminal,
-    /// As it is shown before each row.
+    /// The prompt as shown before each row.
     prompt: String,
     rows: Vec<Row>,
     /// The row that is being written; the number of rows at the end.
@@ -39,7 +39,7 @@ pub(super) struct RowPrinter<'a, W: Write> {
 
 #[derive(Clone, Default)]
 struct Row {
-    /// What came before it was the row's turn.
+    /// The buffered text.
     waiting: String,
     complete: bool,
 }
@@ -49,7 +49,7 @@ impl<'a, W: Write> RowPrinter<'a, W> {
         Self { out, terminal, prompt, rows: vec![Row::default(); num_rows], current: 0 }
     }
 
-    /// Begins with the first row, before there is any token.
+    /// Begins the first row, before any token.
     pub(super) fn start(&mut self) -> io::Result<()> {
         self.begin_row()?;
         self.out.flush()
@@ -70,7 +70,7 @@ impl<'a, W: Write> RowPrinter<'a, W> {
         self.out.flush()
     }
 
-    /// Writes what there is of the rows that are not complete.
+    /// Writes the text so far of incomplete rows.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         while self.current < self.rows.len() {
             self.end_row()?;

@@ -1,22 +1,22 @@
-//! Progress bars on standard error, for those who watch it.
+//! Progress bars on standard error, if it is a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::terminal::Terminal;
 
-/// Whether somebody watches, and `HF_HUB_DISABLE_PROGRESS_BARS` does not switch bars off, as the Hub's own tools read it.
+/// Whether standard error is a terminal, and `HF_HUB_DISABLE_PROGRESS_BARS` does not switch bars off.
 pub(super) fn shows_bars(terminal: &Terminal) -> bool {
     let value = std::env::var("HF_HUB_DISABLE_PROGRESS_BARS").unwrap_or_default();
-    terminal.is_watched() && !["1", "ON", "YES", "TRUE"].contains(&value.to_ascii_uppercase().as_str())
+    terminal.is_interactive() && !["1", "ON", "YES", "TRUE"].contains(&value.to_ascii_uppercase().as_str())
 }
 
-/// A bar of this form.
+/// A bar with this template.
 pub(super) fn bar(total: u64, template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_style(style)
 }
 
-/// The bar of a list of texts; one that never shows for a single text, or when nobody watches.
+/// The bar of a list of texts; hidden for a single text, or without a terminal.
 pub(super) fn of_texts(terminal: &Terminal, total: usize) -> ProgressBar {
     if total > 1 && shows_bars(terminal) {
         bar(total as u64, "{wide_bar} {pos}/{len} texts, {eta} left")

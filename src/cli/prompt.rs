@@ -1,4 +1,4 @@
-//! Where texts come from: the argument, standard input, or a file.
+//! Reads texts from the argument, standard input, or a file.
 
 use std::fs::File;
 use std::io::{IsTerminal, Read, stdin};
@@ -14,8 +14,8 @@ const STDIN: &str = "on standard input";
 
 /// The prompt: the argument, or standard input for `-` and, unless it is a terminal, for no argument.
 ///
-/// One line break at the end of standard input is left out, since `echo` and editors add one. Without any text the
-/// prompt is empty, and the model begins by itself.
+/// Removes one line break at the end of standard input, since `echo` and editors add one. Without any text the prompt
+/// is empty, and the model begins by itself.
 pub(super) fn read(argument: Option<&str>) -> Result<String, Failure> {
     match argument {
         Some("-") => from_reader(stdin().lock()),
@@ -36,7 +36,7 @@ pub(super) fn read_text(argument: Option<&str>) -> Result<String, Failure> {
 /// The texts: the argument, or each line of standard input for `-` and for no argument.
 pub(super) fn read_texts(argument: Option<&str>) -> Result<Vec<String>, Failure> {
     match argument {
-        Some("-") | None => Ok(everything(stdin().lock(), STDIN)?.lines().map(str::to_owned).collect()),
+        Some("-") | None => Ok(read_all(stdin().lock(), STDIN)?.lines().map(str::to_owned).collect()),
         Some(text) => Ok(vec![text.to_owned()]),
     }
 }
@@ -48,29 +48,29 @@ pub(super) fn read_lines(file: &Path) -> Result<Vec<String>, Failure> {
     }
     let cannot_read =
         |error| Error::input(format!("`--prompts`: {} cannot be read", file.display())).with_source(error);
-    let text = everything(File::open(file).map_err(cannot_read)?, &format!("of {}", file.display()))?;
+    let text = read_all(File::open(file).map_err(cannot_read)?, &format!("of {}", file.display()))?;
     Ok(text.lines().map(str::to_owned).collect())
 }
 
 fn from_reader(reader: impl Read) -> Result<String, Failure> {
-    let mut text = everything(reader, STDIN)?;
+    let mut text = read_all(reader, STDIN)?;
     if text.ends_with('\n') {
         text.truncate(text.len() - if text.ends_with("\r\n") { 2 } else { 1 });
     }
     Ok(text)
 }
 
-fn everything(reader: impl Read, place: &str) -> Result<String, Failure> {
+fn read_all(reader: impl Read, source: &str) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    let cannot_read = |error| Error::input(format!("the text {place} cannot be read")).with_source(error);
+    let cannot_read = |error| Error::input(format!("the text {source} cannot be read")).with_source(error);
     reader.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
     if bytes.len() as u64 > MAX_BYTES {
-        let message = format!("the text {place} must have at most {MAX_BYTES} bytes; shorten it");
+        let message = format!("the text {source} must have at most {MAX_BYTES} bytes; shorten it");
         return Err(Error::input(message).into());
     }
     String::from_utf8(bytes).map_err(|error| {
         let byte = error.utf8_error().valid_up_to();
-        Error::input(format!("the text {place} must be UTF-8, but byte {byte} is not; convert it")).into()
+        Error::input(format!("the text {source} must be UTF-8, but byte {byte} is not; convert it")).into()
     })
 }
 

@@ -1,4 +1,4 @@
-//! `rsgen score`: how likely a text is, token by token and in all.
+//! `rsgen score`: the log-probabilities of a text, by token and in total.
 
 use std::io::{self, BufWriter, Write, stdout};
 use std::path::Path;
@@ -93,7 +93,7 @@ pub(super) fn run(
     }
 }
 
-/// What writes the scores.
+/// Writes the scores.
 struct Printer<'a, W: Write> {
     out: W,
     arguments: &'a ScoreArguments,
@@ -103,7 +103,7 @@ struct Printer<'a, W: Write> {
 }
 
 impl<W: Write> Printer<'_, W> {
-    /// Writes what there is of a text, before the next one is computed.
+    /// Writes the scores of a text, before the next one is computed.
     fn write(&mut self, index: usize, text: &str, scores: &[TokenScore]) -> io::Result<()> {
         let Self { out, arguments, model, tokenizer, terminal } = self;
         let totals = Totals::of(scores);
@@ -141,8 +141,8 @@ fn write_table(
         };
         let token = tokens::shown(tokenizer, score.token_id);
         write!(out, "{:>7}  {logprob:>8}  {rank:>6}  {token}", score.token_id)?;
-        for (place, (token, logprob)) in score.top_logprobs.iter().enumerate() {
-            let sign = if place == 0 { "  likeliest: " } else { ", " };
+        for (index, (token, logprob)) in score.top_logprobs.iter().enumerate() {
+            let sign = if index == 0 { "  likeliest: " } else { ", " };
             write!(out, "{sign}{} {logprob:.4}", tokens::shown(tokenizer, *token))?;
         }
         writeln!(out)?;
@@ -185,7 +185,7 @@ struct Totals {
     total_logprob: f64,
     /// `null` when no token is predicted.
     perplexity: Option<f64>,
-    /// The tokens that are predicted: all but the first.
+    /// The number of predicted tokens: all but the first.
     scored_tokens: usize,
 }
 

@@ -1,6 +1,7 @@
-//! What standard output and standard error are: terminals or files, with colours or without, for people or programs.
+//! Standard output and standard error: terminals or files, with colours or without, for people or programs.
 //!
-//! Colours follow `NO_COLOR` and `TERM=dumb`. Messages that cannot be written are dropped: there is nowhere to say so.
+//! Colours follow `NO_COLOR` and `TERM=dumb`. Messages that cannot be written are dropped: there is nowhere to report
+//! that.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write, stderr, stdout};
@@ -17,7 +18,7 @@ const RESET: &str = "\x1b[0m";
 pub(super) struct Terminal {
     colors_output: bool,
     colors_errors: bool,
-    is_watched: bool,
+    is_interactive: bool,
     json: bool,
 }
 
@@ -26,18 +27,18 @@ impl Terminal {
     pub(super) fn new(json: bool) -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let colors = !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        let is_watched = stderr().is_terminal();
+        let is_interactive = stderr().is_terminal();
         Self {
             colors_output: colors && stdout().is_terminal(),
-            colors_errors: colors && is_watched,
-            is_watched,
+            colors_errors: colors && is_interactive,
+            is_interactive,
             json,
         }
     }
 
-    /// Whether somebody is watching standard error.
-    pub(super) fn is_watched(&self) -> bool {
-        self.is_watched
+    /// Whether standard error is a terminal.
+    pub(super) fn is_interactive(&self) -> bool {
+        self.is_interactive
     }
 
     /// Whether errors are written as JSON.

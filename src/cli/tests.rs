@@ -1,4 +1,4 @@
-//! What of the command can be tested without a process of its own.
+//! Tests of the command that need no process of their own.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -48,7 +48,7 @@ fn a_name_of_the_environment_has_one_meaning() {
     let mut meanings = BTreeMap::new();
     for (subcommand, arg) in each_argument(&command) {
         let Some(variable) = variable(arg) else { continue };
-        // Defaults are those of the subcommand.
+        // Defaults depend on the subcommand.
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
         let help = help.split(" [default").next().map(str::to_owned);
         let meaning = (help, arg.get_value_names());
@@ -67,7 +67,7 @@ fn every_subcommand_has_json_and_examples() {
     }
 }
 
-/// The part of docs/shell.md that follows from the command.
+/// The generated part of docs/shell.md.
 fn tables() -> String {
     let command = command();
     let mut page = String::from("| command | |\n|---|---|\n");

@@ -1,4 +1,4 @@
-//! `rsgen tokenize`: the tokens of a text with their places, or the text of token ids, without loading weights.
+//! `rsgen tokenize`: the tokens of a text with their offsets, or the text of token ids, without loading weights.
 
 use std::io::{BufWriter, Write, stdout};
 use std::ops::Range;
@@ -72,14 +72,14 @@ pub(super) fn run(
             writeln!(out, "{text}")?;
         }
     } else {
-        let placed = tokenizer.encode_with_offsets(&given, !arguments.no_special_tokens)?;
+        let tokens_with_offsets = tokenizer.encode_with_offsets(&given, !arguments.no_special_tokens)?;
         if arguments.output.json {
-            write_json(&mut out, &Encoded::new(model, &given, &tokenizer, &placed))?;
+            write_json(&mut out, &Encoded::new(model, &given, &tokenizer, &tokens_with_offsets))?;
         } else if arguments.ids {
-            let ids: Vec<String> = placed.iter().map(|(id, _)| id.to_string()).collect();
+            let ids: Vec<String> = tokens_with_offsets.iter().map(|(id, _)| id.to_string()).collect();
             writeln!(out, "{}", ids.join(" "))?;
         } else {
-            write_table(&mut out, &tokenizer, &placed, terminal)?;
+            write_table(&mut out, &tokenizer, &tokens_with_offsets, terminal)?;
         }
     }
     out.flush()?;
@@ -101,7 +101,7 @@ fn parse_ids(text: &str) -> Result<Vec<TokenId>> {
     ids.collect()
 }
 
-/// Refuses ids that are no token: leaving them out, as `decode` does, would hide a mistake.
+/// Rejects ids that are not tokens: skipping them, as `decode` does, would hide a mistake.
 fn check_ids(tokenizer: &Tokenizer, ids: &[TokenId]) -> Result<()> {
     match ids.iter().find(|id| tokenizer.token(**id).is_none()) {
         None => Ok(()),
@@ -115,13 +115,14 @@ fn check_ids(tokenizer: &Tokenizer, ids: &[TokenId]) -> Result<()> {
 fn write_table(
     out: &mut impl Write,
     tokenizer: &Tokenizer,
-    placed: &[(TokenId, Option<Range<usize>>)],
+    tokens_with_offsets: &[(TokenId, Option<Range<usize>>)],
     terminal: &Terminal,
 ) -> std::io::Result<()> {
     writeln!(out, "{}", terminal.dimmed("     id  characters  token"))?;
-    for (id, place) in placed {
-        let place = place.as_ref().map(|place| format!("{}..{}", place.start, place.end)).unwrap_or_default();
-        writeln!(out, "{id:>7}  {place:>10}  {}", tokens::shown(tokenizer, *id))?;
+    for (id, offsets) in tokens_with_offsets {
+        let offsets =
+            offsets.as_ref().map(|offsets| format!("{}..{}", offsets.start, offsets.end)).unwrap_or_default();
+        writeln!(out, "{id:>7}  {offsets:>10}  {}", tokens::shown(tokenizer, *id))?;
     }
     Ok(())
 }
@@ -135,9 +136,9 @@ struct Encoded<'a> {
     token_ids: Vec<u32>,
     /// As the vocabulary writes them.
     tokens: Vec<Option<&'a str>>,
-    /// What each adds in the middle of a text.
+    /// The text that each adds in the middle of a text.
     bytes: Vec<&'a [u8]>,
-    /// First character and the one after the last; `null` for tokens that were put around the text.
+    /// The first character and the one after the last; `null` for tokens that were added around the text.
     offsets: Vec<Option<[usize; 2]>>,
 }
 
@@ -155,10 +156,10 @@ impl<'a> Encoded<'a> {
         model: &'a str,
         text: &'a str,
         tokenizer: &'a Tokenizer,
-        placed: &[(TokenId, Option<Range<usize>>)],
+        tokens_with_offsets: &[(TokenId, Option<Range<usize>>)],
     ) -> Self {
-        let ids = || placed.iter().map(|(id, _)| *id);
-        let places = placed.iter().map(|(_, place)| place.as_ref());
+        let ids = || tokens_with_offsets.iter().map(|(id, _)| *id);
+        let offsets = tokens_with_offsets.iter().map(|(_, offsets)| offsets.as_ref());
         Self {
             schema_version: SCHEMA_VERSION,
             model,
@@ -166,7 +167,7 @@ impl<'a> Encoded<'a> {
             token_ids: tokens::numbers(ids()),
             tokens: tokens::names(tokenizer, ids()),
             bytes: ids().map(|id| tokenizer.token_bytes(id).unwrap_or_default()).collect(),
-            offsets: places.map(|place| place.map(|place| [place.start, place.end])).collect(),
+            offsets: offsets.map(|offsets| offsets.map(|offsets| [offsets.start, offsets.end])).collect(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How single tokens are shown, to people and as JSON.
+//! Formats single tokens, for people and as JSON.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use crate::text::Tokenizer;
 use crate::types::TokenId;
 
 /// A token for people: its text in quotes, with bytes that are no whole character as `\xe2`; a special token as the
-/// vocabulary writes it. Nothing in it can steer a terminal.
+/// vocabulary writes it. Contains no terminal control characters.
 pub(super) fn shown(tokenizer: &Tokenizer, id: TokenId) -> String {
     let Some(token) = tokenizer.token(id) else { return "no token".to_owned() };
     if tokenizer.is_special(id) {
@@ -28,7 +28,7 @@ pub(super) fn numbers(ids: impl IntoIterator<Item = TokenId>) -> Vec<u32> {
     ids.into_iter().map(|id| id.0).collect()
 }
 
-/// The tokens as the vocabulary writes them, such as `Ġthe`; nothing for an id that is no token.
+/// The tokens as the vocabulary writes them, such as `Ġthe`; empty for an id that is not a token.
 pub(super) fn names(tokenizer: &Tokenizer, ids: impl IntoIterator<Item = TokenId>) -> Vec<Option<&str>> {
     ids.into_iter().map(|id| tokenizer.token(id)).collect()
 }

@@ -1,12 +1,12 @@
-//! Messages of the library in the words of the shell: `do_sample=True` becomes `--do-sample`.
+//! Rewrites messages of the library for the shell: `do_sample=True` becomes `--do-sample`.
 
 use crate::generation::GenerationConfig;
 
-/// Names of options that are no fields of a configuration.
+/// Names of options that are not fields of a configuration.
 const OTHERS: [&str; 6] =
     ["num_threads", "kv_cache_bytes", "compute_dtype", "kv_dtype", "dtype", "chat_template"];
 
-/// The message with the names of options in place of those of fields. What is said of the model's file stays.
+/// Replaces the names of fields in a message by those of options, except where it is about the model's file.
 pub(super) fn in_shell_words(message: &str) -> String {
     if message.contains("generation_config.json") {
         return message.to_owned();
@@ -25,7 +25,7 @@ pub(super) fn in_shell_words(message: &str) -> String {
         let previous = words.chars().next_back();
         let begins_word = previous.is_none_or(|letter| [' ', '`', '('].contains(&letter));
         let ends_word = after.chars().next().is_none_or(|letter| " ,;:.)`".contains(letter));
-        // Some names are words as well, such as `seed`.
+        // Some names are also words, such as `seed`.
         let is_marked = name.contains('_') || previous == Some('`') && after.starts_with('`');
         match after.strip_prefix('=') {
             Some(value) if is_option && begins_word => {

@@ -1,5 +1,5 @@
-//! Any configuration and any prompts, on a small model: each call ends with an output that keeps its promises, or with an
-//! error that is the caller's to mend, and gives all blocks of the cache back.
+//! Any configuration and any prompts, on a small model: each call ends with a valid output, or with an error that the
+//! caller can fix, and returns all blocks of the cache.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use crate::generator::{Generator, GeneratorOptions, Prompt, Prompts};
 use crate::types::TokenId;
 use crate::weights::ModelFiles;
 
-/// A prompt is no longer, so that a call takes milliseconds.
+/// Bounds that keep a call to milliseconds.
 const MAX_PROMPT_LEN: usize = 96;
 const MAX_PROMPTS: usize = 4;
 const MAX_ROWS: usize = 8;
@@ -41,7 +41,7 @@ struct Call {
     stream: bool,
 }
 
-/// A value of a field, with the awkward ones near.
+/// A value of a field, biased to awkward ones.
 #[derive(Debug, Arbitrary)]
 enum Given {
     Null,
@@ -109,7 +109,7 @@ impl GivenPrompts {
     }
 }
 
-/// Makes a call of the bytes and runs it.
+/// Decodes a call from the bytes and runs it.
 pub fn generate_arguments(data: &[u8]) {
     let Ok(call) = Call::arbitrary(&mut Unstructured::new(data)) else { return };
     let mut config = GenerationConfig::new();
@@ -119,7 +119,7 @@ pub fn generate_arguments(data: &[u8]) {
             expect(&error, &[ErrorKind::Config]);
         }
     }
-    // Work is bounded here, not in the library: so many rows are a lot to ask for, but not wrong.
+    // Work is bounded here, not in the library: many rows are valid, but slow.
     if config.num_return_sequences.is_some_and(|rows| (MAX_ROWS + 1..=65_536).contains(&rows)) {
         config.num_return_sequences = Some(MAX_ROWS);
     }

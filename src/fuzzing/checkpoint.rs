@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::weights::ModelConfig;
 
-/// More numbers than this are not made up.
+/// The most numbers to make up.
 const MAX_NUMBERS: usize = 1 << 18;
 
 /// A safetensors file in float32, with small numbers that differ.

@@ -1,7 +1,7 @@
-//! What the fuzz targets of `fuzz/` run, one function each: bytes in, a panic when a promise is broken.
+//! The functions that the fuzz targets of `fuzz/` run: they take bytes, and panic when a guarantee is broken.
 //!
-//! They stand here, behind the feature `fuzzing`, because they reach into layers that are not public, and because
-//! `cargo test` runs the same functions on the committed inputs. Nothing else uses them.
+//! They are here, behind the feature `fuzzing`, because they use private layers, and because `cargo test` runs them
+//! on the committed inputs. Nothing else uses them.
 
 mod arguments;
 mod checkpoint;
@@ -21,7 +21,7 @@ use crate::text::{ChatOptions, ChatTemplate, Detokenizer, Message, Tokenizer};
 use crate::types::TokenId;
 use crate::weights::{FileBytes, ModelConfig, ModelFiles, TensorFile, Weights};
 
-/// The longest message: nothing of any size is repeated in it.
+/// The longest message: messages repeat no input in full.
 const MAX_MESSAGE_BYTES: usize = 2000;
 
 /// The longest prompt that a chat template makes of a short conversation.
@@ -62,7 +62,8 @@ fn check_tensors(file: &TensorFile) {
     assert!(taken <= file.data_len(), "tensors overlap");
 }
 
-/// A config.json, and after a zero byte a `generation_config.json`. A small model is made to fit the former, and run.
+/// A config.json, and after a zero byte a `generation_config.json`. Makes a small model that fits the former, and
+/// runs it.
 pub fn config(data: &[u8]) {
     let (config, defaults) = split(data);
     match ModelConfig::from_json(config, SUPPORTED_ARCHITECTURES) {
@@ -186,12 +187,12 @@ fn run_tokenizer(tokenizer: &Tokenizer, text: &str) {
     }
 }
 
-/// What stands before the first zero byte, and what after it.
+/// The parts before and after the first zero byte.
 fn split(data: &[u8]) -> (&[u8], &[u8]) {
     data.iter().position(|&byte| byte == 0).map_or((data, &[]), |zero| (&data[..zero], &data[zero + 1..]))
 }
 
-/// An error must be of one of these kinds, and say something of a readable length.
+/// An error must be of one of these kinds, with a message of readable length.
 fn expect(error: &Error, kinds: &[ErrorKind]) {
     let message = error.to_string();
     assert!(kinds.contains(&error.kind()), "{error:?}");

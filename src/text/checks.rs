@@ -1,8 +1,8 @@
-//! What a tokenizer.json may not hold, looked for before the `tokenizers` crate reads the file: what would make it panic on
-//! a prompt, multiply a prompt without bound, lose it, or search in it without end.
+//! Checks a tokenizer.json before the `tokenizers` crate reads it, and rejects content that would make the crate
+//! panic on a prompt, lengthen a prompt without bound, lose it, or search in it forever.
 //!
-//! What is merely damaged is left to the crate, whose parser says where. The regular expressions that prompts are split by
-//! are not looked at: they run under a bound of their own.
+//! The crate's parser reports other damage, with its position. The regular expressions that split prompts are not
+//! checked here: they run under a bound of their own.
 
 use regex::Regex;
 use serde::Deserialize;
@@ -11,21 +11,21 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::json::{self, shown};
 
-/// How many times longer a normalizer may make a text.
+/// The greatest factor by which a normalizer may lengthen a text.
 const MAX_GROWTH: usize = 4096;
 /// The most tokens that a post-processor may put around a prompt.
 const MAX_TOKENS_AROUND: usize = 1024;
 
-/// What the checks leave to be known.
+/// The results of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
-    /// How many times longer the normalizer can make a text.
+    /// The factor by which the normalizer can lengthen a text.
     pub(super) growth: usize,
-    /// The ids that the post-processor puts around a prompt, each of which must be a token.
+    /// The ids that the post-processor puts around a prompt. Each must be a token.
     pub(super) ids_around: Vec<u32>,
 }
 
-/// The parts of the file that are looked at.
+/// The parts of the file that are checked.
 #[derive(Deserialize)]
 struct Head {
     #[serde(default)]
@@ -43,7 +43,7 @@ struct Head {
 pub(super) fn check(tokenizer_json: &[u8]) -> Result<Checked> {
     json::check(tokenizer_json)?;
     let no_object = || Error::load("it must be a JSON object; download it again");
-    // A list would pass for the fields of a struct in their order.
+    // serde would also accept a list, as the fields of the struct in order.
     if !tokenizer_json.trim_ascii_start().starts_with(b"{") {
         return Err(no_object());
     }
@@ -61,7 +61,7 @@ pub(super) fn check(tokenizer_json: &[u8]) -> Result<Checked> {
     Ok(checked)
 }
 
-/// How many times longer a normalizer can make a text.
+/// The factor by which a normalizer can lengthen a text.
 fn growth(normalizer: &Value) -> Result<usize> {
     let length = |value: &Value| value.as_str().map_or(0, str::len);
     check_replacements("normalizer", normalizer)?;
@@ -83,8 +83,8 @@ fn growth(normalizer: &Value) -> Result<usize> {
     })
 }
 
-/// The longest text that a `Precompiled` normalizer puts in the place of a character, in bytes: after a trie with its size
-/// before it come all replacements, each ended by a zero.
+/// The longest replacement of a `Precompiled` normalizer, in bytes. The map holds the size of a trie, the trie, and
+/// all replacements, each ended by a zero.
 fn longest_replacement(charsmap: &Value) -> Result<usize> {
     const SIZE: usize = 4;
     let replacements = || -> Option<String> {
@@ -100,8 +100,8 @@ fn longest_replacement(charsmap: &Value) -> Result<usize> {
     Ok(replacements.split('\0').map(str::len).max().unwrap_or(0).max(1))
 }
 
-/// Refuses what `Replace` cannot do: an empty match has no character to stand for, and a search in the manner of
-/// look-around may take exponential time.
+/// Rejects patterns that `Replace` cannot handle: an empty match has no character to replace, and look-around may
+/// take exponential time.
 fn check_replacements(part: &str, value: &Value) -> Result<()> {
     for nested in parts(value, "decoders") {
         check_replacements(part, nested)?;
@@ -125,7 +125,7 @@ fn check_replacements(part: &str, value: &Value) -> Result<()> {
     }
 }
 
-/// A template must hold the prompt once, and around it no more than a few tokens.
+/// A template must contain the prompt once, with few tokens around it.
 fn check_post_processor(processor: &Value, ids: &mut Vec<u32>) -> Result<()> {
     for nested in parts(processor, "processors") {
         check_post_processor(nested, ids)?;
@@ -165,13 +165,13 @@ fn check_template(processor: &Value, ids: &mut Vec<u32>) -> Result<()> {
                 if its_ids.len() != tokens.len() {
                     return wrong("give a special token as many ids as tokens", &shown(token));
                 }
-                // What is no id is for the crate's parser to refuse.
+                // The crate's parser rejects what is not an id.
                 ids.extend(its_ids.iter().filter_map(|id| u32::try_from(id.as_u64()?).ok()));
                 if ids.len() > MAX_TOKENS_AROUND {
                     return Ok(());
                 }
             }
-            // Not one of the two: the crate's parser says so.
+            // The crate's parser rejects anything else.
             _ => {}
         }
     }

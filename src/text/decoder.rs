@@ -1,10 +1,10 @@
 //! The `decoder` section of a tokenizer.json as a chain of stages that works token by token.
 //!
-//! The `tokenizers` crate decodes a whole list of tokens at once, and decoding the last few again for each new token
-//! is only nearly right (a run of byte tokens can change its text with its last byte). So each stage is written here
-//! as a small machine that passes on what no later token can change and holds the rest. Whole texts are decoded by the
-//! same machines; tests hold them against the crate. Speech decoders (CTC) and orders of stages that would need
-//! the whole text are refused when the tokenizer is loaded.
+//! The `tokenizers` crate decodes a whole list of tokens at once. Decoding the last few again for each new token is
+//! not exact (the last byte of a run of byte tokens can change its whole text). So each stage is a state machine that
+//! emits the text that no later token can change and buffers the rest. Whole texts are decoded in the same way; tests
+//! compare them with the crate. Speech decoders (CTC) and orders of stages that would need the whole text are an
+//! error when the tokenizer is loaded.
 
 use clean_up::{clean_up, last_safe_cut};
 use serde_json::Value;
@@ -17,31 +17,31 @@ use crate::error::{Error, Result};
 
 mod clean_up;
 
-/// More stages than any tokenizer has; each is one level of recursion.
+/// The most stages, more than any tokenizer has; each is one level of recursion.
 const MAX_STAGES: usize = 64;
-/// The longest text that a stage may look for or put in.
+/// The longest pattern or replacement of a stage.
 const MAX_PATTERN_BYTES: usize = 1024;
 
-/// The decoder of a tokenizer: immutable; what a text in progress needs is in a [`DecoderState`].
+/// The decoder of a tokenizer. Immutable: the state of a text in progress is a [`DecoderState`].
 #[derive(Debug)]
 pub(super) struct Decoder {
     stages: Vec<Stage>,
 }
 
-/// What the stages hold back of a text in progress.
+/// The state of a text in progress: what the stages buffer.
 #[derive(Debug, Clone)]
 pub(super) struct DecoderState(Vec<StageState>);
 
 #[derive(Debug)]
 struct Stage {
     kind: Kind,
-    /// An earlier stage joined all tokens into one: what comes in are pieces of a single long token.
+    /// An earlier stage joins all tokens into one, so the input is pieces of a single long token.
     fused: bool,
 }
 
 #[derive(Debug)]
 enum Kind {
-    /// Characters stand for bytes, GPT-2's way; joins all tokens.
+    /// Characters stand for bytes, as in GPT-2; joins all tokens.
     ByteLevel,
     /// Tokens `<0xNN>` are bytes; a run of them is text if the whole run is UTF-8, else U+FFFD for each byte.
     ByteFallback,
@@ -78,7 +78,7 @@ enum Kind {
 struct StageState {
     /// Whether a token, or for `Strip` a character that stays, has been seen.
     started: bool,
-    /// Characters that `Strip` has taken from the start.
+    /// The number of characters that `Strip` has removed from the start.
     stripped: usize,
     /// Bytes that are not yet text.
     bytes: Vec<u8>,
@@ -117,12 +117,12 @@ impl Decoder {
         DecoderState(vec![StageState::default(); self.stages.len()])
     }
 
-    /// Takes the next token and adds to `out` what is now certain.
+    /// Takes the next token and appends to `out` what is now certain.
     pub(super) fn push(&self, state: &mut DecoderState, token: &str, out: &mut String) {
         feed(&self.stages, &mut state.0, token, out);
     }
 
-    /// Adds to `out` what was held back: the text ends here.
+    /// Ends the text: appends to `out` what was buffered.
     pub(super) fn finish(&self, mut state: DecoderState, out: &mut String) {
         let mut states = state.0.as_mut_slice();
         let mut stages = self.stages.as_slice();
@@ -162,67 +162,67 @@ impl Decoder {
 }
 
 impl Stage {
-    /// Takes one token, or one piece of the joined token, and passes on what is certain.
-    fn push(&self, state: &mut StageState, token: &str, mut pass: impl FnMut(&str)) {
+    /// Takes one token, or one piece of the joined token, and emits what is certain.
+    fn push(&self, state: &mut StageState, token: &str, mut emit: impl FnMut(&str)) {
         match &self.kind {
             Kind::ByteLevel => {
                 state.bytes.extend(byte_level_bytes(token));
                 let text = take_text(&mut state.bytes, false);
-                pass(&text);
+                emit(&text);
             }
             Kind::ByteFallback => {
                 if let Some(byte) = fallback_byte(token) {
                     state.bytes.push(byte);
                 } else {
-                    pass_byte_run(&mut state.bytes, &mut pass);
-                    pass(token);
+                    emit_byte_run(&mut state.bytes, &mut emit);
+                    emit(token);
                 }
             }
             Kind::Replace { pattern, content } if self.fused => {
                 let mut held = state.text.take().unwrap_or_default();
                 held.push_str(token);
                 let (text, kept) = replace_certain(&held, pattern, content);
-                pass(&text);
+                emit(&text);
                 state.text = Some(kept.to_owned());
             }
-            Kind::Replace { pattern, content } => pass(&token.replace(pattern.as_str(), content)),
-            Kind::ReplaceRegex(replace) => pass(&replace_regex(replace, token)),
+            Kind::Replace { pattern, content } => emit(&token.replace(pattern.as_str(), content)),
+            Kind::ReplaceRegex(replace) => emit(&replace_regex(replace, token)),
             Kind::Strip { content, start, stop } if self.fused => {
                 let mut held = state.text.take().unwrap_or_default();
                 held.push_str(strip_start(state, token, *content, *start));
                 let trailing = held.chars().rev().take(*stop).take_while(|char| char == content).count();
                 let kept = held.split_off(held.len() - trailing * content.len_utf8());
-                pass(&held);
+                emit(&held);
                 state.text = Some(kept);
             }
-            Kind::Strip { content, start, stop } => pass(strip(token, *content, *start, *stop)),
+            Kind::Strip { content, start, stop } => emit(strip(token, *content, *start, *stop)),
             Kind::Metaspace { replacement, drop_in_first } => {
                 let first = self.fused || !state.started;
                 let with = if first && *drop_in_first { "" } else { " " };
-                pass(&token.replace(*replacement, with));
+                emit(&token.replace(*replacement, with));
             }
             Kind::WordPiece { cleanup: wanted, .. } => {
                 if state.started {
-                    pass(&self.later_token(token));
+                    emit(&self.later_token(token));
                 } else if *wanted {
-                    pass(&cleanup(token));
+                    emit(&cleanup(token));
                 } else {
-                    pass(token);
+                    emit(token);
                 }
             }
             Kind::EndOfWord { suffix } => {
                 if let Some(held) = state.text.replace(token.to_owned()) {
-                    pass(&held.replace(suffix.as_str(), " "));
+                    emit(&held.replace(suffix.as_str(), " "));
                 }
             }
-            Kind::Spaced if state.started => pass(&self.later_token(token)),
-            Kind::Spaced => pass(token),
-            Kind::Pieces(pieces) => pieces.push(&mut state.pieces, token, pass),
+            Kind::Spaced if state.started => emit(&self.later_token(token)),
+            Kind::Spaced => emit(token),
+            Kind::Pieces(pieces) => pieces.push(&mut state.pieces, token, emit),
             Kind::CleanUp => {
                 let mut held = state.text.take().unwrap_or_default();
                 held.push_str(token);
                 let kept = held.split_off(last_safe_cut(&held));
-                pass(&clean_up(&held));
+                emit(&clean_up(&held));
                 state.text = Some(kept);
             }
         }
@@ -231,28 +231,28 @@ impl Stage {
         }
     }
 
-    /// Passes on what was held: no token follows.
-    fn finish(&self, state: &mut StageState, mut pass: impl FnMut(&str)) {
+    /// Emits what was buffered: no token follows.
+    fn finish(&self, state: &mut StageState, mut emit: impl FnMut(&str)) {
         match &self.kind {
-            Kind::ByteLevel => pass(&take_text(&mut state.bytes, true)),
-            Kind::ByteFallback => pass_byte_run(&mut state.bytes, &mut pass),
-            Kind::Pieces(_) => PieceDecoder::finish(&mut state.pieces, pass),
+            Kind::ByteLevel => emit(&take_text(&mut state.bytes, true)),
+            Kind::ByteFallback => emit_byte_run(&mut state.bytes, &mut emit),
+            Kind::Pieces(_) => PieceDecoder::finish(&mut state.pieces, emit),
             Kind::EndOfWord { suffix } => {
                 if let Some(held) = state.text.take() {
-                    pass(&held.replace(suffix.as_str(), ""));
+                    emit(&held.replace(suffix.as_str(), ""));
                 }
             }
             Kind::Replace { .. } => {
                 if let Some(held) = state.text.take() {
-                    pass(&held);
+                    emit(&held);
                 }
             }
             Kind::CleanUp => {
                 if let Some(held) = state.text.take() {
-                    pass(&clean_up(&held));
+                    emit(&clean_up(&held));
                 }
             }
-            // What `Strip` holds is the end that it strips.
+            // `Strip` buffers only the end that it strips.
             Kind::Strip { .. }
             | Kind::ReplaceRegex(_)
             | Kind::Metaspace { .. }
@@ -261,7 +261,7 @@ impl Stage {
         }
     }
 
-    /// A token that is not the first, for the stages that set words apart.
+    /// Takes a token that is not the first, for the stages that separate words.
     fn later_token(&self, token: &str) -> String {
         let Kind::WordPiece { prefix, cleanup: wanted } = &self.kind else {
             return format!(" {token}");
@@ -387,17 +387,17 @@ fn fallback_byte(token: &str) -> Option<u8> {
     if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
 }
 
-fn pass_byte_run(run: &mut Vec<u8>, pass: &mut impl FnMut(&str)) {
+fn emit_byte_run(run: &mut Vec<u8>, emit: &mut impl FnMut(&str)) {
     match str::from_utf8(run) {
         Ok("") => {}
-        Ok(text) => pass(text),
-        Err(_) => (0..run.len()).for_each(|_| pass("\u{fffd}")),
+        Ok(text) => emit(text),
+        Err(_) => (0..run.len()).for_each(|_| emit("\u{fffd}")),
     }
     run.clear();
 }
 
-/// Takes the text at the start of `bytes`, invalid parts as U+FFFD; a character that may still be completed stays,
-/// unless `last`.
+/// Removes the text at the start of `bytes` and returns it, invalid parts as U+FFFD. A character that may still be
+/// completed stays, unless `last`.
 fn take_text(bytes: &mut Vec<u8>, last: bool) -> String {
     let mut text = String::new();
     let mut taken = 0;
@@ -424,7 +424,7 @@ fn take_text(bytes: &mut Vec<u8>, last: bool) -> String {
     text
 }
 
-/// Replaces in `held`, and gives the end that may be the beginning of another match.
+/// Replaces matches in `held`. Also returns the end that may begin another match.
 fn replace_certain<'a>(held: &'a str, pattern: &str, content: &str) -> (String, &'a str) {
     let mut text = String::new();
     let mut rest = held;
@@ -455,7 +455,7 @@ fn strip(token: &str, content: char, start: usize, stop: usize) -> &str {
     &token[..token.len() - count * content.len_utf8()]
 }
 
-/// Takes up to `start` characters from the beginning of the whole text, of which `piece` is the next part.
+/// Strips up to `start` characters from the beginning of the whole text, of which `piece` is the next part.
 fn strip_start<'a>(state: &mut StageState, piece: &'a str, content: char, start: usize) -> &'a str {
     let mut rest = piece;
     while !state.started && !rest.is_empty() {

@@ -1,25 +1,24 @@
 //! Text from tokens as they come, in whole characters.
 //!
-//! The pieces joined are exactly the decoded text; each costs as much as its token, however long the text is. What
-//! a later token could still change (half a character, a run of byte tokens) waits for that token. It does not look
-//! for stop strings.
+//! The joined pieces equal the decoded text. The cost of a piece does not depend on the length of the text. Text that
+//! a later token could still change (half a character, a run of byte tokens) waits for that token. Stop strings are
+//! not matched here.
 
 use super::decoder::DecoderState;
 use super::tokenizer::Tokenizer;
 use crate::types::TokenId;
 
-/// A text in progress; cloning it forks the text.
+/// A text in progress. Cloning forks it.
 ///
 /// The text of a continuation is the text of prompt and continuation together, without the beginning that it shares
-/// with the text of the prompt alone. So a space before the first new word is there, also with tokenizers that
-/// drop the space at the beginning of a text, and a character that the prompt left unfinished belongs to the
-/// continuation.
+/// with the text of the prompt alone. So it keeps the space before its first word, also with tokenizers that drop a
+/// space at the beginning of a text, and a character that the prompt left unfinished belongs to it.
 #[derive(Debug, Clone)]
 pub struct Detokenizer {
     tokenizer: Tokenizer,
     state: DecoderState,
     skip_special_tokens: bool,
-    /// What the text given so far already has of the text to come.
+    /// The part of the coming text that was already returned.
     given: String,
 }
 
@@ -38,16 +37,16 @@ impl Detokenizer {
         this
     }
 
-    /// Takes the next token and gives the text that is now certain, often but not always the token's own.
+    /// Takes the next token and returns the text that is now certain, usually the token's own.
     pub fn push(&mut self, id: TokenId) -> String {
         let mut text = String::new();
         self.tokenizer.decode_next(&mut self.state, id, self.skip_special_tokens, &mut text);
         self.without_given(text)
     }
 
-    /// Gives the rest, as if the text ended here; half a character becomes U+FFFD.
+    /// Returns the rest, as if the text ended here; half a character becomes U+FFFD.
     ///
-    /// More tokens may follow nevertheless: what was given is not given again, unless they change it.
+    /// More tokens may still follow; returned text is not repeated, unless they change it.
     pub fn flush(&mut self) -> String {
         let held = self.held();
         let rest = self.without_given(held.clone());
@@ -55,7 +54,7 @@ impl Detokenizer {
         rest
     }
 
-    /// The text that the stages hold back.
+    /// The text that the stages buffer.
     fn held(&self) -> String {
         let mut text = String::new();
         self.tokenizer.finish_decoding(self.state.clone(), &mut text);
@@ -82,7 +81,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn ids(tokenizer: &Tokenizer, numbers: &[u32]) -> Vec<TokenId> {
-        // A few ids beyond the vocabulary, as models with padded embeddings give.
+        // A few ids beyond the vocabulary, as models with padded embeddings produce.
         numbers.iter().map(|number| TokenId(number % (tokenizer.len() as u32 + 3))).collect()
     }
 

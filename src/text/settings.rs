@@ -1,8 +1,8 @@
-//! What the small files beside a vocabulary say, as transformers reads them: special tokens by name, tokens to add, and
-//! how to decode.
+//! Reads the small files beside a vocabulary as transformers does: named special tokens, added tokens, and decoding
+//! options.
 //!
-//! `add_bos_token` and `add_eos_token` count beside a tokenizer.model alone: a tokenizer.json has a post-processor of its
-//! own. Chat templates are not read here.
+//! `add_bos_token` and `add_eos_token` apply only to a tokenizer.model: a tokenizer.json has a post-processor. Chat
+//! templates are not read here.
 
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
@@ -22,13 +22,13 @@ pub(super) struct Settings {
     pub(super) class: Option<String>,
     /// Named special tokens, the standard ones first.
     named: Vec<(String, AddedToken)>,
-    /// Standard special tokens that the file sets to null: a class's default does not apply to them.
+    /// Standard special tokens that the file sets to null: the default of a class does not apply to them.
     unset: Vec<String>,
     extra: Vec<AddedToken>,
     /// Tokens with their ids, ascending; `None` when the file has no such list.
     pub(super) added: Option<Vec<(u32, AddedToken)>>,
     pub(super) clean_up: bool,
-    /// Clean up also for BPE vocabularies, for which transformers otherwise refuses to.
+    /// Clean up also for BPE vocabularies, which transformers otherwise does not.
     pub(super) force_clean_up: bool,
     /// Encode special tokens in a prompt as plain text.
     pub(super) split_special_tokens: bool,
@@ -76,7 +76,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Reads `added_tokens.json`, texts with their ids: it counts where `tokenizer_config.json` lists no added tokens.
+    /// Reads `added_tokens.json`, texts with their ids. Used only if `tokenizer_config.json` lists no added tokens.
     pub(super) fn read_added_tokens(&mut self, added_tokens: &[u8]) -> Result<()> {
         const FILE: &str = "added_tokens.json";
         if self.added.is_some() {

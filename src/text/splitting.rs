@@ -1,9 +1,9 @@
-//! Splitting a prompt by the regular expressions of a tokenizer.json, under a bound.
+//! Splits prompts by the regular expressions of a tokenizer.json, in bounded time.
 //!
-//! The expressions of real tokenizers need look-ahead, so they run on an engine that backtracks; a hostile one takes
-//! exponential time there. The `tokenizers` crate then goes on as if the expression matched nothing more, which gives
-//! other tokens without a word. Here it is an error, and so is a search that takes long for the length of the text. All
-//! other pre-tokenizers are the crate's own.
+//! The expressions of real tokenizers need look-ahead, so they run on a backtracking engine, where a hostile one
+//! takes exponential time. The `tokenizers` crate then silently treats the rest as unmatched and gives wrong tokens.
+//! Here it is an error, and so is a search that takes too long for the length of the text. All other pre-tokenizers
+//! are the crate's own.
 
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,17 @@ use tokenizers::pre_tokenizers::metaspace::Metaspace;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{Offsets, PreTokenizedString, PreTokenizer, SplitDelimiterBehavior};
 
-/// Steps back of one search; what real expressions take is in proportion to the text.
+/// The most backtracking steps of one search. Real expressions take steps in proportion to the text.
 const MAX_BACKTRACKS: usize = 10_000_000;
-/// What a search may take in any text, and in addition for each byte of it: a hundred times what real expressions take.
+/// The most time of a search in any text, and in addition for each of its bytes: a hundred times what real
+/// expressions take.
 const MAX_TIME: Duration = Duration::from_secs(2);
 const MAX_TIME_PER_BYTE: Duration = Duration::from_micros(10);
 
 /// The `pre_tokenizer` of a tokenizer.json.
 #[derive(Debug, Clone)]
 pub(super) enum Splitter {
-    /// A `Split` by a regular expression.
+    /// `Split` by a regular expression.
     Bounded { regex: BoundedRegex, behavior: SplitDelimiterBehavior, invert: bool },
     /// One after the other.
     Sequence(Vec<Splitter>),
@@ -32,7 +33,7 @@ pub(super) enum Splitter {
     Other(PreTokenizerWrapper),
 }
 
-/// A regular expression whose searches end.
+/// A regular expression with bounded searches.
 #[derive(Debug, Clone)]
 pub(super) struct BoundedRegex(Regex);
 
@@ -88,7 +89,7 @@ impl PreTokenizer for Splitter {
 }
 
 impl Pattern for &BoundedRegex {
-    /// The parts of `inside`, and whether each is a match.
+    /// The parts of `inside`, each with whether it is a match.
     fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
         let too_long = || format!("the regular expression {:?} takes too long on this text", self.0.as_str());
         let started = Instant::now();

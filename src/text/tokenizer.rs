@@ -1,8 +1,8 @@
-//! The tokenizer of a model: text to ids by its tokenizer.json or its SentencePiece model, ids to text by this crate's own
-//! decoder.
+//! The tokenizer of a model. Encodes with its tokenizer.json or SentencePiece model, and decodes with this crate's
+//! own decoder.
 //!
-//! Files are untrusted, and what they may hold is checked where they are read. Special tokens are those that transformers
-//! finds in the same folder. It makes no chat prompts.
+//! Files are untrusted and checked when they are read. Special tokens are those that transformers finds in the same
+//! folder.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -52,7 +52,7 @@ impl Tokenizer {
     /// `special_tokens_map.json`.
     ///
     /// # Errors
-    /// `Load` when a file is larger than 64 MiB, damaged, or needs what this crate does not have.
+    /// `Load` when a file is larger than 64 MiB, damaged, or not supported.
     pub fn from_bytes(
         tokenizer_json: &[u8],
         tokenizer_config: Option<&[u8]>,
@@ -96,7 +96,7 @@ impl Tokenizer {
         Ok(Self::new(Encoder::SentencePiece(Box::new(encoder)), decoder, tokens, &settings))
     }
 
-    /// `tokens` are all ids with their texts, and whether they are special; of an id that comes twice the last one counts.
+    /// `tokens` are all ids with their texts, and whether they are special; of a duplicate id the last one counts.
     fn new(
         encoder: Encoder,
         decoder: Decoder,
@@ -134,8 +134,8 @@ impl Tokenizer {
     /// The ids of a text; with `add_special_tokens` also those that the tokenizer puts around a prompt.
     ///
     /// # Errors
-    /// `Input` when the tokenizer cannot encode the text, which only a faulty tokenizer.json brings about, or when its
-    /// normalizer could make the text longer than a gigabyte.
+    /// `Input` when the tokenizer cannot encode the text, which only happens with a faulty tokenizer.json, or when
+    /// its normalizer could make the text longer than a gigabyte.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>> {
         let ids = match &self.0.encoder {
             Encoder::Json(json) => json.encode(text, add_special_tokens),
@@ -144,9 +144,9 @@ impl Tokenizer {
         Ok(ids?.into_iter().map(TokenId).collect())
     }
 
-    /// The ids of a text as [`Tokenizer::encode`] gives them, each with its place in the text: characters, as in
-    /// transformers' `offset_mapping`. Tokens that were put around the text have none, and those of a tokenizer.model
-    /// neither, as in transformers.
+    /// The ids of a text as in [`Tokenizer::encode`], each with its offsets in the text: characters, as in
+    /// transformers' `offset_mapping`. Tokens that were added around the text have none, and those of a
+    /// tokenizer.model neither, as in transformers.
     ///
     /// # Errors
     /// As for [`Tokenizer::encode`].
@@ -163,7 +163,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text of ids; ids that are no token are left out, as transformers does, and so are special tokens with
+    /// The text of ids. Skips ids that are not tokens, as transformers does, and special tokens with
     /// `skip_special_tokens`.
     pub fn decode(&self, ids: &[TokenId], skip_special_tokens: bool) -> String {
         let mut state = self.start_decoding();
@@ -185,7 +185,7 @@ impl Tokenizer {
         self.0.tokens.len()
     }
 
-    /// Whether there is no token at all.
+    /// Whether the vocabulary is empty.
     pub fn is_empty(&self) -> bool {
         self.0.tokens.is_empty()
     }
@@ -216,13 +216,13 @@ impl Tokenizer {
         }
     }
 
-    /// The bytes that a token adds in the middle of a text; empty for an id below [`Self::len`] that is no token.
+    /// The bytes that a token adds in the middle of a text; empty for an id below [`Self::len`] that is not a token.
     pub fn token_bytes(&self, id: TokenId) -> Option<&[u8]> {
         let table = self.0.token_bytes.get_or_init(|| TokenBytes::new(&self.0.decoder, &self.0.tokens));
         table.get(id.index())
     }
 
-    /// Whether `skip_special_tokens` leaves this token out.
+    /// Whether `skip_special_tokens` skips this token.
     pub fn is_special(&self, id: TokenId) -> bool {
         self.0.special.get(id.index()).copied().unwrap_or(false)
     }
@@ -232,17 +232,17 @@ impl Tokenizer {
         self.0.special_tokens.iter().map(|(name, token)| (name.as_str(), token.as_str()))
     }
 
-    /// The token that begins a text, where the folder names one.
+    /// The token that begins a text, if the folder names one.
     pub fn bos(&self) -> Option<TokenId> {
         self.0.bos
     }
 
-    /// The token that ends a text, where the folder names one.
+    /// The token that ends a text, if the folder names one.
     pub fn eos(&self) -> Option<TokenId> {
         self.0.eos
     }
 
-    /// The token that fills up shorter rows, where the folder names one.
+    /// The token that pads shorter rows, if the folder names one.
     pub fn pad(&self) -> Option<TokenId> {
         self.0.pad
     }
@@ -251,7 +251,7 @@ impl Tokenizer {
         self.0.decoder.start()
     }
 
-    /// Adds to `text` what is certain once `id` is known.
+    /// Appends to `text` what is certain once `id` is known.
     pub(super) fn decode_next(
         &self,
         state: &mut DecoderState,

@@ -1,8 +1,8 @@
 //! A tokenizer.json: text to ids by the `tokenizers` crate.
 //!
-//! The file is untrusted: what it may hold is checked first, and a panic of the crate's parser or encoder becomes an
-//! error. Ids and special tokens are those that transformers 5.23 gives for the same folder, including what its
-//! `LlamaTokenizer` class changes about the file. It gives the section about decoding, but decodes nothing.
+//! The file is untrusted: it is checked first, and a panic of the crate's parser or encoder becomes an error. Ids and
+//! special tokens are those of transformers 5.23 for the same folder, including the changes that its `LlamaTokenizer`
+//! class makes to the file. It passes on the decoder section, but does not decode.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +34,7 @@ type Backend = TokenizerImpl<ModelWrapper, NormalizerWrapper, Splitter, PostProc
 /// The file, read.
 pub(super) struct TokenizerJson {
     pub(super) backend: Backend,
-    /// How many times longer the normalizer can make a text.
+    /// The factor by which the normalizer can lengthen a text.
     growth: usize,
 }
 
@@ -42,7 +42,7 @@ impl TokenizerJson {
     /// Reads the file; the named tokens of a class that rebuilds it are added to `settings`.
     ///
     /// # Errors
-    /// `Load` when it is damaged, or needs what this crate does not have.
+    /// `Load` when it is damaged or not supported.
     pub(super) fn new(tokenizer_json: &[u8], settings: &mut Settings) -> Result<Self> {
         let checked = checks::check(tokenizer_json).context(|| "tokenizer.json")?;
         let backend = guarded(|| {
@@ -136,7 +136,7 @@ impl TokenizerJson {
     pub(super) fn decoder(&self, settings: &Settings) -> Result<Decoder> {
         let decoder = serde_json::to_value(self.backend.get_decoder())
             .map_err(|error| Error::load("tokenizer.json: decoder").with_source(error))?;
-        // The clean-up destroys spaces of BPE texts, so transformers does it for other vocabularies only.
+        // The clean-up would remove spaces of BPE texts, so transformers applies it to other vocabularies only.
         let is_bpe = matches!(self.backend.get_model(), ModelWrapper::BPE(_));
         Decoder::from_json(&decoder, settings.clean_up && (!is_bpe || settings.force_clean_up))
     }
@@ -170,7 +170,7 @@ fn failed_on(text: &str, cause: tokenizers::Error) -> Error {
     .with_source(cause)
 }
 
-/// An added token that is looked for in normalized prompts is also decoded from its normalized form.
+/// An added token that is matched in normalized prompts is also decoded from its normalized form.
 fn normalized(backend: &Backend, token: &str) -> Result<String> {
     guarded(|| {
         let mut text = NormalizedString::from(token);
@@ -224,7 +224,7 @@ fn rebuild_as_llama(file: &Backend, settings: &Settings) -> tokenizers::Result<B
     Ok(backend)
 }
 
-/// Adds what the settings list and the vocabulary does not have yet, in transformers' order.
+/// Adds the tokens that the settings list and the vocabulary lacks, in transformers' order.
 fn add_tokens(backend: &mut Backend, settings: &Settings) {
     let known = backend.get_added_tokens_decoder();
     let mut wanted: Vec<AddedToken> = Vec::new();

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::json::shown;
 
 const ADAPTER: &str = "adapter_config.json";
-/// The most bytes read of adapter_config.json.
+/// The most bytes read of `adapter_config.json`.
 const MAX_ADAPTER_BYTES: u64 = 1 << 20;
 /// Pointers have three short lines.
 const MAX_POINTER_BYTES: u64 = 1024;

@@ -1,4 +1,4 @@
-//! `rsgen bench`, and `RSGEN_TIMING`: what is measured, and what is said of it.
+//! `rsgen bench`, and `RSGEN_TIMING`: measurements and reports.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! `rsgen chat`: one question, a conversation of a pipe, and what a model without a template says.
+//! `rsgen chat`: one question, conversations from a pipe, and models without a template.
 
 use std::fs;
 use std::path::Path;
@@ -135,7 +135,7 @@ fn what_is_no_conversation_is_refused() {
     assert!(errors.contains("leave `--system` out"), "{errors}");
 }
 
-/// So many questions with their replies, and one more question.
+/// A number of questions with their replies, and one more question.
 fn conversation(turns: usize) -> Value {
     let question = json!({"role": "user", "content": QUESTION});
     let reply = json!({"role": "assistant", "content": "The fox ran after the kite. ".repeat(6)});

@@ -73,7 +73,7 @@ fn the_number_of_threads_comes_with_the_rule_that_gave_it() {
     for (first, number) in [2, 3, 4].into_iter().enumerate() {
         let variables = &[&all[..3 - first], &[("RSGEN_MODEL", "")]].concat();
         let expected = json!({"value": number, "reason": "environment", "variable": all[2 - first].0});
-        // Where that is more than the cores, standard error says so.
+        // Where that is more than the cores, standard error warns.
         let report = run_with(variables, &["doctor", "--json"]).stdout;
         assert_eq!(only_object(&String::from_utf8(report).unwrap())["num_threads"], expected);
     }

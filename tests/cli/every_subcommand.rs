@@ -1,4 +1,4 @@
-//! What holds for all subcommands: help, JSON, the environment, closed pipes.
+//! Tests of all subcommands: help, JSON, the environment, closed pipes.
 
 use std::io::Read;
 use std::process::{Output, Stdio};
@@ -170,7 +170,7 @@ fn a_wrong_value_from_the_environment_is_traced_to_its_variable() {
         assert_eq!(found, code, "{variable}: {errors}");
         assert!(errors.starts_with("rsgen: error: ") && errors.contains(variable), "{variable}: {errors}");
     }
-    // The value of the command line is wrong, whatever the environment says.
+    // The value of the command line is invalid, whatever the environment sets.
     let (_, errors) =
         failure_of(&run_with(&[("RSGEN_TOP_K", "many")], &["generate", "--top-k", "few", PROMPT]));
     assert!(errors.contains("'few'") && !errors.contains("RSGEN_TOP_K"), "{errors}");

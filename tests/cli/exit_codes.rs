@@ -1,4 +1,4 @@
-//! Each exit code, from a process that ends with it. That 0 is what runs well end with is shown by the other files.
+//! Each exit code, from a process that ends with it. The other files cover 0.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -109,7 +109,7 @@ fn an_interrupted_score_ends_with_the_lines_so_far_and_130() {
     assert!(text.ends_with(b"}\n"), "whole lines alone");
 }
 
-/// What makes this very test run as the command, with a defect in it.
+/// Makes this test run as the command, with a defect in it.
 const DEFECT: &str = "RSGEN_TEST_DEFECT";
 
 #[test]

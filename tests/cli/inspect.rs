@@ -1,4 +1,4 @@
-//! `rsgen inspect`: what a model is, without its weights.
+//! `rsgen inspect`: describes a model without its weights.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! The command as users run it: its own process, its outputs, its exit codes. A file for each subcommand, and one for what
-//! holds for all of them.
+//! The command as users run it: its own process, its outputs, its exit codes. A file for each subcommand, and one for
+//! all of them.
 #![cfg(all(feature = "cli", feature = "bundled"))]
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
 

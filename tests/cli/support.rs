@@ -1,4 +1,4 @@
-//! Running the command and looking at what it says.
+//! Runs the command and checks its output.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -11,7 +11,7 @@ pub(crate) const PROMPT: &str = "Once upon a time";
 pub(crate) const SUBCOMMANDS: [&str; 8] =
     ["generate", "chat", "score", "tokenize", "inspect", "doctor", "bench", "completions"];
 
-/// The command, without what the environment of the tests may set.
+/// The command, without the variables of the test environment.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rsgen"));
     for (name, _) in std::env::vars_os() {
@@ -23,12 +23,12 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// The command with variables of the environment, and what it gives.
+/// Runs the command with environment variables.
 pub(crate) fn run_with(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
     command(arguments).envs(variables.iter().copied()).output().unwrap()
 }
 
-/// Standard output of a run that went well and had nothing to say on standard error.
+/// Standard output of a successful run without standard error.
 pub(crate) fn stdout(arguments: &[&str]) -> String {
     quiet_stdout(&run_with(&[], arguments))
 }

@@ -21,7 +21,7 @@ fn json_holds_the_tokens_of_the_library_with_their_places() {
     assert_eq!(object["tokens"], json!(ids.iter().map(|&id| tokenizer.token(id)).collect::<Vec<_>>()));
     assert_eq!((&object["tokens"][0], &object["offsets"][0]), (&json!("<s>"), &Value::Null));
 
-    // Without the first token, which stands around the text, the bytes are those of the text, and the places cover it.
+    // Without the first token, which was added, the bytes are those of the text, and the offsets cover it.
     let bytes: Vec<Vec<u8>> = serde_json::from_value(object["bytes"].clone()).unwrap();
     assert_eq!(bytes[1..].concat(), AWKWARD.as_bytes());
     let places: Vec<[usize; 2]> =

@@ -1,7 +1,7 @@
 //! The rules of ARCHITECTURE.md, checked: layers, headers, lengths, `unsafe`, and a test for everything registered.
 //!
-//! The layers come out of the table in ARCHITECTURE.md, so that the page and the code cannot part. The checker itself is
-//! tested at the foot, on small sources that break a rule.
+//! The layers are read from the table in ARCHITECTURE.md, so that page and code stay in agreement. Tests of the
+//! checker itself are at the end, on small sources that break a rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -61,7 +61,7 @@ fn everything_registered_has_a_golden_or_a_test() {
     report(REGISTERED.iter().flat_map(|&rule| registry_faults(rule, &sources, &tested, &golden)));
 }
 
-/// What the table says: each folder's layer, the folders it may import, and the crates that belong to folders.
+/// The contents of the table: each folder's layer, the folders it may import, and the crates that belong to folders.
 struct Layers {
     imports: BTreeMap<String, BTreeSet<String>>,
     crate_owners: BTreeMap<String, BTreeSet<String>>,

@@ -1,4 +1,4 @@
-//! Bad input through the Rust door, where it differs from Python's: its own types, options and values of fields. The
+//! Bad input to the Rust interface, where it differs from Python's: its own types, options and values of fields. The
 //! damaged folders and most requests are in `tests/test_bad_input.py` and `tests/test_bad_requests.py`.
 
 use std::fs;
@@ -22,7 +22,7 @@ fn ids(ids: &[u32]) -> Vec<TokenId> {
     ids.iter().copied().map(TokenId).collect()
 }
 
-/// The error must be of this kind and hold these words; the generator goes on as before.
+/// The error must be of this kind and contain these words; the generator still works.
 fn refused<T>(result: Result<T>, kind: ErrorKind, words: &[&str]) {
     static BEFORE: LazyLock<Vec<TokenId>> = LazyLock::new(answer);
     let error: Error = result.err().unwrap_or_else(|| panic!("an error with {words:?}"));
@@ -92,7 +92,7 @@ fn bad_calls_are_refused_in_words_and_leave_nothing_behind() {
     every_field();
 }
 
-/// What the templates themselves may not do is in `text::jinja`; here a model with such a template goes on.
+/// `text::jinja` tests the limits of templates; here a model with such a template still works.
 #[test]
 fn a_chat_template_without_end_is_an_error_and_the_model_goes_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -155,7 +155,7 @@ fn every_field() {
                         let message = error.to_string();
                         assert!(message.contains(&format!("`{}`", field.name)), "{value:?}: {message}");
                         assert!(message.len() < 500);
-                        // Only the scores themselves show that a huge penalty is too much for them.
+                        // Only the scores show that a penalty is too large.
                         let kinds = [ErrorKind::Config, ErrorKind::Capacity, ErrorKind::Numerical];
                         assert!(kinds.contains(&error.kind()), "{error:?}");
                     }

@@ -1,4 +1,4 @@
-//! Every search, given up at every moment: no block stays behind, and what is computed next is what it always is.
+//! Cancels every search at every moment: no block leaks, and later results are unchanged.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rsgen::{Error, ErrorKind, GenerationConfig, GenerationOutput, Generator, Gen
 
 const PROMPTS: [&str; 2] = ["Once upon a time", "One day"];
 const NEW_TOKENS: usize = 9;
-/// The moments tried of each search, spread over its run.
+/// The number of moments tried of each search, spread over its run.
 const MOMENTS: usize = 60;
 
 fn generator() -> Generator {
@@ -16,7 +16,7 @@ fn generator() -> Generator {
     Generator::bundled_with(&options).unwrap()
 }
 
-/// Each search as its method makes it, with what it cannot do without.
+/// Each search as its method makes it, with its required fields.
 fn searches() -> impl Iterator<Item = (&'static str, GenerationConfig)> {
     Strategy::ALL.iter().map(|strategy| {
         let mut config = GenerationConfig::new().max_new_tokens(NEW_TOKENS).seed(3);
@@ -27,7 +27,7 @@ fn searches() -> impl Iterator<Item = (&'static str, GenerationConfig)> {
     })
 }
 
-/// A run that is interrupted when it has asked so many times.
+/// A run that is interrupted at a given poll.
 fn interrupted(
     generator: &Generator,
     config: &GenerationConfig,

@@ -1,11 +1,11 @@
-//! What a chat template cannot do: run for long, fill memory, or end the process.
+//! A chat template cannot run for long, fill memory, or end the process.
 
 use std::time::{Duration, Instant};
 
 use rsgen::Result;
 use rsgen::text::{ChatOptions, ChatTemplate, Message};
 
-/// What a bomb may take in a build that other tests run beside; alone and optimized it is a tenth of this.
+/// The time limit of a hostile template while other tests run; alone and optimized it takes a tenth of this.
 const MAX_TIME: Duration = Duration::from_millis(1500);
 
 fn printed(source: &str) -> Result<String> {
@@ -56,7 +56,7 @@ fn bombs_end_soon_with_an_error() {
         "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}".to_owned(),
         "{% set ns = namespace() %}{% set ns.x = [ns, ns] %}{{ ns }}".to_owned(),
         "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns|tojson }}".to_owned(),
-        // Work that leaves nothing.
+        // Work without results.
         format!("{{{{ (['a'] * 100000)|map(attribute='{}0')|list }}}}", "0.".repeat(100_000)),
         format!("{{{{ (['a'] * 100000)|selectattr('{}0')|list }}}}", "0.".repeat(100_000)),
         "{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{% set y = 'a'.strip(x) %}{% endfor %}".to_owned(),

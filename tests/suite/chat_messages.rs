@@ -1,4 +1,4 @@
-//! Which chat template counts, and what is done to messages; prompts as a whole are in `chat_templates`.
+//! The choice of the chat template, and the preparation of messages. `chat_templates` tests whole prompts.
 
 use rsgen::text::{ChatOptions, ChatTemplate, ChatTemplates, Message};
 use rsgen::{ErrorKind, Result};
@@ -18,7 +18,7 @@ fn continuing(field: &str) -> ChatOptions {
     ChatOptions { continue_final_message: Some(field.to_owned()), ..ChatOptions::default() }
 }
 
-/// The source that counts.
+/// The source of the chosen template.
 fn chosen(templates: &ChatTemplates, given: Option<&str>, has_tools: bool) -> Result<String> {
     templates.choose(given, has_tools).map(|template| template.source().to_owned())
 }

@@ -1,4 +1,4 @@
-//! Chat templates of many families, with many conversations: byte for byte what transformers gives.
+//! Chat templates of many families, with many conversations: byte for byte equal to transformers.
 
 use rsgen::Result;
 use rsgen::text::{ChatOptions, ChatTemplate, Message};
@@ -14,7 +14,7 @@ const DIFFERENT: [(&str, Option<&str>); 3] = [
 ];
 const VARARGS: &str = "{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, x=2) }}";
 
-/// The arguments of a case as options; what is no argument is a variable of the template.
+/// The arguments of a case as options; others are variables of the template.
 fn options(case: &Map<String, Value>) -> ChatOptions {
     let mut options = ChatOptions::default();
     for (name, value) in case {

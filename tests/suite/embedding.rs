@@ -1,5 +1,5 @@
-//! What a program that embeds generators may rely on: they are handles that threads share, and know nothing of each
-//! other. That they leave nothing behind is shown by `tests/last_handle.rs`.
+//! Guarantees to programs that embed generators: they are handles that threads share, and are independent of each
+//! other. `tests/last_handle.rs` checks that they leave nothing behind.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the engine promises about memory, errors and interrupts.
+//! The engine's guarantees about memory, errors and interrupts.
 
 use std::sync::Arc;
 
@@ -237,7 +237,7 @@ fn logits_that_memory_cannot_hold_are_refused_before_they_are_computed() {
 #[test]
 fn token_scores_are_the_score_with_the_rank_among_the_logits() {
     let generator = Generator::bundled().unwrap();
-    // Longer than a chunk of the evaluation, so that ranks are taken across its border.
+    // Longer than a chunk of the evaluation, so that ranks cross its boundary.
     let ids: Vec<TokenId> = (0..200u32).map(|i| TokenId(i * 37 % 2048)).collect();
     let scores = generator.token_scores([ids.as_slice()], 0).unwrap().remove(0);
     assert_eq!(scores.iter().map(|score| score.token_id).collect::<Vec<_>>(), ids);
@@ -260,7 +260,7 @@ fn a_list_of_texts_is_scored_in_shared_passes_and_each_as_it_is_alone() {
     for (text, scores) in texts.iter().zip(&together) {
         assert_eq!(
             generator.token_scores([text.as_slice()], 2).unwrap(),
-            [scores.clone()],
+            *std::slice::from_ref(scores),
             "{} tokens",
             text.len()
         );

@@ -1,5 +1,5 @@
-//! What a row of a forward pass can ask for: logits, hidden states, the logits of inner layers, an early end; and that
-//! an embedding can stand in a token's place. Which matrices of a checkpoint embedding and head are.
+//! The outputs of a row of a forward pass: logits, hidden states, the logits of inner layers, an early exit;
+//! embeddings as inputs; and which matrices of a checkpoint are embedding and head.
 
 use rsgen::cache::{KvCapacity, KvDtype, KvStore, SequenceCache, SharedPool};
 use rsgen::model::{ForwardBatch, ForwardContext, ForwardOutput, Row, RowInput, Scratch, Timing};
@@ -131,7 +131,7 @@ fn a_row_that_ends_early_gives_the_normed_logits_of_its_layer_and_disturbs_no_ot
     let generator = Generator::bundled().unwrap();
     let vocab_size = generator.engine().model().vocab_size();
     let plain = forward(&generator, &rows(|_, _| {}), &[]).unwrap();
-    // The last row ends after four layers: nothing comes after it that would miss its keys and values.
+    // The last row ends after four layers: no later row needs its keys and values.
     let early = rows(|position, row| row.last_layer = (position + 1 == TOKENS.len()).then_some(4));
     let early = forward(&generator, &early, &[]).unwrap();
     let last = (TOKENS.len() - 1) * vocab_size;

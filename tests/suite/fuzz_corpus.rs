@@ -1,4 +1,4 @@
-//! The committed inputs of the fuzz targets, run as a test: what was once found stays mended.
+//! Runs the committed inputs of the fuzz targets as a regression test.
 //!
 //! `make fuzz` goes on from them; `CONTRIBUTING.md` says how a find becomes one of them.
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rsgen::fuzzing;
 
-/// The most that all inputs together may take, in bytes.
+/// The most bytes of all inputs together.
 const MAX_CORPUS_BYTES: u64 = 500_000;
 type Target = (&'static str, fn(&[u8]));
 

@@ -1,6 +1,6 @@
 //! Equality with transformers, without it: the goldens of `tests/golden` against the crate.
 //!
-//! `docs/parity.md` says what is promised. Each test goes through all of its cases and names every one that differs.
+//! `docs/parity.md` lists the guarantees. Each test runs all of its cases and names every one that differs.
 //! `tests/test_golden.py` makes the same comparison through Python.
 
 use std::path::Path;
@@ -62,7 +62,7 @@ fn sequences(output: &GenerationOutput) -> Vec<Vec<TokenId>> {
     let rows = output.rows.iter().map(|row| {
         let mut sequence = row.prompt_ids.clone();
         sequence.extend(&row.generated.token_ids);
-        // An id that no golden holds, where nothing fills.
+        // An id that no golden contains, if there is no padding.
         sequence.resize(row.prompt_ids.len() + width, output.pad_token_id.unwrap_or(TokenId(u32::MAX)));
         sequence
     });

@@ -1,6 +1,6 @@
 //! Reading the goldens of `tests/golden`, comparing with them, and collecting what differs.
 //!
-//! The format is described in `tests/golden/README.md`. Nothing here knows how rsgen computes.
+//! The format is described in `tests/golden/README.md`. This module does not depend on how rsgen computes.
 
 use std::fmt::Display;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rsgen::TokenId;
 use serde_json::Value;
 
-/// What differs, case by case, so that one run tells everything.
+/// The differences of all cases, so that one run reports all of them.
 #[derive(Default)]
 pub(crate) struct Faults {
     checks: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Counts a check; `problem` is what is wrong, if anything is.
+    /// Counts a check; `problem` describes a failure.
     pub(crate) fn check(&mut self, case: impl Display, problem: Option<String>) {
         self.checks += 1;
         self.faults.extend(problem.map(|problem| format!("{case}: {problem}")));
@@ -31,14 +31,14 @@ impl Faults {
     }
 }
 
-/// How far a number may be from the expected one.
+/// The tolerance of a number.
 #[derive(Clone, Copy)]
 pub(crate) struct Tolerance {
     pub(crate) absolute: f32,
     pub(crate) relative: f32,
 }
 
-/// What is promised for logits, scores and log-probabilities.
+/// The documented tolerance of logits, scores and log-probabilities.
 pub(crate) const PROMISED: Tolerance = Tolerance { absolute: 1e-4, relative: 1e-5 };
 pub(crate) const EQUAL: Tolerance = Tolerance { absolute: 0.0, relative: 0.0 };
 
@@ -70,7 +70,7 @@ pub(crate) fn difference(actual: &[f32], expected: &[f32], tolerance: Tolerance)
     ))
 }
 
-/// The first place where two lists part.
+/// The first index where two lists differ.
 pub(crate) fn unequal<T: PartialEq + std::fmt::Debug>(actual: &[T], expected: &[T]) -> Option<String> {
     if actual == expected {
         return None;

@@ -1,5 +1,5 @@
-//! Results do not depend on the batch, the threads, the chunks of a prompt, the instruction set, or on whether anyone
-//! watches: equal tokens, and logits with equal bits.
+//! Results do not depend on the batch, the threads, the chunks of a prompt, the instruction set, or on streaming:
+//! equal tokens, and logits with equal bits.
 
 use rsgen::generation::OneOrMany;
 use rsgen::generator::{ComputeDtype, KvDtype};
@@ -43,7 +43,7 @@ fn a_prompt_gives_the_same_bits_alone_and_in_a_list() {
     }
 }
 
-/// A generator on an instruction set and so many threads.
+/// Opens a generator with an instruction set and a number of threads.
 type Opened = fn(Option<Isa>, usize) -> Generator;
 
 /// In `bfloat16` arithmetic, with a cache in `bfloat16`.

@@ -1,5 +1,5 @@
-//! Differences from transformers that are meant, where no test beside the code shows them; and the check that every
-//! test named in `docs/parity.md` is there.
+//! Intended differences from transformers that no unit test covers, and a check that every test named in
+//! `docs/parity.md` exists.
 
 use std::fs;
 use std::path::Path;
@@ -194,7 +194,7 @@ fn integer_temperatures_are_numbers() {
     assert_eq!(sampled(2.into()), sampled(2.0.into()));
 }
 
-/// What is wrong with the tables of differences: rows of `a | b | c` whose last cell names pairs of a file and a test in
+/// The faults of the tables of differences: rows of `a | b | c` whose last cell names pairs of a file and a test in
 /// it, each in backticks.
 fn faults(page: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
     const LAST_COLUMN: &str = "| shown by |";

@@ -1,5 +1,5 @@
-//! Tests through the public doors of the crate, in one program, since each program links the whole crate. A test that needs
-//! a process of its own is a file of its own beside this folder.
+//! Tests of the crate's public interface, in one binary, since each binary links the whole crate. A test that needs
+//! its own process is a separate file beside this folder.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod architecture;
@@ -17,7 +17,7 @@ mod golden_support;
 mod invariance;
 mod listed_differences;
 mod rust_source;
-mod sse_service;
+mod service;
 mod strategies;
 mod support;
 mod thread_pool;

@@ -1,6 +1,6 @@
-//! Rust source as the rules of the architecture see it: tokens, the paths that leave a module, and where tests begin.
+//! Scans Rust source for the rules of the architecture: tokens, the paths that leave a module, and where tests begin.
 //!
-//! No parser: names, `::` and punctuation with their lines are enough, and what macros make of them stays unseen.
+//! Not a parser: names, `::` and punctuation with their lines are enough. Macros are not expanded.
 
 /// Names and punctuation of Rust source with their lines; without comments, strings, characters and lifetimes.
 pub(crate) fn tokens(source: &str) -> Vec<(usize, &str)> {

@@ -1,8 +1,9 @@
 //! Every search against transformers, without it: the goldens of `tests/golden/strategies`.
 //!
-//! What each named search gives is compared with the version of transformers that it follows: greedy search, sampling and
-//! the beam searches with 5.23; group and constrained beam search, contrastive search and `DoLa` with 4.55.4, the last that
-//! has them; all of them under `compat` with 4.49.0, whose beams, and all groups and constraints, are `ScorerBeamSearch`.
+//! Each named search is compared with the version of transformers that it follows: greedy search, sampling and the
+//! beam searches with 5.23; group and constrained beam search, contrastive search and `DoLa` with 4.55.4, the last
+//! that has them; all of them under `compat` with 4.49.0, whose beams, and all groups and constraints, are
+//! `ScorerBeamSearch`.
 
 use std::collections::HashMap;
 
@@ -75,12 +76,12 @@ fn run_cases(golden: &Value, cases: &[Value], file: &str, compared: Compared) {
     faults.report(2 * cases.len());
 }
 
-/// What the tolerance holds for.
+/// The values that the tolerance applies to.
 #[derive(Clone, Copy, PartialEq)]
 enum Compared {
     /// The scores.
     AsGiven,
-    /// What scores are made of, where they multiply its rounding: the sums that a negative `length_penalty` multiplies, the
+    /// The inputs of scores that amplify rounding: the sums that a negative `length_penalty` multiplies, and the
     /// logits whose differences are the scores of `DoLa`.
     BeforeMultiplying,
 }

@@ -1,4 +1,4 @@
-//! What tests of equality to the bit compare, and models that are changed for a test.
+//! Helpers for tests of bitwise equality, and modified models.
 
 use std::collections::BTreeMap;
 use std::fs;

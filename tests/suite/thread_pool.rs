@@ -1,4 +1,4 @@
-//! Generators on a pool that is handed in: shared with each other, busy with other work, and used from inside.
+//! Generators on a given pool: shared with each other, busy with other work, and used from inside.
 
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use rsgen::{ErrorKind, GenerationConfig, Generator, GeneratorOptions, ThreadPool
 use crate::support::bits;
 
 const PROMPTS: [&str; 4] = ["Once upon a time", "One day, a little fox", "Near the lake", "A"];
-/// Far longer than anything here takes, and short enough to wait for when it never comes.
+/// A timeout far longer than anything here takes.
 const NEVER: Duration = Duration::from_secs(60);
 
 fn config() -> GenerationConfig {
@@ -73,7 +73,7 @@ fn while_all_threads_of_the_pool_are_busy_calls_go_on_alone_with_the_same_bits()
         }
     };
     gives_what_is_expected(&generator);
-    // A job on each thread that waits until the calls are done: they would wait for ever for a helper.
+    // A job on each thread waits until the calls are done: calls that needed a free thread would hang.
     let (begin, end) = (Arc::new(Barrier::new(4)), Arc::new(Barrier::new(4)));
     for _ in 0..3 {
         let (begin, end) = (Arc::clone(&begin), Arc::clone(&end));

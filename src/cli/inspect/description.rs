@@ -1,4 +1,4 @@
-//! What there is to know of a model before it is loaded, as `--json` writes it.
+//! The description of a model before it is loaded, as `--json` writes it.
 //!
 //! A model that cannot be loaded is described as far as its files can be read, with the reason.
 
@@ -19,11 +19,11 @@ use crate::weights::{
     MAX_TEXT_BYTES, ModelConfig, ModelFiles, RopeKind, RopeParameters, Weights, read_object,
 };
 
-/// Everything, in the order of the output. What cannot be known is left out.
+/// All fields, in the order of the output. Unknown ones are left out.
 #[derive(Serialize)]
 pub(super) struct Description {
     schema_version: u32,
-    /// The path or id that it was asked for by.
+    /// The path or id that the user gave.
     pub(super) model: String,
     supported: bool,
     /// The first obstacle to loading it.
@@ -38,12 +38,12 @@ pub(super) struct Description {
     pub(super) tokenizer_file: Option<&'static str>,
     pub(super) tokenizer_model: Option<&'static str>,
     pub(super) special_tokens: Option<SpecialTokens>,
-    /// What calls take from the model's `generation_config.json`.
+    /// The defaults that calls take from the model's `generation_config.json`.
     pub(super) generation_config: Map<String, Value>,
     pub(super) memory: Option<Memory>,
 }
 
-/// What the headers of the weight files say.
+/// The contents of the headers of the weight files.
 #[derive(Serialize)]
 pub(super) struct WeightFacts {
     pub(super) parameters: u64,
@@ -82,12 +82,12 @@ pub(super) struct Rope {
     pub(super) theta: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) factor: Option<f64>,
-    /// The dimensions that turn, where these are not all of a head.
+    /// The rotated dimensions, if not all of a head.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rotary_dim: Option<usize>,
 }
 
-/// The tokens that begin, end and fill up.
+/// The tokens that begin, end and pad texts.
 #[derive(Serialize)]
 pub(super) struct SpecialTokens {
     pub(super) bos: Option<SpecialToken>,
@@ -102,11 +102,11 @@ pub(super) struct SpecialToken {
     pub(super) token: Option<String>,
 }
 
-/// What the model takes when it is loaded with its own types, and float32 in the KV cache.
+/// The memory of the model with its stored types and a float32 KV cache.
 #[derive(Serialize)]
 pub(super) struct Memory {
     pub(super) weight_bytes: u64,
-    /// Of one sequence; whole blocks.
+    /// For one sequence; whole blocks.
     pub(super) kv_cache_bytes_per_1000_tokens: u64,
 }
 
@@ -148,7 +148,7 @@ impl Description {
     }
 }
 
-/// The value, or nothing and a note of the first obstacle.
+/// The value, or `None` after noting the first obstacle.
 fn noted<T>(result: Result<T>, obstacle: &mut Option<String>) -> Option<T> {
     result.map_err(|error| obstacle.get_or_insert_with(|| error.to_string()).clone()).ok()
 }
@@ -165,7 +165,7 @@ fn generation_config(files: &ModelFiles) -> Result<GenerationConfig> {
 
 impl WeightFacts {
     fn of(weights: &Weights) -> Self {
-        // What is stored in other types, such as a position buffer, is no parameter.
+        // Tensors of other types, such as a position buffer, are not parameters.
         let tensors = || weights.names().filter_map(|name| weights.tensor(name).ok().flatten());
         let dtypes: BTreeSet<&'static str> = tensors().map(|tensor| tensor.dtype.name()).collect();
         Self {
@@ -215,7 +215,7 @@ impl Rope {
 }
 
 impl SpecialTokens {
-    /// As calls use them: those of `generation_config.json`, and what it leaves out from `config.json`.
+    /// The tokens as calls use them: from `generation_config.json`, and missing ones from `config.json`.
     fn of(config: &ModelConfig, generation: &GenerationConfig, tokenizer: Option<&Tokenizer>) -> Self {
         let described = |id: TokenId| SpecialToken {
             id: id.0,

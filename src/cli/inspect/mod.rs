@@ -1,5 +1,5 @@
-//! `rsgen inspect`: what a model is like, what it would take, and whether it can be loaded, from its small files and the
-//! headers of its weights alone.
+//! `rsgen inspect`: describes a model, its memory and whether it can be loaded, from its small files and the headers
+//! of its weights.
 
 mod description;
 
@@ -34,7 +34,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// The description for people: a line for each thing, its name dimmed.
+/// The description for people: a line for each entry, its name dimmed.
 fn page(description: &Description, terminal: &Terminal) -> String {
     let mut page = String::new();
     let mut line = |name: &str, value: &str| {

@@ -1,4 +1,4 @@
-//! Which template counts: a model has none, one, or several with names, in files of its folder or in
+//! Selects the template: a model has none, one, or several named ones, in files of its folder or in
 //! `tokenizer_config.json`. The rules and their order are those of transformers 5.23.
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ enum Own {
 
 impl ChatTemplates {
     /// Reads the templates of a model's folder: `chat_template.jinja`, the files of `additional_chat_templates` with
-    /// their names (without the ending), and `tokenizer_config.json`, which counts only without any such file.
+    /// their names (without the ending), or, without such files, `tokenizer_config.json`.
     ///
     /// # Errors
     /// `Load` when a file is not UTF-8 or not JSON, or its `chat_template` is neither a text nor a list of named ones.
@@ -60,7 +60,7 @@ impl ChatTemplates {
         Ok(Self { own, special_tokens: Vec::new() })
     }
 
-    /// The special tokens that the templates may name, with their texts.
+    /// The special tokens that the templates may use, with their texts.
     #[must_use]
     pub fn with_special_tokens<'a>(mut self, tokens: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let tokens = tokens.into_iter().map(|(name, token)| (name.to_owned(), token.to_owned()));
@@ -77,11 +77,11 @@ impl ChatTemplates {
         named.into_iter().flatten()
     }
 
-    /// The template of a call: `given` is one, or the name of one of the model's. Of named ones `tool_use` counts where
-    /// there are tools, else `default`.
+    /// The template of a call: `given` is one, or the name of one of the model's. Of named ones, `tool_use` is the
+    /// default if there are tools, else `default`.
     ///
     /// # Errors
-    /// `Input` when the model has no template, or none that counts, and none is given; or when it cannot be read.
+    /// `Input` when none is given and the model has no template or no default; or when it cannot be read.
     pub fn choose(&self, given: Option<&str>, has_tools: bool) -> Result<ChatTemplate> {
         let source = match (&self.own, given) {
             (Own::Named(named), Some(given)) => named.get(given).map_or(given, String::as_str),

@@ -1,15 +1,15 @@
-//! Messages, and what transformers does to them before a template sees them: fields without a value go, reasoning gets
-//! the names that templates know it by, and the end of a message to be continued is marked.
+//! Messages, and how transformers prepares them for a template: it drops fields without a value, copies reasoning to
+//! the names that templates use, and marks the end of a message to be continued.
 
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::text::jinja::strip;
 
-/// Names that the reasoning of a message goes by; the first one is what templates ask for.
+/// The names of a message's reasoning; templates read the first one.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
-/// Stands at the end of a message that is to be continued. Templates strip the space from it, or leave it there. A
-/// template sees it, and may count it among its words: hence it is transformers'.
+/// Marks the end of a message to be continued. Templates may strip its space. It is transformers' own mark, since a
+/// template can see it.
 const MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 /// One message of a conversation: an object, usually with `role` and `content`.
@@ -25,17 +25,17 @@ impl Message {
         Self(fields)
     }
 
-    /// What the user says.
+    /// A message of the user.
     pub fn user(content: impl Into<Value>) -> Self {
         Self::new("user", content)
     }
 
-    /// What the model said.
+    /// A message of the model.
     pub fn assistant(content: impl Into<Value>) -> Self {
         Self::new("assistant", content)
     }
 
-    /// What the model is told to be.
+    /// A system message.
     pub fn system(content: impl Into<Value>) -> Self {
         Self::new("system", content)
     }
@@ -73,7 +73,7 @@ impl TryFrom<Value> for Message {
     }
 }
 
-/// What a JSON value is, for messages.
+/// Names the type of a JSON value, for errors.
 pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -95,7 +95,7 @@ pub(super) fn normalized(messages: &[Message]) -> Vec<Map<String, Value>> {
             let Some(reasoning) = REASONING.iter().find_map(|name| fields.get(*name)).cloned() else {
                 return fields;
             };
-            // In the order that transformers gives them, which `tojson` shows.
+            // In transformers' order, which `tojson` shows.
             let mut named = Map::from_iter([("thinking".to_owned(), reasoning.clone())]);
             named.extend(fields);
             named.insert("reasoning_content".to_owned(), reasoning);
@@ -106,7 +106,7 @@ pub(super) fn normalized(messages: &[Message]) -> Vec<Map<String, Value>> {
 
 /// A final message whose end is marked.
 pub(super) struct Marked {
-    /// What it said before.
+    /// Its text before the mark.
     text: String,
 }
 
@@ -121,7 +121,7 @@ pub(super) fn mark_end(messages: &mut [Map<String, Value>], field: &str, source:
     };
     let mut fields = vec![field];
     if REASONING.contains(&field) {
-        // It stands under several names; the template reads one of them.
+        // The field is there under several names; the template reads one of them.
         fields = REASONING.into_iter().filter(|name| last.get(*name) == Some(&value)).collect();
     }
     if !fields.iter().any(|field| source.contains(field)) {
@@ -162,17 +162,17 @@ impl Marked {
     /// The prompt up to the mark.
     pub(super) fn cut(&self, mut rendered: String) -> Result<String> {
         let bare = MARK.trim_end();
-        let place = rendered.rfind(bare).filter(|_| rendered.contains(strip(&self.text, true, true)));
-        let Some(place) = place else {
+        let end = rendered.rfind(bare).filter(|_| rendered.contains(strip(&self.text, true, true)));
+        let Some(end) = end else {
             return Err(Error::input(
                 "`continue_final_message`: the final message does not appear in the prompt as it is: the chat template \
                  leaves out or changes parts of it",
             ));
         };
-        let keeps_space = rendered[place..].starts_with(MARK);
-        rendered.truncate(place);
+        let keeps_space = rendered[end..].starts_with(MARK);
+        rendered.truncate(end);
         if !keeps_space {
-            // The template strips messages, so what was before the mark would have been stripped too.
+            // The template strips messages, so it would have stripped the space before the mark too.
             rendered.truncate(strip(&rendered, false, true).len());
         }
         Ok(rendered)

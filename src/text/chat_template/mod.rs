@@ -1,7 +1,7 @@
-//! Chat templates: a conversation becomes the prompt that the model was trained on, as transformers 5.23 makes it.
+//! Chat templates: render a conversation as a prompt in the model's format, as transformers 5.23 does.
 //!
-//! A template is Jinja from the model's folder or from the caller, and is not trusted: see `text::jinja`. Which of a
-//! model's templates counts is in `choice`; what is done to the messages first is in `messages`.
+//! A template is Jinja from the model's folder or from the caller, and is not trusted: see `text::jinja`. `choice`
+//! selects one of the model's templates; `messages` prepares the messages.
 
 mod choice;
 mod messages;
@@ -16,7 +16,7 @@ pub use messages::Message;
 use super::jinja;
 use crate::error::{Error, Result};
 
-/// Names that a template is given by the call itself.
+/// Variables that the call itself sets.
 const RESERVED: [&str; 8] = [
     "messages",
     "tools",
@@ -28,7 +28,7 @@ const RESERVED: [&str; 8] = [
     "conversations",
 ];
 
-/// A template with the special tokens that it may name. Cloning shares it.
+/// A template with the special tokens that it may use. Clones share it.
 ///
 /// ```
 /// use rsgen::text::{ChatOptions, ChatTemplate, Message};
@@ -41,26 +41,26 @@ const RESERVED: [&str; 8] = [
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
     source: Arc<str>,
-    /// The source as it is rendered.
+    /// The source, prepared for rendering.
     prepared: Arc<str>,
     /// `bos_token` and so on, with their texts.
     special_tokens: Arc<[(String, Value)]>,
 }
 
-/// How a conversation is to be rendered; the names are those of transformers' `apply_chat_template`.
+/// How to render a conversation, with the names of transformers' `apply_chat_template`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ChatOptions {
     /// The tools that the model may call, each as a JSON schema.
     pub tools: Option<Vec<Value>>,
-    /// Texts to answer from, each an object, usually with `title` and `text`.
+    /// Documents to answer from, each an object, usually with `title` and `text`.
     pub documents: Option<Vec<Value>>,
-    /// A template, or the name of one of the model's; the model's own if `None`. A [`ChatTemplate`] has no use for it.
+    /// A template, or the name of one of the model's; the model's default if `None`. A [`ChatTemplate`] ignores it.
     pub chat_template: Option<String>,
-    /// End with the words that begin a reply.
+    /// Whether the prompt ends with the beginning of a reply.
     pub add_generation_prompt: bool,
-    /// Leave the final message open, to be continued: the field of it that is continued, usually `content`.
+    /// The field of the final message to be continued, usually `content`; the prompt ends within it.
     pub continue_final_message: Option<String>,
-    /// More variables for the template, such as `enable_thinking`; they go before special tokens of the same name.
+    /// More variables for the template, such as `enable_thinking`; they override special tokens of the same name.
     pub chat_template_kwargs: Map<String, Value>,
 }
 
@@ -73,7 +73,7 @@ impl ChatTemplate {
         Self::with_special_tokens(source, std::iter::empty::<(&str, &str)>())
     }
 
-    /// A template that may name special tokens: `bos_token`, `eos_token` and so on, with their texts.
+    /// A template that may use special tokens: `bos_token`, `eos_token` and so on, with their texts.
     ///
     /// # Errors
     /// As for [`ChatTemplate::from_source`].
@@ -88,7 +88,7 @@ impl ChatTemplate {
         Ok(Self { source: source.into(), prepared, special_tokens: special_tokens.collect() })
     }
 
-    /// What the template is written like.
+    /// The source of the template.
     pub fn source(&self) -> &str {
         &self.source
     }

@@ -1,6 +1,6 @@
 //! `clean_up_tokenization_spaces` of transformers: spaces before punctuation and English contractions go.
 
-/// What transformers' `clean_up_tokenization` does, in its order.
+/// The replacements of transformers' `clean_up_tokenization`, in order.
 pub(super) fn clean_up(text: &str) -> String {
     const REPLACEMENTS: [(&str, &str); 10] = [
         (" .", "."),
@@ -17,7 +17,7 @@ pub(super) fn clean_up(text: &str) -> String {
     REPLACEMENTS.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// The last place where `text` can be cut so that cleaning both halves equals cleaning the whole.
+/// The last position where `text` can be cut so that cleaning both halves equals cleaning the whole.
 ///
 /// Cleaning only removes spaces, so a pair of other characters stays a pair; and of the pairs inside the replaced
 /// texts only those with an apostrophe, `ve` and `re` have no space.

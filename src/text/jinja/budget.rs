@@ -1,7 +1,7 @@
-//! What a rendering may cost. minijinja's fuel counts instructions; this counts the work and the memory of each.
+//! The budget of a rendering. minijinja's fuel counts instructions; this counts the work and the memory of each.
 //!
-//! A rendering has a thread of its own, so its budget is a variable of the thread. What was made stays paid for when it
-//! goes. Larger inputs have larger budgets.
+//! Each rendering runs on its own thread, so its budget is a thread-local variable. Freed memory is not refunded.
+//! Larger inputs have larger budgets.
 
 use std::cell::Cell;
 
@@ -11,13 +11,13 @@ use minijinja::{Error, ErrorKind};
 const STEPS: usize = 500_000;
 /// The steps that each byte of the input adds.
 const STEPS_PER_INPUT_BYTE: usize = 10;
-/// The bytes that a rendering may make, whatever its input.
+/// The bytes that a rendering may allocate, whatever its input.
 const BYTES: usize = 16 << 20;
 /// The bytes that each byte of the input adds: templates copy it a dozen times.
 const BYTES_PER_INPUT_BYTE: usize = 128;
-/// Bytes of text that are made or looked through in the time of a step.
+/// The bytes of text that are written or read in the time of a step.
 const BYTES_PER_STEP: usize = 32;
-/// The bytes of an element of a list or dict, besides what it holds.
+/// The bytes of an element of a list or dict, without its contents.
 const ELEMENT_BYTES: usize = 32;
 
 thread_local! {
@@ -25,24 +25,24 @@ thread_local! {
     static LEFT: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// Begins a rendering for an input of so many bytes. Returns the instructions that it may run.
+/// Begins a rendering for an input of `bytes` bytes. Returns the instructions that it may run.
 pub(super) fn begin(bytes: usize) -> u64 {
     let steps = STEPS.saturating_add(bytes.saturating_mul(STEPS_PER_INPUT_BYTE));
     LEFT.set((steps, BYTES.saturating_add(bytes.saturating_mul(BYTES_PER_INPUT_BYTE))));
     steps as u64
 }
 
-/// Pays for looking through so many bytes of text.
+/// Charges for reading text.
 pub(super) fn scan(bytes: usize) -> Result<(), Error> {
     take(bytes / BYTES_PER_STEP + 1, 0)
 }
 
-/// Pays for making so many bytes of text.
+/// Charges for allocating text.
 pub(super) fn bytes(bytes: usize) -> Result<(), Error> {
     take(bytes / BYTES_PER_STEP, bytes)
 }
 
-/// Pays for so many elements.
+/// Charges for elements of lists and dicts.
 pub(super) fn elements(elements: usize) -> Result<(), Error> {
     take(elements, elements.saturating_mul(ELEMENT_BYTES))
 }

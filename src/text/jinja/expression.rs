@@ -1,16 +1,16 @@
-//! Jinja's expressions, with the operators that may make or look through much written as filters.
+//! Rewrites Jinja's expressions, with filters for the operators that may need much time or memory.
 //!
-//! minijinja's own operators cannot be counted or limited from outside, and some differ from Python's. So `a ~ b` becomes
-//! `(a|_cat(b))`, and the filter does what Python does and pays for it. The grammar and its precedences are Jinja's. What
-//! is returned is a name, a constant or in brackets, so that it can stand anywhere.
+//! minijinja's own operators cannot be counted or limited from outside, and some differ from Python's. So `a ~ b`
+//! becomes `(a|_cat(b))`, and the filter does what Python does and charges the budget. The grammar and its
+//! precedences are Jinja's. A rewritten expression is a name, a constant or in brackets, so it fits anywhere.
 
 use super::lexer::{Kind, Token};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// Expressions within each other, at most: below minijinja's limit.
+/// The deepest nesting of expressions: below minijinja's limit.
 const MAX_DEPTH: usize = 40;
-/// Operators, those that bind least first.
+/// The operators, lowest precedence first.
 const LEVELS: [&[&str]; 8] = [
     &["or"],
     &["and"],
@@ -22,14 +22,14 @@ const LEVELS: [&[&str]; 8] = [
     &["**"],
 ];
 const CONSTANTS: [&str; 6] = ["true", "True", "false", "False", "none", "None"];
-/// Attributes that are methods of a dict, also where the dict has such a key.
+/// Attributes that are methods of a dict, even if the dict has such a key.
 const DICT_METHODS: &str = "clear copy fromkeys get items keys pop popitem setdefault update values";
 
 /// Reads the tokens of a tag from left to right.
 pub(super) struct Parser<'t, 's> {
     pub(super) tokens: &'t [Token<'s>],
     depth: usize,
-    /// Lines that began before tokens that were left out.
+    /// The line breaks before skipped tokens.
     lines: usize,
 }
 
@@ -38,7 +38,7 @@ impl<'t, 's> Parser<'t, 's> {
         Self { tokens, depth: 0, lines: 0 }
     }
 
-    /// The lines that are still to be written, when nothing may be left.
+    /// Expects the end of the tag, and returns the line breaks that are still to be written.
     pub(super) fn finish(&mut self) -> Result<String> {
         match self.tokens.first() {
             None => Ok("\n".repeat(std::mem::take(&mut self.lines))),
@@ -50,7 +50,7 @@ impl<'t, 's> Parser<'t, 's> {
         self.tokens.first().is_some_and(|token| token.is(kind, text))
     }
 
-    /// Leaves the next token out, if it is this one.
+    /// Skips the next token, if it is this one.
     pub(super) fn skip(&mut self, kind: Kind, text: &str) -> bool {
         let found = self.at(kind, text);
         if found {
@@ -71,7 +71,7 @@ impl<'t, 's> Parser<'t, 's> {
         }
     }
 
-    /// The next token, with the lines before it.
+    /// The next token, with the line breaks before it.
     pub(super) fn take(&mut self, wanted: &str, is: impl Fn(&Token<'s>) -> bool) -> Result<String> {
         let Some(token) = self.tokens.first().filter(|token| is(token)) else {
             return Err(self.unexpected(wanted));
@@ -127,7 +127,7 @@ impl<'t, 's> Parser<'t, 's> {
                 negations += 1;
             }
             let value = self.binary(level + 1)?;
-            // Twice is a truth value.
+            // Two negations make a truth value.
             return Ok(match negations {
                 0 => value,
                 _ if negations % 2 == 0 => format!("(not (not {value}))"),
@@ -146,7 +146,7 @@ impl<'t, 's> Parser<'t, 's> {
                 let rest = joined(&|(operator, operand)| format!(" {operator} {operand}"));
                 format!("({first}{})", rest.concat())
             }
-            // To compare with a constant costs nothing.
+            // Comparing with a constant is free.
             [(operator @ ("==" | "!="), right)] if is_constant(right) => {
                 format!("({first} {operator} {right})")
             }
@@ -239,7 +239,7 @@ impl<'t, 's> Parser<'t, 's> {
         }
     }
 
-    /// Parts with commas between them, up to a sign.
+    /// Comma-separated parts, up to a sign.
     pub(super) fn list(
         &mut self,
         end: &str,
@@ -292,21 +292,21 @@ impl<'t, 's> Parser<'t, 's> {
 
     fn subscript(&mut self, value: &str) -> Result<String> {
         let mut bounds = [const { None }; 3];
-        let mut place = 0;
+        let mut part = 0;
         loop {
             if self.skip(Kind::Sign, "]") {
                 break;
             }
             if self.skip(Kind::Sign, ":") {
-                place += 1;
-            } else if place < 3 && bounds[place].is_none() {
-                bounds[place] = Some(self.expression(true)?);
+                part += 1;
+            } else if part < 3 && bounds[part].is_none() {
+                bounds[part] = Some(self.expression(true)?);
             } else {
                 return Err(self.unexpected("`]`"));
             }
         }
-        match (place, bounds) {
-            // Cheap, and an error names it.
+        match (part, bounds) {
+            // Left as it is: it is cheap, and errors name it.
             (0, [Some(key), _, _])
                 if key.len() < 4 && key.parse::<u32>().is_ok() || key.starts_with(['"', '\'']) =>
             {
@@ -321,7 +321,7 @@ impl<'t, 's> Parser<'t, 's> {
         }
     }
 
-    /// Arguments up to the closing bracket. To hand them to a value whose name is known may cost what they hold.
+    /// The arguments up to the closing bracket; with `paid`, the budget is charged for their contents.
     pub(super) fn arguments(&mut self, paid: bool) -> Result<String> {
         let pay =
             |value: String| if !paid || is_constant(&value) { value } else { format!("({value}|_pay)") };
@@ -395,7 +395,7 @@ fn keyword(part: &str) -> Option<&str> {
     name.chars().all(|char| char.is_alphanumeric() || char == '_').then_some(name)
 }
 
-/// A new list, tuple or dict; one of constants is made once, when the template is read.
+/// A list, tuple or dict literal; one of constants is built once, when the template is parsed.
 fn built(items: &[String], text: &str) -> String {
     if items.iter().all(|item| is_constant(item)) { text.to_owned() } else { format!("({text}|_new)") }
 }

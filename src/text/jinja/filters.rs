@@ -1,4 +1,4 @@
-//! Jinja's filters and tests. What minijinja's own do as Jinja's is used as it is, once it is paid for.
+//! Jinja's filters and tests. Those of minijinja that agree with Jinja's are used as they are, charged to the budget.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use super::value::{
 };
 use super::{budget, methods, operators, printf};
 
-/// Filters that are done here, and those that stand for operators.
+/// The filters implemented here, and those that implement operators.
 const OWN: &str = "\
     _arithmetic _call _compare _item _iter _key _method _negative _new _pay _positive _slice _store \
     _text attr capitalize center count e escape first float forceescape format indent int join last \
@@ -70,7 +70,7 @@ pub(super) fn add_to(env: &mut Environment<'_>) {
     }
 }
 
-/// A filter of minijinja's, whose work is that of looking through its arguments. Lazy results are made at once.
+/// A filter of minijinja, charged for visiting its arguments. Lazy results are collected immediately.
 fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, args: &[Value]) -> Result<Value> {
     let mut args = args.to_vec();
     match name {
@@ -96,7 +96,7 @@ fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, args: &[Value])
     let value = function.call(state, &args)?;
     match value.kind() {
         ValueKind::Iterable if view(&value).is_none() => Ok(Value::from(items(&value)?)),
-        // In a query a space is a plus.
+        // In a query string a space becomes a plus.
         ValueKind::String if name == "urlencode" && args[0].as_object().is_some() => {
             Ok(Value::from(value.to_string().replace("%20", "+").replace('/', "%2F")))
         }
@@ -156,7 +156,7 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
                     let pairs = pairs.collect::<Result<Vec<_>>>()?;
                     printf::format(&print::str(value)?, &Value::from_pairs(pairs))
                 }
-                _ => fail("format takes values by place or by name, not both"),
+                _ => fail("format takes values by position or by name, not both"),
             }
         }
         "first" => Ok(items(value)?.into_iter().next().unwrap_or_default()),
@@ -184,9 +184,9 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             let keyed = keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)?;
             let operator = if name == "max" { ">" } else { "<" };
             let mut best = 0;
-            for place in 1..keyed.len() {
-                if operators::compares(&keyed[place].0, operator, &keyed[best].0)? {
-                    best = place;
+            for index in 1..keyed.len() {
+                if operators::compares(&keyed[index].0, operator, &keyed[best].0)? {
+                    best = index;
                 }
             }
             Ok(keyed.get(best).map(|(_, item)| item.clone()).unwrap_or_default())
@@ -260,7 +260,7 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
     }
 }
 
-/// What an `attribute` such as `function.name` or `0` leads to; the item itself without one.
+/// The value of an `attribute` such as `function.name` or `0`; the item itself without one.
 fn by_attribute(item: Value, attribute: Option<&Value>) -> Result<Value> {
     match attribute.filter(|attribute| !attribute.is_none()) {
         None => Ok(item),
@@ -275,7 +275,7 @@ fn by_attribute(item: Value, attribute: Option<&Value>) -> Result<Value> {
     }
 }
 
-/// Items with what they are compared by: texts in lower case, unless case matters, and truth values as numbers.
+/// Items with their sort keys: strings in lower case, unless case matters, and truth values as numbers.
 fn keyed(value: &Value, [case_sensitive, attribute]: [Option<Value>; 2]) -> Result<Vec<(Value, Value)>> {
     let keyed = items(value)?.into_iter().map(|item| {
         let key = by_attribute(item.clone(), attribute.as_ref())?;
@@ -301,7 +301,7 @@ fn indent(value: &Value, args: &[Value]) -> Result<Value> {
     let Some(value) = value.as_str() else {
         return fail(format!("indent takes a text, got {}", type_name(value)));
     };
-    // The end of the last line is one of a line of its own.
+    // A trailing line break begins another line.
     let value = format!("{value}\n");
     let mut out = String::new();
     for (index, line) in lines(&value, false).into_iter().enumerate() {
@@ -314,14 +314,14 @@ fn indent(value: &Value, args: &[Value]) -> Result<Value> {
     Ok(Value::from(out))
 }
 
-/// `int` and `float`: minijinja's, with what else Python reads in a text.
+/// `int` and `float`: minijinja's, with Python's additional string syntax.
 fn number(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
     let [default, base] = bind(name, args, ["default", "base"])?;
     must_be_defined(value)?;
     walk(value)?;
     let default = default.unwrap_or(if name == "int" { Value::from(0) } else { Value::from(0.0) });
     let value = match value.as_str().map(|text| strip(text, None, true, true)) {
-        // Underscores stand between digits only.
+        // Underscores are valid only between digits.
         Some(text) if text.starts_with('_') || text.ends_with('_') || text.contains("__") => {
             return Ok(default);
         }
@@ -387,7 +387,7 @@ fn test(state: &State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Res
     })
 }
 
-/// Whether they are one object.
+/// Whether they are the same object.
 fn same(value: &Value, other: &Value) -> Result<bool> {
     match (value.as_object(), other.as_object()) {
         (Some(_), Some(_)) => Ok(native_tests::is_sameas(value, other)),

@@ -6,7 +6,7 @@ use regex::Regex;
 
 /// The most tokens within one tag.
 const MAX_TAG_TOKENS: usize = 2000;
-/// A text, a number, a name or a sign; of these groups one matches. What looks like one and has no end is none.
+/// A string, a number, a name or a sign, one group each. An unterminated string does not match.
 const TOKEN: &str = r#"(?x) ^(?:
     ( (?s) "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' ) |
     ( 0[bB](?:_?[01])+ | 0[oO](?:_?[0-7])+ | 0[xX](?:_?[0-9a-fA-F])+
@@ -23,7 +23,7 @@ pub(super) enum Kind {
     Sign,
 }
 
-/// A token, and how many lines begin before it.
+/// A token, and the number of line breaks before it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Token<'s> {
     pub(super) kind: Kind,
@@ -37,9 +37,9 @@ impl Token<'_> {
     }
 }
 
-/// A tag after its opening sign.
+/// A tag without its opening sign.
 pub(super) struct Tag<'s> {
-    /// `-` or `+`, or nothing.
+    /// `-`, `+` or empty.
     pub(super) open: &'s str,
     pub(super) tokens: Vec<Token<'s>>,
     pub(super) close: &'s str,
@@ -72,7 +72,7 @@ pub(super) fn tag<'s>(source: &'s str, start: usize, closing: &str) -> Result<Ta
             groups.into_iter().find_map(|(group, kind)| Some((kind, found.get(group)?.end())))
         });
         let Some((kind, mut length)) = token else { return Err(format!("unexpected `{char}`")) };
-        // After a point numbers are whole, as in `messages.0.role`.
+        // After a point numbers are integers, as in `messages.0.role`.
         if kind == Kind::Number && tokens.last().is_some_and(|token| token.is(Kind::Sign, ".")) {
             length = rest.find(|char: char| !char.is_ascii_digit()).unwrap_or(rest.len());
         }

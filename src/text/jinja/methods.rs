@@ -1,5 +1,5 @@
-//! The methods of Python's texts, lists and dicts. Those that change a list or dict do not exist, as in the sandbox of
-//! transformers. What is not here is minijinja's `pycompat`.
+//! The methods of Python's strings, lists and dicts. As in the sandbox of transformers, there are none that change a
+//! list or dict. Other methods come from minijinja's `pycompat`.
 
 use minijinja::value::{Tuple, ValueKind};
 use minijinja::{ErrorKind, State, Value};
@@ -20,7 +20,7 @@ pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &
         ValueKind::String => of_text(state, value, name, args),
         ValueKind::Map if is_dict(value) => of_dict(value, name, args),
         ValueKind::Seq if ["count", "index", "copy"].contains(&name) => of_list(value, name, args),
-        // `cycle` of nothing would divide by zero.
+        // `cycle` without arguments would divide by zero.
         ValueKind::Map if name == "cycle" && args.is_empty() => fail("cycle takes values"),
         ValueKind::Map => {
             let result = value.call_method(state, name, args);
@@ -66,10 +66,10 @@ fn of_list(list: &Value, name: &str, args: &[Value]) -> Result<Value> {
     }
     let [Some(wanted)] = bind(name, args, ["value"])? else { return fail(format!("{name} needs a value")) };
     let mut count = 0;
-    for (place, item) in items(list)?.iter().enumerate() {
+    for (index, item) in items(list)?.iter().enumerate() {
         if operators::equal(item, &wanted)? {
             if name == "index" {
-                return Ok(Value::from(place));
+                return Ok(Value::from(index));
             }
             count += 1;
         }
@@ -186,16 +186,16 @@ fn list(parts: Vec<&str>) -> Result<Value> {
     Ok(Value::from(parts.into_iter().map(Value::from).collect::<Vec<_>>()))
 }
 
-/// The methods that look for a part of a text, between two places, counted in characters.
+/// The methods that search a string between two character positions.
 fn search(value: &str, name: &str, part: &Value, start: Option<i64>, end: Option<i64>) -> Result<Value> {
     let inside = if start.is_none() && end.is_none() {
         Some((0, value))
     } else {
         let len = value.chars().count() as i64;
-        let place = |bound: i64| if bound < 0 { bound.saturating_add(len).max(0) } else { bound };
-        let (start, end) = (place(start.unwrap_or(0)), place(end.unwrap_or(len)).min(len));
+        let clamp = |bound: i64| if bound < 0 { bound.saturating_add(len).max(0) } else { bound };
+        let (start, end) = (clamp(start.unwrap_or(0)), clamp(end.unwrap_or(len)).min(len));
         let byte =
-            |place: i64| value.char_indices().nth(place as usize).map_or(value.len(), |(byte, _)| byte);
+            |index: i64| value.char_indices().nth(index as usize).map_or(value.len(), |(byte, _)| byte);
         (start <= end).then(|| (byte(start), &value[byte(start)..byte(end)]))
     };
     if name.ends_with("with") {
@@ -222,11 +222,11 @@ fn search(value: &str, name: &str, part: &Value, start: Option<i64>, end: Option
         return Ok(Value::from(inside.map_or(0, |(_, inside)| count(inside))));
     }
     let found = inside.and_then(|(before, inside)| {
-        let place = if name.starts_with('r') { inside.rfind(part) } else { inside.find(part) };
-        Some(before + place?)
+        let index = if name.starts_with('r') { inside.rfind(part) } else { inside.find(part) };
+        Some(before + index?)
     });
     match found {
-        Some(place) => Ok(Value::from(value[..place].chars().count())),
+        Some(index) => Ok(Value::from(value[..index].chars().count())),
         None if name.ends_with("find") => Ok(Value::from(-1)),
         None => fail(format!("{name}: the text does not hold this part")),
     }
@@ -253,7 +253,7 @@ pub(super) fn join(parts: &[Value], separator: &str) -> Result<Value> {
     Ok(Value::from(out))
 }
 
-/// A text in a field of so many characters.
+/// Pads a string to a width in characters.
 pub(super) fn padded(value: &str, width: usize, fill: &str, side: Side) -> Result<String> {
     let mut chars = fill.chars();
     let (Some(char), None) = (chars.next(), chars.next()) else {

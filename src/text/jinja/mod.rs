@@ -1,8 +1,8 @@
 //! Jinja as transformers runs chat templates: in a sandbox, with Python's values, and within a budget.
 //!
-//! A template comes out of a model folder or a request and is not trusted. `minijinja` runs it. Its fuel counts
-//! instructions only, and its operators make texts of any size; so `source` rewrites the expressions of a template to use
-//! filters of ours, which are paid for: see `docs/decisions/0008-chat-templates-on-minijinja.md`.
+//! A template comes from a model folder or a request and is not trusted. `minijinja` runs it. Its fuel counts
+//! instructions only, and its operators make strings of any size; so `source` rewrites the expressions of a template
+//! to use our own filters, which charge a budget: see `docs/decisions/0008-chat-templates-on-minijinja.md`.
 
 mod budget;
 mod expression;
@@ -26,23 +26,23 @@ use serde_json::Value as Json;
 use self::value::{Kind, View, bind, fail, integer, is_dict, items, pairs};
 use crate::error::{Error, Result};
 
-/// Room for everything that may be nested, in a build without optimization too. It is reserved, not used.
+/// The stack size, enough for the deepest nesting in an unoptimized build too. Reserved, not committed.
 const STACK_BYTES: usize = 64 << 20;
 const NAME: &str = "chat template";
 /// The longest range, as in Jinja's sandbox.
 const MAX_RANGE: i128 = 100_000;
-/// The most attributes that a namespace is given when it is made: to look at it, minijinja copies their names.
+/// The most attributes of a new namespace: minijinja copies their names on each access.
 const MAX_FIELDS: usize = 100;
 
-/// A text without Python's white space at the sides that are asked for.
+/// Strips Python's white space from the requested sides.
 pub(super) fn strip(text: &str, left: bool, right: bool) -> &str {
     text::strip(text, None, left, right)
 }
 
-/// Reads a template: what is rendered later.
+/// Prepares a template for rendering.
 ///
 /// # Errors
-/// `Input`, with the line and what is wrong there.
+/// `Input`, with the line of the error.
 pub(super) fn prepare(source: &str) -> Result<String> {
     let prepared = source::prepare(source).map_err(|(line, message)| failure(line, &message))?;
     with_stack(|| {
@@ -51,10 +51,10 @@ pub(super) fn prepare(source: &str) -> Result<String> {
     Ok(prepared)
 }
 
-/// What a prepared template prints when it is given these variables.
+/// Renders a prepared template with these variables.
 ///
 /// # Errors
-/// `Input` when it raises an exception, does what Python would not, or is beyond its budget.
+/// `Input` when it raises an exception, does what is an error in Python, or exceeds its budget.
 pub(super) fn render(prepared: &str, variables: &[(&str, &Json)]) -> Result<String> {
     with_stack(|| {
         let mut environment = environment()?;
@@ -66,7 +66,7 @@ pub(super) fn render(prepared: &str, variables: &[(&str, &Json)]) -> Result<Stri
     })
 }
 
-/// Runs on a stack of its own, whatever the caller's: templates nest and recurse.
+/// Runs on a large stack of its own: templates nest and recurse.
 fn with_stack<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| {
         let builder = thread::Builder::new().name(NAME.to_owned()).stack_size(STACK_BYTES);
@@ -78,12 +78,12 @@ fn with_stack<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     })
 }
 
-/// Jinja as transformers sets it up: a line that holds nothing but a block is no line of the text.
+/// Jinja with transformers' settings: a line that holds only a block tag leaves no line in the output.
 fn environment() -> Result<Environment<'static>> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.map_err(|error| from_native(&error))?);
-    // Errors say what is undefined.
+    // Errors name what is undefined.
     environment.set_debug(true);
     environment.set_formatter(|out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value| {
         match value.as_str() {
@@ -119,7 +119,7 @@ fn range(args: Rest<ValueOrKwargs>) -> value::Result<Value> {
     Ok(View::of(Kind::Range, (0..len).map(|index| value::int_value(start + index * step)).collect()))
 }
 
-/// What Python's `dict` makes of its arguments.
+/// Python's `dict` constructor.
 fn new_dict(args: &[Value]) -> value::Result<Value> {
     let (positional, keywords) = from_args::<(&[Value], Kwargs)>(args)?;
     args.iter().try_for_each(value::walk)?;
@@ -162,8 +162,8 @@ fn strftime_now(format: &str) -> value::Result<Value> {
 }
 
 fn failure(line: usize, message: &str) -> Error {
-    let place = if line == 0 { String::new() } else { format!(", line {line}") };
-    Error::input(format!("{NAME}{place}: {message}"))
+    let position = if line == 0 { String::new() } else { format!(", line {line}") };
+    Error::input(format!("{NAME}{position}: {message}"))
 }
 
 fn from_native(error: &minijinja::Error) -> Error {

@@ -1,4 +1,4 @@
-//! Python's operators, as filters: what they make and look through is paid for. Whole numbers have 128 bits.
+//! Python's operators, as filters that charge the budget for their work and results. Integers have 128 bits.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use super::value::{
 };
 use super::{budget, print, printf};
 
-/// Operands from left to right, each with its operator before it.
+/// Evaluates operands from left to right, each with its operator before it.
 pub(super) fn arithmetic(first: &Value, rest: &[Value]) -> Result<Value> {
     let mut value = first.clone();
     for pair in rest.chunks_exact(2) {
@@ -44,7 +44,7 @@ pub(super) fn add(a: &Value, b: &Value) -> Result<Value> {
     numbers("+", a, b)
 }
 
-/// A tuple from a tuple, a list otherwise.
+/// Makes a tuple from a tuple, a list otherwise.
 fn like(value: &Value, items: Vec<Value>) -> Value {
     if value.is_tuple() { Value::from(Tuple::new(items)) } else { Value::from(items) }
 }
@@ -127,7 +127,7 @@ fn floats(operator: &str, a: f64, b: f64) -> Result<Value> {
     }))
 }
 
-/// Quotient and remainder with the sign of the divisor, in the steps that Python takes.
+/// Quotient and remainder with the sign of the divisor, computed as Python does.
 fn floor_division(a: f64, b: f64) -> (f64, f64) {
     let mut remainder = a % b;
     let mut quotient = (a - remainder) / b;
@@ -190,7 +190,7 @@ pub(super) fn equal(a: &Value, b: &Value) -> Result<bool> {
     Ok(a == b)
 }
 
-/// The order of numbers, texts, lists and tuples; of all else there is none.
+/// The order of numbers, strings, lists and tuples; an error for other values.
 pub(super) fn order(a: &Value, b: &Value) -> Result<Ordering> {
     if let (Some(a), Some(b)) = (a.as_str(), b.as_str()) {
         budget::scan(a.len().min(b.len()))?;
@@ -236,22 +236,22 @@ fn contains(container: &Value, value: &Value) -> Result<bool> {
     Ok(false)
 }
 
-/// `value[key]`; undefined where there is none.
+/// `value[key]`; undefined if missing.
 pub(super) fn item(value: &Value, key: &Value) -> Result<Value> {
     must_be_defined(value)?;
     let found = match (value.kind(), int(key)) {
         (ValueKind::Map, _) => get(value, key)?,
-        (ValueKind::String, Some(place)) => {
+        (ValueKind::String, Some(index)) => {
             let text = value.as_str().unwrap_or_default();
             budget::scan(text.len())?;
-            let step = usize::try_from(place.unsigned_abs()).unwrap_or(usize::MAX);
-            let char = if place < 0 { text.chars().nth_back(step - 1) } else { text.chars().nth(step) };
+            let step = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
+            let char = if index < 0 { text.chars().nth_back(step - 1) } else { text.chars().nth(step) };
             char.map(|char| Value::from(&*char.encode_utf8(&mut [0; 4])))
         }
-        (ValueKind::Seq, Some(place)) => {
+        (ValueKind::Seq, Some(index)) => {
             let len = value.len().unwrap_or(0) as i128;
-            let place = if place < 0 { place + len } else { place };
-            usize::try_from(place).ok().and_then(|place| value.get_item_by_index(place).ok())
+            let index = if index < 0 { index + len } else { index };
+            usize::try_from(index).ok().and_then(|index| value.get_item_by_index(index).ok())
         }
         _ => None,
     };
@@ -264,7 +264,7 @@ pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value> {
     if bounds.iter().any(|bound| !bound.is_none() && int(bound).is_none()) {
         return fail("a slice takes whole numbers");
     }
-    let bound = |place: usize| bounds.get(place).and_then(int);
+    let bound = |index: usize| bounds.get(index).and_then(int);
     let step = bound(2).unwrap_or(1);
     if step == 0 {
         return fail("the step of a slice must not be 0");
@@ -272,25 +272,25 @@ pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value> {
     if let Some(text) = value.as_str() {
         budget::scan(text.len())?;
         if text.is_ascii() {
-            let places = places(text.len(), bound(0), bound(1), step);
+            let indices = indices(text.len(), bound(0), bound(1), step);
             return Ok(Value::from(
-                places.map(|place| char::from(text.as_bytes()[place])).collect::<String>(),
+                indices.map(|index| char::from(text.as_bytes()[index])).collect::<String>(),
             ));
         }
         let chars: Vec<char> = text.chars().collect();
-        let places = places(chars.len(), bound(0), bound(1), step);
-        return Ok(Value::from(places.map(|place| chars[place]).collect::<String>()));
+        let indices = indices(chars.len(), bound(0), bound(1), step);
+        return Ok(Value::from(indices.map(|index| chars[index]).collect::<String>()));
     }
     if value.kind() != ValueKind::Seq {
         return fail(format!("a {} has no slices", type_name(value)));
     }
     let items = items(value)?;
-    let chosen = places(items.len(), bound(0), bound(1), step).map(|place| items[place].clone()).collect();
+    let chosen = indices(items.len(), bound(0), bound(1), step).map(|index| items[index].clone()).collect();
     Ok(if view(value).is_some() { View::of(Kind::Range, chosen) } else { like(value, chosen) })
 }
 
-/// The places that a slice names, in its order.
-fn places(
+/// The indices of a slice, in order.
+fn indices(
     len: usize,
     start: Option<i128>,
     stop: Option<i128>,
@@ -307,7 +307,7 @@ fn places(
     let (start, stop) =
         if step > 0 { (bound(start, 0), bound(stop, len)) } else { (bound(start, len - 1), bound(stop, -1)) };
     let distance = if step > 0 { stop - start } else { start - stop };
-    // Both are far below 2^64: texts and lists are in memory.
+    // Both are far below 2^64: strings and lists are in memory.
     let stride = step.unsigned_abs().min(u64::MAX.into()) as i128;
     let count = if distance > 0 { (distance - 1) / stride + 1 } else { 0 };
     (0..count as usize).map(move |index| (start + index as i128 * stride * step.signum()) as usize)

@@ -48,7 +48,7 @@ fn show(value: &Value, text: &mut String, depth: usize) -> Result<()> {
         }
         ValueKind::String => {
             let value = value.as_str().unwrap_or_default();
-            // Every character may become ten.
+            // Every character may become ten when escaped.
             budget::bytes(value.len())?;
             push(text, &str_repr(value))
         }
@@ -100,19 +100,19 @@ fn show_dict(value: &Value, text: &mut String, depth: usize) -> Result<()> {
 
 /// A range as Python writes one with the same numbers.
 fn range_repr(items: &[Value]) -> String {
-    let number = |place: usize| items.get(place).and_then(int);
+    let number = |index: usize| items.get(index).and_then(int);
     let (first, last) = (number(0).unwrap_or(0), number(items.len().wrapping_sub(1)));
     let step = number(1).map_or(1, |second| second - first);
     let end = last.map_or(0, |last| last + step.signum());
     if step == 1 { format!("range({first}, {end})") } else { format!("range({first}, {end}, {step})") }
 }
 
-/// The shortest digits that read back as this number, as Python writes them.
+/// The shortest digits that parse to this number, as Python writes them.
 pub(super) fn float_repr(value: f64) -> String {
     if value.is_nan() {
         return "nan".to_owned();
     }
-    // Rust changes to exponents where Python does, and writes them without a sign.
+    // Rust switches to exponents where Python does, but writes them without a sign.
     let text = format!("{value:?}");
     match text.split_once('e') {
         Some((mantissa, exponent)) => {
@@ -123,7 +123,7 @@ pub(super) fn float_repr(value: f64) -> String {
     }
 }
 
-/// A text in quotes: double ones if it holds single quotes only.
+/// A quoted string, in double quotes if it contains only single quotes.
 fn str_repr(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut out = String::with_capacity(text.len() + 2);
@@ -150,22 +150,22 @@ fn str_repr(text: &str) -> String {
     out
 }
 
-/// Whether Python's `repr` leaves a character as it is.
+/// Whether Python's `repr` leaves a character unescaped.
 fn is_printable(char: char) -> bool {
     if char.is_ascii() {
         return !char.is_ascii_control();
     }
-    // What combines with the character before it is escaped only where there is none.
+    // A letter first: Rust always escapes a combining character at the beginning.
     let mut bytes = [b'a'; 5];
     let len = 1 + char.encode_utf8(&mut bytes[1..]).len();
     let text = std::str::from_utf8(&bytes[..len]).unwrap_or("a");
     !text.escape_debug().skip(1).any(|escaped| escaped == '\\')
 }
 
-/// How `json.dumps` is to write.
+/// The arguments of `json.dumps`.
 struct Style {
     ensure_ascii: bool,
-    /// What each level is indented by; `None` writes on one line.
+    /// The indentation of each level; `None` writes on one line.
     indent: Option<String>,
     item_separator: String,
     key_separator: String,
@@ -188,7 +188,7 @@ pub(super) fn tojson(value: &Value, args: &[Value]) -> Result<Value> {
         Some(separators) => value::items(&separators)?,
     };
     let [Some(item_separator), Some(key_separator)] =
-        [0, 1].map(|place| separators.get(place).and_then(Value::as_str))
+        [0, 1].map(|index| separators.get(index).and_then(Value::as_str))
     else {
         return fail("tojson: `separators` must be two texts");
     };
@@ -204,7 +204,7 @@ pub(super) fn tojson(value: &Value, args: &[Value]) -> Result<Value> {
     Ok(Value::from(text))
 }
 
-/// So many spaces.
+/// Writes spaces.
 pub(super) fn spaces(width: usize) -> Result<String> {
     budget::bytes(width)?;
     Ok(" ".repeat(width))
@@ -252,7 +252,7 @@ impl Style {
         }
     }
 
-    /// What stands before an item.
+    /// Writes the separator and indentation before an item.
     fn separate(&self, text: &mut String, index: usize, depth: usize) -> Result<()> {
         push(text, if index > 0 { &self.item_separator } else { "" })?;
         self.break_line(text, depth)
@@ -293,7 +293,7 @@ impl Style {
     }
 }
 
-/// A number, a truth value or nothing, as JSON writes it.
+/// Writes a number, a truth value or null as JSON.
 fn scalar(value: &Value) -> String {
     match value.kind() {
         ValueKind::None => "null".to_owned(),
@@ -308,7 +308,7 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// In the order of their keys, equal ones as they were. All keys must have an order among them.
+/// Sorts entries by key, stably. All keys must be comparable.
 pub(super) fn sorted<T>(mut items: Vec<(Value, T)>) -> Result<Vec<(Value, T)>> {
     let comparisons = items.len().checked_ilog2().unwrap_or(0) + 1;
     for (key, _) in &items {

@@ -1,4 +1,4 @@
-//! `"%s" % value` and `"{}".format(value)`: what Python does, field by field with minijinja's formatting.
+//! `"%s" % value` and `"{}".format(value)`: Python's formatting, field by field with minijinja's.
 
 use minijinja::Value;
 use minijinja::formatting::{FormatStyle, format as native};
@@ -10,7 +10,7 @@ use super::{budget, operators};
 
 const MAX_FLAGS: usize = 40;
 
-/// The text with its conversions replaced.
+/// `format % values`.
 pub(super) fn format(format: &str, values: &Value) -> Result<Value> {
     let mut rest = if values.is_tuple() { items(values)? } else { vec![values.clone()] }.into_iter();
     let mut is_named = false;
@@ -50,7 +50,7 @@ pub(super) fn format(format: &str, values: &Value) -> Result<Value> {
             Some(_) => return fail("`%(name)s` takes a dict"),
             None => rest.next(),
         };
-        let Some(value) = value else { return fail("`%` has fewer values than places") };
+        let Some(value) = value else { return fail("`%` has fewer values than conversions") };
         let (kind, value) = match kind {
             "s" => ("s", Value::from(print::str(&value)?)),
             "r" | "a" => ("s", Value::from(print::repr(&value)?)),
@@ -67,12 +67,12 @@ pub(super) fn format(format: &str, values: &Value) -> Result<Value> {
     print::push(&mut out, left)?;
     let is_mapping = is_named || (!values.is_tuple() && values.as_object().is_some());
     if rest.next().is_some() && !is_mapping {
-        return fail("`%` has more values than places");
+        return fail("`%` has more values than conversions");
     }
     Ok(Value::from(out))
 }
 
-/// Pays for the widths and precisions that flags name.
+/// Charges for the widths and precisions in flags.
 fn pay(flags: &str) -> Result<()> {
     let numbers = flags.split(|char: char| !char.is_ascii_digit()).filter(|digits| !digits.is_empty());
     numbers.into_iter().try_for_each(|digits| budget::bytes(digits.parse().unwrap_or(usize::MAX)))
@@ -117,15 +117,15 @@ fn fill(text: &str, args: &[Value], automatic: &mut usize, may_nest: bool, out: 
     print::push(out, rest)
 }
 
-/// The value that a name such as `0`, `x.y` or `x[key]` stands for.
+/// The value of a field name such as `0`, `x.y` or `x[key]`.
 fn find(name: &str, args: &[Value], automatic: &mut usize) -> Result<Value> {
     let (positional, keywords) = from_args::<(&[Value], Kwargs)>(args)?;
     let end = name.find(['.', '[']).unwrap_or(name.len());
     let first = &name[..end];
-    let place = if first.is_empty() { Some(*automatic) } else { first.parse().ok() };
+    let index = if first.is_empty() { Some(*automatic) } else { first.parse().ok() };
     *automatic += usize::from(first.is_empty());
-    let found = match place {
-        Some(place) => positional.get(place).cloned(),
+    let found = match index {
+        Some(index) => positional.get(index).cloned(),
         None if keywords.has(first) => Some(keywords.get(first)?),
         None => None,
     };
@@ -139,7 +139,7 @@ fn find(name: &str, args: &[Value], automatic: &mut usize) -> Result<Value> {
     Ok(value)
 }
 
-/// A value in the form that is asked for.
+/// Formats a value by a conversion and a format spec.
 fn formatted(value: &Value, conversion: &str, spec: &str) -> Result<String> {
     let value = match conversion {
         "r" | "a" => Value::from(print::repr(value)?),

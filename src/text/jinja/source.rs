@@ -1,33 +1,33 @@
-//! The source of a template as minijinja is to read it: the same statements, with expressions as in `expression`.
+//! Rewrites the source of a template for minijinja: the same statements, with expressions rewritten by `expression`.
 //!
-//! Tags keep their lines and their marks for white space. Where Jinja has a scope that minijinja has not, a `with` makes
-//! one; so does `{% generation %}`, transformers' own tag. Statements that reach out of a template are refused, and so is
-//! what the parser cannot bear or would take although Jinja does not: long chains, blocks that stay open.
+//! Tags keep their lines and their white space control. Where minijinja lacks a scope that Jinja has, a `with` makes
+//! one; so does `{% generation %}`, transformers' own tag. Errors: statements that load other templates, and source
+//! that the parser cannot handle or accepts although Jinja does not, such as long chains and open blocks.
 
 use super::expression::{Parser, is_constant};
 use super::lexer::{Kind, Tag, tag};
 
 /// The longest template that is read, in bytes.
 const MAX_SOURCE_BYTES: usize = 256 << 10;
-/// The most lines, and the most characters of one: the lexer counts them in 16 bits.
+/// The most lines, and the most bytes of a line: the lexer counts them in 16 bits.
 const MAX_LINES: usize = 60_000;
 /// The most `elif` of one `if`.
 const MAX_BRANCHES: usize = 200;
-/// Text between tags that costs nothing to print: no more than an instruction does.
+/// The length of text between tags that is free to print: it costs no more than an instruction.
 const FREE_BYTES: usize = 64;
-/// White space between tags, which cannot be divided, has at most as many bytes.
+/// The most bytes of white space between tags, which cannot be divided.
 const MAX_SPACE: usize = 4096;
 
 type Result<T> = std::result::Result<T, String>;
 
-/// A block that is open.
+/// An open block.
 struct Open<'s> {
     name: &'s str,
     line: usize,
     branches: usize,
 }
 
-/// The source as minijinja is to read it, or a line and what is wrong there.
+/// The rewritten source, or a line and its error.
 pub(super) fn prepare(source: &str) -> std::result::Result<String, (usize, String)> {
     if source.len() > MAX_SOURCE_BYTES {
         return Err((0, format!("it may have at most {MAX_SOURCE_BYTES} bytes, found {}", source.len())));
@@ -62,16 +62,16 @@ pub(super) fn prepare(source: &str) -> std::result::Result<String, (usize, Strin
 fn next_tag(source: &str, at: usize) -> usize {
     let bytes = source.as_bytes();
     let is_tag =
-        |place: &usize| bytes[*place] == b'{' && matches!(bytes.get(place + 1), Some(b'{' | b'%' | b'#'));
+        |index: &usize| bytes[*index] == b'{' && matches!(bytes.get(index + 1), Some(b'{' | b'%' | b'#'));
     (at..bytes.len()).find(is_tag).unwrap_or(bytes.len())
 }
 
-/// Text between tags. Behind its first letter, where no space is that a tag may strip, it is paid for.
+/// Text between tags. Charged after its first character that is not white space, where no tag can strip it.
 fn text(text: &str, out: &mut String) -> Result<()> {
     let letter = text.char_indices().find(|(_, char)| !char.is_whitespace());
     match letter {
-        Some((place, char)) if text.len() > FREE_BYTES => {
-            let (before, after) = text.split_at(place + char.len_utf8());
+        Some((index, char)) if text.len() > FREE_BYTES => {
+            let (before, after) = text.split_at(index + char.len_utf8());
             out.extend([before, &format!("{{{{ {}|_text }}}}", text.len()), after]);
         }
         None if text.len() > MAX_SPACE => return Err(format!("white space may be {MAX_SPACE} bytes long")),
@@ -149,7 +149,7 @@ fn statement<'s>(
     Ok(tag.end)
 }
 
-/// Tags one after the other, with the marks of the one that they stand for at both ends.
+/// Writes several tags in place of one, with its white space control at both ends.
 fn write_tags(tag: &Tag<'_>, tags: &[String], lines: &str, out: &mut String) {
     for (index, inside) in tags.iter().enumerate() {
         let (is_first, is_last) = (index == 0, index + 1 == tags.len());
@@ -161,8 +161,8 @@ fn write_tags(tag: &Tag<'_>, tags: &[String], lines: &str, out: &mut String) {
 
 /// Where the `endraw` of a `raw` ends.
 fn raw_end(source: &str, start: usize) -> Result<usize> {
-    let ends = source[start..].match_indices("{%").filter_map(|(place, _)| {
-        let rest = source[start + place + 2..].trim_start_matches(['-', '+']).trim_start();
+    let ends = source[start..].match_indices("{%").filter_map(|(index, _)| {
+        let rest = source[start + index + 2..].trim_start_matches(['-', '+']).trim_start();
         let rest = rest.strip_prefix("endraw")?.trim_start().trim_start_matches(['-', '+']);
         Some(source.len() - rest.strip_prefix("%}")?.len())
     });
@@ -181,7 +181,7 @@ fn for_loop(parser: &mut Parser<'_, '_>) -> Result<String> {
     Ok(text)
 }
 
-/// Names to assign to, up to a token outside of brackets.
+/// The names to assign to, up to a token outside of brackets.
 fn target(parser: &mut Parser<'_, '_>, kind: Kind, end: &str) -> Result<String> {
     let mut target = String::new();
     while !parser.skip(kind, end) {
@@ -206,7 +206,7 @@ fn set(parser: &mut Parser<'_, '_>) -> Result<Vec<String>> {
     }
     let target = target(parser, Kind::Sign, "=")?;
     let value = parser.tuple(true)?;
-    // What a namespace holds stays when its scope ends.
+    // The contents of a namespace outlive its scope.
     let value = if target.contains('.') { format!("({value}|_store)") } else { value };
     Ok(vec![format!("set {target} = {value}")])
 }
@@ -254,7 +254,7 @@ fn call(parser: &mut Parser<'_, '_>) -> Result<Vec<String>> {
     Ok(tags)
 }
 
-/// All values are those outside of the block.
+/// All values are evaluated outside of the block.
 fn with(parser: &mut Parser<'_, '_>) -> Result<Vec<String>> {
     let (mut values, mut targets) = (Vec::new(), Vec::new());
     while !parser.tokens.is_empty() {
@@ -269,7 +269,7 @@ fn with(parser: &mut Parser<'_, '_>) -> Result<Vec<String>> {
     Ok(vec![format!("with {}", values.join(", "))])
 }
 
-/// Keeps account of a block's beginning or end.
+/// Tracks the beginning or end of a block.
 fn balance<'s>(open: &mut Vec<Open<'s>>, name: &'s str, is_open: bool, line: usize) -> Result<()> {
     match name {
         "break" | "continue" => {}

@@ -1,11 +1,11 @@
-//! What Python's texts can do that Rust's cannot, or do otherwise: by Python's notion of spaces, lines and capitals.
+//! Python's string functions that Rust lacks or defines differently: white space, lines and case as in Python.
 
-/// Whether Python strips and splits at it.
+/// Whether Python treats it as white space.
 pub(super) fn is_space(char: char) -> bool {
     char.is_whitespace() || ('\x1c'..='\x1f').contains(&char)
 }
 
-/// Whether a line ends with it.
+/// Whether it ends a line.
 pub(super) fn is_line_end(char: char) -> bool {
     matches!(char, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
@@ -29,7 +29,7 @@ pub(super) fn lines(text: &str, with_ends: bool) -> Vec<&str> {
     lines
 }
 
-/// Strips characters from the sides that are asked for: spaces, or those of `chars`.
+/// Strips white space, or the characters of `chars`, from the requested sides.
 pub(super) fn strip<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
     let set: Option<std::collections::HashSet<char>> = chars.map(|chars| chars.chars().collect());
     let is_stripped = |char: char| set.as_ref().map_or_else(|| is_space(char), |set| set.contains(&char));
@@ -78,7 +78,7 @@ fn words_from_right(text: &str, most: usize) -> Vec<&str> {
             break;
         }
         let start = rest.char_indices().rev().find(|(_, char)| is_space(*char));
-        let start = start.map_or(0, |(place, char)| place + char.len_utf8());
+        let start = start.map_or(0, |(index, char)| index + char.len_utf8());
         words.push(&rest[start..]);
         rest = rest[..start].trim_end_matches(is_space);
     }
@@ -89,14 +89,14 @@ fn words_from_right(text: &str, most: usize) -> Vec<&str> {
 pub(super) fn capitalize(text: &str) -> String {
     let mut chars = text.chars();
     let mut out: String = chars.next().map(title_char).into_iter().collect();
-    // Lower case as a whole: a sigma at the end of a word has its own form.
+    // Lower-cases the whole string: a sigma at the end of a word has its own form.
     let lower = text.to_lowercase();
     let first: usize = text.chars().next().map_or(0, |char| char.to_lowercase().map(char::len_utf8).sum());
     out.push_str(lower.get(first..).unwrap_or_default());
     out
 }
 
-/// `str.title()`: a capital after each character that is no letter.
+/// `str.title()`: upper case after each character that is not a letter.
 pub(super) fn title(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut in_word = false;
@@ -124,7 +124,7 @@ pub(super) fn swapcase(text: &str) -> String {
     out
 }
 
-/// The capital that begins a word: of letters that stand for two, only the first is one.
+/// The title case of a character: of digraphs, only the first letter is upper case.
 fn title_char(char: char) -> String {
     match char {
         'Ǆ' | 'ǅ' | 'ǆ' => "ǅ".to_owned(),
@@ -139,12 +139,12 @@ fn title_char(char: char) -> String {
     }
 }
 
-/// Whether a character has a case, or is one of a word that has.
+/// Whether Python counts a character as cased.
 fn is_cased(char: char) -> bool {
     char.is_lowercase() || char.is_uppercase() || matches!(char, 'ǅ' | 'ǈ' | 'ǋ' | 'ǲ')
 }
 
-/// Where a text is put within a wider field.
+/// The alignment of a string within a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Left,
@@ -152,7 +152,7 @@ pub(super) enum Side {
     Center,
 }
 
-/// Widens a text to so many characters.
+/// Pads a string to a width in characters.
 pub(super) fn pad(text: &str, width: usize, fill: char, side: Side) -> String {
     let missing = width.saturating_sub(text.chars().count());
     let before = match side {

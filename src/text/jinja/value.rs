@@ -1,4 +1,4 @@
-//! Python's values in minijinja's: ranges, views of dicts, and what functions ask of their arguments.
+//! Python's values in minijinja: ranges, views of dicts, and the arguments of functions.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use super::{budget, methods};
 
-/// Lists within lists, at most.
+/// The deepest nesting of lists.
 const MAX_DEPTH: usize = 200;
 
 pub(super) type Result<T> = std::result::Result<T, Error>;
@@ -18,7 +18,7 @@ pub(super) fn fail<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::new(ErrorKind::InvalidOperation, message.into()))
 }
 
-/// What Python has beside lists and tuples.
+/// Python's sequences besides lists and tuples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Range,
@@ -54,7 +54,7 @@ impl Object for View {
     }
 }
 
-/// A method of a dict that is not called at once.
+/// A method of a dict that is not called immediately.
 #[derive(Debug)]
 pub(super) struct Method(pub(super) Value, pub(super) String);
 
@@ -68,7 +68,7 @@ impl Object for Method {
     }
 }
 
-/// A value of the caller's.
+/// A value from the caller.
 pub(super) fn from_json(value: &Json) -> Value {
     match value {
         Json::Null => Value::from(()),
@@ -85,7 +85,7 @@ pub(super) fn from_json(value: &Json) -> Value {
     }
 }
 
-/// What an input counts for in the budget: the bytes of its texts, and some for each element.
+/// The size of an input for the budget: the bytes of its strings, and some for each element.
 pub(super) fn size(value: &Json) -> usize {
     const ELEMENT: usize = 16;
     ELEMENT
@@ -133,7 +133,7 @@ pub(super) fn is_list(value: &Value) -> bool {
     value.kind() == ValueKind::Seq && !value.is_tuple() && view(value).is_none()
 }
 
-/// The whole number that a value is; truth values are numbers.
+/// The value as an integer; truth values are numbers.
 pub(super) fn int(value: &Value) -> Option<i128> {
     match value.kind() {
         ValueKind::Bool => Some(i128::from(value.is_true())),
@@ -158,7 +158,7 @@ pub(super) fn must_be_defined(value: &Value) -> Result<()> {
     if value.is_undefined() { fail("the value is undefined") } else { Ok(()) }
 }
 
-/// The items of what can be iterated.
+/// The items of an iterable.
 pub(super) fn items(value: &Value) -> Result<Vec<Value>> {
     match value.kind() {
         ValueKind::Undefined => return Ok(Vec::new()),
@@ -176,7 +176,7 @@ pub(super) fn pairs(dict: &Value) -> Result<Vec<(Value, Value)>> {
     Ok(pairs.into_iter().flatten().collect())
 }
 
-/// Pays for looking through all that a value holds, which may not be nested too deep.
+/// Charges for visiting a value and all that it holds. Too deep nesting is an error.
 pub(super) fn walk(value: &Value) -> Result<()> {
     walk_at(value, 0, &|_| Ok(()))
 }
@@ -206,7 +206,7 @@ pub(super) fn walk_at(value: &Value, depth: usize, check: &dyn Fn(&Value) -> Res
     Ok(())
 }
 
-/// What a namespace holds outlives its scope, so it may hold neither a namespace nor a loop.
+/// The contents of a namespace outlive its scope, so it may hold neither a namespace nor a loop.
 pub(super) fn must_be_plain(value: &Value) -> Result<()> {
     walk_at(value, 0, &|part| match part.kind() {
         ValueKind::Map if !is_dict(part) => fail("a namespace may hold texts, numbers, lists and dicts"),
@@ -214,7 +214,7 @@ pub(super) fn must_be_plain(value: &Value) -> Result<()> {
     })
 }
 
-/// The value of a key, which must be one that a dict may have.
+/// A key of a dict; an error for other values.
 pub(super) fn get(dict: &Value, key: &Value) -> Result<Option<Value>> {
     must_be_hashable(key)?;
     let Some(object) = dict.as_object() else { return Ok(None) };
@@ -237,7 +237,7 @@ pub(super) fn must_be_hashable(key: &Value) -> Result<()> {
     })
 }
 
-/// Arguments by place or by name.
+/// Binds positional and keyword arguments.
 pub(super) fn bind<const N: usize>(
     callee: &str,
     args: &[Value],
@@ -248,12 +248,12 @@ pub(super) fn bind<const N: usize>(
         return fail(format!("{callee} takes at most {N} arguments, got {}", positional.len()));
     }
     let mut bound = [const { None }; N];
-    for (place, name) in names.into_iter().enumerate() {
-        let given = positional.get(place).cloned();
+    for (index, name) in names.into_iter().enumerate() {
+        let given = positional.get(index).cloned();
         if given.is_some() && keywords.has(name) {
             return fail(format!("{callee}: `{name}` is given twice"));
         }
-        bound[place] = if keywords.has(name) { Some(keywords.get(name)?) } else { given };
+        bound[index] = if keywords.has(name) { Some(keywords.get(name)?) } else { given };
     }
     match keywords.args().find(|name| !names.contains(name)) {
         Some(name) => fail(format!("{callee} has no argument `{name}`")),
@@ -265,7 +265,7 @@ pub(super) fn flag(value: Option<&Value>) -> bool {
     value.is_some_and(Value::is_true)
 }
 
-/// A whole number, if it is given.
+/// An optional integer.
 pub(super) fn integer(callee: &str, value: Option<&Value>) -> Result<Option<i64>> {
     match value {
         Some(value) if !value.is_none() => match int(value) {
@@ -276,12 +276,12 @@ pub(super) fn integer(callee: &str, value: Option<&Value>) -> Result<Option<i64>
     }
 }
 
-/// A size, which may be paid for.
+/// An optional size; 0 if out of range.
 pub(super) fn length(callee: &str, value: Option<&Value>, default: usize) -> Result<usize> {
     Ok(integer(callee, value)?.map_or(default, |number| usize::try_from(number).unwrap_or(0)))
 }
 
-/// A text, if it is given.
+/// An optional string.
 pub(super) fn text<'a>(callee: &str, value: Option<&'a Value>) -> Result<Option<&'a str>> {
     match value {
         Some(value) if !value.is_none() => match value.as_str() {

@@ -1,4 +1,4 @@
-//! Tokens that are found in a text before the model cuts it: transformers' added tokens, special ones among them.
+//! Tokens that are matched in a text before the model splits it: transformers' added tokens, special ones included.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -7,7 +7,7 @@ use tokenizers::AddedToken;
 
 use super::prefix_trie::PrefixTrie;
 
-/// Added tokens by id, and where they are in a text.
+/// Added tokens by id, and a matcher for them.
 #[derive(Debug)]
 pub(super) struct AddedTokens {
     by_id: BTreeMap<u32, AddedToken>,
@@ -37,7 +37,7 @@ impl AddedTokens {
         self.by_content.get(content).copied()
     }
 
-    /// Cuts a text at the tokens in it; a token may take the white space beside it, or refuse to touch a word.
+    /// Splits a text at its added tokens. A token may include the white space beside it, or match only whole words.
     pub(super) fn split<'t>(&self, text: &'t str) -> impl Iterator<Item = Part<'t>> {
         let mut parts = self.cut(text);
         for index in 0..parts.len() {
@@ -69,7 +69,7 @@ impl AddedTokens {
         })
     }
 
-    /// The text in parts, each of which is a token or has none; of tokens that overlap the first counts, then the longest.
+    /// The parts of a text, each a token or plain text. Of overlapping tokens the first wins, then the longest.
     fn cut<'t>(&self, text: &'t str) -> Vec<Cow<'t, str>> {
         let mut parts = Vec::new();
         let (mut done, mut at) = (0, 0);

@@ -1,5 +1,5 @@
-//! Cutting by byte-pair encoding, as SentencePiece does it: of all neighbours whose joint text is a piece, those with
-//! the best score are joined first, from left to right among equals. The parts need not be pieces themselves.
+//! Byte-pair encoding as in SentencePiece: of all adjacent parts whose joint text is a piece, merges those with the
+//! best score first, ties from left to right. The parts need not be pieces themselves.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -10,23 +10,23 @@ use super::vocabulary::{PieceKind, Vocabulary};
 /// No neighbour.
 const NONE: u32 = u32::MAX;
 
-/// A part of the text; a part that was joined to the one before it is empty.
+/// A part of the text; empty once merged into the part before it.
 struct Part {
     start: u32,
     end: u32,
     before: u32,
     after: u32,
-    /// A user-defined symbol: it is never joined.
+    /// Whether it is a user-defined symbol, which is never merged.
     frozen: bool,
 }
 
-/// Two neighbours that may be joined.
+/// Two adjacent parts that may be merged.
 #[derive(PartialEq)]
 struct Candidate {
     score: f32,
     left: u32,
     right: u32,
-    /// Of both together: tells a candidate whose parts have changed since.
+    /// The length of both parts: differs if one of them has changed since.
     length: u32,
 }
 
@@ -44,7 +44,7 @@ impl PartialOrd for Candidate {
     }
 }
 
-/// Cuts a text of at most 1 GiB into parts, each with its piece, which may be the unknown one.
+/// Splits a text of at most 1 GiB into parts, each with its piece, which may be the unknown one.
 pub(super) fn cut<'t>(vocabulary: &Vocabulary, text: &'t str) -> Vec<(&'t str, u32)> {
     let mut merging = Merging {
         vocabulary,
@@ -88,7 +88,7 @@ struct Merging<'a> {
     text: &'a str,
     parts: Vec<Part>,
     candidates: BinaryHeap<Candidate>,
-    /// Where the text of an unused piece was last joined.
+    /// Where each unused piece was last merged.
     unused: HashMap<u32, usize>,
 }
 
@@ -128,7 +128,7 @@ impl Merging<'_> {
         self.consider(left, after);
     }
 
-    /// Adds the piece of a text; an unused one falls apart into what it was joined from.
+    /// Adds the piece of a text; splits an unused one into the parts that it was merged from.
     fn add_pieces<'t>(&self, text: &'t str, pieces: &mut Vec<(&'t str, u32)>) {
         let mut open = vec![text];
         while let Some(text) = open.pop() {

@@ -1,23 +1,24 @@
-//! The precompiled character map of a normalizer: a double array of rules, and the texts that they put in.
+//! The precompiled character map of a normalizer: a double-array trie of rules, and their replacements.
 //!
-//! The array comes from an untrusted file: steps out of it, texts that are no UTF-8 and rules that end within a
+//! The array comes from an untrusted file: steps out of bounds, texts that are not UTF-8 and rules that end within a
 //! character match nothing.
 
 use crate::error::{Error, Result};
 
-/// The longest text that a rule may put in; those of Unicode's own normal forms have up to 33 bytes.
+/// The longest replacement; those of Unicode's normal forms have up to 33 bytes.
 const MAX_REPLACEMENT_BYTES: usize = 1024;
-/// No rule is looked for beyond this: a damaged array may lead in circles.
+/// The longest rule: a damaged array may contain cycles.
 const MAX_RULE_BYTES: usize = 128;
 
 /// The rules.
 #[derive(Debug)]
 pub(super) struct Charsmap {
-    /// Each unit: a label in bits 0–7 and 31, whether a rule ends here in bit 8, and the way to the children above.
+    /// Each unit: a label in bits 0–7 and 31, in bit 8 whether a rule ends here, and the offset of the children
+    /// above.
     units: Box<[u32]>,
     /// Each text ends with NUL.
     replacements: Box<str>,
-    /// The longest text in bytes, spaces counted as what pieces write for them.
+    /// The longest replacement in bytes, with U+2581 for spaces.
     pub(super) longest: usize,
 }
 
@@ -46,7 +47,7 @@ impl Charsmap {
         Ok(Self { units: units.collect(), replacements: replacements.into(), longest })
     }
 
-    /// The longest rule for the beginning of `text`: how many bytes it takes, and what it puts in for them.
+    /// The longest rule for the beginning of `text`: the bytes that it matches, and their replacement.
     pub(super) fn longest_match(&self, text: &str) -> Option<(usize, &str)> {
         let mut node = way(*self.units.first()?);
         let mut longest = None;
@@ -68,7 +69,7 @@ impl Charsmap {
     }
 }
 
-/// From a unit to its children, as an exclusive-or; long ways are stored in units of 256.
+/// The offset from a unit to its children, to be combined by exclusive or; large offsets are stored in units of 256.
 fn way(unit: u32) -> usize {
     ((unit >> 10) << ((unit & 0x200) >> 6)) as usize
 }
@@ -77,7 +78,7 @@ fn way(unit: u32) -> usize {
 mod tests {
     use super::*;
 
-    /// The array of 256 units whose only rule puts in the text at `at` for one letter.
+    /// An array of 256 units whose only rule replaces one letter by the text at `at`.
     fn one_rule(letter: u8, at: u32, texts: &str) -> Vec<u8> {
         let mut units = [0_u32; 256];
         units[0] = 128 << 10;
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn an_array_that_leads_in_circles_ends() {
-        // The way from the only node leads back to where it came from.
+        // The only node is its own child.
         let mut bytes = one_rule(b'a', 0, "x\0");
         let node = 4 + 4 * (128 ^ usize::from(b'a'));
         let unit = u32::from(b'a') | (u32::from(b'a') << 10);

@@ -1,9 +1,8 @@
-//! Text out of pieces, token by token, as transformers' slow `LlamaTokenizer` and the library under it give it.
+//! Decodes pieces token by token, as transformers' slow `LlamaTokenizer` and the SentencePiece library do.
 //!
-//! Between the special tokens that are shown, pieces are decoded on their own; around added tokens that are not
-//! special transformers puts spaces. What cannot be known before the text ends is the one thing left out: with
-//! `legacy`, transformers writes a space before a stretch of text if a special token follows, and drops one otherwise;
-//! here such a stretch keeps the space it has.
+//! Runs of pieces between shown special tokens are decoded separately; transformers puts spaces around added tokens
+//! that are not special. One difference: with `legacy`, transformers adds a space before a run if a special token
+//! follows, and drops one otherwise. That cannot be known before the text ends, so here a run keeps the space it has.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use super::normalizer::SPACE;
 use super::processor::Processor;
 use super::vocabulary::{PieceKind, byte_of};
 
-/// How to decode: immutable; a text in progress is a [`PieceState`].
+/// The decoder. Immutable: a text in progress is a [`PieceState`].
 #[derive(Debug)]
 pub(in crate::text) struct PieceDecoder {
     pub(super) processor: Arc<Processor>,
@@ -24,10 +23,10 @@ pub(in crate::text) struct PieceDecoder {
     pub(super) add_prefix_space: bool,
 }
 
-/// What is known of a text in progress.
+/// The state of a text in progress.
 #[derive(Debug, Clone, Default)]
 pub(in crate::text) struct PieceState {
-    /// Something stands before this run, so that a space parts them.
+    /// Whether text precedes this run, so that a space separates them.
     follows: bool,
     run: Option<Run>,
 }
@@ -45,25 +44,25 @@ struct Run {
 /// Pieces between two special tokens.
 #[derive(Debug, Clone, Default)]
 struct Stretch {
-    /// Of a character that is not complete.
+    /// The bytes of an incomplete character.
     bytes: Vec<u8>,
-    /// A piece has given text, or the space at the beginning was dropped: no more is dropped.
+    /// Whether a piece has given text or the space at the beginning was dropped: no further space is dropped.
     started: bool,
     keeps_space: bool,
 }
 
 impl PieceDecoder {
-    /// Takes the next token and passes on what is certain.
-    pub(in crate::text) fn push(&self, state: &mut PieceState, token: &str, mut pass: impl FnMut(&str)) {
+    /// Takes the next token and emits what is certain.
+    pub(in crate::text) fn push(&self, state: &mut PieceState, token: &str, mut emit: impl FnMut(&str)) {
         if self.added.contains(token) {
             if let Some(mut run) = state.run.take() {
-                run.end_stretch(state.follows, &mut pass);
+                run.end_stretch(state.follows, &mut emit);
                 state.follows |= run.written;
             }
             if state.follows {
-                pass(" ");
+                emit(" ");
             }
-            pass(token);
+            emit(token);
             state.follows = true;
             return;
         }
@@ -72,8 +71,8 @@ impl PieceDecoder {
         let first = run.num_tokens == 0;
         let token = token.strip_prefix(SPACE).filter(|_| first && self.add_prefix_space).unwrap_or(token);
         if self.special.contains(token) {
-            run.end_stretch(follows, &mut pass);
-            run.write(token, follows, &mut pass);
+            run.end_stretch(follows, &mut emit);
+            run.write(token, follows, &mut emit);
             run.after_special = true;
             run.stretch.keeps_space = self.legacy;
         } else {
@@ -83,21 +82,21 @@ impl PieceDecoder {
                 && self.add_prefix_space
                 && !token.starts_with(SPACE)
             {
-                run.write(" ", follows, &mut pass);
+                run.write(" ", follows, &mut emit);
             }
             run.after_special = false;
-            self.add_piece(run, token, follows, &mut pass);
+            self.add_piece(run, token, follows, &mut emit);
         }
         run.num_tokens += 1;
     }
 
-    /// Passes on what was held: no token follows.
-    pub(in crate::text) fn finish(state: &mut PieceState, mut pass: impl FnMut(&str)) {
+    /// Emits what was buffered: no token follows.
+    pub(in crate::text) fn finish(state: &mut PieceState, mut emit: impl FnMut(&str)) {
         let Some(run) = &mut state.run else { return };
-        run.end_stretch(state.follows, &mut pass);
-        // A run without text is set apart all the same, if it is the last.
+        run.end_stretch(state.follows, &mut emit);
+        // A last run without text is separated too.
         if state.follows && !run.written {
-            pass(" ");
+            emit(" ");
         }
     }
 
@@ -114,15 +113,15 @@ impl PieceDecoder {
         }
     }
 
-    fn add_piece(&self, run: &mut Run, token: &str, follows: bool, pass: &mut impl FnMut(&str)) {
+    fn add_piece(&self, run: &mut Run, token: &str, follows: bool, emit: &mut impl FnMut(&str)) {
         let kind = self.processor.vocabulary.kind_of(token);
         if kind == PieceKind::Byte {
             run.stretch.bytes.extend(byte_of(token));
             run.stretch.started = true;
             let text = take_characters(&mut run.stretch.bytes, false);
-            return run.write(&text, follows, pass);
+            return run.write(&text, follows, emit);
         }
-        run.end_bytes(follows, pass);
+        run.end_bytes(follows, emit);
         let normalizer = &self.processor.normalizer;
         let adds_prefix = normalizer.add_dummy_prefix && self.legacy;
         let drops = !run.stretch.started
@@ -133,20 +132,20 @@ impl PieceDecoder {
             PieceKind::Unknown => {
                 let text = self.unknown(token);
                 run.stretch.started |= !text.is_empty();
-                run.write(text, follows, pass);
+                run.write(text, follows, emit);
             }
             _ => {
                 let rest = token.strip_prefix(SPACE).filter(|_| drops);
-                // Where extra spaces are removed, every space before the text is dropped, else only the first.
+                // If extra spaces are removed, drops every space before the text, else only the first.
                 run.stretch.started |= rest.is_some() && !normalizer.remove_extra_whitespaces;
                 let text = rest.unwrap_or(token).replace(SPACE, " ");
                 run.stretch.started |= !text.is_empty();
-                run.write(&text, follows, pass);
+                run.write(&text, follows, emit);
             }
         }
     }
 
-    /// The unknown piece has a text of its own; a token that is no piece is its own text.
+    /// The text of a piece. The unknown piece has its own; a token that is not a piece is its own text.
     fn unknown<'a>(&'a self, token: &'a str) -> &'a str {
         let vocabulary = &self.processor.vocabulary;
         if vocabulary.text(vocabulary.unknown) == token { &self.processor.unknown_surface } else { token }
@@ -154,31 +153,31 @@ impl PieceDecoder {
 }
 
 impl Run {
-    /// Passes on text of the run, apart from what stands before it.
-    fn write(&mut self, text: &str, follows: bool, pass: &mut impl FnMut(&str)) {
+    /// Emits text of the run, separated from the text before it.
+    fn write(&mut self, text: &str, follows: bool, emit: &mut impl FnMut(&str)) {
         if text.is_empty() {
             return;
         }
         if follows && !self.written {
-            pass(" ");
+            emit(" ");
         }
         self.written = true;
-        pass(text);
+        emit(text);
     }
 
     /// Half a character is written as U+FFFD for each byte.
-    fn end_bytes(&mut self, follows: bool, pass: &mut impl FnMut(&str)) {
+    fn end_bytes(&mut self, follows: bool, emit: &mut impl FnMut(&str)) {
         let text = take_characters(&mut self.stretch.bytes, true);
-        self.write(&text, follows, pass);
+        self.write(&text, follows, emit);
     }
 
-    fn end_stretch(&mut self, follows: bool, pass: &mut impl FnMut(&str)) {
-        self.end_bytes(follows, pass);
+    fn end_stretch(&mut self, follows: bool, emit: &mut impl FnMut(&str)) {
+        self.end_bytes(follows, emit);
         self.stretch = Stretch::default();
     }
 }
 
-/// Takes characters from the beginning, U+FFFD for each byte that belongs to none; half a character stays, unless `last`.
+/// Removes characters from the beginning, U+FFFD for each invalid byte; half a character stays, unless `last`.
 fn take_characters(bytes: &mut Vec<u8>, last: bool) -> String {
     let mut text = String::new();
     let mut rest = bytes.as_slice();

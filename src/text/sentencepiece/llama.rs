@@ -1,8 +1,8 @@
-//! The rules of transformers' slow `LlamaTokenizer` around a SentencePiece model: added tokens, the space before a text,
-//! and the tokens put around a prompt.
+//! The rules of transformers' slow `LlamaTokenizer` around a SentencePiece model: added tokens, the space before a
+//! text, and the tokens added around a prompt.
 //!
-//! The rules are those of transformers 4, the last version with such a class: without a word in the files `legacy` is
-//! on and `add_bos_token` too. Other classes have other rules and are refused rather than guessed.
+//! The rules are those of transformers 4, the last version with such a class: `legacy` and `add_bos_token` default to
+//! true. Other classes have other rules and are an error.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::text::tokenizer::MAX_TOKEN_ID;
 /// The text of the unknown token where the files name none.
 const UNKNOWN: &str = "<unk>";
 
-/// A tokenizer out of a `tokenizer.model`.
+/// A tokenizer from a `tokenizer.model`.
 #[derive(Debug)]
 pub(in crate::text) struct LlamaTokenizer {
     processor: Arc<Processor>,
@@ -38,7 +38,7 @@ pub(in crate::text) struct LlamaTokenizer {
     bos: Option<u32>,
     eos: Option<u32>,
     unknown: String,
-    /// How many tokens the text of the unknown token is cut into.
+    /// The number of tokens that the text of the unknown token is split into.
     unknown_len: usize,
 }
 
@@ -91,7 +91,7 @@ impl LlamaTokenizer {
         Ok(this)
     }
 
-    /// The ids of a text; with `add_special_tokens` also those put around a prompt.
+    /// The ids of a text; with `add_special_tokens` also those added around a prompt.
     pub(in crate::text) fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(text.len() / 3 + 2);
         if add_special_tokens {
@@ -103,7 +103,7 @@ impl LlamaTokenizer {
             let begin = if self.add_prefix_space { SPACE } else { "" };
             let from = ids.len();
             let special_at = self.encode_parts(&format!("{begin}{}", text.replace(SPACE, " ")), &mut ids)?;
-            // The space put before a special token is taken back.
+            // The space added before a special token is removed again.
             let space = self.processor.vocabulary.textual(SPACE).map(|piece| self.ids[piece as usize]);
             if special_at == Some(from + 1) && space == Some(ids[from]) {
                 ids.remove(from);
@@ -120,7 +120,7 @@ impl LlamaTokenizer {
         self.added.id(token).or_else(|| self.processor.vocabulary.named(token))
     }
 
-    /// All ids with their texts and whether they are special; an id may come twice, and counts as it comes last.
+    /// All ids with their texts and whether they are special; of a duplicate id the last one counts.
     pub(in crate::text) fn tokens(&self) -> impl Iterator<Item = (u32, &str, bool)> {
         let pieces = (0_u32..).zip(&self.processor.vocabulary.pieces);
         let pieces = pieces.map(|(id, piece)| (id, &*piece.text, self.special.contains(&*piece.text)));
@@ -131,7 +131,7 @@ impl LlamaTokenizer {
         pieces.chain(added)
     }
 
-    /// The way back from tokens to text.
+    /// The decoder of this tokenizer.
     pub(in crate::text) fn decoder(&self, settings: &Settings) -> PieceDecoder {
         let vocabulary_len = self.processor.vocabulary.pieces.len();
         let beyond = |id: u32| id as usize >= vocabulary_len;
@@ -148,12 +148,12 @@ impl LlamaTokenizer {
         }
     }
 
-    /// What kind of model cuts the text.
+    /// The type of the model.
     pub(in crate::text) fn model(&self) -> &'static str {
         if self.processor.is_bpe() { "BPE" } else { "Unigram" }
     }
 
-    /// Adds the ids of a text and gives the place of the first special token among them.
+    /// Appends the ids of a text and returns the index of the first special token among them.
     fn encode_parts(&self, text: &str, ids: &mut Vec<u32>) -> Result<Option<usize>> {
         let mut special_at = None;
         if self.split_special_tokens {
@@ -174,8 +174,8 @@ impl LlamaTokenizer {
         Ok(special_at)
     }
 
-    /// A part without added tokens. Without `legacy` the model puts no space before it, but would drop one that is
-    /// there; so it is cut behind the text of the unknown token, whose own tokens are taken away again.
+    /// Encodes a part without added tokens. Without `legacy` the model adds no space before it, but would drop an
+    /// existing one; so the part is encoded after the text of the unknown token, whose tokens are then removed.
     fn encode_part(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         if self.legacy || !text.starts_with([' ', '▁']) {
             return self.cut(text, ids);
@@ -199,14 +199,14 @@ impl LlamaTokenizer {
     }
 }
 
-/// What transformers makes of a token's text.
+/// A token's text as transformers changes it.
 fn id_of(added: &AddedTokens, processor: &Processor, text: &str) -> u32 {
     let vocabulary = &processor.vocabulary;
     added.id(text).or_else(|| vocabulary.named(text)).unwrap_or(vocabulary.unknown)
 }
 
-/// The added tokens of the files, then the special tokens that have a name: at the place of the piece of the same text,
-/// else behind the vocabulary.
+/// The added tokens of the files, then the named special tokens: with the id of the piece of the same text, else
+/// after the vocabulary.
 fn added_by_id(processor: &Processor, settings: &Settings) -> BTreeMap<u32, AddedToken> {
     let vocabulary = &processor.vocabulary;
     let mut by_id: BTreeMap<u32, AddedToken> = settings.added.iter().flatten().cloned().collect();

@@ -1,9 +1,9 @@
-//! Tokenizers that come as a SentencePiece `tokenizer.model`: text to ids as Google's library cuts it, under the rules
-//! of transformers' slow `LlamaTokenizer`.
+//! Tokenizers from a SentencePiece `tokenizer.model`: encode as Google's library does, by the rules of transformers'
+//! slow `LlamaTokenizer`.
 //!
-//! The file is a protobuf message, parsed by `prost`; all that follows from it is written here, because equal ids need
-//! the library's own order of merges, its single-precision sums and its quirks (docs/decisions/0005). It trains
-//! nothing, samples nothing, and knows the two kinds of model that language models have: BPE and unigram.
+//! The file is a protobuf message, parsed by `prost`. The algorithms are implemented here, because equal ids need the
+//! library's order of merges, its single-precision sums and its quirks (docs/decisions/0005). Training and sampling
+//! are not supported; the model types are BPE and unigram.
 
 mod added_tokens;
 mod bpe;
@@ -17,7 +17,7 @@ mod processor;
 mod unigram;
 mod vocabulary;
 
-/// What to do with a model that cannot be read here.
+/// The remedy for an unsupported model.
 const CONVERSION: &str = "make a tokenizer.json of it: python -c \"from transformers import AutoTokenizer; \
      AutoTokenizer.from_pretrained('FOLDER').save_pretrained('FOLDER')\"";
 

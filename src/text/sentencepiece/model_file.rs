@@ -1,7 +1,7 @@
 //! Reading a `tokenizer.model`: the parts of SentencePiece's protobuf message that encoding and decoding need.
 //!
-//! The file is untrusted. Its list of pieces is read one by one, so that it can be cut off at the limit; everything
-//! else is checked once here, and what is built from it cannot be wrong.
+//! The file is untrusted. Its pieces are read one by one, to stop at the limit; everything else is validated here
+//! once.
 
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
@@ -12,7 +12,7 @@ use super::normalizer::Normalizer;
 use super::vocabulary::{MAX_PIECES, Piece, PieceKind, Vocabulary};
 use crate::error::{Error, Result};
 
-/// What the file says, checked.
+/// The contents of the file, validated.
 #[derive(Debug)]
 pub(super) struct ModelFile {
     pub(super) vocabulary: Vocabulary,
@@ -116,7 +116,7 @@ impl ModelFile {
     }
 }
 
-/// Takes the next field, and gives it if it has a length, as all fields of this message do.
+/// Reads the next field, and returns it if it is length-delimited, as all fields of this message are.
 fn next_field<'a>(rest: &mut &'a [u8]) -> Result<Option<(u32, &'a [u8])>> {
     let (tag, wire_type) = decode_key(rest).map_err(damaged)?;
     if wire_type != WireType::LengthDelimited {
@@ -143,7 +143,7 @@ fn piece(index: usize, message: PieceMessage) -> Result<Piece> {
             return Err(Error::load(format!("piece {index}: its type must be from 1 to 6, found {other}")));
         }
     };
-    // Without the sign of zero, which is no difference to SentencePiece.
+    // Without the sign of zero, which SentencePiece ignores.
     Ok(Piece { text: message.piece.into(), score: message.score + 0.0, kind })
 }
 

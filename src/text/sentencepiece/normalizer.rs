@@ -1,9 +1,9 @@
-//! What happens to a text before it is cut: the rules of the character map, spaces, and the space put before it.
+//! Normalizes a text before it is split: applies the character map, replaces spaces, and adds the dummy space.
 
 use super::charsmap::Charsmap;
 use super::prefix_trie::PrefixTrie;
 
-/// What pieces write for a space: U+2581.
+/// The character for a space in pieces: U+2581.
 pub(super) const SPACE: &str = "▁";
 
 /// The settings of a normalizer. User-defined symbols pass through it unchanged.
@@ -18,12 +18,12 @@ pub(super) struct Normalizer {
 }
 
 impl Normalizer {
-    /// How many times longer it can make a text.
+    /// The factor by which it can lengthen a text.
     pub(super) fn growth(&self) -> usize {
         self.charsmap.as_ref().map_or(0, |charsmap| charsmap.longest).max(SPACE.len())
     }
 
-    /// The text as the model cuts it.
+    /// Normalizes a text.
     pub(super) fn normalize(&self, text: &str, user_defined: &PrefixTrie, add_dummy_prefix: bool) -> String {
         let mut rest = text;
         if self.remove_extra_whitespaces {
@@ -63,7 +63,8 @@ impl Normalizer {
         normalized
     }
 
-    /// How many bytes the next step takes, and what it gives for them: a symbol, a rule's text, or what no rule touches.
+    /// The number of bytes that the next step consumes, and their replacement: a symbol, a rule's text, or the
+    /// unchanged character.
     fn next_part<'a>(&'a self, text: &'a str, user_defined: &PrefixTrie) -> (usize, &'a str) {
         let Some(charsmap) = &self.charsmap else {
             if user_defined.is_empty() && !self.remove_extra_whitespaces {

@@ -1,11 +1,11 @@
-//! A trie of byte strings: which of them begin a text. Built once, then read only.
+//! A read-only trie of byte strings, to find those that are prefixes of a text.
 
 use std::collections::VecDeque;
 
 /// No string ends at a node.
 const NONE: u32 = u32::MAX;
 
-/// Strings with a number each; 12 bytes for each node, children side by side.
+/// Maps strings to numbers; 12 bytes for each node, children side by side.
 #[derive(Debug)]
 pub(super) struct PrefixTrie {
     nodes: Vec<Node>,
@@ -20,13 +20,13 @@ struct Node {
 }
 
 impl PrefixTrie {
-    /// The strings and their numbers, which must be below `u32::MAX`; of equal strings one counts.
+    /// Builds the trie of strings and their numbers, which must be below `u32::MAX`; of equal strings one counts.
     pub(super) fn new<'a>(strings: impl IntoIterator<Item = (&'a str, u32)>) -> Self {
         let mut strings: Vec<(&[u8], u32)> =
             strings.into_iter().map(|(string, value)| (string.as_bytes(), value)).collect();
         strings.sort_unstable();
         let mut nodes = vec![Node { label: 0, num_children: 0, first_child: 0, value: NONE }];
-        // Level by level, so that the children of a node are neighbours.
+        // Level by level, so that the children of a node are adjacent.
         let mut open = VecDeque::from([(0, strings.as_slice(), 0)]);
         while let Some((node, strings, depth)) = open.pop_front() {
             let ends_here = strings.iter().take_while(|(string, _)| string.len() == depth).count();
@@ -50,7 +50,7 @@ impl PrefixTrie {
         self.nodes.len() == 1
     }
 
-    /// The strings that `text` begins with, shortest first: length in bytes and number. The empty one is none.
+    /// The strings that `text` begins with, shortest first, as length in bytes and number; without the empty string.
     pub(super) fn prefixes(&self, text: &[u8]) -> impl Iterator<Item = (usize, u32)> {
         let mut node = self.nodes[0];
         let steps = text.iter().map_while(move |&byte| {

@@ -1,4 +1,4 @@
-//! A SentencePiece model as Google's library would have it loaded: texts to pieces.
+//! A loaded SentencePiece model: splits texts into pieces, as Google's library does.
 
 use super::bpe;
 use super::model_file::ModelFile;
@@ -7,7 +7,7 @@ use super::unigram::Unigram;
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 
-/// The longest text, in bytes, that is cut.
+/// The longest text, in bytes.
 const MAX_NORMALIZED_BYTES: usize = 1 << 30;
 
 /// A loaded model.
@@ -16,14 +16,14 @@ pub(super) struct Processor {
     pub(super) vocabulary: Vocabulary,
     pub(super) normalizer: Normalizer,
     pub(super) unknown_surface: String,
-    /// BPE without one.
+    /// The unigram model; `None` for BPE.
     unigram: Option<Unigram>,
 }
 
 /// A part of a text.
 pub(super) enum Found<'t> {
     Piece(u32),
-    /// A run of characters that no piece stands for.
+    /// A run of characters without a piece.
     Unknown(&'t str),
 }
 
@@ -39,7 +39,7 @@ impl Processor {
         self.unigram.is_none()
     }
 
-    /// Cuts a text and hands over what it is cut into, in order.
+    /// Splits a text and passes its parts on in order.
     pub(super) fn encode(
         &self,
         text: &str,

@@ -1,4 +1,4 @@
-//! Equality with transformers' slow tokenizer on the goldens of `tests/golden/sentencepiece`, and files that mean harm.
+//! Equality with transformers' slow tokenizer on the goldens of `tests/golden/sentencepiece`, and hostile files.
 
 use std::path::Path;
 use std::time::Instant;
@@ -169,7 +169,7 @@ fn piece(text: &[u8], score: f32, kind: u8) -> Vec<u8> {
     field(1, &piece)
 }
 
-/// The unknown piece, then what is given.
+/// The unknown piece, then the given pieces.
 fn model(parts: &[Vec<u8>]) -> Vec<u8> {
     [piece(b"<unk>", 0.0, 2), parts.concat()].concat()
 }
@@ -182,7 +182,7 @@ fn refusal(model: &[u8], files: &Value) -> String {
 fn a_small_model_made_by_hand_works() {
     let tokenizer = open(&model(&[piece(b"a", -1.0, 1), piece(b"aa", -1.5, 1)]), &Value::Null).unwrap();
     // The spaces around are removed, and the one put before the text is unknown; `<s>` comes behind the vocabulary.
-    // "a aa" and "aa a" are equally good.
+    // "a aa" and "aa a" have equal scores.
     assert_eq!(tokenizer.encode(" aaab ", true).unwrap(), [3, 0, 1, 2, 0].map(TokenId));
     assert_eq!((tokenizer.bos(), tokenizer.eos()), (Some(TokenId(3)), Some(TokenId(4))));
 }
@@ -249,7 +249,7 @@ fn files_beside_the_model_that_do_not_fit_are_refused_with_a_reason() {
     assert!(error.starts_with("tokenizer.model: a file of at most"), "{error}");
 }
 
-/// Damaged models are refused, or they work without a panic and give ids that they know.
+/// A damaged model is an error, or encodes without a panic to ids of its vocabulary.
 #[test]
 fn damage_never_panics() {
     let texts = texts();

@@ -1,17 +1,17 @@
-//! Cutting by a unigram language model: the cut whose pieces have the greatest sum of scores.
+//! Splits texts by a unigram language model: finds the segmentation with the greatest sum of scores.
 //!
-//! Sums are in single precision, as SentencePiece has them, and set back to zero in long texts where it does. Of equal
-//! sums the one found first stays: that with the longest last piece.
+//! Sums are in single precision, as in SentencePiece, and reset to zero in long texts where it does. Of equal sums
+//! the first one found wins: that with the longest last piece.
 
 use super::normalizer::character;
 use super::prefix_trie::PrefixTrie;
 use super::vocabulary::{PieceKind, Vocabulary};
 
-/// How much worse than the worst piece an unknown character is.
+/// The penalty of an unknown character below the worst piece.
 const UNKNOWN_PENALTY: f32 = 10.0;
-/// Sums beyond this are counted from zero again, so that they stay precise.
+/// Sums beyond this are reset to zero, to stay precise.
 const MAX_SUM: f32 = 100_000.0;
-/// Where no cut ends.
+/// Marks positions that no segmentation reaches.
 const NOWHERE: u32 = u32::MAX;
 
 /// The model; its pieces are in the vocabulary.
@@ -21,7 +21,7 @@ pub(super) struct Unigram {
     unknown_score: f32,
 }
 
-/// The best way to cut the text up to some place.
+/// The best segmentation of the text up to some position.
 #[derive(Clone, Copy)]
 struct Best {
     score: f32,
@@ -42,7 +42,7 @@ impl Unigram {
         }
     }
 
-    /// Cuts a text of at most 1 GiB into parts, each with its piece, which may be the unknown one.
+    /// Splits a text of at most 1 GiB into parts, each with its piece, which may be the unknown one.
     pub(super) fn cut<'t>(&self, vocabulary: &Vocabulary, text: &'t str) -> Vec<(&'t str, u32)> {
         let mut best = vec![Best { score: 0.0, start: NOWHERE, id: 0 }; text.len() + 1];
         let (mut start, mut frontier) = (0, 0);

@@ -1,4 +1,4 @@
-//! The pieces of a model: what each is, its score, and the ways from texts to pieces.
+//! The pieces of a model: their types and scores, and the lookup of texts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ pub(super) const MAX_PIECES: usize = 1 << 22;
 pub(super) const MAX_PIECE_BYTES: usize = 2048;
 const NUL: &str = "\0";
 
-/// What a piece is for, by the numbers of the file.
+/// The type of a piece, as numbered in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PieceKind {
     Normal,
-    /// Stands for what no other piece stands for; there is one.
+    /// Stands for unknown characters; there is one.
     Unknown,
-    /// Never found in a text: `<s>`.
+    /// Never matched in a text, such as `<s>`.
     Control,
-    /// Found before anything else, and never cut.
+    /// User-defined: matched before anything else, and never split.
     UserDefined,
-    /// Takes part in merges but does not come out of them.
+    /// Unused: takes part in merges but is never a result.
     Unused,
     /// `<0xNN>`, for the bytes of unknown characters.
     Byte,
@@ -36,16 +36,16 @@ pub(super) struct Piece {
     pub(super) kind: PieceKind,
 }
 
-/// All pieces; the place of each is its id.
+/// All pieces; the index of each is its id.
 #[derive(Debug)]
 pub(super) struct Vocabulary {
     pub(super) pieces: Vec<Piece>,
-    /// What a text may be cut into.
+    /// The pieces that a text may be split into.
     textual: HashMap<Arc<str>, u32>,
     /// Unknown, control and byte pieces.
     reserved: HashMap<Arc<str>, u32>,
     pub(super) unknown: u32,
-    /// The pieces of the 256 bytes, if unknown characters fall back to them.
+    /// The pieces of the 256 bytes, with byte fallback.
     pub(super) bytes: Option<Box<[u32; 256]>>,
     pub(super) user_defined: PrefixTrie,
     pub(super) longest_piece: usize,
@@ -122,7 +122,7 @@ impl Vocabulary {
         self.reserved.get(text).or_else(|| self.textual.get(text)).copied()
     }
 
-    /// What the piece of this name is for; unknown when there is none.
+    /// The type of the piece of this name; unknown when there is none.
     pub(super) fn kind_of(&self, text: &str) -> PieceKind {
         self.named(text).map_or(PieceKind::Unknown, |id| self.kind(id))
     }

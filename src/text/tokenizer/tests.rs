@@ -13,7 +13,7 @@ pub(in crate::text) fn bundled() -> Tokenizer {
     open(&folder)
 }
 
-/// The tokenizer of a checkpoint that is not part of the repository, where it is present.
+/// The tokenizer of a checkpoint that is not part of the repository, if present.
 pub(in crate::text) fn stories260k() -> Option<Tokenizer> {
     static SKIPPED: std::sync::Once = std::sync::Once::new();
     let folder = std::env::var_os("RSGEN_TEST_STORIES260K").map_or_else(
@@ -369,7 +369,7 @@ proptest! {
     #[test]
     fn text_survives_the_way_to_ids_and_back(text in "\\PC{0,40}") {
         for tokenizer in [bundled(), llama(true)] {
-            // A text that contains a special token, or the metaspace character itself, cannot come back.
+            // A text that contains a special token, or the metaspace character itself, does not survive a round trip.
             prop_assume!(!text.contains('<') && !text.contains('▁'));
             let ids = tokenizer.encode(&text, false).unwrap();
             let back = tokenizer.decode(&ids, true);

@@ -31,13 +31,14 @@ pub(super) struct Rules {
 #[derive(Debug, Clone)]
 pub(super) struct Hypotheses {
     rules: Rules,
-    hypotheses: Vec<Hypothesis>,
+    /// Named as in transformers.
+    beams: Vec<Hypothesis>,
     worst: f64,
 }
 
 impl Hypotheses {
     pub(super) fn new(rules: Rules) -> Self {
-        Self { rules, hypotheses: Vec::new(), worst: 1e9 }
+        Self { rules, beams: Vec::new(), worst: 1e9 }
     }
 
     /// Takes a sequence of `generated` tokens, an end-of-sequence token included, whose log-probabilities sum to
@@ -51,23 +52,23 @@ impl Hypotheses {
         finish: FinishReason,
     ) {
         let score = f64::from(sum) / (generated as f64).powf(self.rules.length_penalty);
-        if self.hypotheses.len() >= self.rules.capacity && score <= self.worst {
+        if self.beams.len() >= self.rules.capacity && score <= self.worst {
             return;
         }
-        self.hypotheses.push(Hypothesis { score, tokens, trace, finish });
-        if self.hypotheses.len() <= self.rules.capacity {
+        self.beams.push(Hypothesis { score, tokens, trace, finish });
+        if self.beams.len() <= self.rules.capacity {
             self.worst = self.worst.min(score);
             return;
         }
-        let lowest = (0..self.hypotheses.len())
-            .min_by(|&a, &b| self.hypotheses[a].score.total_cmp(&self.hypotheses[b].score));
-        self.hypotheses.remove(lowest.unwrap_or(0));
-        self.worst = self.hypotheses.iter().map(|hypothesis| hypothesis.score).fold(f64::INFINITY, f64::min);
+        let lowest =
+            (0..self.beams.len()).min_by(|&a, &b| self.beams[a].score.total_cmp(&self.beams[b].score));
+        self.beams.remove(lowest.unwrap_or(0));
+        self.worst = self.beams.iter().map(|hypothesis| hypothesis.score).fold(f64::INFINITY, f64::min);
     }
 
     /// Whether the list is final. `best` is the highest sum of this step's candidates, each of `generated` tokens.
     pub(super) fn is_done(&self, best: f32, generated: usize) -> bool {
-        if self.hypotheses.len() < self.rules.capacity {
+        if self.beams.len() < self.rules.capacity {
             return false;
         }
         let length = match self.rules.early_stopping {
@@ -79,7 +80,7 @@ impl Hypotheses {
     }
 
     pub(super) fn into_vec(self) -> Vec<Hypothesis> {
-        self.hypotheses
+        self.beams
     }
 }
 
@@ -96,7 +97,7 @@ mod tests {
     }
 
     fn scores(list: &Hypotheses) -> Vec<f64> {
-        list.hypotheses.iter().map(|hypothesis| hypothesis.score).collect()
+        list.beams.iter().map(|hypothesis| hypothesis.score).collect()
     }
 
     #[test]
@@ -106,11 +107,11 @@ mod tests {
         add(&mut list, -6.0, 3);
         assert_eq!(scores(&list), [-2.0, -2.0]);
         add(&mut list, -2.0, 1);
-        assert_eq!(list.hypotheses.len(), 2, "equal to the worst is not better");
-        assert_eq!(list.hypotheses[0].tokens, [TokenId(2)]);
+        assert_eq!(list.beams.len(), 2, "equal to the worst is not better");
+        assert_eq!(list.beams[0].tokens, [TokenId(2)]);
         add(&mut list, -3.0, 3);
         assert_eq!(scores(&list), [-2.0, -1.0]);
-        assert_eq!(list.hypotheses[0].tokens, [TokenId(3)]);
+        assert_eq!(list.beams[0].tokens, [TokenId(3)]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What the example of a service promises, over real connections: `examples/sse_service.rs` is compiled into this test,
-//! and the client is another implementation of HTTP than the server.
+//! Tests the example of a service over real connections: `examples/sse_service.rs` is compiled into this test, and
+//! client and server are different implementations of HTTP.
 
 #[path = "../../examples/sse_service.rs"]
 #[expect(dead_code, reason = "the test brings its own listener and its own signal")]
@@ -52,7 +52,7 @@ impl Running {
         self.service.generator.engine().pool().stats()
     }
 
-    /// The answer, as soon as its status is known.
+    /// The response, as soon as its status is known.
     fn post(&self, body: &str) -> Response<ureq::Body> {
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         let url = format!("{}/generate", self.url);
@@ -76,7 +76,7 @@ impl Running {
     }
 }
 
-/// The events of an answer, as they come.
+/// The events of a response, as they arrive.
 fn events(response: Response<ureq::Body>) -> impl Iterator<Item = (String, Value)> {
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -89,7 +89,7 @@ fn events(response: Response<ureq::Body>) -> impl Iterator<Item = (String, Value
     })
 }
 
-/// Asserts that an answer is what a call gives.
+/// Asserts that a response equals the output of a call.
 fn assert_is(answer: Vec<(String, Value)>, expected: &GenerationOutput) {
     let row = &expected.rows[0].generated;
     let mut events = answer.into_iter();
