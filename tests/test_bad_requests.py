@@ -107,8 +107,8 @@ def test_any_value_of_any_option_opens_the_model_or_is_refused(option):
 def test_an_unknown_option_is_refused_with_the_one_that_was_meant():
     with pytest.raises(TypeError, match=r"Generator\(\).*'num_thread'.*did you mean `num_threads`\?"):
         rsgen.Generator(num_thread=2)
-    with pytest.raises(TypeError, match=r"'device_map'.*it takes model, dtype,"):
-        rsgen.Generator(device_map="auto")
+    with pytest.raises(TypeError, match=r"'banana'.*it takes model, dtype,"):
+        rsgen.Generator(banana="auto")
     with pytest.raises(TypeError, match=r"did you mean `max_new_tokens`\?"):
         rsgen.Generator.from_pretrained().generate(PROMPT, max_token=2)
 
@@ -120,7 +120,7 @@ def prompts() -> list[tuple[object, type, str]]:
     return [
         *(
             (value, TypeError, no_prompt)
-            for value in (None, 5, 2.5, True, b"x", bytearray(b"x"), {}, set(), object())
+            for value in (5, 2.5, True, b"x", bytearray(b"x"), {}, set(), object())
         ),
         *((value, TypeError, no_prompt) for value in (iter([1]), (i for i in [1]), lambda: 1)),
         ([1.5], TypeError, f"{no_ids}, got 1.5 (float) at position 0"),
@@ -133,8 +133,7 @@ def prompts() -> list[tuple[object, type, str]]:
         (["a", [[1]]], TypeError, f"prompt 1: {no_ids}"),
         ([[["a"]]], TypeError, f"prompt 0: {no_ids}"),
         (np.array([1.0]), TypeError, "got an array of float64; convert it"),
-        (np.array(["a"]), TypeError, "got an array of <U1"),
-        (np.array([1, None], object), TypeError, "got an array of object"),
+        (np.array([1, None], object), TypeError, f"{no_ids}, got None"),
         (np.array([1], np.complex64), TypeError, "got an array of complex64"),
         (np.array([True]), TypeError, "got an array of bool"),
         (np.zeros((1, 1, 1), int), rsgen.InputError, "one or two dimensions, got 3"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -86,3 +87,52 @@ def test_ctrl_c_ends_it_while_it_waits_for_its_input():
         run.send_signal(signal.SIGINT)
         run.communicate(timeout=10)
     assert run.returncode == -signal.SIGINT
+
+
+#: The script that pip makes of the command, which says when Python's own start is over: Python prints a traceback when the
+#: signal comes before.
+SCRIPT = """
+import sys
+from rsgen._cli import main
+sys.stderr.write("begun\\n")
+sys.stderr.flush()
+sys.exit(main())
+"""
+
+
+def test_the_command_imports_nothing_before_it_has_taken_ctrl_c_over():
+    program = """
+import sys
+before = set(sys.modules)
+import rsgen._cli
+print(sorted(set(sys.modules) - before))
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "['rsgen', 'rsgen._cli']"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT for one process")
+def test_ctrl_c_at_any_time_ends_it_without_a_word(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("Once upon a time there was a little boy who had a dog.\n" * 2000)
+    draw = random.Random(5)
+    # The extension is imported and the model loaded within some 50 ms; scoring all of the text takes seconds.
+    delays = [draw.uniform(0.0, 0.06) for _ in range(25)] + [draw.uniform(0.0, 0.8) for _ in range(10)]
+    for delay in delays:
+        with (
+            text.open("rb") as lines,
+            subprocess.Popen(
+                [sys.executable, "-c", SCRIPT, "score", "--totals", "-"],
+                stdin=lines,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            ) as run,
+        ):
+            assert run.stderr is not None
+            assert run.stderr.readline() == b"begun\n"
+            time.sleep(delay)
+            run.send_signal(signal.SIGINT)
+            _, errors = run.communicate(timeout=20)
+        # A shell says 130 for a process that the signal has ended.
+        assert run.returncode in (130, -signal.SIGINT), (delay, errors)
+        assert errors in (b"", b"rsgen: interrupted\n"), delay

@@ -204,18 +204,20 @@ def test_none_in_a_call_switches_a_field_off_and_in_a_config_leaves_it_to_the_mo
     def generated(*configs, **fields):
         return gen.generate(prompt, *configs, **fields).token_ids[0].tolist()
 
-    assert generated(repetition_penalty=None) == tokens[:3]
+    ended = tokens[: tokens.index(tokens[2]) + 1]
+    assert generated(repetition_penalty=None) == ended != tokens
     assert generated(repetition_penalty=None, eos_token_id=None) == tokens
     assert generated(repetition_penalty=None, eos_token_id=-1) == tokens
     passed = rsgen.GenerationConfig(eos_token_id=None, repetition_penalty=1.0)
     assert passed == rsgen.GenerationConfig(repetition_penalty=1.0)
-    assert generated(passed) == tokens[:3]
+    assert generated(passed) == ended
     assert generated(passed.update(eos_token_id=None), eos_token_id=None) == tokens
     assert generated(passed.update(eos_token_id=tokens[1]), eos_token_id=None) == tokens
-    off = {"repetition_penalty": None, "eos_token_id": None, "do_sample": True, "seed": 1}
+    off = {"repetition_penalty": None, "eos_token_id": None, "do_sample": True, "temperature": 9.0, "seed": 1}
     assert generated(**off) == tokens, "the model's top_k of 1 leaves a single token"
-    every = plain.generate(prompt, max_new_tokens=12, do_sample=True, seed=1, top_k=0).token_ids[0].tolist()
-    fifty = plain.generate(prompt, max_new_tokens=12, do_sample=True, seed=1).token_ids[0].tolist()
+    drawn = {"max_new_tokens": 12, "do_sample": True, "temperature": 9.0, "seed": 1}
+    every = plain.generate(prompt, **drawn, top_k=0).token_ids[0].tolist()
+    fifty = plain.generate(prompt, **drawn).token_ids[0].tolist()
     assert generated(**off, top_k=None) == every != fifty
     assert [token for token, _ in zip(gen.stream(prompt, **off), range(3), strict=False)]
     with pytest.raises(rsgen.ConfigError, match=r"`num_beams` must be 2 or more in beam_search\(\)"):

@@ -17,17 +17,18 @@ def programs(page):
     return BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
-PAGE = DOCS / "runtime.md"
-PROGRAMS = [program for program, _ in programs(PAGE)]
+PROGRAMS = [
+    program for page in ("runtime.md", "from_transformers.md") for program, _ in programs(DOCS / page)
+]
 STRATEGIES = sorted(page for page in (DOCS / "strategies").glob("*.md") if page.name != "README.md")
 
 
-def test_the_page_shows_programs():
-    assert len(PROGRAMS) >= 6
+def test_the_pages_show_programs():
+    assert len(PROGRAMS) >= 11
 
 
 @pytest.mark.parametrize("index", range(len(PROGRAMS)))
-def test_a_program_of_the_page_runs(index, tmp_path):
+def test_a_program_of_a_page_runs(index, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAMS[index], encoding="utf-8")
     # Python 3.12 warns of each fork of a process with threads.

@@ -132,8 +132,10 @@ def test_ids_outside_of_the_vocabulary_are_refused(gen, method):
 @pytest.mark.parametrize("method", ["generate", "stream", "forward", "score"])
 def test_what_is_no_prompt_is_a_type_error(gen, method):
     call = getattr(gen, method)
+    if method in ("forward", "score"):
+        with pytest.raises(TypeError):
+            call(None)
     for prompt in (
-        None,
         5,
         2.5,
         b"bytes",
@@ -146,7 +148,6 @@ def test_what_is_no_prompt_is_a_type_error(gen, method):
         [1, None],
         np.array([1.0, 2.0]),
         np.array([True]),
-        np.array(["a"]),
         np.array(5.0),
     ):
         with pytest.raises(TypeError):

@@ -96,7 +96,9 @@ def test_the_mask_of_one_prompt_has_its_shape(gen, ids):
             gen.generate(np.array([[5, 6]]), attention_mask=mask, max_new_tokens=5)
     with pytest.raises(rsgen.InputError, match="must hold 1 for a token and 0 for padding, got 2"):
         gen.generate([5, 6], attention_mask=[2, 1], max_new_tokens=5)
-    for prompt in ("text", ["a", "list"], [[5, 6]]):
+    with pytest.raises(rsgen.InputError, match="must have the shape of the ids"):
+        gen.generate([[5, 6]], attention_mask=[1, 1], max_new_tokens=5)
+    for prompt in ("text", ["a", "list"], [[5, 6], [7]]):
         with pytest.raises(rsgen.InputError, match="`attention_mask` goes with ids"):
             gen.generate(prompt, attention_mask=[1, 1], max_new_tokens=5)
 

@@ -8,6 +8,7 @@ import pickle
 import pickletools
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -130,13 +131,73 @@ def test_results_are_pickled_by_value(gen, protocol):
 
 def test_what_is_work_in_progress_is_refused_with_a_remedy(gen):
     stream = gen.stream(PROMPT)
-    for value, remedy in ((stream, "pickle its output"), (gen.tokenizer, "pickle the Generator")):
-        name = type(value).__name__
-        for protocol in PROTOCOLS:
-            with pytest.raises(TypeError, match=f"a {name} cannot be pickled, because .*{remedy}"):
-                pickle.dumps(value, protocol)
+    for protocol in PROTOCOLS:
+        with pytest.raises(TypeError, match=r"a TokenStream cannot be pickled, because .*pickle its output"):
+            pickle.dumps(stream, protocol)
     with pytest.raises(TypeError, match="cannot be pickled"):
         copy.copy(stream)
+
+
+class AfterFour(rsgen.stopping_criteria.StoppingCriteria):
+    def __init__(self, number):
+        self.number = number
+
+
+class Limit(rsgen.stopping_criteria.MaxLengthCriteria):
+    def __init__(self, max_length):
+        self.note = "mine"
+
+
+class Phrase(rsgen.constraints.PhrasalConstraint):
+    def __init__(self, token_ids):
+        self.note = "mine"
+
+
+class Own(rsgen.constraints.Constraint):
+    def __init__(self, number):
+        self.number = number
+
+
+class Warper(rsgen.processors.TopKLogitsWarper):
+    def __init__(self, top_k):
+        self.note = "mine"
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_criteria_constraints_and_processors_are_copied_and_pickled(gen, again):
+    criteria, constraints = rsgen.stopping_criteria, rsgen.constraints
+    ids = np.array([[5, 6, 7], [5, 6, 2]])
+    scores = np.log(np.full((2, 8), 1 / 8, dtype=np.float32))
+    for value in (
+        criteria.MaxLengthCriteria(3),
+        criteria.MaxTimeCriteria(60.0, initial_timestamp=time.time() - 61),
+        criteria.MaxTimeCriteria(60.0),
+        criteria.EosTokenCriteria([2, 3]),
+        criteria.ConfidenceCriteria(0.5),
+        criteria.StopStringCriteria(gen.tokenizer, "fox"),
+        Limit(3),
+        rsgen.processors.TopKLogitsWarper(2),
+        Warper(2),
+    ):
+        same = again(value)
+        assert type(same) is type(value)
+        np.testing.assert_array_equal(same(ids, scores), value(ids, scores))
+        for name, attribute in attributes(value).items():
+            np.testing.assert_equal(getattr(same, name), attribute, err_msg=name)
+    for constraint in (
+        constraints.PhrasalConstraint([5, 6, 7]),
+        constraints.DisjunctiveConstraint([[5, 6, 7], [8, 9]]),
+        Phrase([5, 6, 7]),
+    ):
+        constraint.update(5)
+        same = again(constraint)
+        assert type(same) is type(constraint)
+        assert attributes(same) == attributes(constraint)
+        assert same.remaining() == 2
+        same.update(6)
+        assert constraint.remaining() == 2, "a copy goes its own way"
+    for value in (AfterFour(4), Own(4)):
+        assert again(value).number == 4
 
 
 def test_a_damaged_pickle_is_an_error():

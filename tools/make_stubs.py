@@ -52,8 +52,12 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self, Unpack, disjoint_base
 
 from . import types
+from ._tokenizer import BatchEncoding
 from .types import (
+    AnyGenerationConfig,
     Conversation,
+    DType,
+    Encoding,
     FinishReason,
     GenerationFields,
     Ids,
@@ -69,6 +73,21 @@ SLOTS = {
     "__eq__": "def __eq__(self, other: object, /) -> bool: ...",
     "__ne__": "def __ne__(self, other: object, /) -> bool: ...",
     "__len__": "def __len__(self) -> int: ...",
+    "__getitem__": "def __getitem__(self, key: Any, /) -> Any: ...",
+    "Tokenizer.__call__": """def __call__(
+        self,
+        text: str | Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        padding_side: Literal["left", "right"] | None = None,
+        return_tensors: Literal["np"] | None = None,
+        return_attention_mask: bool | None = None,
+        return_token_type_ids: Literal[False] | None = None,
+    ) -> BatchEncoding: ...""",
     "__setattr__": "def __setattr__(self, name: str, value: Any, /) -> None: ...",
     "BuiltInLogitsProcessor.__call__": """def __call__(
         self,
@@ -102,6 +121,14 @@ OVERLOADS = {
         ({"conversation": "Conversation", "tokenize": "Literal[False]"}, "str"),
         ({"conversation": "Sequence[Conversation]", "tokenize": "Literal[True]"}, "list[list[int]]"),
         ({"conversation": "Sequence[Conversation]", "tokenize": "Literal[False]"}, "list[str]"),
+    ],
+    "Tokenizer.encode": [
+        ({"return_tensors": "None"}, "list[int]"),
+        ({"return_tensors": 'Literal["np"]'}, "NDArray[np.int64]"),
+    ],
+    "Tokenizer.decode": [
+        ({"token_ids": "int | Ids"}, "str"),
+        ({"token_ids": "Sequence[Ids]"}, "list[str]"),
     ],
     "Generator.score": [
         ({"text": "str | Ids", "top_logprobs": "None"}, "NDArray[np.float32]"),
@@ -192,7 +219,10 @@ def property_stub(cls: type, name: str, member: Any) -> str:
         raise SystemExit(
             f"error: the docstring of {cls.__name__}.{name} must begin with its type and a colon"
         )
-    return f"    @property\n    def {name}(self) -> {found[1]}:\n{docstring(found[2], '        ')}"
+    stub = f"    @property\n    def {name}(self) -> {found[1]}:\n{docstring(found[2], '        ')}"
+    if "It can be set" in found[2]:
+        stub += f"    @{name}.setter\n    def {name}(self, value: {found[1]}, /) -> None: ...\n"
+    return stub
 
 
 def function_stub(name: str, function: Any, described: dict[str, str], indent: str, returns: str = "") -> str:
@@ -200,8 +230,8 @@ def function_stub(name: str, function: Any, described: dict[str, str], indent: s
     arguments = list(arguments_of(name, function, described))
     returns = "Self" if name == "__new__" else returns or documented_result(function)
     body = docstring(function.__doc__, indent + "    ") if name[:2] != "__" else ""
-    end = ":\n" + body if body else ": ...\n"
-    return signature(f"{indent}def {name}", arguments, returns, indent) + end
+    end = ":" if body else ": ..."
+    return f"{signature(f'{indent}def {name}', arguments, returns, indent, end)}\n{body}"
 
 
 def arguments_of(name: str, function: Any, described: dict[str, str]) -> Iterable[Argument]:
@@ -218,7 +248,11 @@ def arguments_of(name: str, function: Any, described: dict[str, str]) -> Iterabl
     before: Any = Parameter.POSITIONAL_OR_KEYWORD
     for parameter in parameters:
         kind = parameter.kind
-        if described.get(parameter.name) in ("Literal[False]", "int") and parameter.default in (True, None):
+        if described.get(parameter.name) in (
+            "Literal[False]",
+            "int",
+            'Literal["np"]',
+        ) and parameter.default in (True, None):
             # Another value than the default has to be given, by its name.
             parameter, kind = parameter.replace(default=Parameter.empty), Parameter.KEYWORD_ONLY
         if before is Parameter.POSITIONAL_ONLY and kind is not before:
@@ -240,20 +274,20 @@ def shown_default(default: object) -> str:
     return json.dumps(default) if isinstance(default, str) else repr(default)
 
 
-def signature(start: str, arguments: list[Argument], returns: str, indent: str) -> str:
-    """The line of a function up to its colon, broken as `ruff format` breaks it."""
+def signature(start: str, arguments: list[Argument], returns: str, indent: str, end: str) -> str:
+    """The line of a function with its end, broken as `ruff format` breaks it."""
     shown = [
         name + (f": {kind}" if kind else "") + (f" = {default}" if default else "")
         for name, kind, default in arguments
     ]
     one_line = f"{start}({', '.join(shown)}) -> {returns}"
-    if len(one_line) + len(": ...") <= WIDTH:
-        return one_line
+    if len(one_line) + len(end) <= WIDTH:
+        return one_line + end
     inner = f"{indent}    {', '.join(shown)}"
     if len(inner) <= WIDTH:
-        return f"{start}(\n{inner}\n{indent}) -> {returns}"
+        return f"{start}(\n{inner}\n{indent}) -> {returns}{end}"
     lines = "".join(f"{indent}    {argument},\n" for argument in shown)
-    return f"{start}(\n{lines}{indent}) -> {returns}"
+    return f"{start}(\n{lines}{indent}) -> {returns}{end}"
 
 
 def section(item: Any, title: str) -> str:
@@ -325,6 +359,10 @@ def _class(entry: dict[str, Any]) -> str:
         f'    """{entry["doc"]}"""\n\n'
         "    __signature__: ClassVar[Signature]\n\n"
         f"    def __new__(\n{signature}    ) -> Self: ...\n"
+        + "".join(
+            f"    @property\n    def {argument['name']}(self) -> {argument['type']}: ...\n"
+            for argument in entry["arguments"]
+        )
     )
 
 
@@ -364,14 +402,16 @@ def page(tables: dict[str, Table]) -> str:
 PAGE_HEAD = """\
 # Logits processors
 
-Made by `tools/make_stubs.py` from the table in `src/generation/logits/registry.rs`; [how to add one](adding/processor.md).
+`tools/make_stubs.py` makes this page from the table in `src/generation/logits/registry.rs`. [How to add
+one](adding/processor.md).
 
-The order of the lines is the order of application. In greedy search, sampling and contrastive search they change the model's
-logits, in beam searches the logarithms of its probabilities, in DoLa what the contrast gives. What takes part in sampling does
-so wherever tokens are drawn: in beam sampling, and in DoLa with `do_sample`, too. Each is a class of `rsgen.processors`.
+The lines are in the order of application. In greedy search, sampling and contrastive search the processors change the model's
+logits, in beam searches its log-probabilities, in DoLa the contrasted scores. Those that take part in sampling do so wherever
+tokens are drawn, including beam sampling and DoLa with `do_sample`. Each is a class of `rsgen.processors`.
 
-`logit_bias`, `frequency_penalty` and `presence_penalty` are OpenAI's and not in transformers. They stand where vLLM applies
-them, after what biases and before what removes; the penalties count generated tokens only, never those of the prompt.
+`logit_bias`, `frequency_penalty` and `presence_penalty` are OpenAI's and not in transformers. They stand where vLLM applies them:
+after the biases and before the processors that remove tokens. The penalties count generated tokens only, never those of the
+prompt.
 
 | field or argument | class | what it does | default | takes part in |
 |---|---|---|---|---|"""

@@ -5,37 +5,37 @@
 >>> print(gen.generate("Once upon a time", max_new_tokens=60).text)  # doctest: +SKIP
 """
 
-from typing import TYPE_CHECKING
-
-from ._rsgen import (
-    CacheStats,
-    CallbackError,
-    CancelledError,
-    CapacityError,
-    ConfigError,
-    ForkError,
-    GenerationConfig,
-    GenerationOutput,
-    Generator,
-    InputError,
-    InternalError,
-    LoadError,
-    NumericalError,
-    RsgenError,
-    StreamedToken,
-    Timings,
-    Tokenizer,
-    TokenScores,
-    TokenStream,
-    Usage,
-    __version__,
-)
+TYPE_CHECKING = False  # `typing` is not imported for its sake
 
 if TYPE_CHECKING:
+    from . import _rsgen as _rsgen
     from . import constraints as constraints
     from . import processors as processors
     from . import stopping_criteria as stopping_criteria
     from . import types as types
+    from ._rsgen import (
+        CacheStats,
+        CallbackError,
+        CancelledError,
+        CapacityError,
+        ConfigError,
+        ForkError,
+        GenerationConfig,
+        GenerationOutput,
+        Generator,
+        InputError,
+        InternalError,
+        LoadError,
+        NumericalError,
+        RsgenError,
+        StreamedToken,
+        Timings,
+        Tokenizer,
+        TokenScores,
+        TokenStream,
+        Usage,
+        __version__,
+    )
 
 __all__ = [
     "CacheStats",
@@ -66,12 +66,16 @@ _SUBMODULES = ["constraints", "processors", "stopping_criteria", "types"]
 
 
 def __getattr__(name: str) -> object:
-    """Imports a submodule when it is first used: ``processors`` takes longer than all the rest."""
-    if name in _SUBMODULES:
-        import importlib
+    """Imports what is used for the first time: the command has to take over Ctrl-C before it imports the extension."""
+    if name not in {*__all__, *_SUBMODULES, "_rsgen"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
 
+    if name not in __all__:
         return importlib.import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    extension = importlib.import_module("._rsgen", __name__)
+    globals().update({name: getattr(extension, name) for name in __all__})
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

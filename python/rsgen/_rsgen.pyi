@@ -16,8 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self, Unpack, disjoint_base
 
 from . import types
+from ._tokenizer import BatchEncoding
 from .types import (
+    AnyGenerationConfig,
     Conversation,
+    DType,
+    Encoding,
     FinishReason,
     GenerationFields,
     Ids,
@@ -71,6 +75,8 @@ __version__: str
 
 def cli(arguments: list[str]) -> int:
     """Runs the command `rsgen` and returns its exit code.
+
+    It is for a process of its own: Ctrl-C ends its work, and Python never hears of it.
 
     Args:
         arguments (list[str]): The command's arguments, without the program's name.
@@ -509,6 +515,9 @@ class GenerationConfig:
 class BuiltInConstraint(Constraint):
     """The base of the constraints of `rsgen.constraints`, which run without Python."""
 
+    def __getnewargs_ex__(self) -> tuple[tuple[Any], dict[str, Any]]: ...
+    def __getstate__(self) -> tuple[dict[str, Any] | None, list[int]]: ...
+    def __setstate__(self, state: tuple[dict[str, Any] | None, list[int]], /) -> None: ...
     @property
     def completed(self) -> bool:
         """Whether it is fulfilled."""
@@ -590,6 +599,9 @@ class DisjunctiveConstraint(BuiltInConstraint):
     """
 
     def __new__(cls, nested_token_ids: Sequence[Ids]) -> Self: ...
+    @property
+    def current_seq(self) -> list[int]:
+        """The tokens so far, the beginning of one of the phrases."""
 
 class PhrasalConstraint(BuiltInConstraint):
     """A phrase that has to occur: these tokens, one after the other.
@@ -603,6 +615,9 @@ class PhrasalConstraint(BuiltInConstraint):
     """
 
     def __new__(cls, token_ids: Ids) -> Self: ...
+    @property
+    def fulfilled_idx(self) -> int:
+        """The place of the newest token of the phrase that has occurred; -1 before the first."""
 
 @final
 class Generator:
@@ -616,11 +631,11 @@ class Generator:
     Args:
         model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, or the id of a
             model in the local Hub cache. None is the story model that comes with the package.
-        dtype (str): Rounds the weights to "float32", "bfloat16" or "float16" while loading.
+        dtype (DType): Rounds the weights to "float32", "bfloat16" or "float16" while loading.
             "auto" keeps them as they are stored.
-        compute_dtype (str): "float32" gives what transformers gives. "bfloat16" rounds weights and
+        compute_dtype (DType): "float32" gives what transformers gives. "bfloat16" rounds weights and
             activations, and is faster.
-        kv_dtype (str): The type of the KV cache: "float32", "bfloat16", or "int8" with a scale for
+        kv_dtype (DType): The type of the KV cache: "float32", "bfloat16", or "int8" with a scale for
             each token and head. "auto" takes that of the computation.
         num_threads (int | None): The number of threads. None takes RSGEN_NUM_THREADS, then
             OMP_NUM_THREADS, then as many as this process may use.
@@ -628,6 +643,8 @@ class Generator:
             memory that is available.
         local_files_only (bool): Must be True: rsgen never downloads.
         revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
+        cache_dir (str | os.PathLike[str] | None): The Hub cache. None is that of the environment.
+        torch_dtype (DType | None): Another name of `dtype`, as in older transformers.
         generation_config (str): "ignore" leaves the model's `generation_config.json` aside; "auto"
             takes its fields as defaults.
         progress (Callable[[str, int, int], object] | None): Called in this thread with the stage
@@ -651,13 +668,15 @@ class Generator:
         cls,
         model: str | os.PathLike[str] | None = None,
         *,
-        dtype: str = "auto",
-        compute_dtype: str = "float32",
-        kv_dtype: str = "auto",
+        dtype: DType = "auto",
+        compute_dtype: DType = "float32",
+        kv_dtype: DType = "auto",
         num_threads: int | None = None,
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        torch_dtype: DType | None = None,
         generation_config: str = "auto",
         progress: Callable[[str, int, int], object] | None = None,
     ) -> Self: ...
@@ -800,9 +819,11 @@ class Generator:
         """
     def astream(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -824,9 +845,11 @@ class Generator:
         """
     def beam_sample(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -840,11 +863,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -876,9 +902,11 @@ class Generator:
         """
     def beam_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -892,11 +920,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -929,7 +960,7 @@ class Generator:
     def chat(
         self,
         messages: Conversation | Sequence[Conversation],
-        generation_config: GenerationConfig | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
         tools: Sequence[Tool] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
@@ -972,9 +1003,11 @@ class Generator:
         """
     def constrained_beam_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -988,11 +1021,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -1024,9 +1060,11 @@ class Generator:
         """
     def contrastive_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -1040,11 +1078,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -1076,9 +1117,11 @@ class Generator:
         """
     def dola(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -1092,11 +1135,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -1144,13 +1190,15 @@ class Generator:
         cls,
         model: str | os.PathLike[str] | None = None,
         *,
-        dtype: str = "auto",
-        compute_dtype: str = "float32",
-        kv_dtype: str = "auto",
+        dtype: DType = "auto",
+        compute_dtype: DType = "float32",
+        kv_dtype: DType = "auto",
         num_threads: int | None = None,
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        torch_dtype: DType | None = None,
         generation_config: str = "auto",
         progress: Callable[[str, int, int], object] | None = None,
     ) -> Self:
@@ -1161,9 +1209,11 @@ class Generator:
         """
     def generate(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -1178,11 +1228,14 @@ class Generator:
         Without any limit of length it stops after 20 new tokens, with a warning.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -1217,9 +1270,11 @@ class Generator:
         """
     def greedy_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -1233,11 +1288,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -1269,9 +1327,11 @@ class Generator:
         """
     def group_beam_search(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -1285,11 +1345,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -1321,9 +1384,11 @@ class Generator:
         """
     def sample(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -1337,11 +1402,14 @@ class Generator:
         Otherwise as `generate()`.
 
         Args:
-            prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
                 two-dimensional array of ids is one request, as transformers takes it: its rows
                 share one random generator. A list of texts and ids holds independent prompts,
-                which are computed together; each gives what it gives alone.
-            generation_config (GenerationConfig | None): A configuration. Fields of the call take
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
                 precedence over it, and it takes precedence over the model's own.
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -1507,9 +1575,11 @@ class Generator:
         """
     def stream(
         self,
-        prompt: Prompt,
-        generation_config: GenerationConfig | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
@@ -1532,7 +1602,7 @@ class Generator:
     def stream_chat(
         self,
         messages: Conversation,
-        generation_config: GenerationConfig | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
         tools: Sequence[Tool] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
@@ -1586,6 +1656,7 @@ class GenerationOutput:
         >>> out.text, out.finish_reasons, out.usage.generated_tokens
     """
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]: ...
     def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def compute_transition_scores(self, normalize_logits: bool = False) -> NDArray[np.float32]:
         """Returns the processed score that each token was chosen by.
@@ -1601,6 +1672,12 @@ class GenerationOutput:
 
         Raises:
             InputError: The call was without `output_scores=True`.
+        """
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all of it as plain Python: numbers, texts, lists and dicts, arrays as lists.
+
+        Returns:
+            dict[str, Any]: The values by their names.
         """
     @property
     def beam_indices(self) -> NDArray[np.int32] | None:
@@ -1675,7 +1752,11 @@ class GenerationOutput:
     @property
     def usage(self) -> Usage:
         """The number of tokens in and out."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
     def __len__(self) -> int: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
 
 @final
 class Timings:
@@ -1839,6 +1920,7 @@ class BuiltInStoppingCriteria(StoppingCriteria):
     `[rows, vocab_size]`, or a tuple of such arrays, of which the last counts.
     """
 
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
     def __call__(
         self, input_ids: ArrayLike, scores: ArrayLike | Sequence[ArrayLike] | None = None
     ) -> NDArray[np.bool_]: ...
@@ -1852,6 +1934,9 @@ class ConfidenceCriteria(BuiltInStoppingCriteria):
     """
 
     def __new__(cls, assistant_confidence_threshold: float) -> Self: ...
+    @property
+    def assistant_confidence_threshold(self) -> float:
+        """The probability below which a token ends its row."""
 
 class EosTokenCriteria(BuiltInStoppingCriteria):
     """Stops after an end-of-sequence token.
@@ -1861,6 +1946,9 @@ class EosTokenCriteria(BuiltInStoppingCriteria):
     """
 
     def __new__(cls, eos_token_id: int | Ids) -> Self: ...
+    @property
+    def eos_token_id(self) -> int | Ids:
+        """The token id, or ids, that end a row."""
 
 class MaxLengthCriteria(BuiltInStoppingCriteria):
     """Stops at a number of tokens, prompt and padding included.
@@ -1871,6 +1959,12 @@ class MaxLengthCriteria(BuiltInStoppingCriteria):
     """
 
     def __new__(cls, max_length: int, max_position_embeddings: int | None = None) -> Self: ...
+    @property
+    def max_length(self) -> int:
+        """The most ids of a row, prompt and padding included."""
+    @property
+    def max_position_embeddings(self) -> int | None:
+        """The positions of the model, which transformers warns of; it has no effect."""
 
 class MaxTimeCriteria(BuiltInStoppingCriteria):
     """Stops after a time.
@@ -1882,6 +1976,12 @@ class MaxTimeCriteria(BuiltInStoppingCriteria):
     """
 
     def __new__(cls, max_time: float, initial_timestamp: float | None = None) -> Self: ...
+    @property
+    def initial_timestamp(self) -> float:
+        """When the seconds began, as `time.time()` gives it."""
+    @property
+    def max_time(self) -> float:
+        """The seconds after which rows end."""
 
 class StopStringCriteria(BuiltInStoppingCriteria):
     """Stops when one of several texts ends in the newest token. Texts are compared as bytes.
@@ -1892,6 +1992,9 @@ class StopStringCriteria(BuiltInStoppingCriteria):
     """
 
     def __new__(cls, tokenizer: Tokenizer, stop_strings: str | Sequence[str]) -> Self: ...
+    @property
+    def stop_strings(self) -> str | Sequence[str]:
+        """The texts that end a row."""
 
 class StoppingCriteria:
     """The base of all stopping criteria, also of those that you write as classes.
@@ -2024,51 +2127,235 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
 class Tokenizer:
     """The tokenizer of a model: text to token ids and back.
 
-    `len()` is the size of its vocabulary.
+    It opens without the model; a generator's own is `gen.tokenizer`. Names are those of
+    transformers' tokenizers, and `len()` is the size of the vocabulary.
+
+    Args:
+        model (str | os.PathLike[str] | None): A folder, or the id of a model in the local Hub
+            cache. None is the story model that comes with the package.
+        revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
+        cache_dir (str | os.PathLike[str] | None): The Hub cache. None is the one that the
+            environment names.
+        local_files_only (bool): Must be True: rsgen never downloads.
+        padding_side (Literal["left", "right"]): The side on which shorter rows are filled up.
+        pad_token (str | None): The token that fills them up. None is that of the files.
+
+    Raises:
+        LoadError: The files are missing, damaged or not supported.
 
     Example:
-        >>> gen.tokenizer.encode("Once upon a time")
-        >>> gen.tokenizer.decode([5, 6])
+        >>> tokenizer = rsgen.Tokenizer()
+        >>> tokenizer.decode(tokenizer.encode("Once upon a time"))
+        >>> tokenizer(["Once upon a time", "One day"], padding=True, return_tensors="np")
     """
 
+    def __new__(
+        cls,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        revision: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        local_files_only: bool = True,
+        padding_side: Literal["left", "right"] = "left",
+        pad_token: str | None = None,
+    ) -> Self: ...
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, memo: Any, /) -> Self: ...
-    def __reduce__(self) -> NoReturn: ...
-    def decode(self, token_ids: Ids, *, skip_special_tokens: bool = False) -> str:
-        """Returns the text of token ids. Bytes that form no whole character become U+FFFD.
+    def __reduce__(self) -> tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: ...
+    def batch_decode(
+        self,
+        sequences: Sequence[Ids] | ArrayLike,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: None = None,
+    ) -> list[str]:
+        """Returns the texts of several rows of token ids, such as an output of `generate()`.
 
         Args:
-            token_ids (Ids): The ids.
+            sequences (Sequence[Ids] | ArrayLike): The rows.
+            skip_special_tokens (bool): Leaves special tokens out.
+            clean_up_tokenization_spaces (None): The files of the tokenizer decide it.
+
+        Returns:
+            list[str]: The texts.
+        """
+    def convert_ids_to_tokens(self, ids: int | Ids, skip_special_tokens: bool = False) -> Any:
+        """Returns the tokens of ids as the vocabulary writes them.
+
+        Args:
+            ids (int | Ids): An id or several.
             skip_special_tokens (bool): Leaves special tokens out.
 
         Returns:
-            str: The text.
+            Any: The token; a list of tokens for several ids. None stands for an id without a token.
         """
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
+        """Returns the ids of tokens as the vocabulary writes them.
+
+        Args:
+            tokens (str | Sequence[str]): A token or several.
+
+        Returns:
+            Any: The id; a list of ids for several tokens. An unknown token has the `unk_token_id`.
+        """
+    @overload
+    def decode(
+        self,
+        token_ids: int | Ids,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: None = None,
+    ) -> str:
+        """Returns the text of token ids. Bytes that form no whole character become U+FFFD.
+
+        Args:
+            token_ids (int | Ids | Sequence[Ids]): An id, ids, or several rows of ids. Ids that are
+                no token are left out.
+            skip_special_tokens (bool): Leaves special tokens out.
+            clean_up_tokenization_spaces (None): The files of the tokenizer decide it.
+
+        Returns:
+            Any: The text; a list of texts for several rows.
+        """
+    @overload
+    def decode(
+        self,
+        token_ids: Sequence[Ids],
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: None = None,
+    ) -> list[str]:
+        """Returns the text of token ids. Bytes that form no whole character become U+FFFD.
+
+        Args:
+            token_ids (int | Ids | Sequence[Ids]): An id, ids, or several rows of ids. Ids that are
+                no token are left out.
+            skip_special_tokens (bool): Leaves special tokens out.
+            clean_up_tokenization_spaces (None): The files of the tokenizer decide it.
+
+        Returns:
+            Any: The text; a list of texts for several rows.
+        """
+    @overload
+    def encode(self, text: str, *, add_special_tokens: bool = True, return_tensors: None = None) -> list[int]:
         """Returns the token ids of a text.
+
+        Args:
+            text (str): The text.
+            add_special_tokens (bool): Adds the special tokens that the model expects around a text.
+            return_tensors (Literal["np"] | None): "np" gives an array, `[1, len]`.
+
+        Returns:
+            Any: The ids, a list unless an array was asked for.
+        """
+    @overload
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, return_tensors: Literal["np"]
+    ) -> NDArray[np.int64]:
+        """Returns the token ids of a text.
+
+        Args:
+            text (str): The text.
+            add_special_tokens (bool): Adds the special tokens that the model expects around a text.
+            return_tensors (Literal["np"] | None): "np" gives an array, `[1, len]`.
+
+        Returns:
+            Any: The ids, a list unless an array was asked for.
+        """
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        revision: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        local_files_only: bool = True,
+        padding_side: Literal["left", "right"] = "left",
+        pad_token: str | None = None,
+    ) -> Self:
+        """Opens a tokenizer, with the arguments of `Tokenizer()`.
+
+        Returns:
+            Self: The tokenizer.
+        """
+    def get_vocab(self) -> dict[str, int]:
+        """Returns all tokens with their ids.
+
+        Returns:
+            dict[str, int]: The ids by their tokens.
+        """
+    def tokenize(self, text: str, *, add_special_tokens: bool = False) -> list[str]:
+        """Returns the tokens of a text as the vocabulary writes them, such as `Ġthe`.
 
         Args:
             text (str): The text.
             add_special_tokens (bool): Adds the special tokens that the model expects around a text.
 
         Returns:
-            list[int]: The ids.
+            list[str]: The tokens.
         """
     @property
-    def bos_token_id(self) -> int | None:
+    def all_special_ids(self) -> list[int]:
+        """The ids of the special tokens, in ascending order."""
+    @property
+    def all_special_tokens(self) -> list[str]:
+        """The special tokens, in the order of their ids."""
+    @property
+    def bos_token(self) -> str | None:
         """The token that begins a text."""
     @property
+    def bos_token_id(self) -> int | None:
+        """The id of the token that begins a text."""
+    @property
+    def eos_token(self) -> str | None:
+        """The token that ends a text."""
+    @property
     def eos_token_id(self) -> int | None:
-        """The token that ends a text.
+        """The id of the token that ends a text.
 
         `Generator.generation_config` holds all tokens that end generation.
         """
     @property
+    def pad_token(self) -> str | None:
+        """The token that fills up shorter rows. It can be set, for example to `eos_token`."""
+    @pad_token.setter
+    def pad_token(self, value: str | None, /) -> None: ...
+    @property
     def pad_token_id(self) -> int | None:
-        """The token for padding."""
+        """The id of the token that fills up shorter rows. It can be set."""
+    @pad_token_id.setter
+    def pad_token_id(self, value: int | None, /) -> None: ...
+    @property
+    def padding_side(self) -> Literal["left", "right"]:
+        """The side on which shorter rows are filled up. It can be set.
+
+        A prompt that is to be continued needs "left", the default.
+        """
+    @padding_side.setter
+    def padding_side(self, value: Literal["left", "right"], /) -> None: ...
+    @property
+    def special_tokens_map(self) -> dict[str, str]:
+        """The special tokens that have names, such as `bos_token`, with their texts."""
+    @property
+    def unk_token(self) -> str | None:
+        """The token that stands for what the vocabulary lacks."""
+    @property
+    def unk_token_id(self) -> int | None:
+        """The id of the token that stands for what the vocabulary lacks."""
     @property
     def vocab_size(self) -> int:
-        """The number of ids, one more than the largest. The model may have more."""
+        """The number of different tokens, added ones included. The model may have more."""
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        padding_side: Literal["left", "right"] | None = None,
+        return_tensors: Literal["np"] | None = None,
+        return_attention_mask: bool | None = None,
+        return_token_type_ids: Literal[False] | None = None,
+    ) -> BatchEncoding: ...
     def __len__(self) -> int: ...
 
 class RsgenError(Exception):

@@ -32,6 +32,17 @@ def _signature(entry: dict[str, Any]) -> Signature:
     return Signature(parameters)
 
 
+def _attributes(entry: dict[str, Any]) -> dict[str, property]:
+    """What an object was made from, under the names of the arguments."""
+
+    def attribute(argument: dict[str, Any]) -> property:
+        name, default = argument["name"], argument.get("default")
+        doc = f"{argument['type']}: The argument `{name}` that it was made from."
+        return property(lambda self: self.__getnewargs_ex__()[1].get(name, default), doc=doc)
+
+    return {argument["name"]: attribute(argument) for argument in entry["arguments"]}
+
+
 _CLASSES = {
     entry["class"]: type(
         entry["class"],
@@ -41,6 +52,7 @@ _CLASSES = {
             "__doc__": entry["doc"],
             "__signature__": _signature(entry),
             "_entry": entry["name"],
+            **_attributes(entry),
         },
     )
     for entry in _tables()["processors"]

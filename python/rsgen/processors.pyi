@@ -57,6 +57,8 @@ class SequenceBiasLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def sequence_bias(self) -> dict[tuple[int, ...], float] | list[list[list[int] | float]]: ...
 
 class LogitBiasLogitsProcessor(BuiltInLogitsProcessor):
     """Adds a number from -100 to 100 to the score of a token, as OpenAI's field of that name."""
@@ -69,6 +71,8 @@ class LogitBiasLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def logit_bias(self) -> dict[int, float]: ...
 
 class HammingDiversityLogitsProcessor(BuiltInLogitsProcessor):
     """Subtracts a number for each earlier group of beams that has chosen the token in this step."""
@@ -83,6 +87,12 @@ class HammingDiversityLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def diversity_penalty(self) -> float: ...
+    @property
+    def num_beams(self) -> int: ...
+    @property
+    def num_beam_groups(self) -> int: ...
 
 class EncoderRepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
     """Divides the negative and multiplies the other scores of the prompt's tokens, once each."""
@@ -96,6 +106,10 @@ class EncoderRepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def penalty(self) -> float: ...
+    @property
+    def encoder_input_ids(self) -> ArrayLike: ...
 
 class RepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
     """Multiplies the negative and divides the other scores of tokens that have occurred, once each."""
@@ -109,6 +123,10 @@ class RepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def penalty(self) -> float: ...
+    @property
+    def prompt_ignore_length(self) -> int | list[int] | None: ...
 
 class FrequencyPenaltyLogitsProcessor(BuiltInLogitsProcessor):
     """Subtracts a number from -2 to 2 for each time a token was generated, as OpenAI's field of that name."""
@@ -122,6 +140,10 @@ class FrequencyPenaltyLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def frequency_penalty(self) -> float: ...
+    @property
+    def prompt_length_to_skip(self) -> int: ...
 
 class PresencePenaltyLogitsProcessor(BuiltInLogitsProcessor):
     """Subtracts a number from -2 to 2 if a token was generated, as OpenAI's field of that name."""
@@ -135,6 +157,10 @@ class PresencePenaltyLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def presence_penalty(self) -> float: ...
+    @property
+    def prompt_length_to_skip(self) -> int: ...
 
 class NoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
     """Allows no n-gram of this size to occur twice, prompt included; 0 allows all."""
@@ -147,6 +173,8 @@ class NoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def ngram_size(self) -> int: ...
 
 class EncoderNoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
     """Allows no n-gram of this size that occurs in the prompt to occur again; 0 allows all."""
@@ -160,6 +188,10 @@ class EncoderNoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def encoder_ngram_size(self) -> int: ...
+    @property
+    def encoder_input_ids(self) -> ArrayLike: ...
 
 class NoBadWordsLogitsProcessor(BuiltInLogitsProcessor):
     """Allows no sequence of this list to occur; end-of-sequence tokens are exempt."""
@@ -173,6 +205,10 @@ class NoBadWordsLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def bad_words_ids(self) -> list[list[int]]: ...
+    @property
+    def eos_token_id(self) -> int | list[int] | None: ...
 
 class MinLengthLogitsProcessor(BuiltInLogitsProcessor):
     """The length, prompt included, before which no end-of-sequence token is generated."""
@@ -187,6 +223,10 @@ class MinLengthLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def min_length(self) -> int: ...
+    @property
+    def eos_token_id(self) -> int | list[int]: ...
 
 class MinNewTokensLengthLogitsProcessor(BuiltInLogitsProcessor):
     """The number of new tokens before which no end-of-sequence token is generated."""
@@ -202,6 +242,12 @@ class MinNewTokensLengthLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def prompt_length_to_skip(self) -> int: ...
+    @property
+    def min_new_tokens(self) -> int: ...
+    @property
+    def eos_token_id(self) -> int | list[int]: ...
 
 class PrefixConstrainedLogitsProcessor(BuiltInLogitsProcessor):
     """Allows only the tokens that a function of the ids so far returns."""
@@ -215,6 +261,10 @@ class PrefixConstrainedLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def prefix_allowed_tokens_fn(self) -> PrefixAllowedTokens: ...
+    @property
+    def num_beams(self) -> int: ...
 
 class ForcedBOSTokenLogitsProcessor(BuiltInLogitsProcessor):
     """Forces the token that follows a prompt of a single token."""
@@ -227,6 +277,8 @@ class ForcedBOSTokenLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def bos_token_id(self) -> int: ...
 
 class ForcedEOSTokenLogitsProcessor(BuiltInLogitsProcessor):
     """Forces one of these tokens as the last when the most tokens are reached."""
@@ -241,6 +293,10 @@ class ForcedEOSTokenLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def max_length(self) -> int: ...
+    @property
+    def eos_token_id(self) -> int | list[int]: ...
 
 class InfNanRemoveLogitsProcessor(BuiltInLogitsProcessor):
     """Replaces NaN by 0 and the infinities by the largest and the least number."""
@@ -266,6 +322,12 @@ class ExponentialDecayLengthPenalty(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def exponential_decay_length_penalty(self) -> tuple[int, float]: ...
+    @property
+    def eos_token_id(self) -> int | list[int]: ...
+    @property
+    def input_ids_seq_length(self) -> int: ...
 
 class SuppressTokensLogitsProcessor(BuiltInLogitsProcessor):
     """Allows none of these tokens."""
@@ -279,6 +341,8 @@ class SuppressTokensLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def suppress_tokens(self) -> list[int]: ...
 
 class SuppressTokensAtBeginLogitsProcessor(BuiltInLogitsProcessor):
     """Allows none of these tokens as the first."""
@@ -293,6 +357,10 @@ class SuppressTokensAtBeginLogitsProcessor(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def begin_suppress_tokens(self) -> list[int]: ...
+    @property
+    def begin_index(self) -> int: ...
 
 class TemperatureLogitsWarper(BuiltInLogitsProcessor):
     """Divides the scores by a number: below 1 sharpens, above 1 flattens."""
@@ -305,6 +373,8 @@ class TemperatureLogitsWarper(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def temperature(self) -> float: ...
 
 class TopHLogitsWarper(BuiltInLogitsProcessor):
     """Keeps only the most probable tokens, up to 100, within this fraction of the entropy."""
@@ -318,6 +388,10 @@ class TopHLogitsWarper(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def top_h(self) -> float: ...
+    @property
+    def filter_value(self) -> float: ...
 
 class TopKLogitsWarper(BuiltInLogitsProcessor):
     """Keeps only this many of the most probable tokens, and ties with the last of them; 0 keeps all."""
@@ -332,6 +406,12 @@ class TopKLogitsWarper(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def top_k(self) -> int: ...
+    @property
+    def filter_value(self) -> float: ...
+    @property
+    def min_tokens_to_keep(self) -> int: ...
 
 class TopPLogitsWarper(BuiltInLogitsProcessor):
     """Keeps only the most probable tokens that together reach this probability."""
@@ -346,6 +426,12 @@ class TopPLogitsWarper(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def top_p(self) -> float: ...
+    @property
+    def filter_value(self) -> float: ...
+    @property
+    def min_tokens_to_keep(self) -> int: ...
 
 class MinPLogitsWarper(BuiltInLogitsProcessor):
     """Keeps only tokens that reach this fraction of the most probable one's probability."""
@@ -360,6 +446,12 @@ class MinPLogitsWarper(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def min_p(self) -> float: ...
+    @property
+    def filter_value(self) -> float: ...
+    @property
+    def min_tokens_to_keep(self) -> int: ...
 
 class TypicalLogitsWarper(BuiltInLogitsProcessor):
     """Keeps only the tokens nearest to the expected surprise that together reach this probability."""
@@ -374,6 +466,12 @@ class TypicalLogitsWarper(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def mass(self) -> float: ...
+    @property
+    def filter_value(self) -> float: ...
+    @property
+    def min_tokens_to_keep(self) -> int: ...
 
 class EpsilonLogitsWarper(BuiltInLogitsProcessor):
     """Keeps only tokens of at least this probability."""
@@ -388,6 +486,12 @@ class EpsilonLogitsWarper(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def filter_value(self) -> float: ...
+    @property
+    def min_tokens_to_keep(self) -> int: ...
 
 class EtaLogitsWarper(BuiltInLogitsProcessor):
     """Keeps only tokens of at least this probability, or less where the entropy is high."""
@@ -403,6 +507,12 @@ class EtaLogitsWarper(BuiltInLogitsProcessor):
         *,
         compat: Literal["4.49"] | None = None,
     ) -> Self: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def filter_value(self) -> float: ...
+    @property
+    def min_tokens_to_keep(self) -> int: ...
 
 class LogitNormalization(BuiltInLogitsProcessor):
     """Replaces the scores by the logarithms of their softmax, after all other processors."""

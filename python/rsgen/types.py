@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
+    "AnyGenerationConfig",
     "Conversation",
+    "DType",
+    "Encoding",
     "FinishReason",
     "GenerationFields",
     "Ids",
@@ -28,6 +31,21 @@ Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 Prompt: TypeAlias = str | Ids | Sequence[str | Ids]
 """A text; token ids; a two-dimensional array of ids (one request, padding masked); or a list of texts and ids
 (independent prompts)."""
+
+Encoding: TypeAlias = Mapping[str, Any]
+"""What a tokenizer returns, rsgen's or transformers': ``input_ids``, and ``attention_mask`` where there is padding."""
+
+DType: TypeAlias = Any
+"""A type of numbers: its name, such as ``"bfloat16"``, or a type of torch or numpy."""
+
+
+class AnyGenerationConfig(Protocol):
+    """A ``GenerationConfig``: rsgen's or transformers'."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by their names."""
+        ...
+
 
 Message: TypeAlias = Mapping[str, Any]
 """What somebody says in a conversation: usually with ``role`` and ``content``. The content is a text, or a list of parts

@@ -1,7 +1,7 @@
 //! The command `rsgen`: arguments in, text or JSON out, an exit code.
 //!
-//! Data goes to standard output, everything else to standard error. This module computes nothing and installs no
-//! signal handler: the caller of [`run`] detects interrupts.
+//! Data goes to standard output, everything else to standard error. This module computes nothing. The caller of [`run`]
+//! detects interrupts; programs use [`ctrl_c`].
 
 mod args;
 mod bench;
@@ -15,6 +15,7 @@ mod environment;
 mod failure;
 mod generate;
 mod inspect;
+mod interrupt;
 mod logger;
 mod model;
 mod numbers;
@@ -34,6 +35,7 @@ use std::path::Path;
 use args::{Arguments, Subcommand};
 use environment::Origins;
 use failure::Failure;
+pub use interrupt::ctrl_c;
 use terminal::Terminal;
 
 use crate::engine::Interrupt;

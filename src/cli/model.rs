@@ -60,7 +60,7 @@ impl ModelSource<'_> {
     /// The files of the model.
     pub(super) fn files(self) -> Result<ModelFiles, Failure> {
         match self {
-            Self::Named(model) => Ok(ModelFiles::open(model, None)?),
+            Self::Named(model) => Ok(ModelFiles::open(model, None, None)?),
             #[cfg(feature = "bundled")]
             Self::BuiltIn => Ok(ModelFiles::bundled()),
         }

@@ -166,7 +166,8 @@ impl<'a> Call<'a> {
         } = self;
         let shared = &generator.shared;
         shared.engine.check_process()?;
-        let single = |prompt: Prompt| PromptBatch::single(generator.encode_prompt(prompt)?);
+        let bos = config.bos_token_id;
+        let single = |prompt: Prompt| PromptBatch::single(generator.encode_prompt(prompt, bos)?);
         let batches: Vec<Result<PromptBatch>> = match prompts {
             Prompts::One(prompt) => vec![single(prompt)],
             Prompts::Batch(batch) => vec![Ok(batch)],
@@ -349,7 +350,7 @@ fn seeds(
         Some(OneOrMany::One(seed)) => Ok(Some((0..requests as u64).map(|i| seed.wrapping_add(i)).collect())),
         Some(OneOrMany::Many(seeds)) if seeds.len() == requests => Ok(Some(seeds)),
         Some(OneOrMany::Many(seeds)) => Err(Error::config(format!(
-            "`seed` must be one seed, or a list with one for each of the {requests} prompts, but it lists {}",
+            "`seed` must be one number or a list of one for each prompt ({requests}), got a list of {}",
             seeds.len()
         ))),
     }
@@ -367,7 +368,7 @@ mod tests {
         assert_eq!(seeds(&listed, &one, 2).unwrap(), Some(vec![5, 9]));
         assert_eq!(seeds(&none, &listed, 2).unwrap(), Some(vec![5, 9]));
         let message = seeds(&listed, &none, 3).unwrap_err().to_string();
-        assert!(message.contains("one for each of the 3 prompts, but it lists 2"), "{message}");
+        assert!(message.contains("one for each prompt (3), got a list of 2"), "{message}");
         assert_eq!(seeds(&none, &none, 1).unwrap(), None);
     }
 }

@@ -49,6 +49,7 @@ impl Generator {
                 let _ = sender.send(progress);
             })),
             revision: options.revision.clone(),
+            cache_dir: options.cache_dir.clone(),
             thread_pool: options.thread_pool.clone(),
             ..*options
         };

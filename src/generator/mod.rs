@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub use call::{Call, Prepared};
 pub use chat::ChatPrompt;
-pub use open::{GeneratorOptions, Progress, Stage, open_tokenizer};
+pub use open::{GeneratorOptions, Progress, Stage, find_tokenizer, open_tokenizer};
 pub use prompt::{Prompt, Prompts};
 pub use resources::{Machine, MemoryPlan};
 
@@ -174,8 +174,9 @@ impl Generator {
         &self.shared.warnings
     }
 
-    /// The tokens of a prompt; the beginning-of-sequence token if the prompt is empty, as in transformers.
-    pub(crate) fn encode_prompt(&self, prompt: Prompt) -> Result<Vec<TokenId>> {
+    /// The tokens of a prompt; the beginning-of-sequence token, that of the call or the model's, if there is none at all, as
+    /// in transformers.
+    pub(crate) fn encode_prompt(&self, prompt: Prompt, bos: Option<TokenId>) -> Result<Vec<TokenId>> {
         let mut token_ids = match prompt {
             Prompt::Ids(token_ids) => token_ids,
             Prompt::Text(text) => {
@@ -185,7 +186,8 @@ impl Generator {
             }
         };
         if token_ids.is_empty() {
-            token_ids.extend(self.shared.generation_config.bos_token_id.or(self.shared.config.bos_token_id));
+            let model = self.shared.generation_config.bos_token_id.or(self.shared.config.bos_token_id);
+            token_ids.extend(bos.or(model));
         }
         if token_ids.is_empty() {
             return Err(Error::input(

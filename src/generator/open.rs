@@ -1,6 +1,7 @@
 //! Opens a model: from a folder, from the local Hub cache, or the bundled one.
 
 use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -39,6 +40,8 @@ pub struct GeneratorOptions {
     pub timing: Option<bool>,
     /// The revision of a model in the Hub cache: a branch, a tag or a commit; `main` if `None`.
     pub revision: Option<String>,
+    /// The Hub cache; the one that the environment names if `None`.
+    pub cache_dir: Option<PathBuf>,
     /// Ignores the model's `generation_config.json`: the defaults are those of a model without one.
     pub ignore_generation_config: bool,
     /// Called while the model is loaded, from the calling thread.
@@ -90,7 +93,7 @@ impl Generator {
         options: &GeneratorOptions,
         cancelled: &AtomicBool,
     ) -> Result<Self> {
-        let files = ModelFiles::open(model, options.revision.as_deref())?;
+        let files = ModelFiles::open(model, options.revision.as_deref(), options.cache_dir.as_deref())?;
         Self::from_files(&files, options, cancelled)
     }
 
@@ -255,6 +258,21 @@ fn generation_config(files: &ModelFiles, config: &ModelConfig, ignored: bool) ->
     let text =
         std::str::from_utf8(&bytes).map_err(|error| Error::load("it must be UTF-8").with_source(error));
     text.and_then(GenerationConfig::from_json_file).context(|| "generation_config.json")
+}
+
+/// The tokenizer of a model by itself: of a folder, or of the id of a model in the Hub cache, which is that of the
+/// environment if `cache_dir` is `None`.
+///
+/// # Errors
+/// When there is no such model or it has no tokenizer, and as for [`open_tokenizer`].
+pub fn find_tokenizer(model: &str, revision: Option<&str>, cache_dir: Option<&Path>) -> Result<Tokenizer> {
+    let files = ModelFiles::open(model, revision, cache_dir)?;
+    open_tokenizer(&files)?.ok_or_else(|| {
+        Error::load(format!(
+            "{}: there is neither a tokenizer.json nor a tokenizer.model; copy it into the folder",
+            files.name()
+        ))
+    })
 }
 
 /// The tokenizer of a model, if it comes with one: its `tokenizer.json`, else its SentencePiece `tokenizer.model`.

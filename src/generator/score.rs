@@ -65,7 +65,7 @@ impl Generator {
             )));
         }
         let texts = texts.into_iter().map(|text| {
-            let token_ids = self.encode_prompt(text?)?;
+            let token_ids = self.encode_prompt(text?, None)?;
             self.check_context(token_ids.len())?;
             Ok(token_ids)
         });

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyList, PyTuple};
 
 use super::arrays::{self, array, numpy, wide};
-use super::config::field_value;
+use super::config::{FOREIGN, field_value};
 use super::errors::exception;
 use super::exit::attached;
 use super::processors::BuiltInLogitsProcessor;
@@ -30,10 +30,15 @@ pub(super) fn processors(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<d
         // The same object twice is one processor.
         let known =
             processors.iter().find(|(known, _)| known.is(&object)).map(|(_, known)| Arc::clone(known));
-        let native = || object.cast::<BuiltInLogitsProcessor>().ok()?.get().native();
-        let processor = match known.or_else(native) {
-            Some(processor) => processor,
-            None => Arc::new(Processor(Code::callable("logits_processor", &object)?)),
+        let processor = if let Some(processor) = known {
+            processor
+        } else {
+            let own = own_class(&object)?;
+            let native = own.cast::<BuiltInLogitsProcessor>().ok().and_then(|own| own.get().native());
+            native.map_or_else(
+                || Ok(Arc::new(Processor(Code::callable("logits_processor", &own)?)) as _),
+                PyResult::Ok,
+            )?
         };
         processors.push((object, processor));
     }
@@ -68,6 +73,20 @@ pub(super) fn each<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<Bound
     let Some(given) = given else { return Ok(Vec::new()) };
     let list = given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>();
     if list { given.try_iter()?.collect() } else { Ok(vec![given.clone()]) }
+}
+
+/// An object of this package in place of one of transformers', whose classes compute on torch's tensors.
+///
+/// # Errors
+/// `TypeError` for an object of transformers' that has no counterpart here, with what to do.
+pub(super) fn own_class<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    for class in object.get_type().mro() {
+        let module = class.getattr("__module__")?;
+        if module.extract::<&str>().is_ok_and(|module| module.starts_with("transformers.")) {
+            return object.py().import(FOREIGN)?.call_method1("counterpart", (object,));
+        }
+    }
+    Ok(object.clone())
 }
 
 impl Code {

@@ -4,7 +4,6 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::chat::{self, Conversations};
-use super::config::GenerationConfig;
 use super::errors::guarded;
 use super::generator::{Arguments, Generator, Given, Method};
 use super::output::GenerationOutput;
@@ -49,7 +48,7 @@ impl Generator {
         &self,
         py: Python<'py>,
         messages: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
         let method = Method { name: "chat", strategy: None, to_the_end: true };
@@ -73,7 +72,7 @@ impl Generator {
         &self,
         py: Python<'py>,
         messages: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<TokenStream> {
         self.open_stream(

@@ -16,6 +16,9 @@ use super::json;
 use super::prompts::shown;
 use crate::generation::{self, FieldValue};
 
+/// The module that reads transformers' objects.
+pub(super) const FOREIGN: &str = "rsgen._transformers";
+
 /// How to generate: transformers' `GenerationConfig`, with every field unset until it is given.
 ///
 /// A configuration never changes: `update()` makes a changed copy. A field that is unset comes
@@ -303,6 +306,25 @@ pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
         class.setattr(info.name, property.call1((getter, py.None(), py.None(), doc))?)?;
     }
     Ok(())
+}
+
+/// The configuration that a call was given as a whole: this class's, or transformers', read without importing it.
+///
+/// # Errors
+/// `TypeError` for anything else; `ConfigError` for a field that is not possible.
+pub(super) fn passed(given: &Bound<'_, PyAny>) -> PyResult<generation::GenerationConfig> {
+    if let Ok(config) = given.cast::<GenerationConfig>() {
+        return Ok(config.get().0.clone());
+    }
+    let fields = given.py().import(FOREIGN)?.call_method1("config_fields", (given,))?;
+    let mut config = generation::GenerationConfig::new();
+    for (name, value) in fields.cast::<PyDict>()? {
+        let name: String = name.extract()?;
+        if generation::GenerationConfig::is_known(&name) {
+            set(&mut config, &name, &value)?;
+        }
+    }
+    Ok(config)
 }
 
 /// The configuration that the keyword arguments of a call of `function` make, those that are `others` left out. `None`

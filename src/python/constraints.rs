@@ -1,15 +1,14 @@
 //! transformers' constraints as Python objects, and constraints that a caller writes as classes of Python.
 //!
-//! Those of this file run natively in a search; objects of any other class are asked through their methods, and each
-//! copy that a search needs is made by their own `copy`. What they raise ends the request and comes out of the call.
+//! Those of this file run natively in a search.
 
 use std::sync::Arc;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyInt, PyList, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
-use super::callbacks::{Code, each};
+use super::callbacks::each;
+use super::caller_constraint::own;
 use super::config::{field_value, python_value};
 use super::errors::{config_error, guarded, to_python, undefined};
 use super::prompts::shown;
@@ -18,9 +17,6 @@ use crate::generation::FieldValue;
 use crate::generation::constraint::{self, ConstraintStep};
 use crate::sync::Mutex;
 use crate::types::TokenId;
-
-/// What makes an object a constraint.
-const METHODS: [&str; 5] = ["advance", "does_advance", "update", "remaining", "copy"];
 
 /// The base of all constraints, also of those that you write as classes.
 ///
@@ -44,8 +40,15 @@ pub(super) struct Constraint;
     frozen
 )]
 pub(super) struct BuiltInConstraint {
-    constraint: Mutex<Box<dyn constraint::Constraint>>,
+    progress: Mutex<Progress>,
     tokens: Tokens,
+}
+
+/// How far a constraint of this file is.
+struct Progress {
+    constraint: Box<dyn constraint::Constraint>,
+    /// The tokens that brought it there.
+    matched: Vec<TokenId>,
 }
 
 /// What a constraint of transformers' was made from.
@@ -100,20 +103,6 @@ fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn constraint::Constraint>> 
     Some(Arc::from(built_in.get().tokens.constraint().ok()?))
 }
 
-/// A constraint of the caller's.
-fn own(object: &Bound<'_, PyAny>) -> PyResult<Arc<dyn constraint::Constraint>> {
-    for method in METHODS {
-        if !object.getattr_opt(method)?.is_some_and(|method| method.is_callable()) {
-            return Err(PyTypeError::new_err(format!(
-                "`constraints` must be a constraint or a list of them, got {}, which has no method {method}; derive its \
-                 class from rsgen.constraints.Constraint",
-                shown(object)
-            )));
-        }
-    }
-    Ok(Arc::new(Own::new(object)?))
-}
-
 impl Tokens {
     fn constraint(&self) -> Result<Box<dyn constraint::Constraint>> {
         Ok(match self {
@@ -132,12 +121,12 @@ impl Tokens {
 }
 
 /// Token ids of a list.
-fn phrase(value: &FieldValue) -> Option<Vec<TokenId>> {
+pub(super) fn phrase(value: &FieldValue) -> Option<Vec<TokenId>> {
     let FieldValue::List(ids) = value else { return None };
     ids.iter().map(token).collect()
 }
 
-fn token(value: &FieldValue) -> Option<TokenId> {
+pub(super) fn token(value: &FieldValue) -> Option<TokenId> {
     match value {
         FieldValue::Int(id) => u32::try_from(*id).ok().map(TokenId),
         _ => None,
@@ -228,7 +217,7 @@ impl Constraint {
 impl BuiltInConstraint {
     fn new(py: Python<'_>, tokens: Tokens) -> PyResult<PyClassInitializer<Self>> {
         let constraint = tokens.constraint().map_err(|error| to_python(py, error))?;
-        let own = Self { constraint: Mutex::new(constraint), tokens };
+        let own = Self { progress: Mutex::new(Progress { constraint, matched: Vec::new() }), tokens };
         Ok(PyClassInitializer::from(Constraint).add_subclass(own))
     }
 }
@@ -237,7 +226,7 @@ impl BuiltInConstraint {
 impl BuiltInConstraint {
     fn advance<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| {
-            let next = self.constraint.lock().advance().map_err(|error| to_python(py, error))?;
+            let next = self.progress.lock().constraint.advance().map_err(|error| to_python(py, error))?;
             let ids = || next.iter().map(|id| FieldValue::Int(id.0.into()));
             let value = match &self.tokens {
                 Tokens::Phrase(_) => ids().next().unwrap_or(FieldValue::Null),
@@ -251,7 +240,7 @@ impl BuiltInConstraint {
     fn does_advance(&self, token_id: &Bound<'_, PyAny>) -> PyResult<bool> {
         guarded(|| {
             let token = given_token(token_id)?;
-            let advances = self.constraint.lock().does_advance(token);
+            let advances = self.progress.lock().constraint.does_advance(token);
             advances.map_err(|error| to_python(token_id.py(), error))
         })
     }
@@ -260,22 +249,18 @@ impl BuiltInConstraint {
     fn update(&self, token_id: &Bound<'_, PyAny>) -> PyResult<(bool, bool, bool)> {
         guarded(|| {
             let token = given_token(token_id)?;
-            let step = self.constraint.lock().update(token);
+            let step = self.progress.lock().update(token);
             let step = step.map_err(|error| to_python(token_id.py(), error))?;
             Ok((step.stepped, step.completed, step.reset))
         })
     }
 
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
-        guarded(|| {
-            let mut constraint = self.constraint.lock();
-            *constraint = constraint.fresh().map_err(|error| to_python(py, error))?;
-            Ok(())
-        })
+        guarded(|| self.progress.lock().restore(&[]).map_err(|error| to_python(py, error)))
     }
 
     fn remaining(&self, py: Python<'_>) -> PyResult<usize> {
-        guarded(|| self.constraint.lock().remaining().map_err(|error| to_python(py, error)))
+        guarded(|| self.progress.lock().constraint.remaining().map_err(|error| to_python(py, error)))
     }
 
     #[pyo3(signature = (stateful=false))]
@@ -287,10 +272,48 @@ impl BuiltInConstraint {
                 Tokens::AnyOf(_) => Bound::new(py, base.add_subclass(DisjunctiveConstraint))?.into_any(),
             };
             if stateful {
-                let state = self.constraint.lock().fork().map_err(|error| to_python(py, error))?;
-                *copy.cast::<Self>()?.get().constraint.lock() = state;
+                let matched = self.progress.lock().matched.clone();
+                let restored = copy.cast::<Self>()?.get().progress.lock().restore(&matched);
+                restored.map_err(|error| to_python(py, error))?;
             }
             Ok(copy)
+        })
+    }
+
+    /// Returns the arguments that it was made from, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[tuple[Any], dict[str, Any]]: The arguments.
+    fn __getnewargs_ex__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<((Bound<'py, PyAny>,), Bound<'py, PyDict>)> {
+        guarded(|| Ok(((slf.get().token_ids(slf.py())?,), PyDict::new(slf.py()))))
+    }
+
+    /// Returns the attributes that a caller's class has added, and how far the constraint is.
+    ///
+    /// Returns:
+    ///     tuple[dict[str, Any] | None, list[int]]: The attributes, and the tokens so far.
+    fn __getstate__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Option<Bound<'py, PyAny>>, Vec<u32>)> {
+        guarded(|| {
+            let matched = slf.get().progress.lock().matched.iter().map(|id| id.0).collect();
+            Ok((slf.as_any().getattr_opt("__dict__")?, matched))
+        })
+    }
+
+    /// Restores what `__getstate__` has returned.
+    ///
+    /// Args:
+    ///     state (tuple[dict[str, Any] | None, list[int]]): The attributes, and the tokens so far.
+    #[pyo3(signature = (state, /))]
+    fn __setstate__(slf: &Bound<'_, Self>, state: (Option<Bound<'_, PyAny>>, Vec<u32>)) -> PyResult<()> {
+        guarded(|| {
+            let (attributes, matched) = state;
+            if let Some(attributes) = attributes {
+                slf.as_any().getattr("__dict__")?.call_method1("update", (attributes,))?;
+            }
+            let matched: Vec<_> = matched.into_iter().map(TokenId).collect();
+            slf.get().progress.lock().restore(&matched).map_err(|error| to_python(slf.py(), error))
         })
     }
 
@@ -303,7 +326,7 @@ impl BuiltInConstraint {
     /// int: The most steps it takes.
     #[getter]
     fn seqlen(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.constraint.lock().max_steps()))
+        guarded(|| Ok(self.progress.lock().constraint.max_steps()))
     }
 
     /// bool: Whether it is fulfilled.
@@ -317,6 +340,24 @@ impl BuiltInConstraint {
             let tokens = slf.get().token_ids(slf.py())?;
             Ok(format!("{}({})", slf.get_type().name()?, tokens.repr()?))
         })
+    }
+}
+
+impl Progress {
+    fn update(&mut self, token: TokenId) -> Result<ConstraintStep> {
+        let step = self.constraint.update(token)?;
+        if step.stepped {
+            self.matched.push(token);
+        } else {
+            self.matched.clear();
+        }
+        Ok(step)
+    }
+
+    /// Begins again with these tokens.
+    fn restore(&mut self, matched: &[TokenId]) -> Result<()> {
+        (self.constraint, self.matched) = (self.constraint.fresh()?, Vec::new());
+        matched.iter().try_for_each(|&token| self.update(token).map(drop))
     }
 }
 
@@ -336,6 +377,15 @@ impl PhrasalConstraint {
             let tokens = phrase(&field_value(token_ids)?).map(Tokens::Phrase);
             let wrong = || config_error(token_ids.py(), format!("{rule}, got {}", shown(token_ids)));
             Ok(BuiltInConstraint::new(token_ids.py(), tokens.ok_or_else(wrong)?)?.add_subclass(Self))
+        })
+    }
+
+    /// int: The place of the newest token of the phrase that has occurred; -1 before the first.
+    #[getter]
+    fn fulfilled_idx(slf: &Bound<'_, Self>) -> PyResult<isize> {
+        guarded(|| {
+            let matched = slf.as_any().cast::<BuiltInConstraint>()?.get().progress.lock().matched.len();
+            Ok(matched.cast_signed() - 1)
         })
     }
 }
@@ -358,104 +408,13 @@ impl DisjunctiveConstraint {
             Ok(BuiltInConstraint::new(py, Tokens::AnyOf(phrases.ok_or_else(wrong)?))?.add_subclass(Self))
         })
     }
-}
 
-/// A constraint that is an object of the caller's. A search never changes it: it works on copies.
-struct Own {
-    code: Code,
-    max_steps: usize,
-}
-
-impl Own {
-    fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let code = Code::new(object)?;
-        let seqlen = object.getattr_opt("seqlen")?;
-        let max_steps = seqlen.as_ref().and_then(|seqlen| seqlen.extract().ok());
-        let max_steps = max_steps.ok_or_else(|| {
-            let given = seqlen.map_or_else(|| "none".to_owned(), |seqlen| shown(&seqlen));
-            PyTypeError::new_err(format!(
-                "a constraint must have an attribute `seqlen`, the number of its steps, but {} has {given}",
-                code.name
-            ))
-        })?;
-        Ok(Self { code, max_steps })
-    }
-
-    fn copied(&self, stateful: bool) -> Result<Box<dyn constraint::Constraint>> {
-        self.code.attached(|object| {
-            let keywords = PyDict::new(object.py());
-            keywords.set_item("stateful", stateful)?;
-            let copy = object.call_method("copy", (), Some(&keywords))?;
-            Ok(Box::new(Self::new(&copy)?) as _)
+    /// list[int]: The tokens so far, the beginning of one of the phrases.
+    #[getter]
+    fn current_seq(slf: &Bound<'_, Self>) -> PyResult<Vec<u32>> {
+        guarded(|| {
+            let built_in = slf.as_any().cast::<BuiltInConstraint>()?.get();
+            Ok(built_in.progress.lock().matched.iter().map(|id| id.0).collect())
         })
-    }
-
-    fn returned(&self, method: &str, rule: &str, value: &Bound<'_, PyAny>) -> PyErr {
-        self.code.returned(value.py(), &format!(".{method}()"), rule, &shown(value))
-    }
-
-    fn truth(&self, method: &str, rule: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        value.extract().map_err(|_| self.returned(method, rule, value))
-    }
-}
-
-impl constraint::Constraint for Own {
-    fn advance(&self) -> Result<Vec<TokenId>> {
-        self.code.attached(|object| {
-            let value = object.call_method0("advance")?;
-            let tokens = match field_value(&value)? {
-                FieldValue::Null => Some(Vec::new()),
-                single @ FieldValue::Int(_) => token(&single).map(|token| vec![token]),
-                several => phrase(&several),
-            };
-            tokens.ok_or_else(|| self.returned("advance", "a token id, a list of them or None", &value))
-        })
-    }
-
-    fn does_advance(&self, token: TokenId) -> Result<bool> {
-        self.code.attached(|object| {
-            let value = object.call_method1("does_advance", (token.0,))?;
-            self.truth("does_advance", "True or False", &value)
-        })
-    }
-
-    fn update(&mut self, token: TokenId) -> Result<ConstraintStep> {
-        self.code.attached(|object| {
-            let rule = "three truth values: stepped, completed, reset";
-            let value = object.call_method1("update", (token.0,))?;
-            let parts: Vec<Bound<'_, PyAny>> = match (value.cast::<PyTuple>(), value.cast::<PyList>()) {
-                (Ok(parts), _) => parts.iter().collect(),
-                (_, Ok(parts)) => parts.iter().collect(),
-                _ => Vec::new(),
-            };
-            let [stepped, completed, reset] = &parts[..] else {
-                return Err(self.returned("update", rule, &value));
-            };
-            Ok(ConstraintStep {
-                stepped: self.truth("update", rule, stepped)?,
-                completed: self.truth("update", rule, completed)?,
-                reset: self.truth("update", rule, reset)?,
-            })
-        })
-    }
-
-    fn remaining(&self) -> Result<usize> {
-        self.code.attached(|object| {
-            let value = object.call_method0("remaining")?;
-            let number = value.cast::<PyInt>().ok().and_then(|number| number.extract().ok());
-            number.ok_or_else(|| self.returned("remaining", "the number of steps that are left", &value))
-        })
-    }
-
-    fn max_steps(&self) -> usize {
-        self.max_steps
-    }
-
-    fn fresh(&self) -> Result<Box<dyn constraint::Constraint>> {
-        self.copied(false)
-    }
-
-    fn fork(&self) -> Result<Box<dyn constraint::Constraint>> {
-        self.copied(true)
     }
 }

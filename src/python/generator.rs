@@ -2,14 +2,16 @@
 //!
 //! Arguments are converted, the work runs detached from Python, results are wrapped. What a call means is decided below.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::callbacks;
 use super::chat::Conversations;
-use super::config::{GenerationConfig, from_keywords, warn};
+use super::config::{self, GenerationConfig, from_keywords, warn};
 use super::drop_detached::DropDetached;
 use super::errors::{guarded, to_python};
 use super::exit::detached;
@@ -26,9 +28,12 @@ use crate::executor::Executor;
 use crate::generation::Strategy;
 use crate::generator::{self, Prepared};
 
-/// The keyword arguments of a call that are no fields of a configuration.
-const OWN_KEYWORDS: [&str; 5] =
-    ["attention_mask", "logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria", "constraints"];
+/// The keyword arguments of every call that are no fields of a configuration.
+const OWN_KEYWORDS: [&str; 4] =
+    ["logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria", "constraints"];
+
+/// Those that are the prompt, under transformers' names, or belong to it.
+const PROMPT_KEYWORDS: [&str; 3] = ["inputs", "input_ids", "attention_mask"];
 
 /// A model that is ready to generate.
 ///
@@ -40,11 +45,11 @@ const OWN_KEYWORDS: [&str; 5] =
 /// Args:
 ///     model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, or the id of a
 ///         model in the local Hub cache. None is the story model that comes with the package.
-///     dtype (str): Rounds the weights to "float32", "bfloat16" or "float16" while loading.
+///     dtype (DType): Rounds the weights to "float32", "bfloat16" or "float16" while loading.
 ///         "auto" keeps them as they are stored.
-///     compute_dtype (str): "float32" gives what transformers gives. "bfloat16" rounds weights and
+///     compute_dtype (DType): "float32" gives what transformers gives. "bfloat16" rounds weights and
 ///         activations, and is faster.
-///     kv_dtype (str): The type of the KV cache: "float32", "bfloat16", or "int8" with a scale for
+///     kv_dtype (DType): The type of the KV cache: "float32", "bfloat16", or "int8" with a scale for
 ///         each token and head. "auto" takes that of the computation.
 ///     num_threads (int | None): The number of threads. None takes RSGEN_NUM_THREADS, then
 ///         OMP_NUM_THREADS, then as many as this process may use.
@@ -52,6 +57,8 @@ const OWN_KEYWORDS: [&str; 5] =
 ///         memory that is available.
 ///     local_files_only (bool): Must be True: rsgen never downloads.
 ///     revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
+///     cache_dir (str | os.PathLike[str] | None): The Hub cache. None is that of the environment.
+///     torch_dtype (DType | None): Another name of `dtype`, as in older transformers.
 ///     generation_config (str): "ignore" leaves the model's `generation_config.json` aside; "auto"
 ///         takes its fields as defaults.
 ///     progress (Callable[[str, int, int], object] | None): Called in this thread with the stage
@@ -76,6 +83,8 @@ pub(super) struct Generator(DropDetached, Runtime);
 struct Runtime {
     /// How it was opened.
     recipe: Recipe,
+    /// Its tokenizer, once it was asked for: it can be set how to pad.
+    tokenizer: PyOnceLock<Py<Tokenizer>>,
     /// Runs its streams for event loops.
     executor: Arc<Executor>,
 }
@@ -91,14 +100,14 @@ pub(super) struct Method {
 
 /// What a method continues.
 pub(super) enum Given<'a, 'py> {
-    Prompt(&'a Bound<'py, PyAny>),
+    Prompt(Option<&'a Bound<'py, PyAny>>),
     Chat(&'a Bound<'py, PyAny>),
 }
 
 /// The arguments of such a method, as Python gives them.
 pub(super) struct Arguments<'a, 'py> {
     pub(super) given: Given<'a, 'py>,
-    pub(super) generation_config: Option<&'a Bound<'py, GenerationConfig>>,
+    pub(super) generation_config: Option<&'a Bound<'py, PyAny>>,
     pub(super) keywords: Option<&'a Bound<'py, PyDict>>,
 }
 
@@ -114,22 +123,21 @@ impl Generator {
             let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
             Ok(value.filter(|value| !value.is_none()))
         };
-        let [mask, processors, allowed_tokens, criteria, constraints] = OWN_KEYWORDS;
+        let [processors, allowed_tokens, criteria, constraints] = OWN_KEYWORDS;
         let others = match given.given {
-            Given::Prompt(_) => OWN_KEYWORDS.to_vec(),
-            Given::Chat(_) => {
-                [&chat::KEYWORDS[..], &[processors, allowed_tokens, criteria, constraints]].concat()
-            }
+            Given::Prompt(_) => &PROMPT_KEYWORDS[..],
+            Given::Chat(_) => &chat::KEYWORDS[..],
         };
-        let mut config = from_keywords(method.name, given.keywords, &others)?;
-        let passed = given.generation_config.map(|passed| passed.get().0.clone()).unwrap_or_default();
+        let mut config = from_keywords(method.name, given.keywords, &[others, &OWN_KEYWORDS].concat())?;
+        let passed = given.generation_config.map(config::passed).transpose()?.unwrap_or_default();
         config = match &method.strategy {
             Some(strategy) => strategy.apply(&config, &passed).map_err(|error| to_python(py, error))?,
             None => config.over_passed(&passed),
         };
         let mut call = match given.given {
             Given::Prompt(prompt) => {
-                self.0.call(prompts::prompts(prompt, keyword(mask)?.as_ref())?).config(&config)
+                let [inputs, input_ids, mask] = PROMPT_KEYWORDS.map(keyword);
+                self.0.call(prompts::of_call([prompt.cloned(), inputs?, input_ids?], mask?)?).config(&config)
             }
             Given::Chat(messages) => {
                 let (conversations, options) =
@@ -193,39 +201,45 @@ impl Generator {
     #[new]
     #[pyo3(
         signature = (
-            model=None, *, dtype="auto", compute_dtype="float32", kv_dtype="auto", num_threads=None, kv_cache_bytes=None,
-            local_files_only=true, revision=None, generation_config="auto", progress=None, **unknown
+            model=None, *, dtype=None, compute_dtype=None, kv_dtype=None, num_threads=None, kv_cache_bytes=None,
+            local_files_only=true, revision=None, cache_dir=None, torch_dtype=None,
+            generation_config="auto", progress=None, **unknown
         ),
         text_signature = "(model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', num_threads=None, \
-                          kv_cache_bytes=None, local_files_only=True, revision=None, generation_config='auto', progress=None)"
+                          kv_cache_bytes=None, local_files_only=True, revision=None, cache_dir=None, torch_dtype=None, \
+                          generation_config='auto', progress=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
     fn new(
         py: Python<'_>,
         model: Option<&Bound<'_, PyAny>>,
-        dtype: &str,
-        compute_dtype: &str,
-        kv_dtype: &str,
+        #[pyo3(from_py_with = options::dtype_name)] dtype: Option<String>,
+        #[pyo3(from_py_with = options::dtype_name)] compute_dtype: Option<String>,
+        #[pyo3(from_py_with = options::dtype_name)] kv_dtype: Option<String>,
         #[pyo3(from_py_with = options::count)] num_threads: Option<i64>,
         #[pyo3(from_py_with = options::count)] kv_cache_bytes: Option<i64>,
         local_files_only: bool,
         revision: Option<String>,
+        cache_dir: Option<PathBuf>,
+        #[pyo3(from_py_with = options::dtype_name)] torch_dtype: Option<String>,
         generation_config: &str,
         progress: Option<&Bound<'_, PyAny>>,
         unknown: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         guarded(|| {
             logging::install();
-            options::refuse_unknown(unknown)?;
+            options::refuse_unknown("Generator", &options::NAMES, unknown)?;
+            let default = Options::default();
             let options = Options {
-                dtype,
-                compute_dtype,
-                kv_dtype,
+                dtype: options::dtype(py, dtype, torch_dtype)?,
+                compute_dtype: compute_dtype.unwrap_or(default.compute_dtype),
+                kv_dtype: kv_dtype.unwrap_or(default.kv_dtype),
                 num_threads,
                 kv_cache_bytes,
                 local_files_only,
                 revision,
-                generation_config,
+                cache_dir,
+                generation_config: generation_config.to_owned(),
             };
             let path = options::model_path(py, model)?;
             let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
@@ -239,7 +253,8 @@ impl Generator {
             logging::flush(py);
             let opened = Reporter::outcome(reporter, opened)?;
             warn(py, opened.warnings().iter().map(String::as_str))?;
-            Ok(Self(DropDetached::new(opened), Runtime { recipe, executor: Arc::default() }))
+            let runtime = Runtime { recipe, tokenizer: PyOnceLock::new(), executor: Arc::default() };
+            Ok(Self(DropDetached::new(opened), runtime))
         })
     }
 
@@ -251,8 +266,8 @@ impl Generator {
     #[pyo3(
         signature = (model=None, **options),
         text_signature = "($cls, model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', \
-                          num_threads=None, kv_cache_bytes=None, local_files_only=True, revision=None, generation_config='auto', \
-                          progress=None)"
+                          num_threads=None, kv_cache_bytes=None, local_files_only=True, revision=None, cache_dir=None, \
+                          torch_dtype=None, generation_config='auto', progress=None)"
     )]
     fn from_pretrained<'py>(
         class: &Bound<'py, PyType>,
@@ -268,11 +283,14 @@ impl Generator {
     /// Without any limit of length it stops after 20 new tokens, with a warning.
     ///
     /// Args:
-    ///     prompt (Prompt): A text, or its token ids as a sequence or array of integers. A
+    ///     prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
     ///         two-dimensional array of ids is one request, as transformers takes it: its rows
     ///         share one random generator. A list of texts and ids holds independent prompts,
-    ///         which are computed together; each gives what it gives alone.
-    ///     generation_config (GenerationConfig | None): A configuration. Fields of the call take
+    ///         which are computed together; each gives what it gives alone. What a tokenizer
+    ///         returns is taken, too. None begins the text with the `bos_token_id`.
+    ///     input_ids (Prompt | None): Another name of the prompt, as in transformers.
+    ///     inputs (Prompt | None): Another name of the prompt, as in transformers.
+    ///     generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
     ///         precedence over it, and it takes precedence over the model's own.
     ///     attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
     ///         two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
@@ -305,15 +323,15 @@ impl Generator {
     /// Example:
     ///     >>> gen.generate("Once upon a time", num_beams=4, max_new_tokens=40).text
     #[pyo3(
-        signature = (prompt, generation_config=None, **keywords),
-        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+        signature = (prompt=None, generation_config=None, **keywords),
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, progress=None, **fields)"
     )]
     fn generate<'py>(
         &self,
         py: Python<'py>,
-        prompt: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        prompt: Option<&Bound<'py, PyAny>>,
+        generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
         let method = Method { name: "generate", strategy: None, to_the_end: false };
@@ -333,15 +351,15 @@ impl Generator {
     ///     >>> for token in gen.stream("Once upon a time"):
     ///     ...     print(token, end="", flush=True)
     #[pyo3(
-        signature = (prompt, generation_config=None, **keywords),
-        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+        signature = (prompt=None, generation_config=None, **keywords),
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
     )]
     fn stream<'py>(
         &self,
         py: Python<'py>,
-        prompt: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        prompt: Option<&Bound<'py, PyAny>>,
+        generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<TokenStream> {
         self.open_stream(
@@ -364,15 +382,15 @@ impl Generator {
     ///     ...     async for token in stream:
     ///     ...         print(token, end="", flush=True)
     #[pyo3(
-        signature = (prompt, generation_config=None, **keywords),
-        text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, logits_processor=None, \
+        signature = (prompt=None, generation_config=None, **keywords),
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
     )]
     fn astream<'py>(
         &self,
         py: Python<'py>,
-        prompt: &Bound<'py, PyAny>,
-        generation_config: Option<&Bound<'py, GenerationConfig>>,
+        prompt: Option<&Bound<'py, PyAny>>,
+        generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<TokenStream> {
         self.open_stream(
@@ -392,8 +410,14 @@ impl Generator {
 
     /// Tokenizer: The model's tokenizer. Raises `InputError` when the model came without one.
     #[getter]
-    fn tokenizer(&self, py: Python<'_>) -> PyResult<Tokenizer> {
-        guarded(|| self.0.tokenizer().cloned().map(Tokenizer).map_err(|error| to_python(py, error)))
+    fn tokenizer(&self, py: Python<'_>) -> PyResult<Py<Tokenizer>> {
+        guarded(|| {
+            let make = || {
+                let tokenizer = self.0.tokenizer().cloned().map_err(|error| to_python(py, error))?;
+                Py::new(py, Tokenizer::new(tokenizer, self.1.recipe.of_tokenizer(py)?))
+            };
+            self.1.tokenizer.get_or_try_init(py, make).map(|tokenizer| tokenizer.clone_ref(py))
+        })
     }
 
     /// dict[str, Any]: A copy of the model's `config.json`.

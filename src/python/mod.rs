@@ -14,6 +14,7 @@
 mod arrays;
 mod astream;
 mod callbacks;
+mod caller_constraint;
 mod chat;
 mod chat_methods;
 #[cfg(feature = "cli")]
@@ -28,6 +29,7 @@ mod json;
 mod logging;
 mod options;
 mod output;
+mod output_values;
 mod panics;
 mod pickle;
 mod processors;
@@ -41,6 +43,7 @@ mod stopping_criteria;
 mod strategies;
 mod stream;
 mod tokenizer;
+mod vocabulary;
 
 use pyo3::prelude::*;
 

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 
 use super::errors::{config_error, exception};
-use super::prompts::shown;
+use super::prompts::{shown, string};
 use crate::error::ErrorKind;
 use crate::generation::config::suggest::suggest;
 use crate::generator::{ComputeDtype, DType, GeneratorOptions, KvDtype};
@@ -17,46 +17,90 @@ use crate::json;
 const BUNDLED: &str = "models/story-3m";
 
 /// What a generator can be opened with.
-const NAMES: [&str; 10] = [
+pub(super) const NAMES: [&str; 12] = [
     "model",
     "dtype",
+    "torch_dtype",
     "compute_dtype",
     "kv_dtype",
     "num_threads",
     "kv_cache_bytes",
     "local_files_only",
     "revision",
+    "cache_dir",
     "generation_config",
     "progress",
 ];
 
+/// Arguments of transformers' `from_pretrained` that have no counterpart: the values that ask for nothing, as Python writes
+/// them, and what to do instead of others.
+const FOREIGN: &[(&str, &[&str], &str)] = &[
+    ("load_in_8bit", &["False", "None"], SMALLER),
+    ("load_in_4bit", &["False", "None"], SMALLER),
+    ("quantization_config", &["None"], SMALLER),
+    ("device", &["None", "'cpu'", "device(type='cpu')"], "rsgen computes on CPUs alone"),
+    ("device_map", &["None", "'cpu'", "'auto'", "{'': 'cpu'}"], "rsgen computes on CPUs alone"),
+    (
+        "attn_implementation",
+        &["None", "'eager'", "'sdpa'"],
+        "rsgen has its own attention, in float32 or bfloat16",
+    ),
+    ("low_cpu_mem_usage", &["None", "False", "True"], "loading needs no copy of the weights"),
+    ("use_safetensors", &["None", "True"], "rsgen reads safetensors alone; convert the model"),
+    ("use_fast", &["None", "False", "True"], "there is a single tokenizer"),
+    ("trust_remote_code", &["None", "False"], "rsgen never runs code of a model's folder"),
+    ("force_download", &["None", "False"], "rsgen never downloads; use `hf download <model>`"),
+    ("token", &["None", "False"], "rsgen never downloads; use `hf download <model> --token …`"),
+    ("subfolder", &["None", "''"], "give the path of the folder"),
+];
+
+const SMALLER: &str = "in this version weights are kept in float32, bfloat16 or float16: dtype=\"bfloat16\" halves float32, \
+                       and kv_dtype=\"int8\" keeps a small KV cache";
+
 /// The arguments as they were given.
 #[derive(Clone)]
-pub(super) struct Options<'a> {
-    pub(super) dtype: &'a str,
-    pub(super) compute_dtype: &'a str,
-    pub(super) kv_dtype: &'a str,
+pub(super) struct Options {
+    pub(super) dtype: String,
+    pub(super) compute_dtype: String,
+    pub(super) kv_dtype: String,
     pub(super) num_threads: Option<i64>,
     pub(super) kv_cache_bytes: Option<i64>,
     pub(super) local_files_only: bool,
     pub(super) revision: Option<String>,
-    pub(super) generation_config: &'a str,
+    pub(super) cache_dir: Option<PathBuf>,
+    pub(super) generation_config: String,
 }
 
-impl Options<'_> {
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            dtype: "auto".to_owned(),
+            compute_dtype: ComputeDtype::default().name().to_owned(),
+            kv_dtype: "auto".to_owned(),
+            num_threads: None,
+            kv_cache_bytes: None,
+            local_files_only: true,
+            revision: None,
+            cache_dir: None,
+            generation_config: "auto".to_owned(),
+        }
+    }
+}
+
+impl Options {
     /// Those that are not the default ones, by their names.
     pub(super) fn changed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let changed = PyDict::new(py);
         let names = [
-            ("dtype", self.dtype),
-            ("kv_dtype", self.kv_dtype),
-            ("generation_config", self.generation_config),
+            ("dtype", &self.dtype),
+            ("kv_dtype", &self.kv_dtype),
+            ("generation_config", &self.generation_config),
         ];
         for (name, value) in names.into_iter().filter(|(_, value)| *value != "auto") {
             changed.set_item(name, value)?;
         }
         if self.compute_dtype != ComputeDtype::default().name() {
-            changed.set_item("compute_dtype", self.compute_dtype)?;
+            changed.set_item("compute_dtype", &self.compute_dtype)?;
         }
         for (name, value) in [("num_threads", self.num_threads), ("kv_cache_bytes", self.kv_cache_bytes)] {
             if let Some(value) = value {
@@ -66,19 +110,23 @@ impl Options<'_> {
         if let Some(revision) = &self.revision {
             changed.set_item("revision", revision)?;
         }
+        if let Some(folder) = &self.cache_dir {
+            // Another process may be in another folder.
+            let absolute = std::path::absolute(folder);
+            changed.set_item("cache_dir", path_text(py, absolute.unwrap_or_else(|_| folder.clone()))?)?;
+        }
         Ok(changed)
     }
 
     /// The options they mean.
     pub(super) fn check(self, py: Python<'_>) -> PyResult<GeneratorOptions> {
-        let names = [DType::F32, DType::Bf16, DType::F16].map(|dtype| (dtype.name(), dtype));
-        let dtype = choose(py, "dtype", self.dtype, &names)?;
+        let dtype = choose(py, "dtype", &self.dtype, &dtypes())?;
         let names = [KvDtype::F32, KvDtype::Bf16, KvDtype::I8].map(|dtype| (dtype.as_str(), dtype));
-        let kv_dtype = choose(py, "kv_dtype", self.kv_dtype, &names)?;
+        let kv_dtype = choose(py, "kv_dtype", &self.kv_dtype, &names)?;
         let names = [ComputeDtype::F32, ComputeDtype::Bf16].map(|dtype| (dtype.name(), dtype));
-        let compute_dtype = one_of(py, "compute_dtype", "", self.compute_dtype, &names)?;
+        let compute_dtype = one_of(py, "compute_dtype", "", &self.compute_dtype, &names)?;
         let names = [("auto", false), ("ignore", true)];
-        let ignore_generation_config = one_of(py, "generation_config", "", self.generation_config, &names)?;
+        let ignore_generation_config = one_of(py, "generation_config", "", &self.generation_config, &names)?;
         if !self.local_files_only {
             return Err(config_error(
                 py,
@@ -93,9 +141,44 @@ impl Options<'_> {
             num_threads: positive(py, "num_threads", self.num_threads)?,
             kv_cache_bytes: positive(py, "kv_cache_bytes", self.kv_cache_bytes)?,
             revision: self.revision,
+            cache_dir: self.cache_dir,
             ignore_generation_config,
             ..GeneratorOptions::default()
         })
+    }
+}
+
+/// The name of a type of numbers: itself, or that of one of torch's or numpy's types.
+pub(super) fn dtype_name(given: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    if given.is_none() || given.is_instance_of::<PyString>() {
+        return given.extract();
+    }
+    let class = given.get_type().name()?.to_string_lossy().to_lowercase();
+    let name = match given.getattr_opt("__name__")? {
+        Some(name) => Some(string(&name)?),
+        None if class.ends_with("dtype") => Some(string(given)?),
+        None => None,
+    };
+    let name = name.ok_or_else(|| {
+        let rule = "must be the name of a type, such as \"bfloat16\", or a type of torch or numpy";
+        PyTypeError::new_err(format!("{rule}, got {}", shown(given)))
+    })?;
+    Ok(Some(name.strip_prefix("torch.").unwrap_or(&name).to_owned()))
+}
+
+fn dtypes() -> [(&'static str, DType); 3] {
+    [DType::F32, DType::Bf16, DType::F16].map(|dtype| (dtype.name(), dtype))
+}
+
+/// `dtype`, of which `torch_dtype` is the older name.
+pub(super) fn dtype(py: Python<'_>, dtype: Option<String>, torch_dtype: Option<String>) -> PyResult<String> {
+    match (dtype, torch_dtype) {
+        (Some(dtype), Some(other)) if dtype != other => Err(config_error(
+            py,
+            format!("`dtype` and `torch_dtype` are one option, got {dtype:?} and {other:?}; leave one out"),
+        )),
+        (None, Some(other)) => choose(py, "torch_dtype", &other, &dtypes()).map(|_| other),
+        (dtype, _) => Ok(dtype.unwrap_or_else(|| Options::default().dtype)),
     }
 }
 
@@ -115,16 +198,35 @@ pub(super) fn count(given: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     given.extract().map(Some).map_err(out_of_range)
 }
 
-/// Refuses keywords that are no options.
-pub(super) fn refuse_unknown(unknown: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
-    let Some((name, _)) = unknown.and_then(|unknown| unknown.iter().next()) else { return Ok(()) };
-    let meant = suggest(&name.to_string(), NAMES.into_iter());
-    let meant = meant
-        .map_or_else(|| format!("it takes {}", NAMES.join(", ")), |meant| format!("did you mean `{meant}`?"));
-    Err(PyTypeError::new_err(format!(
-        "Generator() got an unexpected keyword argument {}; {meant}",
-        shown(&name)
-    )))
+/// Refuses keywords of the class that are no options; those of transformers that ask for nothing are taken.
+pub(super) fn refuse_unknown(
+    class: &str,
+    names: &[&'static str],
+    unknown: Option<&Bound<'_, PyDict>>,
+) -> PyResult<()> {
+    for (name, value) in unknown.into_iter().flatten() {
+        let text = string(&name)?;
+        if let Some((name, neutral, remedy)) = FOREIGN.iter().find(|(known, ..)| *known == text) {
+            if neutral.contains(&value.repr()?.to_string_lossy().as_ref()) {
+                continue;
+            }
+            let neutral = neutral.join(" or ");
+            let given = shown(&value);
+            return Err(config_error(
+                value.py(),
+                format!("`{name}` must be {neutral}, or left out, got {given}; {remedy}"),
+            ));
+        }
+        let meant = suggest(&text, names.iter().copied()).map_or_else(
+            || format!("it takes {}", names.join(", ")),
+            |meant| format!("did you mean `{meant}`?"),
+        );
+        return Err(PyTypeError::new_err(format!(
+            "{class}() got an unexpected keyword argument {}; {meant}",
+            shown(&name)
+        )));
+    }
+    Ok(())
 }
 
 fn choose<T: Copy>(py: Python<'_>, argument: &str, given: &str, names: &[(&str, T)]) -> PyResult<Option<T>> {

@@ -24,10 +24,10 @@ use crate::types::TokenId;
 ///     >>> out.text, out.finish_reasons, out.usage.generated_tokens
 #[pyclass(module = "rsgen", name = "GenerationOutput", frozen)]
 pub(super) struct GenerationOutput {
-    output: engine::GenerationOutput,
+    pub(super) output: engine::GenerationOutput,
     /// One array for each step, when they were asked for.
-    scores: Option<Py<PyList>>,
-    logits: Option<Py<PyList>>,
+    pub(super) scores: Option<Py<PyList>>,
+    pub(super) logits: Option<Py<PyList>>,
     sequences: PyOnceLock<Py<PyAny>>,
 }
 
@@ -39,9 +39,9 @@ type OutputValues<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyList>>, Option<
 #[derive(PartialEq)]
 pub(super) struct Usage {
     /// int: Tokens of the prompts, without padding.
-    prompt_tokens: usize,
+    pub(super) prompt_tokens: usize,
     /// int: Generated tokens of all rows.
-    generated_tokens: usize,
+    pub(super) generated_tokens: usize,
 }
 
 /// Where the time of a call went, in seconds.
@@ -90,7 +90,7 @@ impl GenerationOutput {
     /// Prompts are padded on the left to equal width, continuations on the right. Padding is
     /// the `pad_token_id`, or 0 when there is none.
     #[getter]
-    fn sequences<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    pub(super) fn sequences<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| {
             let made = self.sequences.get_or_try_init(py, || sequences(py, &self.output).map(Bound::unbind));
             Ok(made?.bind(py).clone())
@@ -373,7 +373,7 @@ impl Timings {
     }
 }
 
-fn list<'py>(
+pub(super) fn list<'py>(
     py: Python<'py>,
     items: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
 ) -> PyResult<Bound<'py, PyList>> {

@@ -26,7 +26,7 @@ pub(super) struct Recipe {
 
 impl Recipe {
     /// The recipe of a model, folder or Hub id, that is about to be opened.
-    pub(super) fn new(py: Python<'_>, model: Option<&str>, options: &Options<'_>) -> PyResult<Self> {
+    pub(super) fn new(py: Python<'_>, model: Option<&str>, options: &Options) -> PyResult<Self> {
         let model = model.map(|model| match std::path::absolute(model) {
             // Another process may be in another folder.
             Ok(path) if Path::new(model).is_dir() => {
@@ -42,10 +42,31 @@ impl Recipe {
         &self,
         class: &Bound<'py, PyType>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        self.reduce_with(class, &PyDict::new(class.py()))
+    }
+
+    /// [`Recipe::reduce`] with further options.
+    pub(super) fn reduce_with<'py>(
+        &self,
+        class: &Bound<'py, PyType>,
+        further: &Bound<'py, PyDict>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         let py = class.py();
+        let options = self.options.bind(py).copy()?;
+        options.update(further.as_mapping())?;
         let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
-        let arguments = (class, (self.model.as_deref(),), self.options.bind(py).copy()?);
-        Ok((new, arguments.into_pyobject(py)?))
+        Ok((new, (class, (self.model.as_deref(),), options).into_pyobject(py)?))
+    }
+
+    /// How the tokenizer of the same model is opened.
+    pub(super) fn of_tokenizer(&self, py: Python<'_>) -> PyResult<Self> {
+        let options = PyDict::new(py);
+        for name in ["revision", "cache_dir"] {
+            if let Some(value) = self.options.bind(py).get_item(name)? {
+                options.set_item(name, value)?;
+            }
+        }
+        Ok(Self { model: self.model.clone(), options: options.unbind() })
     }
 }
 

@@ -4,7 +4,7 @@
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PySequence, PyString};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyMapping, PySequence, PyString};
 
 use super::arrays::numpy;
 use super::errors::{input_error, to_python};
@@ -12,12 +12,51 @@ use crate::generation::PromptBatch;
 use crate::generator::{Prompt, Prompts};
 use crate::types::TokenId;
 
-/// The prompts of a call.
+/// What a tokenizer of transformers calls the ids and their mask.
+const IDS: &str = "input_ids";
+const MASK: &str = "attention_mask";
+
+/// The prompts of a call, given under one of three names: the first argument (which may be what a tokenizer returns),
+/// `inputs` or `input_ids`. Without any the text begins at its beginning.
+///
+/// # Errors
+/// As for [`prompts`], and `TypeError` for a prompt given twice.
+pub(super) fn of_call(
+    named: [Option<Bound<'_, PyAny>>; 3],
+    mask: Option<Bound<'_, PyAny>>,
+) -> PyResult<Prompts> {
+    let mut given = named.into_iter().flatten();
+    let Some(prompt) = given.next() else {
+        return Ok(Prompts::One(Prompt::Ids(Vec::new())));
+    };
+    if given.next().is_some() {
+        return Err(PyTypeError::new_err(
+            "the prompt was given twice; give one of the first argument, `inputs` and `input_ids`",
+        ));
+    }
+    let Ok(encoding) = prompt.cast::<PyMapping>() else { return prompts(&prompt, mask.as_ref()) };
+    if !encoding.contains(IDS)? {
+        return Err(PyTypeError::new_err(format!(
+            "a prompt must be a text, token ids, or what a tokenizer returns, with `{IDS}`, got {}; messages go to `chat`",
+            shown(&prompt)
+        )));
+    }
+    let mask = match mask {
+        None if encoding.contains(MASK)? => Some(encoding.get_item(MASK)?),
+        mask => mask,
+    };
+    prompts(&encoding.get_item(IDS)?, mask.as_ref())
+}
+
+/// The prompts of a value, and of the mask that goes with ids.
 ///
 /// # Errors
 /// `TypeError` for what is no prompt; `InputError` for a prompt that cannot be used.
 pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>) -> PyResult<Prompts> {
     let py = prompt.py();
+    if let Some(list) = list_of_objects(prompt)? {
+        return prompts(&list, mask);
+    }
     if let Some(array) = array_of_ids(prompt)? {
         let dimensions = dimensions(&array)?;
         let rows = match dimensions {
@@ -42,11 +81,14 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
     if is_ids {
         return batch(py, vec![ids_of_list(prompt)?], 1, mask);
     }
-    if mask.is_some() {
+    if let Some(mask) = mask {
+        if let Some(rows) = rectangle(prompt)? {
+            return batch(py, rows, 2, Some(mask));
+        }
         return Err(input_error(
             py,
-            "`attention_mask` goes with ids, or with a two-dimensional array of ids; a text, and each prompt of a list, has \
-             no padding: leave it out",
+            "`attention_mask` goes with ids, or with rows of ids of one length; a text, and each prompt of a list, has \
+             no padding: leave it out, or pad the rows: tokenizer(texts, padding=True)",
         ));
     }
     if prompt.is_instance_of::<PyString>() {
@@ -55,6 +97,31 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
     let items = sequence(prompt)?.try_iter()?.enumerate();
     let prompts = items.map(|(index, item)| single(&item?).map_err(|error| of_prompt(py, index, &error)));
     prompts.collect::<PyResult<_>>().map(Prompts::List)
+}
+
+/// The elements of a numpy array of texts or of other objects, such as ids of several lengths; a text for an array that is
+/// a single one.
+fn list_of_objects<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if value.is_instance_of::<PyString>() || !value.hasattr("__array__")? || !value.hasattr("tolist")? {
+        return Ok(None);
+    }
+    let Some(dtype) = value.getattr_opt("dtype")? else { return Ok(None) };
+    let Some(kind) = dtype.getattr_opt("kind")? else { return Ok(None) };
+    let holds_objects = kind.extract::<&str>().is_ok_and(|kind| ["U", "T", "O"].contains(&kind));
+    holds_objects.then(|| value.call_method0("tolist")).transpose()
+}
+
+/// The rows of a list of lists of ids, if they are of one length.
+fn rectangle(rows: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Vec<TokenId>>>> {
+    if rows.is_instance_of::<PyString>() {
+        return Ok(None);
+    }
+    let rows: Vec<_> = sequence(rows)?.try_iter()?.collect::<PyResult<_>>()?;
+    if rows.iter().any(pyo3::prelude::PyAnyMethods::is_instance_of::<PyString>) {
+        return Ok(None);
+    }
+    let rows = rows.iter().map(ids).collect::<PyResult<Vec<_>>>()?;
+    Ok(rows.windows(2).all(|pair| pair[0].len() == pair[1].len()).then_some(rows))
 }
 
 /// An error about a prompt of a list, with its place.
@@ -109,6 +176,47 @@ pub(super) fn ids(ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
     }
 }
 
+/// What `decode` takes: a token id, ids in one dimension, or rows of them; and whether it is a single row.
+///
+/// # Errors
+/// `TypeError` and `InputError` that speak of ids.
+pub(super) fn rows_to_decode<'py>(given: &Bound<'py, PyAny>) -> PyResult<(Vec<Vec<TokenId>>, bool)> {
+    let plain = |value: &Bound<'py, PyAny>| -> PyResult<Bound<'py, PyAny>> {
+        if !value.hasattr("__array__")? {
+            return Ok(value.clone());
+        }
+        numpy(value.py())?.call_method1("asarray", (value,))?.call_method0("tolist")
+    };
+    let row = |value: &Bound<'py, PyAny>| -> PyResult<Vec<TokenId>> {
+        let ids = elements(value).ok_or_else(|| {
+            PyTypeError::new_err(format!(
+                "`token_ids` must be a token id, a sequence of token ids or several such sequences, got {}",
+                shown(value)
+            ))
+        })?;
+        ids.try_iter()?.enumerate().map(|(position, id)| token_id(&id?, position)).collect()
+    };
+    let given = plain(given)?;
+    if is_number(&given) {
+        return Ok((vec![vec![token_id(&given, 0)?]], true));
+    }
+    let first = elements(&given).filter(|rows| rows.len().is_ok_and(|rows| rows > 0));
+    let first = first.map(|rows| rows.get_item(0)).transpose()?;
+    if first.is_none_or(|first| elements(&first).is_none() && !first.hasattr("__len__").unwrap_or(false)) {
+        return Ok((vec![row(&given)?], true));
+    }
+    let rows = given.try_iter()?.map(|value| row(&plain(&value?)?)).collect::<PyResult<_>>()?;
+    Ok((rows, false))
+}
+
+/// A token id, if the value is a number.
+///
+/// # Errors
+/// As for [`rows_to_decode`].
+pub(super) fn single_id(value: &Bound<'_, PyAny>) -> PyResult<Option<TokenId>> {
+    is_number(value).then(|| token_id(value, 0)).transpose()
+}
+
 /// Sequences of ids: one in one dimension, or several.
 ///
 /// # Errors
@@ -138,7 +246,8 @@ pub(super) fn sequences(sequences: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenI
 /// A numpy array of integers, if the value is an array of numpy's or one that numpy understands, such as a tensor.
 fn array_of_ids<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     // Scalars of numpy's have it, too, but are integers here.
-    if value.getattr_opt("__array__")?.is_none()
+    if value.is_instance_of::<PyString>()
+        || value.getattr_opt("__array__")?.is_none()
         || value.hasattr("__index__")? && !value.hasattr("__len__")?
     {
         return Ok(None);
@@ -254,9 +363,15 @@ fn is_number(value: &Bound<'_, PyAny>) -> bool {
     (has("__index__") || has("__float__")) && !has("__len__")
 }
 
-fn sequence<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PySequence>> {
+/// A value as a sequence, if it is one, and neither a text nor bytes.
+fn elements<'a, 'py>(value: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, PySequence>> {
+    let is_text = value.is_instance_of::<PyString>();
     let bytes = value.is_instance_of::<PyBytes>() || value.is_instance_of::<PyByteArray>();
-    value.cast::<PySequence>().ok().filter(|_| !bytes).ok_or_else(|| {
+    value.cast::<PySequence>().ok().filter(|_| !bytes && !is_text)
+}
+
+fn sequence<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PySequence>> {
+    elements(value).ok_or_else(|| {
         PyTypeError::new_err(format!(
             "a prompt must be a text, token ids (a sequence of integers or a numpy array), or a list of those, got {}",
             shown(value)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pyo3::PyClass;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 
 use super::arrays::array;
 use super::callbacks;
@@ -48,7 +48,11 @@ pub(super) struct StoppingCriteria;
     subclass,
     frozen
 )]
-pub(super) struct BuiltInStoppingCriteria(Arc<dyn StoppingCriterion>);
+pub(super) struct BuiltInStoppingCriteria {
+    criterion: Arc<dyn StoppingCriterion>,
+    /// What it was made from, by name.
+    arguments: Py<PyDict>,
+}
 
 /// Stops at a number of tokens, prompt and padding included.
 ///
@@ -120,13 +124,16 @@ pub(super) struct EosTokenCriteria;
 )]
 pub(super) struct ConfidenceCriteria;
 
-/// The layers of an object of the class `class`.
-fn of<T: PyClass<BaseType = BuiltInStoppingCriteria>>(
+/// The layers of an object of the class `class` that was made from these arguments.
+fn of<'py, T: PyClass<BaseType = BuiltInStoppingCriteria>>(
     class: T,
     criterion: impl StoppingCriterion + 'static,
-) -> PyClassInitializer<T> {
-    let built_in = BuiltInStoppingCriteria(Arc::new(criterion));
-    PyClassInitializer::from(StoppingCriteria).add_subclass(built_in).add_subclass(class)
+    arguments: impl IntoPyDict<'py>,
+    py: Python<'py>,
+) -> PyResult<PyClassInitializer<T>> {
+    let arguments = arguments.into_py_dict(py)?.unbind();
+    let built_in = BuiltInStoppingCriteria { criterion: Arc::new(criterion), arguments };
+    Ok(PyClassInitializer::from(StoppingCriteria).add_subclass(built_in).add_subclass(class))
 }
 
 /// The criterion of an object whose class is one of these, and none that a caller has derived from it.
@@ -137,13 +144,17 @@ fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn StoppingCriterion>> {
         || object.is_exact_instance_of::<EosTokenCriteria>()
         || object.is_exact_instance_of::<ConfidenceCriteria>();
     let built_in = is_exact.then(|| object.cast::<BuiltInStoppingCriteria>().ok())??;
-    Some(Arc::clone(&built_in.get().0))
+    Some(Arc::clone(&built_in.get().criterion))
 }
 
 /// The criteria of an argument: one of these, a callable, a list of them, or nothing.
 pub(super) fn criteria(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<dyn StoppingCriterion>>> {
     let objects = callbacks::each(given)?;
-    objects.iter().map(|object| native(object).map_or_else(|| callbacks::criterion(object), Ok)).collect()
+    let criterion = |object: &Bound<'_, PyAny>| {
+        let own = callbacks::own_class(object)?;
+        native(&own).map_or_else(|| callbacks::criterion(&own), Ok)
+    };
+    objects.iter().map(criterion).collect()
 }
 
 #[pymethods]
@@ -195,7 +206,7 @@ impl BuiltInStoppingCriteria {
             )?;
             let stops = py.detach(|| {
                 let row = |(index, ids): (usize, &Vec<TokenId>)| {
-                    self.0.should_stop(&StopContext {
+                    self.criterion.should_stop(&StopContext {
                         scores: scores.get(index * vocab_size..(index + 1) * vocab_size).unwrap_or_default(),
                         row_index: index,
                         ..StopContext::of_row(ids, 0)
@@ -207,6 +218,23 @@ impl BuiltInStoppingCriteria {
             array(py, stops.len(), stops)
         })
     }
+
+    /// Returns the arguments that it was made from, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[tuple[()], dict[str, Any]]: The arguments.
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        guarded(|| Ok((PyTuple::empty(py), self.arguments.bind(py).copy()?)))
+    }
+}
+
+/// The argument of that name which a criterion was made from.
+fn argument<'py>(criterion: &Bound<'py, impl PyClass>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    let py = criterion.py();
+    let built_in = criterion.as_any().cast::<BuiltInStoppingCriteria>()?;
+    guarded(|| {
+        Ok(built_in.get().arguments.bind(py).get_item(name)?.unwrap_or_else(|| py.None().into_bound(py)))
+    })
 }
 
 /// The scores of the newest step: transformers gives criteria those of all steps.
@@ -228,10 +256,27 @@ fn newest<'py>(scores: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py,
 impl MaxLengthCriteria {
     #[new]
     #[pyo3(signature = (max_length, max_position_embeddings=None))]
-    fn new(max_length: usize, max_position_embeddings: Option<usize>) -> PyResult<PyClassInitializer<Self>> {
-        // transformers writes a line to its log beyond it. Calls warn of it by themselves.
-        let _ = max_position_embeddings;
-        guarded(|| Ok(of(Self, MaxLength::new(max_length))))
+    fn new(
+        py: Python<'_>,
+        max_length: usize,
+        max_position_embeddings: Option<usize>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        // transformers writes a line to its log beyond the positions. Calls warn of it by themselves.
+        let arguments =
+            [("max_length", Some(max_length)), ("max_position_embeddings", max_position_embeddings)];
+        guarded(|| of(Self, MaxLength::new(max_length), arguments, py))
+    }
+
+    /// int: The most ids of a row, prompt and padding included.
+    #[getter]
+    fn max_length<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| argument(slf, "max_length"))
+    }
+
+    /// int | None: The positions of the model, which transformers warns of; it has no effect.
+    #[getter]
+    fn max_position_embeddings<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| argument(slf, "max_position_embeddings"))
     }
 }
 
@@ -245,9 +290,9 @@ impl MaxTimeCriteria {
         initial_timestamp: Option<f64>,
     ) -> PyResult<PyClassInitializer<Self>> {
         guarded(|| {
+            let now: f64 = py.import("time")?.call_method0("time")?.extract()?;
             let mut start = Some(Instant::now());
             if let Some(timestamp) = initial_timestamp {
-                let now: f64 = py.import("time")?.call_method0("time")?.extract()?;
                 let before = Duration::try_from_secs_f64((now - timestamp).abs()).ok();
                 start = start.zip(before).and_then(|(start, by)| {
                     if timestamp <= now { start.checked_sub(by) } else { start.checked_add(by) }
@@ -257,10 +302,22 @@ impl MaxTimeCriteria {
                 let rule = "`initial_timestamp` must be a time as time.time() gives it, since this machine has started";
                 config_error(py, format!("{rule}, got {initial_timestamp:?}; None is now"))
             })?;
-            MaxTime::since(max_time, start)
-                .map(|criterion| of(Self, criterion))
-                .map_err(|error| to_python(py, error))
+            let criterion = MaxTime::since(max_time, start).map_err(|error| to_python(py, error))?;
+            let timestamp = initial_timestamp.unwrap_or(now);
+            of(Self, criterion, [("max_time", max_time), ("initial_timestamp", timestamp)], py)
         })
+    }
+
+    /// float: The seconds after which rows end.
+    #[getter]
+    fn max_time<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| argument(slf, "max_time"))
+    }
+
+    /// float: When the seconds began, as `time.time()` gives it.
+    #[getter]
+    fn initial_timestamp<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| argument(slf, "initial_timestamp"))
     }
 }
 
@@ -274,9 +331,9 @@ impl StopStringCriteria {
     ) -> PyResult<PyClassInitializer<Self>> {
         guarded(|| {
             let py = tokenizer.py();
-            let Ok(tokenizer) = tokenizer.cast::<Tokenizer>() else {
+            let Ok(own) = tokenizer.cast::<Tokenizer>() else {
                 return Err(PyTypeError::new_err(format!(
-                    "`tokenizer` must be a generator's tokenizer, got {}",
+                    "`tokenizer` must be a generator's tokenizer, got {}; or an rsgen.Tokenizer",
                     shown(tokenizer)
                 )));
             };
@@ -294,11 +351,16 @@ impl StopStringCriteria {
                     format!("`stop_strings` must be a text or a list of texts, got {}", shown(stop_strings)),
                 )
             })?;
-            let vocabulary = Arc::new(TokenizerVocabulary(tokenizer.get().0.clone()));
-            StopString::new(vocabulary, &texts)
-                .map(|criterion| of(Self, criterion))
-                .map_err(|error| to_python(py, error))
+            let vocabulary = Arc::new(TokenizerVocabulary(own.get().inner.clone()));
+            let criterion = StopString::new(vocabulary, &texts).map_err(|error| to_python(py, error))?;
+            of(Self, criterion, [("tokenizer", tokenizer), ("stop_strings", stop_strings)], py)
         })
+    }
+
+    /// str | Sequence[str]: The texts that end a row.
+    #[getter]
+    fn stop_strings<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| argument(slf, "stop_strings"))
     }
 }
 
@@ -318,8 +380,14 @@ impl EosTokenCriteria {
             };
             let rule = "`eos_token_id` must be a token id or a list of them";
             let wrong = || config_error(eos_token_id.py(), format!("{rule}, got {}", shown(eos_token_id)));
-            Ok(of(Self, Eos::new(ids.ok_or_else(wrong)?)))
+            of(Self, Eos::new(ids.ok_or_else(wrong)?), [("eos_token_id", eos_token_id)], eos_token_id.py())
         })
+    }
+
+    /// int | Ids: The token id, or ids, that end a row.
+    #[getter]
+    fn eos_token_id<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| argument(slf, "eos_token_id"))
     }
 }
 
@@ -330,7 +398,14 @@ impl ConfidenceCriteria {
     fn new(py: Python<'_>, assistant_confidence_threshold: f64) -> PyResult<PyClassInitializer<Self>> {
         guarded(|| {
             let criterion = Confidence::new(assistant_confidence_threshold);
-            criterion.map(|criterion| of(Self, criterion)).map_err(|error| to_python(py, error))
+            let criterion = criterion.map_err(|error| to_python(py, error))?;
+            of(Self, criterion, [("assistant_confidence_threshold", assistant_confidence_threshold)], py)
         })
+    }
+
+    /// float: The probability below which a token ends its row.
+    #[getter]
+    fn assistant_confidence_threshold<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| argument(slf, "assistant_confidence_threshold"))
     }
 }

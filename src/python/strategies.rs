@@ -3,7 +3,6 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::config::GenerationConfig;
 use super::generator::{Arguments, Generator, Given, Method};
 use super::output::GenerationOutput;
 use crate::generation::{GenerationMode, Strategy};
@@ -15,16 +14,16 @@ macro_rules! methods {
         impl Generator {
             $(
                 #[pyo3(
-                    signature = (prompt, generation_config=None, **keywords),
-                    text_signature = "($self, prompt, generation_config=None, *, attention_mask=None, \
-                                      logits_processor=None, prefix_allowed_tokens_fn=None, stopping_criteria=None, \
+                    signature = (prompt=None, generation_config=None, **keywords),
+                    text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, \
+                                      attention_mask=None, logits_processor=None, prefix_allowed_tokens_fn=None, stopping_criteria=None, \
                                       constraints=None, progress=None, **fields)"
                 )]
                 fn $name<'py>(
                     &self,
                     py: Python<'py>,
-                    prompt: &Bound<'py, PyAny>,
-                    generation_config: Option<&Bound<'py, GenerationConfig>>,
+                    prompt: Option<&Bound<'py, PyAny>>,
+                    generation_config: Option<&Bound<'py, PyAny>>,
                     keywords: Option<&Bound<'py, PyDict>>,
                 ) -> PyResult<GenerationOutput> {
                     let strategy = Strategy::of(GenerationMode::$mode);

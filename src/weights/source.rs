@@ -80,10 +80,11 @@ impl ModelFiles {
     /// Finds a model: a folder of this path if there is one, else a Hub id such as `org/name` in the local cache.
     ///
     /// `revision` is a branch, a tag, a pull request (`refs/pr/1`) or a commit, `main` when absent; a folder has none.
+    /// `cache` is the place of the cache, that of the environment when absent.
     ///
     /// # Errors
     /// `Load`, saying where it looked and how to download the model.
-    pub fn open(model: &str, revision: Option<&str>) -> Result<Self> {
+    pub fn open(model: &str, revision: Option<&str>, cache: Option<&Path>) -> Result<Self> {
         if Path::new(model).is_dir() {
             return Self::folder(model);
         }
@@ -98,7 +99,8 @@ impl ModelFiles {
                 ),
             }));
         }
-        let folder = HubCache::from_env().find(model, revision)?;
+        let cache = cache.map_or_else(HubCache::from_env, HubCache::at);
+        let folder = cache.find(model, revision)?;
         Ok(Self { name: model.to_owned(), ..Self::folder(folder)? })
     }
 

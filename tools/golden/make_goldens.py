@@ -19,9 +19,11 @@ from transformers import AutoTokenizer
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests" / "parity")]
 
+from chat_goldens import write_chat_golden  # noqa: E402
 from config_goldens import write_config_goldens  # noqa: E402
 from excuse import candidates  # noqa: E402
 from family_models import FAMILY_MODELS  # noqa: E402
+from jinja_goldens import write_jinja_golden  # noqa: E402
 from processor_goldens import write_processor_goldens, write_rng_goldens  # noqa: E402
 from reference import Answer, Reference, Request  # noqa: E402
 from story_goldens import STORY_REQUESTS, chat_prompt, tokenizer_golden  # noqa: E402
@@ -200,19 +202,20 @@ DEFAULTS_REQUESTS: list[tuple[str, dict[str, Any]]] = [
 def main() -> None:
     """Writes everything, or the models named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "names", nargs="*", help="models to write again; all of them, the story and the rest without names"
-    )
-    names = parser.parse_args().names or [*MODELS, *FAMILY_MODELS, "configs", "story-3m", "processors", "rng"]
-    for name in names:
-        if name == "story-3m":
-            write_story_golden()
-        elif name == "processors":
-            write_processor_goldens(OUT / "processors.json", made_with())
-        elif name == "rng":
-            write_rng_goldens(OUT / "rng.json", made_with())
-        elif name == "configs":
-            write_json(OUT / "configs.json", {"format": FORMAT, **write_config_goldens(made_with())})
+    parser.add_argument("names", nargs="*", help="models and files to write again; by default all")
+    rest = {
+        "configs": lambda: write_json(
+            OUT / "configs.json", {"format": FORMAT, **write_config_goldens(made_with())}
+        ),
+        "story-3m": write_story_golden,
+        "processors": lambda: write_processor_goldens(OUT / "processors.json", made_with()),
+        "rng": lambda: write_rng_goldens(OUT / "rng.json", made_with()),
+        "chat_templates": lambda: write_chat_golden(OUT / "chat_templates.json"),
+        "jinja": lambda: write_jinja_golden(OUT / "jinja.json"),
+    }
+    for name in parser.parse_args().names or [*MODELS, *FAMILY_MODELS, *rest]:
+        if name in rest:
+            rest[name]()
         elif name in MODELS:
             write_tiny_golden(name, 1000 + list(MODELS).index(name), *MODELS[name])
         else:

@@ -187,7 +187,8 @@ impl GenerationConfig {
         Self::default()
     }
 
-    /// Reads a `generation_config.json`. Keys that are no fields are kept in `extra` and logged.
+    /// Reads a `generation_config.json`. Keys that are no fields are kept in `extra`, and those that transformers does not
+    /// know either are logged.
     ///
     /// # Errors
     /// `Load` when the text is longer than 16 MiB, no JSON object, has a key twice, or a field has a value of another
@@ -202,6 +203,15 @@ impl GenerationConfig {
             } else {
                 config.extra.insert(name, json);
             }
+        }
+        let is_bookkeeping = |name: &str| name.starts_with('_') || name == "transformers_version";
+        let unknown = |(name, value): &(&String, &Value)| {
+            !value.is_null() && !Self::is_known(name) && !is_bookkeeping(name)
+        };
+        let unknown: Vec<_> =
+            config.extra.iter().filter(unknown).map(|(name, _)| format!("{name:?}")).collect();
+        if !unknown.is_empty() {
+            log::warn!("generation_config.json: no field is called {}", unknown.join(", "));
         }
         Ok(config)
     }

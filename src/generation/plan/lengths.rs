@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 
 use super::super::config::GenerationConfig;
+use super::super::stopping::MaxLengthCriteria;
 use super::{DefaultLength, PlanContext};
 
 /// The limits of a row's number of ids, padding included.
@@ -95,7 +96,9 @@ fn max_length(
                      {most}; shorten it, or set `max_new_tokens`"
                 )));
             }
-            if context.default_length != DefaultLength::Context {
+            // A criterion of the caller's takes the place of the one that would stop there.
+            let is_replaced = context.criteria.iter().any(|own| own.name() == MaxLengthCriteria::NAME);
+            if context.default_length != DefaultLength::Context && !is_replaced {
                 warnings.push(format!(
                     "generation stops after {} new tokens, because nothing limits it; set `max_new_tokens`",
                     max_length - prompt_len

@@ -14,6 +14,9 @@ pub struct MaxLengthCriteria {
 }
 
 impl MaxLengthCriteria {
+    /// The name of the criterion, in transformers too.
+    pub const NAME: &str = "MaxLengthCriteria";
+
     /// Stops at `max_length` ids.
     pub fn new(max_length: usize) -> Self {
         Self { max_length }
@@ -27,7 +30,7 @@ impl MaxLengthCriteria {
 
 impl StoppingCriterion for MaxLengthCriteria {
     fn name(&self) -> &'static str {
-        "MaxLengthCriteria"
+        Self::NAME
     }
 
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {

@@ -9,7 +9,7 @@ use super::*;
 fn a_folder_gives_the_files_it_has() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("config.json"), b"{}").unwrap();
-    let files = ModelFiles::open(folder.path().to_str().unwrap(), None).unwrap();
+    let files = ModelFiles::open(folder.path().to_str().unwrap(), None, None).unwrap();
     assert_eq!(files.config().unwrap().as_ref(), b"{}");
     assert_eq!(files.generation_config().unwrap(), None);
     assert_eq!(files.tokenizer().unwrap(), None);
@@ -27,7 +27,7 @@ fn a_file_is_no_model_and_no_id_either() {
     fs::write(&path, b"x").unwrap();
     let error = ModelFiles::folder(&path).unwrap_err().to_string();
     assert!(error.contains("it must be a folder, found a file"), "{error}");
-    let error = ModelFiles::open(path.to_str().unwrap(), None).unwrap_err().to_string();
+    let error = ModelFiles::open(path.to_str().unwrap(), None, None).unwrap_err().to_string();
     assert!(error.contains("found a file; give the folder"), "{error}");
     assert!(ModelFiles::folder(folder.path().join("none")).is_err());
 }
@@ -63,7 +63,7 @@ fn what_is_no_model_is_recognised_with_the_remedy() {
     }
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), gguf).unwrap();
-    let error = ModelFiles::open(file.path().to_str().unwrap(), None).unwrap_err().to_string();
+    let error = ModelFiles::open(file.path().to_str().unwrap(), None, None).unwrap_err().to_string();
     assert!(error.contains("it is a GGUF file"), "{error}");
 
     let adapter: (&str, &[u8]) = ("adapter_config.json", br#"{"base_model_name_or_path": "org/base"}"#);

@@ -1,0 +1,109 @@
+"""What a tokenizer returns when it is called: batches, padded and cut as transformers does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._rsgen import Tokenizer
+
+
+class BatchEncoding(dict[str, Any]):
+    """``input_ids`` and ``attention_mask``, as keys and as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"there is no {name}, only {', '.join(self)}") from None
+
+
+def tokenizer(
+    self: Tokenizer,
+    text: str | Sequence[str],
+    *,
+    add_special_tokens: bool = True,
+    padding: bool | str = False,
+    truncation: bool | None = None,
+    max_length: int | None = None,
+    pad_to_multiple_of: int | None = None,
+    padding_side: str | None = None,
+    return_tensors: str | None = None,
+    return_attention_mask: bool | None = None,
+    return_token_type_ids: bool | None = None,
+) -> BatchEncoding:
+    """Encodes a text or several: see :meth:`rsgen.Tokenizer.__call__`."""
+    side = self.padding_side if padding_side is None else padding_side
+    for name, value, allowed in (
+        ("padding", padding, (True, False, "longest", "max_length", "do_not_pad")),
+        ("truncation", truncation, (None, True, False, "longest_first", "do_not_truncate")),
+        ("padding_side", side, ("left", "right")),
+        ("return_tensors", return_tensors, (None, "np")),
+        ("return_token_type_ids", return_token_type_ids, (None, False)),
+    ):
+        if value not in allowed:
+            rule = ", ".join(map(repr, allowed))
+            raise ValueError(f"`{name}` of a tokenizer must be one of {rule}, got {value!r}")
+    single = isinstance(text, str)
+    texts = [text] if single else list(text)
+    if not all(isinstance(item, str) for item in texts):
+        raise TypeError(f"a tokenizer takes a text or a list of texts, got {text!r:.60}")
+    rows = [self.encode(item, add_special_tokens=add_special_tokens) for item in texts]
+    if truncation in (True, "longest_first") and max_length is not None:
+        rows = [_cut(self, item, row, max_length) for item, row in zip(texts, rows, strict=True)]
+    masks = [[1] * len(row) for row in rows]
+    if padding not in (False, "do_not_pad"):
+        width = max(map(len, rows), default=0)
+        if padding == "max_length":
+            if max_length is None:
+                raise ValueError('`padding="max_length"` needs `max_length`; or use padding=True')
+            width = max(width, max_length)
+        if pad_to_multiple_of:
+            width = -(-width // pad_to_multiple_of) * pad_to_multiple_of
+        rows, masks = (
+            [_padded(self, row, width, side) for row in rows],
+            [_filled(mask, [0] * (width - len(mask)), side) for mask in masks],
+        )
+    encoding = {"input_ids": rows}
+    if return_attention_mask is not False:
+        encoding["attention_mask"] = masks
+    if return_tensors == "np":
+        return BatchEncoding({name: _array(values) for name, values in encoding.items()})
+    return BatchEncoding({name: values[0] if single else values for name, values in encoding.items()})
+
+
+def _cut(self: Tokenizer, text: str, row: list[int], max_length: int) -> list[int]:
+    """The first ids of a text, with the special tokens around it."""
+    body = self.encode(text, add_special_tokens=False)
+    around = len(row) - len(body)
+    before = next((start for start in range(around + 1) if row[start : start + len(body)] == body), None)
+    if len(row) <= max_length or before is None:
+        return row[:max_length]
+    kept = body[: max(max_length - around, 0)]
+    return (row[:before] + kept + row[before + len(body) :])[:max_length]
+
+
+def _padded(self: Tokenizer, row: list[int], width: int, side: str) -> list[int]:
+    if len(row) == width:
+        return row
+    pad = self.pad_token_id
+    if pad is None:
+        raise ValueError(
+            "there is no `pad_token` to fill rows up with; set one: tokenizer.pad_token = tokenizer.eos_token"
+        )
+    return _filled(row, [pad] * (width - len(row)), side)
+
+
+def _filled(row: list[int], padding: list[int], side: str) -> list[int]:
+    return padding + row if side == "left" else row + padding
+
+
+def _array(rows: list[list[int]]) -> Any:
+    import numpy as np
+
+    if len({len(row) for row in rows}) > 1:
+        raise ValueError(
+            'rows of several lengths make no array; use padding=True, or leave out return_tensors="np"'
+        )
+    return np.array(rows, dtype=np.int64)

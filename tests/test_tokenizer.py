@@ -1,0 +1,152 @@
+"""A tokenizer by itself, under transformers' names."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import rsgen
+from rsgen.stopping_criteria import StopStringCriteria
+
+
+@pytest.fixture
+def tokenizer():
+    return rsgen.Tokenizer()
+
+
+def test_it_opens_without_a_model(gen, tokenizer, tmp_path, make_llama):
+    text = "Once upon a time, there was a fox."
+    assert tokenizer.encode(text) == gen.tokenizer.encode(text)
+    assert rsgen.Tokenizer.from_pretrained(gen.name_or_path).get_vocab() == tokenizer.get_vocab()
+    with pytest.raises(rsgen.LoadError, match=r"neither a tokenizer\.json nor a tokenizer\.model"):
+        rsgen.Tokenizer(make_llama())
+    with pytest.raises(rsgen.LoadError, match="there is no folder of this path"):
+        rsgen.Tokenizer(tmp_path / "nowhere")
+    with pytest.raises(TypeError, match=r"Tokenizer\(\) got an unexpected keyword argument 'dtype'"):
+        rsgen.Tokenizer(dtype="float32")
+
+
+def test_it_is_called_with_texts(tokenizer):
+    one, two = tokenizer.encode("Hi"), tokenizer.encode("hello there you")
+    assert tokenizer("Hi") == {"input_ids": one, "attention_mask": [1] * len(one)}
+    assert tokenizer(["Hi", "hello there you"]).input_ids == [one, two]
+    array = tokenizer("Hi", return_tensors="np")
+    assert array["input_ids"].shape == array["attention_mask"].shape == (1, len(one))
+    assert array["input_ids"].dtype == np.int64
+    assert list(tokenizer("Hi", return_attention_mask=False)) == ["input_ids"]
+    assert tokenizer("Hi", add_special_tokens=False)["input_ids"] == one[1:]
+
+
+def test_rows_are_padded_and_cut(tokenizer):
+    texts, pad = ["Hi", "hello there you"], tokenizer.pad_token_id
+    one, two = (tokenizer.encode(text) for text in texts)
+    missing = len(two) - len(one)
+    left = tokenizer(texts, padding=True)
+    assert left.input_ids == [[pad] * missing + one, two]
+    assert left.attention_mask == [[0] * missing + [1] * len(one), [1] * len(two)]
+    assert tokenizer(texts, padding=True, padding_side="right").input_ids[0] == one + [pad] * missing
+    assert len(tokenizer("Hi", padding="max_length", max_length=9)["input_ids"]) == 9
+    assert len(tokenizer("Hi", padding=True, pad_to_multiple_of=8)["input_ids"]) == 8
+    assert tokenizer(texts, truncation=True, max_length=3).input_ids[1] == two[:3]
+    tokenizer.padding_side = "right"
+    assert tokenizer(texts, padding=True).attention_mask[0][-1] == 0
+
+
+def test_padding_tokens_are_set_as_in_transformers(gen, tokenizer):
+    tokenizer.pad_token = tokenizer.eos_token
+    assert (tokenizer.pad_token, tokenizer.pad_token_id) == (tokenizer.eos_token, tokenizer.eos_token_id)
+    assert rsgen.Tokenizer().pad_token_id == 2, "another object"
+    tokenizer.pad_token = None
+    with pytest.raises(ValueError, match=r"no `pad_token` .*tokenizer\.pad_token = tokenizer\.eos_token"):
+        tokenizer(["Hi", "hello there you"], padding=True)
+    assert tokenizer(["Hi", "Hi"], padding=True).input_ids[0] == tokenizer.encode("Hi")
+    with pytest.raises(rsgen.ConfigError, match="`pad_token` must be a token of the vocabulary"):
+        tokenizer.pad_token = "[PAD]"
+    with pytest.raises(rsgen.ConfigError, match="`pad_token_id` must be the id of a token"):
+        tokenizer.pad_token_id = 99999
+    with pytest.raises(rsgen.ConfigError, match=r'`padding_side` must be "left" or "right"'):
+        tokenizer.padding_side = "top"
+    assert gen.tokenizer is gen.tokenizer, "what is set stays set"
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda t: t(5), TypeError, "'int' object is not iterable"),
+        (lambda t: t(["a", 5]), TypeError, "a text or a list of texts"),
+        (
+            lambda t: t("a", return_tensors="pt"),
+            ValueError,
+            "`return_tensors` of a tokenizer must be one of None, 'np'",
+        ),
+        (lambda t: t("a", padding="most"), ValueError, "`padding` of a tokenizer must be"),
+        (lambda t: t(["a", "a b c"], return_tensors="np"), ValueError, "use padding=True"),
+        (lambda t: t("a", padding="max_length"), ValueError, "needs `max_length`"),
+        (lambda t: t("a", stride=3), TypeError, "unexpected keyword argument 'stride'"),
+        (lambda t: t.decode("x"), TypeError, "`token_ids` must be a token id, a sequence of token ids"),
+        (lambda t: t.decode(None), TypeError, "`token_ids` must be"),
+        (
+            lambda t: t.decode([1.5]),
+            TypeError,
+            r"token ids must be integers, got 1\.5 \(float\) at position 0",
+        ),
+        (lambda t: t.decode([-1]), rsgen.InputError, "token ids must be 0 or more"),
+        (lambda t: t.decode([[[1]]]), TypeError, "token ids must be integers"),
+        (lambda t: t.decode([1], clean_up_tokenization_spaces=True), rsgen.ConfigError, "leave it out"),
+        (lambda t: t.encode("a", return_tensors="pt"), rsgen.ConfigError, '`return_tensors` must be "np"'),
+    ],
+)
+def test_impossible_arguments_are_refused_in_words_of_ids(tokenizer, call, error, message):
+    with pytest.raises(error, match=message) as raised:
+        call(tokenizer)
+    assert "prompt" not in str(raised.value)
+
+
+def test_ids_become_texts(tokenizer):
+    ids = tokenizer.encode("Hello there")
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "Hello there"
+    assert tokenizer.decode(ids, True) == "Hello there"
+    for same in (np.array(ids), tuple(ids), [np.int64(i) for i in ids]):
+        assert tokenizer.decode(same) == "<s>Hello there"
+    assert (
+        tokenizer.decode([ids, ids[:2]])
+        == tokenizer.batch_decode([ids, ids[:2]])
+        == ["<s>Hello there", "<s>H"]
+    )
+    assert tokenizer.decode(np.array([ids, ids])) == ["<s>Hello there"] * 2
+    assert tokenizer.decode(ids[1]) == tokenizer.decode(np.int64(ids[1])) == "H"
+    assert (tokenizer.decode([]), tokenizer.decode(np.array([])), tokenizer.batch_decode([[]])) == (
+        "",
+        "",
+        [""],
+    )
+    assert tokenizer.encode("Hi", return_tensors="np").tolist() == [tokenizer.encode("Hi")]
+
+
+def test_tokens_have_names_and_ids(tokenizer):
+    assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token) == ("<s>", "</s>", "<pad>")
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (0, 1, 2)
+    assert (tokenizer.unk_token, tokenizer.unk_token_id) == (None, None)
+    assert tokenizer.special_tokens_map == {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    assert tokenizer.all_special_ids[:3] == [0, 1, 2]
+    assert tokenizer.all_special_tokens[:3] == ["<s>", "</s>", "<pad>"]
+    assert tokenizer.tokenize("Hello there") == ["H", "ell", "o", "Ġthere"]
+    assert tokenizer.convert_ids_to_tokens([1, 300, 99999]) == ["</s>", "is", None]
+    assert tokenizer.convert_ids_to_tokens([1, 300], skip_special_tokens=True) == ["is"]
+    assert tokenizer.convert_ids_to_tokens(300) == "is"
+    assert tokenizer.convert_tokens_to_ids("is") == 300
+    assert tokenizer.convert_tokens_to_ids(["<s>", "no such token"]) == [0, None]
+    assert tokenizer.get_vocab()["is"] == 300
+    assert len(tokenizer) == tokenizer.vocab_size == len(tokenizer.get_vocab())
+
+
+def test_it_is_pickled_as_the_place_it_was_opened_from(gen, tokenizer):
+    tokenizer.padding_side = "right"
+    tokenizer.pad_token = tokenizer.eos_token
+    for value in (tokenizer, gen.tokenizer):
+        again = pickle.loads(pickle.dumps(value))
+        assert again.encode("Hi") == value.encode("Hi")
+        assert (again.padding_side, again.pad_token) == (value.padding_side, value.pad_token)
+        assert copy.copy(value) is copy.deepcopy(value) is value
+    criterion = pickle.loads(pickle.dumps(StopStringCriteria(gen.tokenizer, ["fox."])))
+    assert criterion(np.array([tokenizer.encode("There was a fox.")])).tolist() == [True]
