@@ -1,12 +1,12 @@
-//! Ctrl-C as a question, for what is a program of its own.
+//! Polls Ctrl-C, for programs of their own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Says whether Ctrl-C was pressed since it was last asked: the `interrupted` of [`run`](super::run) for a program.
+/// Returns whether Ctrl-C was pressed since the last call: the `interrupted` of [`run`](super::run) for a program.
 ///
-/// The handler is installed when it is asked for the first time. A second Ctrl-C, before it is asked again, ends the process
-/// at once with exit code 130.
+/// The first call installs the handler. A second Ctrl-C before the next call ends the process at once with exit
+/// code 130.
 pub fn ctrl_c() -> impl FnMut() -> bool {
     let mut flag: Option<Arc<AtomicBool>> = None;
     move || flag.get_or_insert_with(flag_of_interrupts).swap(false, Ordering::Relaxed)

@@ -1,7 +1,7 @@
 //! The command `rsgen`: arguments in, text or JSON out, an exit code.
 //!
 //! Data goes to standard output, everything else to standard error. This module computes nothing. The caller of [`run`]
-//! says how to notice an interrupt; programs pass [`ctrl_c`].
+//! detects interrupts; programs use [`ctrl_c`].
 
 mod args;
 mod bench;

@@ -69,7 +69,7 @@ impl Charsmap {
     }
 }
 
-/// The offset from a unit to its children, to be combined by exclusive or; large offsets are stored in units of 256.
+/// The offset from a unit to its children, combined by XOR; large offsets are stored in units of 256.
 fn way(unit: u32) -> usize {
     ((unit >> 10) << ((unit & 0x200) >> 6)) as usize
 }
