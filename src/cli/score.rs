@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::args::{ModelArguments, OUTPUT, OutputArguments};
+use super::decoding::help;
 use super::failure::Failure;
 use super::output::{SCHEMA_VERSION, or_stop, write_json};
 use super::terminal::Terminal;
@@ -33,8 +34,7 @@ pub(super) struct ScoreArguments {
     /// Leave special tokens out
     #[arg(long, env = "RSGEN_NO_SPECIAL_TOKENS")]
     no_special_tokens: bool,
-    /// Show the likeliest tokens of each place
-    #[arg(long, value_name = "N", env = "RSGEN_TOP_LOGPROBS", default_value = "0")]
+    #[arg(long, value_name = "N", env = "RSGEN_TOP_LOGPROBS", help = help("top_logprobs"), default_value = "0", hide_default_value = true)]
     top_logprobs: usize,
 
     #[command(flatten)]

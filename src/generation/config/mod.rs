@@ -89,8 +89,8 @@ documented! {
         pub output_scores: Option<bool>,
         /// Whether to keep the model's own logits of every step.
         pub output_logits: Option<bool>,
-        /// The number of most probable tokens to keep for each generated token, with their log-probabilities
-        /// under the model's own logits.
+        /// How many of the likeliest tokens to keep; each generated token gets them, with their log-probabilities under
+        /// the model's own logits.
         pub top_logprobs: Option<usize>,
         /// Accepted for transformers' sake, without effect: results are always objects.
         pub return_dict_in_generate: Option<bool>,
