@@ -213,9 +213,17 @@ mod tests {
             executor.add(Box::new(Panics), false).unwrap();
             executor.add(Box::new(Counts), true).unwrap();
         }
-        while DONE.load(Ordering::SeqCst) < 20 {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let queue = executor.0.queue.lock();
+            let left = (queue.tasks.len(), queue.num_active);
+            drop(queue);
+            if left == (0, 0) {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{left:?} tasks wait and run");
             thread::yield_now();
         }
-        assert_eq!(executor.0.queue.lock().tasks.len(), 0);
+        assert_eq!(DONE.load(Ordering::SeqCst), 20);
     }
 }
