@@ -32,7 +32,7 @@ pub(super) struct ScoreArguments {
     text: Option<String>,
 
     /// Leave special tokens out
-    #[arg(long, env = "RSGEN_NO_SPECIAL_TOKENS")]
+    #[arg(long, env = "RSGEN_NO_SPECIAL_TOKENS", hide_short_help = true)]
     no_special_tokens: bool,
     #[arg(long, value_name = "N", env = "RSGEN_TOP_LOGPROBS", help = help("top_logprobs"), default_value = "0", hide_default_value = true)]
     top_logprobs: usize,
