@@ -484,7 +484,7 @@ class GenerationConfig:
         """
     @property
     def top_logprobs(self) -> int | None:
-        """The number of most probable tokens to keep for each generated token, with their log-probabilities under the model's own logits.
+        """How many of the likeliest tokens to keep; each generated token gets them, with their log-probabilities under the model's own logits.
 
         Must be an integer of 0 or more. Default: 0.
         """
