@@ -59,6 +59,8 @@ class Model:
         self, input_ids: Any, attention_mask: Any = None, position_ids: Any = None, **_: Any
     ) -> CausalLMOutputWithPast:
         """The logits of the last position of each row, computed by rsgen from the ids that count."""
+        if attention_mask is None:  # no padding
+            attention_mask = torch.ones_like(input_ids)
         rows = []
         for ids, mask in zip(input_ids.tolist(), attention_mask.tolist(), strict=True):
             real = [token for token, kept in zip(ids, mask, strict=True) if kept]
