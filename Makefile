@@ -1,4 +1,4 @@
-# One verb per intention: `make help` lists them. Needs a Rust toolchain and Python >= 3.10; everything else is put
+# One target per intention: `make help` lists them. Needs a Rust toolchain and Python >= 3.10; everything else is put
 # into .venv. Another Python: `make test PYTHON=python3.12`.
 
 PYTHON ?= python3
@@ -20,7 +20,7 @@ FUZZ_LIMITS := -timeout=5 -rss_limit_mb=2048 -len_control=100 -max_len=16384 -pr
 .DEFAULT_GOAL := help
 
 .PHONY: help
-help: ## list the verbs
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test

@@ -22,7 +22,7 @@ def test_it_writes_what_the_generator_writes(gen):
     assert run.stdout.rstrip("\n") == "Once upon a time" + text
 
 
-def test_it_has_every_verb(gen):
+def test_it_has_every_subcommand(gen):
     def object_of(*arguments: str) -> dict[str, object]:
         run = subprocess.run([*PROGRAM, *arguments, "--json"], capture_output=True, text=True, check=True)
         assert run.stderr == ""
