@@ -6,11 +6,14 @@ use serde_json::{Map, Value};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/chat_templates.json");
 
+/// A dict with the keys 1 and true: minijinja's map finds them equal only where their random hashes meet.
+const EQUAL_KEYS: &str = "{{ {1:2,true:3,none:4,1.5:5}|tojson }}";
+
 /// Templates of the golden that print something else here, or fail: the listed differences.
 const DIFFERENT: [(&str, Option<&str>); 3] = [
     (VARARGS, None),
     ("{% macro m(x) %}{{ m.name }}{{ m.arguments }}{% endmacro %}{{ m(1) }}", Some("m['x']")),
-    ("{{ {1:2,true:3,none:4,1.5:5}|tojson }}", Some(r#"{"1": 2, "true": 3, "null": 4, "1.5": 5}"#)),
+    (EQUAL_KEYS, Some(r#"{"1": 2, "true": 3, "null": 4, "1.5": 5}"#)),
 ];
 const VARARGS: &str = "{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, x=2) }}";
 
@@ -79,7 +82,8 @@ fn expressions_and_statements_print_what_jinja_prints() {
         let source = case[0].as_str().unwrap();
         let result = ChatTemplate::from_source(source).and_then(|chat| chat.render(&messages, &options));
         if DIFFERENT.iter().any(|(listed, _)| *listed == source) {
-            assert_ne!(result.as_deref().ok(), case[1].as_str(), "{source:?} is no difference any more");
+            let is_equal = result.as_deref().ok() == case[1].as_str();
+            assert!(!is_equal || source == EQUAL_KEYS, "{source:?} is no difference any more");
             continue;
         }
         if result.as_deref().ok() != case[1].as_str() {
@@ -105,8 +109,10 @@ fn macros_have_no_varargs_and_their_arguments_are_a_list() {
 }
 
 #[test]
-fn a_truth_value_and_its_number_are_two_keys_of_a_dict_literal() {
-    listed(DIFFERENT[2].0);
+fn a_truth_value_and_its_number_may_be_two_keys_of_a_dict_literal() {
+    let text = printed(EQUAL_KEYS).unwrap();
+    let pythons = r#"{"1": 3, "null": 4, "1.5": 5}"#;
+    assert!(Some(&*text) == DIFFERENT[2].1 || text == pythons, "{text}");
     assert_eq!(printed("{{ {true: 'a'}[true] }}{{ {true: 'a'}[1] }}{{ 1 in {true: 2} }}").unwrap(), "aaTrue");
 }
 
