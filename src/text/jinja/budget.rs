@@ -17,6 +17,8 @@ const BYTES: usize = 16 << 20;
 const BYTES_PER_INPUT_BYTE: usize = 128;
 /// The bytes of text that are written or read in the time of a step.
 const BYTES_PER_STEP: usize = 32;
+/// The bytes of text that are changed character by character in the time of a step.
+const BYTES_PER_CHANGE_STEP: usize = 4;
 /// The bytes of an element of a list or dict, without its contents.
 const ELEMENT_BYTES: usize = 32;
 
@@ -40,6 +42,11 @@ pub(super) fn scan(bytes: usize) -> Result<(), Error> {
 /// Charges for allocating text.
 pub(super) fn bytes(bytes: usize) -> Result<(), Error> {
     take(bytes / BYTES_PER_STEP, bytes)
+}
+
+/// Charges for changing text character by character: the result may be three times as long.
+pub(super) fn chars(bytes: usize) -> Result<(), Error> {
+    take(bytes / BYTES_PER_CHANGE_STEP + 1, bytes.saturating_mul(3))
 }
 
 /// Charges for elements of lists and dicts.

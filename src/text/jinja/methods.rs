@@ -1,70 +1,69 @@
 //! The methods of Python's strings, lists and dicts. As in the sandbox of transformers, there are none that change a
-//! list or dict. Other methods come from minijinja's `pycompat`.
+//! list or dict. Some come from minijinja's `pycompat`.
 
+use minijinja::formatting::FormatStyle;
 use minijinja::value::{Tuple, ValueKind};
-use minijinja::{ErrorKind, State, Value};
+use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
-use super::text::{self, Side};
+use super::print::{formatted, push, spaces};
+use super::text::{self, is_space};
 use super::value::{
-    Kind, Result, View, bind, fail, flag, get, integer, is_dict, items, length, must_be_defined, pairs,
-    text as text_of, type_name,
+    Result, bind, fail, flag, float, get, integer, is_dict, items, length, must_be_defined, pairs,
+    text as text_of, type_name, walk,
 };
-use super::{budget, operators, print, printf};
+use super::{budget, operators};
 
 /// Calls a method of a value.
 pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
     must_be_defined(value)?;
-    args.iter().try_for_each(super::value::walk)?;
-    match value.kind() {
+    for arg in args {
+        walk(arg)?;
+    }
+    let result = match value.kind() {
         ValueKind::String => of_text(state, value, name, args),
         ValueKind::Map if is_dict(value) => of_dict(value, name, args),
-        ValueKind::Seq if ["count", "index", "copy"].contains(&name) => of_list(value, name, args),
+        ValueKind::Seq => of_list(value, name, args),
         // `cycle` without arguments would divide by zero.
         ValueKind::Map if name == "cycle" && args.is_empty() => fail("cycle takes values"),
-        ValueKind::Map => {
-            let result = value.call_method(state, name, args);
-            result.map_err(|error| match error.kind() {
-                ErrorKind::UnknownMethod => unknown(value, name),
-                _ => error,
-            })
+        ValueKind::Map => value.call_method(state, name, args),
+        ValueKind::Number if name == "is_integer" => {
+            Ok(Value::from(float(value).is_some_and(|number| number.fract() == 0.0)))
         }
-        _ if name == "is_integer" && super::value::float(value).is_some() => {
-            Ok(Value::from(super::value::float(value).is_some_and(|number| number.fract() == 0.0)))
+        _ => Err(Error::from(ErrorKind::UnknownMethod)),
+    };
+    result.map_err(|error| match error.kind() {
+        ErrorKind::UnknownMethod => {
+            Error::new(ErrorKind::UnknownMethod, format!("a {} has no method `{name}`", type_name(value)))
         }
-        _ => Err(unknown(value, name)),
-    }
-}
-
-fn unknown(value: &Value, name: &str) -> minijinja::Error {
-    minijinja::Error::new(ErrorKind::UnknownMethod, format!("a {} has no method `{name}`", type_name(value)))
+        _ => error,
+    })
 }
 
 fn of_dict(dict: &Value, name: &str, args: &[Value]) -> Result<Value> {
     if name == "get" {
-        let [key, default] = bind("get", args, ["key", "default"])?;
-        let Some(key) = key else { return fail("get needs a key") };
+        let [Some(key), default] = bind(name, args, ["key", "default"])? else {
+            return fail("get needs a key");
+        };
         return Ok(get(dict, &key)?.or(default).unwrap_or(Value::from(())));
     }
     let [] = bind(name, args, [])?;
-    let entries = pairs(dict)?.into_iter();
     match name {
-        "items" => Ok(View::of(
-            Kind::Items,
-            entries.map(|(key, value)| Value::from(Tuple::from([key, value]))).collect(),
-        )),
-        "keys" => Ok(View::of(Kind::Keys, entries.map(|(key, _)| key).collect())),
-        "values" => Ok(View::of(Kind::Values, entries.map(|(_, value)| value).collect())),
+        "items" => Ok(pairs(dict)?.into_iter().map(Value::from).collect()),
+        "keys" => Ok(pairs(dict)?.into_iter().map(|(key, _)| key).collect()),
+        "values" => Ok(pairs(dict)?.into_iter().map(|(_, value)| value).collect()),
         "copy" => Ok(dict.clone()),
-        _ => Err(unknown(dict, name)),
+        _ => Err(Error::from(ErrorKind::UnknownMethod)),
     }
 }
 
 fn of_list(list: &Value, name: &str, args: &[Value]) -> Result<Value> {
-    if name == "copy" {
-        return Ok(list.clone());
-    }
-    let [Some(wanted)] = bind(name, args, ["value"])? else { return fail(format!("{name} needs a value")) };
+    let wanted = match name {
+        "copy" => return Ok(list.clone()),
+        "count" | "index" => bind(name, args, ["value"])?,
+        _ => return Err(Error::from(ErrorKind::UnknownMethod)),
+    };
+    let [Some(wanted)] = wanted else { return fail(format!("{name} needs a value")) };
     let mut count = 0;
     for (index, item) in items(list)?.iter().enumerate() {
         if operators::equal(item, &wanted)? {
@@ -79,12 +78,22 @@ fn of_list(list: &Value, name: &str, args: &[Value]) -> Result<Value> {
 
 fn of_text(state: &mut State<'_, '_>, text: &Value, name: &str, args: &[Value]) -> Result<Value> {
     let value = text.as_str().unwrap_or_default();
-    budget::scan(value.len())?;
-    let paid = |text: &str| budget::bytes(text.len()).map(|()| Value::from(text));
+    // Some look at the ends alone, some search, and the others take characters one by one.
+    match name {
+        "startswith" | "endswith" | "find" | "rfind" | "index" | "rindex" | "count" => {
+            budget::scan(value.len())?;
+        }
+        _ => budget::chars(value.len())?,
+    }
+    let needed = |text: Option<Value>| match text_of(name, text.as_ref())? {
+        Some(text) => Ok(text.to_owned()),
+        None => fail(format!("{name} needs a text")),
+    };
     match name {
         "strip" | "lstrip" | "rstrip" => {
             let [chars] = bind(name, args, ["chars"])?;
-            paid(text::strip(value, text_of(name, chars.as_ref())?, name != "rstrip", name != "lstrip"))
+            let chars = text_of(name, chars.as_ref())?;
+            Ok(Value::from(text::strip(value, chars, name != "rstrip", name != "lstrip")))
         }
         "split" | "rsplit" => {
             let [separator, most] = bind(name, args, ["sep", "maxsplit"])?;
@@ -106,9 +115,7 @@ fn of_text(state: &mut State<'_, '_>, text: &Value, name: &str, args: &[Value]) 
         }
         "replace" => {
             let [old, new, count] = bind(name, args, ["old", "new", "count"])?;
-            let (old, new) = (text_of(name, old.as_ref())?, text_of(name, new.as_ref())?);
-            let (Some(old), Some(new)) = (old, new) else { return fail("replace takes two texts") };
-            replace(value, old, new, integer(name, count.as_ref())?)
+            replace(value, &needed(old)?, &needed(new)?, integer(name, count.as_ref())?)
         }
         "join" => {
             let [Some(parts)] = bind(name, args, ["iterable"])? else { return fail("join needs texts") };
@@ -118,71 +125,62 @@ fn of_text(state: &mut State<'_, '_>, text: &Value, name: &str, args: &[Value]) 
                 None => join(&parts, value),
             }
         }
-        "center" | "ljust" | "rjust" | "zfill" => {
+        "center" | "ljust" | "rjust" => {
             let [width, fill] = bind(name, args, ["width", "fillchar"])?;
-            let width = length(name, width.as_ref(), 0)?;
-            let fill = text_of(name, fill.as_ref())?.unwrap_or(if name == "zfill" { "0" } else { " " });
-            let sign = usize::from(name == "zfill" && value.starts_with(['+', '-']));
-            let side = match name {
-                "center" => Side::Center,
-                "ljust" => Side::Left,
-                _ => Side::Right,
-            };
-            Ok(Value::from(
-                value[..sign].to_owned() + &padded(&value[sign..], width.saturating_sub(sign), fill, side)?,
-            ))
+            let fill = text_of(name, fill.as_ref())?.unwrap_or(" ");
+            pad(value, name, length(name, width.as_ref(), 0)?, fill)
+        }
+        "zfill" => {
+            let [width] = bind(name, args, ["width"])?;
+            let (sign, digits) = value.split_at(usize::from(value.starts_with(['+', '-'])));
+            let width = length(name, width.as_ref(), 0)?.saturating_sub(sign.len());
+            Ok(Value::from(format!("{sign}{}", pad(digits, "rjust", width, "0")?)))
         }
         "partition" | "rpartition" | "removeprefix" | "removesuffix" => {
             let [part] = bind(name, args, ["sep"])?;
-            let Some(part) = text_of(name, part.as_ref())? else {
-                return fail(format!("{name} needs a text"));
-            };
+            let part = needed(part)?;
             let found = match name {
-                "removeprefix" => return paid(value.strip_prefix(part).unwrap_or(value)),
-                "removesuffix" => return paid(value.strip_suffix(part).unwrap_or(value)),
+                "removeprefix" => return Ok(Value::from(value.strip_prefix(&*part).unwrap_or(value))),
+                "removesuffix" => return Ok(Value::from(value.strip_suffix(&*part).unwrap_or(value))),
                 _ if part.is_empty() => return fail(format!("{name}: the separator must not be empty")),
-                "partition" => value.split_once(part),
-                _ => value.rsplit_once(part),
+                "partition" => value.split_once(&*part),
+                _ => value.rsplit_once(&*part),
             };
             let parts = match found {
-                Some((before, after)) => [before, part, after],
+                Some((before, after)) => [before, &part, after],
                 None if name == "partition" => [value, "", ""],
                 None => ["", "", value],
             };
-            budget::bytes(value.len())?;
             Ok(Value::from(Tuple::from(parts.map(Value::from))))
         }
         "expandtabs" => {
             let [size] = bind(name, args, ["tabsize"])?;
             expand_tabs(value, length(name, size.as_ref(), 8)?)
         }
-        "format" => printf::str_format(value, args),
-        "title" | "capitalize" | "swapcase" | "istitle" | "isspace" | "casefold" | "isdecimal" => {
+        "format" => formatted(FormatStyle::StrFormat, value, args),
+        "upper" | "lower" | "islower" | "isupper" | "isalnum" | "isalpha" | "isascii" | "isdigit"
+        | "isnumeric" => unknown_method_callback(state, text, name, args),
+        _ => {
             let [] = bind(name, args, [])?;
+            let is_all = |is: fn(char) -> bool| Value::from(!value.is_empty() && value.chars().all(is));
             Ok(match name {
                 "title" => Value::from(text::title(value)),
                 "capitalize" => Value::from(text::capitalize(value)),
                 "swapcase" => Value::from(text::swapcase(value)),
+                "casefold" => Value::from(value.to_lowercase()),
                 "istitle" => {
                     Value::from(text::title(value) == value && value.chars().any(char::is_alphabetic))
                 }
-                "isspace" => Value::from(!value.is_empty() && value.chars().all(text::is_space)),
-                "casefold" => Value::from(value.to_lowercase()),
-                _ => Value::from(!value.is_empty() && value.chars().all(char::is_numeric)),
+                "isspace" => is_all(is_space),
+                "isdecimal" => is_all(char::is_numeric),
+                _ => return Err(Error::from(ErrorKind::UnknownMethod)),
             })
         }
-        "upper" | "lower" | "islower" | "isupper" | "isalnum" | "isalpha" | "isascii" | "isdigit"
-        | "isnumeric" => {
-            budget::bytes(value.len())?;
-            unknown_method_callback(state, text, name, args)
-        }
-        _ => Err(unknown(text, name)),
     }
 }
 
 fn list(parts: Vec<&str>) -> Result<Value> {
     budget::elements(parts.len())?;
-    budget::bytes(parts.iter().map(|part| part.len()).sum())?;
     Ok(Value::from(parts.into_iter().map(Value::from).collect::<Vec<_>>()))
 }
 
@@ -200,26 +198,20 @@ fn search(value: &str, name: &str, part: &Value, start: Option<i64>, end: Option
     };
     if name.ends_with("with") {
         let parts = if part.is_tuple() { items(part)? } else { vec![part.clone()] };
-        let mut found = false;
-        for part in &parts {
-            let Some(part) = part.as_str() else {
-                return fail(format!("{name} takes a text or a tuple of texts"));
-            };
-            let is_match =
-                |text: &str| if name == "endswith" { text.ends_with(part) } else { text.starts_with(part) };
-            found = found || inside.is_some_and(|(_, inside)| is_match(inside));
-        }
-        return Ok(Value::from(found));
+        let parts: Option<Vec<&str>> = parts.iter().map(Value::as_str).collect();
+        let Some(parts) = parts else { return fail(format!("{name} takes a text or a tuple of texts")) };
+        let is_match = |(_, inside): (usize, &str)| match name {
+            "endswith" => parts.iter().any(|part| inside.ends_with(part)),
+            _ => parts.iter().any(|part| inside.starts_with(part)),
+        };
+        return Ok(Value::from(inside.is_some_and(is_match)));
     }
     let Some(part) = part.as_str() else {
         return fail(format!("{name} takes a text, got {}", type_name(part)));
     };
     if name == "count" {
-        let count = |inside: &str| match part {
-            "" => inside.chars().count() + 1,
-            _ => inside.matches(part).count(),
-        };
-        return Ok(Value::from(inside.map_or(0, |(_, inside)| count(inside))));
+        let count = |(_, inside): (usize, &str)| inside.matches(part).count();
+        return Ok(Value::from(inside.map_or(0, count)));
     }
     let found = inside.and_then(|(before, inside)| {
         let index = if name.starts_with('r') { inside.rfind(part) } else { inside.find(part) };
@@ -235,32 +227,36 @@ fn search(value: &str, name: &str, part: &Value, start: Option<i64>, end: Option
 /// `str.replace`; a negative count replaces all.
 pub(super) fn replace(value: &str, old: &str, new: &str, count: Option<i64>) -> Result<Value> {
     let most = usize::try_from(count.unwrap_or(-1)).unwrap_or(usize::MAX);
-    budget::scan(value.len())?;
-    let found = if old.is_empty() { value.chars().count() + 1 } else { value.matches(old).count() };
-    budget::bytes(value.len().saturating_add(found.min(most).saturating_mul(new.len())))?;
+    let found = value.matches(old).count().min(most);
+    budget::bytes(value.len().saturating_add(found.saturating_mul(new.len())))?;
     Ok(Value::from(value.replacen(old, new, most)))
 }
 
 pub(super) fn join(parts: &[Value], separator: &str) -> Result<Value> {
     let mut out = String::new();
     for (index, part) in parts.iter().enumerate() {
-        print::push(&mut out, if index > 0 { separator } else { "" })?;
+        push(&mut out, if index > 0 { separator } else { "" })?;
         match part.as_str() {
-            Some(part) => print::push(&mut out, part)?,
-            None => out.push_str(&print::str(part)?),
+            Some(part) => push(&mut out, part)?,
+            None => out.push_str(&super::print::str(part)?),
         }
     }
     Ok(Value::from(out))
 }
 
 /// Pads a string to a width in characters.
-pub(super) fn padded(value: &str, width: usize, fill: &str, side: Side) -> Result<String> {
-    let mut chars = fill.chars();
-    let (Some(char), None) = (chars.next(), chars.next()) else {
+pub(super) fn pad(value: &str, method: &str, width: usize, fill: &str) -> Result<Value> {
+    if fill.chars().count() != 1 {
         return fail("a field is filled with one character");
+    }
+    let missing = width.saturating_sub(value.chars().count());
+    budget::bytes(value.len().saturating_add(missing.saturating_mul(fill.len())))?;
+    let before = match method {
+        "ljust" => 0,
+        "rjust" => missing,
+        _ => missing / 2 + (missing & width & 1),
     };
-    budget::bytes(value.len().saturating_add(width.saturating_mul(char.len_utf8())))?;
-    Ok(text::pad(value, width, char, side))
+    Ok(Value::from([&fill.repeat(before), value, &fill.repeat(missing - before)].concat()))
 }
 
 fn expand_tabs(value: &str, size: usize) -> Result<Value> {
@@ -268,13 +264,12 @@ fn expand_tabs(value: &str, size: usize) -> Result<Value> {
     for char in value.chars() {
         if char == '\t' {
             let width = column.checked_rem(size).map_or(0, |used| size - used);
-            print::push(&mut out, &print::spaces(width)?)?;
+            push(&mut out, &spaces(width)?)?;
             column += width;
         } else {
             out.push(char);
             column = if "\n\r".contains(char) { 0 } else { column + 1 };
         }
     }
-    budget::bytes(value.len())?;
     Ok(Value::from(out))
 }

@@ -11,8 +11,8 @@ mod lexer;
 mod methods;
 mod operators;
 mod print;
-mod printf;
 mod source;
+mod tests;
 mod text;
 mod value;
 
@@ -23,7 +23,7 @@ use minijinja::value::{Kwargs, Rest, ValueOrKwargs, from_args};
 use minijinja::{Environment, ErrorKind, Output, State, Value};
 use serde_json::Value as Json;
 
-use self::value::{Kind, View, bind, fail, integer, is_dict, items, pairs};
+use self::value::{bind, fail, integer, is_dict, items, pairs};
 use crate::error::{Error, Result};
 
 /// The stack size, enough for the deepest nesting in an unoptimized build too. Reserved, not committed.
@@ -80,7 +80,7 @@ fn with_stack<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
 
 /// Jinja with transformers' settings: a line that holds only a block tag leaves no line in the output.
 fn environment() -> Result<Environment<'static>> {
-    let mut environment = Environment::new();
+    let mut environment = Environment::empty();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.map_err(|error| from_native(&error))?);
     // Errors name what is undefined.
@@ -92,7 +92,7 @@ fn environment() -> Result<Environment<'static>> {
         }
     });
     filters::add_to(&mut environment);
-    environment.remove_global("debug");
+    tests::add_to(&mut environment);
     environment.add_function("range", range);
     environment.add_function("dict", |args: Rest<ValueOrKwargs>| new_dict(&args.into_values()));
     environment.add_function("namespace", |args: Rest<ValueOrKwargs>| namespace(&args.into_values()));
@@ -116,19 +116,18 @@ fn range(args: Rest<ValueOrKwargs>) -> value::Result<Value> {
         return fail(format!("a range may have at most {MAX_RANGE} numbers, got {len}"));
     }
     budget::elements(len as usize)?;
-    Ok(View::of(Kind::Range, (0..len).map(|index| value::int_value(start + index * step)).collect()))
+    Ok((0..len).map(|index| value::int_value(start + index * step)).collect())
 }
 
 /// Python's `dict` constructor.
 fn new_dict(args: &[Value]) -> value::Result<Value> {
     let (positional, keywords) = from_args::<(&[Value], Kwargs)>(args)?;
-    args.iter().try_for_each(value::walk)?;
     let mut entries = match positional {
         [] => Vec::new(),
         [dict] if is_dict(dict) => pairs(dict)?,
         [list] => {
             let pairs = items(list)?.into_iter().map(|pair| match items(&pair)?.as_slice() {
-                [key, value] => value::must_be_hashable(key).map(|()| (key.clone(), value.clone())),
+                [key, value] => Ok((key.clone(), value.clone())),
                 _ => fail("dict takes pairs of a key and a value"),
             });
             pairs.collect::<value::Result<Vec<_>>>()?
@@ -138,7 +137,7 @@ fn new_dict(args: &[Value]) -> value::Result<Value> {
     for name in keywords.args() {
         entries.push((Value::from(name), keywords.peek(name)?));
     }
-    Ok(Value::from_pairs(entries))
+    value::dict(entries)
 }
 
 fn namespace(args: &[Value]) -> value::Result<Value> {
@@ -146,12 +145,12 @@ fn namespace(args: &[Value]) -> value::Result<Value> {
     if dict.len().is_some_and(|len| len > MAX_FIELDS) {
         return fail(format!("a namespace may begin with at most {MAX_FIELDS} attributes"));
     }
-    for (key, value) in pairs(&dict)? {
+    for (key, _) in pairs(&dict)? {
         if key.as_str().is_none_or(|key| key.starts_with('_')) {
             return fail(format!("a namespace cannot have the attribute `{key}`: rename it"));
         }
-        value::must_be_plain(&value)?;
     }
+    value::must_be_plain(&dict)?;
     minijinja::functions::namespace(Some(dict.into()))
 }
 

@@ -1,15 +1,18 @@
-//! Values as text: Python's `str()` and `repr()`, and `json.dumps`.
+//! Values as text: Python's `str()` and `repr()`, `json.dumps`, and formatted texts.
 
 use std::fmt::Write as _;
 
 use minijinja::Value;
+use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::ValueKind;
 
-use super::operators::order;
 use super::value::{
-    Kind, Result, bind, fail, int, is_dict, is_instance, is_list, length, pairs, type_name, view,
+    MAX_DEPTH, Result, bind, fail, flag, float, is_dict, is_instance, items, length, pairs, type_name, walk,
 };
-use super::{budget, value};
+use super::{budget, filters};
+
+/// The most bytes of a number without a width.
+const NUMBER_BYTES: usize = 400;
 
 /// `str(value)`
 pub(super) fn str(value: &Value) -> Result<String> {
@@ -17,15 +20,8 @@ pub(super) fn str(value: &Value) -> Result<String> {
     match value.as_str() {
         Some(value) => push(&mut text, value)?,
         None if value.is_undefined() => {}
-        None => show(value, &mut text, 0)?,
+        None => Style::REPR.write(value, &mut text, 0)?,
     }
-    Ok(text)
-}
-
-/// `repr(value)`
-pub(super) fn repr(value: &Value) -> Result<String> {
-    let mut text = String::new();
-    show(value, &mut text, 0)?;
     Ok(text)
 }
 
@@ -36,82 +32,169 @@ pub(super) fn push(text: &mut String, more: &str) -> Result<()> {
     Ok(())
 }
 
-fn show(value: &Value, text: &mut String, depth: usize) -> Result<()> {
-    if depth > 200 {
-        return fail("values nested more than 200 deep cannot be printed");
-    }
-    budget::elements(1)?;
-    match value.kind() {
-        ValueKind::Undefined => push(text, "Undefined"),
-        ValueKind::Number if !value.is_integer() => {
-            push(text, &float_repr(value::float(value).unwrap_or(f64::NAN)))
-        }
-        ValueKind::String => {
-            let value = value.as_str().unwrap_or_default();
-            // Every character may become ten when escaped.
-            budget::bytes(value.len())?;
-            push(text, &str_repr(value))
-        }
-        ValueKind::Map if is_instance(value, "::Namespace") => {
-            push(text, "<Namespace ")?;
-            show_dict(value, text, depth)?;
-            push(text, ">")
-        }
-        ValueKind::Map if is_dict(value) => show_dict(value, text, depth),
-        ValueKind::Seq | ValueKind::Iterable => show_items(value, text, depth),
-        ValueKind::Map | ValueKind::Plain => {
-            let shown = value.to_string();
-            let name = shown.strip_prefix("<macro ").and_then(|rest| rest.strip_suffix('>'));
-            push(text, &name.map_or(shown.clone(), |name| format!("<Macro {}>", str_repr(name))))
-        }
-        _ => push(text, &value.to_string()),
-    }
+/// Writes spaces.
+pub(super) fn spaces(width: usize) -> Result<String> {
+    budget::bytes(width)?;
+    Ok(" ".repeat(width))
 }
 
-fn show_items(value: &Value, text: &mut String, depth: usize) -> Result<()> {
-    let items = value::items(value)?;
-    let (open, close) = match view(value).map(|view| view.kind) {
-        Some(Kind::Range) => return push(text, &range_repr(&items)),
-        Some(Kind::Keys) => ("dict_keys([", "])"),
-        Some(Kind::Values) => ("dict_values([", "])"),
-        Some(Kind::Items) => ("dict_items([", "])"),
-        None if !value.is_tuple() && !is_instance(value, "::GroupTuple") => ("[", "]"),
-        None if items.len() == 1 => ("(", ",)"),
-        None => ("(", ")"),
-    };
-    push(text, open)?;
-    for (index, item) in items.iter().enumerate() {
-        push(text, if index > 0 { ", " } else { "" })?;
-        show(item, text, depth + 1)?;
-    }
-    push(text, close)
+/// How values are written: as Python's `repr()` or as JSON.
+struct Style {
+    is_json: bool,
+    is_ascii: bool,
+    /// The indentation of each level; `None` writes on one line.
+    indent: Option<String>,
+    /// Between items, and between a key and its value.
+    separators: Option<[Value; 2]>,
+    is_sorted: bool,
 }
 
-fn show_dict(value: &Value, text: &mut String, depth: usize) -> Result<()> {
-    push(text, "{")?;
-    for (index, (key, value)) in pairs(value)?.iter().enumerate() {
-        push(text, if index > 0 { ", " } else { "" })?;
-        show(key, text, depth + 1)?;
-        push(text, ": ")?;
-        show(value, text, depth + 1)?;
-    }
-    push(text, "}")
-}
+impl Style {
+    const REPR: Self =
+        Self { is_json: false, is_ascii: false, indent: None, separators: None, is_sorted: false };
 
-/// A range as Python writes one with the same numbers.
-fn range_repr(items: &[Value]) -> String {
-    let number = |index: usize| items.get(index).and_then(int);
-    let (first, last) = (number(0).unwrap_or(0), number(items.len().wrapping_sub(1)));
-    let step = number(1).map_or(1, |second| second - first);
-    let end = last.map_or(0, |last| last + step.signum());
-    if step == 1 { format!("range({first}, {end})") } else { format!("range({first}, {end}, {step})") }
+    fn write(&self, value: &Value, text: &mut String, depth: usize) -> Result<()> {
+        if depth > MAX_DEPTH {
+            return fail(format!("lists and dicts may be nested {MAX_DEPTH} deep"));
+        }
+        budget::elements(1)?;
+        match value.kind() {
+            ValueKind::String => self.write_str(value.as_str().unwrap_or_default(), text),
+            ValueKind::None | ValueKind::Bool | ValueKind::Number => push(text, &self.scalar(value)),
+            ValueKind::Seq | ValueKind::Iterable => {
+                let items = items(value)?;
+                let is_tuple = value.is_tuple() || is_instance(value, "::GroupTuple");
+                let (open, close) = match items.len() {
+                    _ if self.is_json || !is_tuple => ("[", "]"),
+                    1 => ("(", ",)"),
+                    _ => ("(", ")"),
+                };
+                push(text, open)?;
+                for (index, item) in items.iter().enumerate() {
+                    self.separate(text, index > 0, depth + 1)?;
+                    self.write(item, text, depth + 1)?;
+                }
+                self.close(text, items.is_empty(), close, depth)
+            }
+            ValueKind::Map if is_dict(value) => {
+                let mut entries = pairs(value)?;
+                if self.is_sorted {
+                    entries = filters::sorted(entries)?;
+                }
+                push(text, "{")?;
+                for (index, (key, value)) in entries.iter().enumerate() {
+                    self.separate(text, index > 0, depth + 1)?;
+                    match key.as_object() {
+                        Some(_) if self.is_json => {
+                            return fail(format!("tojson: a {} cannot be a key in JSON", type_name(key)));
+                        }
+                        None if self.is_json && key.as_str().is_none() => {
+                            self.write_str(&self.scalar(key), text)?;
+                        }
+                        _ => self.write(key, text, depth + 1)?,
+                    }
+                    push(text, self.separator(1, ": "))?;
+                    self.write(value, text, depth + 1)?;
+                }
+                self.close(text, entries.is_empty(), "}", depth)
+            }
+            _ if self.is_json => fail(format!("tojson: a {} has no form in JSON", type_name(value))),
+            ValueKind::Undefined => push(text, "Undefined"),
+            _ if is_instance(value, "::Namespace") => {
+                let dict = Value::from_pairs(pairs(value)?);
+                push(text, "<Namespace ")?;
+                self.write(&dict, text, depth + 1)?;
+                push(text, ">")
+            }
+            _ => {
+                let shown = value.to_string();
+                let name = shown.strip_prefix("<macro ").and_then(|rest| rest.strip_suffix('>'));
+                push(text, &name.map_or_else(|| shown.clone(), |name| format!("<Macro '{name}'>")))
+            }
+        }
+    }
+
+    fn separator<'a>(&'a self, index: usize, default: &'a str) -> &'a str {
+        self.separators.as_ref().and_then(|separators| separators[index].as_str()).unwrap_or(default)
+    }
+
+    /// Writes the separator and the indentation before an item.
+    fn separate(&self, text: &mut String, is_next: bool, depth: usize) -> Result<()> {
+        if is_next {
+            push(text, self.separator(0, if self.indent.is_some() { "," } else { ", " }))?;
+        }
+        self.break_line(text, depth)
+    }
+
+    fn close(&self, text: &mut String, is_empty: bool, close: &str, depth: usize) -> Result<()> {
+        if !is_empty {
+            self.break_line(text, depth)?;
+        }
+        push(text, close)
+    }
+
+    fn break_line(&self, text: &mut String, depth: usize) -> Result<()> {
+        let Some(indent) = &self.indent else { return Ok(()) };
+        push(text, "\n")?;
+        (0..depth).try_for_each(|_| push(text, indent))
+    }
+
+    fn write_str(&self, value: &str, text: &mut String) -> Result<()> {
+        // An escape has at most twelve bytes, and few characters have one.
+        budget::scan(8 * value.len())?;
+        budget::bytes(value.len() + 2)?;
+        let is_double = self.is_json || (value.contains('\'') && !value.contains('"'));
+        let quote = if is_double { '"' } else { '\'' };
+        text.push(quote);
+        for char in value.chars() {
+            let is_plain = match self.is_json {
+                true => char >= ' ' && !(self.is_ascii && char > '~'),
+                false => is_printable(char),
+            };
+            if is_plain && char != quote && char != '\\' {
+                text.push(char);
+                continue;
+            }
+            budget::bytes(12)?;
+            let _ = match (char, u32::from(char)) {
+                ('\n', _) => write!(text, "\\n"),
+                ('\r', _) => write!(text, "\\r"),
+                ('\t', _) => write!(text, "\\t"),
+                ('\u{8}', _) if self.is_json => write!(text, "\\b"),
+                ('\u{c}', _) if self.is_json => write!(text, "\\f"),
+                _ if is_plain => write!(text, "\\{char}"),
+                _ if self.is_json => {
+                    let mut units = [0; 2];
+                    let mut units = char.encode_utf16(&mut units).iter();
+                    units.try_for_each(|unit| write!(text, "\\u{unit:04x}"))
+                }
+                (_, code @ 0..=0xff) => write!(text, "\\x{code:02x}"),
+                (_, code @ 0x100..=0xffff) => write!(text, "\\u{code:04x}"),
+                (_, code) => write!(text, "\\U{code:08x}"),
+            };
+        }
+        text.push(quote);
+        Ok(())
+    }
+
+    /// A number, a truth value or nothing.
+    fn scalar(&self, value: &Value) -> String {
+        match float(value) {
+            Some(number) if !value.is_integer() && value.is_number() => match number {
+                _ if number.is_nan() => if self.is_json { "NaN" } else { "nan" }.to_owned(),
+                f64::INFINITY if self.is_json => "Infinity".to_owned(),
+                f64::NEG_INFINITY if self.is_json => "-Infinity".to_owned(),
+                number => float_repr(number),
+            },
+            _ if value.is_none() && self.is_json => "null".to_owned(),
+            _ if value.kind() == ValueKind::Bool && self.is_json => value.is_true().to_string(),
+            _ => value.to_string(),
+        }
+    }
 }
 
 /// The shortest digits that parse to this number, as Python writes them.
-pub(super) fn float_repr(value: f64) -> String {
-    if value.is_nan() {
-        return "nan".to_owned();
-    }
+fn float_repr(value: f64) -> String {
     // Rust switches to exponents where Python does, but writes them without a sign.
     let text = format!("{value:?}");
     match text.split_once('e') {
@@ -121,33 +204,6 @@ pub(super) fn float_repr(value: f64) -> String {
         }
         None => text,
     }
-}
-
-/// A quoted string, in double quotes if it contains only single quotes.
-fn str_repr(text: &str) -> String {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push(quote);
-    for char in text.chars() {
-        match char {
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            _ if char == quote => out.extend(['\\', char]),
-            _ if is_printable(char) => out.push(char),
-            _ => {
-                let code = u32::from(char);
-                let _ = match code {
-                    0..=0xff => write!(out, "\\x{code:02x}"),
-                    0x100..=0xffff => write!(out, "\\u{code:04x}"),
-                    _ => write!(out, "\\U{code:08x}"),
-                };
-            }
-        }
-    }
-    out.push(quote);
-    out
 }
 
 /// Whether Python's `repr` leaves a character unescaped.
@@ -162,161 +218,55 @@ fn is_printable(char: char) -> bool {
     !text.escape_debug().skip(1).any(|escaped| escaped == '\\')
 }
 
-/// The arguments of `json.dumps`.
-struct Style {
-    ensure_ascii: bool,
-    /// The indentation of each level; `None` writes on one line.
-    indent: Option<String>,
-    item_separator: String,
-    key_separator: String,
-    sort_keys: bool,
-}
-
 /// The filter `tojson`, with the arguments that transformers gives it.
 pub(super) fn tojson(value: &Value, args: &[Value]) -> Result<Value> {
     let [ensure_ascii, indent, separators, sort_keys] =
         bind("tojson", args, ["ensure_ascii", "indent", "separators", "sort_keys"])?;
-    let indent = match indent.as_ref().filter(|indent| !indent.is_none()) {
-        None => None,
-        Some(indent) => Some(match indent.as_str() {
-            Some(indent) => indent.to_owned(),
-            None => spaces(length("tojson", Some(indent), 0)?)?,
-        }),
+    let indent = match indent.filter(|indent| !indent.is_none()) {
+        Some(indent) if indent.as_str().is_none() => Some(spaces(length("tojson", Some(&indent), 0)?)?),
+        indent => indent.map(|indent| indent.to_string()),
     };
     let separators = match separators.filter(|separators| !separators.is_none()) {
-        None => vec![Value::from(if indent.is_some() { "," } else { ", " }), Value::from(": ")],
-        Some(separators) => value::items(&separators)?,
+        Some(separators) => match <[Value; 2]>::try_from(items(&separators)?) {
+            Ok(pair) if pair.iter().all(|text| text.as_str().is_some()) => Some(pair),
+            _ => return fail("tojson: `separators` must be two texts"),
+        },
+        None => None,
     };
-    let [Some(item_separator), Some(key_separator)] =
-        [0, 1].map(|index| separators.get(index).and_then(Value::as_str))
-    else {
-        return fail("tojson: `separators` must be two texts");
-    };
-    let style = Style {
-        ensure_ascii: value::flag(ensure_ascii.as_ref()),
-        indent,
-        item_separator: item_separator.to_owned(),
-        key_separator: key_separator.to_owned(),
-        sort_keys: value::flag(sort_keys.as_ref()),
-    };
+    let (is_ascii, is_sorted) = (flag(ensure_ascii.as_ref()), flag(sort_keys.as_ref()));
     let mut text = String::new();
-    style.write(value, &mut text, 0)?;
+    Style { is_json: true, is_ascii, indent, separators, is_sorted }.write(value, &mut text, 0)?;
     Ok(Value::from(text))
 }
 
-/// Writes spaces.
-pub(super) fn spaces(width: usize) -> Result<String> {
-    budget::bytes(width)?;
-    Ok(" ".repeat(width))
+/// `format % values`
+pub(super) fn printf(text: &str, values: &Value) -> Result<Value> {
+    let args = if values.is_tuple() { items(values)? } else { vec![values.clone()] };
+    if values.is_tuple() && args.len() > text.replace("%%", "").matches('%').count() {
+        return fail("`%` has more values than conversions");
+    }
+    formatted(FormatStyle::Printf, text, &args)
 }
 
-impl Style {
-    fn write(&self, value: &Value, text: &mut String, depth: usize) -> Result<()> {
-        if depth > 200 {
-            return fail("tojson: values may be nested 200 deep");
+/// A text with values in its fields, by minijinja. Every field may show everything, at any width that the text has.
+pub(super) fn formatted(style: FormatStyle, text: &str, args: &[Value]) -> Result<Value> {
+    let numbers = text.split(|char: char| !char.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    let mut size = NUMBER_BYTES;
+    for arg in args {
+        size += walk(arg)?;
+    }
+    for digits in numbers {
+        size = size.saturating_add(digits.parse().unwrap_or(usize::MAX));
+    }
+    let fields = text.matches(if style == FormatStyle::Printf { '%' } else { '{' }).count();
+    budget::scan(8 * text.len())?;
+    budget::bytes(text.len().saturating_add(fields.saturating_mul(size)))?;
+    let has_names = text.contains("%(");
+    let shown = |arg: &Value| match arg.kind() {
+        ValueKind::Seq | ValueKind::Map if style == FormatStyle::Printf && !has_names => {
+            str(arg).map(Value::from)
         }
-        budget::elements(1)?;
-        match value.kind() {
-            ValueKind::String => self.write_str(value.as_str().unwrap_or_default(), text),
-            ValueKind::None | ValueKind::Bool | ValueKind::Number => push(text, &scalar(value)),
-            ValueKind::Seq if value.is_tuple() || is_list(value) => {
-                let items = value::items(value)?;
-                push(text, "[")?;
-                for (index, item) in items.iter().enumerate() {
-                    self.separate(text, index, depth + 1)?;
-                    self.write(item, text, depth + 1)?;
-                }
-                self.close(text, items.is_empty(), depth)?;
-                push(text, "]")
-            }
-            ValueKind::Map if is_dict(value) => {
-                let mut entries = pairs(value)?;
-                if self.sort_keys {
-                    entries = sorted(entries)?;
-                }
-                push(text, "{")?;
-                for (index, (key, value)) in entries.iter().enumerate() {
-                    self.separate(text, index, depth + 1)?;
-                    match key.as_str() {
-                        Some(key) => self.write_str(key, text)?,
-                        None if key.as_object().is_none() => self.write_str(&scalar(key), text)?,
-                        None => return fail(format!("tojson: a {} cannot be a key in JSON", type_name(key))),
-                    }
-                    push(text, &self.key_separator)?;
-                    self.write(value, text, depth + 1)?;
-                }
-                self.close(text, entries.is_empty(), depth)?;
-                push(text, "}")
-            }
-            _ => fail(format!("tojson: a {} has no form in JSON", type_name(value))),
-        }
-    }
-
-    /// Writes the separator and indentation before an item.
-    fn separate(&self, text: &mut String, index: usize, depth: usize) -> Result<()> {
-        push(text, if index > 0 { &self.item_separator } else { "" })?;
-        self.break_line(text, depth)
-    }
-
-    fn close(&self, text: &mut String, is_empty: bool, depth: usize) -> Result<()> {
-        if is_empty { Ok(()) } else { self.break_line(text, depth) }
-    }
-
-    fn break_line(&self, text: &mut String, depth: usize) -> Result<()> {
-        let Some(indent) = &self.indent else { return Ok(()) };
-        push(text, "\n")?;
-        (0..depth).try_for_each(|_| push(text, indent))
-    }
-
-    fn write_str(&self, value: &str, text: &mut String) -> Result<()> {
-        budget::bytes(2 * value.len() + 2)?;
-        text.push('"');
-        for char in value.chars() {
-            match char {
-                '"' => text.push_str("\\\""),
-                '\\' => text.push_str("\\\\"),
-                '\n' => text.push_str("\\n"),
-                '\r' => text.push_str("\\r"),
-                '\t' => text.push_str("\\t"),
-                '\u{8}' => text.push_str("\\b"),
-                '\u{c}' => text.push_str("\\f"),
-                _ if char < ' ' || (self.ensure_ascii && char > '\u{7e}') => {
-                    for unit in char.encode_utf16(&mut [0; 2]) {
-                        let _ = write!(text, "\\u{unit:04x}");
-                    }
-                }
-                _ => text.push(char),
-            }
-        }
-        text.push('"');
-        Ok(())
-    }
-}
-
-/// Writes a number, a truth value or null as JSON.
-fn scalar(value: &Value) -> String {
-    match value.kind() {
-        ValueKind::None => "null".to_owned(),
-        ValueKind::Bool => value.is_true().to_string(),
-        _ if value.is_integer() => value.to_string(),
-        _ => match value::float(value).unwrap_or(f64::NAN) {
-            number if number.is_nan() => "NaN".to_owned(),
-            f64::INFINITY => "Infinity".to_owned(),
-            f64::NEG_INFINITY => "-Infinity".to_owned(),
-            number => float_repr(number),
-        },
-    }
-}
-
-/// Sorts entries by key, stably. All keys must be comparable.
-pub(super) fn sorted<T>(mut items: Vec<(Value, T)>) -> Result<Vec<(Value, T)>> {
-    let comparisons = items.len().checked_ilog2().unwrap_or(0) + 1;
-    for (key, _) in &items {
-        order(&items[0].0, key)?;
-        (0..comparisons).try_for_each(|_| value::walk(key))?;
-    }
-    // Unlike `order` this is a total order, also of what holds NaN.
-    items.sort_by(|(a, _), (b, _)| a.cmp(b));
-    items.windows(2).try_for_each(|pair| order(&pair[0].0, &pair[1].0).map(drop))?;
-    Ok(items)
+        _ => Ok(arg.clone()),
+    };
+    format(style, text, &args.iter().map(shown).collect::<Result<Vec<_>>>()?).map(Value::from)
 }
