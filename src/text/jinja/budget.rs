@@ -54,6 +54,12 @@ pub(super) fn elements(elements: usize) -> Result<(), Error> {
     take(elements, elements.saturating_mul(ELEMENT_BYTES))
 }
 
+/// The steps and the bytes that are left.
+#[cfg(test)]
+pub(super) fn left() -> (usize, usize) {
+    LEFT.get()
+}
+
 fn take(steps: usize, bytes: usize) -> Result<(), Error> {
     let (steps_left, bytes_left) = LEFT.get();
     let rest = (steps_left.checked_sub(steps), bytes_left.checked_sub(bytes));

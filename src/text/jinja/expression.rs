@@ -11,7 +11,7 @@ type Result<T> = std::result::Result<T, String>;
 /// The deepest nesting of brackets: below minijinja's limit.
 const MAX_DEPTH: usize = 40;
 /// The operators that become filters, lowest precedence first.
-const LEVELS: [&[&str]; 5] = [
+pub(super) const LEVELS: [&[&str]; 5] = [
     &["==", "!=", "<", "<=", ">", ">=", "in", "not in"],
     &["+", "-"],
     &["~"],
@@ -36,12 +36,8 @@ impl<'t, 's> Parser<'t, 's> {
 
     /// All tokens, as expressions with commas between them.
     pub(super) fn all(mut self) -> Result<String> {
-        let items = self.items(&|item| item)?;
-        match self.tokens.first() {
-            _ if items.is_empty() => Err("unexpected end of input, expected expression".to_owned()),
-            Some(token) => Err(format!("unexpected `{}`", token.text)),
-            None => Ok(items),
-        }
+        let items = self.items(false)?;
+        if items.is_empty() || !self.tokens.is_empty() { self.unexpected("an expression") } else { Ok(items) }
     }
 
     fn at(&self, text: &str) -> bool {
@@ -55,40 +51,50 @@ impl<'t, 's> Parser<'t, 's> {
     }
 
     fn expect(&mut self, sign: &str) -> Result<()> {
-        if self.skip(sign) { Ok(()) } else { Err(self.unexpected(&format!("`{sign}`"))) }
+        if self.skip(sign) { Ok(()) } else { self.unexpected(sign) }
     }
 
-    fn unexpected(&self, wanted: &str) -> String {
-        match self.tokens.first() {
-            Some(token) => format!("unexpected `{}`, expected {wanted}", token.text),
-            None => format!("unexpected end of input, expected {wanted}"),
-        }
+    fn unexpected<T>(&self, wanted: &str) -> Result<T> {
+        let found = self.tokens.first().map_or("end of input", |token| token.text);
+        Err(format!("unexpected `{found}`, expected {wanted}"))
     }
 
     pub(super) fn take(&mut self, wanted: &str, kinds: &[Kind]) -> Result<&'s str> {
         let Some(token) = self.tokens.first().filter(|token| kinds.contains(&token.kind)) else {
-            return Err(self.unexpected(wanted));
+            return self.unexpected(wanted);
         };
         self.tokens = &self.tokens[1..];
         Ok(token.text)
     }
 
-    /// Expressions with commas between them, up to the end of their bracket. `wrap` changes each.
-    fn items(&mut self, wrap: &dyn Fn(String) -> String) -> Result<String> {
+    /// Fails when brackets or signs are nested too deep.
+    fn enter(&mut self) -> Result<()> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(format!("expressions may be nested {MAX_DEPTH} deep"));
+            Err(format!("expressions may be nested {MAX_DEPTH} deep"))
+        } else {
+            Ok(())
         }
+    }
+
+    /// Expressions with commas between them, up to the end of their bracket; if `paid`, each is charged.
+    fn items(&mut self, paid: bool) -> Result<String> {
+        self.enter()?;
         let mut items = String::new();
+        let mut names = Vec::new();
         while self.tokens.first().is_some_and(|token| ![")", "]", "}", ":"].contains(&token.text)) {
-            let item = self.item()?;
-            items += &match item.split_once("= ") {
-                Some((name, value)) if name.trim().chars().all(is_word) => {
-                    format!("{name}={}", wrap(value.to_owned()))
+            if let [name, equals, ..] = self.tokens
+                && equals.is("=")
+            {
+                if names.contains(&name.text) {
+                    return Err(format!("`{}` is given twice", name.text));
                 }
-                _ if item.is_empty() || item.trim_start().starts_with('*') => item,
-                _ => wrap(item),
-            };
+                names.push(name.text);
+                items += &format!("{}=", name.text);
+                self.tokens = &self.tokens[2..];
+            }
+            let item = self.item()?;
+            items += &if paid && !item.starts_with('*') { format!("({item}|_pay)") } else { item };
             if self.skip(",") {
                 items += ", ";
             }
@@ -108,7 +114,6 @@ impl<'t, 's> Parser<'t, 's> {
                     let sign = self.take("", &[Kind::Sign])?;
                     item += &format!("{sign}({}|_spread)", self.binary(0)?);
                 }
-                "=" => item += &format!("{} ", self.take("", &[Kind::Sign])?),
                 word if PASSED.contains(&word) => item += &format!(" {} ", self.take("", &[Kind::Name])?),
                 _ => item += &format!("{} ", self.binary(0)?),
             }
@@ -129,23 +134,22 @@ impl<'t, 's> Parser<'t, 's> {
     }
 
     fn operator(&mut self, operators: &[&'static str]) -> Option<&'static str> {
-        let is_next = |operator: &&&str| {
-            operator.split(' ').zip(self.tokens).filter(|(word, token)| token.is(word)).count()
-                == operator.split(' ').count()
-        };
-        let operator = *operators.iter().find(is_next)?;
-        operator.split(' ').for_each(|word| _ = self.skip(word));
-        Some(operator)
+        if let [not, operator, ..] = self.tokens
+            && not.is("not")
+            && operator.is("in")
+            && operators.contains(&"not in")
+        {
+            self.tokens = &self.tokens[2..];
+            return Some("not in");
+        }
+        operators.iter().copied().find(|operator| self.skip(operator))
     }
 
     /// An operand with its attributes, subscripts and calls, and if `filtered`, its filters and tests.
     fn operand(&mut self, filtered: bool) -> Result<String> {
         let mut value = if self.skip("-") {
-            self.depth += 1;
-            if self.depth > MAX_DEPTH {
-                return Err(format!("expressions may be nested {MAX_DEPTH} deep"));
-            }
-            let value = format!("(-{})", self.operand(false)?);
+            self.enter()?;
+            let value = format!("(-({}|_number))", self.operand(false)?);
             self.depth -= 1;
             value
         } else {
@@ -157,10 +161,10 @@ impl<'t, 's> Parser<'t, 's> {
             } else if self.skip("[") {
                 self.subscript(&value)?
             } else if self.skip("(") {
-                format!("{value}({})", self.arguments(&|item| format!("({item}|_pay)"))?)
+                format!("{value}({})", self.arguments(true)?)
             } else if filtered && self.skip("|") {
                 let name = self.take("a name", &[Kind::Name])?;
-                let arguments = if self.skip("(") { self.arguments(&|item| item)? } else { String::new() };
+                let arguments = if self.skip("(") { self.arguments(false)? } else { String::new() };
                 format!("{value}|{name}({arguments})")
             } else if filtered && self.skip("is") {
                 self.test(&value)?
@@ -171,11 +175,11 @@ impl<'t, 's> Parser<'t, 's> {
     }
 
     fn primary(&mut self) -> Result<String> {
-        let Some(token) = self.tokens.first() else { return Err(self.unexpected("expression")) };
+        let Some(token) = self.tokens.first() else { return self.unexpected("an expression") };
         match token.text {
             "(" | "[" => {
                 let open = self.take("", &[Kind::Sign])?;
-                let items = self.items(&|item| item)?;
+                let items = self.items(false)?;
                 let close = if open == "(" { ")" } else { "]" };
                 self.expect(close)?;
                 Ok(format!("{open}{items}{close}"))
@@ -200,14 +204,14 @@ impl<'t, 's> Parser<'t, 's> {
                 }
                 Ok(text)
             }
-            _ => self.take("expression", &[Kind::Name, Kind::Number]).map(str::to_owned),
+            _ => self.take("an expression", &[Kind::Name, Kind::Number]).map(str::to_owned),
         }
     }
 
     fn attribute(&mut self, value: &str) -> Result<String> {
         let name = self.take("a name", &[Kind::Name, Kind::Number])?;
         if self.skip("(") {
-            let arguments = self.arguments(&|item| item)?;
+            let arguments = self.arguments(false)?;
             return Ok(format!("({value}|_call('{name}', {arguments}))"));
         }
         Ok(if name.starts_with(|char: char| char.is_ascii_digit()) {
@@ -221,30 +225,27 @@ impl<'t, 's> Parser<'t, 's> {
 
     fn subscript(&mut self, value: &str) -> Result<String> {
         // A name or a small number is cheap, and errors can tell it.
-        let is_cheap = match self.tokens {
-            [key, end, ..] if end.is("]") => {
-                key.kind == Kind::Text || key.kind == Kind::Number && key.text.len() < 4
-            }
-            _ => false,
-        };
-        let mut bounds = vec![self.item()?];
+        if let [key, end, ..] = self.tokens
+            && end.is("]")
+            && (key.kind == Kind::Text || key.kind == Kind::Number && key.text.len() < 4)
+        {
+            self.tokens = &self.tokens[2..];
+            return Ok(format!("{value}[{}]", key.text));
+        }
+        let (mut bounds, mut filter) = (self.item()?, "_item");
         while self.skip(":") {
-            bounds.push(self.item()?);
+            filter = "_slice";
+            let bound = self.item()?;
+            bounds =
+                [&*bounds, ", ", &*bound].map(|bound| if bound.is_empty() { "none" } else { bound }).concat();
         }
         self.expect("]")?;
-        match bounds.as_slice() {
-            [key] if key.is_empty() => return Err("a subscript takes a key or a slice".to_owned()),
-            [key] if is_cheap => return Ok(format!("{value}[{key}]")),
-            [key] => return Ok(format!("({value}|_item({key}))")),
-            _ => {}
-        }
-        let bounds = bounds.into_iter().map(|bound| if bound.is_empty() { "none".to_owned() } else { bound });
-        Ok(format!("({value}|_slice({}))", bounds.collect::<Vec<_>>().join(", ")))
+        Ok(format!("({value}|{filter}({bounds}))"))
     }
 
     /// The arguments of a call, after its opening bracket.
-    pub(super) fn arguments(&mut self, wrap: &dyn Fn(String) -> String) -> Result<String> {
-        let arguments = self.items(wrap)?;
+    pub(super) fn arguments(&mut self, paid: bool) -> Result<String> {
+        let arguments = self.items(paid)?;
         self.expect(")")?;
         Ok(arguments)
     }
@@ -258,7 +259,7 @@ impl<'t, 's> Parser<'t, 's> {
             _ => true,
         });
         let arguments = if self.skip("(") {
-            self.arguments(&|item| item)?
+            self.arguments(false)?
         } else if has_argument {
             self.operand(false)?
         } else {
@@ -266,8 +267,4 @@ impl<'t, 's> Parser<'t, 's> {
         };
         Ok(format!("({value} is {not}{name}({arguments}))"))
     }
-}
-
-fn is_word(char: char) -> bool {
-    char.is_alphanumeric() || char == '_'
 }

@@ -8,22 +8,44 @@ use minijinja::{Environment, State, Value, filters as native};
 use minijinja_contrib::filters as contrib;
 
 use super::print::{self, push, spaces};
-use super::text::{capitalize, lines, strip};
+use super::text::{lines, strip};
 use super::value::{
-    Result, bind, dict, fail, flag, hashed, integer, is_instance, items, length, must_be_defined,
-    must_be_plain, text, type_name, walk,
+    Result, bind, dict, fail, flag, hashed, integer, is_instance, items, must_be_defined, must_be_plain,
+    type_name, walk,
 };
 use super::{budget, methods, operators};
 
 /// The filters implemented here, and those that implement operators.
 pub(super) const OWN: &str = "\
-    _call _compare _dict _item _iter _method _operate _pay _slice _spread _store _text attr capitalize center \
-    count e escape first float forceescape format indent int join last length list max min replace reverse safe \
-    sort string sum tojson trim truncate unique wordcount";
+    _call _compare _dict _item _iter _method _number _operate _pay _slice _spread _store _text attr capitalize center \
+    count e escape first float forceescape format indent int join last length list lower replace reverse safe sort \
+    string sum tojson trim truncate unique upper wordcount";
+
 /// The filters of minijinja.
-pub(super) const NATIVE: &str = "\
-    abs batch d default dictsort filesizeformat groupby items lower map reject rejectattr round select selectattr \
-    slice striptags title upper urlencode";
+pub(super) fn native() -> [(&'static str, Value); 20] {
+    [
+        ("abs", Value::from_function(native::abs)),
+        ("batch", Value::from_function(native::batch)),
+        ("d", Value::from_function(native::default)),
+        ("default", Value::from_function(native::default)),
+        ("dictsort", Value::from_function(native::dictsort)),
+        ("filesizeformat", Value::from_function(contrib::filesizeformat)),
+        ("groupby", Value::from_function(native::groupby)),
+        ("items", Value::from_function(native::items)),
+        ("map", Value::from_function(native::map)),
+        ("max", Value::from_function(native::max)),
+        ("min", Value::from_function(native::min)),
+        ("reject", Value::from_function(native::reject)),
+        ("rejectattr", Value::from_function(native::rejectattr)),
+        ("round", Value::from_function(native::round)),
+        ("select", Value::from_function(native::select)),
+        ("selectattr", Value::from_function(native::selectattr)),
+        ("slice", Value::from_function(native::slice)),
+        ("striptags", Value::from_function(contrib::striptags)),
+        ("title", Value::from_function(native::title)),
+        ("urlencode", Value::from_function(native::urlencode)),
+    ]
+}
 
 pub(super) fn add_to(env: &mut Environment<'_>) {
     for name in OWN.split(' ') {
@@ -31,35 +53,10 @@ pub(super) fn add_to(env: &mut Environment<'_>) {
             own(state, name, &value, &args.into_values())
         });
     }
-    for name in NATIVE.split(' ') {
-        let function = native_filter(name);
+    for (name, function) in native() {
         env.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
             paid(state, name, &function, args.into_values())
         });
-    }
-}
-
-fn native_filter(name: &str) -> Value {
-    match name {
-        "abs" => Value::from_function(native::abs),
-        "batch" => Value::from_function(native::batch),
-        "d" | "default" => Value::from_function(native::default),
-        "dictsort" => Value::from_function(native::dictsort),
-        "filesizeformat" => Value::from_function(contrib::filesizeformat),
-        "groupby" => Value::from_function(native::groupby),
-        "items" => Value::from_function(native::items),
-        "lower" => Value::from_function(native::lower),
-        "map" => Value::from_function(native::map),
-        "reject" => Value::from_function(native::reject),
-        "rejectattr" => Value::from_function(native::rejectattr),
-        "round" => Value::from_function(native::round),
-        "select" => Value::from_function(native::select),
-        "selectattr" => Value::from_function(native::selectattr),
-        "slice" => Value::from_function(native::slice),
-        "striptags" => Value::from_function(contrib::striptags),
-        "title" => Value::from_function(native::title),
-        "upper" => Value::from_function(native::upper),
-        _ => Value::from_function(native::urlencode),
     }
 }
 
@@ -69,7 +66,7 @@ fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, mut args: Vec<V
     if ["d", "default"].contains(&name) {
         return function.call(state, &args);
     }
-    if ["lower", "upper", "title", "striptags"].contains(&name) {
+    if ["title", "striptags"].contains(&name) {
         *value = Value::from(print::str(value)?);
     }
     let (len, size) = (value.len().unwrap_or(0), walk(value)?);
@@ -78,13 +75,16 @@ fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, mut args: Vec<V
         rest += walk(arg)?;
     }
     match name {
-        "batch" | "slice" => budget::elements(length(name, args.get(1), 0)?)?,
+        "batch" | "slice" => {
+            let count = integer(name, args.get(1))?.unwrap_or(0);
+            budget::elements(usize::try_from(count).unwrap_or(0))?;
+        }
         // The path of an attribute is followed for each item.
-        "map" | "selectattr" | "rejectattr" => budget::scan(rest.saturating_mul(4 * len))?,
+        "map" | "selectattr" | "rejectattr" | "max" | "min" => budget::scan(rest.saturating_mul(4 * len))?,
         // So it is here, and keys are compared several times.
         "groupby" | "dictsort" => {
-            budget::scan(rest.saturating_mul(4 * len))?;
-            budget::chars(size.saturating_mul(len.checked_ilog2().unwrap_or(0) as usize + 1))?;
+            let comparisons = len.checked_ilog2().unwrap_or(0) as usize + 1;
+            budget::chars(rest.saturating_mul(len).saturating_add(size.saturating_mul(comparisons)))?;
         }
         _ => budget::chars(size)?,
     }
@@ -116,6 +116,7 @@ fn operator(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]
             }))
         }
         "_method" => value.get_attr(name_of),
+        "_number" => Ok(operators::number(value)),
         "_operate" => operators::operate(value, args),
         "_pay" => {
             budget::scan(value.as_str().map_or(0, str::len))?;
@@ -137,19 +138,25 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
     for arg in args {
         size += walk(arg)?;
     }
-    match name {
-        "attr" | "first" | "last" | "list" | "reverse" | "sum" => budget::scan(size)?,
-        "length" | "count" => budget::scan(size)?,
-        _ => budget::chars(size)?,
+    if ["escape", "forceescape", "e", "indent", "truncate", "wordcount"].contains(&name) {
+        budget::chars(size)?;
+    } else {
+        budget::scan(size)?;
     }
     match name {
         // Of all else Jinja's `attr` gives no items.
-        "attr" if is_instance(value, "::Namespace") => value.get_attr(&args[0].to_string()),
+        "attr" if is_instance(value, "::Namespace") => {
+            value.get_attr(&args.first().map_or_else(String::new, Value::to_string))
+        }
         "attr" => Ok(Value::UNDEFINED),
-        "capitalize" => Ok(Value::from(capitalize(&print::str(value)?))),
+        "capitalize" | "lower" | "replace" | "trim" | "upper" => {
+            let method = if name == "trim" { "strip" } else { name };
+            let text = if value.as_str().is_some() { value.clone() } else { Value::from(print::str(value)?) };
+            methods::call(state, &text, method, args)
+        }
         "center" => {
             let [width] = bind(name, args, ["width"])?;
-            methods::pad(&print::str(value)?, name, length(name, width.as_ref(), 80)?, " ")
+            methods::pad(&print::str(value)?, name, integer(name, width.as_ref())?.unwrap_or(80), " ")
         }
         "e" | "escape" | "forceescape" => {
             let text = print::str(value)?;
@@ -173,24 +180,6 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             None => fail(format!("a {} has no length", type_name(value))),
         },
         "list" => items(value).map(Value::from),
-        "max" | "min" => {
-            let operator = if name == "max" { ">" } else { "<" };
-            let mut keyed = keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)?.into_iter();
-            let mut best = keyed.next().unwrap_or_default();
-            for next in keyed {
-                if operators::compares(&next.0, operator, &best.0)? {
-                    best = next;
-                }
-            }
-            Ok(best.1)
-        }
-        "replace" => {
-            let [Some(old), Some(new), count] = bind(name, args, ["old", "new", "count"])? else {
-                return fail("replace takes two texts");
-            };
-            let count = integer(name, count.as_ref())?;
-            methods::replace(&print::str(value)?, &print::str(&old)?, &print::str(&new)?, count)
-        }
         "reverse" => match value.as_str() {
             Some(text) => {
                 budget::chars(text.len()).map(|()| Value::from(text.chars().rev().collect::<String>()))
@@ -219,11 +208,6 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             })
         }
         "tojson" => print::tojson(value, args),
-        "trim" => {
-            let [chars] = bind(name, args, ["chars"])?;
-            let value = print::str(value)?;
-            Ok(Value::from(strip(&value, text(name, chars.as_ref())?, true, true)))
-        }
         "truncate" => {
             let names = ["length", "killwords", "end", "leeway"];
             let given = names.into_iter().zip(bind(name, args, names)?);
@@ -302,7 +286,7 @@ fn indent(value: &Value, args: &[Value]) -> Result<Value> {
     let [width, first, blank] = bind("indent", args, ["width", "first", "blank"])?;
     let indention = match width.as_ref().and_then(Value::as_str) {
         Some(indention) => indention.to_owned(),
-        None => spaces(length("indent", width.as_ref(), 4)?)?,
+        None => spaces("indent", width.as_ref(), 4)?,
     };
     let Some(value) = value.as_str() else {
         return fail(format!("indent takes a text, got {}", type_name(value)));
@@ -320,22 +304,15 @@ fn indent(value: &Value, args: &[Value]) -> Result<Value> {
     Ok(Value::from(out))
 }
 
-/// `int` and `float`: minijinja's, with Python's additional string syntax.
+/// `int` and `float`: minijinja's, with Python's white space and underscores between digits.
 fn number(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
     let [default, base] = bind(name, args, ["default", "base"])?;
     must_be_defined(value)?;
-    let default = default.unwrap_or(if name == "int" { Value::from(0) } else { Value::from(0.0) });
-    let value = match value.as_str().map(|text| strip(text, None, true, true)) {
-        // Underscores are valid only between digits.
-        Some(text) if text.starts_with('_') || text.ends_with('_') || text.contains("__") => {
-            return Ok(default);
-        }
-        Some(text) => Value::from(text.replace('_', "")),
-        None => value.clone(),
+    let digits = value.as_str().map(|text| Value::from(strip(text, None, true, true).replace('_', "")));
+    let (function, zero) = match name {
+        "int" => (Value::from_function(native::int), Value::from(0)),
+        _ => (Value::from_function(native::float), Value::from(0.0)),
     };
-    match base {
-        _ if name == "float" => Value::from_function(native::float).call(state, &[value, default]),
-        Some(base) => Value::from_function(native::int).call(state, &[value, default, base]),
-        None => Value::from_function(native::int).call(state, &[value, default]),
-    }
+    let args = [Some(digits.unwrap_or(value.clone())), default.or(Some(zero)), base];
+    function.call(state, &args.into_iter().flatten().collect::<Vec<_>>())
 }

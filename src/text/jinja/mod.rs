@@ -5,6 +5,8 @@
 //! to use our own filters, which charge a budget: see `docs/decisions/0008-chat-templates-on-minijinja.md`.
 
 mod budget;
+#[cfg(test)]
+mod cost_tests;
 mod expression;
 mod filters;
 mod lexer;
@@ -19,7 +21,7 @@ mod value;
 use std::thread;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Rest, ValueOrKwargs, from_args};
+use minijinja::value::{Kwargs, Rest, Serde, ValueOrKwargs, from_args};
 use minijinja::{Environment, ErrorKind, Output, State, Value};
 use serde_json::Value as Json;
 
@@ -58,10 +60,11 @@ pub(super) fn prepare(source: &str) -> Result<String> {
 pub(super) fn render(prepared: &str, variables: &[(&str, &Json)]) -> Result<String> {
     with_stack(|| {
         let mut environment = environment()?;
-        let size = variables.iter().map(|(name, value)| name.len() + value::size(value)).sum();
+        let context =
+            Value::from_pairs(variables.iter().map(|(name, value)| (*name, Value::from(Serde(value)))));
+        budget::begin(usize::MAX);
+        let size = value::walk(&context).map_err(|error| from_native(&error))?;
         environment.set_fuel(Some(budget::begin(size)));
-        let values = variables.iter().map(|(name, value)| (*name, value::from_json(value)));
-        let context = Value::from_pairs(values);
         environment.render_str(prepared, context).map_err(|error| from_native(&error))
     })
 }
@@ -110,8 +113,7 @@ fn range(args: Rest<ValueOrKwargs>) -> value::Result<Value> {
     if step == 0 {
         return fail("the step of a range must not be 0");
     }
-    let distance = if step > 0 { stop - start } else { start - stop };
-    let len = if distance > 0 { (distance - 1) / step.abs() + 1 } else { 0 };
+    let len = ((stop - start + step - step.signum()) / step).max(0);
     if len > MAX_RANGE {
         return fail(format!("a range may have at most {MAX_RANGE} numbers, got {len}"));
     }

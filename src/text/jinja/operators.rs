@@ -219,26 +219,22 @@ pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value> {
     if step == 0 {
         return fail("the step of a slice must not be 0");
     }
-    match value.kind() {
-        ValueKind::String => {
-            let text = value.as_str().unwrap_or_default();
-            budget::scan(text.len())?;
-            budget::bytes(4 * text.len())?;
-            let chars: Vec<char> = text.chars().collect();
-            let indices = indices(chars.len(), bound(0), bound(1), step);
-            Ok(Value::from(indices.map(|index| chars[index]).collect::<String>()))
-        }
-        ValueKind::Seq => {
-            let items = items(value)?;
-            let indices = indices(items.len(), bound(0), bound(1), step);
-            Ok(like(value, indices.map(|index| items[index].clone()).collect()))
-        }
-        _ => fail(format!("a {} has no slices", type_name(value))),
+    if let Some(text) = value.as_str() {
+        budget::chars(text.len())?;
+        let chars: Vec<char> = text.chars().collect();
+        return Ok(Value::from(
+            places(chars.len(), bound(0), bound(1), step).map(|at| chars[at]).collect::<String>(),
+        ));
     }
+    if value.kind() != ValueKind::Seq {
+        return fail(format!("a {} has no slices", type_name(value)));
+    }
+    let items = items(value)?;
+    Ok(like(value, places(items.len(), bound(0), bound(1), step).map(|at| items[at].clone()).collect()))
 }
 
-/// The indices of a slice, in order.
-fn indices(len: usize, start: Option<i128>, stop: Option<i128>, step: i128) -> impl Iterator<Item = usize> {
+/// The places of a slice, in order.
+fn places(len: usize, start: Option<i128>, stop: Option<i128>, step: i128) -> impl Iterator<Item = usize> {
     let len = len as i128;
     let (lowest, highest) = if step > 0 { (0, len) } else { (-1, len - 1) };
     let bound = |bound: Option<i128>, default: i128| match bound {
@@ -246,10 +242,9 @@ fn indices(len: usize, start: Option<i128>, stop: Option<i128>, step: i128) -> i
         Some(bound) => bound.clamp(lowest, highest),
         None => default,
     };
-    let (start, stop) =
-        if step > 0 { (bound(start, 0), bound(stop, len)) } else { (bound(start, len - 1), bound(stop, -1)) };
-    let next = move |index: &i128| index.checked_add(step);
-    std::iter::successors(Some(start), next)
-        .take_while(move |index| if step > 0 { *index < stop } else { *index > stop })
-        .map(|index| index as usize)
+    let (first, last) = if step > 0 { (lowest, highest) } else { (highest, lowest) };
+    let (start, stop) = (bound(start, first), bound(stop, last));
+    std::iter::successors(Some(start), move |place| place.checked_add(step))
+        .take_while(move |place| (stop - place) * step.signum() > 0)
+        .map(|place| place as usize)
 }

@@ -7,7 +7,7 @@ use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::ValueKind;
 
 use super::value::{
-    MAX_DEPTH, Result, bind, fail, flag, float, is_dict, is_instance, items, length, pairs, type_name, walk,
+    MAX_DEPTH, Result, bind, fail, flag, float, integer, is_dict, is_instance, items, pairs, type_name, walk,
 };
 use super::{budget, filters};
 
@@ -32,8 +32,9 @@ pub(super) fn push(text: &mut String, more: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes spaces.
-pub(super) fn spaces(width: usize) -> Result<String> {
+/// Spaces of a width that a filter has got.
+pub(super) fn spaces(callee: &str, width: Option<&Value>, default: i64) -> Result<String> {
+    let width = usize::try_from(integer(callee, width)?.unwrap_or(default)).unwrap_or(0);
     budget::bytes(width)?;
     Ok(" ".repeat(width))
 }
@@ -179,43 +180,28 @@ impl Style {
 
     /// A number, a truth value or nothing.
     fn scalar(&self, value: &Value) -> String {
-        match float(value) {
-            Some(number) if !value.is_integer() && value.is_number() => match number {
-                _ if number.is_nan() => if self.is_json { "NaN" } else { "nan" }.to_owned(),
-                f64::INFINITY if self.is_json => "Infinity".to_owned(),
-                f64::NEG_INFINITY if self.is_json => "-Infinity".to_owned(),
-                number => float_repr(number),
-            },
-            _ if value.is_none() && self.is_json => "null".to_owned(),
-            _ if value.kind() == ValueKind::Bool && self.is_json => value.is_true().to_string(),
+        match value.kind() {
+            ValueKind::None if self.is_json => "null".to_owned(),
+            ValueKind::Bool if self.is_json => value.is_true().to_string(),
+            ValueKind::Number if !value.is_integer() => {
+                // Rust switches to exponents where Python does, but writes them without a sign.
+                let text = format!("{:?}", float(value).unwrap_or(f64::NAN));
+                match text.split_once('e') {
+                    Some((mantissa, exponent)) => format!("{mantissa}e{:+03}", exponent.parse().unwrap_or(0)),
+                    None if self.is_json => text.replace("inf", "Infinity"),
+                    None => text.replace("NaN", "nan"),
+                }
+            }
             _ => value.to_string(),
         }
     }
 }
 
-/// The shortest digits that parse to this number, as Python writes them.
-fn float_repr(value: f64) -> String {
-    // Rust switches to exponents where Python does, but writes them without a sign.
-    let text = format!("{value:?}");
-    match text.split_once('e') {
-        Some((mantissa, exponent)) => {
-            let exponent: i32 = exponent.parse().unwrap_or(0);
-            format!("{mantissa}e{exponent:+03}")
-        }
-        None => text,
-    }
-}
-
 /// Whether Python's `repr` leaves a character unescaped.
 fn is_printable(char: char) -> bool {
-    if char.is_ascii() {
-        return !char.is_ascii_control();
-    }
     // A letter first: Rust always escapes a combining character at the beginning.
-    let mut bytes = [b'a'; 5];
-    let len = 1 + char.encode_utf8(&mut bytes[1..]).len();
-    let text = std::str::from_utf8(&bytes[..len]).unwrap_or("a");
-    !text.escape_debug().skip(1).any(|escaped| escaped == '\\')
+    let is_escaped = || format!("a{char}").escape_debug().count() > 2;
+    (' '..='~').contains(&char) || !char.is_ascii() && !is_escaped()
 }
 
 /// The filter `tojson`, with the arguments that transformers gives it.
@@ -223,7 +209,7 @@ pub(super) fn tojson(value: &Value, args: &[Value]) -> Result<Value> {
     let [ensure_ascii, indent, separators, sort_keys] =
         bind("tojson", args, ["ensure_ascii", "indent", "separators", "sort_keys"])?;
     let indent = match indent.filter(|indent| !indent.is_none()) {
-        Some(indent) if indent.as_str().is_none() => Some(spaces(length("tojson", Some(&indent), 0)?)?),
+        Some(indent) if indent.as_str().is_none() => Some(spaces("tojson", Some(&indent), 0)?),
         indent => indent.map(|indent| indent.to_string()),
     };
     let separators = match separators.filter(|separators| !separators.is_none()) {

@@ -120,7 +120,7 @@ fn statement<'s>(
         ("macro", _) => {
             let mut parser = Parser::new(tokens);
             let (name, open) = (parser.take("a name", &[Kind::Name])?, parser.take("`(`", &[Kind::Sign])?);
-            vec![format!("macro {name}{open}{})", parser.arguments(&|item| item)?)]
+            vec![format!("macro {name}{open}{})", parser.arguments(false)?)]
         }
         ("filter", _) => vec![format!("filter {}", Parser::new(tokens).all()?), "with".to_owned()],
         (other, _) => return Err(format!("chat templates have no statement `{other}` like this")),

@@ -13,10 +13,12 @@ pub(super) const NAMES: &str = "\
 
 pub(super) fn add_to(env: &mut Environment<'_>) {
     for name in NAMES.split(' ') {
-        env.add_test(name, move |state: &State<'_, '_>, value: Value, args: Rest<Value>| match args.as_slice() {
-            [] => alone(state, name, &value),
-            [other] => against(name, &value, other),
-            _ => fail(format!("{name} takes at most one argument")),
+        env.add_test(name, move |state: &State<'_, '_>, value: Value, args: Rest<Value>| {
+            match args.as_slice() {
+                [] => alone(state, name, &value),
+                [other] => against(name, &value, other),
+                _ => fail(format!("{name} takes at most one argument")),
+            }
         });
     }
 }

@@ -92,15 +92,6 @@ pub(super) fn title(text: &str) -> String {
     out
 }
 
-/// `str.swapcase()`
-pub(super) fn swapcase(text: &str) -> String {
-    let swapped = |char: char| match char.is_uppercase() {
-        true => char.to_lowercase().to_string(),
-        false => char.to_uppercase().to_string(),
-    };
-    text.chars().map(swapped).collect()
-}
-
 /// The title case of a character: of digraphs, only the first letter is upper case.
 fn title_char(char: char) -> String {
     match char {

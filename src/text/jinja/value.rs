@@ -5,10 +5,11 @@ use std::collections::hash_map::Entry;
 
 use minijinja::value::{DynObject, Kwargs, ObjectRepr, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, Value};
-use serde_json::Value as Json;
 
 use super::budget;
 
+/// The bytes of a value in the size of an input, besides its text.
+const ELEMENT_BYTES: usize = 16;
 /// The deepest nesting of lists.
 pub(super) const MAX_DEPTH: usize = 200;
 
@@ -19,39 +20,9 @@ pub(super) fn fail<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::new(ErrorKind::InvalidOperation, message.into()))
 }
 
-/// A value from the caller.
-pub(super) fn from_json(value: &Json) -> Value {
-    match value {
-        Json::Null => Value::from(()),
-        Json::Bool(value) => Value::from(*value),
-        Json::Number(number) => match number.as_i128() {
-            Some(integer) => int_value(integer),
-            None => Value::from(number.as_f64().unwrap_or(f64::NAN)),
-        },
-        Json::String(text) => Value::from(text.as_str()),
-        Json::Array(items) => Value::from(items.iter().map(from_json).collect::<Vec<_>>()),
-        Json::Object(entries) => {
-            Value::from_pairs(entries.iter().map(|(key, value)| (key.as_str(), from_json(value))))
-        }
-    }
-}
-
-/// The size of an input for the budget: the bytes of its strings, and some for each element.
-pub(super) fn size(value: &Json) -> usize {
-    const ELEMENT: usize = 16;
-    ELEMENT
-        + match value {
-            Json::String(text) => text.len(),
-            Json::Array(items) => items.iter().map(size).sum(),
-            Json::Object(entries) => entries.iter().map(|(key, value)| key.len() + size(value)).sum(),
-            _ => 0,
-        }
-}
-
 /// Python's name of a value's type.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value.kind() {
-        ValueKind::Undefined => "undefined value",
         ValueKind::None => "None",
         ValueKind::Bool => "bool",
         ValueKind::Number if value.is_integer() => "int",
@@ -122,8 +93,7 @@ pub(super) fn pairs(dict: &Value) -> Result<Vec<(Value, Value)>> {
     Ok(pairs.into_iter().flatten().collect())
 }
 
-/// Charges for visiting a value and all that it holds, and returns the bytes of its text, about. Too deep nesting is
-/// an error.
+/// Charges for visiting a value and all that it holds, and returns its size. Too deep nesting is an error.
 pub(super) fn walk(value: &Value) -> Result<usize> {
     walk_at(value, 0, &|_| Ok(()))
 }
@@ -133,22 +103,15 @@ fn walk_at(value: &Value, depth: usize, check: &dyn Fn(&Value) -> Result<()>) ->
     if depth > MAX_DEPTH {
         return fail(format!("lists and dicts may be nested {MAX_DEPTH} deep"));
     }
-    let mut size = value.as_str().map_or(48, str::len);
+    let mut size = value.as_str().map_or(0, str::len) + ELEMENT_BYTES;
     budget::scan(size)?;
     check(value)?;
     let Some(object) = value.as_object() else { return Ok(size) };
-    match object.repr() {
-        ObjectRepr::Map => {
-            for (key, value) in object.try_iter_pairs().into_iter().flatten() {
-                size += walk_at(&key, depth + 1, check)? + walk_at(&value, depth + 1, check)?;
-            }
+    for part in object.try_iter().into_iter().flatten() {
+        size += walk_at(&part, depth + 1, check)?;
+        if object.repr() == ObjectRepr::Map {
+            size += walk_at(&object.get_value(&part).unwrap_or_default(), depth + 1, check)?;
         }
-        ObjectRepr::Seq | ObjectRepr::Iterable => {
-            for item in object.try_iter().into_iter().flatten() {
-                size += walk_at(&item, depth + 1, check)?;
-            }
-        }
-        _ => {}
     }
     Ok(size)
 }
@@ -246,16 +209,12 @@ pub(super) fn integer(callee: &str, value: Option<&Value>) -> Result<Option<i64>
     }
 }
 
-/// An optional size; 0 if out of range.
-pub(super) fn length(callee: &str, value: Option<&Value>, default: usize) -> Result<usize> {
-    Ok(integer(callee, value)?.map_or(default, |number| usize::try_from(number).unwrap_or(0)))
-}
-
 /// An optional string.
-pub(super) fn text<'a>(callee: &str, value: Option<&'a Value>) -> Result<Option<&'a str>> {
+pub(super) fn text_of<'a>(callee: &str, value: Option<&'a Value>) -> Result<Option<&'a str>> {
     match value.filter(|value| !value.is_none()) {
-        None => Ok(None),
-        Some(value) if value.as_str().is_some() => Ok(value.as_str()),
-        Some(value) => fail(format!("{callee} takes a text, got {}", type_name(value))),
+        Some(value) if value.as_str().is_none() => {
+            fail(format!("{callee} takes a text, got {}", type_name(value)))
+        }
+        value => Ok(value.and_then(Value::as_str)),
     }
 }
