@@ -34,6 +34,11 @@ pub(super) fn begin(bytes: usize) -> u64 {
     steps as u64
 }
 
+/// Charges for work of a few tens of nanoseconds each.
+pub(super) fn steps(steps: usize) -> Result<(), Error> {
+    take(steps, 0)
+}
+
 /// Charges for reading text.
 pub(super) fn scan(bytes: usize) -> Result<(), Error> {
     take(bytes / BYTES_PER_STEP + 1, 0)

@@ -15,6 +15,8 @@ use super::value::{
 };
 use super::{budget, methods, operators};
 
+/// The size of arguments that cost nothing for each item.
+const FREE_PATH: usize = 128;
 /// The filters implemented here, and those that implement operators.
 pub(super) const OWN: &str = "\
     _call _compare _dict _item _iter _method _number _operate _pay _slice _spread _store _text attr capitalize center \
@@ -77,17 +79,17 @@ fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, mut args: Vec<V
     match name {
         "batch" | "slice" => {
             let count = integer(name, args.get(1))?.unwrap_or(0);
-            budget::elements(usize::try_from(count).unwrap_or(0))?;
+            budget::elements(usize::try_from(count).unwrap_or(0).saturating_add(2 * len))?;
         }
-        // The path of an attribute is followed for each item.
-        "map" | "selectattr" | "rejectattr" | "max" | "min" => budget::scan(rest.saturating_mul(4 * len))?,
-        // So it is here, and keys are compared several times.
+        // Keys are compared several times.
         "groupby" | "dictsort" => {
-            let comparisons = len.checked_ilog2().unwrap_or(0) as usize + 1;
-            budget::chars(rest.saturating_mul(len).saturating_add(size.saturating_mul(comparisons)))?;
+            budget::chars(size.saturating_mul(len.checked_ilog2().unwrap_or(0) as usize + 1))?;
         }
+        "map" | "max" | "min" | "reject" | "rejectattr" | "select" | "selectattr" => budget::elements(len)?,
         _ => budget::chars(size)?,
     }
+    // The path of an attribute is followed for each item.
+    budget::steps(rest.saturating_sub(FREE_PATH).saturating_mul(len))?;
     let value = function.call(state, &args)?;
     match value.kind() {
         ValueKind::Iterable => Ok(Value::from(items(&value)?)),
@@ -239,7 +241,7 @@ fn by_attribute(item: Value, attribute: Option<&Value>) -> Result<Value> {
         None => Ok(item),
         Some(path) if path.as_str().is_some() => {
             let path = path.as_str().unwrap_or_default();
-            budget::chars(path.len())?;
+            budget::steps(path.len())?;
             path.split('.').try_fold(item, |value, part| {
                 let key = part.parse::<u32>().map_or_else(|_| Value::from(part), Value::from);
                 operators::item(&value, &key)

@@ -24,7 +24,8 @@ pub(super) const CHANGING: &str = "\
 /// Calls a method of a value.
 pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
     for arg in args {
-        walk(arg)?;
+        // To look for a text takes longer than to read it.
+        budget::steps(walk(arg)? / 4)?;
     }
     let result = match value.kind() {
         ValueKind::Undefined => return fail("the value is undefined"),

@@ -179,7 +179,7 @@ fn contains(container: &Value, value: &Value) -> Result<bool> {
     if let Some(text) = container.as_str() {
         budget::scan(text.len())?;
         return match value.as_str() {
-            Some(part) => Ok(text.contains(part)),
+            Some(part) => budget::steps(part.len() / 4).map(|()| text.contains(part)),
             None => fail(format!("only a text can be in a text, got {}", type_name(value))),
         };
     }

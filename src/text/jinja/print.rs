@@ -63,55 +63,29 @@ impl Style {
             ValueKind::String => self.write_str(value.as_str().unwrap_or_default(), text),
             ValueKind::None | ValueKind::Bool | ValueKind::Number => push(text, &self.scalar(value)),
             ValueKind::Seq | ValueKind::Iterable => {
-                let items = items(value)?;
+                let items: Vec<_> = items(value)?.into_iter().map(|item| (None, item)).collect();
                 let is_tuple = value.is_tuple() || is_instance(value, "::GroupTuple");
-                let (open, close) = match items.len() {
-                    _ if self.is_json || !is_tuple => ("[", "]"),
-                    1 => ("(", ",)"),
-                    _ => ("(", ")"),
-                };
-                push(text, open)?;
-                for (index, item) in items.iter().enumerate() {
-                    self.separate(text, index > 0, depth + 1)?;
-                    self.write(item, text, depth + 1)?;
+                match items.len() {
+                    _ if self.is_json || !is_tuple => self.write_items(["[", "]"], &items, text, depth),
+                    1 => self.write_items(["(", ",)"], &items, text, depth),
+                    _ => self.write_items(["(", ")"], &items, text, depth),
                 }
-                self.close(text, items.is_empty(), close, depth)
             }
             ValueKind::Map if is_dict(value) => {
-                let mut entries = pairs(value)?;
-                if self.is_sorted {
-                    entries = filters::sorted(entries)?;
-                }
-                push(text, "{")?;
-                for (index, (key, value)) in entries.iter().enumerate() {
-                    self.separate(text, index > 0, depth + 1)?;
-                    match key.as_object() {
-                        Some(_) if self.is_json => {
-                            return fail(format!("tojson: a {} cannot be a key in JSON", type_name(key)));
-                        }
-                        None if self.is_json && key.as_str().is_none() => {
-                            self.write_str(&self.scalar(key), text)?;
-                        }
-                        _ => self.write(key, text, depth + 1)?,
-                    }
-                    push(text, self.separator(1, ": "))?;
-                    self.write(value, text, depth + 1)?;
-                }
-                self.close(text, entries.is_empty(), "}", depth)
+                let pairs = pairs(value)?;
+                let pairs = if self.is_sorted { filters::sorted(pairs)? } else { pairs };
+                let items: Vec<_> = pairs.into_iter().map(|(key, value)| (Some(key), value)).collect();
+                self.write_items(["{", "}"], &items, text, depth)
             }
             _ if self.is_json => fail(format!("tojson: a {} has no form in JSON", type_name(value))),
             ValueKind::Undefined => push(text, "Undefined"),
             _ if is_instance(value, "::Namespace") => {
-                let dict = Value::from_pairs(pairs(value)?);
                 push(text, "<Namespace ")?;
-                self.write(&dict, text, depth + 1)?;
+                self.write(&Value::from_pairs(pairs(value)?), text, depth + 1)?;
                 push(text, ">")
             }
-            _ => {
-                let shown = value.to_string();
-                let name = shown.strip_prefix("<macro ").and_then(|rest| rest.strip_suffix('>'));
-                push(text, &name.map_or_else(|| shown.clone(), |name| format!("<Macro '{name}'>")))
-            }
+            _ if is_instance(value, "::Macro") => push(text, &format!("<Macro '{}'>", value.get_attr("name")?)),
+            _ => push(text, &value.to_string()),
         }
     }
 
@@ -119,19 +93,33 @@ impl Style {
         self.separators.as_ref().and_then(|separators| separators[index].as_str()).unwrap_or(default)
     }
 
-    /// Writes the separator and the indentation before an item.
-    fn separate(&self, text: &mut String, is_next: bool, depth: usize) -> Result<()> {
-        if is_next {
-            push(text, self.separator(0, if self.indent.is_some() { "," } else { ", " }))?;
+    fn write_items(
+        &self,
+        brackets: [&str; 2],
+        items: &[(Option<Value>, Value)],
+        text: &mut String,
+        depth: usize,
+    ) -> Result<()> {
+        push(text, brackets[0])?;
+        for (index, (key, value)) in items.iter().enumerate() {
+            if index > 0 {
+                push(text, self.separator(0, if self.indent.is_some() { "," } else { ", " }))?;
+            }
+            self.break_line(text, depth + 1)?;
+            if let Some(key) = key {
+                match key.as_object() {
+                    Some(_) if self.is_json => return fail("tojson: a tuple cannot be a key in JSON"),
+                    None if self.is_json && key.as_str().is_none() => self.write_str(&self.scalar(key), text)?,
+                    _ => self.write(key, text, depth + 1)?,
+                }
+                push(text, self.separator(1, ": "))?;
+            }
+            self.write(value, text, depth + 1)?;
         }
-        self.break_line(text, depth)
-    }
-
-    fn close(&self, text: &mut String, is_empty: bool, close: &str, depth: usize) -> Result<()> {
-        if !is_empty {
+        if !items.is_empty() {
             self.break_line(text, depth)?;
         }
-        push(text, close)
+        push(text, brackets[1])
     }
 
     fn break_line(&self, text: &mut String, depth: usize) -> Result<()> {
@@ -245,7 +233,7 @@ pub(super) fn formatted(style: FormatStyle, text: &str, args: &[Value]) -> Resul
         size = size.saturating_add(digits.parse().unwrap_or(usize::MAX));
     }
     let fields = text.matches(if style == FormatStyle::Printf { '%' } else { '{' }).count();
-    budget::scan(8 * text.len())?;
+    budget::steps(text.len())?;
     budget::bytes(text.len().saturating_add(fields.saturating_mul(size)))?;
     let has_names = text.contains("%(");
     let shown = |arg: &Value| match arg.kind() {

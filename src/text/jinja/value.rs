@@ -148,7 +148,7 @@ pub(super) fn hashed(key: &Value) -> Result<Value> {
 pub(super) fn dict(entries: impl IntoIterator<Item = (Value, Value)>) -> Result<Value> {
     let (mut places, mut pairs) = (HashMap::new(), Vec::new());
     for (key, value) in entries {
-        budget::elements(4)?;
+        budget::elements(8)?;
         match places.entry(hashed(&key)?) {
             Entry::Vacant(place) => {
                 place.insert(pairs.len());
@@ -185,15 +185,10 @@ pub(super) fn bind<const N: usize>(
     }
     let mut bound = [const { None }; N];
     for (index, name) in names.into_iter().enumerate() {
-        bound[index] = positional.get(index).cloned();
-        if keywords.has(name) && bound[index].replace(keywords.get(name)?).is_some() {
-            return fail(format!("{callee}: `{name}` is given twice"));
-        }
+        let given = positional.get(index).cloned();
+        bound[index] = if given.is_some() { given } else { keywords.get(name)? };
     }
-    match keywords.args().find(|name| !names.contains(name)) {
-        Some(name) => fail(format!("{callee} has no argument `{name}`")),
-        None => Ok(bound),
-    }
+    keywords.assert_all_used().map(|()| bound)
 }
 
 pub(super) fn flag(value: Option<&Value>) -> bool {
