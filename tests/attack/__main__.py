@@ -59,7 +59,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--folders", type=int, default=2000)
     parser.add_argument("--templates", type=int, default=1000)
     parser.add_argument("--calls", type=int, default=5000)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="the most time for each of the three")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="the most time for each of the three"
+    )
     args = parser.parse_args(argv)
     failures: list[Outcome] = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -71,11 +73,17 @@ def main(argv: list[str] | None = None) -> int:
                 1,
             ),
             "templates": (
-                [functools.partial(templates.case, first + n, TEMPLATES_EACH) for n in range(-(-args.templates // TEMPLATES_EACH))],
+                [
+                    functools.partial(templates.case, first + n, TEMPLATES_EACH)
+                    for n in range(-(-args.templates // TEMPLATES_EACH))
+                ],
                 TEMPLATES_EACH,
             ),
             "calls": (
-                [functools.partial(calls.case, first + n, CALLS_EACH, root / f"c{n}") for n in range(-(-args.calls // CALLS_EACH))],
+                [
+                    functools.partial(calls.case, first + n, CALLS_EACH, root / f"c{n}")
+                    for n in range(-(-args.calls // CALLS_EACH))
+                ],
                 CALLS_EACH,
             ),
         }

@@ -164,7 +164,8 @@ def finish(ended: Child, status: int, peak_bytes: int) -> Result:
     seconds = time.time() - ended.started
     outcomes = [Outcome(*line) for line in lines if isinstance(line, list)]
     if status != 0:
-        label = lines[-1] if lines and isinstance(lines[-1], str) else "the end"
+        last = lines[-1] if lines else "the start"
+        label = last if isinstance(last, str) else f"after {last[0]}"
         code = os.waitstatus_to_exitcode(status)
         kind = "hang" if code == -signal.SIGXCPU else "abort"
         outcomes.append(Outcome(label, kind, f"exit {code}: {errors.strip()[-300:]}", seconds))

@@ -10,13 +10,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import rsgen
-from attack.children import Step
-from attack.values import CHARS, SIZES, json_value, number, text
 from hostile import CONFIG, STORY, Folder
 
-JSON_FILES = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"]
+from attack.children import Step
+from attack.values import CHARS, SIZES, json_value, number, text
+
+JSON_FILES = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+]
 FILES = [*JSON_FILES, "model.safetensors", "chat_template.jinja"]
-ARCHITECTURES = ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "GemmaForCausalLM", "\x1b[2J"]
+ARCHITECTURES = [
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "GemmaForCausalLM",
+    "\x1b[2J",
+]
 ROPE = ["default", "linear", "dynamic", "yarn", "llama3", "longrope", "\u202e"]
 DTYPES = ["F32", "F16", "BF16", "I8", "F64", "BOOL", "U8", "\x1bF32"]
 
@@ -28,8 +42,9 @@ def case(seed: int, path: Path) -> Iterator[Step]:
     folder = Folder(path)
     folder.tokenizer()
     made: list[str] = []
-    for _ in range(rng.choice([1, 1, 2, 3])):
-        rule = rng.choice(RULES)
+    rules = [rng.choice(RULES) for _ in range(rng.choice([1, 1, 2, 3]))]
+    # After it a file is a pipe, perhaps, which the other rules would wait for.
+    for rule in sorted(rules, key=lambda rule: rule is something_else_than_a_file):
         try:
             rule(rng, folder)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
@@ -51,9 +66,15 @@ def case(seed: int, path: Path) -> Iterator[Step]:
     gen = opened[0]
     for _ in range(2):
         prompt = text(rng, [1, 10, 100, 10_000, 200_000])
-        yield f"{label}: encode {len(prompt)} of {prompt[:1]!r}", lambda prompt=prompt: gen.tokenizer.encode(prompt)
+        yield (
+            f"{label}: encode {len(prompt)} of {prompt[:1]!r}",
+            lambda prompt=prompt: gen.tokenizer.encode(prompt),
+        )
     ids = [rng.randrange(64) for _ in range(rng.choice([1, 10, 1000]))] * rng.choice([1, 1, 100])
-    yield f"{label}: decode {len(ids)}", lambda: gen.tokenizer.decode(ids, skip_special_tokens=rng.random() < 0.5)
+    yield (
+        f"{label}: decode {len(ids)}",
+        lambda: gen.tokenizer.decode(ids, skip_special_tokens=rng.random() < 0.5),
+    )
     yield f"{label}: generate", lambda: gen.generate(text(rng, [1, 5]), max_new_tokens=3)
     yield f"{label}: ids", lambda: gen.generate([1, 2, 3], max_new_tokens=3)
     yield f"{label}: chat", lambda: gen.chat([{"role": "user", "content": text(rng)}], max_new_tokens=2)
@@ -80,7 +101,9 @@ def read(folder: Folder, name: str) -> dict:
 
 def places(value: object, path: tuple = ()) -> Iterator[tuple]:
     """The places of all values in a JSON document; of long lists the first few."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value[:5]) if isinstance(value, list) else ()
+    entries = (
+        value.items() if isinstance(value, dict) else enumerate(value[:5]) if isinstance(value, list) else ()
+    )
     for key, inner in entries:
         yield (*path, key)
         yield from places(inner, (*path, key))
@@ -108,16 +131,30 @@ def a_field_of_the_configuration(rng: random.Random, folder: Folder) -> None:
     if rng.random() < 0.3:
         content["architectures"] = [rng.choice(ARCHITECTURES)]
     if rng.random() < 0.3:
-        keys = ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "short_factor", "beta_fast", text(rng)[:2000]]
-        content["rope_scaling"] = {"rope_type": rng.choice(ROPE)} | {key: json_value(rng) for key in rng.sample(keys, 3)}
+        keys = [
+            "factor",
+            "low_freq_factor",
+            "high_freq_factor",
+            "original_max_position_embeddings",
+            "short_factor",
+            "beta_fast",
+            text(rng)[:2000],
+        ]
+        content["rope_scaling"] = {"rope_type": rng.choice(ROPE)} | {
+            key: json_value(rng) for key in rng.sample(keys, 3)
+        }
     folder.json("config.json", content)
 
 
 def a_large_document(rng: random.Random, folder: Folder) -> None:
-    piece = rng.choice(['[]', '{}', '""', '0', '[[]]', '{"a":{}}', 'null', '"a"', '1e400', '[' * 50 + ']' * 50])
+    piece = rng.choice(
+        ["[]", "{}", '""', "0", "[[]]", '{"a":{}}', "null", '"a"', "1e400", "[" * 50 + "]" * 50]
+    )
     count = rng.choice([1000, 100_000, 2_000_000])
     keys = rng.random() < 0.3
-    body = ",".join(f'"{i}":{piece}' for i in range(min(count, 200_000))) if keys else ",".join([piece] * count)
+    body = (
+        ",".join(f'"{i}":{piece}' for i in range(min(count, 200_000))) if keys else ",".join([piece] * count)
+    )
     extra = "{" + body + "}" if keys else "[" + body + "]"
     name = rng.choice(JSON_FILES)
     whole = (folder.path / name).read_text().rstrip()
@@ -197,9 +234,16 @@ def shards(rng: random.Random, folder: Folder) -> None:
             if rng.random() < 0.9:
                 link.symlink_to("a.safetensors")
         if rng.random() < 0.7:
-            names.update({f"{name}{i}": f"shard-{i}.safetensors" for i, name in enumerate([*names] * (count // len(names) + 1))})
+            names.update(
+                {
+                    f"{name}{i}": f"shard-{i}.safetensors"
+                    for i, name in enumerate([*names] * (count // len(names) + 1))
+                }
+            )
         for name in rng.sample(list(names), min(5, len(names))):
-            names[name] = rng.choice([f"shard-{rng.randrange(count)}.safetensors", text(rng), "../a", "/etc/passwd", number(rng)])
+            names[name] = rng.choice(
+                [f"shard-{rng.randrange(count)}.safetensors", text(rng), "../a", "/etc/passwd", number(rng)]
+            )
         return {"weight_map": names, "metadata": json_value(rng)} if rng.random() < 0.9 else json_value(rng)
 
     folder.index(index)
@@ -208,7 +252,20 @@ def shards(rng: random.Random, folder: Folder) -> None:
 def pattern(rng: random.Random) -> dict:
     if rng.random() < 0.5:
         return {"String": text(rng, [0, 1, 2])}
-    regexes = ["(a*)*b", "(a|a)*$", "(?=.*)a", "a{1000}{1000}", "(.+)+x", "\\p{L}+", "", "(", "^", "(?:a?){50}a{50}", ".{0,9999}", "\\w+\\s*$"]
+    regexes = [
+        "(a*)*b",
+        "(a|a)*$",
+        "(?=.*)a",
+        "a{1000}{1000}",
+        "(.+)+x",
+        "\\p{L}+",
+        "",
+        "(",
+        "^",
+        "(?:a?){50}a{50}",
+        ".{0,9999}",
+        "\\w+\\s*$",
+    ]
     return {"Regex": rng.choice(regexes)}
 
 
@@ -217,9 +274,19 @@ def normalizer(rng: random.Random) -> dict:
         [
             {"type": "Replace", "pattern": pattern(rng), "content": text(rng)},
             {"type": "Prepend", "prepend": text(rng)},
-            {"type": rng.choice(["NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "ByteLevel"])},
+            {
+                "type": rng.choice(
+                    ["NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "ByteLevel"]
+                )
+            },
             {"type": "Strip", "strip_left": True, "strip_right": rng.random() < 0.5},
-            {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True},
+            {
+                "type": "BertNormalizer",
+                "clean_text": True,
+                "handle_chinese_chars": True,
+                "strip_accents": None,
+                "lowercase": True,
+            },
             {"type": "Precompiled", "precompiled_charsmap": text(rng)},
         ]
     )
@@ -229,9 +296,19 @@ def pre_tokenizer(rng: random.Random) -> dict:
     behavior = rng.choice(["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"])
     return rng.choice(
         [
-            {"type": "ByteLevel", "add_prefix_space": rng.random() < 0.5, "trim_offsets": True, "use_regex": rng.random() < 0.5},
+            {
+                "type": "ByteLevel",
+                "add_prefix_space": rng.random() < 0.5,
+                "trim_offsets": True,
+                "use_regex": rng.random() < 0.5,
+            },
             {"type": "Split", "pattern": pattern(rng), "behavior": behavior, "invert": rng.random() < 0.3},
-            {"type": "Metaspace", "replacement": rng.choice(["▁", "a", "ab", ""]), "prepend_scheme": "always", "split": rng.random() < 0.5},
+            {
+                "type": "Metaspace",
+                "replacement": rng.choice(["▁", "a", "ab", ""]),
+                "prepend_scheme": "always",
+                "split": rng.random() < 0.5,
+            },
             {"type": rng.choice(["Whitespace", "WhitespaceSplit", "BertPreTokenizer", "UnicodeScripts"])},
             {"type": "Punctuation", "behavior": behavior},
             {"type": "Digits", "individual_digits": True},
@@ -245,7 +322,12 @@ def decoder(rng: random.Random) -> dict:
     return rng.choice(
         [
             {"type": "Replace", "pattern": pattern(rng), "content": text(rng)},
-            {"type": "Strip", "content": rng.choice(["a", " ", "ab", ""]), "start": number(rng), "stop": number(rng)},
+            {
+                "type": "Strip",
+                "content": rng.choice(["a", " ", "ab", ""]),
+                "start": number(rng),
+                "stop": number(rng),
+            },
             {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": False},
             {"type": rng.choice(["ByteLevel", "ByteFallback", "Fuse"])},
             {"type": "WordPiece", "prefix": text(rng), "cleanup": True},
@@ -256,21 +338,34 @@ def decoder(rng: random.Random) -> dict:
 
 
 def processor(rng: random.Random) -> dict:
-    pieces = [rng.choice([{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<s>", "type_id": 0}}])] * rng.choice(SIZES)
+    pieces = [
+        rng.choice([{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<s>", "type_id": 0}}])
+    ] * rng.choice(SIZES)
     special = {"<s>": {"id": "<s>", "ids": [1] * rng.choice(SIZES), "tokens": ["<s>"]}}
     return rng.choice(
         [
             {"type": "TemplateProcessing", "single": pieces, "pair": pieces, "special_tokens": special},
             {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True},
             {"type": "BertProcessing", "sep": ["</s>", number(rng)], "cls": ["<s>", 1]},
-            {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 1], "trim_offsets": True, "add_prefix_space": True},
+            {
+                "type": "RobertaProcessing",
+                "sep": ["</s>", 2],
+                "cls": ["<s>", 1],
+                "trim_offsets": True,
+                "add_prefix_space": True,
+            },
         ]
     )
 
 
 def parts_of_the_tokenizer(rng: random.Random, folder: Folder) -> None:
     content = read(folder, "tokenizer.json")
-    lists = {"normalizer": (normalizer, "normalizers"), "pre_tokenizer": (pre_tokenizer, "pretokenizers"), "decoder": (decoder, "decoders"), "post_processor": (processor, "processors")}
+    lists = {
+        "normalizer": (normalizer, "normalizers"),
+        "pre_tokenizer": (pre_tokenizer, "pretokenizers"),
+        "decoder": (decoder, "decoders"),
+        "post_processor": (processor, "processors"),
+    }
     for name in rng.sample(list(lists), rng.choice([1, 1, 2, 4])):
         make, field = lists[name]
         few = [make(rng) for _ in range(rng.choice([1, 2, 4]))]
@@ -287,13 +382,37 @@ def model_of_the_tokenizer(rng: random.Random, folder: Folder) -> None:
     content = read(folder, "tokenizer.json")
     piece, size = rng.choice(CHARS), rng.choice([1, 10, 60, 3000])
     pieces = [piece * (index + 1) for index in range(size)]
-    vocabulary = {**{word: index for index, word in enumerate(dict.fromkeys(["<unk>", "<s>", "</s>", *pieces]))}}
+    vocabulary = {
+        **{word: index for index, word in enumerate(dict.fromkeys(["<unk>", "<s>", "</s>", *pieces]))}
+    }
     content["model"] = rng.choice(
         [
-            {"type": "WordPiece", "unk_token": "<unk>", "continuing_subword_prefix": rng.choice(["##", "", piece]), "max_input_chars_per_word": abs(int(number(rng))), "vocab": vocabulary},
-            {"type": "Unigram", "unk_id": rng.choice([0, None, number(rng)]), "byte_fallback": rng.random() < 0.5, "vocab": [[word, -rng.random()] for word in vocabulary]},
+            {
+                "type": "WordPiece",
+                "unk_token": "<unk>",
+                "continuing_subword_prefix": rng.choice(["##", "", piece]),
+                "max_input_chars_per_word": abs(int(number(rng))),
+                "vocab": vocabulary,
+            },
+            {
+                "type": "Unigram",
+                "unk_id": rng.choice([0, None, number(rng)]),
+                "byte_fallback": rng.random() < 0.5,
+                "vocab": [[word, -rng.random()] for word in vocabulary],
+            },
             {"type": "WordLevel", "unk_token": rng.choice(["<unk>", "none"]), "vocab": vocabulary},
-            {"type": "BPE", "vocab": vocabulary, "merges": [[piece * i, piece] for i in range(1, size)], "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": rng.random() < 0.5, "ignore_merges": rng.random() < 0.5, "dropout": rng.choice([None, number(rng)]), "continuing_subword_prefix": rng.choice([None, piece]), "end_of_word_suffix": rng.choice([None, piece])},
+            {
+                "type": "BPE",
+                "vocab": vocabulary,
+                "merges": [[piece * i, piece] for i in range(1, size)],
+                "unk_token": "<unk>",
+                "fuse_unk": True,
+                "byte_fallback": rng.random() < 0.5,
+                "ignore_merges": rng.random() < 0.5,
+                "dropout": rng.choice([None, number(rng)]),
+                "continuing_subword_prefix": rng.choice([None, piece]),
+                "end_of_word_suffix": rng.choice([None, piece]),
+            },
         ]
     )
     folder.json("tokenizer.json", content)
@@ -305,7 +424,10 @@ def added_tokens(rng: random.Random, folder: Folder) -> None:
         {
             "id": int(number(rng)) if rng.random() < 0.3 else 64 + index,
             "content": text(rng, [1, 1, 10, 30_000]) + str(index) * (rng.random() < 0.7),
-            **{flag: rng.random() < 0.4 for flag in ("single_word", "lstrip", "rstrip", "normalized", "special")},
+            **{
+                flag: rng.random() < 0.4
+                for flag in ("single_word", "lstrip", "rstrip", "normalized", "special")
+            },
         }
         for index in range(rng.choice([1, 5, 3000]))
     ]
@@ -315,10 +437,30 @@ def added_tokens(rng: random.Random, folder: Folder) -> None:
 
 def settings_of_the_tokenizer(rng: random.Random, folder: Folder) -> None:
     content = read(folder, "tokenizer_config.json")
-    names = ["bos_token", "eos_token", "pad_token", "unk_token", "additional_special_tokens", "chat_template", "clean_up_tokenization_spaces", "add_bos_token", "model_max_length", "added_tokens_decoder", "tokenizer_class"]
+    names = [
+        "bos_token",
+        "eos_token",
+        "pad_token",
+        "unk_token",
+        "additional_special_tokens",
+        "chat_template",
+        "clean_up_tokenization_spaces",
+        "add_bos_token",
+        "model_max_length",
+        "added_tokens_decoder",
+        "tokenizer_class",
+    ]
     content.update({name: json_value(rng) for name in rng.sample(names, 3)})
     if rng.random() < 0.3:
-        content["chat_template"] = rng.choice(["{{ x", "{{ messages * 99999 }}", "{% for m in messages %}{{ m.content * 1000 }}{% endfor %}", "{{ raise_exception('\x1b[2J\u202e' * 500) }}", text(rng)])
+        content["chat_template"] = rng.choice(
+            [
+                "{{ x",
+                "{{ messages * 99999 }}",
+                "{% for m in messages %}{{ m.content * 1000 }}{% endfor %}",
+                "{{ raise_exception('\x1b[2J\u202e' * 500) }}",
+                text(rng),
+            ]
+        )
     folder.json("tokenizer_config.json", content)
 
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 
 import rsgen
+
 from attack.children import Step
 from attack.values import CHARS, NUMBERS
 
@@ -25,7 +26,7 @@ METHODS = (
     "rstrip split splitlines startswith strip swapcase title translate update upper values zfill append copy __class__ __init__"
 ).split()
 FUNCTIONS = "range dict namespace raise_exception strftime_now cycler joiner lipsum loop caller super debug m1".split()
-OPERATORS = "+ - * / // % ** ~ == != < <= > >= and or in".split() + ["not in", "is", "|"]
+OPERATORS = [*"+ - * / // % ** ~ == != < <= > >= and or in".split(), "not in", "is", "|"]
 KEYWORDS = "width sep fillchar maxsplit old new count length killwords end leeway indent separators sort_keys attribute reverse d default by".split()
 TEXT_SIZES = [0, 1, 3, 40, 1000, 100_000]
 
@@ -44,10 +45,46 @@ class Grammar:
         if kind < 0.35:
             return rng.choice(["true", "false", "none", "''", "[]", "{}", "()", "undefined_name"])
         if kind < 0.5:
-            return repr(rng.choice(["a", " ", "%s", "%d", "%999999999d", "%.999999999f", "{}", "{:>99999999}", ",", "a.b.c", "%(a)s", "0", "\\n"]))
+            return repr(
+                rng.choice(
+                    [
+                        "a",
+                        " ",
+                        "%s",
+                        "%d",
+                        "%999999999d",
+                        "%.999999999f",
+                        "{}",
+                        "{:>99999999}",
+                        ",",
+                        "a.b.c",
+                        "%(a)s",
+                        "0",
+                        "\\n",
+                    ]
+                )
+            )
         if kind < 0.6:
             return repr(rng.choice([*CHARS[:6], "ab"]) * rng.choice([1, 10, 1000]))
-        return rng.choice(["v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "messages", "messages[0]", "messages[0].content", "ns.x", "ns.y", "x", "loop.index"])
+        return rng.choice(
+            [
+                "v0",
+                "v1",
+                "v2",
+                "v3",
+                "v4",
+                "v5",
+                "v6",
+                "v7",
+                "messages",
+                "messages[0]",
+                "messages[0].content",
+                "ns.x",
+                "ns.y",
+                "x",
+                "loop.index",
+            ]
+        )
 
     def expression(self, depth: int = 0) -> str:
         rng = self.rng
@@ -67,9 +104,23 @@ class Grammar:
             return f"{rng.choice(FUNCTIONS)}{self.arguments(depth) or '()'}"
         if kind == 10:
             return rng.choice(
-                [f"[{inner()}, {inner()}]", f"({inner()}, {inner()})", f"{{{inner()}: {inner()}}}", f"({inner()} if {inner()} else {inner()})", f"(not {inner()})", f"(-{inner()})"]
+                [
+                    f"[{inner()}, {inner()}]",
+                    f"({inner()}, {inner()})",
+                    f"{{{inner()}: {inner()}}}",
+                    f"({inner()} if {inner()} else {inner()})",
+                    f"(not {inner()})",
+                    f"(-{inner()})",
+                ]
             )
-        return rng.choice([f"({inner()})[{inner()}]", f"({inner()})[{inner()}:{inner()}]", f"({inner()})[::{inner()}]", f"({inner()}).{rng.choice(['a', 'x', 'content'])}"])
+        return rng.choice(
+            [
+                f"({inner()})[{inner()}]",
+                f"({inner()})[{inner()}:{inner()}]",
+                f"({inner()})[::{inner()}]",
+                f"({inner()}).{rng.choice(['a', 'x', 'content'])}",
+            ]
+        )
 
     def arguments(self, depth: int) -> str:
         rng = self.rng
@@ -83,8 +134,25 @@ class Grammar:
     def hammer(self) -> str:
         """One operation, many times, whose result is thrown away or kept."""
         rng = self.rng
-        operand = rng.choice(["v0", "v0", "v0", "v6", "v1", "v2", "v3", "v4", "v7", "messages", "'ab' * 5000"])
-        simple = ["v0", "v6", "'a'", "''", "'ab'", "5", "-1", "0", "999999999", "v1", "v3", "'%999999d'", "'a,,,,,,,,'", "true"]
+        operand = rng.choice(
+            ["v0", "v0", "v0", "v6", "v1", "v2", "v3", "v4", "v7", "messages", "'ab' * 5000"]
+        )
+        simple = [
+            "v0",
+            "v6",
+            "'a'",
+            "''",
+            "'ab'",
+            "5",
+            "-1",
+            "0",
+            "999999999",
+            "v1",
+            "v3",
+            "'%999999d'",
+            "'a,,,,,,,,'",
+            "true",
+        ]
         given = [rng.choice(simple) for _ in range(rng.choice([0, 1, 1, 1, 2]))]
         if rng.random() < 0.3:
             given.append(f"{rng.choice(KEYWORDS)}={rng.choice(simple)}")
@@ -130,10 +198,14 @@ class Grammar:
                 lambda: f"{{% set x %}}{inner()}{{% endset %}}",
                 lambda: f"{{% for x in {expression(1)} %}}{inner()}{{% endfor %}}",
                 lambda: f"{{% for x in range({rng.choice([3, 100, 100_000])}) %}}{inner()}{{% endfor %}}",
-                lambda: f"{{% for x in messages if {expression(2)} %}}{inner()}{{% else %}}{inner()}{{% endfor %}}",
+                lambda: (
+                    f"{{% for x in messages if {expression(2)} %}}{inner()}{{% else %}}{inner()}{{% endfor %}}"
+                ),
                 lambda: f"{{% if {expression(1)} %}}{inner()}{{% else %}}{inner()}{{% endif %}}",
                 lambda: f"{{% filter {rng.choice(FILTERS)} %}}{inner()}{{% endfilter %}}",
-                lambda: f"{{% macro m1(x) %}}{inner()}{{{{ m1(x ~ x) }}}}{{% endmacro %}}{{{{ m1({expression(2)}) }}}}",
+                lambda: (
+                    f"{{% macro m1(x) %}}{inner()}{{{{ m1(x ~ x) }}}}{{% endmacro %}}{{{{ m1({expression(2)}) }}}}"
+                ),
                 lambda: f"{{% call(x) m1({expression(2)}) %}}{inner()}{{% endcall %}}",
                 lambda: "".join(f"{{% set x = x {rng.choice(['~', '+'])} x %}}" for _ in range(40)),
                 lambda: rng.choice(["text", "{# c #}", "{% raw %}{{{% endraw %}", "{%", "{{ (", "{% end %}"]),
@@ -165,6 +237,8 @@ def case(seed: int, count: int) -> Iterator[Step]:
         messages = [{"role": "user", "content": word * size}] * rng.choice([1, 1, 2, 20])
 
         def render(source: str = source, messages: list = messages, values: dict = values) -> None:
-            tokenizer_model.apply_chat_template(messages, chat_template=source, tokenize=False, chat_template_kwargs=values)
+            tokenizer_model.apply_chat_template(
+                messages, chat_template=source, tokenize=False, chat_template_kwargs=values
+            )
 
         yield f"template {seed}.{index}: {source}", render
