@@ -19,7 +19,7 @@ use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::tensor::ComputeDtype;
 use crate::text::{ChatOptions, ChatTemplate, Detokenizer, Message, Tokenizer};
 use crate::types::TokenId;
-use crate::weights::{FileBytes, ModelConfig, ModelFiles, TensorFile, Weights};
+use crate::weights::{FileBytes, HeaderLimits, ModelConfig, ModelFiles, TensorFile, Weights};
 
 /// The longest message: messages repeat no input in full.
 const MAX_MESSAGE_BYTES: usize = 2000;
@@ -29,7 +29,8 @@ const MAX_PROMPT_LEN: usize = 16 << 20;
 
 /// A safetensors file, or the index of a sharded model.
 pub fn header(data: &[u8]) {
-    match TensorFile::new("model.safetensors", FileBytes::Owned(data.to_vec())) {
+    match TensorFile::new("model.safetensors", FileBytes::Owned(data.to_vec()), &mut HeaderLimits::default())
+    {
         Ok(file) => check_tensors(&file),
         Err(error) => expect(&error, &[ErrorKind::Load]),
     }

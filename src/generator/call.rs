@@ -6,6 +6,7 @@ use super::{Generator, Prompt, Prompts};
 use crate::cache::BLOCK_TOKENS;
 use crate::engine::{self, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, ErrorKind, Result};
+use crate::escape;
 use crate::generation::constraint::Constraint;
 use crate::generation::{
     Compat, DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
@@ -292,7 +293,7 @@ impl Prepared<'_> {
 
     pub(super) fn log_warnings(&self) {
         for warning in self.warnings() {
-            log::warn!("{warning}");
+            log::warn!("{}", escape::message(warning));
         }
     }
 }

@@ -21,6 +21,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::escape;
 use crate::json;
 use crate::types::TokenId;
 
@@ -211,7 +212,7 @@ impl GenerationConfig {
         let unknown: Vec<_> =
             config.extra.iter().filter(unknown).map(|(name, _)| format!("{name:?}")).collect();
         if !unknown.is_empty() {
-            log::warn!("generation_config.json: no field is called {}", unknown.join(", "));
+            log::warn!("generation_config.json: no field is called {}", escape::message(&unknown.join(", ")));
         }
         Ok(config)
     }
@@ -304,7 +305,8 @@ impl GenerationConfig {
         if let Some(reason) = unsupported::reason(name) {
             return format!("`{name}` {reason}");
         }
-        let shown: String = name.chars().take(64).collect();
+        let start: String = name.chars().take(64).collect();
+        let shown = escape::name(&start);
         match suggest::suggest(name, Self::FIELDS.iter().map(|field| field.name)) {
             Some(meant) => format!("`{shown}` is not a field of GenerationConfig; did you mean `{meant}`?"),
             None => format!("`{shown}` is not a field of GenerationConfig, or not one of this version"),
