@@ -230,6 +230,22 @@ impl GenerationConfig {
         Ok(config)
     }
 
+    /// The token ids and lists in its fields, for an estimate of the memory that they take.
+    pub(crate) fn num_listed_ids(&self) -> usize {
+        let lists = |lists: &[Vec<TokenId>]| lists.iter().map(|list| 1 + list.len()).sum::<usize>();
+        let forced = |word: &ForcedWord| match word {
+            ForcedWord::Phrase(ids) => 1 + ids.len(),
+            ForcedWord::AnyOf(phrases) => 1 + lists(phrases),
+        };
+        let biases = self.sequence_bias.iter().flat_map(SequenceBias::entries);
+        lists(self.bad_words_ids.as_deref().unwrap_or_default())
+            + self.force_words_ids.iter().flatten().map(forced).sum::<usize>()
+            + biases.map(|(sequence, _)| 1 + sequence.len()).sum::<usize>()
+            + self.logit_bias.as_ref().map_or(0, |bias| bias.entries().len())
+            + self.suppress_tokens.as_ref().map_or(0, Vec::len)
+            + self.begin_suppress_tokens.as_ref().map_or(0, Vec::len)
+    }
+
     /// The entries of a file that would change the tokens and that this version does not support; empty for most
     /// models.
     pub fn unsupported(&self) -> Vec<&str> {

@@ -1,6 +1,7 @@
 //! The candidates of a step of beam search: the most probable continuations, or sampled ones.
 
 use crate::error::{Error, Result};
+use crate::memory;
 
 use super::super::super::numerics::{maximum, softmax_into};
 use super::super::super::rng::TorchRng;
@@ -31,6 +32,8 @@ pub(super) fn candidates(
             ));
         }
         Some(rng) => {
+            probabilities.clear();
+            memory::reserve(probabilities, accumulated.len(), "probabilities")?;
             probabilities.resize(accumulated.len(), 0.0);
             softmax_into(accumulated, probabilities);
             rng.multinomial(probabilities, count)
