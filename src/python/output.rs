@@ -6,12 +6,13 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString, PyType};
 
 use super::arrays::{array, ids, wide};
-use super::errors::{exception, guarded, input_error};
+use super::errors::{exception, guarded, input_error, to_python};
 use super::json;
 use super::pickle::{self, Restored};
 use crate::engine;
 use crate::error::ErrorKind;
 use crate::generation::output::transition_scores;
+use crate::memory;
 use crate::types::TokenId;
 
 /// What a call has generated.
@@ -406,6 +407,10 @@ fn steps(py: Python<'_>, mut rows: Vec<Option<Vec<Vec<f32>>>>) -> PyResult<Optio
     let list = PyList::empty(py);
     for step in 0..longest {
         let mut all = Vec::new();
+        if rows.len() > 1 {
+            memory::reserve(&mut all, rows.len() * vocab_size, "scores")
+                .map_err(|error| to_python(py, error))?;
+        }
         for row in &mut rows {
             let values = row.as_mut().and_then(|steps| steps.get_mut(step)).map(std::mem::take);
             match values {

@@ -9,6 +9,7 @@ use pyo3::types::{PyBool, PyString};
 use super::abc::{is_mapping, is_sequence};
 use super::arrays::numpy;
 use super::errors::{input_error, to_python};
+use crate::escape;
 use crate::generation::PromptBatch;
 use crate::generator::{Prompt, Prompts};
 use crate::types::TokenId;
@@ -391,8 +392,9 @@ pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
         .get_type()
         .name()
         .map_or_else(|_| "object".to_owned(), |name| name.to_string_lossy().into_owned());
-    match text.char_indices().nth(SHOWN) {
+    let text = match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}… ({kind})", &text[..end]),
         None => format!("{text} ({kind})"),
-    }
+    };
+    escape::name(&text).into_owned()
 }

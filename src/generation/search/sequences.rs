@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result, ResultExt};
 use crate::kernels::{Isa, log_sum_exp};
-use crate::memory::recycled;
+use crate::memory::{self, recycled};
 use crate::types::{RowOutputs, SeqId, TokenId};
 
 use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows, UnconditionalLogits};
@@ -303,6 +303,7 @@ impl Sequences {
         );
         let scores = if first && self.sequences_each > 1 {
             expanded.clear();
+            memory::reserve(expanded, main_rows.len() * vocab_size, "logits")?;
             for &row in &*main_rows {
                 expanded.extend_from_slice(&main[row * vocab_size..][..vocab_size]);
             }

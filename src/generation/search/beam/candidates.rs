@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::kernels::{Isa, maximum, softmax_into};
+use crate::memory;
 
 use super::super::super::rng::TorchRng;
 use super::super::super::torch_sort::topk;
@@ -32,6 +33,8 @@ pub(super) fn candidates(
             ));
         }
         Some(rng) => {
+            probabilities.clear();
+            memory::reserve(probabilities, accumulated.len(), "probabilities")?;
             probabilities.resize(accumulated.len(), 0.0);
             softmax_into(isa, accumulated, probabilities);
             rng.multinomial(isa, probabilities, count)

@@ -15,6 +15,7 @@ mod scorer;
 mod trace;
 
 use crate::error::{Result, ResultExt};
+use crate::memory;
 use crate::types::{FinishReason, RowOutputs, TokenId};
 
 use super::super::config::{EarlyStopping, GenerationConfig};
@@ -242,6 +243,7 @@ impl BeamSearch {
         let (vocab_size, num_beams) = (self.plan.vocab_size, self.plan.num_beams);
         let mut accumulated = std::mem::take(&mut self.scratch.accumulated);
         accumulated.clear();
+        memory::reserve(&mut accumulated, processed.len(), "scores")?;
         for (row, beam) in processed.chunks_exact(vocab_size).zip(&self.items[prompt_index].running) {
             accumulated.extend(row.iter().map(|score| score + beam.score));
         }
@@ -333,15 +335,15 @@ impl Search for BeamSearch {
         raw.clear();
         let mut logits = self.sequences.logits(&self.plan, results, &mut logits_scratch)?;
         for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
-            self.recorded[sequence].keep_logits(self.plan.isa, row);
+            self.recorded[sequence].keep_logits(self.plan.isa, row)?;
         }
         logits.normalize(vocab_size);
         if !self.plan.processors.is_empty() {
-            raw.extend_from_slice(logits.scores);
+            memory::extend(&mut raw, logits.scores, "logits")?;
             self.sequences.process(&self.plan, &mut logits)?;
         }
         for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
-            self.recorded[sequence].keep_scores(row);
+            self.recorded[sequence].keep_scores(row)?;
         }
 
         let processed = &*logits.scores;
