@@ -6,8 +6,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicIsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Allocations of this size and above can be refused: a row of logits of the story model.
-const LARGE: usize = 8192;
+/// Allocations of this size and above can be refused: more than the bookkeeping of thousands of rows.
+const LARGE: usize = 1 << 20;
 
 thread_local! {
     static COUNTED: Cell<Counted> = const { Cell::new(Counted { count_total: 0, bytes_total: 0 }) };
