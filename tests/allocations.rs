@@ -1,9 +1,11 @@
-//! What a step allocates, on the thread that drives it.
+//! Memory: what a step allocates, on the thread that drives it, and that memory which the system refuses is an error.
 #![cfg(feature = "bundled")]
 #![expect(clippy::unwrap_used, reason = "a test")]
 
-use allocation_counter::measure;
-use rsgen::generation::OneOrMany;
+mod allocator;
+
+use allocator::{Refusing, alone, measure};
+use rsgen::generation::{DolaLayers, ForcedWord, OneOrMany};
 use rsgen::{GenerationConfig, Generator, GeneratorOptions, TokenId};
 
 /// The first of the counted steps, with its tokens: between two doublings of the lists that grow, and inside a block of the
@@ -36,6 +38,7 @@ fn endless(config: GenerationConfig, max_new_tokens: usize) -> GenerationConfig 
 
 #[test]
 fn a_step_of_greedy_search_and_of_sampling_allocates_nothing() {
+    let _alone = alone();
     let generator = generator();
     let sample = || GenerationConfig::new().do_sample(true).top_k(0).seed(1);
     for (name, rows, config) in [
@@ -60,6 +63,7 @@ fn a_step_of_greedy_search_and_of_sampling_allocates_nothing() {
 /// Beams exchange their lists of tokens, and which of them are exchanged differs from step to step.
 #[test]
 fn a_step_of_beam_search_allocates_small_lists_only_however_long_the_text_is() {
+    let _alone = alone();
     let generator = generator();
     let of_step = |prompt_tokens: u32| {
         let of_call = |new_tokens: usize| {
@@ -80,4 +84,64 @@ fn a_step_of_beam_search_allocates_small_lists_only_however_long_the_text_is() {
         let ids = 4 * 2 * 4 * (u64::from(prompt_tokens) + 40);
         assert!(bytes < ids + 2 * 8192, "{bytes} bytes of a step with 4 beams after {prompt_tokens} tokens");
     }
+}
+
+/// What fails, at every one of its large allocations: it must give an error, free its blocks, and go on rightly after.
+#[test]
+fn every_large_allocation_that_is_refused_gives_an_error() {
+    let _alone = alone();
+    let generator = generator();
+    let scored = || {
+        let mut config = endless(GenerationConfig::new(), 6).output_scores(true).output_logits(true);
+        config.top_logprobs = Some(2000);
+        config
+    };
+    let beams = || scored().num_beams(3).num_return_sequences(2);
+    let requests: [(&str, GenerationConfig); 8] = [
+        ("greedy search", scored()),
+        ("sampling", scored().do_sample(true).seed(1).num_return_sequences(3)),
+        ("beam search", beams()),
+        ("beam sampling", beams().do_sample(true).seed(1)),
+        ("group beam search", beams().num_beams(4).num_beam_groups(2).diversity_penalty(0.5)),
+        ("constrained beam search", beams().force_words_ids(vec![ForcedWord::Phrase(vec![TokenId(9)])])),
+        ("contrastive search", scored().penalty_alpha(0.6).top_k(4)),
+        ("dola", scored().dola_layers(DolaLayers::High)),
+    ];
+    for (name, config) in requests {
+        let call = || generator.generate(prompt(PROMPT_TOKENS), &config);
+        sweep(name, &generator, call);
+        let streamed = || generator.stream(prompt(PROMPT_TOKENS), &config)?.collect::<Result<Vec<_>, _>>();
+        if generator.stream(prompt(PROMPT_TOKENS), &config).is_ok() {
+            sweep(&format!("{name} as a stream"), &generator, streamed);
+        }
+    }
+    sweep("score", &generator, || generator.score(prompt(PROMPT_TOKENS)));
+    sweep("forward", &generator, || generator.forward(&[prompt(PROMPT_TOKENS)]));
+}
+
+/// Lets the first large allocation of a call fail, then the second, until all of them succeed.
+fn sweep<T: PartialEq + std::fmt::Debug>(
+    name: &str,
+    generator: &Generator,
+    mut call: impl FnMut() -> rsgen::Result<T>,
+) {
+    let expected = call().unwrap();
+    let mut refused = 0;
+    loop {
+        let refusing = Refusing::nth(refused);
+        let result = call();
+        let was_refused = refusing.has_refused();
+        drop(refusing);
+        let stats = generator.engine().pool().stats();
+        assert_eq!((stats.used_blocks, stats.reserved_blocks), (0, 0), "{name}: allocation {refused}");
+        if !was_refused {
+            assert_eq!(result.unwrap(), expected, "{name}");
+            break;
+        }
+        let error = result.expect_err(name);
+        assert_eq!(error.kind(), rsgen::ErrorKind::Capacity, "{name}, allocation {refused}: {error}");
+        refused += 1;
+    }
+    assert_eq!(call().unwrap(), expected, "{name}");
+    println!("{name}: {refused} allocations refused");
 }

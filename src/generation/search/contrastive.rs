@@ -6,11 +6,12 @@
 //! next step.
 
 use crate::error::{Error, Result, ResultExt};
+use crate::kernels::torch_reduce::{dot, normalize};
+use crate::kernels::{argmax, maximum, softmax_into};
 use crate::memory;
 use crate::types::{FinishReason, LayerSet, RowOutputs, TokenId};
 
 use super::super::config::GenerationConfig;
-use super::super::numerics::{argmax, dot, maximum, normalize, softmax_into};
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::{GenerationPlan, PlanContext};
 use super::super::stopping::StopContext;
@@ -84,7 +85,7 @@ impl ContrastiveSearch {
                 (1.0 - alpha) as f32 * candidate.probability - alpha as f32 * penalty
             })
             .collect();
-        argmax(&scores)
+        argmax(self.plan.isa, &scores)
     }
 
     /// Takes the best candidate of a prompt as its next token. Returns its index.
@@ -111,6 +112,7 @@ impl ContrastiveSearch {
             prompt_index,
             row_index: prompt_index,
             scores: &item.processed,
+            isa: self.plan.isa,
         })?;
         let score = item.processed[token.index()];
         step.events.push(TokenEvent { row: prompt_index, token, logprob, score, finish: item.finish });
@@ -135,7 +137,7 @@ impl ContrastiveSearch {
         let raw = memory::copied(&logits.scores[range.clone()], "logits")?;
         self.sequences.process_some(&self.plan, logits, row..row + 1, Group::default())?;
         let processed = &logits.scores[range];
-        let largest = maximum(processed);
+        let largest = maximum(self.plan.isa, processed);
         if !largest.is_finite() {
             return Err(Error::numerical(format!(
                 "the highest processed score is {largest}, so there are no candidates; check your logits processors"
@@ -144,10 +146,10 @@ impl ContrastiveSearch {
         let mut probabilities = Vec::new();
         memory::reserve(&mut probabilities, vocab_size, "probabilities")?;
         probabilities.resize(vocab_size, 0.0);
-        softmax_into(processed, &mut probabilities);
+        softmax_into(self.plan.isa, processed, &mut probabilities);
         let normalizer = logits.normalizer(row);
         let item = &mut self.items[prompt_index];
-        item.candidates = topk(&probabilities, sequences_each)
+        item.candidates = topk(self.plan.isa, &probabilities, sequences_each)
             .into_iter()
             .map(|token| Candidate {
                 token: TokenId(token),
@@ -155,7 +157,7 @@ impl ContrastiveSearch {
                 logprob: raw[token as usize] - normalizer,
             })
             .collect();
-        item.recorded.keep_logits(&raw)?;
+        item.recorded.keep_logits(self.plan.isa, &raw)?;
         item.recorded.keep_scores(processed)?;
         item.processed.clear();
         memory::extend(&mut item.processed, processed, "scores")?;
