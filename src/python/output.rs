@@ -404,23 +404,21 @@ fn steps(py: Python<'_>, mut rows: Vec<Option<Vec<Vec<f32>>>>) -> PyResult<Optio
     }
     let longest = rows.iter().flatten().map(Vec::len).max().unwrap_or(0);
     let vocab_size = rows.iter().flatten().flatten().map(Vec::len).next().unwrap_or(0);
-    let list = PyList::empty(py);
+    let (num_rows, list) = (rows.len(), PyList::empty(py));
     for step in 0..longest {
-        let mut all = Vec::new();
-        if rows.len() > 1 {
-            memory::reserve(&mut all, rows.len() * vocab_size, "scores")
-                .map_err(|error| to_python(py, error))?;
-        }
-        for row in &mut rows {
-            let values = row.as_mut().and_then(|steps| steps.get_mut(step)).map(std::mem::take);
+        let mut values =
+            rows.iter_mut().map(|row| row.as_mut().and_then(|steps| steps.get_mut(step)).map(std::mem::take));
+        // A single row becomes the array without a copy.
+        let mut all = if num_rows == 1 { values.next().flatten().unwrap_or_default() } else { Vec::new() };
+        let rest = num_rows * vocab_size - all.len();
+        memory::reserve(&mut all, rest, "scores").map_err(|error| to_python(py, error))?;
+        for values in values {
             match values {
-                // A single row becomes the array without a copy.
-                Some(values) if all.is_empty() => all = values,
                 Some(values) => all.extend(values),
                 None => all.resize(all.len() + vocab_size, f32::NAN),
             }
         }
-        list.append(array(py, (rows.len(), vocab_size), all)?)?;
+        list.append(array(py, (num_rows, vocab_size), all)?)?;
     }
     Ok(Some(list.unbind()))
 }
