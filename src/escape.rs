@@ -4,6 +4,7 @@
 //! line of a log or fill one.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 /// The longest name in a message, in characters.
 const MAX_NAME: usize = 200;
@@ -57,13 +58,36 @@ fn escaped(text: &str) -> impl Iterator<Item = char> {
     })
 }
 
-/// Whether a character controls a terminal, cannot be seen, or changes the order of its neighbours.
+/// Whether a character controls a terminal, cannot be seen, or changes the order of its neighbours: Unicode's categories
+/// Cc, Cf, Zl and Zp, and letters without a shape.
 pub(crate) fn is_hidden(letter: char) -> bool {
-    letter.is_control()
-        || matches!(letter,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}'
-            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+    const HIDDEN: [RangeInclusive<char>; 24] = [
+        '\u{ad}'..='\u{ad}',
+        '\u{34f}'..='\u{34f}',
+        '\u{600}'..='\u{605}',
+        '\u{61c}'..='\u{61c}',
+        '\u{6dd}'..='\u{6dd}',
+        '\u{70f}'..='\u{70f}',
+        '\u{890}'..='\u{891}',
+        '\u{8e2}'..='\u{8e2}',
+        '\u{115f}'..='\u{1160}',
+        '\u{17b4}'..='\u{17b5}',
+        '\u{180b}'..='\u{180f}',
+        '\u{200b}'..='\u{200f}',
+        '\u{2028}'..='\u{202e}',
+        '\u{2060}'..='\u{206f}',
+        '\u{3164}'..='\u{3164}',
+        '\u{feff}'..='\u{feff}',
+        '\u{ffa0}'..='\u{ffa0}',
+        '\u{fff0}'..='\u{fffb}',
+        '\u{110bd}'..='\u{110bd}',
+        '\u{110cd}'..='\u{110cd}',
+        '\u{13430}'..='\u{1343f}',
+        '\u{1bca0}'..='\u{1bca3}',
+        '\u{1d173}'..='\u{1d17a}',
+        '\u{e0000}'..='\u{e0fff}',
+    ];
+    letter.is_control() || HIDDEN.iter().any(|range| range.contains(&letter))
 }
 
 #[cfg(test)]
