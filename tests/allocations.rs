@@ -1,10 +1,14 @@
 //! Memory: what a step allocates, on the thread that drives it, and that memory which the system refuses is an error.
-#![cfg(feature = "bundled")]
+#![cfg(all(feature = "bundled", feature = "fuzzing"))]
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod allocator;
+#[path = "suite/support.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod support;
 
 use allocator::{Refusing, alone, measure};
+use rsgen::fuzzing::fail_allocation;
 use rsgen::generation::{DolaLayers, ForcedWord, OneOrMany};
 use rsgen::{GenerationConfig, GenerationOutput, Generator, GeneratorOptions, TokenId};
 
@@ -94,76 +98,113 @@ fn a_step_of_beam_search_allocates_small_lists_only_however_long_the_text_is() {
     }
 }
 
-/// As SQLite tests it: the first large allocation is refused, then the second, and so on.
-///
-/// The model is so small, and the requests have so many rows, that all large allocations are those that a request sizes.
+const VOCAB: usize = 2048;
+
+/// A quick model with so many tokens that the logits of some hundred rows are a large allocation, and what is kept for
+/// each row besides is none.
+fn wide_model() -> tempfile::TempDir {
+    let folder = support::with_tensors("tests/golden/models/tied", |tensors| {
+        let (_, shape, bytes) = tensors.get_mut("model.embed_tokens.weight").unwrap();
+        let row = bytes.len() / shape[0];
+        *bytes = (0..VOCAB * row).map(|i| if i % 4 == 3 { 0x3d } else { (i * 31 % 251) as u8 }).collect();
+        shape[0] = VOCAB;
+    });
+    let path = folder.path().join("config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    config["vocab_size"] = VOCAB.into();
+    std::fs::write(path, config.to_string()).unwrap();
+    folder
+}
+
+/// What is refused.
+#[derive(Debug, Clone, Copy)]
+enum Refused {
+    /// Allocations of so many bytes and more, whoever makes them: with many rows, all that a request sizes.
+    Large(usize),
+    /// What the engine reserves because a request sizes it, however small.
+    Reserved,
+}
+
+/// As SQLite tests it: the first allocation that a request sizes is refused, then the second, and so on.
 #[test]
-fn every_large_allocation_that_is_refused_is_an_error() {
+fn every_allocation_that_is_refused_is_an_error() {
     let _alone = alone();
-    let options = GeneratorOptions {
-        num_threads: Some(1),
-        kv_cache_bytes: Some(1 << 28),
-        ..GeneratorOptions::default()
-    };
-    let tied = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/models/tied");
-    let generator = Generator::open_with(tied, &options).unwrap();
+    let folder = wide_model();
+    let generator = open(&folder).unwrap();
     // Reading a tokenizer is the work of another crate, which ends the process when it gets no memory.
     let story = story_without_tokenizer();
-    sweep("open", &generator, || open(&story).map(drop));
+    sweep(Refused::Large(1 << 16), "open", &generator, || open(&story).map(drop));
+    for (refused, rows) in [(Refused::Large(1 << 20), 300), (Refused::Reserved, 4)] {
+        sweep_requests(refused, rows, &generator);
+    }
+}
+
+fn sweep_requests(refused: Refused, rows: usize, generator: &Generator) {
     let scored = || {
-        let mut config = endless(GenerationConfig::new(), 4).output_scores(true).output_logits(true);
-        config.top_logprobs = Some(40);
+        let mut config = endless(GenerationConfig::new(), 3).output_scores(true).output_logits(true);
+        config.top_logprobs = Some(2000);
         config
     };
     let sampled = || scored().do_sample(true).seed(1);
-    let beams = || scored().num_beams(3000).num_return_sequences(3000);
+    let beams = || scored().num_beams(rows).num_return_sequences(2);
+    let phrase = || vec![ForcedWord::Phrase(vec![TokenId(9)])];
     let requests: [(&str, GenerationConfig); 8] = [
         ("greedy search", scored()),
-        ("sampling", sampled().num_return_sequences(6000)),
+        ("sampling", sampled().num_return_sequences(rows)),
         ("beam search", beams()),
         ("beam sampling", beams().do_sample(true).seed(1)),
         ("group beam search", beams().num_beam_groups(2).diversity_penalty(0.5)),
-        (
-            "constrained beam search",
-            beams().num_return_sequences(50).force_words_ids(vec![ForcedWord::Phrase(vec![TokenId(9)])]),
-        ),
-        ("contrastive search", scored().penalty_alpha(0.6).top_k(60)),
-        ("dola", sampled().num_return_sequences(6000).dola_layers(DolaLayers::High)),
+        ("constrained beam search", beams().force_words_ids(phrase())),
+        ("contrastive search", scored().penalty_alpha(0.6).top_k(rows)),
+        ("dola", sampled().num_return_sequences(rows).dola_layers(DolaLayers::High)),
     ];
     let answer = |output: GenerationOutput| (output.rows, output.sequences);
-    let ids = |len: u32| -> Vec<TokenId> { (0..len).map(|i| TokenId(3 + i * 7 % 50)).collect() };
+    let ids = |len: usize| -> Vec<TokenId> { (0..len as u32).map(|i| TokenId(3 + i * 7 % 50)).collect() };
     for (name, config) in requests {
-        sweep(name, &generator, || generator.generate(ids(5), &config).map(answer));
+        sweep(refused, name, generator, || generator.generate(ids(5), &config).map(answer));
         if generator.stream(ids(5), &config).is_ok() {
             let streamed = || generator.stream(ids(5), &config)?.collect::<Result<Vec<_>, _>>();
-            sweep(&format!("{name} as a stream"), &generator, streamed);
+            sweep(refused, &format!("{name} as a stream"), generator, streamed);
         }
     }
-    let many = || vec![ids(20); 1000];
-    sweep("a list", &generator, || generator.call(many()).config(&scored()).run().map(answer));
-    sweep("score", &generator, || generator.score(ids(40)));
-    sweep("forward", &generator, || generator.forward(&many()));
+    let many = || vec![ids(20); rows];
+    sweep(refused, "a list", generator, || generator.call(many()).config(&scored()).run().map(answer));
+    sweep(refused, "score", generator, || generator.score(ids(rows)));
+    sweep(refused, "forward", generator, || generator.forward(&many()));
 }
 
-/// Lets the first large allocation of a call fail, then the second, until all of them succeed.
-fn sweep<T: PartialEq>(name: &str, generator: &Generator, mut call: impl FnMut() -> rsgen::Result<T>) {
+/// Lets the first allocation of a call fail, then the second, until all of them succeed. Each time the call ends in an
+/// error, its blocks are free, and in the end it gives the answer that it gave before.
+fn sweep<T: PartialEq>(
+    refused: Refused,
+    name: &str,
+    generator: &Generator,
+    mut call: impl FnMut() -> rsgen::Result<T>,
+) {
     let expected = call().unwrap();
-    let mut refused = 0;
+    let mut index = 0;
     loop {
-        let refusing = Refusing::nth(refused);
-        let result = call();
-        let was_refused = refusing.has_refused();
-        drop(refusing);
+        let (result, was_refused) = match refused {
+            Refused::Large(bytes) => {
+                let refusing = Refusing::nth(index, bytes);
+                let result = call();
+                (result, refusing.has_refused())
+            }
+            Refused::Reserved => {
+                fail_allocation(Some(index));
+                (call(), fail_allocation(None).is_none())
+            }
+        };
         let stats = generator.engine().pool().stats();
-        assert_eq!((stats.used_blocks, stats.reserved_blocks), (0, 0), "{name}: allocation {refused}");
+        assert_eq!((stats.used_blocks, stats.reserved_blocks), (0, 0), "{name}: allocation {index}");
         if !was_refused {
             assert!(result.unwrap() == expected, "{name}: another result");
             break;
         }
-        let Err(error) = result else { panic!("{name}, allocation {refused}: no error") };
-        assert!(error.to_string().contains("memory"), "{name}, allocation {refused}: {error}");
-        refused += 1;
+        let Err(error) = result else { panic!("{name}, allocation {index}: no error") };
+        assert!(error.to_string().contains("memory"), "{name}, allocation {index}: {error}");
+        index += 1;
     }
     assert!(call().unwrap() == expected, "{name}: another result afterwards");
-    println!("{name}: {refused} allocations refused");
+    println!("{name}, {refused:?}: {index} allocations refused, each an error");
 }
