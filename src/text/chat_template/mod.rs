@@ -102,7 +102,8 @@ impl ChatTemplate {
                  set one of them",
             ));
         }
-        if let Some(name) = RESERVED.split(' ').find(|name| options.chat_template_kwargs.contains_key(*name)) {
+        if let Some(name) = RESERVED.split(' ').find(|name| options.chat_template_kwargs.contains_key(*name))
+        {
             return Err(Error::input(format!(
                 "`{name}` must not be among the variables of a chat template: it is an argument of its own"
             )));

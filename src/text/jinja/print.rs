@@ -84,7 +84,9 @@ impl Style {
                 self.write(&Value::from_pairs(pairs(value)?), text, depth + 1)?;
                 push(text, ">")
             }
-            _ if is_instance(value, "::Macro") => push(text, &format!("<Macro '{}'>", value.get_attr("name")?)),
+            _ if is_instance(value, "::Macro") => {
+                push(text, &format!("<Macro '{}'>", value.get_attr("name")?))
+            }
             _ => push(text, &value.to_string()),
         }
     }
@@ -109,7 +111,9 @@ impl Style {
             if let Some(key) = key {
                 match key.as_object() {
                     Some(_) if self.is_json => return fail("tojson: a tuple cannot be a key in JSON"),
-                    None if self.is_json && key.as_str().is_none() => self.write_str(&self.scalar(key), text)?,
+                    None if self.is_json && key.as_str().is_none() => {
+                        self.write_str(&self.scalar(key), text)?
+                    }
                     _ => self.write(key, text, depth + 1)?,
                 }
                 push(text, self.separator(1, ": "))?;
