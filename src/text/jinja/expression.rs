@@ -90,11 +90,12 @@ impl<'t, 's> Parser<'t, 's> {
                     return Err(format!("`{}` is given twice", name.text));
                 }
                 names.push(name.text);
-                items += &format!("{}=", name.text);
+                items.extend([name.text, "="]);
                 self.tokens = &self.tokens[2..];
             }
             let item = self.item()?;
-            items += &if paid && !item.starts_with('*') { format!("({item}|_pay)") } else { item };
+            let (open, close) = if paid && !item.starts_with('*') { ("(", "|_pay)") } else { ("", "") };
+            items.extend([open, &item, close]);
             if self.skip(",") {
                 items += ", ";
             }
@@ -112,10 +113,10 @@ impl<'t, 's> Parser<'t, 's> {
                 // What is spread is read as a whole.
                 "*" | "**" => {
                     let sign = self.take("", &[Kind::Sign])?;
-                    item += &format!("{sign}({}|_spread)", self.binary(0)?);
+                    item.extend([sign, "(", &self.binary(0)?, "|_spread)"]);
                 }
-                word if PASSED.contains(&word) => item += &format!(" {} ", self.take("", &[Kind::Name])?),
-                _ => item += &format!("{} ", self.binary(0)?),
+                word if PASSED.contains(&word) => item.extend([" ", self.take("", &[Kind::Name])?, " "]),
+                _ => item.extend([&*self.binary(0)?, " "]),
             }
         }
         Ok(item)
@@ -127,7 +128,7 @@ impl<'t, 's> Parser<'t, 's> {
         let value = self.binary(level + 1)?;
         let mut rest = String::new();
         while let Some(operator) = self.operator(operators) {
-            rest += &format!(", '{operator}', {}", self.binary(level + 1)?);
+            rest.extend([", '", operator, "', ", &self.binary(level + 1)?]);
         }
         let filter = if level == 0 { "_compare" } else { "_operate" };
         Ok(if rest.is_empty() { value } else { format!("({value}|{filter}({}))", &rest[2..]) })
@@ -190,7 +191,7 @@ impl<'t, 's> Parser<'t, 's> {
                 while !self.skip("}") {
                     let key = self.item()?;
                     self.expect(":")?;
-                    parts += &format!(", {key}, {}", self.item()?);
+                    parts.extend([", ", &key, ", ", &self.item()?]);
                     if !self.at("}") {
                         self.expect(",")?;
                     }
@@ -200,7 +201,7 @@ impl<'t, 's> Parser<'t, 's> {
             _ if token.kind == Kind::Text => {
                 let mut text = String::new();
                 while self.tokens.first().is_some_and(|token| token.kind == Kind::Text) {
-                    text += &format!("{} ", self.take("", &[Kind::Text])?);
+                    text.extend([self.take("", &[Kind::Text])?, " "]);
                 }
                 Ok(text)
             }

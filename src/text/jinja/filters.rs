@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use minijinja::formatting::FormatStyle;
-use minijinja::value::{Rest, ValueKind, ValueOrKwargs};
+use minijinja::value::{DynObject, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, State, Value, filters as native};
 use minijinja_contrib::filters as contrib;
 
@@ -122,7 +122,7 @@ fn operator(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]
         "_operate" => operators::operate(value, args),
         "_pay" => {
             budget::scan(value.as_str().map_or(0, str::len))?;
-            budget::elements(value.as_object().and_then(|object| object.enumerator_len()).unwrap_or(0))?;
+            budget::elements(value.as_object().and_then(DynObject::enumerator_len).unwrap_or(0))?;
             Ok(value.clone())
         }
         "_slice" => operators::slice(value, args),

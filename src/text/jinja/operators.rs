@@ -60,36 +60,34 @@ fn multiply(a: &Value, b: &Value) -> Result<Value> {
 }
 
 fn numbers(operator: &str, a: &Value, b: &Value) -> Result<Value> {
-    let result = if let (Some(a), Some(b)) = (int(a), int(b))
-        && let Some(result) = integers(operator, a, b)
-    {
-        result.map(int_value)
-    } else if let (Some(a), Some(b)) = (float(a), float(b)) {
-        if b == 0.0 && ["/", "//", "%"].contains(&operator) {
-            return fail(format!("`{operator}` by zero"));
-        }
-        floats(operator, a, b).map(Value::from)
-    } else {
+    let (Some(x), Some(y)) = (float(a), float(b)) else {
         must_be_defined(a)?;
         must_be_defined(b)?;
         return fail(format!("`{operator}` does not go with {} and {}", type_name(a), type_name(b)));
     };
+    if y == 0.0 && ["/", "//", "%"].contains(&operator) {
+        return fail(format!("`{operator}` by zero"));
+    }
+    let result = match (int(a), int(b)) {
+        (Some(a), Some(b)) if operator != "/" && (operator != "**" || b >= 0) => {
+            integers(operator, a, b).map(int_value)
+        }
+        _ => floats(operator, x, y).map(Value::from),
+    };
     result.map_or_else(|| fail(format!("the result of `{operator}` is too large")), Ok)
 }
 
-/// The result of integers, nothing inside if it is too large; nothing if it is a float.
-fn integers(operator: &str, a: i128, b: i128) -> Option<Option<i128>> {
+fn integers(operator: &str, a: i128, b: i128) -> Option<i128> {
     // Rust rounds towards zero, Python down.
     let is_below = |rest: i128| rest != 0 && (rest < 0) != (b < 0);
-    Some(match operator {
+    match operator {
         "+" => a.checked_add(b),
         "-" => a.checked_sub(b),
         "*" => a.checked_mul(b),
-        "**" if b >= 0 => u32::try_from(b).ok().and_then(|b| a.checked_pow(b)),
-        "//" if b != 0 => a.checked_div(b).map(|quotient| quotient - i128::from(is_below(a % b))),
-        "%" if b != 0 => a.checked_rem(b).map(|rest| if is_below(rest) { rest + b } else { rest }),
-        _ => return None,
-    })
+        "//" => a.checked_div(b).map(|quotient| quotient - i128::from(is_below(a % b))),
+        "%" => a.checked_rem(b).map(|rest| if is_below(rest) { rest + b } else { rest }),
+        _ => u32::try_from(b).ok().and_then(|b| a.checked_pow(b)),
+    }
 }
 
 fn floats(operator: &str, a: f64, b: f64) -> Option<f64> {

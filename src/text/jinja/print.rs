@@ -112,7 +112,7 @@ impl Style {
                 match key.as_object() {
                     Some(_) if self.is_json => return fail("tojson: a tuple cannot be a key in JSON"),
                     None if self.is_json && key.as_str().is_none() => {
-                        self.write_str(&self.scalar(key), text)?
+                        self.write_str(&self.scalar(key), text)?;
                     }
                     _ => self.write(key, text, depth + 1)?,
                 }
@@ -140,10 +140,8 @@ impl Style {
         let quote = if is_double { '"' } else { '\'' };
         text.push(quote);
         for char in value.chars() {
-            let is_plain = match self.is_json {
-                true => char >= ' ' && !(self.is_ascii && char > '~'),
-                false => is_printable(char),
-            };
+            let is_plain =
+                if self.is_json { char >= ' ' && !(self.is_ascii && char > '~') } else { is_printable(char) };
             if is_plain && char != quote && char != '\\' {
                 text.push(char);
                 continue;

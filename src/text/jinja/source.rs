@@ -112,8 +112,12 @@ fn statement<'s>(
         ("generation", []) => vec!["with".to_owned()],
         ("endgeneration", []) => vec!["endwith".to_owned()],
         ("endset" | "endfilter", []) => vec!["endwith".to_owned(), name.text.to_owned()],
-        ("else" | "break" | "continue" | "endif" | "endfor" | "endmacro" | "endcall" | "endwith", [])
-        | ("with", []) => vec![name.text.to_owned()],
+        (
+            "else" | "break" | "continue" | "endif" | "endfor" | "endmacro" | "endcall" | "endwith" | "with",
+            [],
+        ) => {
+            vec![name.text.to_owned()]
+        }
         ("if" | "elif" | "call" | "with", _) => vec![format!("{} {}", name.text, Parser::new(tokens).all()?)],
         ("for", _) => vec![for_loop(tokens)?],
         ("set", _) => set(tokens)?,
