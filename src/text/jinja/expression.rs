@@ -40,12 +40,8 @@ impl<'t, 's> Parser<'t, 's> {
         if items.is_empty() || !self.tokens.is_empty() { self.unexpected("an expression") } else { Ok(items) }
     }
 
-    fn at(&self, text: &str) -> bool {
-        self.tokens.first().is_some_and(|token| token.is(text))
-    }
-
     fn skip(&mut self, text: &str) -> bool {
-        let found = self.at(text);
+        let found = self.tokens.first().is_some_and(|token| token.is(text));
         self.tokens = &self.tokens[usize::from(found)..];
         found
     }
@@ -59,7 +55,7 @@ impl<'t, 's> Parser<'t, 's> {
         Err(format!("unexpected `{found}`, expected {wanted}"))
     }
 
-    pub(super) fn take(&mut self, wanted: &str, kinds: &[Kind]) -> Result<&'s str> {
+    fn take(&mut self, wanted: &str, kinds: &[Kind]) -> Result<&'s str> {
         let Some(token) = self.tokens.first().filter(|token| kinds.contains(&token.kind)) else {
             return self.unexpected(wanted);
         };
@@ -192,8 +188,9 @@ impl<'t, 's> Parser<'t, 's> {
                     let key = self.item()?;
                     self.expect(":")?;
                     parts.extend([", ", &key, ", ", &self.item()?]);
-                    if !self.at("}") {
-                        self.expect(",")?;
+                    if !self.skip(",") {
+                        self.expect("}")?;
+                        break;
                     }
                 }
                 Ok(format!("([{}]|_dict)", parts.strip_prefix(", ").unwrap_or_default()))
@@ -245,7 +242,7 @@ impl<'t, 's> Parser<'t, 's> {
     }
 
     /// The arguments of a call, after its opening bracket.
-    pub(super) fn arguments(&mut self, paid: bool) -> Result<String> {
+    fn arguments(&mut self, paid: bool) -> Result<String> {
         let arguments = self.items(paid)?;
         self.expect(")")?;
         Ok(arguments)

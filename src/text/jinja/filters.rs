@@ -151,14 +151,10 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             value.get_attr(&args.first().map_or_else(String::new, Value::to_string))
         }
         "attr" => Ok(Value::UNDEFINED),
-        "capitalize" | "lower" | "replace" | "trim" | "upper" => {
+        "capitalize" | "center" | "lower" | "replace" | "trim" | "upper" => {
             let method = if name == "trim" { "strip" } else { name };
             let text = if value.as_str().is_some() { value.clone() } else { Value::from(print::str(value)?) };
             methods::call(state, &text, method, args)
-        }
-        "center" => {
-            let [width] = bind(name, args, ["width"])?;
-            methods::pad(&print::str(value)?, name, integer(name, width.as_ref())?.unwrap_or(80), " ")
         }
         "e" | "escape" | "forceescape" => {
             let text = print::str(value)?;
@@ -191,16 +187,13 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         "sort" => {
             let [reverse, case_sensitive, attribute] =
                 bind(name, args, ["reverse", "case_sensitive", "attribute"])?;
-            let mut keyed = keyed(value, [case_sensitive, attribute])?;
+            let (mut keyed, reverse) = (keyed(value, [case_sensitive, attribute])?, flag(reverse.as_ref()));
             // Equal items keep their order in both directions.
-            if flag(reverse.as_ref()) {
+            if reverse {
                 keyed.reverse();
             }
-            let mut sorted: Vec<Value> = sorted(keyed)?.into_iter().map(|(_, item)| item).collect();
-            if flag(reverse.as_ref()) {
-                sorted.reverse();
-            }
-            Ok(Value::from(sorted))
+            let sorted = sorted(keyed)?.into_iter().map(|(_, item)| item);
+            Ok(if reverse { sorted.rev().collect() } else { sorted.collect() })
         }
         "string" | "safe" => print::str(value).map(Value::from),
         "sum" => {
@@ -217,8 +210,7 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             contrib::truncate(state, &Value::from(print::str(value)?), given.collect())
         }
         "unique" => {
-            let mut seen = HashSet::new();
-            let mut out = Vec::new();
+            let (mut seen, mut out) = (HashSet::new(), Vec::new());
             for (key, item) in keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)? {
                 if seen.insert(hashed(&key)?) {
                     out.push(item);

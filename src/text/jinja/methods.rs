@@ -131,8 +131,10 @@ fn of_text(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value])
             }
         }
         "center" | "ljust" | "rjust" => {
-            let (width, fill): (i64, Option<&str>) = from_args(args)?;
-            pad(text, name, width, fill.unwrap_or(" "))
+            let [width, fill] = bind(name, args, ["width", "fillchar"])?;
+            let fill = text_of(name, fill.as_ref())?.unwrap_or(" ");
+            // Jinja's filter has a default width.
+            pad(text, name, integer(name, width.as_ref())?.unwrap_or(80), fill)
         }
         "zfill" => {
             let (width,): (i64,) = from_args(args)?;
@@ -214,7 +216,7 @@ pub(super) fn join(parts: &[Value], separator: &str) -> Result<Value> {
 }
 
 /// Pads a string to a width in characters.
-pub(super) fn pad(text: &str, method: &str, width: i64, fill: &str) -> Result<Value> {
+fn pad(text: &str, method: &str, width: i64, fill: &str) -> Result<Value> {
     if fill.chars().count() != 1 {
         return fail("a field is filled with one character");
     }

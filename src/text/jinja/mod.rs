@@ -25,6 +25,7 @@ use minijinja::value::{Kwargs, Rest, Serde, ValueOrKwargs, from_args};
 use minijinja::{Environment, ErrorKind, Output, State, Value};
 use serde_json::Value as Json;
 
+pub(super) use self::text::strip;
 use self::value::{bind, fail, integer, is_dict, items, pairs};
 use crate::error::{Error, Result};
 
@@ -35,11 +36,6 @@ const NAME: &str = "chat template";
 const MAX_RANGE: i128 = 100_000;
 /// The most attributes of a new namespace: minijinja copies their names on each access.
 const MAX_FIELDS: usize = 100;
-
-/// Strips Python's white space from the requested sides.
-pub(super) fn strip(text: &str, left: bool, right: bool) -> &str {
-    text::strip(text, None, left, right)
-}
 
 /// Prepares a template for rendering.
 ///
@@ -128,9 +124,9 @@ fn new_dict(args: &[Value]) -> value::Result<Value> {
         [] => Vec::new(),
         [dict] if is_dict(dict) => pairs(dict)?,
         [list] => {
-            let pairs = items(list)?.into_iter().map(|pair| match items(&pair)?.as_slice() {
-                [key, value] => Ok((key.clone(), value.clone())),
-                _ => fail("dict takes pairs of a key and a value"),
+            let pairs = items(list)?.into_iter().map(|pair| match <[Value; 2]>::try_from(items(&pair)?) {
+                Ok([key, value]) => Ok((key, value)),
+                Err(_) => fail("dict takes pairs of a key and a value"),
             });
             pairs.collect::<value::Result<Vec<_>>>()?
         }

@@ -7,7 +7,7 @@ use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::ValueKind;
 
 use super::value::{
-    MAX_DEPTH, Result, bind, fail, flag, float, integer, is_dict, is_instance, items, pairs, type_name, walk,
+    MAX_DEPTH, Result, bind, fail, flag, integer, is_dict, is_instance, items, pairs, type_name, walk,
 };
 use super::{budget, filters};
 
@@ -61,7 +61,7 @@ impl Style {
         budget::elements(1)?;
         match value.kind() {
             ValueKind::String => self.write_str(value.as_str().unwrap_or_default(), text),
-            ValueKind::None | ValueKind::Bool | ValueKind::Number => push(text, &self.scalar(value)),
+            ValueKind::None | ValueKind::Bool | ValueKind::Number => push(text, &self.scalar(value)?),
             ValueKind::Seq | ValueKind::Iterable => {
                 let items: Vec<_> = items(value)?.into_iter().map(|item| (None, item)).collect();
                 let is_tuple = value.is_tuple() || is_instance(value, "::GroupTuple");
@@ -112,7 +112,7 @@ impl Style {
                 match key.as_object() {
                     Some(_) if self.is_json => return fail("tojson: a tuple cannot be a key in JSON"),
                     None if self.is_json && key.as_str().is_none() => {
-                        self.write_str(&self.scalar(key), text)?;
+                        self.write_str(&self.scalar(key)?, text)?;
                     }
                     _ => self.write(key, text, depth + 1)?,
                 }
@@ -133,57 +133,37 @@ impl Style {
     }
 
     fn write_str(&self, value: &str, text: &mut String) -> Result<()> {
-        // An escape has at most twelve bytes, and few characters have one.
-        budget::scan(8 * value.len())?;
-        budget::bytes(value.len() + 2)?;
-        let is_double = self.is_json || (value.contains('\'') && !value.contains('"'));
-        let quote = if is_double { '"' } else { '\'' };
-        text.push(quote);
-        for char in value.chars() {
-            let is_plain =
-                if self.is_json { char >= ' ' && !(self.is_ascii && char > '~') } else { is_printable(char) };
-            if is_plain && char != quote && char != '\\' {
-                text.push(char);
-                continue;
-            }
-            budget::bytes(12)?;
-            let _ = match (char, u32::from(char)) {
-                ('\n', _) => write!(text, "\\n"),
-                ('\r', _) => write!(text, "\\r"),
-                ('\t', _) => write!(text, "\\t"),
-                ('\u{8}', _) if self.is_json => write!(text, "\\b"),
-                ('\u{c}', _) if self.is_json => write!(text, "\\f"),
-                _ if is_plain => write!(text, "\\{char}"),
+        // Each byte may become an escape.
+        budget::chars(2 * value.len() + 1)?;
+        let quoted = if self.is_json { serde_json::to_string(value).ok() } else { None };
+        let quoted = quoted.unwrap_or_else(|| format!("{:?}", Value::from(value)));
+        for char in quoted.chars() {
+            let is_kept = if self.is_json { !self.is_ascii || char <= '~' } else { is_printable(char) };
+            let _ = match u32::from(char) {
+                _ if is_kept => text.write_char(char),
                 _ if self.is_json => {
                     let mut units = [0; 2];
-                    let mut units = char.encode_utf16(&mut units).iter();
-                    units.try_for_each(|unit| write!(text, "\\u{unit:04x}"))
+                    char.encode_utf16(&mut units).iter().try_for_each(|unit| write!(text, "\\u{unit:04x}"))
                 }
-                (_, code @ 0..=0xff) => write!(text, "\\x{code:02x}"),
-                (_, code @ 0x100..=0xffff) => write!(text, "\\u{code:04x}"),
-                (_, code) => write!(text, "\\U{code:08x}"),
+                code @ 0..=0xff => write!(text, "\\x{code:02x}"),
+                code @ 0x100..=0xffff => write!(text, "\\u{code:04x}"),
+                code => write!(text, "\\U{code:08x}"),
             };
         }
-        text.push(quote);
         Ok(())
     }
 
     /// A number, a truth value or nothing.
-    fn scalar(&self, value: &Value) -> String {
-        match value.kind() {
+    fn scalar(&self, value: &Value) -> Result<String> {
+        Ok(match value.kind() {
             ValueKind::None if self.is_json => "null".to_owned(),
             ValueKind::Bool if self.is_json => value.is_true().to_string(),
             ValueKind::Number if !value.is_integer() => {
-                // Rust switches to exponents where Python does, but writes them without a sign.
-                let text = format!("{:?}", float(value).unwrap_or(f64::NAN));
-                match text.split_once('e') {
-                    Some((mantissa, exponent)) => format!("{mantissa}e{:+03}", exponent.parse().unwrap_or(0)),
-                    None if self.is_json => text.replace("inf", "Infinity"),
-                    None => text.replace("NaN", "nan"),
-                }
+                let text = format(FormatStyle::StrFormat, "{}", &[value.clone()])?;
+                if self.is_json { text.replace("inf", "Infinity").replace("nan", "NaN") } else { text }
             }
             _ => value.to_string(),
-        }
+        })
     }
 }
 

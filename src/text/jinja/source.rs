@@ -4,6 +4,10 @@
 //! one; so does `{% generation %}`, transformers' own tag. Errors: statements that load other templates, and source
 //! that the parser cannot handle or accepts although Jinja does not, such as long chains and open blocks.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 use super::expression::Parser;
 use super::lexer::{Kind, Tag, Token, tag};
 
@@ -43,7 +47,11 @@ pub(super) fn prepare(source: &str) -> std::result::Result<String, (usize, Strin
         text(&source[at..start], &mut out).map_err(|message| (line, message))?;
         line += source[at..start].matches('\n').count();
         let end = match source.get(start..start + 2) {
-            Some("{#") => comment(&source, start, &mut out),
+            Some("{#") => {
+                let end = source[start + 2..].find("#}").map(|end| start + end + 4);
+                out.push_str(&source[start..end.unwrap_or(start)]);
+                end.ok_or_else(|| "a comment has no `#}`".to_owned())
+            }
             Some("{{") => printed(&source, start, &mut out),
             Some(_) => statement(&source, start, line, &mut open, &mut out),
             None => Ok(source.len()),
@@ -72,13 +80,6 @@ fn text(text: &str, out: &mut String) -> Result<()> {
         _ => out.push_str(text),
     }
     Ok(())
-}
-
-fn comment(source: &str, start: usize, out: &mut String) -> Result<usize> {
-    let end = source[start + 2..].find("#}").ok_or("a comment has no `#}`")?;
-    let end = start + 2 + end + 2;
-    out.push_str(&source[start..end]);
-    Ok(end)
 }
 
 fn printed(source: &str, start: usize, out: &mut String) -> Result<usize> {
@@ -121,11 +122,7 @@ fn statement<'s>(
         ("if" | "elif" | "call" | "with", _) => vec![format!("{} {}", name.text, Parser::new(tokens).all()?)],
         ("for", _) => vec![for_loop(tokens)?],
         ("set", _) => set(tokens)?,
-        ("macro", _) => {
-            let mut parser = Parser::new(tokens);
-            let (name, open) = (parser.take("a name", &[Kind::Name])?, parser.take("`(`", &[Kind::Sign])?);
-            vec![format!("macro {name}{open}{})", parser.arguments(false)?)]
-        }
+        ("macro", _) => macro_tags(tokens)?,
         ("filter", _) => vec![format!("filter {}", Parser::new(tokens).all()?), "with".to_owned()],
         (other, _) => return Err(format!("chat templates have no statement `{other}` like this")),
     };
@@ -153,12 +150,9 @@ fn line_breaks(source: &str, inside: &str) -> String {
 
 /// Where the `endraw` of a `raw` ends.
 fn raw_end(source: &str, start: usize) -> Result<usize> {
-    let ends = source[start..].match_indices("{%").filter_map(|(index, _)| {
-        let rest = source[start + index + 2..].trim_start_matches(['-', '+']).trim_start();
-        let rest = rest.strip_prefix("endraw")?.trim_start().trim_start_matches(['-', '+']);
-        Some(source.len() - rest.strip_prefix("%}")?.len())
-    });
-    ends.into_iter().next().ok_or_else(|| "`raw` has no end".to_owned())
+    static END: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{%[-+]?\s*endraw\s*[-+]?%\}").ok());
+    let end = END.as_ref().and_then(|end| end.find_at(source, start));
+    end.map(|end| end.end()).ok_or_else(|| "`raw` has no end".to_owned())
 }
 
 /// Where one of these words or signs stands outside of brackets.
@@ -195,6 +189,31 @@ fn set(tokens: &[Token<'_>]) -> Result<Vec<String>> {
     // The contents of a namespace outlive its scope.
     let store = if names.contains('.') { "|_store" } else { "" };
     Ok(vec![format!("set {names} = (({value}){store})")])
+}
+
+/// A macro. minijinja's default values cannot name other parameters, so those that name anything are set inside.
+fn macro_tags(tokens: &[Token<'_>]) -> Result<Vec<String>> {
+    let [name, open, parameters @ .., close] = tokens else {
+        return Err("`macro` needs a name and `()`".to_owned());
+    };
+    let mut rest = parameters;
+    let mut tags = vec![format!("macro {}{}", name.text, open.text)];
+    while !rest.is_empty() {
+        let (parameter, after) = rest.split_at(find(rest, &[","]).unwrap_or(rest.len()));
+        rest = after.get(1..).unwrap_or_default();
+        let mut head = Parser::new(parameter).all()?;
+        if let [name, equals, default @ ..] = parameter
+            && equals.is("=")
+            && default.iter().any(|token| token.kind == Kind::Name)
+        {
+            head = name.text.to_owned();
+            let set = format!("set {head} = ({})", Parser::new(default).all()?);
+            tags.extend([format!("if {head} is undefined"), set, "endif".to_owned()]);
+        }
+        tags[0].extend([&*head, ", "]);
+    }
+    tags[0] += close.text;
+    Ok(tags)
 }
 
 /// Tracks the beginning or end of a block.

@@ -3,8 +3,8 @@
 use minijinja::value::{Rest, ValueKind};
 use minijinja::{Environment, State, Value, tests as native};
 
-use super::value::{Result, fail, float, is_dict, is_instance, type_name, walk};
-use super::{budget, operators, print};
+use super::value::{Result, fail, float, is_dict, is_instance, type_name};
+use super::{methods, operators, print};
 
 pub(super) const NAMES: &str = "\
     != < <= == > >= boolean callable defined divisibleby eq equalto escaped even false filter float ge greaterthan \
@@ -13,7 +13,7 @@ pub(super) const NAMES: &str = "\
 
 pub(super) fn add_to(env: &mut Environment<'_>) {
     for name in NAMES.split(' ') {
-        env.add_test(name, move |state: &State<'_, '_>, value: Value, args: Rest<Value>| {
+        env.add_test(name, move |state: &mut State<'_, '_>, value: Value, args: Rest<Value>| {
             match args.as_slice() {
                 [] => alone(state, name, &value),
                 [other] => against(name, &value, other),
@@ -50,7 +50,7 @@ fn is_multiple(value: &Value, of: Value) -> Result<bool> {
 }
 
 /// The tests without an argument.
-fn alone(state: &State<'_, '_>, name: &str, value: &Value) -> Result<bool> {
+fn alone(state: &mut State<'_, '_>, name: &str, value: &Value) -> Result<bool> {
     let kind = value.kind();
     Ok(match name {
         "boolean" => kind == ValueKind::Bool,
@@ -71,11 +71,8 @@ fn alone(state: &State<'_, '_>, name: &str, value: &Value) -> Result<bool> {
             ![ValueKind::None, ValueKind::Bool, ValueKind::Number, ValueKind::Plain].contains(&kind)
         }
         "lower" | "upper" => {
-            walk(value)?;
-            let text = print::str(value)?;
-            budget::chars(text.len())?;
-            let (upper, lower) = (text.chars().any(char::is_uppercase), text.chars().any(char::is_lowercase));
-            if name == "upper" { upper && !lower } else { lower && !upper }
+            let text = Value::from(print::str(value)?);
+            methods::call(state, &text, &format!("is{name}"), &[])?.is_true()
         }
         "mapping" => is_dict(value),
         "none" => value.is_none(),

@@ -26,7 +26,7 @@ pub(super) fn lines(text: &str, with_ends: bool) -> Vec<&str> {
 }
 
 /// Strips white space, or the characters of `chars`, from the requested sides.
-pub(super) fn strip<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
+pub(in crate::text) fn strip<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
     let set: Option<std::collections::HashSet<char>> = chars.map(|chars| chars.chars().collect());
     let is_stripped = |char: char| set.as_ref().map_or_else(|| is_space(char), |set| set.contains(&char));
     let text = if left { text.trim_start_matches(is_stripped) } else { text };
