@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 pub(crate) fn reserve<T>(list: &mut Vec<T>, additional: usize, what: &str) -> Result<()> {
     let refused = |cause: &dyn std::fmt::Display| {
         Error::capacity(format!(
-            "the system gave no memory for {additional} more {what}, {} bytes; free memory, or ask for fewer or shorter rows",
+            "the system gave no memory for {additional} more {what}, {} bytes; free memory, or ask for less at a time",
             additional.saturating_mul(size_of::<T>())
         ))
         .with_source(cause.to_string())
@@ -39,6 +39,18 @@ pub(crate) fn extend<T: Copy>(list: &mut Vec<T>, values: &[T], what: &str) -> Re
     reserve(list, values.len(), what)?;
     list.extend_from_slice(values);
     Ok(())
+}
+
+/// `len` zero bytes, in pages that nobody has touched: the threads that fill them do.
+///
+/// # Errors
+/// As for [`reserve`].
+pub(crate) fn zeroed(len: usize, what: &str) -> Result<Vec<u8>> {
+    // The standard library has no fallible way to pages that the system has zeroed, so this asks for as many before.
+    let mut probe: Vec<u8> = Vec::new();
+    reserve(&mut probe, len, what)?;
+    drop(std::hint::black_box(probe));
+    Ok(vec![0; len])
 }
 
 /// Drops the elements of a vector and returns its memory as an empty vector of another type. For lists of borrows that are
@@ -97,6 +109,8 @@ mod tests {
             assert!(error.to_string().contains(&format!("no memory for {wanted} more scores")), "{error}");
         }
         assert_eq!(list, [1.0]);
+        assert!(zeroed(usize::MAX / 4, "bytes").is_err());
+        assert_eq!(zeroed(3, "bytes").unwrap(), [0, 0, 0]);
         extend(&mut list, &[2.0, 3.0], "scores").unwrap();
         assert_eq!((list.len(), list.capacity()), (3, 3));
     }

@@ -119,6 +119,13 @@ fn every_allocation_that_a_request_sizes_may_fail() {
     }
     let text = || generator.token_scores([ids(&[8, 9, 10])], 2);
     table.push(("token_scores", sweep("token_scores", &text)));
+    let load = || rsgen::fuzzing::open_small_model().map(|generator| generator.config().vocab_size);
+    table.push(("load", sweep("load", &load)));
+    let first_call = || {
+        let generator = rsgen::fuzzing::open_small_model()?;
+        generator.generate(ids(&[8, 9]), &GenerationConfig::new().max_new_tokens(40)).map(outcome)
+    };
+    table.push(("first call", sweep("first call", &first_call)));
     let logits = || generator.forward(&[ids(&[8, 9]), ids(&[9, 10])]);
     table.push(("forward", sweep("forward", &logits)));
     for (name, failures) in table {
