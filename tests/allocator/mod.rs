@@ -3,11 +3,8 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Allocations of this size and above can be refused: a row of logits of the story model.
-const LARGE: usize = 8192;
 
 thread_local! {
     static COUNTED: Cell<Counted> = const { Cell::new(Counted { count_total: 0, bytes_total: 0 }) };
@@ -15,6 +12,8 @@ thread_local! {
 
 /// How many large allocations of all threads succeed before one is refused; negative when none is to be.
 static LEFT: AtomicIsize = AtomicIsize::new(-1);
+/// The size from which on an allocation is large.
+static LARGE: AtomicUsize = AtomicUsize::new(usize::MAX);
 const REFUSED: isize = -2;
 
 struct Allocator;
@@ -50,8 +49,9 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 pub(crate) struct Refusing;
 
 impl Refusing {
-    /// Refuses the large allocation `index` from now on, of any thread, counted from 0.
-    pub(crate) fn nth(index: usize) -> Self {
+    /// Refuses allocation `index` of those of `large` bytes and more, from now on, of any thread, counted from 0.
+    pub(crate) fn nth(index: usize, large: usize) -> Self {
+        LARGE.store(large, Ordering::SeqCst);
         LEFT.store(index as isize, Ordering::SeqCst);
         Self
     }
@@ -75,7 +75,7 @@ fn is_refused(size: usize) -> bool {
         let Counted { count_total, bytes_total } = counted.get();
         counted.set(Counted { count_total: count_total + 1, bytes_total: bytes_total + size as u64 });
     });
-    size >= LARGE
+    size >= LARGE.load(Ordering::Relaxed)
         && LEFT.load(Ordering::Relaxed) >= 0
         && LEFT
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| match left {

@@ -149,7 +149,7 @@ impl ContrastiveSearch {
         softmax_into(self.plan.isa, processed, &mut probabilities);
         let normalizer = logits.normalizer(row);
         let item = &mut self.items[prompt_index];
-        item.candidates = topk(self.plan.isa, &probabilities, sequences_each)
+        item.candidates = topk(self.plan.isa, &probabilities, sequences_each)?
             .into_iter()
             .map(|token| Candidate {
                 token: TokenId(token),

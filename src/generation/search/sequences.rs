@@ -345,6 +345,7 @@ impl Sequences {
             let Ok(row) = wanted.binary_search(&index) else { continue };
             let main_row = logits.main_rows[range.start + row];
             rows.push(RowContext {
+                input_ids: &sequence.ids,
                 prompt_len: plan.prompt_len,
                 padding_len: plan.prompts[sequence.prompt_index].padding_len,
                 prompt_index: sequence.prompt_index,
@@ -358,7 +359,7 @@ impl Sequences {
                 },
                 isa: plan.isa,
                 states: Some(&mut sequence.states),
-                ..RowContext::of_prompt(&sequence.ids)
+                processor_index: 0,
             });
         }
         let scores = &mut logits.scores[range.start * vocab_size..range.end * vocab_size];

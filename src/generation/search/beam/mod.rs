@@ -173,7 +173,7 @@ impl BeamSearch {
         prompt_index: usize,
         candidates: &[Candidate],
         logprobs: &[f32],
-    ) -> Vec<Hypothesis> {
+    ) -> Result<Vec<Hypothesis>> {
         let (plan, item) = (&self.plan, &self.items[prompt_index]);
         let first_sequence = prompt_index * plan.num_beams;
         let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - plan.prompt_len;
@@ -192,8 +192,8 @@ impl BeamSearch {
             }
             scores.push(score);
         }
-        let best = topk(plan.isa, &scores, plan.num_beams).into_iter().map(|index| index as usize);
-        best.map(|index| {
+        let best = topk(plan.isa, &scores, plan.num_beams)?.into_iter().map(|index| index as usize);
+        let hypotheses = best.map(|index| {
             let Some(rank) = index.checked_sub(item.finished.len()) else {
                 return item.finished[index].clone();
             };
@@ -209,12 +209,17 @@ impl BeamSearch {
                     .trace
                     .with(first_sequence + candidate.parent, logprobs[rank]),
             }
-        })
-        .collect()
+        });
+        Ok(hypotheses.collect())
     }
 
     /// Takes the best candidates that have not ended as the beams of the next step.
-    fn continue_beams(&mut self, prompt_index: usize, candidates: &[Candidate], logprobs: &[f32]) {
+    fn continue_beams(
+        &mut self,
+        prompt_index: usize,
+        candidates: &[Candidate],
+        logprobs: &[f32],
+    ) -> Result<()> {
         let num_beams = self.plan.num_beams;
         let first_sequence = prompt_index * num_beams;
         // Finished candidates stay, with a score that cannot win, in case nothing else is left.
@@ -223,7 +228,7 @@ impl BeamSearch {
             .map(|candidate| candidate.score + if candidate.finish.is_some() { NEGATIVE_SCORE } else { 0.0 })
             .collect();
         let next: Vec<usize> =
-            topk(self.plan.isa, &scores, num_beams).into_iter().map(|rank| rank as usize).collect();
+            topk(self.plan.isa, &scores, num_beams)?.into_iter().map(|rank| rank as usize).collect();
         let item = &mut self.items[prompt_index];
         let beam = |&rank: &usize| {
             let parent = candidates[rank].parent;
@@ -235,6 +240,7 @@ impl BeamSearch {
         for (beam, &rank) in next.iter().enumerate() {
             self.sequences.push(first_sequence + beam, candidates[rank].token);
         }
+        Ok(())
     }
 
     /// One step of one prompt. `processed` are the processed scores of its beams, `[num_beams, vocab_size]`,
@@ -256,9 +262,9 @@ impl BeamSearch {
         let logprob = |candidate: &Candidate| raw[candidate.parent * vocab_size + candidate.token.index()];
         let logprobs: Vec<f32> = candidates.iter().map(logprob).collect();
 
-        let finished = self.finish_candidates(prompt_index, &candidates, &logprobs);
+        let finished = self.finish_candidates(prompt_index, &candidates, &logprobs)?;
         self.items[prompt_index].finished = finished;
-        self.continue_beams(prompt_index, &candidates, &logprobs);
+        self.continue_beams(prompt_index, &candidates, &logprobs)?;
 
         let generated = self.sequences.sequence(prompt_index * num_beams).ids.len() - self.plan.prompt_len;
         let item = &mut self.items[prompt_index];

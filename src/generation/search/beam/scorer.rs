@@ -143,7 +143,8 @@ impl ScorerBeamSearch {
         let first_beam = group_index * group_size;
         let first_sequence = prompt_index * self.plan.num_beams + first_beam;
         let running = &self.items[prompt_index].running[first_beam..first_beam + group_size];
-        let mut accumulated = Vec::with_capacity(processed.len());
+        let mut accumulated = Vec::new();
+        memory::reserve(&mut accumulated, processed.len(), "scores")?;
         for (row, beam) in processed.chunks_exact(vocab_size).zip(running) {
             accumulated.extend(row.iter().map(|score| score + beam.score));
         }
