@@ -41,18 +41,6 @@ pub(crate) fn extend<T: Copy>(list: &mut Vec<T>, values: &[T], what: &str) -> Re
     Ok(())
 }
 
-/// `len` zero bytes, in pages that nobody has touched: the threads that fill them do.
-///
-/// # Errors
-/// As for [`reserve`].
-pub(crate) fn zeroed(len: usize, what: &str) -> Result<Vec<u8>> {
-    // The standard library has no fallible way to pages that the system has zeroed, so this asks for as many before.
-    let mut probe: Vec<u8> = Vec::new();
-    reserve(&mut probe, len, what)?;
-    drop(std::hint::black_box(probe));
-    Ok(vec![0; len])
-}
-
 /// Drops the elements of a vector and returns its memory as an empty vector of another type. For lists of borrows that are
 /// rebuilt in each step: the types differ only in lifetimes, so nothing is allocated.
 pub(crate) fn recycled<A, B>(mut list: Vec<A>) -> Vec<B> {
@@ -109,8 +97,6 @@ mod tests {
             assert!(error.to_string().contains(&format!("no memory for {wanted} more scores")), "{error}");
         }
         assert_eq!(list, [1.0]);
-        assert!(zeroed(usize::MAX / 4, "bytes").is_err());
-        assert_eq!(zeroed(3, "bytes").unwrap(), [0, 0, 0]);
         extend(&mut list, &[2.0, 3.0], "scores").unwrap();
         assert_eq!((list.len(), list.capacity()), (3, 3));
     }

@@ -25,30 +25,13 @@ static MODEL: LazyLock<Generator> = LazyLock::new(|| {
         kv_cache_bytes: Some(24 * 2 * 32 * 8 * 4),
         ..GeneratorOptions::default()
     };
-    open(&options).expect("the small model loads")
+    Generator::from_files(
+        &ModelFiles::in_memory(checkpoint::model()),
+        &options,
+        &std::sync::atomic::AtomicBool::new(false),
+    )
+    .expect("the small model loads")
 });
-
-fn open(options: &GeneratorOptions) -> Result<Generator> {
-    let files = ModelFiles::in_memory(checkpoint::model());
-    Generator::from_files(&files, options, &std::sync::atomic::AtomicBool::new(false))
-}
-
-/// Opens a model of 64 tokens and a context of 64.
-///
-/// # Errors
-/// When it does not fit into memory.
-pub fn open_small_model() -> Result<Generator> {
-    open(&GeneratorOptions {
-        num_threads: Some(1),
-        kv_cache_bytes: Some(1 << 20),
-        ..GeneratorOptions::default()
-    })
-}
-
-/// The same, open since its first use and with a cache of 24 blocks.
-pub fn small_model() -> &'static Generator {
-    &MODEL
-}
 
 /// A call.
 #[derive(Debug, Arbitrary)]

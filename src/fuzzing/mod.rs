@@ -6,7 +6,7 @@
 mod arguments;
 mod checkpoint;
 
-pub use arguments::{generate_arguments, open_small_model, small_model};
+pub use arguments::generate_arguments;
 
 use serde_json::Value;
 

@@ -110,9 +110,18 @@ impl Workers {
         chunk_len: usize,
         fill: impl Fn(usize, &mut [u8]) -> Result<()> + Sync,
     ) -> Result<Vec<u8>> {
-        let mut data = memory::zeroed(len, "bytes of weights")?;
-        advise_huge_pages(&mut data);
-        self.try_for_each_chunk(&mut data, chunk_len, fill)?;
+        let mut data: Vec<u8> = Vec::new();
+        memory::reserve(&mut data, len, "bytes of weights")?;
+        advise_huge_pages(data.spare_capacity_mut());
+        self.try_for_each_chunk(&mut data.spare_capacity_mut()[..len], chunk_len, |i, chunk| {
+            for byte in &mut *chunk {
+                byte.write(0);
+            }
+            // SAFETY: every byte of the chunk has just been written.
+            fill(i, unsafe { std::slice::from_raw_parts_mut(chunk.as_mut_ptr().cast(), chunk.len()) })
+        })?;
+        // SAFETY: every chunk has been written.
+        unsafe { data.set_len(len) };
         Ok(data)
     }
 

@@ -82,7 +82,9 @@ impl StoredBytes<'_> {
     /// # Errors
     /// As for [`StoredBytes::read`]; `Capacity` when there is no memory for them.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
-        let mut bytes = memory::zeroed(self.len(), "bytes of a weight file")?;
+        let mut bytes = Vec::new();
+        memory::reserve(&mut bytes, self.len(), "bytes of a weight file")?;
+        bytes.resize(self.len(), 0);
         self.read(&mut bytes)?;
         Ok(bytes)
     }
