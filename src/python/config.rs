@@ -300,7 +300,7 @@ pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
                 })
             },
         )?;
-        let python = generation::GenerationConfig::python_type(info.name).unwrap_or_default();
+        let python = info.python_type();
         let doc = info.doc.split_whitespace().collect::<Vec<_>>().join(" ");
         let doc = format!("{python} | None: {doc}\n\nMust be {}. Default: {}.", info.kind, info.default);
         class.setattr(info.name, property.call1((getter, py.None(), py.None(), doc))?)?;

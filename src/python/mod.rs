@@ -16,6 +16,7 @@ mod arrays;
 mod astream;
 mod callbacks;
 mod caller_constraint;
+mod calls;
 mod chat;
 mod chat_methods;
 #[cfg(feature = "cli")]
