@@ -11,6 +11,7 @@ use super::config::{self, from_keywords, warn};
 use super::errors::{guarded, to_python};
 use super::exit::detached;
 use super::generator::Generator;
+use super::held::Held;
 use super::output::GenerationOutput;
 use super::progress::ListProgress;
 use super::signals::interruptible;
@@ -49,8 +50,13 @@ pub(super) struct Arguments<'a, 'py> {
 }
 
 impl Generator {
-    /// Checks a call, and tells the caller what it probably did not mean.
-    fn prepare(&self, py: Python<'_>, method: &Method, given: &Arguments<'_, '_>) -> PyResult<Prepared<'_>> {
+    /// Checks a call, and tells the caller what it probably did not mean. Returns what it holds of Python as well.
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        method: &Method,
+        given: &Arguments<'_, '_>,
+    ) -> PyResult<(Prepared<'_>, Held)> {
         let keyword = |name: &str| -> PyResult<_> {
             let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
             Ok(value.filter(|value| !value.is_none()))
@@ -81,13 +87,14 @@ impl Generator {
             }
         };
         call = call.has_generation_config(given.generation_config.is_some());
-        for processor in callbacks::processors(keyword(processors)?.as_ref())? {
+        let mut slots = Vec::new();
+        for processor in callbacks::processors(keyword(processors)?.as_ref(), &mut slots)? {
             call = call.processor(processor);
         }
         if let Some(function) = keyword(allowed_tokens)? {
-            call = call.prefix_allowed_tokens_fn(callbacks::allowed_tokens(&function)?);
+            call = call.prefix_allowed_tokens_fn(callbacks::allowed_tokens(&function, &mut slots)?);
         }
-        for criterion in stopping_criteria::criteria(keyword(criteria)?.as_ref())? {
+        for criterion in stopping_criteria::criteria(keyword(criteria)?.as_ref(), &mut slots)? {
             call = call.criterion(criterion);
         }
         for constraint in constraints::constraints(keyword(constraints)?.as_ref())? {
@@ -96,7 +103,7 @@ impl Generator {
         let prepared =
             detached(py, || call.prepare(method.to_the_end)).map_err(|error| to_python(py, error))?;
         warn(py, prepared.warnings())?;
-        Ok(prepared)
+        Ok((prepared, Held::new(slots)))
     }
 
     pub(super) fn run(
@@ -107,7 +114,7 @@ impl Generator {
     ) -> PyResult<GenerationOutput> {
         guarded(|| {
             let progress = ListProgress::take(given.keywords)?;
-            let prepared = self.prepare(py, method, given)?;
+            let (prepared, _held) = self.prepare(py, method, given)?;
             let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
             let output =
                 interruptible(py, |interrupted| prepared.run_each(interrupted, &mut |_, _| progress.step()));
@@ -123,9 +130,10 @@ impl Generator {
         given: &Arguments<'_, '_>,
     ) -> PyResult<TokenStream> {
         guarded(|| {
-            let prepared = self.prepare(py, &Method { name, strategy: None, to_the_end: true }, given)?;
+            let method = Method { name, strategy: None, to_the_end: true };
+            let (prepared, held) = self.prepare(py, &method, given)?;
             let stream = prepared.stream().map_err(|error| to_python(py, error))?;
-            Ok(TokenStream::new(stream, self.executor()))
+            Ok(TokenStream::new(stream, held, self.executor()))
         })
     }
 }

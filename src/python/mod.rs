@@ -27,6 +27,7 @@ mod drop_detached;
 mod errors;
 mod exit;
 mod generator;
+mod held;
 mod json;
 mod logging;
 mod options;
