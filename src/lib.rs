@@ -7,6 +7,7 @@
 pub mod error;
 #[cfg(any(test, feature = "python"))]
 mod executor;
+mod files;
 mod json;
 mod memory;
 mod process;
