@@ -12,7 +12,8 @@ use super::exit::detached;
 use super::options::{self, Options};
 use super::pickle::Recipe;
 use super::prompts::{rows_to_decode, shown};
-use crate::generator::find_tokenizer;
+use super::signals::interruptible;
+use crate::generator::find_tokenizer_interruptible;
 use crate::sync::Mutex;
 use crate::text;
 use crate::types::TokenId;
@@ -121,10 +122,11 @@ impl Tokenizer {
             let path = options::model_path(py, model)?;
             let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
             let options = options.check(py)?;
-            let opened = detached(py, || {
-                find_tokenizer(&path, options.revision.as_deref(), options.cache_dir.as_deref())
+            let (revision, cache_dir) = (options.revision.as_deref(), options.cache_dir.as_deref());
+            let opened = interruptible(py, |interrupted| {
+                find_tokenizer_interruptible(&path, revision, cache_dir, interrupted)
             });
-            let own = Self::new(opened.map_err(|error| to_python(py, error))?, recipe);
+            let own = Self::new(opened?, recipe);
             own.set_side(py, padding_side)?;
             if pad_token.is_some() {
                 own.set_pad(py, pad_token)?;
