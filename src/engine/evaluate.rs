@@ -93,7 +93,7 @@ impl Engine {
                 let rank = 1 + row.iter().filter(|&&other| other > logit).count();
                 let top_logprobs = match num_top_logprobs {
                     0 => Vec::new(),
-                    count => top_logprobs(row, count),
+                    count => top_logprobs(isa, row, count),
                 };
                 scores.push(TokenScore { token_id, logprob: logit - normalizer, rank, top_logprobs });
             }

@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::kernels::torch_reduce::kth_largest;
+use crate::kernels::{Isa, log_sum_exp};
 use crate::types::{FinishReason, TokenId};
 
 use super::exact;
-use super::numerics::{kth_largest, log_sum_exp};
 use super::plan::GenerationPlan;
 
 /// The result of a search.
@@ -89,24 +90,24 @@ impl SequenceScores {
     }
 
     /// Records the model's own logits and the top log-probabilities, as requested.
-    pub(super) fn keep_logits(&mut self, logits: &[f32]) {
+    pub(super) fn keep_logits(&mut self, isa: Isa, logits: &[f32]) {
         if let Some(kept) = &mut self.logits {
             kept.push(logits.to_vec());
         }
         if let Some(kept) = &mut self.top_logprobs {
-            kept.push(top_logprobs(logits, self.num_top_logprobs));
+            kept.push(top_logprobs(isa, logits, self.num_top_logprobs));
         }
     }
 }
 
 /// The `count` most probable tokens with their log-probabilities, the lowest id first among equals. Leaves out
 /// impossible tokens, and all tokens when the logits hold NaN or infinity.
-pub(crate) fn top_logprobs(logits: &[f32], count: usize) -> Vec<(TokenId, f32)> {
-    let normalizer = log_sum_exp(logits);
+pub(crate) fn top_logprobs(isa: Isa, logits: &[f32], count: usize) -> Vec<(TokenId, f32)> {
+    let normalizer = log_sum_exp(isa, logits);
     if !normalizer.is_finite() {
         return Vec::new();
     }
-    let least = kth_largest(logits, count.min(logits.len())).max(f32::MIN);
+    let least = kth_largest(isa, logits, count.min(logits.len())).max(f32::MIN);
     let likely = (0..).map(TokenId).zip(logits).filter(|&(_, &logit)| logit >= least);
     let mut top: Vec<(TokenId, f32)> = likely.map(|(token, &logit)| (token, logit - normalizer)).collect();
     top.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -121,9 +122,10 @@ pub fn transition_scores<'a>(
     normalize_logits: bool,
     scores: impl Fn(usize, usize) -> Option<&'a [f32]>,
 ) -> Vec<Vec<f32>> {
+    let isa = Isa::fastest();
     let of_token = |step: usize, sequence: usize, token: &TokenId| {
         let scores = scores(step, sequence)?;
-        let normalizer = if normalize_logits { log_sum_exp(scores) } else { 0.0 };
+        let normalizer = if normalize_logits { log_sum_exp(isa, scores) } else { 0.0 };
         Some(scores.get(token.index())? - normalizer)
     };
     rows.enumerate()
@@ -141,14 +143,16 @@ mod tests {
     #[test]
     fn alternatives_are_the_most_probable_tokens_in_order() {
         let logits = [1.0, 3.0, 2.0, 3.0, f32::NEG_INFINITY];
-        let tokens =
-            |count| top_logprobs(&logits, count).iter().map(|(token, _)| token.0).collect::<Vec<_>>();
+        let tokens = |count| {
+            top_logprobs(Isa::fastest(), &logits, count).iter().map(|(token, _)| token.0).collect::<Vec<_>>()
+        };
         assert_eq!(tokens(1), [1], "the lowest id of equals");
         assert_eq!(tokens(3), [1, 3, 2]);
         assert_eq!(tokens(9), [1, 3, 2, 0], "what is impossible is no alternative");
-        let total: f32 = top_logprobs(&logits, 9).iter().map(|(_, logprob)| logprob.exp()).sum();
+        let total: f32 =
+            top_logprobs(Isa::fastest(), &logits, 9).iter().map(|(_, logprob)| logprob.exp()).sum();
         assert!((total - 1.0).abs() < 1e-6, "{total}");
-        assert_eq!(top_logprobs(&[f32::NAN, 1.0], 1), []);
+        assert_eq!(top_logprobs(Isa::fastest(), &[f32::NAN, 1.0], 1), []);
     }
 
     #[test]

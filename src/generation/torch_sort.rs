@@ -4,7 +4,8 @@
 //! values in an order of their own. Where a cutoff falls between equal scores, that order decides which of them stay.
 //! These sorts are not faster than others, so `topk` uses them only where values are equal.
 
-use super::numerics::bound_of_largest;
+use crate::kernels::Isa;
+use crate::kernels::torch_reduce::bound_of_largest;
 
 /// Ranges up to this length are left to one insertion sort at the end.
 const SMALL: usize = 16;
@@ -44,14 +45,14 @@ pub(super) fn descending_order(values: &[f32]) -> Vec<u32> {
 
 /// The indices of the `k` largest values, descending, as `torch.topk` gives them: including which of equal values are
 /// among them, and their order. `k` is at most the number of values, which must hold no NaN.
-pub(super) fn topk(values: &[f32], k: usize) -> Vec<u32> {
+pub(super) fn topk(isa: Isa, values: &[f32], k: usize) -> Vec<u32> {
     debug_assert!(k <= values.len());
-    distinct_topk(values, k).unwrap_or_else(|| torch_topk(values, k))
+    distinct_topk(isa, values, k).unwrap_or_else(|| torch_topk(values, k))
 }
 
 /// The `k` largest of many values, if all values involved differ, so that the answer is unique.
-fn distinct_topk(values: &[f32], k: usize) -> Option<Vec<u32>> {
-    let bound = bound_of_largest(values, k)?;
+fn distinct_topk(isa: Isa, values: &[f32], k: usize) -> Option<Vec<u32>> {
+    let bound = bound_of_largest(isa, values, k)?;
     let mut largest = Vec::with_capacity(2 * k);
     for (chunk, start) in values.chunks(SKIPPED).zip((0..).step_by(SKIPPED)) {
         if chunk.iter().filter(|value| **value >= bound).count() > 0 {
@@ -272,13 +273,16 @@ mod tests {
     // torch.topk of torch 2.13
     #[test]
     fn the_largest_of_equal_values_are_those_of_torch() {
-        assert_eq!(topk(&[0.0; 20], 4), [12, 14, 13, 15]);
-        assert_eq!(topk(&[0.0; 300], 4), [1, 3, 0, 2]);
-        assert_eq!(topk(&[0.0; 3], 3), [0, 1, 2]);
+        assert_eq!(topk(Isa::fastest(), &[0.0; 20], 4), [12, 14, 13, 15]);
+        assert_eq!(topk(Isa::fastest(), &[0.0; 300], 4), [1, 3, 0, 2]);
+        assert_eq!(topk(Isa::fastest(), &[0.0; 3], 3), [0, 1, 2]);
         let values: Vec<f32> = (0..400_u16).map(|index| f32::from(index * 37 % 11) / 2.0).collect();
-        assert_eq!(topk(&values, 6), [41, 8, 52, 63, 30, 19]);
-        assert_eq!(topk(&values, 12), [63, 382, 195, 261, 349, 30, 129, 184, 305, 272, 173, 151]);
-        assert_eq!(topk(&values[..40], 8), [19, 8, 30, 5, 16, 38, 27, 13]);
+        assert_eq!(topk(Isa::fastest(), &values, 6), [41, 8, 52, 63, 30, 19]);
+        assert_eq!(
+            topk(Isa::fastest(), &values, 12),
+            [63, 382, 195, 261, 349, 30, 129, 184, 305, 272, 173, 151]
+        );
+        assert_eq!(topk(Isa::fastest(), &values[..40], 8), [19, 8, 30, 5, 16, 38, 27, 13]);
     }
 
     #[test]
@@ -293,8 +297,8 @@ mod tests {
         ];
         for (index, row) in rows.iter().enumerate() {
             for k in [1, 2, 3, 16, 19] {
-                assert_eq!(topk(row, k), torch_topk(row, k), "row {index}, {k}");
-                assert_eq!(distinct_topk(row, k).is_some(), index < 3, "row {index}, {k}");
+                assert_eq!(topk(Isa::fastest(), row, k), torch_topk(row, k), "row {index}, {k}");
+                assert_eq!(distinct_topk(Isa::fastest(), row, k).is_some(), index < 3, "row {index}, {k}");
             }
         }
     }

@@ -184,6 +184,7 @@ impl<'a> Call<'a> {
         context.context_len = shared.config.context_len();
         context.num_layers = shared.engine.model().num_layers();
         context.tied_embeddings = shared.config.tie_word_embeddings;
+        context.isa = shared.engine.workers().isa();
         context.vocabulary.clone_from(&shared.vocabulary);
         context.model_defaults = model_defaults(&shared.generation_config, &config, has_generation_config);
         if is_chat && context.model_defaults.max_length.is_some() {

@@ -6,10 +6,11 @@
 //! next step.
 
 use crate::error::{Error, Result, ResultExt};
+use crate::kernels::torch_reduce::{dot, normalize};
+use crate::kernels::{argmax, maximum, softmax_into};
 use crate::types::{FinishReason, LayerSet, RowOutputs, TokenId};
 
 use super::super::config::GenerationConfig;
-use super::super::numerics::{argmax, dot, maximum, normalize, softmax_into};
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::{GenerationPlan, PlanContext};
 use super::super::stopping::StopContext;
@@ -83,7 +84,7 @@ impl ContrastiveSearch {
                 (1.0 - alpha) as f32 * candidate.probability - alpha as f32 * penalty
             })
             .collect();
-        argmax(&scores)
+        argmax(self.plan.isa, &scores)
     }
 
     /// Takes the best candidate of a prompt as its next token. Returns its index.
@@ -110,6 +111,7 @@ impl ContrastiveSearch {
             prompt_index,
             row_index: prompt_index,
             scores: &item.processed,
+            isa: self.plan.isa,
         })?;
         let score = item.processed[token.index()];
         step.events.push(TokenEvent { row: prompt_index, token, logprob, score, finish: item.finish });
@@ -134,17 +136,17 @@ impl ContrastiveSearch {
         let raw = logits.scores[range.clone()].to_vec();
         self.sequences.process_some(&self.plan, logits, row..row + 1, Group::default())?;
         let processed = &logits.scores[range];
-        let largest = maximum(processed);
+        let largest = maximum(self.plan.isa, processed);
         if !largest.is_finite() {
             return Err(Error::numerical(format!(
                 "the highest processed score is {largest}, so there are no candidates; check your logits processors"
             )));
         }
         let mut probabilities = vec![0.0; vocab_size];
-        softmax_into(processed, &mut probabilities);
+        softmax_into(self.plan.isa, processed, &mut probabilities);
         let normalizer = logits.normalizer(row);
         let item = &mut self.items[prompt_index];
-        item.candidates = topk(&probabilities, sequences_each)
+        item.candidates = topk(self.plan.isa, &probabilities, sequences_each)
             .into_iter()
             .map(|token| Candidate {
                 token: TokenId(token),
@@ -152,7 +154,7 @@ impl ContrastiveSearch {
                 logprob: raw[token as usize] - normalizer,
             })
             .collect();
-        item.recorded.keep_logits(&raw);
+        item.recorded.keep_logits(self.plan.isa, &raw);
         item.recorded.keep_scores(processed);
         item.processed = processed.to_vec();
         self.sequences.reorder(prompt_index, vec![best; sequences_each]);

@@ -107,7 +107,7 @@ impl RowSearch {
             let token = choice.choose(processed).context(|| format!("step {now}, row {row}"))?;
             let logprob = raw[token.index()] - logits.normalizer(logits_row);
             self.recorded[row].keep_scores(processed);
-            self.recorded[row].keep_logits(raw);
+            self.recorded[row].keep_logits(self.plan.isa, raw);
             let finish = self.append(row, token, logprob, processed)?;
             step.events.push(TokenEvent { row, token, logprob, score: processed[token.index()], finish });
             logits_row += 1;
@@ -134,6 +134,7 @@ impl RowSearch {
             prompt_index: sequence.prompt_index,
             row_index,
             scores,
+            isa: self.plan.isa,
         })?;
         let finish = row.finish;
         if finish.is_some() {

@@ -5,11 +5,11 @@
 //! a sequence gets, when it ends, and which becomes a copy of which.
 
 use crate::error::{Error, Result, ResultExt};
+use crate::kernels::{Isa, log_sum_exp};
 use crate::memory::recycled;
 use crate::types::{RowOutputs, SeqId, TokenId};
 
 use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows, UnconditionalLogits};
-use super::super::numerics::log_sum_exp;
 use super::super::plan::GenerationPlan;
 use super::{ModelResults, SearchInputs, SearchResults};
 
@@ -289,7 +289,7 @@ impl Sequences {
         }
         let (main, unconditional_logits) = logits.split_at_mut(self.requested.main * vocab_size);
         let LogitsScratch { expanded, sequences, main_rows, normalizers } = scratch;
-        log_sum_exps(main, vocab_size, plan.processors.takes_invalid_logits(), normalizers)
+        log_sum_exps(plan.isa, main, vocab_size, plan.processors.takes_invalid_logits(), normalizers)
             .context(|| format!("step {}", self.step))?;
         sequences.clear();
         sequences.extend((0..self.sequences.len()).filter(|&sequence| self.sequences[sequence].active));
@@ -355,6 +355,7 @@ impl Sequences {
                     logits: logits.unconditional_logits,
                     vocab_size,
                 },
+                isa: plan.isa,
                 states: Some(&mut sequence.states),
                 ..RowContext::of_prompt(&sequence.ids)
             });
@@ -408,10 +409,16 @@ impl Sequences {
 
 /// Writes the log-sum-exp of each row of the model's own logits to `out`. They must be numbers, unless a processor
 /// repairs them.
-fn log_sum_exps(logits: &[f32], vocab_size: usize, any_logits: bool, out: &mut Vec<f32>) -> Result<()> {
+fn log_sum_exps(
+    isa: Isa,
+    logits: &[f32],
+    vocab_size: usize,
+    any_logits: bool,
+    out: &mut Vec<f32>,
+) -> Result<()> {
     out.clear();
     for row in logits.chunks_exact(vocab_size) {
-        let normalizer = log_sum_exp(row);
+        let normalizer = log_sum_exp(isa, row);
         if !normalizer.is_finite() && !any_logits {
             return Err(Error::numerical(format!(
                 "the model's logits hold NaN or infinity (their log-sum-exp is {normalizer}); its weights \

@@ -159,6 +159,7 @@ impl BeamSearch {
                     prompt_index,
                     row_index: first_sequence + parent,
                     scores: &processed[parent * vocab_size..][..vocab_size],
+                    isa: self.plan.isa,
                 })?;
                 Ok(Candidate { parent, token, score, finish })
             })
@@ -190,7 +191,7 @@ impl BeamSearch {
             }
             scores.push(score);
         }
-        let best = topk(&scores, plan.num_beams).into_iter().map(|index| index as usize);
+        let best = topk(plan.isa, &scores, plan.num_beams).into_iter().map(|index| index as usize);
         best.map(|index| {
             let Some(rank) = index.checked_sub(item.finished.len()) else {
                 return item.finished[index].clone();
@@ -220,7 +221,8 @@ impl BeamSearch {
             .iter()
             .map(|candidate| candidate.score + if candidate.finish.is_some() { NEGATIVE_SCORE } else { 0.0 })
             .collect();
-        let next: Vec<usize> = topk(&scores, num_beams).into_iter().map(|rank| rank as usize).collect();
+        let next: Vec<usize> =
+            topk(self.plan.isa, &scores, num_beams).into_iter().map(|rank| rank as usize).collect();
         let item = &mut self.items[prompt_index];
         let beam = |&rank: &usize| {
             let parent = candidates[rank].parent;
@@ -245,7 +247,8 @@ impl BeamSearch {
         }
         let (beams, num_eos) = (self.plan.num_beams, self.plan.eos_token_ids.len());
         let probabilities = &mut self.scratch.probabilities;
-        let candidates = candidates(&accumulated, beams, num_eos, self.rng.as_mut(), probabilities)?;
+        let candidates =
+            candidates(self.plan.isa, &accumulated, beams, num_eos, self.rng.as_mut(), probabilities)?;
         self.scratch.accumulated = accumulated;
         let candidates = self.check_stopping(prompt_index, candidates, processed)?;
         let logprob = |candidate: &Candidate| raw[candidate.parent * vocab_size + candidate.token.index()];
@@ -330,7 +333,7 @@ impl Search for BeamSearch {
         raw.clear();
         let mut logits = self.sequences.logits(&self.plan, results, &mut logits_scratch)?;
         for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
-            self.recorded[sequence].keep_logits(row);
+            self.recorded[sequence].keep_logits(self.plan.isa, row);
         }
         logits.normalize(vocab_size);
         if !self.plan.processors.is_empty() {

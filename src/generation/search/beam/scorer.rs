@@ -114,7 +114,14 @@ impl ScorerBeamSearch {
     /// The best or sampled continuations of a group, best first.
     fn ranked_candidates(&mut self, accumulated: &[f32]) -> Result<Vec<(usize, f32)>> {
         let (beams, num_eos) = (self.group_size(), self.plan.eos_token_ids.len());
-        let found = candidates(accumulated, beams, num_eos, self.rng.as_mut(), &mut self.probabilities)?;
+        let found = candidates(
+            self.plan.isa,
+            accumulated,
+            beams,
+            num_eos,
+            self.rng.as_mut(),
+            &mut self.probabilities,
+        )?;
         if self.rng.is_none() {
             return Ok(found);
         }
@@ -277,6 +284,7 @@ impl ScorerBeamSearch {
                 prompt_index,
                 row_index: first_sequence + beam,
                 scores: &logits.scores[row * vocab_size..][..vocab_size],
+                isa: self.plan.isa,
             })?;
             self.items[prompt_index].running[beam].finish = finish;
         }
@@ -349,7 +357,7 @@ impl Search for ScorerBeamSearch {
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut logits = self.sequences.logits(&self.plan, results, &mut scratch)?;
         for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
-            self.recorded[sequence].keep_logits(row);
+            self.recorded[sequence].keep_logits(self.plan.isa, row);
         }
         logits.normalize(vocab_size);
         let mut raw = std::mem::take(&mut self.raw);
