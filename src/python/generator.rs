@@ -159,8 +159,7 @@ impl Generator {
         for constraint in constraints::constraints(keyword(constraints)?.as_ref())? {
             call = call.constraint(constraint);
         }
-        let prepared =
-            detached(py, || call.prepare(method.to_the_end)).map_err(|error| to_python(py, error))?;
+        let prepared = interruptible(py, |interrupted| call.prepare(method.to_the_end, interrupted))?;
         warn(py, prepared.warnings())?;
         Ok(prepared)
     }

@@ -12,6 +12,7 @@ use super::exit::detached;
 use super::options::{self, Options};
 use super::pickle::Recipe;
 use super::prompts::{rows_to_decode, shown};
+use super::signals::interruptible;
 use crate::generator::find_tokenizer;
 use crate::sync::Mutex;
 use crate::text;
@@ -66,8 +67,10 @@ impl Tokenizer {
         id.and_then(|id| self.inner.token(id))
     }
 
-    fn text(&self, py: Python<'_>, ids: &[TokenId], skip_special_tokens: bool) -> String {
-        detached(py, || self.inner.decode(ids, skip_special_tokens))
+    fn text(&self, py: Python<'_>, ids: &[TokenId], skip_special_tokens: bool) -> PyResult<String> {
+        interruptible(py, |interrupted| {
+            self.inner.decode_interruptible(ids, skip_special_tokens, interrupted)
+        })
     }
 
     fn set_side(&self, py: Python<'_>, side: &str) -> PyResult<()> {
@@ -221,9 +224,9 @@ impl Tokenizer {
             let (rows, is_single) = rows_to_decode(token_ids)?;
             let mut texts = rows.iter().map(|ids| self.text(py, ids, skip_special_tokens));
             if is_single {
-                return texts.next().unwrap_or_default().into_bound_py_any(py);
+                return texts.next().transpose()?.unwrap_or_default().into_bound_py_any(py);
             }
-            texts.collect::<Vec<_>>().into_bound_py_any(py)
+            texts.collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
         })
     }
 
@@ -247,7 +250,7 @@ impl Tokenizer {
         guarded(|| {
             check_clean_up(py, clean_up_tokenization_spaces)?;
             let (rows, _) = rows_to_decode(sequences)?;
-            Ok(rows.iter().map(|ids| self.text(py, ids, skip_special_tokens)).collect())
+            rows.iter().map(|ids| self.text(py, ids, skip_special_tokens)).collect()
         })
     }
 
