@@ -148,7 +148,7 @@ impl Session<'_> {
     ) -> Result<String, Failure> {
         let prompt = self.generator.fit_chat(&conversation.messages, &conversation.options, config)?;
         let text = prompt.text.clone();
-        let prepared = self.generator.call_chat(vec![prompt], config).prepare(true)?;
+        let prepared = self.generator.call_chat(vec![prompt], config).prepare(true, interrupted)?;
         let write = |output: &GenerationOutput| {
             write_json(&mut stdout().lock(), &Report::new(self.generator.name(), &text, output, self.loading))
         };

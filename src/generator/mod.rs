@@ -23,7 +23,7 @@ pub use crate::cache::KvDtype;
 pub use crate::kernels::{Isa, IsaReason, Limits};
 pub use crate::tensor::{ComputeDtype, DType};
 
-use crate::engine::{Engine, GenerationOutput, TokenStream};
+use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, Result};
 use crate::generation::{GenerationConfig, Vocabulary};
 use crate::text::{ChatTemplates, Tokenizer};
@@ -177,13 +177,18 @@ impl Generator {
 
     /// The tokens of a prompt; the beginning-of-sequence token, that of the call or the model's, if there is none at all, as
     /// in transformers.
-    pub(crate) fn encode_prompt(&self, prompt: Prompt, bos: Option<TokenId>) -> Result<Vec<TokenId>> {
+    pub(crate) fn encode_prompt(
+        &self,
+        prompt: Prompt,
+        bos: Option<TokenId>,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<Vec<TokenId>> {
         let mut token_ids = match prompt {
             Prompt::Ids(token_ids) => token_ids,
             Prompt::Text(text) => {
                 let tokenizer = self.tokenizer()?;
                 self.check_bytes(&text)?;
-                tokenizer.encode(&text, true)?
+                tokenizer.encode_interruptible(&text, true, interrupted)?
             }
         };
         if token_ids.is_empty() {

@@ -14,7 +14,7 @@ use super::generator::Generator;
 use super::held::Held;
 use super::output::GenerationOutput;
 use super::progress::ListProgress;
-use super::signals::interruptible;
+use super::signals::{interruptible, polled};
 use super::stream::TokenStream;
 use super::{constraints, logging, prompts, stopping_criteria};
 use crate::generation::Strategy;
@@ -100,8 +100,7 @@ impl Generator {
         for constraint in constraints::constraints(keyword(constraints)?.as_ref())? {
             call = call.constraint(constraint);
         }
-        let prepared =
-            detached(py, || call.prepare(method.to_the_end)).map_err(|error| to_python(py, error))?;
+        let prepared = polled(py, |interrupted| call.prepare(method.to_the_end, interrupted))?;
         warn(py, prepared.warnings())?;
         Ok((prepared, Held::new(slots)))
     }

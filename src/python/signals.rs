@@ -24,8 +24,8 @@ thread_local! {
     static HANDLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` detached from Python. When a signal handler raises, as that of Ctrl-C does, the work ends and the exception
-/// comes out.
+/// Runs `work`, which computes, detached from Python. When a signal handler raises, as that of Ctrl-C does, the work ends and
+/// the exception comes out.
 pub(super) fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&mut Interrupt<'_>) -> Result<T> + Send,
@@ -37,6 +37,14 @@ pub(super) fn interruptible<T: Send>(
              compute later",
         ));
     }
+    polled(py, work)
+}
+
+/// [`interruptible`] for work without the model, which a signal handler may do as well.
+pub(super) fn polled<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&mut Interrupt<'_>) -> Result<T> + Send,
+) -> PyResult<T> {
     let (mut raised, owner) = (None, OwnerPid::current());
     let result = detached(py, || {
         let mut last = Instant::now();
@@ -64,15 +72,15 @@ pub(super) fn interruptible<T: Send>(
 /// # Errors
 /// What a handler raises.
 pub(super) fn check_signals(py: Python<'_>) -> PyResult<()> {
-    struct Handling;
+    /// Restores what was before: a handler may itself be interrupted.
+    struct Handling(bool);
 
     impl Drop for Handling {
         fn drop(&mut self) {
-            HANDLING.set(false);
+            HANDLING.set(self.0);
         }
     }
 
-    HANDLING.set(true);
-    let _handling = Handling;
+    let _handling = Handling(HANDLING.replace(true));
     py.check_signals()
 }

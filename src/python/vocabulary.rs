@@ -4,8 +4,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
-use super::errors::{guarded, to_python};
-use super::exit::detached;
+use super::errors::guarded;
 use super::prompts::{rows_to_decode, single_id};
 use super::tokenizer::Tokenizer;
 use crate::types::TokenId;
@@ -34,8 +33,7 @@ impl Tokenizer {
     #[pyo3(signature = (text, *, add_special_tokens=false))]
     fn tokenize(&self, py: Python<'_>, text: &str, add_special_tokens: bool) -> PyResult<Vec<Option<&str>>> {
         guarded(|| {
-            let encoded = detached(py, || self.inner.encode(text, add_special_tokens));
-            let ids = encoded.map_err(|error| to_python(py, error))?;
+            let ids = self.ids(py, text, add_special_tokens)?;
             Ok(ids.into_iter().map(|id| self.inner.token(id)).collect())
         })
     }
