@@ -12,17 +12,21 @@ use pyo3::types::{PyBool, PyList, PyTuple};
 
 use super::arrays::{self, array, numpy, wide};
 use super::config::{FOREIGN, field_value};
-use super::errors::exception;
+use super::errors::{config_error, exception};
 use super::exit::attached;
 use super::held::Slot;
 use super::processors::BuiltInLogitsProcessor;
 use super::prompts::{shown, string};
+use super::walk::Walk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::{
     FieldValue, LogitsProcessor, PrefixAllowedTokens, ProcessContext, RowContext, ScoreRows, StopContext,
     StoppingCriterion,
 };
 use crate::types::{FinishReason, TokenId};
+
+/// The most objects of one list.
+const MAX_CALLBACKS: usize = 1024;
 
 /// The processors of an argument: a callable, a list of them, or nothing. What they hold of Python goes to `slots`.
 pub(super) fn processors(
@@ -85,7 +89,15 @@ struct AllowedTokens(Code);
 pub(super) fn each<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let Some(given) = given else { return Ok(Vec::new()) };
     let list = given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>();
-    if list { given.try_iter()?.collect() } else { Ok(vec![given.clone()]) }
+    if !list {
+        return Ok(vec![given.clone()]);
+    }
+    if given.len()? > MAX_CALLBACKS {
+        let rule =
+            format!("a call takes at most {MAX_CALLBACKS} processors, criteria or constraints in a list");
+        return Err(config_error(given.py(), format!("{rule}, got {}", given.len()?)));
+    }
+    given.try_iter()?.collect()
 }
 
 /// An object of this package in place of one of transformers', whose classes compute on torch's tensors.
@@ -222,10 +234,10 @@ impl AllowedTokens {
     fn take(&self, returned: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
         let tokens = match field_value(returned)? {
             FieldValue::List(tokens) => tokens,
-            _ => match returned.try_iter() {
-                Ok(tokens) => tokens.map(|token| field_value(&token?)).collect::<PyResult<_>>()?,
-                Err(_) => vec![FieldValue::Null],
-            },
+            _ if returned.hasattr("__iter__")? => {
+                Walk::default().items(returned)?.map(|token| field_value(&token?)).collect::<PyResult<_>>()?
+            }
+            _ => vec![FieldValue::Null],
         };
         let token = |token: &FieldValue| match token {
             FieldValue::Int(id) => u32::try_from(*id).ok().map(TokenId),

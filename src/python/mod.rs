@@ -47,6 +47,7 @@ mod strategies;
 mod stream;
 mod tokenizer;
 mod vocabulary;
+mod walk;
 
 use pyo3::prelude::*;
 

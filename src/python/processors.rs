@@ -15,9 +15,10 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 use super::arrays::{array, numpy};
 use super::callbacks;
 use super::config::{field_value, python_value};
-use super::errors::{guarded, input_error, to_python, undefined};
+use super::errors::{guarded, input_error, message, replaced, to_python, undefined};
 use super::held::Held;
 use super::prompts::shown;
+use super::walk::to_array;
 use crate::generation::logits::{Argument, PROCESSORS, ProcessorInfo};
 use crate::generation::{self, Compat, ProcessContext, RowContext, ScoreRows};
 use crate::types::TokenId;
@@ -101,9 +102,10 @@ impl BuiltInLogitsProcessor {
         guarded(|| {
             let entry = entry(class)?;
             let bound = class.getattr("__signature__")?.call_method("bind", arguments, keywords);
-            let bound = bound.map_err(|error| {
-                PyTypeError::new_err(format!("{}(): {}", entry.class, error.value(class.py())))
-            })?;
+            let py = class.py();
+            let wrong =
+                |error: &PyErr| PyTypeError::new_err(format!("{}(): {}", entry.class, message(py, error)));
+            let bound = bound.map_err(|error| replaced(py, error, wrong))?;
             let arguments: Bound<'_, PyDict> =
                 class.py().get_type::<PyDict>().call1((bound.getattr("arguments")?,))?.cast_into()?;
             let (processor, held) = construct(entry, &arguments)?;
@@ -225,7 +227,7 @@ pub(super) fn token_rows(ids: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> 
 
 fn generation_rows(ids: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Vec<TokenId>>>> {
     let py = ids.py();
-    let array = numpy(py)?.call_method1("asarray", (ids,))?;
+    let array = to_array(ids)?;
     let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
     let empty = array.getattr("size")?.extract::<usize>()? == 0;
     if array.getattr("ndim")?.extract::<usize>()? != 2 || !(empty || ["i", "u"].contains(&kind.as_str())) {
@@ -250,7 +252,7 @@ fn tokens_of(ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
 /// A copy of scores, `[rows, vocab_size]`, in float32.
 pub(super) fn score_rows(scores: &Bound<'_, PyAny>) -> PyResult<(Vec<f32>, (usize, usize))> {
     let py = scores.py();
-    let array = numpy(py)?.call_method1("asarray", (scores,))?;
+    let array = to_array(scores)?;
     let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
     let shape: Vec<usize> = array.getattr("shape")?.extract()?;
     match shape[..] {

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 
 use super::errors::to_python;
@@ -22,6 +22,8 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(50);
 thread_local! {
     /// Whether this thread runs signal handlers in the middle of a pass.
     static HANDLING: Cell<bool> = const { Cell::new(false) };
+    /// See [`keep`].
+    static KEPT: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
 /// Runs `work`, which computes, detached from Python. When a signal handler raises, as that of Ctrl-C does, the work ends and
@@ -49,6 +51,10 @@ pub(super) fn polled<T: Send>(
     let result = detached(py, || {
         let mut last = Instant::now();
         work(&mut || {
+            // It stays so for work that asks again.
+            if raised.is_some() {
+                return true;
+            }
             if is_ending() || last.elapsed() < INTERVAL {
                 return is_ending();
             }
@@ -65,6 +71,25 @@ pub(super) fn polled<T: Send>(
         Some(exception) => Err(exception),
         None => result.map_err(|error| to_python(py, error)),
     }
+}
+
+/// The result of Python code where an error cannot be returned, such as within a message. What is no `Exception`, such as a
+/// `KeyboardInterrupt`, is kept, and raised when the function that Python has called ends.
+pub(super) fn keep<T>(py: Python<'_>, result: PyResult<T>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) => {
+            if !error.is_instance_of::<PyException>(py) {
+                KEPT.set(Some(error));
+            }
+            None
+        }
+    }
+}
+
+/// Takes what was kept.
+pub(super) fn take_kept() -> Option<PyErr> {
+    KEPT.take()
 }
 
 /// Runs the handlers of signals that have come.

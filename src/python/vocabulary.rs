@@ -7,6 +7,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 use super::errors::guarded;
 use super::prompts::{rows_to_decode, single_id};
 use super::tokenizer::Tokenizer;
+use super::walk::Walk;
 use crate::types::TokenId;
 
 impl Tokenizer {
@@ -80,7 +81,7 @@ impl Tokenizer {
                 return id(tokens.extract()?).into_bound_py_any(py);
             }
             let list = PyList::empty(py);
-            for token in tokens.try_iter()? {
+            for token in Walk::default().items(tokens)? {
                 list.append(id(token?.extract()?))?;
             }
             Ok(list.into_any())
