@@ -36,10 +36,18 @@ class OwnProcessor(rsgen.processors.TopKLogitsWarper):
 
 CALLBACKS = {
     "a processor": {"logits_processor": lambda reader: reader.scores},
-    "processors": {"logits_processor": lambda reader: [reader.scores, rsgen.processors.TopKLogitsWarper(5), reader.scores]},
+    "processors": {
+        "logits_processor": lambda reader: [
+            reader.scores,
+            rsgen.processors.TopKLogitsWarper(5),
+            reader.scores,
+        ]
+    },
     "a class derived from a processor": {"logits_processor": lambda reader: OwnProcessor(5).of(reader)},
     "a processor that calls a function": {
-        "logits_processor": lambda reader: rsgen.processors.PrefixConstrainedLogitsProcessor(reader.allowed, 1)
+        "logits_processor": lambda reader: rsgen.processors.PrefixConstrainedLogitsProcessor(
+            reader.allowed, 1
+        )
     },
     "a criterion": {"stopping_criteria": lambda reader: [reader.ends]},
     "a prefix function": {"prefix_allowed_tokens_fn": lambda reader: reader.allowed},

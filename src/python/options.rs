@@ -6,7 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 
-use super::errors::{config_error, exception, replaced};
+use super::errors::{config_error, exception, guarded, replaced};
 use super::prompts::{shown, string};
 use crate::error::ErrorKind;
 use crate::generation::config::suggest::suggest;
@@ -150,6 +150,10 @@ impl Options {
 
 /// The name of a type of numbers: itself, or that of one of torch's or numpy's types.
 pub(super) fn dtype_name(given: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    guarded(|| name_of_dtype(given))
+}
+
+fn name_of_dtype(given: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if given.is_none() || given.is_instance_of::<PyString>() {
         return given.extract();
     }
@@ -184,6 +188,10 @@ pub(super) fn dtype(py: Python<'_>, dtype: Option<String>, torch_dtype: Option<S
 
 /// A number of threads or bytes, before its range is checked.
 pub(super) fn count(given: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    guarded(|| whole_number(given))
+}
+
+fn whole_number(given: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     if given.is_none() {
         return Ok(None);
     }
