@@ -192,7 +192,11 @@ fn run_tokenizer(tokenizer: &Tokenizer, text: &str) {
         let mut streamed = Detokenizer::new(tokenizer, &[], true);
         let mut joined: String = ids.iter().map(|&id| streamed.push(id)).collect();
         joined.push_str(&streamed.flush());
-        assert_eq!(joined, tokenizer.decode(&ids, true), "a stream decodes as the whole");
+        assert_eq!(
+            joined,
+            tokenizer.decode(&ids, true).expect("a short text"),
+            "a stream decodes as the whole"
+        );
     }
 }
 

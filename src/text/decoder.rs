@@ -21,6 +21,8 @@ mod clean_up;
 const MAX_STAGES: usize = 64;
 /// The longest pattern or replacement of a stage.
 const MAX_PATTERN_BYTES: usize = 1024;
+/// The length of U+FFFD.
+const REPLACEMENT_BYTES: usize = '\u{fffd}'.len_utf8();
 
 /// The decoder of a tokenizer. Immutable: the state of a text in progress is a [`DecoderState`].
 #[derive(Debug)]
@@ -130,6 +132,11 @@ impl Decoder {
             stage.finish(first, |piece| feed(later, rest, piece, out));
             (stages, states) = (later, rest);
         }
+    }
+
+    /// The most bytes that the text of a token of this length has.
+    pub(super) fn longest(&self, bytes: usize) -> usize {
+        self.stages.iter().fold(bytes, |bytes, stage| stage.longest(bytes))
     }
 
     /// The bytes that a token adds in the middle of a text.
@@ -259,6 +266,21 @@ impl Stage {
             | Kind::WordPiece { .. }
             | Kind::Spaced => {}
         }
+    }
+
+    /// The most bytes that the stage makes of so many.
+    fn longest(&self, bytes: usize) -> usize {
+        let growth = match &self.kind {
+            // U+FFFD for each byte.
+            Kind::ByteLevel => REPLACEMENT_BYTES,
+            Kind::Replace { pattern, content } => content.len().div_ceil(pattern.len()),
+            Kind::ReplaceRegex(replace) => replace.content.len(),
+            // A space before each character, and at the end.
+            Kind::EndOfWord { suffix } if suffix.is_empty() => 2,
+            Kind::Pieces(pieces) => return pieces.longest(bytes),
+            _ => 1,
+        };
+        bytes.saturating_mul(growth.max(1)).saturating_add(1)
     }
 
     /// Takes a token that is not the first, for the stages that separate words.

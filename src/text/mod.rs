@@ -4,6 +4,7 @@
 //! did until version 4; quirks included, because equal tokens begin with an equal prompt. It knows no models and
 //! opens no files: callers pass their bytes.
 
+mod budget;
 mod chat_template;
 mod checks;
 mod decoder;

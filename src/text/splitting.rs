@@ -15,6 +15,8 @@ use tokenizers::pre_tokenizers::metaspace::Metaspace;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{Offsets, PreTokenizedString, PreTokenizer, SplitDelimiterBehavior};
 
+use super::budget::Budget;
+
 /// The most backtracking steps of one search. Real expressions take steps in proportion to the text.
 const MAX_BACKTRACKS: usize = 10_000_000;
 /// The most time of a search in any text, and in addition for each of its bytes: a hundred times what real
@@ -73,24 +75,43 @@ impl<'de> Deserialize<'de> for Splitter {
 
 impl PreTokenizer for Splitter {
     fn pre_tokenize(&self, text: &mut PreTokenizedString) -> tokenizers::Result<()> {
+        self.split(text, &Budget::new(&mut || false))
+    }
+}
+
+impl Splitter {
+    /// Splits a text within a budget.
+    pub(super) fn split(&self, text: &mut PreTokenizedString, budget: &Budget<'_>) -> tokenizers::Result<()> {
         match self {
             Self::Bounded { regex, behavior, invert: false } => {
-                text.split(|_, part| part.split(regex, *behavior))
+                text.split(|_, part| part.split(&Search { regex, budget }, *behavior))
             }
             Self::Bounded { regex, behavior, invert: true } => {
-                text.split(|_, part| part.split(Invert(regex), *behavior))
+                text.split(|_, part| part.split(Invert(&Search { regex, budget }), *behavior))
             }
             Self::Sequence(splitters) => {
-                splitters.iter().try_for_each(|splitter| splitter.pre_tokenize(text))
+                splitters.iter().try_for_each(|splitter| splitter.split(text, budget))
             }
             Self::Other(other) => other.pre_tokenize(text),
         }
     }
 }
 
-impl Pattern for &BoundedRegex {
-    /// The parts of `inside`, each with whether it is a match.
+/// A search within a budget.
+struct Search<'a, 'b> {
+    regex: &'a BoundedRegex,
+    budget: &'a Budget<'b>,
+}
+
+impl Pattern for &Search<'_, '_> {
     fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
+        self.regex.parts(inside, self.budget)
+    }
+}
+
+impl BoundedRegex {
+    /// The parts of `inside`, each with whether it is a match.
+    fn parts(&self, inside: &str, budget: &Budget<'_>) -> tokenizers::Result<Vec<(Offsets, bool)>> {
         let too_long = || format!("the regular expression {:?} takes too long on this text", self.0.as_str());
         let started = Instant::now();
         let allowed = MAX_TIME + MAX_TIME_PER_BYTE * u32::try_from(inside.len()).unwrap_or(u32::MAX);
@@ -98,6 +119,7 @@ impl Pattern for &BoundedRegex {
         let mut end = 0;
         for found in self.0.find_iter(inside) {
             let found = found.map_err(|error| format!("{}: {error}", too_long()))?;
+            budget.work(found.end() - end)?;
             if started.elapsed() > allowed {
                 return Err(too_long().into());
             }

@@ -14,10 +14,11 @@ use tokenizers::decoders::strip::Strip;
 use tokenizers::normalizers::replace::Replace;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::{
-    AddedToken, DecoderWrapper, ModelWrapper, NormalizedString, Normalizer, NormalizerWrapper,
-    PostProcessorWrapper, TokenizerImpl,
+    AddedToken, DecoderWrapper, Encoding, Model, ModelWrapper, NormalizedString, Normalizer,
+    NormalizerWrapper, OffsetType, PostProcessorWrapper, TokenizerImpl,
 };
 
+use super::budget::Budget;
 use super::checks;
 use super::decoder::Decoder;
 use super::settings::Settings;
@@ -79,17 +80,13 @@ impl TokenizerJson {
     }
 
     /// As [`super::Tokenizer::encode`].
-    pub(super) fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>> {
-        let growth = self.growth;
-        if text.len().saturating_mul(growth) > MAX_NORMALIZED_BYTES {
-            return Err(Error::input(format!(
-                "the text has {} bytes, and the tokenizer can make them {growth} times as many, but at most \
-                 {MAX_NORMALIZED_BYTES} are encoded at a time; shorten it",
-                text.len()
-            )));
-        }
-        let encoding = guarded(|| self.backend.encode_fast(text, add_special_tokens))
-            .map_err(|cause| failed_on(text, cause))?;
+    pub(super) fn encode(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        budget: &Budget<'_>,
+    ) -> Result<Vec<u32>> {
+        let encoding = self.encoding(text, add_special_tokens, OffsetType::None, budget)?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -98,13 +95,49 @@ impl TokenizerJson {
         &self,
         text: &str,
         add_special_tokens: bool,
+        budget: &Budget<'_>,
     ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
-        let encoding = guarded(|| self.backend.encode_char_offsets(text, add_special_tokens))
-            .map_err(|cause| failed_on(text, cause))?;
+        let encoding = self.encoding(text, add_special_tokens, OffsetType::Char, budget)?;
         let around = encoding.get_special_tokens_mask().iter().map(|&added| added != 0);
         let places = encoding.get_offsets().iter().zip(around);
         let places = places.map(|(&(start, end), added)| (!added).then_some(start..end));
         Ok(encoding.get_ids().iter().copied().map(TokenId).zip(places).collect())
+    }
+
+    /// The stages of the crate's own `encode`, within a budget.
+    fn encoding(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        offsets: OffsetType,
+        budget: &Budget<'_>,
+    ) -> Result<Encoding> {
+        let growth = self.growth;
+        if text.len().saturating_mul(growth) > MAX_NORMALIZED_BYTES {
+            return Err(Error::input(format!(
+                "the text has {} bytes, and the tokenizer can make them {growth} times as many, but at most \
+                 {MAX_NORMALIZED_BYTES} are encoded at a time; shorten it",
+                text.len()
+            )));
+        }
+        let backend = &self.backend;
+        let encoded = guarded(|| {
+            let added = backend.get_added_vocabulary();
+            let mut parts = added.extract_and_normalize(backend.get_normalizer(), text);
+            if let Some(splitter) = backend.get_pre_tokenizer() {
+                splitter.split(&mut parts, budget)?;
+            }
+            parts.tokenize(|part| {
+                budget.work(part.get().len())?;
+                backend.get_model().tokenize(part.get())
+            })?;
+            let encoding = parts.into_encoding(None, 0, offsets)?;
+            backend.post_process(encoding, None, add_special_tokens)
+        });
+        encoded.map_err(|cause| match cause.downcast::<Error>() {
+            Ok(error) => *error,
+            Err(cause) => failed_on(text, cause),
+        })
     }
 
     /// The number of different tokens.

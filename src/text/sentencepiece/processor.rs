@@ -6,6 +6,7 @@ use super::normalizer::Normalizer;
 use super::unigram::Unigram;
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
+use crate::text::budget::Budget;
 
 /// The longest text, in bytes.
 const MAX_NORMALIZED_BYTES: usize = 1 << 30;
@@ -44,6 +45,7 @@ impl Processor {
         &self,
         text: &str,
         add_dummy_prefix: bool,
+        budget: &Budget<'_>,
         mut found: impl FnMut(Found<'_>),
     ) -> Result<()> {
         let vocabulary = &self.vocabulary;
@@ -55,10 +57,10 @@ impl Processor {
                 text.len()
             )));
         }
-        let text = self.normalizer.normalize(text, &vocabulary.user_defined, add_dummy_prefix);
+        let text = self.normalizer.normalize(text, &vocabulary.user_defined, add_dummy_prefix, budget)?;
         let pieces = match &self.unigram {
-            Some(unigram) => unigram.cut(vocabulary, &text),
-            None => bpe::cut(vocabulary, &text),
+            Some(unigram) => unigram.cut(vocabulary, &text, budget)?,
+            None => bpe::cut(vocabulary, &text, budget)?,
         };
         let (mut at, mut unknown_from) = (0, None);
         for (piece, id) in pieces {
