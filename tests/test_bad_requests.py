@@ -337,3 +337,30 @@ def test_every_request_ends_when_the_cache_is_too_small_for_all(make_llama):
     assert (stats.blocks_used, stats.blocks_reserved, stats.blocks_free) == (0, 0, 6)
     with pytest.raises(rsgen.CapacityError, match=r"needed.*free.*in total; raise kv_cache_bytes to"):
         gen.generate([1] * 100, max_new_tokens=100)
+
+
+class Interrupting:
+    """A value during whose type check a signal arrives: the check reads `__class__`."""
+
+    @property
+    def __class__(self) -> type:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda gen, value: gen.generate(value),
+        lambda gen, value: gen.generate([value, 5]),
+        lambda gen, value: gen.chat(value),
+        lambda gen, value: gen.chat([{"role": "user", "content": "x"}, value]),
+        lambda gen, value: gen.tokenizer.decode([[5], value]),
+        lambda gen, value: gen.tokenizer.decode(value),
+    ],
+)
+def test_an_interrupt_while_arguments_are_checked_is_not_swallowed(
+    gen: rsgen.Generator, call: Callable[[rsgen.Generator, Any], object], capfd: pytest.CaptureFixture[str]
+):
+    with pytest.raises(KeyboardInterrupt):
+        call(gen, Interrupting())
+    assert capfd.readouterr().err == ""

@@ -12,7 +12,6 @@ pub mod constraint;
 mod exact;
 pub mod logits;
 pub mod mode;
-mod numerics;
 pub mod output;
 pub mod plan;
 pub mod prompt;

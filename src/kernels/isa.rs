@@ -71,6 +71,11 @@ impl Isa {
         found
     }
 
+    /// The fastest instruction set of this machine.
+    pub fn fastest() -> Self {
+        Self::available()[0]
+    }
+
     /// The instruction set to compute with: `wanted`, or the one that the environment variable `RSGEN_ISA` names
     /// (`avx512_bf16`, `avx512`, `avx2` or `scalar`), or the fastest one.
     ///

@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::huge_pages::advise_huge_pages;
 use super::threads::Workers;
 use crate::error::Result;
+use crate::memory;
 use crate::sync::Mutex;
 
 /// A mutable slice that several threads write disjoint parts of.
@@ -90,7 +91,8 @@ impl Workers {
         make: impl Fn(usize, &mut [MaybeUninit<T>]) -> Result<()> + Sync,
     ) -> Result<Vec<T>> {
         let len = num_chunks * chunk_len;
-        let mut data: Vec<T> = Vec::with_capacity(len);
+        let mut data: Vec<T> = Vec::new();
+        memory::reserve(&mut data, len, "weights")?;
         advise_huge_pages(data.spare_capacity_mut());
         self.try_for_each_chunk(&mut data.spare_capacity_mut()[..len], chunk_len, make)?;
         // SAFETY: `make` has written every element (by contract), and has failed for none.

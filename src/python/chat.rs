@@ -6,11 +6,10 @@
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PySequence, PyString, PyTuple, PyType,
-};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use serde_json::{Map, Number, Value};
 
+use super::abc::{is_mapping, is_sequence};
 use super::arrays::numpy;
 use super::errors::{config_error, input_error, to_python};
 use super::exit::detached;
@@ -49,7 +48,7 @@ impl Conversations {
     pub(super) fn extract(given: &Bound<'_, PyAny>) -> PyResult<Self> {
         let items = list(given, "a conversation must be a list of messages, or of conversations")?;
         match items.first() {
-            Some(first) if sequence(first).is_some() => {
+            Some(first) if is_sequence(first)? => {
                 items.iter().map(conversation).collect::<PyResult<_>>().map(Self::Several)
             }
             _ => conversation(given).map(Self::One),
@@ -109,16 +108,10 @@ fn conversation(messages: &Bound<'_, PyAny>) -> PyResult<Vec<Message>> {
 }
 
 fn list<'py>(value: &Bound<'py, PyAny>, rule: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    match sequence(value) {
-        Some(items) => items.try_iter()?.collect(),
-        None => Err(PyTypeError::new_err(format!("{rule}, got {}", shown(value)))),
+    if is_sequence(value)? {
+        return value.try_iter()?.collect();
     }
-}
-
-/// A sequence that is no text.
-fn sequence<'a, 'py>(value: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, PySequence>> {
-    let is_text = value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>();
-    value.cast::<PySequence>().ok().filter(|_| !is_text)
+    Err(PyTypeError::new_err(format!("{rule}, got {}", shown(value))))
 }
 
 /// How a conversation is to be rendered, from the keyword arguments of `chat`.
@@ -242,10 +235,10 @@ fn plain(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
     if let Ok(number) = value.cast::<PyFloat>() {
         return Number::from_f64(number.value()).map(Value::Number).ok_or_else(impossible);
     }
-    if let Ok(mapping) = value.cast::<PyMapping>() {
+    if is_mapping(value)? {
         let mut fields = Map::new();
-        for entry in mapping.items()? {
-            let (key, value) = entry.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+        for entry in value.call_method0("items")?.try_iter()? {
+            let (key, value) = entry?.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
             fields.insert(name(&key)?, plain(&value, depth + 1)?);
         }
         return Ok(Value::Object(fields));

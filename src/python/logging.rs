@@ -11,6 +11,8 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::engine::TIMING_TARGET;
+use crate::escape;
 use crate::sync::Mutex;
 
 /// The most records in the queue; the oldest make room.
@@ -52,7 +54,10 @@ impl Log for Logger {
         if queue.len() == MAX_QUEUED {
             queue.pop_front();
         }
-        queue.push_back((record.level(), record.target().replace("::", "."), record.args().to_string()));
+        let text = record.args().to_string();
+        // A profile has lines of its own.
+        let text = if record.target() == TIMING_TARGET { text } else { escape::message(&text).into_owned() };
+        queue.push_back((record.level(), record.target().replace("::", "."), text));
     }
 
     fn flush(&self) {}

@@ -11,6 +11,7 @@
     reason = "docstrings name types and values as Python does"
 )]
 
+mod abc;
 mod arrays;
 mod astream;
 mod callbacks;

@@ -4,10 +4,12 @@
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyMapping, PySequence, PyString};
+use pyo3::types::{PyBool, PyString};
 
+use super::abc::{is_mapping, is_sequence};
 use super::arrays::numpy;
 use super::errors::{input_error, to_python};
+use crate::escape;
 use crate::generation::PromptBatch;
 use crate::generator::{Prompt, Prompts};
 use crate::types::TokenId;
@@ -34,18 +36,20 @@ pub(super) fn of_call(
             "the prompt was given twice; give one of the first argument, `inputs` and `input_ids`",
         ));
     }
-    let Ok(encoding) = prompt.cast::<PyMapping>() else { return prompts(&prompt, mask.as_ref()) };
-    if !encoding.contains(IDS)? {
+    if !is_mapping(&prompt)? {
+        return prompts(&prompt, mask.as_ref());
+    }
+    if !prompt.contains(IDS)? {
         return Err(PyTypeError::new_err(format!(
             "a prompt must be a text, token ids, or what a tokenizer returns, with `{IDS}`, got {}; messages go to `chat`",
             shown(&prompt)
         )));
     }
     let mask = match mask {
-        None if encoding.contains(MASK)? => Some(encoding.get_item(MASK)?),
+        None if prompt.contains(MASK)? => Some(prompt.get_item(MASK)?),
         mask => mask,
     };
-    prompts(&encoding.get_item(IDS)?, mask.as_ref())
+    prompts(&prompt.get_item(IDS)?, mask.as_ref())
 }
 
 /// The prompts of a value, and of the mask that goes with ids.
@@ -76,7 +80,7 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
                  begin with the model's beginning-of-sequence token",
                 ));
             }
-            is_number(&items.get_item(0)?)
+            is_number(&items.get_item(0)?)?
         };
     if is_ids {
         return batch(py, vec![ids_of_list(prompt)?], 1, mask);
@@ -188,21 +192,19 @@ pub(super) fn rows_to_decode<'py>(given: &Bound<'py, PyAny>) -> PyResult<(Vec<Ve
         numpy(value.py())?.call_method1("asarray", (value,))?.call_method0("tolist")
     };
     let row = |value: &Bound<'py, PyAny>| -> PyResult<Vec<TokenId>> {
-        let ids = elements(value).ok_or_else(|| {
-            PyTypeError::new_err(format!(
+        if !is_sequence(value)? {
+            return Err(PyTypeError::new_err(format!(
                 "`token_ids` must be a token id, a sequence of token ids or several such sequences, got {}",
                 shown(value)
-            ))
-        })?;
-        ids.try_iter()?.enumerate().map(|(position, id)| token_id(&id?, position)).collect()
+            )));
+        }
+        value.try_iter()?.enumerate().map(|(position, id)| token_id(&id?, position)).collect()
     };
     let given = plain(given)?;
-    if is_number(&given) {
+    if is_number(&given)? {
         return Ok((vec![vec![token_id(&given, 0)?]], true));
     }
-    let first = elements(&given).filter(|rows| rows.len().is_ok_and(|rows| rows > 0));
-    let first = first.map(|rows| rows.get_item(0)).transpose()?;
-    if first.is_none_or(|first| elements(&first).is_none() && !first.hasattr("__len__").unwrap_or(false)) {
+    if !is_sequence(&given)? || given.is_empty()? || !holds_several(&given.get_item(0)?)? {
         return Ok((vec![row(&given)?], true));
     }
     let rows = given.try_iter()?.map(|value| row(&plain(&value?)?)).collect::<PyResult<_>>()?;
@@ -214,7 +216,7 @@ pub(super) fn rows_to_decode<'py>(given: &Bound<'py, PyAny>) -> PyResult<(Vec<Ve
 /// # Errors
 /// As for [`rows_to_decode`].
 pub(super) fn single_id(value: &Bound<'_, PyAny>) -> PyResult<Option<TokenId>> {
-    is_number(value).then(|| token_id(value, 0)).transpose()
+    is_number(value)?.then(|| token_id(value, 0)).transpose()
 }
 
 /// Sequences of ids: one in one dimension, or several.
@@ -358,25 +360,23 @@ fn token_id(id: &Bound<'_, PyAny>, position: usize) -> PyResult<TokenId> {
 }
 
 /// Whether it is a single number, an integer or (to be refused with a clear message) another one.
-fn is_number(value: &Bound<'_, PyAny>) -> bool {
-    let has = |name: &str| value.hasattr(name).unwrap_or(false);
-    (has("__index__") || has("__float__")) && !has("__len__")
+fn is_number(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok((value.hasattr("__index__")? || value.hasattr("__float__")?) && !value.hasattr("__len__")?)
 }
 
-/// A value as a sequence, if it is one, and neither a text nor bytes.
-fn elements<'a, 'py>(value: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, PySequence>> {
-    let is_text = value.is_instance_of::<PyString>();
-    let bytes = value.is_instance_of::<PyBytes>() || value.is_instance_of::<PyByteArray>();
-    value.cast::<PySequence>().ok().filter(|_| !bytes && !is_text)
+/// Whether it is a sequence or an array.
+fn holds_several(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(is_sequence(value)? || value.hasattr("__len__")?)
 }
 
-fn sequence<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PySequence>> {
-    elements(value).ok_or_else(|| {
-        PyTypeError::new_err(format!(
-            "a prompt must be a text, token ids (a sequence of integers or a numpy array), or a list of those, got {}",
-            shown(value)
-        ))
-    })
+fn sequence<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyAny>> {
+    if is_sequence(value)? {
+        return Ok(value);
+    }
+    Err(PyTypeError::new_err(format!(
+        "a prompt must be a text, token ids (a sequence of integers or a numpy array), or a list of those, got {}",
+        shown(value)
+    )))
 }
 
 /// `str(value)`. Formatting the value itself would swallow what a signal handler raises meanwhile.
@@ -392,8 +392,9 @@ pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
         .get_type()
         .name()
         .map_or_else(|_| "object".to_owned(), |name| name.to_string_lossy().into_owned());
-    match text.char_indices().nth(SHOWN) {
+    let text = match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}… ({kind})", &text[..end]),
         None => format!("{text} ({kind})"),
-    }
+    };
+    escape::name(&text).into_owned()
 }

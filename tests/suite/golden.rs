@@ -394,7 +394,13 @@ fn the_random_generator_is_that_of_torch() {
         let mut drawn = Vec::new();
         for _ in 0..list(&entry["draws"]).len() {
             for row in probabilities.chunks(vocab_size) {
-                drawn.push(rng.multinomial(row, samples).into_iter().map(|id| id as u64).collect());
+                drawn.push(
+                    rng.multinomial(Isa::fastest(), row, samples)
+                        .unwrap()
+                        .into_iter()
+                        .map(|id| id as u64)
+                        .collect(),
+                );
             }
         }
         let expected: Vec<Vec<u64>> = list(&entry["draws"]).iter().flat_map(list).map(integers).collect();
@@ -414,8 +420,11 @@ fn the_random_generator_is_that_of_torch() {
     check_floats(&mut faults, "rand", &floats(5, || rng.rand_f32()));
     check_floats(&mut faults, "exponential", &floats(3, || rng.exponential_f32()));
     faults.check("mixed, randperm", unequal(&permutation(&mut rng, 6), &integers(&mixed["randperm"])));
-    let quarters: Vec<Vec<u64>> =
-        (0..2).map(|_| rng.multinomial(&[0.25; 4], 1).into_iter().map(|id| id as u64).collect()).collect();
+    let quarters: Vec<Vec<u64>> = (0..2)
+        .map(|_| {
+            rng.multinomial(Isa::fastest(), &[0.25; 4], 1).unwrap().into_iter().map(|id| id as u64).collect()
+        })
+        .collect();
     let expected: Vec<Vec<u64>> = list(&mixed["multinomial_of_even_quarters"]).iter().map(integers).collect();
     faults.check("mixed, multinomial", unequal(&quarters, &expected));
     check_floats(&mut faults, "rand_after", &floats(2, || rng.rand_f32()));

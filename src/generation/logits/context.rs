@@ -2,6 +2,7 @@
 
 use std::any::Any;
 
+use crate::kernels::Isa;
 use crate::types::TokenId;
 
 /// The scores of the rows of one request: `[num_rows, vocab_size]`, changed in place.
@@ -103,6 +104,8 @@ pub struct RowContext<'a> {
     pub prompt_index: usize,
     /// The index of the row, counted as if no row had ended; rows of one prompt are consecutive.
     pub row_index: usize,
+    /// The instruction set to compute with.
+    pub isa: Isa,
     /// The unconditional sequences of the row.
     pub(in crate::generation) unconditional: UnconditionalLogits<'a>,
     /// The state of each processor of the list for this sequence.
@@ -120,6 +123,7 @@ impl<'a> RowContext<'a> {
             padding_len: 0,
             prompt_index: 0,
             row_index: 0,
+            isa: Isa::fastest(),
             unconditional: UnconditionalLogits::default(),
             states: None,
             processor_index: 0,

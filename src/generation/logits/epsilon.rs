@@ -1,8 +1,8 @@
 //! Epsilon sampling: tokens of at least some probability, as in transformers' `EpsilonLogitsWarper`.
 
 use crate::error::Result;
+use crate::kernels::maximum;
 
-use super::super::numerics::maximum;
 use super::filter::{Filter, cutoff, is_cutoff};
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
@@ -39,11 +39,11 @@ impl LogitsProcessor for EpsilonLogitsWarper {
         "EpsilonLogitsWarper"
     }
 
-    fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
-        if !maximum(scores).is_finite() {
+    fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
+        if !maximum(row.isa, scores).is_finite() {
             return Ok(());
         }
-        self.filter.remove_improbable(scores, self.epsilon);
+        self.filter.remove_improbable(row.isa, scores, self.epsilon);
         Ok(())
     }
 }

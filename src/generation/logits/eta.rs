@@ -1,8 +1,9 @@
 //! Eta sampling: tokens of at least a probability that falls with the entropy, as in transformers' `EtaLogitsWarper`.
 
 use crate::error::Result;
+use crate::kernels::maximum;
+use crate::kernels::torch_reduce::{entropy, exp};
 
-use super::super::numerics::{entropy, exp, maximum};
 use super::filter::{Filter, cutoff, is_cutoff};
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
@@ -39,12 +40,12 @@ impl LogitsProcessor for EtaLogitsWarper {
         "EtaLogitsWarper"
     }
 
-    fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
-        if !maximum(scores).is_finite() {
+    fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
+        if !maximum(row.isa, scores).is_finite() {
             return Ok(());
         }
-        let limit = self.epsilon.min(self.epsilon.sqrt() * exp(-entropy(scores)));
-        self.filter.remove_improbable(scores, limit);
+        let limit = self.epsilon.min(self.epsilon.sqrt() * exp(-entropy(row.isa, scores)));
+        self.filter.remove_improbable(row.isa, scores, limit);
         Ok(())
     }
 }

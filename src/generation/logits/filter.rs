@@ -1,8 +1,8 @@
 //! Shared by the warpers that remove tokens: the score of removed tokens, and the number of tokens that always stay.
 
 use crate::error::{Error, Result};
-
-use super::super::numerics::{kth_largest, softmax};
+use crate::kernels::torch_reduce::kth_largest;
+use crate::kernels::{Isa, softmax};
 
 /// Two arguments that these warpers have in common.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,15 +25,16 @@ impl Filter {
     }
 
     /// The least of the scores that always stay; the scores must hold no NaN.
-    pub(super) fn least_kept(&self, scores: &[f32]) -> f32 {
-        kth_largest(scores, self.min_tokens_to_keep.min(scores.len()))
+    pub(super) fn least_kept(&self, isa: Isa, scores: &[f32]) -> f32 {
+        kth_largest(isa, scores, self.min_tokens_to_keep.min(scores.len()))
     }
 
     /// Removes tokens whose probability is below `limit`; the scores must hold no NaN, and at least one possible
     /// token.
-    pub(super) fn remove_improbable(&self, scores: &mut [f32], limit: f32) {
-        let probabilities = softmax(scores);
-        let kept = self.least_kept(scores);
+    pub(super) fn remove_improbable(&self, isa: Isa, scores: &mut [f32], limit: f32) {
+        let mut probabilities = scores.to_vec();
+        softmax(isa, &mut probabilities);
+        let kept = self.least_kept(isa, scores);
         for (score, probability) in scores.iter_mut().zip(probabilities) {
             if probability < limit && *score < kept {
                 *score = self.value;

@@ -1,8 +1,8 @@
 //! Log-probabilities in place of scores, as in transformers' `LogitNormalization`.
 
 use crate::error::Result;
+use crate::kernels;
 
-use super::super::numerics::log_softmax;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
 /// Replaces the scores by the logarithms of their softmax.
@@ -27,8 +27,8 @@ impl LogitsProcessor for LogitNormalization {
         "LogitNormalization"
     }
 
-    fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
-        log_softmax(scores);
+    fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
+        kernels::log_softmax(row.isa, scores);
         Ok(())
     }
 }

@@ -1,9 +1,10 @@
 //! Min-p: only tokens whose probability is close to the highest, as in transformers' `MinPLogitsWarper`.
 
 use crate::error::{Error, Result};
+use crate::kernels::torch_reduce::kth_largest;
+use crate::kernels::{Isa, maximum, softmax};
 
 use super::super::config::Compat;
-use super::super::numerics::{kth_largest, maximum, softmax};
 use super::super::torch_sort::{descending_order, topk};
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
@@ -49,11 +50,12 @@ impl LogitsProcessor for MinPLogitsWarper {
         "MinPLogitsWarper"
     }
 
-    fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
-        let probabilities = softmax(scores);
+    fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
+        let mut probabilities = scores.to_vec();
+        softmax(row.isa, &mut probabilities);
         // The most probable token is never below its own fraction, and comparisons with NaN remove nothing.
-        let threshold = self.min_p * maximum(&probabilities);
-        let kept = self.kept(scores, &probabilities, threshold);
+        let threshold = self.min_p * maximum(row.isa, &probabilities);
+        let kept = self.kept(row.isa, scores, &probabilities, threshold)?;
         for (id, score) in scores.iter_mut().enumerate() {
             if probabilities[id] < threshold && !kept.contains(&(id as u32)) {
                 *score = self.filter.value;
@@ -65,17 +67,17 @@ impl LogitsProcessor for MinPLogitsWarper {
 
 impl MinPLogitsWarper {
     /// The tokens that always stay, even below the threshold.
-    fn kept(&self, scores: &[f32], probabilities: &[f32], threshold: f32) -> Vec<u32> {
+    fn kept(&self, isa: Isa, scores: &[f32], probabilities: &[f32], threshold: f32) -> Result<Vec<u32>> {
         let count = self.filter.min_tokens_to_keep.min(probabilities.len());
-        if threshold.is_nan() || kth_largest(probabilities, count) >= threshold {
-            return Vec::new();
+        if threshold.is_nan() || kth_largest(isa, probabilities, count) >= threshold {
+            return Ok(Vec::new());
         }
         if self.ranks_scores {
             let mut order = descending_order(scores);
             order.truncate(count);
-            return order;
+            return Ok(order);
         }
-        topk(probabilities, count)
+        topk(isa, probabilities, count)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Top-h: tokens up to a fraction of the entropy, as in transformers' `TopHLogitsWarper`.
 
 use crate::error::{Error, Result};
+use crate::kernels::torch_reduce::{cumulated, entropy, ln, torch_log_sum_exp};
+use crate::kernels::{maximum, softmax};
 
-use super::super::numerics::{cumulated, entropy, ln, maximum, softmax, torch_log_sum_exp};
 use super::super::torch_sort::topk;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
@@ -51,17 +52,19 @@ impl LogitsProcessor for TopHLogitsWarper {
         "TopHLogitsWarper"
     }
 
-    fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
-        if !maximum(scores).is_finite() {
+    fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
+        if !maximum(row.isa, scores).is_finite() {
             return Ok(());
         }
-        let best = topk(scores, MAX_TOKENS.min(scores.len()));
+        let best = topk(row.isa, scores, MAX_TOKENS.min(scores.len()))?;
         let logits: Vec<f32> = best.iter().map(|&id| scores[id as usize]).collect();
-        let normalizer = torch_log_sum_exp(&logits);
+        let normalizer = torch_log_sum_exp(row.isa, &logits);
         let normalized: Vec<f32> = logits.iter().map(|logit| logit - normalizer).collect();
         // The term of a probability of 0 is NaN, which no limit allows.
-        let terms: Vec<f32> = softmax(&normalized).into_iter().map(|p| -p * ln(p)).collect();
-        let limit = entropy(&logits) * self.top_h;
+        let mut probabilities = normalized;
+        softmax(row.isa, &mut probabilities);
+        let terms: Vec<f32> = probabilities.into_iter().map(|p| -p * ln(p)).collect();
+        let limit = entropy(row.isa, &logits) * self.top_h;
         let stays = cumulated(&terms).map(|sum| sum <= limit);
         let kept: Vec<(usize, f32)> = best
             .into_iter()

@@ -1,8 +1,8 @@
 //! Top-k: only the highest scores stay, as in transformers' `TopKLogitsWarper`.
 
 use crate::error::{Error, Result};
+use crate::kernels::torch_reduce::kth_largest;
 
-use super::super::numerics::kth_largest;
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
@@ -43,12 +43,12 @@ impl LogitsProcessor for TopKLogitsWarper {
         "TopKLogitsWarper"
     }
 
-    fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
+    fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if self.top_k >= scores.len() {
             return Ok(());
         }
         // No score is below NaN, which torch treats as the largest.
-        let threshold = kth_largest(scores, self.top_k);
+        let threshold = kth_largest(row.isa, scores, self.top_k);
         for score in scores {
             if *score < threshold {
                 *score = self.filter.value;

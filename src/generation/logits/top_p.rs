@@ -2,8 +2,9 @@
 //! `TopPLogitsWarper`.
 
 use crate::error::{Error, Result};
+use crate::kernels::torch_reduce::{cumulated, softmax_of_middle};
+use crate::kernels::{Isa, maximum};
 
-use super::super::numerics::{cumulated, maximum, softmax_of_middle};
 use super::super::torch_sort::{ascending_above, ascending_order};
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
@@ -45,8 +46,8 @@ impl LogitsProcessor for TopPLogitsWarper {
         "TopPLogitsWarper"
     }
 
-    fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
-        if !maximum(scores).is_finite() {
+    fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
+        if !maximum(row.isa, scores).is_finite() {
             return Ok(());
         }
         // Removed tokens have probability 0 and stay removed, so only the others are sorted: after top-k, few.
@@ -54,7 +55,7 @@ impl LogitsProcessor for TopPLogitsWarper {
         let mut ascending = ascending_above(scores, floor);
         let score = |id: u32| scores[id as usize];
         let sorted: Vec<f32> = ascending.iter().map(|&id| score(id)).collect();
-        let count = self.count_to_remove(&sorted, scores.len());
+        let count = self.count_to_remove(row.isa, &sorted, scores.len());
         if count > 0 && count < ascending.len() && score(ascending[count - 1]) == score(ascending[count]) {
             // The cutoff falls between equal scores: torch's sort decides which of them are removed.
             let removed_before = scores.len() - ascending.len();
@@ -69,8 +70,8 @@ impl LogitsProcessor for TopPLogitsWarper {
 
 impl TopPLogitsWarper {
     /// The number of scores to remove, of these last ones of `len` in ascending order; never the best ones.
-    fn count_to_remove(&self, ascending: &[f32], len: usize) -> usize {
-        let probabilities = softmax_of_middle(ascending, len - ascending.len(), len);
+    fn count_to_remove(&self, isa: Isa, ascending: &[f32], len: usize) -> usize {
+        let probabilities = softmax_of_middle(isa, ascending, len - ascending.len(), len);
         let most = ascending.len().saturating_sub(self.filter.min_tokens_to_keep);
         let count = cumulated(&probabilities).position(|sum| sum > self.removable);
         count.map_or(most, |count| count.min(most))

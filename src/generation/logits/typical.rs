@@ -1,8 +1,9 @@
 //! Locally typical sampling: tokens whose surprise is near the expected one, as in transformers' `TypicalLogitsWarper`.
 
 use crate::error::{Error, Result};
+use crate::kernels::torch_reduce::{cumulated, exp, softmax_of_middle, sum};
+use crate::kernels::{Isa, log_softmax, maximum};
 
-use super::super::numerics::{cumulated, exp, log_softmax, maximum, softmax_of_middle, sum};
 use super::super::torch_sort::{ascending_above, ascending_order};
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
@@ -29,9 +30,9 @@ impl TypicalLogitsWarper {
     }
 
     /// The possible tokens, the most typical first, and the distance of each from the expected surprise.
-    fn most_typical_first(&self, scores: &[f32]) -> (Vec<u32>, Vec<f32>) {
+    fn most_typical_first(&self, isa: Isa, scores: &[f32]) -> (Vec<u32>, Vec<f32>) {
         let mut logs = scores.to_vec();
-        log_softmax(&mut logs);
+        log_softmax(isa, &mut logs);
         // A removed token adds NaN, which counts as zero.
         let terms: Vec<f32> = logs
             .iter()
@@ -76,13 +77,13 @@ impl LogitsProcessor for TypicalLogitsWarper {
         "TypicalLogitsWarper"
     }
 
-    fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
-        if !maximum(scores).is_finite() {
+    fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
+        if !maximum(row.isa, scores).is_finite() {
             return Ok(());
         }
-        let (order, distances) = self.most_typical_first(scores);
+        let (order, distances) = self.most_typical_first(row.isa, scores);
         let sorted: Vec<f32> = order.iter().map(|&id| scores[id as usize]).collect();
-        let probabilities = softmax_of_middle(&sorted, 0, scores.len());
+        let probabilities = softmax_of_middle(row.isa, &sorted, 0, scores.len());
         let below_mass = cumulated(&probabilities).filter(|sum| *sum < self.mass).count();
         let Some(&last) = order.get(below_mass) else { return Ok(()) };
         let limit = distances[last as usize];

@@ -14,6 +14,7 @@ mod validation;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::kernels::Isa;
 use crate::types::{LayerSet, TokenId};
 
 use super::config::{EarlyStopping, GenerationConfig, OneOrMany};
@@ -55,6 +56,8 @@ pub struct PlanContext {
     pub num_layers: usize,
     /// Whether the model's head shares the weights of its embedding.
     pub tied_embeddings: bool,
+    /// The instruction set to compute with.
+    pub isa: Isa,
     /// The model's tokenizer, if it has one.
     pub vocabulary: Option<Arc<dyn Vocabulary>>,
     /// The model's `generation_config.json`.
@@ -82,6 +85,7 @@ impl PlanContext {
             context_len: max_position_embeddings,
             num_layers: 0,
             tied_embeddings: false,
+            isa: Isa::fastest(),
             vocabulary: None,
             model_defaults: Arc::default(),
             default_length: DefaultLength::Tokens(20),
@@ -141,6 +145,7 @@ impl PlannedPrompt {
 pub struct GenerationPlan {
     pub(super) mode: GenerationMode,
     pub(super) search: SearchPlan,
+    pub(super) isa: Isa,
     pub(super) prompts: Vec<PlannedPrompt>,
     pub(super) prompt_len: usize,
     pub(super) num_return_sequences: usize,
@@ -242,6 +247,7 @@ impl GenerationPlan {
         Ok(Self {
             mode,
             search: search::plan(mode, &merged, context)?,
+            isa: context.isa,
             prompts,
             prompt_len,
             num_return_sequences,
@@ -299,6 +305,26 @@ impl GenerationPlan {
     pub fn max_new_tokens(&self, prompt_index: usize) -> usize {
         let room = self.prompts[prompt_index].room;
         room.min(self.max_length - self.prompt_len)
+    }
+
+    /// The logits of a row.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// Whether the output holds the processed scores of each step, `[vocab_size]`.
+    pub fn output_scores(&self) -> bool {
+        self.output_scores
+    }
+
+    /// Whether the output holds the model's logits of each step, `[vocab_size]`.
+    pub fn output_logits(&self) -> bool {
+        self.output_logits
+    }
+
+    /// The most probable tokens that the output holds for each step.
+    pub fn num_top_logprobs(&self) -> usize {
+        self.num_top_logprobs
     }
 
     /// The seed of sampling: the caller's, or one from entropy. `None` without sampling.

@@ -4,10 +4,10 @@
 //! transformers chooses one layer for all rows of a batch; here each row chooses its own.
 
 use crate::error::{Error, Result};
+use crate::kernels::{Isa, log_sum_exp};
 use crate::types::{LayerSet, RowOutputs, TokenId};
 
 use super::super::config::{DolaLayers, GenerationConfig};
-use super::super::numerics::log_sum_exp;
 use super::super::output::SearchOutput;
 use super::super::plan::{GenerationPlan, PlanContext};
 use super::greedy::HighestScore;
@@ -66,6 +66,7 @@ struct DolaSearch {
 
 /// Contrasts the logits, then chooses a token.
 struct Contrast {
+    isa: Isa,
     num_layers: usize,
     inner: Inner,
     /// Scratch of `[vocab_size]`.
@@ -83,9 +84,10 @@ impl DolaSearch {
         let seed = plan.seed;
         let inner = match seed {
             Some(seed) => Inner::Draw(Draw::new(seed, &plan)),
-            None => Inner::Highest(HighestScore),
+            None => Inner::Highest(HighestScore(plan.isa)),
         };
-        let choice = Contrast { num_layers: layers.len(), inner, last: Vec::new(), base: Vec::new() };
+        let choice =
+            Contrast { isa: plan.isa, num_layers: layers.len(), inner, last: Vec::new(), base: Vec::new() };
         let outputs = RowOutputs { layer_logits: layers, ..RowOutputs::LOGITS };
         Self { rows: RowSearch::with_outputs(plan, outputs), choice, seed }
     }
@@ -114,19 +116,19 @@ impl TokenChoice for Contrast {
         let layers = layer_logits
             .get(row)
             .ok_or_else(|| Error::internal("a search was given fewer inner logits than it asked for"))?;
-        log_softmax_into(logits, &mut self.last);
+        log_softmax_into(self.isa, logits, &mut self.last);
         let mut best: Option<f64> = None;
         let mut base = &layers[..vocab_size];
         if self.num_layers > 1 {
             for layer in layers.chunks_exact(vocab_size) {
-                log_softmax_into(layer, &mut self.base);
+                log_softmax_into(self.isa, layer, &mut self.base);
                 let divergence = divergence(&self.last, &self.base);
                 if best.is_none_or(|best| divergence > best) {
                     (best, base) = (Some(divergence), layer);
                 }
             }
         }
-        log_softmax_into(base, &mut self.base);
+        log_softmax_into(self.isa, base, &mut self.base);
         let most = self.last.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let threshold = most + RELATIVE_TOP.ln() as f32;
         for ((logit, &last), &base) in logits.iter_mut().zip(&self.last).zip(&self.base) {
@@ -150,8 +152,8 @@ impl TokenChoice for Contrast {
     }
 }
 
-fn log_softmax_into(logits: &[f32], log_probabilities: &mut Vec<f32>) {
-    let normalizer = log_sum_exp(logits);
+fn log_softmax_into(isa: Isa, logits: &[f32], log_probabilities: &mut Vec<f32>) {
+    let normalizer = log_sum_exp(isa, logits);
     log_probabilities.clear();
     log_probabilities.extend(logits.iter().map(|logit| logit - normalizer));
 }

@@ -1,9 +1,9 @@
 //! Greedy search: the token with the highest processed score, the lowest id among equals.
 
 use crate::error::{Error, Result};
+use crate::kernels::{Isa, argmax};
 use crate::types::TokenId;
 
-use super::super::numerics::argmax;
 use super::super::output::SearchOutput;
 use super::super::plan::GenerationPlan;
 use super::rows::{RowSearch, TokenChoice};
@@ -11,12 +11,13 @@ use super::{Search, SearchInputs, SearchResults, SearchStep};
 
 /// transformers' greedy search.
 pub(super) struct GreedySearch {
+    highest: HighestScore,
     rows: RowSearch,
 }
 
 impl GreedySearch {
     pub(super) fn new(plan: GenerationPlan) -> Self {
-        Self { rows: RowSearch::new(plan) }
+        Self { highest: HighestScore(plan.isa), rows: RowSearch::new(plan) }
     }
 }
 
@@ -26,7 +27,7 @@ impl Search for GreedySearch {
     }
 
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
-        self.rows.advance(results, &mut HighestScore, step)
+        self.rows.advance(results, &mut self.highest, step)
     }
 
     fn finish(self: Box<Self>) -> SearchOutput {
@@ -35,11 +36,11 @@ impl Search for GreedySearch {
 }
 
 /// Takes the highest score.
-pub(super) struct HighestScore;
+pub(super) struct HighestScore(pub(super) Isa);
 
 impl TokenChoice for HighestScore {
     fn choose(&mut self, scores: &[f32]) -> Result<TokenId> {
-        let highest = argmax(scores);
+        let highest = argmax(self.0, scores);
         if scores[highest].is_nan() {
             return Err(Error::numerical("the processed scores hold NaN, so there is no highest one"));
         }

@@ -1,9 +1,9 @@
 //! Multinomial sampling: a token drawn from the softmax of the processed scores, with torch's random numbers.
 
 use crate::error::{Error, Result};
+use crate::kernels::{Isa, maximum, softmax_into};
 use crate::types::TokenId;
 
-use super::super::numerics::{maximum, softmax_into};
 use super::super::output::SearchOutput;
 use super::super::plan::GenerationPlan;
 use super::super::rng::TorchRng;
@@ -41,6 +41,7 @@ impl Search for SampleSearch {
 
 /// Draws a token.
 pub(super) struct Draw {
+    isa: Isa,
     rng: TorchRng,
     /// Scratch of `[vocab_size]`.
     probabilities: Vec<f32>,
@@ -51,6 +52,7 @@ pub(super) struct Draw {
 impl Draw {
     pub(super) fn new(seed: u64, plan: &GenerationPlan) -> Self {
         Self {
+            isa: plan.isa,
             rng: TorchRng::manual_seed(seed),
             probabilities: vec![0.0; plan.vocab_size],
             sources: plan.processors.sources(),
@@ -60,7 +62,7 @@ impl Draw {
 
 impl TokenChoice for Draw {
     fn choose(&mut self, scores: &[f32]) -> Result<TokenId> {
-        let largest = maximum(scores);
+        let largest = maximum(self.isa, scores);
         if largest == f32::NEG_INFINITY {
             return Err(Error::numerical(format!(
                 "every token has been removed, so none can be drawn; loosen {}",
@@ -73,7 +75,7 @@ impl TokenChoice for Draw {
                 self.sources
             )));
         }
-        softmax_into(scores, &mut self.probabilities);
+        softmax_into(self.isa, scores, &mut self.probabilities);
         Ok(TokenId(self.rng.draw(&self.probabilities) as u32))
     }
 

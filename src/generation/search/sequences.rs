@@ -5,11 +5,11 @@
 //! a sequence gets, when it ends, and which becomes a copy of which.
 
 use crate::error::{Error, Result, ResultExt};
-use crate::memory::recycled;
+use crate::kernels::{Isa, log_sum_exp};
+use crate::memory::{self, recycled};
 use crate::types::{RowOutputs, SeqId, TokenId};
 
 use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows, UnconditionalLogits};
-use super::super::numerics::log_sum_exp;
 use super::super::plan::GenerationPlan;
 use super::{ModelResults, SearchInputs, SearchResults};
 
@@ -289,7 +289,7 @@ impl Sequences {
         }
         let (main, unconditional_logits) = logits.split_at_mut(self.requested.main * vocab_size);
         let LogitsScratch { expanded, sequences, main_rows, normalizers } = scratch;
-        log_sum_exps(main, vocab_size, plan.processors.takes_invalid_logits(), normalizers)
+        log_sum_exps(plan.isa, main, vocab_size, plan.processors.takes_invalid_logits(), normalizers)
             .context(|| format!("step {}", self.step))?;
         sequences.clear();
         sequences.extend((0..self.sequences.len()).filter(|&sequence| self.sequences[sequence].active));
@@ -303,6 +303,7 @@ impl Sequences {
         );
         let scores = if first && self.sequences_each > 1 {
             expanded.clear();
+            memory::reserve(expanded, main_rows.len() * vocab_size, "logits")?;
             for &row in &*main_rows {
                 expanded.extend_from_slice(&main[row * vocab_size..][..vocab_size]);
             }
@@ -344,6 +345,7 @@ impl Sequences {
             let Ok(row) = wanted.binary_search(&index) else { continue };
             let main_row = logits.main_rows[range.start + row];
             rows.push(RowContext {
+                input_ids: &sequence.ids,
                 prompt_len: plan.prompt_len,
                 padding_len: plan.prompts[sequence.prompt_index].padding_len,
                 prompt_index: sequence.prompt_index,
@@ -355,8 +357,9 @@ impl Sequences {
                     logits: logits.unconditional_logits,
                     vocab_size,
                 },
+                isa: plan.isa,
                 states: Some(&mut sequence.states),
-                ..RowContext::of_prompt(&sequence.ids)
+                processor_index: 0,
             });
         }
         let scores = &mut logits.scores[range.start * vocab_size..range.end * vocab_size];
@@ -408,10 +411,16 @@ impl Sequences {
 
 /// Writes the log-sum-exp of each row of the model's own logits to `out`. They must be numbers, unless a processor
 /// repairs them.
-fn log_sum_exps(logits: &[f32], vocab_size: usize, any_logits: bool, out: &mut Vec<f32>) -> Result<()> {
+fn log_sum_exps(
+    isa: Isa,
+    logits: &[f32],
+    vocab_size: usize,
+    any_logits: bool,
+    out: &mut Vec<f32>,
+) -> Result<()> {
     out.clear();
     for row in logits.chunks_exact(vocab_size) {
-        let normalizer = log_sum_exp(row);
+        let normalizer = log_sum_exp(isa, row);
         if !normalizer.is_finite() && !any_logits {
             return Err(Error::numerical(format!(
                 "the model's logits hold NaN or infinity (their log-sum-exp is {normalizer}); its weights \

@@ -1,9 +1,9 @@
 //! A limit of probability, as in transformers' `ConfidenceCriteria`.
 
 use crate::error::{Error, Result};
+use crate::kernels;
 use crate::types::FinishReason;
 
-use super::super::numerics::softmax;
 use super::{StopContext, StoppingCriterion};
 
 /// Stops a row after a token that was less probable than a threshold, by the processed scores that it was chosen from.
@@ -36,7 +36,9 @@ impl StoppingCriterion for ConfidenceCriteria {
 
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
         let Some(newest) = row.input_ids.last() else { return Ok(None) };
-        let Some(&probability) = softmax(row.scores).get(newest.index()) else {
+        let mut probabilities = row.scores.to_vec();
+        kernels::softmax(row.isa, &mut probabilities);
+        let Some(&probability) = probabilities.get(newest.index()) else {
             return Err(Error::input(format!(
                 "ConfidenceCriteria needs the scores that the newest token, {newest}, was chosen from, but was given {} \
                  scores",

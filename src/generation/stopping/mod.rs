@@ -11,6 +11,7 @@ mod stop_strings;
 use std::sync::Arc;
 
 use crate::error::{Error, Result, ResultExt};
+use crate::kernels::Isa;
 use crate::types::{FinishReason, TokenId};
 
 use super::config::GenerationConfig;
@@ -48,12 +49,14 @@ pub struct StopContext<'a> {
     pub row_index: usize,
     /// The processed scores that the newest token was chosen from, `[vocab_size]`.
     pub scores: &'a [f32],
+    /// The instruction set to compute with.
+    pub isa: Isa,
 }
 
 impl<'a> StopContext<'a> {
     /// A row of one prompt whose scores are unknown, to call a criterion by hand.
     pub fn of_row(input_ids: &'a [TokenId], prompt_len: usize) -> Self {
-        Self { input_ids, prompt_len, prompt_index: 0, row_index: 0, scores: &[] }
+        Self { input_ids, prompt_len, prompt_index: 0, row_index: 0, scores: &[], isa: Isa::fastest() }
     }
 
     /// The generated tokens.

@@ -1,8 +1,9 @@
 //! The candidates of a step of beam search: the most probable continuations, or sampled ones.
 
 use crate::error::{Error, Result};
+use crate::kernels::{Isa, maximum, softmax_into};
+use crate::memory;
 
-use super::super::super::numerics::{maximum, softmax_into};
 use super::super::super::rng::TorchRng;
 use super::super::super::torch_sort::topk;
 
@@ -12,6 +13,7 @@ use super::super::super::torch_sort::topk;
 /// # Errors
 /// `Numerical` when the scores hold NaN, or when no token is left to draw.
 pub(super) fn candidates(
+    isa: Isa,
     accumulated: &[f32],
     num_beams: usize,
     num_eos: usize,
@@ -19,21 +21,23 @@ pub(super) fn candidates(
     probabilities: &mut Vec<f32>,
 ) -> Result<Vec<(usize, f32)>> {
     let count = (2.max(1 + num_eos) * num_beams).min(accumulated.len());
-    let largest = maximum(accumulated);
+    let largest = maximum(isa, accumulated);
     if largest.is_nan() {
         return Err(Error::numerical("the processed scores hold NaN, so they have no order"));
     }
     let indices: Vec<usize> = match rng {
-        None => topk(accumulated, count).into_iter().map(|index| index as usize).collect(),
+        None => topk(isa, accumulated, count)?.into_iter().map(|index| index as usize).collect(),
         Some(_) if largest == f32::NEG_INFINITY => {
             return Err(Error::numerical(
                 "every token of every beam has been removed, so none can be drawn; loosen the logits processors",
             ));
         }
         Some(rng) => {
+            probabilities.clear();
+            memory::reserve(probabilities, accumulated.len(), "probabilities")?;
             probabilities.resize(accumulated.len(), 0.0);
-            softmax_into(accumulated, probabilities);
-            rng.multinomial(probabilities, count)
+            softmax_into(isa, accumulated, probabilities);
+            rng.multinomial(isa, probabilities, count)?
         }
     };
     Ok(indices.into_iter().map(|index| (index, accumulated[index])).collect())

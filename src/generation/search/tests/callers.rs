@@ -69,6 +69,32 @@ fn rows_that_no_token_can_be_drawn_from_end_the_request_with_an_error() {
     assert_eq!(error(config(), inf, None).unwrap()[2], 0);
 }
 
+/// Makes the scores of rows that hold the end token NaN.
+struct SpoilEnded;
+
+impl LogitsProcessor for SpoilEnded {
+    fn name(&self) -> &'static str {
+        "SpoilEnded"
+    }
+
+    fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
+        if row.input_ids.contains(&TokenId(1)) {
+            scores.fill(f32::NAN);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn rows_that_have_ended_are_not_processed() {
+    let config = config().max_new_tokens(12).do_sample(true).num_return_sequences(3).eos_token_id(1).seed(7);
+    let context = PlanContext { processors: vec![Arc::new(SpoilEnded)], ..context() };
+    let mut model = ScriptedModel::bigram(table());
+    let transcript = try_generate(&config, single(&[3, 5]), &context, &mut model).unwrap();
+    assert_eq!(rows(&transcript), rows(&generate(&config, single(&[3, 5]))));
+    assert_eq!(transcript.output.rows[0].finish_reason, FinishReason::Eos);
+}
+
 #[test]
 fn logits_of_the_model_that_are_no_numbers_end_the_request_with_an_error() {
     for bad in [f32::NAN, f32::INFINITY] {
