@@ -11,6 +11,7 @@ mod checks;
 mod decoder;
 mod detokenizer;
 mod jinja;
+mod long_words;
 mod normalizing;
 mod sentencepiece;
 mod settings;

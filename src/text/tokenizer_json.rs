@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
 use tokenizers::decoders::byte_fallback::ByteFallback;
 use tokenizers::decoders::fuse::Fuse;
@@ -22,12 +23,16 @@ use tokenizers::{
 use super::budget::Budget;
 use super::checks;
 use super::decoder::Decoder;
+use super::long_words::Borders;
 use super::normalizing::Normalizing;
 use super::settings::Settings;
 use super::splitting::Splitter;
 use super::tokenizer::MAX_TOKEN_ID;
 use crate::error::{Error, Result, ResultExt as _};
 use crate::types::TokenId;
+
+/// The longest word that is encoded without looking at the caller's interrupt.
+const LONG_WORD_BYTES: usize = 64 << 10;
 
 type Backend = TokenizerImpl<ModelWrapper, Normalizing, Splitter, PostProcessorWrapper, DecoderWrapper>;
 
@@ -36,6 +41,7 @@ pub(super) struct TokenizerJson {
     pub(super) backend: Backend,
     /// The ids that the post-processor puts before and after a prompt.
     around: [Vec<u32>; 2],
+    borders: OnceLock<Option<Borders>>,
 }
 
 impl TokenizerJson {
@@ -78,7 +84,7 @@ impl TokenizerJson {
             )));
         }
         let around = around(&backend)?;
-        Ok(Self { backend, around })
+        Ok(Self { backend, around, borders: OnceLock::new() })
     }
 
     /// As [`super::Tokenizer::encode`].
@@ -154,8 +160,24 @@ impl TokenizerJson {
     }
 
     fn tokenize(&self, part: &NormalizedString, budget: &Budget<'_>) -> tokenizers::Result<Vec<Token>> {
-        budget.work(part.get().len())?;
-        self.backend.get_model().tokenize(part.get())
+        let word = part.get();
+        let model = self.backend.get_model();
+        budget.work(word.len())?;
+        let (ModelWrapper::BPE(bpe), true) = (model, word.len() > LONG_WORD_BYTES) else {
+            return model.tokenize(word);
+        };
+        let Some(borders) = self.borders.get_or_init(|| Borders::new(bpe)) else {
+            return model.tokenize(word);
+        };
+        let (mut tokens, mut start) = (Vec::new(), 0);
+        for piece in borders.pieces(word) {
+            budget.work(piece.len())?;
+            let moved =
+                |token: Token| Token { offsets: (start + token.offsets.0, start + token.offsets.1), ..token };
+            tokens.extend(model.tokenize(piece)?.into_iter().map(moved));
+            start += piece.len();
+        }
+        Ok(tokens)
     }
 
     /// The number of different tokens.
