@@ -241,7 +241,6 @@ fn encoding_takes_a_bounded_multiple_of_its_text() {
         let text = unit.repeat(BYTES / unit.len());
         let most = most_held(|| drop(tokenizer.encode(&text, true).unwrap()));
         let most = most / (growth * BYTES as u64);
-        println!("{pre_tokenizer} {unit:?}: {most} bytes for each byte");
         assert!(most < MOST_PER_BYTE, "{pre_tokenizer} {unit:?}: {most} bytes for each byte");
     }
 }

@@ -39,18 +39,18 @@ impl<'a> Budget<'a> {
         self.unpolled.set(0);
         if (self.interrupted.borrow_mut())() { Err(Error::cancelled()) } else { Ok(()) }
     }
+}
 
-    /// Refuses a text that could have more bytes than are encoded at a time.
-    ///
-    /// # Errors
-    /// `Input`.
-    pub(super) fn check_length(&self, bytes: usize) -> Result<()> {
-        if bytes > MAX_TEXT_BYTES {
-            return Err(Error::input(format!(
-                "at most {MAX_TEXT_BYTES} bytes of text are encoded at a time, counted as the tokenizer normalizes and \
-                 splits it, found up to {bytes}; shorten it or encode it in parts"
-            )));
-        }
-        Ok(())
+/// Refuses a text that could have more bytes than are encoded at a time.
+///
+/// # Errors
+/// `Input`.
+pub(super) fn check_length(bytes: usize) -> Result<()> {
+    if bytes > MAX_TEXT_BYTES {
+        return Err(Error::input(format!(
+            "at most {MAX_TEXT_BYTES} bytes of text are encoded at a time, counted as the tokenizer normalizes and \
+             splits it, found up to {bytes}; shorten it or encode it in parts"
+        )));
     }
+    Ok(())
 }

@@ -273,14 +273,13 @@ pub(super) fn growth(part: &Value) -> Result<usize> {
         }
         Some("Prepend") => length(&part["prepend"]) + 1,
         // From the table of Unicode's report on its normal forms.
-        Some("NFD" | "NFC") => 3,
+        // Or of ByteLevel, a space before a part, and two bytes for each.
+        Some("NFD" | "NFC" | "ByteLevel") => 3,
         Some("NFKD" | "NFKC") => 11,
         // Spaces around a character, its decomposition, and its small letters.
         Some("BertNormalizer") => 2 * 3 * 2,
         Some("Lowercase") => 2,
         Some("Precompiled") => longest_replacement(&part["precompiled_charsmap"])?,
-        // A space before a part, and two bytes for each.
-        Some("ByteLevel") => 3,
         Some("Metaspace") => 1 + length(&part["replacement"]),
         _ => 1,
     })

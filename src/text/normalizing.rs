@@ -8,7 +8,7 @@ use tokenizers::pattern::Pattern;
 use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper, Offsets};
 
 use super::bounded_regex::BoundedRegex;
-use super::budget::{Budget, MAX_TEXT_BYTES};
+use super::budget::{Budget, MAX_TEXT_BYTES, check_length};
 use super::checks::growth;
 use crate::error::{Error, Result};
 
@@ -72,7 +72,7 @@ impl Normalizer for Within<'_, '_> {
         if let Ok(bytes) = &mut *state {
             let applied = self.normalizing.apply(text, self.budget);
             *bytes += text.get().len();
-            let checked = applied.and_then(|()| self.budget.check_length(*bytes));
+            let checked = applied.and_then(|()| check_length(*bytes));
             if let Err(error) = checked {
                 *state = Err(error);
             }
@@ -99,16 +99,16 @@ impl Step {
                 let length = |&((start, end), found): &(Offsets, bool)| {
                     if found { content.len() } else { end - start }
                 };
-                budget.check_length(parts.iter().map(length).sum())?;
+                check_length(parts.iter().map(length).sum())?;
                 text.replace(Found(Cell::new(parts)), content)
             }
             Self::Other { normalizer: NormalizerWrapper::Prepend(prepend), .. } => {
-                budget.check_length(text.get().len() + prepend.prepend.len())?;
+                check_length(text.get().len() + prepend.prepend.len())?;
                 prepend.normalize(text)
             }
             Self::Other { normalizer, growth } => {
                 if text.get().len().saturating_mul(*growth) > MAX_TEXT_BYTES {
-                    budget.check_length(trial(normalizer, *growth, text.get(), budget)?)?;
+                    check_length(trial(normalizer, *growth, text.get(), budget)?)?;
                 }
                 normalizer.normalize(text)
             }

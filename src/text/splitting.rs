@@ -14,7 +14,7 @@ use tokenizers::{
 };
 
 use super::bounded_regex::BoundedRegex;
-use super::budget::Budget;
+use super::budget::{Budget, check_length};
 use crate::error::{Error, Result};
 
 /// What `ByteLevel` splits by.
@@ -87,7 +87,7 @@ impl Splitter {
             return splitters.iter().try_for_each(|splitter| splitter.split(text, budget));
         }
         let parts = text.get_splits(OffsetReferential::Normalized, OffsetType::None);
-        budget.check_length(parts.iter().map(|(part, ..)| self.longest(part)).sum())?;
+        check_length(parts.iter().map(|(part, ..)| self.longest(part)).sum())?;
         match self {
             Self::Split { regex, behavior, invert: false } => {
                 text.split(|_, part| part.split(&Search { regex, budget }, *behavior))

@@ -20,7 +20,7 @@ use tokenizers::{
     OffsetReferential, OffsetType, PostProcessorWrapper, PreTokenizedString, Token, TokenizerImpl,
 };
 
-use super::budget::Budget;
+use super::budget::{Budget, check_length};
 use super::checks;
 use super::decoder::Decoder;
 use super::long_words::Borders;
@@ -147,7 +147,7 @@ impl TokenizerJson {
 
     /// The parts of a text that the model encodes, as the crate's own `encode` makes them.
     fn split(&self, text: &str, budget: &Budget<'_>) -> tokenizers::Result<PreTokenizedString> {
-        budget.check_length(text.len())?;
+        check_length(text.len())?;
         let normalizing = self.backend.get_normalizer().map(|normalizing| normalizing.within(budget));
         let mut parts = self.backend.get_added_vocabulary().extract_and_normalize(normalizing.as_ref(), text);
         if let Some(normalizing) = normalizing {

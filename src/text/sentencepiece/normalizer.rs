@@ -3,7 +3,7 @@
 use super::charsmap::Charsmap;
 use super::prefix_trie::PrefixTrie;
 use crate::error::Result;
-use crate::text::budget::Budget;
+use crate::text::budget::{Budget, check_length};
 
 /// The character for a space in pieces: U+2581.
 pub(super) const SPACE: &str = "▁";
@@ -47,7 +47,7 @@ impl Normalizer {
         while !rest.is_empty() {
             let (taken, part) = self.next_part(rest, user_defined);
             budget.work(taken)?;
-            budget.check_length(normalized.len())?;
+            check_length(normalized.len())?;
             let part = if after_space { part.trim_start_matches(' ') } else { part };
             for (index, words) in part.split(' ').enumerate() {
                 if index > 0 {

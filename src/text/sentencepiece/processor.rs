@@ -6,7 +6,7 @@ use super::normalizer::Normalizer;
 use super::unigram::Unigram;
 use super::vocabulary::Vocabulary;
 use crate::error::Result;
-use crate::text::budget::Budget;
+use crate::text::budget::{Budget, check_length};
 
 /// A loaded model.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Processor {
         mut found: impl FnMut(Found<'_>),
     ) -> Result<()> {
         let vocabulary = &self.vocabulary;
-        budget.check_length(text.len())?;
+        check_length(text.len())?;
         let text = self.normalizer.normalize(text, &vocabulary.user_defined, add_dummy_prefix, budget)?;
         let pieces = match &self.unigram {
             Some(unigram) => unigram.cut(vocabulary, &text, budget)?,

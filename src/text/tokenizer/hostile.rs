@@ -20,7 +20,7 @@ fn replace(pattern: &str, content: &str) -> Value {
 }
 
 fn sequence(list: &str, parts: Vec<Value>) -> Value {
-    json!({"type": "Sequence", list: parts})
+    json!({"type": "Sequence", list: Value::from(parts)})
 }
 
 fn byte_level() -> Value {
