@@ -49,6 +49,15 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10)
 	    printf '%s: ' $$target; grep -E '^Done' $(FUZZ_DIR)/$$target.log; \
 	done
 
+.PHONY: attack
+attack: develop ## attack with 2000 drawn folders, 1000 templates and 5000 calls (ARGS="--seed 7" draws others)
+	cd tests && $(abspath $(BIN))/python -m attack $(ARGS)
+
+.PHONY: asan
+asan: ## run the kernels' unit tests under AddressSanitizer, on every instruction set of this machine
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo test $(RUST_FEATURES) --target $(FUZZ_TRIPLE) \
+	    --target-dir $(abspath $(or $(CARGO_TARGET_DIR),target))/asan --lib kernels
+
 .PHONY: develop
 develop: $(VENV)/.ready ## build the extension module into .venv, editable
 	. $(BIN)/activate && maturin develop --profile dev --extras test

@@ -1,9 +1,12 @@
 //! The one error type of the crate.
 //!
 //! It is opaque, so messages may improve without breaking callers; what a caller can act on is its [`ErrorKind`].
-//! A message names the field or file, the rule, the value that broke it, and the remedy.
+//! A message names the field or file, the rule, the value that broke it, and the remedy. It has at most 1,000 characters,
+//! and none that controls a terminal, whatever a file or a request puts into it.
 
 use std::fmt;
+
+use crate::escape;
 
 /// The result of every fallible operation of the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -76,7 +79,8 @@ impl Error {
     /// An error of any kind.
     #[cold]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Repr { kind, message: message.into(), context: Vec::new(), source: None }))
+        let message = escape::message(&message.into()).into_owned();
+        Self(Box::new(Repr { kind, message, context: Vec::new(), source: None }))
     }
 
     constructors! {
@@ -114,7 +118,7 @@ impl Error {
     /// Adds a place on the way out, such as a tensor name or a file: it is printed before the message.
     #[must_use]
     pub fn context(mut self, place: impl Into<String>) -> Self {
-        self.0.context.push(place.into());
+        self.0.context.push(escape::name(&place.into()).into_owned());
         self
     }
 
@@ -131,14 +135,11 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for place in self.0.context.iter().rev() {
-            write!(f, "{place}: ")?;
-        }
-        f.write_str(&self.0.message)?;
-        match &self.0.source {
-            Some(source) => write!(f, ": {source}"),
-            None => Ok(()),
-        }
+        let Repr { message, context, source, .. } = &*self.0;
+        let places = context.iter().rev().map(|place| format!("{place}: "));
+        let cause = source.iter().map(|source| format!(": {source}"));
+        let whole: String = places.chain([message.clone()]).chain(cause).collect();
+        f.write_str(&escape::message(&whole))
     }
 }
 
@@ -179,6 +180,24 @@ mod tests {
         let error = failed.context(|| "lm_head.weight").context(|| "model.safetensors").unwrap_err();
         assert_eq!(error.to_string(), "model.safetensors: lm_head.weight: shape [2, 3], expected [3, 2]");
         assert_eq!(error.kind(), ErrorKind::Load);
+    }
+
+    #[test]
+    fn no_message_is_long_or_controls_a_terminal() {
+        let evil = "\x1b]0;title\x07\n\u{202e}\u{2028}".repeat(20_000);
+        let error = Error::load(format!("{evil}; download it again")).context(evil.clone());
+        for error in
+            [error, Error::load("it is damaged").with_source(evil.clone()), Error::load("x").context(evil)]
+        {
+            let message = error.to_string();
+            assert!(message.chars().count() <= 1000, "{message}");
+            assert!(
+                !message.contains(|c: char| c.is_control() || "\u{202e}\u{2028}".contains(c)),
+                "{message}"
+            );
+        }
+        let long = Error::load(format!("{} must be short; shorten it", "x".repeat(5000))).to_string();
+        assert!(long.ends_with("must be short; shorten it"), "the remedy stays: {long}");
     }
 
     #[test]

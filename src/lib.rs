@@ -5,6 +5,7 @@
 #![cfg_attr(feature = "bundled", doc = "", doc = include_str!("../README.md"))]
 
 pub mod error;
+mod escape;
 #[cfg(any(test, feature = "python"))]
 mod executor;
 mod files;

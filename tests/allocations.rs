@@ -1,10 +1,16 @@
-//! What a step allocates, on the thread that drives it.
-#![cfg(feature = "bundled")]
+//! Memory: what a step allocates, on the thread that drives it, and that memory which the system refuses is an error.
+#![cfg(all(feature = "bundled", feature = "fuzzing"))]
 #![expect(clippy::unwrap_used, reason = "a test")]
 
-use allocation_counter::measure;
-use rsgen::generation::OneOrMany;
-use rsgen::{GenerationConfig, Generator, GeneratorOptions, TokenId};
+mod allocator;
+#[path = "suite/support.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod support;
+
+use allocator::{Refusing, alone, measure};
+use rsgen::fuzzing::fail_allocation;
+use rsgen::generation::{DolaLayers, ForcedWord, OneOrMany};
+use rsgen::{GenerationConfig, GenerationOutput, Generator, GeneratorOptions, TokenId};
 
 /// The first of the counted steps, with its tokens: between two doublings of the lists that grow, and inside a block of the
 /// cache, as the last one is.
@@ -15,13 +21,21 @@ const STEPS: usize = 20;
 /// The story model without its tokenizer, so that no text is made of the tokens. On one thread: a helper that has gone to
 /// sleep is woken by a job, which is allocated.
 fn generator() -> Generator {
+    open(&story_without_tokenizer()).unwrap()
+}
+
+fn story_without_tokenizer() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m");
     for file in ["config.json", "model.safetensors"] {
         std::fs::copy(format!("{source}/{file}"), folder.path().join(file)).unwrap();
     }
+    folder
+}
+
+fn open(folder: &tempfile::TempDir) -> rsgen::Result<Generator> {
     let options = GeneratorOptions { num_threads: Some(1), ..GeneratorOptions::default() };
-    Generator::open_with(folder.path().to_str().unwrap(), &options).unwrap()
+    Generator::open_with(folder.path().to_str().unwrap(), &options)
 }
 
 fn prompt(len: u32) -> Vec<TokenId> {
@@ -36,6 +50,7 @@ fn endless(config: GenerationConfig, max_new_tokens: usize) -> GenerationConfig 
 
 #[test]
 fn a_step_of_greedy_search_and_of_sampling_allocates_nothing() {
+    let _alone = alone();
     let generator = generator();
     let sample = || GenerationConfig::new().do_sample(true).top_k(0).seed(1);
     for (name, rows, config) in [
@@ -60,6 +75,7 @@ fn a_step_of_greedy_search_and_of_sampling_allocates_nothing() {
 /// Beams exchange their lists of tokens, and which of them are exchanged differs from step to step.
 #[test]
 fn a_step_of_beam_search_allocates_small_lists_only_however_long_the_text_is() {
+    let _alone = alone();
     let generator = generator();
     let of_step = |prompt_tokens: u32| {
         let of_call = |new_tokens: usize| {
@@ -80,4 +96,118 @@ fn a_step_of_beam_search_allocates_small_lists_only_however_long_the_text_is() {
         let ids = 4 * 2 * 4 * (u64::from(prompt_tokens) + 40);
         assert!(bytes < ids + 2 * 8192, "{bytes} bytes of a step with 4 beams after {prompt_tokens} tokens");
     }
+}
+
+const VOCAB: usize = 2048;
+
+/// A quick model with so many tokens that the logits of some hundred rows are a large allocation, and what is kept for
+/// each row besides is none.
+fn wide_model() -> tempfile::TempDir {
+    let folder = support::with_tensors("tests/golden/models/tied", |tensors| {
+        let (_, shape, bytes) = tensors.get_mut("model.embed_tokens.weight").unwrap();
+        let row = bytes.len() / shape[0];
+        *bytes = (0..VOCAB * row).map(|i| if i % 4 == 3 { 0x3d } else { (i * 31 % 251) as u8 }).collect();
+        shape[0] = VOCAB;
+    });
+    let path = folder.path().join("config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    config["vocab_size"] = VOCAB.into();
+    std::fs::write(path, config.to_string()).unwrap();
+    folder
+}
+
+/// What is refused.
+#[derive(Debug, Clone, Copy)]
+enum Refused {
+    /// Allocations of so many bytes and more, whoever makes them: with many rows, all that a request sizes.
+    Large(usize),
+    /// What the engine reserves because a request sizes it, however small.
+    Reserved,
+}
+
+/// As SQLite tests it: the first allocation that a request sizes is refused, then the second, and so on.
+#[test]
+fn every_allocation_that_is_refused_is_an_error() {
+    let _alone = alone();
+    let folder = wide_model();
+    let generator = open(&folder).unwrap();
+    // Reading a tokenizer is the work of another crate, which ends the process when it gets no memory.
+    let story = story_without_tokenizer();
+    sweep(Refused::Large(1 << 16), "open", &generator, || open(&story).map(drop));
+    // A head and an embedding of their own.
+    let apart = support::with_tensors("tests/golden/models/four_layers", |_| {});
+    sweep(Refused::Reserved, "open", &generator, || open(&apart).map(drop));
+    for (refused, rows) in [(Refused::Large(1 << 20), 300), (Refused::Reserved, 4)] {
+        sweep_requests(refused, rows, &generator);
+    }
+}
+
+fn sweep_requests(refused: Refused, rows: usize, generator: &Generator) {
+    let scored = || {
+        let mut config = endless(GenerationConfig::new(), 3).output_scores(true).output_logits(true);
+        config.top_logprobs = Some(2000);
+        config
+    };
+    let sampled = || scored().do_sample(true).seed(1);
+    let beams = || scored().num_beams(rows).num_return_sequences(2);
+    let phrase = || vec![ForcedWord::Phrase(vec![TokenId(9)])];
+    let requests: [(&str, GenerationConfig); 8] = [
+        ("greedy search", scored()),
+        ("sampling", sampled().num_return_sequences(rows)),
+        ("beam search", beams()),
+        ("beam sampling", beams().do_sample(true).seed(1)),
+        ("group beam search", beams().num_beam_groups(2).diversity_penalty(0.5)),
+        ("constrained beam search", beams().force_words_ids(phrase())),
+        ("contrastive search", scored().penalty_alpha(0.6).top_k(rows)),
+        ("dola", sampled().num_return_sequences(rows).dola_layers(DolaLayers::High)),
+    ];
+    let answer = |output: GenerationOutput| (output.rows, output.sequences);
+    let ids = |len: usize| -> Vec<TokenId> { (0..len as u32).map(|i| TokenId(3 + i * 7 % 50)).collect() };
+    for (name, config) in requests {
+        sweep(refused, name, generator, || generator.generate(ids(5), &config).map(answer));
+        if generator.stream(ids(5), &config).is_ok() {
+            let streamed = || generator.stream(ids(5), &config)?.collect::<Result<Vec<_>, _>>();
+            sweep(refused, &format!("{name} as a stream"), generator, streamed);
+        }
+    }
+    let many = || vec![ids(20); rows];
+    sweep(refused, "a list", generator, || generator.call(many()).config(&scored()).run().map(answer));
+    sweep(refused, "score", generator, || generator.score(ids(rows)));
+    sweep(refused, "forward", generator, || generator.forward(&many()));
+}
+
+/// Lets the first allocation of a call fail, then the second, until all of them succeed. Each time the call ends in an
+/// error, its blocks are free, and in the end it gives the answer that it gave before.
+fn sweep<T: PartialEq>(
+    refused: Refused,
+    name: &str,
+    generator: &Generator,
+    mut call: impl FnMut() -> rsgen::Result<T>,
+) {
+    let expected = call().unwrap();
+    let mut index = 0;
+    loop {
+        let (result, was_refused) = match refused {
+            Refused::Large(bytes) => {
+                let refusing = Refusing::nth(index, bytes);
+                let result = call();
+                (result, refusing.has_refused())
+            }
+            Refused::Reserved => {
+                fail_allocation(Some(index));
+                (call(), fail_allocation(None).is_none())
+            }
+        };
+        let stats = generator.engine().pool().stats();
+        assert_eq!((stats.used_blocks, stats.reserved_blocks), (0, 0), "{name}: allocation {index}");
+        if !was_refused {
+            assert!(result.unwrap() == expected, "{name}: another result");
+            break;
+        }
+        let Err(error) = result else { panic!("{name}, allocation {index}: no error") };
+        assert!(error.to_string().contains("memory"), "{name}, allocation {index}: {error}");
+        index += 1;
+    }
+    assert!(call().unwrap() == expected, "{name}: another result afterwards");
+    println!("{name}, {refused:?}: {index} allocations refused, each an error");
 }

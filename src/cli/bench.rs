@@ -19,6 +19,7 @@ use super::output::{SCHEMA_VERSION, write_json};
 use super::terminal::Terminal;
 use crate::engine::Interrupt;
 use crate::error::Result;
+use crate::escape;
 use crate::generation::{GenerationConfig, OneOrMany};
 use crate::generator::{Generator, Isa, Limits, Machine};
 use crate::types::TokenId;
@@ -208,6 +209,7 @@ fn prompts(task: Task, vocab_size: usize) -> Vec<Vec<TokenId>> {
 fn page(report: &Report, terminal: &Terminal) -> String {
     let mut page = String::new();
     let mut line = |name: &str, value: &str| {
+        let value = escape::message(value);
         let _ = writeln!(page, "{} {value}", terminal.dimmed(&format!("{name:<13}")));
     };
     line("instructions", report.isa);

@@ -20,6 +20,7 @@ use super::terminal::Terminal;
 use super::{model, prompt};
 use crate::engine::{GenerationOutput, Interrupt};
 use crate::error::Error;
+use crate::escape;
 use crate::files::open_regular;
 use crate::generation::GenerationConfig;
 use crate::generator::Generator;
@@ -84,7 +85,7 @@ pub(super) fn run(
     if arguments.model.is_none() && terminal.is_interactive() {
         terminal.note(format!(
             "{} writes stories and is no chat model; name one, as in: rsgen chat HuggingFaceTB/SmolLM2-135M-Instruct",
-            generator.name()
+            escape::name(generator.name())
         ));
     }
     let session = Session {

@@ -2,6 +2,7 @@
 
 use super::conversation::Conversation;
 use super::terminal::Terminal;
+use crate::escape;
 use crate::generation::{GenerationConfig, OneOrMany};
 
 /// The text of `/help`.
@@ -59,9 +60,11 @@ pub(super) fn obey(
                 };
                 terminal.note(format!("(the seed is {seed}{off})"));
             }
-            Err(_) => terminal.note(format!("a seed must be an integer of 0 or more, got {number}")),
+            Err(_) => {
+                terminal.note(format!("a seed must be an integer of 0 or more, got {}", escape::name(number)))
+            }
         },
-        _ => terminal.note(format!("there is no command {line}; /help lists them")),
+        _ => terminal.note(format!("there is no command {}; /help lists them", escape::name(line))),
     }
     Next::Ask
 }

@@ -17,6 +17,7 @@ use super::numbers::{bytes, count};
 use super::output::{SCHEMA_VERSION, write_json};
 use super::terminal::Terminal;
 use crate::engine::{CacheReason, ThreadsReason};
+use crate::escape;
 use crate::generator::{Isa, IsaReason, Machine, MemoryPlan};
 use crate::types::Choice;
 use crate::weights::{HubCache, HubCacheReason, MemoryLimit};
@@ -197,6 +198,7 @@ impl ModelReport {
 fn page(report: &Report, terminal: &Terminal) -> String {
     let mut page = String::new();
     let mut line = |name: &str, value: &str| {
+        let value = escape::message(value);
         let _ = writeln!(page, "{} {value}", terminal.dimmed(&format!("{name:<13}")));
     };
     let Report { version, architecture, system, .. } = report;

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::output::SCHEMA_VERSION;
 use super::terminal::{Terminal, say};
 use crate::engine::TIMING_TARGET;
+use crate::escape;
 
 #[derive(Debug)]
 struct StderrLogger {
@@ -47,11 +48,15 @@ impl Log for StderrLogger {
                 Level::Debug => "debug",
                 Level::Trace => "trace",
             };
+            let message = record.args().to_string();
+            // A profile has lines of its own.
+            let message =
+                if record.target() == TIMING_TARGET { message.into() } else { escape::message(&message) };
             if self.json {
-                let entry = json!({"level": name, "message": record.args().to_string()});
+                let entry = json!({"level": name, "message": message});
                 say(json!({"schema_version": SCHEMA_VERSION, "log": entry}));
             } else {
-                say(format_args!("rsgen: {name}: {}", record.args()));
+                say(format_args!("rsgen: {name}: {message}"));
             }
         }
     }

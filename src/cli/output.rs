@@ -3,18 +3,37 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
+use serde_json::ser::{Formatter, Serializer};
 
 use super::terminal::Terminal;
 use crate::error::{Error, Result};
+use crate::escape;
 
 /// The version of all JSON output. It grows when a field changes its meaning or is removed, not when one is added.
 pub(super) const SCHEMA_VERSION: u32 = 1;
 
 /// Writes an object on a line of its own.
 pub(super) fn write_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, value)?;
+    value.serialize(&mut Serializer::with_formatter(&mut *out, Escaping))?;
     out.write_all(b"\n")?;
     out.flush()
+}
+
+/// Compact JSON that writes hidden characters as `\u202e`: the same strings for a program, and harmless to a terminal.
+struct Escaping;
+
+impl Formatter for Escaping {
+    fn write_string_fragment<W: Write + ?Sized>(&mut self, out: &mut W, text: &str) -> io::Result<()> {
+        let mut rest = text;
+        while let Some((at, hidden)) = rest.char_indices().find(|&(_, letter)| escape::is_hidden(letter)) {
+            out.write_all(&rest.as_bytes()[..at])?;
+            for unit in hidden.encode_utf16(&mut [0; 2]) {
+                write!(out, "\\u{unit:04x}")?;
+            }
+            rest = &rest[at + hidden.len_utf8()..];
+        }
+        out.write_all(rest.as_bytes())
+    }
 }
 
 /// Stores the error of a failed write, and returns one that stops the work.
@@ -113,6 +132,15 @@ mod tests {
         printer.finish().unwrap();
         states.push(String::from_utf8(printer.out.clone()).unwrap());
         states
+    }
+
+    #[test]
+    fn json_says_hidden_characters_in_other_words() {
+        let text = "a\u{202e}b\u{7f}\u{e0041}\u{1b}ü\"\\";
+        let mut out = Vec::new();
+        write_json(&mut out, &[text]).unwrap();
+        assert_eq!(out, "[\"a\\u202eb\\u007f\\udb40\\udc41\\u001bü\\\"\\\\\"]\n".as_bytes());
+        assert_eq!(serde_json::from_slice::<[String; 1]>(&out).unwrap(), [text]);
     }
 
     #[test]

@@ -2,15 +2,16 @@
 
 use std::fmt::Write as _;
 
+use crate::escape;
 use crate::text::Tokenizer;
 use crate::types::TokenId;
 
 /// A token for people: its text in quotes, with bytes that are no whole character as `\xe2`; a special token as the
-/// vocabulary writes it. Contains no terminal control characters.
+/// vocabulary writes it. At most 200 characters, none of them hidden.
 pub(super) fn shown(tokenizer: &Tokenizer, id: TokenId) -> String {
     let Some(token) = tokenizer.token(id) else { return "no token".to_owned() };
     if tokenizer.is_special(id) {
-        return token.escape_debug().to_string();
+        return escape::name(&token.escape_debug().to_string()).into_owned();
     }
     let mut shown = String::from("\"");
     for chunk in tokenizer.token_bytes(id).unwrap_or_default().utf8_chunks() {
@@ -20,7 +21,7 @@ pub(super) fn shown(tokenizer: &Tokenizer, id: TokenId) -> String {
         }
     }
     shown.push('"');
-    shown
+    escape::name(&shown).into_owned()
 }
 
 /// The ids as numbers.

@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 use std::iter::Peekable;
 
 use super::core::{Engine, Interrupt};
+use super::estimate::ScoredTexts;
 use super::timing;
 use crate::cache::{BlockCopy, Reservation, SequenceCache, blocks_for};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::output::top_logprobs;
 use crate::kernels::{Work, log_sum_exp};
+use crate::memory;
 use crate::model::{ForwardBatch, ForwardOutput, PassKind, Row, RowInput, Stage};
 use crate::types::{RowOutputs, TokenId};
 
@@ -40,27 +42,29 @@ struct Evaluation<T> {
 }
 
 impl Engine {
-    /// The logits after each token, `[token_ids.len(), vocab_size]`.
+    /// Appends the logits after each token, `[token_ids.len(), vocab_size]`, to `out`.
     ///
     /// # Errors
     /// When the tokens do not fit the vocabulary, the context or the cache, or when interrupted; `Numerical` when logits
     /// are NaN or infinity.
-    pub fn logits(&self, token_ids: &[TokenId], interrupted: &mut Interrupt<'_>) -> Result<Vec<f32>> {
+    pub fn logits(
+        &self,
+        token_ids: &[TokenId],
+        interrupted: &mut Interrupt<'_>,
+        out: &mut Vec<f32>,
+    ) -> Result<()> {
         let vocab_size = self.model().vocab_size();
-        let take = |all: &mut Vec<f32>, _: &[TokenId], first: usize, logits: &[f32]| {
+        memory::reserve(out, token_ids.len().saturating_mul(vocab_size), "logits")?;
+        let take = |(): &mut (), _: &[TokenId], first: usize, logits: &[f32]| {
             for (offset, row) in logits.chunks_exact(vocab_size).enumerate() {
                 if let Some(&bad) = row.iter().find(|logit| logit.is_nan() || **logit == f32::INFINITY) {
                     return Err(not_finite(first + offset, bad));
                 }
             }
-            all.reserve_exact(token_ids.len() * vocab_size - all.len());
-            all.extend_from_slice(logits);
+            out.extend_from_slice(logits);
             Ok(())
         };
-        let mut all = Vec::new();
-        let mut done = |_, logits: Result<_>| logits.map(|logits| all = logits);
-        self.evaluate(std::iter::once(Ok(token_ids.to_vec())), interrupted, take, &mut done)?;
-        Ok(all)
+        self.evaluate(std::iter::once(Ok(token_ids.to_vec())), interrupted, take, &mut |_, done| done)
     }
 
     /// Scores the tokens of texts given those before them. Texts share passes, which changes no score.
@@ -93,12 +97,16 @@ impl Engine {
                 let rank = 1 + row.iter().filter(|&&other| other > logit).count();
                 let top_logprobs = match num_top_logprobs {
                     0 => Vec::new(),
-                    count => top_logprobs(isa, row, count),
+                    count => top_logprobs(isa, row, count)?,
                 };
                 scores.push(TokenScore { token_id, logprob: logit - normalizer, rank, top_logprobs });
             }
             Ok(())
         };
+        let mut scored = ScoredTexts::default();
+        let texts = texts.map(|text| {
+            text.and_then(|token_ids| scored.add(&token_ids, num_top_logprobs).map(|()| token_ids))
+        });
         self.evaluate(texts, interrupted, take, done)
     }
 
@@ -109,7 +117,7 @@ impl Engine {
         &self,
         texts: impl Iterator<Item = Result<Vec<TokenId>>>,
         interrupted: &mut Interrupt<'_>,
-        take: impl Fn(&mut T, &[TokenId], usize, &[f32]) -> Result<()>,
+        mut take: impl FnMut(&mut T, &[TokenId], usize, &[f32]) -> Result<()>,
         done: &mut dyn FnMut(usize, Result<T>) -> Result<()>,
     ) -> Result<()> {
         self.check_process()?;

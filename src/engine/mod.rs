@@ -12,6 +12,7 @@
 
 mod batching;
 mod core;
+mod estimate;
 mod evaluate;
 mod events;
 mod executor;

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::generation::plan::PlannedPrompt;
 use crate::generation::search::{self, ModelResults, ModelRole, SequenceOp};
 use crate::generation::{GenerationPlan, Search, SearchInputs, SearchOutput, SearchResults, SearchStep};
+use crate::memory;
 use crate::model::{ForwardOutput, Row};
 use crate::types::SeqId;
 
@@ -55,7 +56,12 @@ impl Request {
     /// # Errors
     /// When the cache has not enough free blocks.
     pub(super) fn reserve(engine: &Engine, plan: &GenerationPlan) -> Result<Reservation> {
-        engine.pool().reserve(blocks_at_most(plan, engine.model().longrope_threshold()))
+        engine.pool().reserve(Self::blocks(engine, plan))
+    }
+
+    /// The most cache blocks that a request can need.
+    pub(super) fn blocks(engine: &Engine, plan: &GenerationPlan) -> usize {
+        blocks_at_most(plan, engine.model().longrope_threshold())
     }
 
     /// Starts a request without computing anything.
@@ -159,9 +165,10 @@ impl Request {
         let complete = self.computed == self.inputs.rows.len();
         let at_once = complete && self.computed == count;
         if !at_once {
-            self.collected.logits.extend_from_slice(part.logits);
-            self.collected.hidden_states.extend_from_slice(part.hidden_states);
-            self.collected.layer_logits.extend_from_slice(part.layer_logits);
+            let ForwardOutput { logits, hidden_states, layer_logits } = &mut self.collected;
+            memory::extend(logits, part.logits, "logits")?;
+            memory::extend(hidden_states, part.hidden_states, "hidden states")?;
+            memory::extend(layer_logits, part.layer_logits, "logits")?;
         }
         if !complete {
             return Ok(false);

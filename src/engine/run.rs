@@ -1,6 +1,7 @@
 //! Runs a list of requests to the end on the caller's thread.
 
 use super::core::{Engine, Interrupt};
+use super::estimate;
 use super::executor::BatchExecutor;
 use super::output::GenerationOutput;
 use super::request::Request;
@@ -18,7 +19,8 @@ const MAX_TOGETHER: usize = 256;
 /// `finished` receives each output with its index as soon as it is ready; an error that it returns stops the work.
 ///
 /// # Errors
-/// The first error of any request, with its index if there are several. The other requests end.
+/// `Capacity` when all answers together may not fit into the available memory. The first error of any request, with its
+/// index if there are several. The other requests end.
 pub fn run(
     engine: &Engine,
     tokenizer: Option<&Tokenizer>,
@@ -26,6 +28,7 @@ pub fn run(
     interrupted: &mut Interrupt<'_>,
     finished: &mut dyn FnMut(usize, &GenerationOutput) -> Result<()>,
 ) -> Result<Vec<GenerationOutput>> {
+    estimate::check(engine, &plans, MAX_TOGETHER)?;
     let mut outputs: Vec<Option<GenerationOutput>> = plans.iter().map(|_| None).collect();
     let many = outputs.len() > 1;
     let mut waiting = plans.into_iter().enumerate().peekable();

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use super::core::{Engine, Interrupt};
+use super::estimate;
 use super::events::{RowTexts, StreamedToken};
 use super::executor::BatchExecutor;
 use super::output::GenerationOutput;
@@ -35,8 +36,9 @@ impl TokenStream {
     /// Admits the request; nothing is computed yet.
     ///
     /// # Errors
-    /// When the cache has no room for it.
+    /// `Capacity` when the cache has no room for it, or the memory none for its answer.
     pub fn new(engine: Arc<Engine>, tokenizer: Option<Tokenizer>, plan: GenerationPlan) -> Result<Self> {
+        estimate::check(&engine, std::slice::from_ref(&plan), 1)?;
         let rows = plan.prompts().iter();
         let rows = rows.flat_map(|prompt| std::iter::repeat_n(prompt.tokens(), plan.num_return_sequences()));
         let texts = RowTexts::new(tokenizer.as_ref(), rows);

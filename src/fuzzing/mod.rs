@@ -15,11 +15,12 @@ use crate::engine::{Engine, EngineOptions};
 use crate::error::{Error, ErrorKind};
 use crate::generation::GenerationConfig;
 use crate::kernels::{Isa, Workers};
+use crate::memory;
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::tensor::ComputeDtype;
 use crate::text::{ChatOptions, ChatTemplate, Detokenizer, Message, Tokenizer};
 use crate::types::TokenId;
-use crate::weights::{FileBytes, ModelConfig, ModelFiles, TensorFile, Weights};
+use crate::weights::{FileBytes, HeaderLimits, ModelConfig, ModelFiles, TensorFile, Weights};
 
 /// The longest message: messages repeat no input in full.
 const MAX_MESSAGE_BYTES: usize = 2000;
@@ -27,9 +28,16 @@ const MAX_MESSAGE_BYTES: usize = 2000;
 /// The longest prompt that a chat template makes of a short conversation.
 const MAX_PROMPT_LEN: usize = 16 << 20;
 
+/// Lets the `index`-th allocation of this thread that a request sizes fail, counted from 0; `None` lets none fail. Returns
+/// what was left to count of an earlier call, `None` when its allocation has failed.
+pub fn fail_allocation(index: Option<usize>) -> Option<usize> {
+    memory::failing::at(index)
+}
+
 /// A safetensors file, or the index of a sharded model.
 pub fn header(data: &[u8]) {
-    match TensorFile::new("model.safetensors", FileBytes::Owned(data.to_vec())) {
+    match TensorFile::new("model.safetensors", FileBytes::Owned(data.to_vec()), &mut HeaderLimits::default())
+    {
         Ok(file) => check_tensors(&file),
         Err(error) => expect(&error, &[ErrorKind::Load]),
     }
@@ -101,8 +109,9 @@ fn run_model(config: &ModelConfig) {
         Engine::new(model, workers, options)
     });
     let ids: Vec<TokenId> = (0..3).map(|id| TokenId(id % config.vocab_size as u32)).collect();
-    match engine.and_then(|engine| engine.logits(&ids, &mut || false)) {
-        Ok(logits) => {
+    let mut logits = Vec::new();
+    match engine.and_then(|engine| engine.logits(&ids, &mut || false, &mut logits)) {
+        Ok(()) => {
             assert_eq!(logits.len(), 3 * config.vocab_size);
             assert!(logits.iter().all(|logit| logit.is_finite()));
         }

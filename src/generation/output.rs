@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::Result;
 use crate::kernels::torch_reduce::kth_largest;
 use crate::kernels::{Isa, log_sum_exp};
+use crate::memory;
 use crate::types::{FinishReason, TokenId};
 
 use super::exact;
@@ -83,36 +85,51 @@ impl SequenceScores {
         }
     }
 
-    pub(super) fn keep_scores(&mut self, scores: &[f32]) {
+    /// Records the processed scores of a step, if they are requested.
+    pub(super) fn keep_scores(&mut self, scores: &[f32]) -> Result<()> {
         if let Some(kept) = &mut self.scores {
-            kept.push(scores.to_vec());
+            kept.push(memory::copied(scores, "scores")?);
         }
+        Ok(())
     }
 
     /// Records the model's own logits and the top log-probabilities, as requested.
-    pub(super) fn keep_logits(&mut self, isa: Isa, logits: &[f32]) {
+    pub(super) fn keep_logits(&mut self, isa: Isa, logits: &[f32]) -> Result<()> {
         if let Some(kept) = &mut self.logits {
-            kept.push(logits.to_vec());
+            kept.push(memory::copied(logits, "logits")?);
         }
         if let Some(kept) = &mut self.top_logprobs {
-            kept.push(top_logprobs(isa, logits, self.num_top_logprobs));
+            kept.push(top_logprobs(isa, logits, self.num_top_logprobs)?);
         }
+        Ok(())
     }
 }
 
 /// The `count` most probable tokens with their log-probabilities, the lowest id first among equals. Leaves out
 /// impossible tokens, and all tokens when the logits hold NaN or infinity.
-pub(crate) fn top_logprobs(isa: Isa, logits: &[f32], count: usize) -> Vec<(TokenId, f32)> {
+///
+/// # Errors
+/// `Capacity` when there is no memory for them.
+pub(crate) fn top_logprobs(isa: Isa, logits: &[f32], count: usize) -> Result<Vec<(TokenId, f32)>> {
+    let mut top = Vec::new();
     let normalizer = log_sum_exp(isa, logits);
     if !normalizer.is_finite() {
-        return Vec::new();
+        return Ok(top);
     }
-    let least = kth_largest(isa, logits, count.min(logits.len())).max(f32::MIN);
-    let likely = (0..).map(TokenId).zip(logits).filter(|&(_, &logit)| logit >= least);
-    let mut top: Vec<(TokenId, f32)> = likely.map(|(token, &logit)| (token, logit - normalizer)).collect();
+    let count = count.min(logits.len());
+    memory::reserve(&mut top, count, "log-probabilities")?;
+    let least = kth_largest(isa, logits, count).max(f32::MIN);
+    let above = logits.iter().filter(|&&logit| logit > least).count();
+    // Any number of tokens may equal the last one.
+    let mut equal = count.saturating_sub(above);
+    for (token, &logit) in (0..).map(TokenId).zip(logits) {
+        if logit > least || (logit == least && equal > 0) {
+            equal -= usize::from(logit == least);
+            top.push((token, logit - normalizer));
+        }
+    }
     top.sort_by(|a, b| b.1.total_cmp(&a.1));
-    top.truncate(count);
-    top
+    Ok(top)
 }
 
 /// The score of each token of each row, as in transformers' `compute_transition_scores`: the processed score, or with
@@ -144,15 +161,22 @@ mod tests {
     fn alternatives_are_the_most_probable_tokens_in_order() {
         let logits = [1.0, 3.0, 2.0, 3.0, f32::NEG_INFINITY];
         let tokens = |count| {
-            top_logprobs(Isa::fastest(), &logits, count).iter().map(|(token, _)| token.0).collect::<Vec<_>>()
+            top_logprobs(Isa::fastest(), &logits, count)
+                .unwrap()
+                .iter()
+                .map(|(token, _)| token.0)
+                .collect::<Vec<_>>()
         };
         assert_eq!(tokens(1), [1], "the lowest id of equals");
         assert_eq!(tokens(3), [1, 3, 2]);
         assert_eq!(tokens(9), [1, 3, 2, 0], "what is impossible is no alternative");
         let total: f32 =
-            top_logprobs(Isa::fastest(), &logits, 9).iter().map(|(_, logprob)| logprob.exp()).sum();
+            top_logprobs(Isa::fastest(), &logits, 9).unwrap().iter().map(|(_, logprob)| logprob.exp()).sum();
         assert!((total - 1.0).abs() < 1e-6, "{total}");
-        assert_eq!(top_logprobs(Isa::fastest(), &[f32::NAN, 1.0], 1), []);
+        assert_eq!(top_logprobs(Isa::fastest(), &[f32::NAN, 1.0], 1).unwrap(), []);
+        let of_equals = top_logprobs(Isa::fastest(), &[0.5; 10_000], 3).unwrap();
+        assert_eq!(of_equals.iter().map(|(token, _)| token.0).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(of_equals.capacity(), 3, "equal tokens take no memory");
     }
 
     #[test]

@@ -6,7 +6,9 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use super::torch_sort::topk;
+use crate::error::Result;
 use crate::kernels::Isa;
+use crate::memory;
 
 const WORDS: usize = 624;
 const SHIFT: usize = 397;
@@ -84,22 +86,22 @@ impl TorchRng {
     /// one: the `count` indices drawn, in the order drawn. For a matrix, torch draws the rows in order.
     ///
     /// Every weight takes two words, also a zero. The weights must be finite, not negative and not all zero.
-    pub fn multinomial(&mut self, isa: Isa, probabilities: &[f32], count: usize) -> Vec<usize> {
+    ///
+    /// # Errors
+    /// `Capacity` when there is no memory for a copy of the weights.
+    pub fn multinomial(&mut self, isa: Isa, probabilities: &[f32], count: usize) -> Result<Vec<usize>> {
         if count == 1 {
-            return vec![self.draw(probabilities)];
+            return Ok(vec![self.draw(probabilities)]);
         }
-        let ratios: Vec<f32> = probabilities
-            .iter()
-            .map(|&probability| {
-                if probability == 0.0 {
-                    self.skip(2);
-                    0.0
-                } else {
-                    probability / self.exponential_f32()
-                }
-            })
-            .collect();
-        topk(isa, &ratios, count).into_iter().map(|index| index as usize).collect()
+        let mut ratios = memory::copied(probabilities, "probabilities")?;
+        for ratio in &mut ratios {
+            if *ratio == 0.0 {
+                self.skip(2);
+            } else {
+                *ratio /= self.exponential_f32();
+            }
+        }
+        Ok(topk(isa, &ratios, count)?.into_iter().map(|index| index as usize).collect())
     }
 
     /// A [`multinomial`](Self::multinomial) of one index: that of the largest `probability / exponential`, the lowest one
@@ -225,14 +227,17 @@ mod tests {
         let mut rng = TorchRng::manual_seed(42);
         let ones: Vec<[usize; 2]> = (0..6)
             .map(|_| {
-                [rng.multinomial(Isa::fastest(), &p[0], 1)[0], rng.multinomial(Isa::fastest(), &p[1], 1)[0]]
+                [
+                    rng.multinomial(Isa::fastest(), &p[0], 1).unwrap()[0],
+                    rng.multinomial(Isa::fastest(), &p[1], 1).unwrap()[0],
+                ]
             })
             .collect();
         assert_eq!(ones, [[1, 2], [4, 2], [1, 0], [1, 5], [4, 0], [0, 3]]);
 
         let mut rng = TorchRng::manual_seed(42);
         let threes: Vec<Vec<usize>> =
-            (0..6).map(|row| rng.multinomial(Isa::fastest(), &p[row % 2], 3)).collect();
+            (0..6).map(|row| rng.multinomial(Isa::fastest(), &p[row % 2], 3).unwrap()).collect();
         assert_eq!(threes, [[1, 3, 2], [2, 3, 4], [4, 2, 3], [2, 5, 0], [1, 0, 3], [0, 2, 3]]);
     }
 
@@ -242,7 +247,7 @@ mod tests {
     fn multinomial_equals_torch_across_renewals_of_the_state() {
         let p: Vec<f32> = (1..=1000_u16).map(|weight| f32::from(weight) / 500_500.0).collect();
         let mut rng = TorchRng::manual_seed(1234);
-        let drawn: Vec<usize> = (0..12).map(|_| rng.multinomial(Isa::fastest(), &p, 1)[0]).collect();
+        let drawn: Vec<usize> = (0..12).map(|_| rng.multinomial(Isa::fastest(), &p, 1).unwrap()[0]).collect();
         assert_eq!(drawn, [702, 311, 690, 314, 434, 273, 987, 589, 763, 347, 641, 944]);
     }
 
@@ -260,7 +265,7 @@ mod tests {
                     expected = (index, ratio);
                 }
             }
-            assert_eq!(rng.multinomial(Isa::fastest(), &p, 1), [expected.0]);
+            assert_eq!(rng.multinomial(Isa::fastest(), &p, 1).unwrap(), [expected.0]);
         }
     }
 

@@ -4,8 +4,10 @@
 //! values in an order of their own. Where a cutoff falls between equal scores, that order decides which of them stay.
 //! These sorts are not faster than others, so `topk` uses them only where values are equal.
 
+use crate::error::Result;
 use crate::kernels::Isa;
 use crate::kernels::torch_reduce::bound_of_largest;
+use crate::memory;
 
 /// Ranges up to this length are left to one insertion sort at the end.
 const SMALL: usize = 16;
@@ -45,17 +47,27 @@ pub(super) fn descending_order(values: &[f32]) -> Vec<u32> {
 
 /// The indices of the `k` largest values, descending, as `torch.topk` gives them: including which of equal values are
 /// among them, and their order. `k` is at most the number of values, which must hold no NaN.
-pub(super) fn topk(isa: Isa, values: &[f32], k: usize) -> Vec<u32> {
+///
+/// # Errors
+/// `Capacity` when there is no memory for the indices.
+pub(super) fn topk(isa: Isa, values: &[f32], k: usize) -> Result<Vec<u32>> {
     debug_assert!(k <= values.len());
-    distinct_topk(isa, values, k).unwrap_or_else(|| torch_topk(values, k))
+    match distinct_topk(isa, values, k)? {
+        Some(largest) => Ok(largest),
+        None => torch_topk(values, k),
+    }
 }
 
 /// The `k` largest of many values, if all values involved differ, so that the answer is unique.
-fn distinct_topk(isa: Isa, values: &[f32], k: usize) -> Option<Vec<u32>> {
-    let bound = bound_of_largest(isa, values, k)?;
-    let mut largest = Vec::with_capacity(2 * k);
+fn distinct_topk(isa: Isa, values: &[f32], k: usize) -> Result<Option<Vec<u32>>> {
+    let Some(bound) = bound_of_largest(isa, values, k) else { return Ok(None) };
+    let mut largest = Vec::new();
+    memory::reserve(&mut largest, 4 * k + SKIPPED, "indices")?;
     for (chunk, start) in values.chunks(SKIPPED).zip((0..).step_by(SKIPPED)) {
         if chunk.iter().filter(|value| **value >= bound).count() > 0 {
+            if largest.len() + chunk.len() > largest.capacity() {
+                return Ok(None); // So many are equal.
+            }
             let reaching = (start..).zip(chunk).filter(|(_, value)| **value >= bound);
             largest.extend(reaching.map(|(index, _)| index));
         }
@@ -64,18 +76,18 @@ fn distinct_topk(isa: Isa, values: &[f32], k: usize) -> Option<Vec<u32>> {
     let up_to_the_next = &largest[..largest.len().min(k + 1)];
     let distinct = up_to_the_next.windows(2).all(|pair| values[pair[0] as usize] > values[pair[1] as usize]);
     largest.truncate(k);
-    distinct.then_some(largest)
+    Ok(distinct.then_some(largest))
 }
 
 /// torch's algorithm.
-fn torch_topk(values: &[f32], k: usize) -> Vec<u32> {
+fn torch_topk(values: &[f32], k: usize) -> Result<Vec<u32>> {
     let before = |a: u32, b: u32| values[a as usize] > values[b as usize];
     if k == 0 {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     // torch's own rule for which of two algorithms is faster.
     if k * 64 <= values.len() {
-        let mut heap: Vec<u32> = (0..k as u32).collect();
+        let mut heap = indices(k)?;
         heapify(&mut heap, &before);
         let mut worst = values[heap[0] as usize];
         for (index, &value) in values.iter().enumerate().skip(k) {
@@ -85,13 +97,20 @@ fn torch_topk(values: &[f32], k: usize) -> Vec<u32> {
             }
         }
         sort_heap(&mut heap, &before);
-        return heap;
+        return Ok(heap);
     }
-    let mut order: Vec<u32> = (0..values.len() as u32).collect();
+    let mut order = indices(values.len())?;
     select(&mut order, k - 1, &before);
     order.truncate(k);
     sort(&mut order[..k - 1], &before);
-    order
+    Ok(order)
+}
+
+fn indices(len: usize) -> Result<Vec<u32>> {
+    let mut indices = Vec::new();
+    memory::reserve(&mut indices, len, "indices")?;
+    indices.extend(0..len as u32);
+    Ok(indices)
 }
 
 /// libstdc++'s `sort`.
@@ -273,16 +292,16 @@ mod tests {
     // torch.topk of torch 2.13
     #[test]
     fn the_largest_of_equal_values_are_those_of_torch() {
-        assert_eq!(topk(Isa::fastest(), &[0.0; 20], 4), [12, 14, 13, 15]);
-        assert_eq!(topk(Isa::fastest(), &[0.0; 300], 4), [1, 3, 0, 2]);
-        assert_eq!(topk(Isa::fastest(), &[0.0; 3], 3), [0, 1, 2]);
+        assert_eq!(topk(Isa::fastest(), &[0.0; 20], 4).unwrap(), [12, 14, 13, 15]);
+        assert_eq!(topk(Isa::fastest(), &[0.0; 300], 4).unwrap(), [1, 3, 0, 2]);
+        assert_eq!(topk(Isa::fastest(), &[0.0; 3], 3).unwrap(), [0, 1, 2]);
         let values: Vec<f32> = (0..400_u16).map(|index| f32::from(index * 37 % 11) / 2.0).collect();
-        assert_eq!(topk(Isa::fastest(), &values, 6), [41, 8, 52, 63, 30, 19]);
+        assert_eq!(topk(Isa::fastest(), &values, 6).unwrap(), [41, 8, 52, 63, 30, 19]);
         assert_eq!(
-            topk(Isa::fastest(), &values, 12),
+            topk(Isa::fastest(), &values, 12).unwrap(),
             [63, 382, 195, 261, 349, 30, 129, 184, 305, 272, 173, 151]
         );
-        assert_eq!(topk(Isa::fastest(), &values[..40], 8), [19, 8, 30, 5, 16, 38, 27, 13]);
+        assert_eq!(topk(Isa::fastest(), &values[..40], 8).unwrap(), [19, 8, 30, 5, 16, 38, 27, 13]);
     }
 
     #[test]
@@ -297,8 +316,16 @@ mod tests {
         ];
         for (index, row) in rows.iter().enumerate() {
             for k in [1, 2, 3, 16, 19] {
-                assert_eq!(topk(Isa::fastest(), row, k), torch_topk(row, k), "row {index}, {k}");
-                assert_eq!(distinct_topk(Isa::fastest(), row, k).is_some(), index < 3, "row {index}, {k}");
+                assert_eq!(
+                    topk(Isa::fastest(), row, k).unwrap(),
+                    torch_topk(row, k).unwrap(),
+                    "row {index}, {k}"
+                );
+                assert_eq!(
+                    distinct_topk(Isa::fastest(), row, k).unwrap().is_some(),
+                    index < 3,
+                    "row {index}, {k}"
+                );
             }
         }
     }

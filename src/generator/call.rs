@@ -6,14 +6,22 @@ use super::{Generator, Prompt, Prompts};
 use crate::cache::BLOCK_TOKENS;
 use crate::engine::{self, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, ErrorKind, Result};
+use crate::escape;
 use crate::generation::constraint::Constraint;
 use crate::generation::{
     Compat, DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
     PrefixAllowedTokens, PromptBatch, StoppingCriterion,
 };
+use crate::weights::available_memory;
 
 /// The new tokens of a call without any limit: transformers' default.
 const DEFAULT_NEW_TOKENS: usize = 20;
+
+/// About what an id in a list takes in the configuration and in the tables of its processor.
+const LISTED_ID_BYTES: usize = 128;
+
+/// Lists that take less are not compared with the available memory, which is not quick to find.
+const UNCHECKED_BYTES: usize = 8 << 20;
 
 /// Builds a call.
 ///
@@ -215,6 +223,7 @@ impl<'a> Call<'a> {
         context.criteria = criteria;
         context.constraints = constraints;
 
+        check_lists(&config, &context.model_defaults, batches.len())?;
         let seeds = seeds(&config, &context.model_defaults, batches.len())?;
         let (mut plans, mut impossible) = (Vec::with_capacity(batches.len()), Vec::new());
         for (index, batch) in batches.into_iter().enumerate() {
@@ -311,7 +320,7 @@ impl Prepared<'_> {
 
     pub(super) fn log_warnings(&self) {
         for warning in self.warnings() {
-            log::warn!("{warning}");
+            log::warn!("{}", escape::message(warning));
         }
     }
 }
@@ -346,6 +355,23 @@ fn name_source_file(error: Error, call: &GenerationConfig, defaults: &Generation
         message.starts_with(&format!("`{name}`")) && inherited.contains_key(name) && !given.contains_key(name)
     });
     if of_the_file { error.context("the model's generation_config.json") } else { error }
+}
+
+/// Refuses lists of ids, such as `bad_words_ids`, that take more memory than is available: each request has its own tables
+/// of them.
+fn check_lists(config: &GenerationConfig, defaults: &GenerationConfig, requests: usize) -> Result<()> {
+    let ids = config.num_listed_ids() + defaults.num_listed_ids();
+    let bytes = ids.saturating_mul(requests + 2).saturating_mul(LISTED_ID_BYTES);
+    if bytes < UNCHECKED_BYTES {
+        return Ok(());
+    }
+    match available_memory().filter(|&available| bytes as u64 > available) {
+        None => Ok(()),
+        Some(available) => Err(Error::capacity(format!(
+            "`bad_words_ids`, `sequence_bias` and the other lists hold {ids} token ids, which take about {bytes} bytes of \
+             memory for {requests} prompts, but {available} are available; shorten them, or give fewer prompts at a time"
+        ))),
+    }
 }
 
 /// The tokens of each row that fit into the free part of the cache. Limits only calls without a limit of their own:

@@ -123,6 +123,7 @@ impl Generator {
         let prompt = |begin: usize| -> Result<ChatPrompt> {
             let text =
                 self.apply_chat_template(&[&messages[..first], &messages[begin..]].concat(), &options)?;
+            Self::check_memory(&text)?;
             let token_ids = self.tokenizer()?.encode(&text, false)?;
             Ok(ChatPrompt { text, token_ids, num_left_out: begin - first })
         };
@@ -161,7 +162,9 @@ impl Generator {
     /// As for [`Generator::apply_chat_template`]; `Input` when the model came without a tokenizer.
     pub fn encode_chat(&self, messages: &[Message], options: &ChatOptions) -> Result<Vec<TokenId>> {
         let tokenizer = self.tokenizer()?;
-        tokenizer.encode(&self.apply_chat_template(messages, options)?, false)
+        let text = self.apply_chat_template(messages, options)?;
+        Self::check_memory(&text)?;
+        tokenizer.encode(&text, false)
     }
 
     /// Renders a conversation with a chat template.

@@ -26,6 +26,7 @@ pub use crate::tensor::{ComputeDtype, DType};
 use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, Result};
 use crate::generation::{GenerationConfig, Vocabulary};
+use crate::memory;
 use crate::text::{ChatTemplates, Tokenizer};
 use crate::types::TokenId;
 use crate::weights::{ModelConfig, available_memory};
@@ -33,6 +34,12 @@ use crate::weights::{ModelConfig, available_memory};
 /// The most bytes of text per token of the context. A longer prompt is an error before it is tokenized: no vocabulary
 /// has such long tokens on average, and tokenizing megabytes only to refuse them takes seconds.
 const MAX_BYTES_PER_TOKEN: usize = 256;
+
+/// What encoding takes for each byte of a text: the tokenizer holds two copies with the place of each byte, and each
+/// token with its text.
+const ENCODING_BYTES: usize = 128;
+/// Shorter texts are not compared with the available memory, which is not quick to find.
+const UNCHECKED_TEXT: usize = 1 << 18;
 
 /// A model that is ready to generate.
 ///
@@ -129,10 +136,11 @@ impl Generator {
                 sequences.len()
             )));
         }
-        let mut logits = Vec::with_capacity(wanted);
+        let mut logits = Vec::new();
+        memory::reserve(&mut logits, wanted, "logits")?;
         for sequence in sequences {
             self.check_context(sequence.len())?;
-            logits.append(&mut self.shared.engine.logits(sequence, interrupted)?);
+            self.shared.engine.logits(sequence, interrupted, &mut logits)?;
         }
         Ok(logits)
     }
@@ -212,7 +220,23 @@ impl Generator {
                 text.len()
             )));
         }
-        Ok(())
+        Self::check_memory(text)
+    }
+
+    /// Refuses a text whose encoding would not fit into the available memory.
+    fn check_memory(text: &str) -> Result<()> {
+        let bytes = text.len().saturating_mul(ENCODING_BYTES) as u64;
+        if text.len() < UNCHECKED_TEXT {
+            return Ok(());
+        }
+        match available_memory().filter(|&available| bytes > available) {
+            None => Ok(()),
+            Some(available) => Err(Error::capacity(format!(
+                "encoding a text of {} bytes takes up to {bytes} bytes of memory, but {available} are available; shorten \
+                 it, or encode it in parts and give the ids",
+                text.len()
+            ))),
+        }
     }
 
     fn check_context(&self, len: usize) -> Result<()> {

@@ -10,6 +10,7 @@ use super::{Generator, Machine, MemoryPlan, Shared};
 use crate::cache::KvDtype;
 use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, is_timed};
 use crate::error::{Error, Result, ResultExt};
+use crate::escape;
 use crate::generation::{GenerationConfig, OneOrMany, Vocabulary};
 use crate::kernels::{Isa, ThreadPool, Workers};
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
@@ -118,7 +119,7 @@ impl Generator {
 
     fn with_warnings_logged(self) -> Self {
         for warning in self.warnings() {
-            log::warn!("{warning}");
+            log::warn!("{}", escape::message(warning));
         }
         self
     }
@@ -139,7 +140,7 @@ impl Generator {
             memory,
             is_timed,
         } = Checked::new(files, options, cancelled)?;
-        log::info!("{}: {machine}, {memory}", files.name());
+        log::info!("{}: {machine}, {memory}", escape::name(files.name()));
         let pool = match &options.thread_pool {
             Some(pool) => pool.clone(),
             None => ThreadPool::new(machine.num_threads.value)?,
@@ -304,6 +305,7 @@ fn chat_templates(files: &ModelFiles, tokenizer: Option<&Tokenizer>) -> Result<C
 fn log_unused(weights: &Weights) {
     let unused: Vec<&str> = weights.unused().filter(|name| !name.ends_with("rotary_emb.inv_freq")).collect();
     if let Some(first) = unused.first() {
+        let first = escape::name(first);
         log::warn!("{} tensors of the checkpoint are not used, {first} among them", unused.len());
     }
 }

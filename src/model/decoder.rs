@@ -13,6 +13,7 @@ use super::timing::Stage;
 use crate::cache::{KvDtype, KvLayout, KvStore};
 use crate::error::{Error, Result};
 use crate::kernels::{Work, Workers};
+use crate::memory;
 use crate::quant::RowOrder;
 use crate::weights::ModelConfig;
 
@@ -250,9 +251,14 @@ impl CausalLm for Decoder {
         out: &mut ForwardOutput,
     ) -> Result<()> {
         let total = |count: fn(&Row) -> usize| batch.rows.iter().map(count).sum::<usize>();
-        sized(&mut out.logits, total(num_logits) * self.vocab_size);
-        sized(&mut out.hidden_states, total(num_hidden_states) * self.hidden_size);
-        sized(&mut out.layer_logits, total(num_layer_logits) * self.vocab_size);
+        for (buffer, len) in [
+            (&mut out.logits, total(num_logits) * self.vocab_size),
+            (&mut out.hidden_states, total(num_hidden_states) * self.hidden_size),
+            (&mut out.layer_logits, total(num_layer_logits) * self.vocab_size),
+        ] {
+            memory::reserve(buffer, len.saturating_sub(buffer.len()), "results of a pass")?;
+            buffer.resize(len, 0.0);
+        }
 
         self.embed(context.workers, batch, &mut context.scratch.hidden)?;
         context.timing.lap(Stage::Embedding, Work::default);

@@ -15,6 +15,7 @@ use super::errors::{config_error, guarded, to_python};
 use super::json;
 use super::prompts::shown;
 use super::walk::Walk;
+use crate::escape;
 use crate::generation::{self, FieldValue};
 
 /// The module that reads transformers' objects.
@@ -55,7 +56,7 @@ impl GenerationConfig {
 pub(super) fn warn<'a>(py: Python<'_>, warnings: impl IntoIterator<Item = &'a str>) -> PyResult<()> {
     let category = py.get_type::<PyUserWarning>();
     for warning in warnings {
-        let warning = CString::new(warning.replace('\0', ""))?;
+        let warning = CString::new(escape::message(warning).into_owned())?;
         PyErr::warn(py, &category, &warning, 1)?;
     }
     Ok(())

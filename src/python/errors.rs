@@ -20,6 +20,7 @@ use super::panics;
 use super::prompts::string;
 use super::signals::{keep, take_kept};
 use crate::error::{Error, ErrorKind, Result};
+use crate::escape;
 
 /// An exception class.
 struct Class {
@@ -150,6 +151,7 @@ pub(super) fn exception(py: Python<'_>, kind: ErrorKind, message: String) -> PyE
     match types(py) {
         Ok(types) => {
             let class = CLASSES.iter().position(|class| class.kind == kind).map(|index| &types.kinds[index]);
+            let message = escape::message(&message).into_owned();
             PyErr::from_type(class.unwrap_or(&types.base).bind(py).clone(), (message,))
         }
         Err(error) => error,

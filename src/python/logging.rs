@@ -13,6 +13,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::signals::keep;
+use crate::engine::TIMING_TARGET;
+use crate::escape;
 use crate::sync::Mutex;
 
 /// The most records in the queue; the oldest make room.
@@ -54,7 +56,10 @@ impl Log for Logger {
         if queue.len() == MAX_QUEUED {
             queue.pop_front();
         }
-        queue.push_back((record.level(), record.target().replace("::", "."), record.args().to_string()));
+        let text = record.args().to_string();
+        // A profile has lines of its own.
+        let text = if record.target() == TIMING_TARGET { text } else { escape::message(&text).into_owned() };
+        queue.push_back((record.level(), record.target().replace("::", "."), text));
     }
 
     fn flush(&self) {}

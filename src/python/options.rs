@@ -276,7 +276,8 @@ fn positive(py: Python<'_>, argument: &str, given: Option<i64>) -> PyResult<Opti
 pub(super) fn model_path(py: Python<'_>, model: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
     let Some(model) = model else { return path_text(py, bundled(py)?) };
     if let Ok(name) = model.cast::<PyString>() {
-        return name.extract();
+        // A byte of a path that is no UTF-8 is half of a surrogate pair in Python.
+        return name.extract().map_err(|_| not_utf8(py, &shown(model)));
     }
     match model.extract() {
         Ok(path) => path_text(py, path),
@@ -295,7 +296,10 @@ pub(super) fn bundled(py: Python<'_>) -> PyResult<PathBuf> {
 }
 
 fn path_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {
-    path.into_os_string().into_string().map_err(|path| {
-        exception(py, ErrorKind::Load, format!("the path of a model must be UTF-8, got {}", path.display()))
-    })
+    path.into_os_string().into_string().map_err(|path| not_utf8(py, &path.to_string_lossy()))
+}
+
+fn not_utf8(py: Python<'_>, path: &str) -> PyErr {
+    let message = format!("the path of a model must be UTF-8, got {path}; rename the folder, or link to it");
+    exception(py, ErrorKind::Load, message)
 }

@@ -7,12 +7,13 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString, PyType};
 
 use super::arrays::{array, ids, wide};
-use super::errors::{exception, guarded, input_error};
+use super::errors::{exception, guarded, input_error, to_python};
 use super::json;
 use super::pickle::{self, Restored};
 use crate::engine;
 use crate::error::ErrorKind;
 use crate::generation::output::transition_scores;
+use crate::memory;
 use crate::types::TokenId;
 
 /// What a call has generated.
@@ -409,19 +410,21 @@ fn steps(py: Python<'_>, mut rows: Vec<Option<Vec<Vec<f32>>>>) -> PyResult<Optio
     }
     let longest = rows.iter().flatten().map(Vec::len).max().unwrap_or(0);
     let vocab_size = rows.iter().flatten().flatten().map(Vec::len).next().unwrap_or(0);
-    let list = PyList::empty(py);
+    let (num_rows, list) = (rows.len(), PyList::empty(py));
     for step in 0..longest {
-        let mut all = Vec::new();
-        for row in &mut rows {
-            let values = row.as_mut().and_then(|steps| steps.get_mut(step)).map(std::mem::take);
+        let mut values =
+            rows.iter_mut().map(|row| row.as_mut().and_then(|steps| steps.get_mut(step)).map(std::mem::take));
+        // A single row becomes the array without a copy.
+        let mut all = if num_rows == 1 { values.next().flatten().unwrap_or_default() } else { Vec::new() };
+        let rest = num_rows * vocab_size - all.len();
+        memory::reserve(&mut all, rest, "scores").map_err(|error| to_python(py, error))?;
+        for values in values {
             match values {
-                // A single row becomes the array without a copy.
-                Some(values) if all.is_empty() => all = values,
                 Some(values) => all.extend(values),
                 None => all.resize(all.len() + vocab_size, f32::NAN),
             }
         }
-        list.append(array(py, (rows.len(), vocab_size), all)?)?;
+        list.append(array(py, (num_rows, vocab_size), all)?)?;
     }
     Ok(Some(list.unbind()))
 }

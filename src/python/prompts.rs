@@ -12,6 +12,7 @@ use super::arrays::numpy;
 use super::errors::{input_error, message, replaced, to_python};
 use super::signals::keep;
 use super::walk::{Walk, to_array};
+use crate::escape;
 use crate::generation::PromptBatch;
 use crate::generator::{Prompt, Prompts};
 use crate::types::TokenId;
@@ -408,8 +409,9 @@ pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
             .map_or_else(|| otherwise.to_owned(), |text| text.to_string_lossy().into_owned())
     };
     let (text, kind) = (or(value.repr(), "…"), or(value.get_type().name(), "object"));
-    match text.char_indices().nth(SHOWN) {
+    let text = match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}… ({kind})", &text[..end]),
         None => format!("{text} ({kind})"),
-    }
+    };
+    escape::name(&text).into_owned()
 }

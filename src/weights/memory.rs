@@ -1,7 +1,7 @@
 //! The available memory, so that a load is refused before the machine runs out of memory.
 //!
-//! It is the least of the system's available memory, the rest of the control groups (v1 and v2) and the rest of the address
-//! space limit. Without `/proc` it is unknown.
+//! It is the least of the system's available memory, the rest of the control groups (v1 and v2) and the rest of the limits
+//! of the address space and of the data segment. Without `/proc` it is unknown.
 
 use std::fmt;
 use std::fs;
@@ -20,6 +20,8 @@ pub enum MemoryLimit {
     System,
     /// The limit of the address space, `ulimit -v`.
     AddressSpace,
+    /// The limit of private memory, `ulimit -d`.
+    DataSegment,
     /// A control group.
     ControlGroup {
         /// The folder of the group.
@@ -32,6 +34,7 @@ impl fmt::Display for MemoryLimit {
         match self {
             Self::System => f.write_str("what the system has"),
             Self::AddressSpace => f.write_str("the limit of the address space (ulimit -v)"),
+            Self::DataSegment => f.write_str("the limit of the data segment (ulimit -d)"),
             Self::ControlGroup { folder } => write!(f, "the limit of the control group {}", folder.display()),
         }
     }
@@ -51,7 +54,10 @@ pub fn memory_limit() -> Option<Choice<u64, MemoryLimit>> {
 fn limit_under(root: &Path) -> Option<Choice<u64, MemoryLimit>> {
     let limits = [
         system(root).map(|bytes| Choice::new(bytes, MemoryLimit::System)),
-        address_space(root).map(|bytes| Choice::new(bytes, MemoryLimit::AddressSpace)),
+        process_limit(root, "Max address space", "VmSize:")
+            .map(|bytes| Choice::new(bytes, MemoryLimit::AddressSpace)),
+        process_limit(root, "Max data size", "VmData:")
+            .map(|bytes| Choice::new(bytes, MemoryLimit::DataSegment)),
         control_group(root).map(|(bytes, folder)| Choice::new(bytes, MemoryLimit::ControlGroup { folder })),
     ];
     limits.into_iter().flatten().min_by_key(|limit| limit.value)
@@ -62,14 +68,14 @@ fn system(root: &Path) -> Option<u64> {
     kibibytes(&fs::read_to_string(root.join("proc/meminfo")).ok()?, "MemAvailable:")
 }
 
-/// The soft limit of the address space (`ulimit -v`) less what is mapped.
-fn address_space(root: &Path) -> Option<u64> {
+/// A soft limit of the process less what counts towards it: two lines of `/proc`.
+fn process_limit(root: &Path, limit: &str, used: &str) -> Option<u64> {
     let limits = fs::read_to_string(root.join("proc/self/limits")).ok()?;
-    let soft = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    let soft = limits.lines().find_map(|line| line.strip_prefix(limit))?;
     // `unlimited` is no number.
     let soft: u64 = soft.split_whitespace().next()?.parse().ok()?;
     let status = fs::read_to_string(root.join("proc/self/status")).ok()?;
-    Some(soft.saturating_sub(kibibytes(&status, "VmSize:")?))
+    Some(soft.saturating_sub(kibibytes(&status, used)?))
 }
 
 /// The least rest of the process's control group and its ancestors, and the group with it.
@@ -190,17 +196,21 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_the_address_space_counts_less_what_is_mapped() {
+    fn a_limit_of_the_process_counts_less_what_is_taken() {
         let files = [
             MEMINFO,
             (
                 "proc/self/limits",
-                "Max address space         3000000              unlimited            bytes     \n",
+                "Max data size             2500000              unlimited            bytes     \n\
+                 Max address space         3000000              unlimited            bytes     \n",
             ),
-            ("proc/self/status", "Name: x\nVmSize:\t    1000 kB\n"),
+            ("proc/self/status", "Name: x\nVmSize:\t    1000 kB\nVmData:\t     100 kB\n"),
         ];
         let expected = Choice::new(3_000_000 - 1_024_000, MemoryLimit::AddressSpace);
         assert_eq!(limit_under(root(&files).path()), Some(expected));
+        let status = ("proc/self/status", "VmSize:\t    1000 kB\nVmData:\t     900 kB\n");
+        let expected = Choice::new(2_500_000 - 921_600, MemoryLimit::DataSegment);
+        assert_eq!(limit_under(root(&[files[0], files[1], status]).path()), Some(expected));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub use family::{FamilyConfig, Switch};
 pub use hub_cache::{HubCache, HubCacheReason};
 pub use memory::{MemoryLimit, available_memory, memory_limit};
 pub use rope::{RopeKind, RopeParameters, RopeRule};
-pub use safetensors::{MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, TensorView};
+pub use safetensors::{HeaderLimits, MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, TensorView};
 pub use scope::WeightScope;
 pub use shards::Weights;
 pub use source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};

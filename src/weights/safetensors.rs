@@ -1,7 +1,7 @@
 //! One safetensors file. Its header is checked before any tensor is read.
 //!
-//! The crate `safetensors` checks holes, overlaps and lengths. This module also limits the size of the header, refuses
-//! duplicate names, which the crate would merge, and names the tensor of a contradictory entry. A tensor of another type
+//! The crate `safetensors` checks holes, overlaps and lengths. This module also limits what the headers of a model hold in
+//! all, refuses duplicate names, which the crate would merge, and names the tensor of a contradictory entry. A tensor of another type
 //! than float32, bfloat16 or float16 is an error when it is requested.
 
 use std::collections::HashSet;
@@ -14,13 +14,18 @@ use serde_json::Value;
 use super::foreign::gguf;
 use super::source::FileBytes;
 use crate::error::{Error, Result, ResultExt as _};
-use crate::json::{Checked, Strict, shown};
+use crate::escape;
+use crate::json::{Budget, Checked, Strict, shown};
 use crate::tensor::{DType, StoredBytes};
 
-/// The longest header, in bytes.
+/// The most bytes that the headers of a model's files may have together.
 pub const MAX_HEADER_BYTES: usize = 32 << 20;
-/// The most tensors that a file may have.
+/// The most tensors that a model may have.
 pub const MAX_TENSORS: usize = 100_000;
+/// The memory that the entry of a tensor may take: a shape of some hundred dimensions.
+const MAX_ENTRY_BYTES: usize = 16 << 10;
+/// The memory that the metadata of a file may take.
+const MAX_METADATA_BYTES: usize = 16 << 20;
 const LENGTH_BYTES: usize = 8;
 
 /// A tensor within a file: little-endian numbers in row-major order, at any alignment.
@@ -36,6 +41,19 @@ pub struct TensorView<'a> {
     pub bytes: StoredBytes<'a>,
 }
 
+/// What the headers of a model's files may hold beyond those that have been read.
+#[derive(Debug, Clone, Copy)]
+pub struct HeaderLimits {
+    bytes: usize,
+    tensors: usize,
+}
+
+impl Default for HeaderLimits {
+    fn default() -> Self {
+        Self { bytes: MAX_HEADER_BYTES, tensors: MAX_TENSORS }
+    }
+}
+
 /// A safetensors file whose header has been checked against its length.
 pub struct TensorFile {
     name: String,
@@ -46,14 +64,14 @@ pub struct TensorFile {
 }
 
 impl TensorFile {
-    /// Checks the header of a file; `name` is the file's name in errors.
+    /// Checks the header of a file and takes it from `limits`; `name` is the file's name in errors.
     ///
     /// # Errors
     /// `Load` when the header is too large, damaged or has a name twice, or when the tensors do not fill the file
     /// exactly, as after a download that was cut off.
-    pub fn new(name: impl Into<String>, bytes: FileBytes) -> Result<Self> {
+    pub fn new(name: impl Into<String>, bytes: FileBytes, limits: &mut HeaderLimits) -> Result<Self> {
         let name = name.into();
-        let (length, metadata) = read_header(bytes.stored()).context(|| name.clone())?;
+        let (length, metadata) = read_header(bytes.stored(), limits).context(|| name.clone())?;
         Ok(Self { name, bytes, metadata, data: LENGTH_BYTES + length })
     }
 
@@ -96,8 +114,9 @@ impl TensorFile {
             Dtype::F16 => DType::F16,
             other => {
                 return Err(Error::load(format!(
-                    "{}: {name} must be stored as F32, BF16 or F16, found {other}",
-                    self.name
+                    "{}: {} must be stored as F32, BF16 or F16, found {other}",
+                    escape::name(&self.name),
+                    escape::name(name)
                 )));
             }
         };
@@ -114,7 +133,7 @@ impl fmt::Debug for TensorFile {
 }
 
 /// Returns the length of the header and its content.
-fn read_header(bytes: StoredBytes<'_>) -> Result<(usize, Metadata)> {
+fn read_header(bytes: StoredBytes<'_>, limits: &mut HeaderLimits) -> Result<(usize, Metadata)> {
     let damaged = |what: String| Error::load(format!("{what}; the file is damaged, download it again"));
     let Some(rest) = bytes.len().checked_sub(LENGTH_BYTES) else {
         return Err(damaged(format!("a safetensors file has at least 8 bytes, found {}", bytes.len())));
@@ -125,10 +144,17 @@ fn read_header(bytes: StoredBytes<'_>) -> Result<(usize, Metadata)> {
         return Err(Error::load(gguf));
     }
     let length = u64::from_le_bytes(length);
-    let header = usize::try_from(length).ok().filter(|&length| length <= MAX_HEADER_BYTES);
+    let header = usize::try_from(length).ok().filter(|&length| length <= limits.bytes);
     let Some(length) = header else {
-        return Err(damaged(format!("its header may have at most {MAX_HEADER_BYTES} bytes, found {length}")));
+        let (left, most) = (limits.bytes, MAX_HEADER_BYTES);
+        return Err(damaged(match left == most {
+            true => format!("its header may have at most {most} bytes, found {length}"),
+            false => {
+                format!("all headers may have at most {most} bytes, of which {left} are left, found {length}")
+            }
+        }));
     };
+    limits.bytes -= length;
     if length > rest {
         return Err(damaged(format!("its header has {length} bytes, but only {rest} bytes follow")));
     }
@@ -136,7 +162,10 @@ fn read_header(bytes: StoredBytes<'_>) -> Result<(usize, Metadata)> {
     if header.first() != Some(&b'{') {
         return Err(damaged("its header must be a JSON object".to_owned()));
     }
-    serde_json::from_slice::<HeaderCheck>(&header)
+    let mut deserializer = serde_json::Deserializer::from_slice(&header);
+    deserializer
+        .deserialize_map(HeaderCheck(&mut limits.tensors))
+        .and_then(|()| deserializer.end())
         .map_err(|error| damaged("its header is refused".to_owned()).with_source(error))?;
     let not_exactly = || damaged(format!("its tensors do not fill its {} bytes exactly", bytes.len()));
     // Deserializing checks for holes, overlaps and lengths.
@@ -148,44 +177,36 @@ fn read_header(bytes: StoredBytes<'_>) -> Result<(usize, Metadata)> {
     Ok((length, metadata))
 }
 
-/// Checks the number of entries, duplicate keys, and each entry.
-struct HeaderCheck;
+/// Checks the number of entries, duplicate keys, and each entry. Takes the tensors from those that a model may have.
+struct HeaderCheck<'a>(&'a mut usize);
 
-impl<'de> Deserialize<'de> for HeaderCheck {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(HeaderVisitor)
-    }
-}
-
-struct HeaderVisitor;
-
-impl<'de> Visitor<'de> for HeaderVisitor {
-    type Value = HeaderCheck;
+impl<'de> Visitor<'de> for HeaderCheck<'_> {
+    type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("a safetensors header")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<HeaderCheck, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         let mut names = HashSet::new();
-        let mut tensors = 0;
         while let Some(name) = entries.next_key::<String>()? {
+            let wrong = |what: &dyn fmt::Display| {
+                A::Error::custom(format!("the tensor \"{}\" {what}", escape::name(&name)))
+            };
             if name == "__metadata__" {
-                entries.next_value::<Checked>()?;
+                entries.next_value_seed(Checked(&Budget::new(MAX_METADATA_BYTES)))?;
             } else {
-                tensors += 1;
-                if tensors > MAX_TENSORS {
-                    return Err(A::Error::custom(format!("more than {MAX_TENSORS} tensors")));
-                }
-                let Strict(entry) = entries.next_value()?;
-                check_entry(&entry)
-                    .map_err(|what| A::Error::custom(format!("the tensor {name:?} {what}")))?;
+                let left = self.0.checked_sub(1);
+                *self.0 = left.ok_or_else(|| A::Error::custom(format!("more than {MAX_TENSORS} tensors")))?;
+                let entry = entries.next_value_seed(Strict(&Budget::new(MAX_ENTRY_BYTES)));
+                check_entry(&entry.map_err(|error| wrong(&error))?).map_err(|what| wrong(&what))?;
             }
-            if let Some(name) = names.replace(name) {
-                return Err(A::Error::custom(format!("the tensor {name:?} comes twice")));
+            if names.contains(&name) {
+                return Err(wrong(&"comes twice"));
             }
+            names.insert(name);
         }
-        Ok(HeaderCheck)
+        Ok(())
     }
 }
 

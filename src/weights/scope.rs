@@ -5,6 +5,7 @@
 use super::safetensors::TensorView;
 use super::shards::Weights;
 use crate::error::{Error, Result};
+use crate::escape;
 
 /// How many similar names an error offers.
 const SUGGESTIONS: usize = 3;
@@ -60,7 +61,8 @@ impl<'a> WeightScope<'a> {
         match self.weights.tensor(&self.full_name(name))? {
             Some(tensor) if tensor.shape != shape => Err(Error::load(format!(
                 "{}: config.json predicts the shape {shape:?}, found {:?}; the files do not belong together",
-                tensor.name, tensor.shape
+                escape::name(tensor.name),
+                tensor.shape
             ))),
             found => Ok(found),
         }
@@ -72,7 +74,8 @@ impl<'a> WeightScope<'a> {
             self.weights.names().map(|other| (likeness(name, other), other)).collect();
         similar.retain(|(likeness, _)| likeness * 2 > name.len());
         similar.sort_unstable_by_key(|&(likeness, other)| (std::cmp::Reverse(likeness), other.len(), other));
-        let similar: Vec<&str> = similar.into_iter().take(SUGGESTIONS).map(|(_, name)| name).collect();
+        let similar: Vec<_> =
+            similar.into_iter().take(SUGGESTIONS).map(|(_, name)| escape::name(name)).collect();
         let message = format!("{name}: the weights have no tensor of this name");
         if similar.is_empty() {
             return Error::load(message);

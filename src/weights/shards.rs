@@ -3,19 +3,22 @@
 //! The index is untrusted: it may name plain files of the model's own folder only, and each tensor must be where
 //! it says. Other weight formats are not read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
-use super::safetensors::{MAX_TENSORS, TensorFile, TensorView};
+use super::safetensors::{HeaderLimits, MAX_TENSORS, TensorFile, TensorView};
 use super::scope::WeightScope;
 use super::source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};
 use crate::error::{Error, Result, ResultExt as _};
+use crate::escape;
 use crate::json::{read_object, shown};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+/// The most files that the tensors of a model may be in.
+const MAX_SHARDS: usize = 1000;
 /// Weight files of other formats, named in the error when there is no safetensors file.
 const OTHER_FORMATS: [&str; 4] =
     ["pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"];
@@ -41,7 +44,7 @@ impl Weights {
     /// `Load` when they are missing, damaged, or not where the index says.
     pub fn open(files: &ModelFiles) -> Result<Self> {
         if let Some(bytes) = files.weight_file(SINGLE)? {
-            return Ok(Self::new(vec![TensorFile::new(SINGLE, bytes)?]));
+            return Self::of_file(bytes);
         }
         if let Some(index) = files.read_optional(INDEX)? {
             return Self::open_shards(files, &index);
@@ -60,7 +63,7 @@ impl Weights {
     /// # Errors
     /// `Load` when it is damaged.
     pub fn from_bytes(safetensors: impl Into<FileBytes>) -> Result<Self> {
-        Ok(Self::new(vec![TensorFile::new(SINGLE, safetensors.into())?]))
+        Self::of_file(safetensors.into())
     }
 
     fn open_shards(files: &ModelFiles, index: &[u8]) -> Result<Self> {
@@ -76,13 +79,21 @@ impl Weights {
                 map.len()
             )));
         }
+        let num_files = map.values().filter_map(Value::as_str).collect::<HashSet<_>>().len();
+        if num_files > MAX_SHARDS {
+            return Err(Error::load(format!(
+                "{INDEX}: weight_map may name at most {MAX_SHARDS} files, found {num_files}"
+            )));
+        }
         let mut shards: Vec<TensorFile> = Vec::new();
         let mut by_file: HashMap<&str, usize> = HashMap::new();
         let mut tensors = Vec::with_capacity(map.len());
+        let mut limits = HeaderLimits::default();
         for (name, file) in map {
+            let shown_name = escape::name(name);
             let Some(file) = file.as_str().filter(|file| file.ends_with(".safetensors")) else {
                 return Err(Error::load(format!(
-                    "{INDEX}: the file of {name} must be the name of a .safetensors file, found {}; download the model \
+                    "{INDEX}: the file of {shown_name} must be the name of a .safetensors file, found {}; download the model \
                      again",
                     shown(file)
                 )));
@@ -90,13 +101,15 @@ impl Weights {
             let known = by_file.get(file).copied();
             let shard = known.unwrap_or(shards.len());
             if known.is_none() {
-                let bytes = open_shard(files, file).context(|| format!("{INDEX}: the file of {name}"))?;
-                shards.push(TensorFile::new(file, bytes)?);
+                let bytes =
+                    open_shard(files, file).context(|| format!("{INDEX}: the file of {shown_name}"))?;
+                shards.push(TensorFile::new(file, bytes, &mut limits)?);
                 by_file.insert(file, shard);
             }
             if !shards[shard].contains(name) {
                 return Err(Error::load(format!(
-                    "{INDEX}: {name} is not in {file}; download the model again"
+                    "{INDEX}: {shown_name} is not in {}; download the model again",
+                    escape::name(file)
                 )));
             }
             tensors.push((name.clone(), shard));
@@ -104,12 +117,10 @@ impl Weights {
         Ok(Self::with_tensors(shards, tensors))
     }
 
-    fn new(files: Vec<TensorFile>) -> Self {
-        let names = files.iter().enumerate();
-        let tensors =
-            names.flat_map(|(index, file)| file.tensor_names().into_iter().map(move |name| (name, index)));
-        let tensors = tensors.collect();
-        Self::with_tensors(files, tensors)
+    fn of_file(bytes: FileBytes) -> Result<Self> {
+        let file = TensorFile::new(SINGLE, bytes, &mut HeaderLimits::default())?;
+        let tensors = file.tensor_names().into_iter().map(|name| (name, 0)).collect();
+        Ok(Self::with_tensors(vec![file], tensors))
     }
 
     fn with_tensors(files: Vec<TensorFile>, tensors: Vec<(String, usize)>) -> Self {
@@ -162,7 +173,8 @@ impl Weights {
 
 fn open_shard(files: &ModelFiles, file: &str) -> Result<FileBytes> {
     files.weight_file(file)?.ok_or_else(|| {
-        Error::load(format!("{}: {file:?} is missing; download the model again", files.name()))
+        let (folder, file) = (escape::name(files.name()), escape::name(file));
+        Error::load(format!("{folder}: \"{file}\" is missing; download the model again"))
     })
 }
 

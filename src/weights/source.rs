@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use super::foreign::{foreign_file, foreign_folder, gguf};
 use super::hub_cache::HubCache;
 use crate::error::{Error, Result};
+use crate::escape;
 use crate::files::open_regular;
 use crate::json::shown;
 use crate::tensor::StoredBytes;
@@ -35,8 +36,8 @@ pub struct ModelFiles {
 enum Location {
     Folder {
         path: PathBuf,
-        /// Canonical folders that a file may be in once links are resolved.
-        roots: Vec<PathBuf>,
+        /// The same without links.
+        real: PathBuf,
     },
     #[cfg_attr(not(feature = "bundled"), expect(dead_code, reason = "the feature `bundled` embeds a model"))]
     Embedded(&'static [(&'static str, &'static [u8])]),
@@ -117,12 +118,8 @@ impl ModelFiles {
         if !real.is_dir() {
             return Err(Error::load(format!("{}: it must be a folder, found a file", path.display())));
         }
-        let mut roots = blob_folders(&real);
-        roots.push(real);
-        Ok(Self {
-            name: path.display().to_string(),
-            location: Location::Folder { path: path.to_owned(), roots },
-        })
+        let name = path.display().to_string();
+        Ok(Self { name, location: Location::Folder { path: path.to_owned(), real } })
     }
 
     /// The story model that comes with the crate.
@@ -356,7 +353,7 @@ impl ModelFiles {
                 shown(&file.into())
             )));
         }
-        let (path, roots) = match &self.location {
+        let (path, own) = match &self.location {
             Location::Embedded(files) => {
                 let found = files.iter().find(|(name, _)| folder.is_none() && *name == file);
                 return Ok(found.map(|(_, bytes)| Located::Static(bytes)));
@@ -366,18 +363,18 @@ impl ModelFiles {
                 let found = files.iter().find(|(name, _)| name == file);
                 return Ok(found.map(|(_, bytes)| Located::Owned(bytes.clone())));
             }
-            Location::Folder { path, roots } => (path.join(folder.unwrap_or("")).join(file), roots),
+            Location::Folder { path, real } => (path.join(folder.unwrap_or("")).join(file), real),
         };
         if path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             return Ok(None);
         }
         // A dangling link remains of an interrupted or deleted download.
         let real = path.canonicalize().map_err(|error| self.unreadable(file).with_source(error))?;
-        if !roots.iter().any(|root| real.starts_with(root)) {
+        if !real.starts_with(own) && !is_blob_of(own, &real) {
             return Err(Error::load(format!(
                 "{}: {file} is a link out of the model's folder, to {}; copy the file into the folder",
-                self.name,
-                real.display()
+                escape::name(&self.name),
+                escape::name(&real.to_string_lossy())
             )));
         }
         let unreadable = |error| self.unreadable(file).with_source(error);
@@ -409,18 +406,22 @@ fn is_plain_file_name(name: &str) -> bool {
         && !name.contains(|char: char| matches!(char, '/' | '\\' | ':') || char.is_control())
 }
 
-/// The blob folders of a snapshot in the Hugging Face cache: those of the repository, and those shared by the cache.
-fn blob_folders(snapshot: &Path) -> Vec<PathBuf> {
+/// Whether a file is one that a snapshot of the Hugging Face cache links to: `blobs/HASH` of its own model, or
+/// `blobs/HA/HASH` of the store that the models of a cache share. Both paths are without links, so a `blobs` that is itself
+/// a link leads elsewhere.
+fn is_blob_of(snapshot: &Path, file: &Path) -> bool {
     let repository = snapshot
         .parent()
         .filter(|parent| parent.file_name().is_some_and(|name| name == "snapshots"))
         .and_then(Path::parent);
-    let Some(repository) = repository else { return Vec::new() };
+    let (Some(repository), Some(hash)) = (repository, file.file_name().and_then(|name| name.to_str())) else {
+        return false;
+    };
     let is_model =
         repository.file_name().and_then(|name| name.to_str()).is_some_and(|n| n.starts_with("models--"));
-    let cache = repository.parent().filter(|_| is_model);
-    let folders = [Some(repository), cache].into_iter().flatten();
-    folders.filter_map(|folder| folder.join("blobs").canonicalize().ok()).collect()
+    let shared = repository.parent().filter(|_| is_model).zip(hash.get(..2));
+    file == repository.join("blobs").join(hash)
+        || shared.is_some_and(|(cache, prefix)| file == cache.join("blobs").join(prefix).join(hash))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod golden;
 mod golden_support;
 mod invariance;
 mod listed_differences;
+mod memory;
 mod rust_source;
 mod service;
 mod strategies;

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::cache::{KvDtype, KvLayout, blocks_for};
 use crate::cli::output::SCHEMA_VERSION;
 use crate::error::{Result, ResultExt as _};
+use crate::escape;
 use crate::generation::GenerationConfig;
 use crate::generator::open_tokenizer;
 use crate::model::SUPPORTED_ARCHITECTURES;
@@ -155,7 +156,7 @@ fn noted<T>(result: Result<T>, obstacle: &mut Option<String>) -> Option<T> {
 
 fn architecture(raw: &Map<String, Value>) -> Option<String> {
     let named = raw.get("architectures").and_then(|names| names.get(0)).or_else(|| raw.get("model_type"));
-    Some(named?.as_str()?.to_owned())
+    Some(escape::name(named?.as_str()?).into_owned())
 }
 
 fn generation_config(files: &ModelFiles) -> Result<GenerationConfig> {

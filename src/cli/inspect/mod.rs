@@ -13,6 +13,7 @@ use super::model::ModelSource;
 use super::numbers::{bytes, count};
 use super::output::write_json;
 use super::terminal::Terminal;
+use crate::escape;
 use crate::generation::GenerationConfig;
 use crate::weights::LayerType;
 use description::{Description, Shape, SpecialToken};
@@ -38,6 +39,7 @@ pub(super) fn run(
 fn page(description: &Description, terminal: &Terminal) -> String {
     let mut page = String::new();
     let mut line = |name: &str, value: &str| {
+        let value = escape::message(value);
         let _ = writeln!(page, "{} {value}", terminal.dimmed(&format!("{name:<13}")));
     };
     line("model", &description.model);
@@ -104,7 +106,7 @@ fn describe_shape(shape: &Shape, line: &mut impl FnMut(&str, &str)) {
 
 fn shown_token(token: &SpecialToken) -> String {
     match &token.token {
-        Some(text) => format!("{text} ({})", token.id),
+        Some(text) => format!("{} ({})", escape::name(text), token.id),
         None => token.id.to_string(),
     }
 }

@@ -21,6 +21,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::escape;
 use crate::json;
 use crate::types::TokenId;
 
@@ -211,7 +212,7 @@ impl GenerationConfig {
         let unknown: Vec<_> =
             config.extra.iter().filter(unknown).map(|(name, _)| format!("{name:?}")).collect();
         if !unknown.is_empty() {
-            log::warn!("generation_config.json: no field is called {}", unknown.join(", "));
+            log::warn!("generation_config.json: no field is called {}", escape::message(&unknown.join(", ")));
         }
         Ok(config)
     }
@@ -227,6 +228,22 @@ impl GenerationConfig {
             config.set(&name, &value)?;
         }
         Ok(config)
+    }
+
+    /// The token ids and lists in its fields, for an estimate of the memory that they take.
+    pub(crate) fn num_listed_ids(&self) -> usize {
+        let lists = |lists: &[Vec<TokenId>]| lists.iter().map(|list| 1 + list.len()).sum::<usize>();
+        let forced = |word: &ForcedWord| match word {
+            ForcedWord::Phrase(ids) => 1 + ids.len(),
+            ForcedWord::AnyOf(phrases) => 1 + lists(phrases),
+        };
+        let biases = self.sequence_bias.iter().flat_map(SequenceBias::entries);
+        lists(self.bad_words_ids.as_deref().unwrap_or_default())
+            + self.force_words_ids.iter().flatten().map(forced).sum::<usize>()
+            + biases.map(|(sequence, _)| 1 + sequence.len()).sum::<usize>()
+            + self.logit_bias.as_ref().map_or(0, |bias| bias.entries().len())
+            + self.suppress_tokens.as_ref().map_or(0, Vec::len)
+            + self.begin_suppress_tokens.as_ref().map_or(0, Vec::len)
     }
 
     /// The entries of a file that would change the tokens and that this version does not support; empty for most
@@ -304,7 +321,8 @@ impl GenerationConfig {
         if let Some(reason) = unsupported::reason(name) {
             return format!("`{name}` {reason}");
         }
-        let shown: String = name.chars().take(64).collect();
+        let start: String = name.chars().take(64).collect();
+        let shown = escape::name(&start);
         match suggest::suggest(name, Self::FIELDS.iter().map(|field| field.name)) {
             Some(meant) => format!("`{shown}` is not a field of GenerationConfig; did you mean `{meant}`?"),
             None => format!("`{shown}` is not a field of GenerationConfig, or not one of this version"),

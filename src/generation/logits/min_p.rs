@@ -55,7 +55,7 @@ impl LogitsProcessor for MinPLogitsWarper {
         softmax(row.isa, &mut probabilities);
         // The most probable token is never below its own fraction, and comparisons with NaN remove nothing.
         let threshold = self.min_p * maximum(row.isa, &probabilities);
-        let kept = self.kept(row.isa, scores, &probabilities, threshold);
+        let kept = self.kept(row.isa, scores, &probabilities, threshold)?;
         for (id, score) in scores.iter_mut().enumerate() {
             if probabilities[id] < threshold && !kept.contains(&(id as u32)) {
                 *score = self.filter.value;
@@ -67,15 +67,15 @@ impl LogitsProcessor for MinPLogitsWarper {
 
 impl MinPLogitsWarper {
     /// The tokens that always stay, even below the threshold.
-    fn kept(&self, isa: Isa, scores: &[f32], probabilities: &[f32], threshold: f32) -> Vec<u32> {
+    fn kept(&self, isa: Isa, scores: &[f32], probabilities: &[f32], threshold: f32) -> Result<Vec<u32>> {
         let count = self.filter.min_tokens_to_keep.min(probabilities.len());
         if threshold.is_nan() || kth_largest(isa, probabilities, count) >= threshold {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         if self.ranks_scores {
             let mut order = descending_order(scores);
             order.truncate(count);
-            return order;
+            return Ok(order);
         }
         topk(isa, probabilities, count)
     }

@@ -56,7 +56,7 @@ impl LogitsProcessor for TopHLogitsWarper {
         if !maximum(row.isa, scores).is_finite() {
             return Ok(());
         }
-        let best = topk(row.isa, scores, MAX_TOKENS.min(scores.len()));
+        let best = topk(row.isa, scores, MAX_TOKENS.min(scores.len()))?;
         let logits: Vec<f32> = best.iter().map(|&id| scores[id as usize]).collect();
         let normalizer = torch_log_sum_exp(row.isa, &logits);
         let normalized: Vec<f32> = logits.iter().map(|logit| logit - normalizer).collect();

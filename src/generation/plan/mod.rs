@@ -307,6 +307,26 @@ impl GenerationPlan {
         room.min(self.max_length - self.prompt_len)
     }
 
+    /// The logits of a row.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// Whether the output holds the processed scores of each step, `[vocab_size]`.
+    pub fn output_scores(&self) -> bool {
+        self.output_scores
+    }
+
+    /// Whether the output holds the model's logits of each step, `[vocab_size]`.
+    pub fn output_logits(&self) -> bool {
+        self.output_logits
+    }
+
+    /// The most probable tokens that the output holds for each step.
+    pub fn num_top_logprobs(&self) -> usize {
+        self.num_top_logprobs
+    }
+
     /// The seed of sampling: the caller's, or one from entropy. `None` without sampling.
     pub fn seed(&self) -> Option<u64> {
         self.seed

@@ -8,6 +8,7 @@
 use crate::error::{Error, Result, ResultExt};
 use crate::kernels::torch_reduce::{dot, normalize};
 use crate::kernels::{argmax, maximum, softmax_into};
+use crate::memory;
 use crate::types::{FinishReason, LayerSet, RowOutputs, TokenId};
 
 use super::super::config::GenerationConfig;
@@ -133,7 +134,7 @@ impl ContrastiveSearch {
     ) -> Result<()> {
         let (vocab_size, sequences_each) = (self.plan.vocab_size, self.plan.sequences_each());
         let range = row * vocab_size..(row + 1) * vocab_size;
-        let raw = logits.scores[range.clone()].to_vec();
+        let raw = memory::copied(&logits.scores[range.clone()], "logits")?;
         self.sequences.process_some(&self.plan, logits, row..row + 1, Group::default())?;
         let processed = &logits.scores[range];
         let largest = maximum(self.plan.isa, processed);
@@ -142,11 +143,13 @@ impl ContrastiveSearch {
                 "the highest processed score is {largest}, so there are no candidates; check your logits processors"
             )));
         }
-        let mut probabilities = vec![0.0; vocab_size];
+        let mut probabilities = Vec::new();
+        memory::reserve(&mut probabilities, vocab_size, "probabilities")?;
+        probabilities.resize(vocab_size, 0.0);
         softmax_into(self.plan.isa, processed, &mut probabilities);
         let normalizer = logits.normalizer(row);
         let item = &mut self.items[prompt_index];
-        item.candidates = topk(self.plan.isa, &probabilities, sequences_each)
+        item.candidates = topk(self.plan.isa, &probabilities, sequences_each)?
             .into_iter()
             .map(|token| Candidate {
                 token: TokenId(token),
@@ -154,9 +157,10 @@ impl ContrastiveSearch {
                 logprob: raw[token as usize] - normalizer,
             })
             .collect();
-        item.recorded.keep_logits(self.plan.isa, &raw);
-        item.recorded.keep_scores(processed);
-        item.processed = processed.to_vec();
+        item.recorded.keep_logits(self.plan.isa, &raw)?;
+        item.recorded.keep_scores(processed)?;
+        item.processed.clear();
+        memory::extend(&mut item.processed, processed, "scores")?;
         self.sequences.reorder(prompt_index, vec![best; sequences_each]);
         for (index, candidate) in item.candidates.iter().enumerate() {
             self.sequences.push(prompt_index * sequences_each + index, candidate.token);
@@ -172,7 +176,7 @@ impl ContrastiveSearch {
                 return Err(Error::internal("a search was given fewer hidden states than it asked for"));
             };
             rest = after;
-            item.context = states.to_vec();
+            item.context = memory::copied(states, "hidden states")?;
             for state in item.context.chunks_exact_mut(hidden_size) {
                 normalize(state);
             }
@@ -195,7 +199,8 @@ impl Search for ContrastiveSearch {
         if now == 0 {
             self.begin(hidden_states, hidden_size)?;
         }
-        let mut next = if now == 0 { Vec::new() } else { hidden_states.to_vec() };
+        let states = if now == 0 { &[] } else { hidden_states };
+        let mut next = memory::copied(states, "hidden states")?;
         let mut row = 0;
         for prompt_index in 0..self.items.len() {
             if self.items[prompt_index].finish.is_some() {

@@ -3,6 +3,7 @@
 //! A search implements [`TokenChoice`], which chooses a token from a row of processed scores.
 
 use crate::error::{Result, ResultExt};
+use crate::memory;
 use crate::types::{FinishReason, RowOutputs, TokenId};
 
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
@@ -87,7 +88,7 @@ impl RowSearch {
         raw.clear();
         let prepares = changes_logits(choice);
         if prepares || !self.plan.processors.is_empty() {
-            raw.extend_from_slice(logits.scores);
+            memory::extend(&mut raw, logits.scores, "logits")?;
         }
         if prepares {
             for (row, &main_row) in logits.scores.chunks_exact_mut(vocab_size).zip(logits.main_rows) {
@@ -106,8 +107,8 @@ impl RowSearch {
             let raw = if raw.is_empty() { processed } else { &raw[logits_row * vocab_size..][..vocab_size] };
             let token = choice.choose(processed).context(|| format!("step {now}, row {row}"))?;
             let logprob = raw[token.index()] - logits.normalizer(logits_row);
-            self.recorded[row].keep_scores(processed);
-            self.recorded[row].keep_logits(self.plan.isa, raw);
+            self.recorded[row].keep_scores(processed)?;
+            self.recorded[row].keep_logits(self.plan.isa, raw)?;
             let finish = self.append(row, token, logprob, processed)?;
             step.events.push(TokenEvent { row, token, logprob, score: processed[token.index()], finish });
             logits_row += 1;

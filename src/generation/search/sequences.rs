@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result, ResultExt};
 use crate::kernels::{Isa, log_sum_exp};
-use crate::memory::recycled;
+use crate::memory::{self, recycled};
 use crate::types::{RowOutputs, SeqId, TokenId};
 
 use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows, UnconditionalLogits};
@@ -303,6 +303,7 @@ impl Sequences {
         );
         let scores = if first && self.sequences_each > 1 {
             expanded.clear();
+            memory::reserve(expanded, main_rows.len() * vocab_size, "logits")?;
             for &row in &*main_rows {
                 expanded.extend_from_slice(&main[row * vocab_size..][..vocab_size]);
             }
@@ -344,6 +345,7 @@ impl Sequences {
             let Ok(row) = wanted.binary_search(&index) else { continue };
             let main_row = logits.main_rows[range.start + row];
             rows.push(RowContext {
+                input_ids: &sequence.ids,
                 prompt_len: plan.prompt_len,
                 padding_len: plan.prompts[sequence.prompt_index].padding_len,
                 prompt_index: sequence.prompt_index,
@@ -357,7 +359,7 @@ impl Sequences {
                 },
                 isa: plan.isa,
                 states: Some(&mut sequence.states),
-                ..RowContext::of_prompt(&sequence.ids)
+                processor_index: 0,
             });
         }
         let scores = &mut logits.scores[range.start * vocab_size..range.end * vocab_size];

@@ -30,7 +30,7 @@ fn file(header: &str, data: &[u8]) -> Vec<u8> {
 }
 
 fn open(bytes: Vec<u8>) -> Result<TensorFile> {
-    TensorFile::new("model.safetensors", FileBytes::Owned(bytes))
+    TensorFile::new("model.safetensors", FileBytes::Owned(bytes), &mut HeaderLimits::default())
 }
 
 #[test]
@@ -169,6 +169,35 @@ fn hostile_files_are_refused() {
         assert!(error.starts_with("model.safetensors: "), "{what}: {error}");
         assert!(error.contains(reason), "{what}: {error}");
     }
+}
+
+#[test]
+fn a_header_cannot_hold_much_in_one_entry_or_in_its_metadata() {
+    let entry = |shape: &str| {
+        format!(r#"{{"model.norm.weight":{{"dtype":"F32","shape":[{shape}0],"data_offsets":[0,0]}}}}"#)
+    };
+    assert!(open(file(&entry(&"0,".repeat(30)), &[])).is_ok());
+    for shape in ["0,".repeat(1000), "0,".repeat(15_000_000), "[[[]]],".repeat(1000)] {
+        let error = open(file(&entry(&shape), &[])).unwrap_err().to_string();
+        assert!(error.contains("\"model.norm.weight\" its values take more than 16384 bytes"), "{error}");
+    }
+    let metadata: Vec<String> = (0..1_000_000).map(|key| format!("\"{key}\":\"\"")).collect();
+    let error = open(file(&format!(r#"{{"__metadata__":{{{}}}}}"#, metadata.join(",")), &[])).unwrap_err();
+    assert!(error.to_string().contains("its values take more than 16777216 bytes"), "{error}");
+}
+
+#[test]
+fn names_are_shown_in_harmless_words() {
+    let name = format!("\u{202e}\u{200b}\\u001b[2J{}", "x".repeat(100_000));
+    let header = |entry: &str| format!(r#"{{"{name}":{entry}}}"#);
+    for entry in ["3", r#"{"dtype":"F32","shape":[9],"data_offsets":[0,0]}"#] {
+        let error = open(file(&header(entry), &[])).unwrap_err().to_string();
+        assert!(error.contains(r"\u{202e}\u{200b}\u{1b}[2Jxxx") && error.contains("…xxx"), "{error}");
+        assert!(error.chars().count() < 500, "{error}");
+    }
+    let stored = open(file(&header(r#"{"dtype":"I8","shape":[0],"data_offsets":[0,0]}"#), &[])).unwrap();
+    let error = stored.tensor(&stored.tensor_names()[0]).unwrap_err().to_string();
+    assert!(error.contains(r"\u{202e}\u{200b}\u{1b}[2Jxxx") && error.chars().count() < 500, "{error}");
 }
 
 #[test]

@@ -110,3 +110,40 @@ fn a_folder_without_safetensors_says_so() {
     let error = open(&folder).unwrap_err().to_string();
     assert!(error.contains("pytorch_model.bin is of another format"), "{error}");
 }
+
+#[cfg(unix)]
+#[test]
+fn the_shards_of_a_model_are_limited_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let tensors: Vec<(String, &str, &[usize])> =
+        (0..4000).map(|index| (format!("tensor.{index}"), "F32", &[0][..])).collect();
+    let tensors: Vec<_> = tensors.iter().map(|(name, dtype, shape)| (&**name, *dtype, *shape)).collect();
+    fs::write(folder.path().join("0.safetensors"), safetensors_file(&tensors)).unwrap();
+    for link in 1..1100 {
+        let link = folder.path().join(format!("{link}.safetensors"));
+        std::os::unix::fs::symlink("0.safetensors", link).unwrap();
+    }
+    let refused = |shards: usize| {
+        let map: Vec<String> =
+            (0..shards).map(|shard| format!(r#""tensor.{shard}":"{shard}.safetensors""#)).collect();
+        fs::write(folder.path().join(INDEX), format!(r#"{{"weight_map":{{{}}}}}"#, map.join(","))).unwrap();
+        open(&folder).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert_eq!(refused(25), "");
+    assert!(refused(26).contains("more than 100000 tensors"), "{}", refused(26));
+    assert!(
+        refused(1001).contains("weight_map may name at most 1000 files, found 1001"),
+        "{}",
+        refused(1001)
+    );
+    let long: Vec<String> =
+        (0..9).map(|index| format!("tensor.{index}")).chain(["x".repeat(4 << 20)]).collect();
+    let long: Vec<_> = long.iter().map(|name| (&**name, "F32", &[0][..])).collect();
+    fs::write(folder.path().join("0.safetensors"), safetensors_file(&long)).unwrap();
+    assert_eq!(refused(7), "");
+    assert!(
+        refused(9).contains("7.safetensors: all headers may have at most 33554432 bytes"),
+        "{}",
+        refused(9)
+    );
+}

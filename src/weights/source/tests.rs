@@ -191,6 +191,52 @@ mod links {
     }
 
     #[test]
+    fn links_of_a_snapshot_stay_within_its_model_whatever_its_blobs_are() {
+        let (cache, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(outside.path().join("ab")).unwrap();
+        for name in ["secret", "ab/abcd"] {
+            fs::write(outside.path().join(name), b"{}").unwrap();
+        }
+        let repository = cache.path().join("models--org--name");
+        let snapshot = repository.join("snapshots/0123");
+        fs::create_dir_all(&snapshot).unwrap();
+        symlink(outside.path(), repository.join("blobs")).unwrap();
+        symlink(outside.path(), cache.path().join("blobs")).unwrap();
+        symlink("../../blobs/secret", snapshot.join("config.json")).unwrap();
+        symlink("../../../blobs/ab/abcd", snapshot.join("tokenizer.json")).unwrap();
+        // A folder among the blobs, and another model's.
+        let other = cache.path().join("models--org--other");
+        fs::create_dir_all(other.join("blobs/deep")).unwrap();
+        fs::create_dir_all(other.join("snapshots/0123")).unwrap();
+        fs::write(other.join("blobs/etag"), b"{}").unwrap();
+        fs::write(other.join("blobs/deep/etag"), b"{}").unwrap();
+        symlink("../../../models--org--other/blobs/etag", snapshot.join("generation_config.json")).unwrap();
+        symlink("../../blobs/deep/etag", other.join("snapshots/0123/config.json")).unwrap();
+        let files = ModelFiles::folder(&snapshot).unwrap();
+        let others = ModelFiles::folder(other.join("snapshots/0123")).unwrap();
+        for result in [
+            files.config().map(Some),
+            files.tokenizer(),
+            files.generation_config(),
+            others.config().map(Some),
+        ] {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains("is a link out of the model's folder"), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_of_links_are_shown_in_harmless_words() {
+        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let target = outside.path().join(format!("\u{202e}\u{1b}[2J{}", "x".repeat(240)));
+        fs::write(&target, b"{}").unwrap();
+        symlink(&target, folder.path().join("config.json")).unwrap();
+        let error = ModelFiles::folder(folder.path()).unwrap().config().unwrap_err().to_string();
+        assert!(error.contains("…") && !error.contains('\u{1b}') && !error.contains('\u{202e}'), "{error}");
+        assert!(error.ends_with("copy the file into the folder") && error.chars().count() < 500, "{error}");
+    }
+
+    #[test]
     fn blobs_beside_an_ordinary_folder_are_out_of_it() {
         let place = tempfile::tempdir().unwrap();
         fs::create_dir_all(place.path().join("models/mine")).unwrap();

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::kernels::{Isa, maximum, softmax_into};
+use crate::memory;
 
 use super::super::super::rng::TorchRng;
 use super::super::super::torch_sort::topk;
@@ -25,16 +26,18 @@ pub(super) fn candidates(
         return Err(Error::numerical("the processed scores hold NaN, so they have no order"));
     }
     let indices: Vec<usize> = match rng {
-        None => topk(isa, accumulated, count).into_iter().map(|index| index as usize).collect(),
+        None => topk(isa, accumulated, count)?.into_iter().map(|index| index as usize).collect(),
         Some(_) if largest == f32::NEG_INFINITY => {
             return Err(Error::numerical(
                 "every token of every beam has been removed, so none can be drawn; loosen the logits processors",
             ));
         }
         Some(rng) => {
+            probabilities.clear();
+            memory::reserve(probabilities, accumulated.len(), "probabilities")?;
             probabilities.resize(accumulated.len(), 0.0);
             softmax_into(isa, accumulated, probabilities);
-            rng.multinomial(isa, probabilities, count)
+            rng.multinomial(isa, probabilities, count)?
         }
     };
     Ok(indices.into_iter().map(|index| (index, accumulated[index])).collect())

@@ -15,6 +15,7 @@ mod scorer;
 mod trace;
 
 use crate::error::{Result, ResultExt};
+use crate::memory;
 use crate::types::{FinishReason, RowOutputs, TokenId};
 
 use super::super::config::{EarlyStopping, GenerationConfig};
@@ -172,7 +173,7 @@ impl BeamSearch {
         prompt_index: usize,
         candidates: &[Candidate],
         logprobs: &[f32],
-    ) -> Vec<Hypothesis> {
+    ) -> Result<Vec<Hypothesis>> {
         let (plan, item) = (&self.plan, &self.items[prompt_index]);
         let first_sequence = prompt_index * plan.num_beams;
         let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - plan.prompt_len;
@@ -191,8 +192,8 @@ impl BeamSearch {
             }
             scores.push(score);
         }
-        let best = topk(plan.isa, &scores, plan.num_beams).into_iter().map(|index| index as usize);
-        best.map(|index| {
+        let best = topk(plan.isa, &scores, plan.num_beams)?.into_iter().map(|index| index as usize);
+        let hypotheses = best.map(|index| {
             let Some(rank) = index.checked_sub(item.finished.len()) else {
                 return item.finished[index].clone();
             };
@@ -208,12 +209,17 @@ impl BeamSearch {
                     .trace
                     .with(first_sequence + candidate.parent, logprobs[rank]),
             }
-        })
-        .collect()
+        });
+        Ok(hypotheses.collect())
     }
 
     /// Takes the best candidates that have not ended as the beams of the next step.
-    fn continue_beams(&mut self, prompt_index: usize, candidates: &[Candidate], logprobs: &[f32]) {
+    fn continue_beams(
+        &mut self,
+        prompt_index: usize,
+        candidates: &[Candidate],
+        logprobs: &[f32],
+    ) -> Result<()> {
         let num_beams = self.plan.num_beams;
         let first_sequence = prompt_index * num_beams;
         // Finished candidates stay, with a score that cannot win, in case nothing else is left.
@@ -222,7 +228,7 @@ impl BeamSearch {
             .map(|candidate| candidate.score + if candidate.finish.is_some() { NEGATIVE_SCORE } else { 0.0 })
             .collect();
         let next: Vec<usize> =
-            topk(self.plan.isa, &scores, num_beams).into_iter().map(|rank| rank as usize).collect();
+            topk(self.plan.isa, &scores, num_beams)?.into_iter().map(|rank| rank as usize).collect();
         let item = &mut self.items[prompt_index];
         let beam = |&rank: &usize| {
             let parent = candidates[rank].parent;
@@ -234,6 +240,7 @@ impl BeamSearch {
         for (beam, &rank) in next.iter().enumerate() {
             self.sequences.push(first_sequence + beam, candidates[rank].token);
         }
+        Ok(())
     }
 
     /// One step of one prompt. `processed` are the processed scores of its beams, `[num_beams, vocab_size]`,
@@ -242,6 +249,7 @@ impl BeamSearch {
         let (vocab_size, num_beams) = (self.plan.vocab_size, self.plan.num_beams);
         let mut accumulated = std::mem::take(&mut self.scratch.accumulated);
         accumulated.clear();
+        memory::reserve(&mut accumulated, processed.len(), "scores")?;
         for (row, beam) in processed.chunks_exact(vocab_size).zip(&self.items[prompt_index].running) {
             accumulated.extend(row.iter().map(|score| score + beam.score));
         }
@@ -254,9 +262,9 @@ impl BeamSearch {
         let logprob = |candidate: &Candidate| raw[candidate.parent * vocab_size + candidate.token.index()];
         let logprobs: Vec<f32> = candidates.iter().map(logprob).collect();
 
-        let finished = self.finish_candidates(prompt_index, &candidates, &logprobs);
+        let finished = self.finish_candidates(prompt_index, &candidates, &logprobs)?;
         self.items[prompt_index].finished = finished;
-        self.continue_beams(prompt_index, &candidates, &logprobs);
+        self.continue_beams(prompt_index, &candidates, &logprobs)?;
 
         let generated = self.sequences.sequence(prompt_index * num_beams).ids.len() - self.plan.prompt_len;
         let item = &mut self.items[prompt_index];
@@ -333,15 +341,15 @@ impl Search for BeamSearch {
         raw.clear();
         let mut logits = self.sequences.logits(&self.plan, results, &mut logits_scratch)?;
         for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
-            self.recorded[sequence].keep_logits(self.plan.isa, row);
+            self.recorded[sequence].keep_logits(self.plan.isa, row)?;
         }
         logits.normalize(vocab_size);
         if !self.plan.processors.is_empty() {
-            raw.extend_from_slice(logits.scores);
+            memory::extend(&mut raw, logits.scores, "logits")?;
             self.sequences.process(&self.plan, &mut logits)?;
         }
         for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
-            self.recorded[sequence].keep_scores(row);
+            self.recorded[sequence].keep_scores(row)?;
         }
 
         let processed = &*logits.scores;

@@ -7,6 +7,7 @@
 //! all prompts together, when every running beam meets one.
 
 use crate::error::{Error, Result, ResultExt};
+use crate::memory;
 use crate::types::{FinishReason, RowOutputs, TokenId};
 
 use super::super::super::constraint::ConstraintListState;
@@ -142,7 +143,8 @@ impl ScorerBeamSearch {
         let first_beam = group_index * group_size;
         let first_sequence = prompt_index * self.plan.num_beams + first_beam;
         let running = &self.items[prompt_index].running[first_beam..first_beam + group_size];
-        let mut accumulated = Vec::with_capacity(processed.len());
+        let mut accumulated = Vec::new();
+        memory::reserve(&mut accumulated, processed.len(), "scores")?;
         for (row, beam) in processed.chunks_exact(vocab_size).zip(running) {
             accumulated.extend(row.iter().map(|score| score + beam.score));
         }
@@ -225,7 +227,7 @@ impl ScorerBeamSearch {
                 let rows = row * vocab_size..(row + group_size) * vocab_size;
                 let processed = &logits.scores[rows.clone()];
                 for (sequence, row) in sequences.clone().zip(processed.chunks_exact(vocab_size)) {
-                    self.recorded[sequence].keep_scores(row);
+                    self.recorded[sequence].keep_scores(row)?;
                 }
                 let beams = self.advance_group(prompt_index, group_index, processed, &raw[rows.clone()])?;
                 for (sequence, beam) in sequences.zip(beams) {
@@ -357,12 +359,12 @@ impl Search for ScorerBeamSearch {
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut logits = self.sequences.logits(&self.plan, results, &mut scratch)?;
         for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
-            self.recorded[sequence].keep_logits(self.plan.isa, row);
+            self.recorded[sequence].keep_logits(self.plan.isa, row)?;
         }
         logits.normalize(vocab_size);
         let mut raw = std::mem::take(&mut self.raw);
         raw.clear();
-        raw.extend_from_slice(logits.scores);
+        memory::extend(&mut raw, logits.scores, "logits")?;
         self.advance_groups(&mut logits, &raw).context(|| format!("step {now}"))?;
         (self.raw, self.scratch) = (raw, scratch);
         self.finished = self.is_finished();

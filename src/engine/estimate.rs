@@ -1,0 +1,143 @@
+//! How much memory requests may take until their answers are there, compared with what is available before they start.
+//!
+//! The numbers are those of the longest answers that the limits of a request allow.
+
+use super::core::Engine;
+use super::request::Request;
+use crate::error::{Error, Result};
+use crate::generation::GenerationPlan;
+use crate::types::TokenId;
+use crate::weights::memory_limit;
+
+/// Requests below are not compared: a look at the available memory takes as long as a step of a small model.
+const SMALL: u64 = 8 << 20;
+
+/// The bytes of a token of a row: ids, log-probability, beam index and text, in the search and in the answer.
+const TOKEN_BYTES: u64 = 64;
+
+/// A list in a list: its pointer, length and capacity, and the overhead of its allocation.
+const LIST_BYTES: u64 = 40;
+
+/// The bytes that requests may take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Estimate {
+    /// The most tokens of a row.
+    new_tokens: usize,
+    rows: usize,
+    /// Scores, logits and top log-probabilities of each step.
+    scores: u64,
+    /// Prompts and generated tokens.
+    tokens: u64,
+    /// Logits of a step: of all requests together, since they may all run at once.
+    step: u64,
+    /// Blocks of the KV cache.
+    blocks: usize,
+}
+
+impl Estimate {
+    fn of(engine: &Engine, plan: &GenerationPlan) -> Self {
+        let vocab_bytes = plan.vocab_size() as u64 * 4;
+        let listed = |is_listed: bool, bytes: u64| if is_listed { bytes + LIST_BYTES } else { 0 };
+        let of_step = listed(plan.output_scores(), vocab_bytes)
+            .saturating_add(listed(plan.output_logits(), vocab_bytes))
+            .saturating_add(listed(plan.num_top_logprobs() > 0, plan.num_top_logprobs() as u64 * 8));
+        let rows = plan.sequences_each() as u64;
+        let kept_rows = if plan.mode().has_beams() { rows } else { plan.num_return_sequences() as u64 };
+        let mut estimate = Self { rows: plan.num_rows(), ..Self::default() };
+        for (index, prompt) in plan.prompts().iter().enumerate() {
+            let new_tokens = plan.max_new_tokens(index);
+            let steps = kept_rows.saturating_mul(new_tokens as u64);
+            let tokens = rows.saturating_mul((prompt.input_ids().len() + new_tokens) as u64);
+            estimate.new_tokens = estimate.new_tokens.max(new_tokens);
+            estimate.scores = estimate.scores.saturating_add(steps.saturating_mul(of_step));
+            estimate.tokens = estimate.tokens.saturating_add(tokens.saturating_mul(TOKEN_BYTES));
+        }
+        // The results of the pass, and a copy before processors or for the accumulated scores of beams.
+        let copies = if plan.mode().has_beams() { 3 } else { 2 };
+        estimate.step = (rows * plan.prompts().len() as u64).saturating_mul(vocab_bytes * copies);
+        estimate.blocks = Request::blocks(engine, plan);
+        estimate
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            new_tokens: self.new_tokens.max(other.new_tokens),
+            rows: self.rows + other.rows,
+            scores: self.scores.saturating_add(other.scores),
+            tokens: self.tokens.saturating_add(other.tokens),
+            step: self.step.saturating_add(other.step),
+            blocks: self.blocks.saturating_add(other.blocks),
+        }
+    }
+}
+
+/// Refuses requests whose answers, with what it takes to compute them, may not fit into the available memory. At most
+/// `most_together` of them run at a time.
+///
+/// # Errors
+/// `Capacity`, with the sizes and the fields to change.
+pub(super) fn check(engine: &Engine, plans: &[GenerationPlan], most_together: usize) -> Result<()> {
+    let each = plans.iter().map(|plan| Estimate::of(engine, plan));
+    let mut all = each.fold(Estimate::default(), Estimate::and);
+    all.step = all.step / plans.len().max(1) as u64 * plans.len().min(most_together) as u64;
+    let stats = engine.pool().stats();
+    // Blocks that other requests have returned are there to be used again.
+    let grown = stats.num_blocks.saturating_sub(stats.used_blocks + stats.reserved_blocks);
+    let new_blocks = all.blocks.min(stats.available_blocks).saturating_sub(grown) as u64;
+    let cache = new_blocks.saturating_mul(engine.pool().capacity().layout().bytes_per_block() as u64);
+    let total = all.scores.saturating_add(all.tokens).saturating_add(all.step).saturating_add(cache);
+    if total < SMALL {
+        return Ok(());
+    }
+    let Some(available) = memory_limit().filter(|available| total > available.value) else { return Ok(()) };
+    let kept = [
+        ("`output_scores`", plans.iter().any(GenerationPlan::output_scores)),
+        ("`output_logits`", plans.iter().any(GenerationPlan::output_logits)),
+        ("`top_logprobs`", plans.iter().any(|plan| plan.num_top_logprobs() > 0)),
+    ];
+    let kept: Vec<&str> = kept.into_iter().filter(|(_, is_kept)| *is_kept).map(|(name, _)| name).collect();
+    let (of_scores, remedy) = if kept.is_empty() {
+        (String::new(), String::new())
+    } else {
+        let kept = kept.join(", ");
+        (format!(", {} of them for {kept}", all.scores), format!(", or leave out {kept}"))
+    };
+    Err(Error::capacity(format!(
+        "{} rows of up to {} new tokens may take {total} bytes of memory{of_scores}, but {} are available ({}); lower \
+         `max_new_tokens`, `num_return_sequences` or `num_beams`, give fewer prompts at a time{remedy}",
+        all.rows, all.new_tokens, available.value, available.reason
+    )))
+}
+
+/// Compares the scores of texts with the available memory, whenever they have become much more.
+#[derive(Default)]
+pub(super) struct ScoredTexts {
+    /// The bytes since the last comparison.
+    bytes: u64,
+}
+
+impl ScoredTexts {
+    /// Adds a text of these tokens.
+    ///
+    /// # Errors
+    /// `Capacity` when its scores do not fit.
+    pub(super) fn add(&mut self, token_ids: &[TokenId], num_top_logprobs: usize) -> Result<()> {
+        let each = TOKEN_BYTES + LIST_BYTES + 8 * num_top_logprobs as u64;
+        let bytes = each.saturating_mul(token_ids.len() as u64);
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes < SMALL {
+            return Ok(());
+        }
+        self.bytes = 0;
+        match memory_limit().filter(|available| bytes > available.value) {
+            None => Ok(()),
+            Some(available) => Err(Error::capacity(format!(
+                "the scores of {} tokens with {num_top_logprobs} `top_logprobs` each take {bytes} bytes, but {} are \
+                 available ({}); lower `top_logprobs`, or score the text in parts",
+                token_ids.len(),
+                available.value,
+                available.reason
+            ))),
+        }
+    }
+}

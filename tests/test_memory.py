@@ -1,0 +1,192 @@
+"""The memory that a request or a folder sizes, in processes of their own with a limit or a look at their peak."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import rsgen
+from hostile import Folder
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and peaks are read as Linux has them")
+
+PEAK = """
+    def peak():
+        status = open("/proc/self/status").read()
+        return int(status.split("VmHWM:")[1].split()[0]) / 1024
+"""
+
+
+def run(source: str, *arguments: object) -> dict:
+    """Runs Python and returns the object that it prints last, as JSON."""
+    code = textwrap.dedent(PEAK) + textwrap.dedent(source)
+    process = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=60
+    )
+    assert process.returncode == 0, process.stderr[-2000:]
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"output_scores": True},
+        {"output_logits": True, "output_scores": True},
+        {"top_logprobs": 2048},
+        {"output_scores": True, "num_beams": 1000, "do_sample": False},
+        {"output_scores": True, "rows": 1000},
+    ],
+    ids=json.dumps,
+)
+def test_scores_beyond_the_limit_of_the_process_are_refused_before_they_are_made(fields):
+    result = run(
+        """
+        import json, resource, sys, time
+        import rsgen
+        gen = rsgen.Generator(num_threads=1)
+        resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+        fields = {"do_sample": True, "seed": 1, "max_new_tokens": 500, "min_new_tokens": 500, **json.loads(sys.argv[1])}
+        rows = fields.pop("rows", 1)
+        if rows == 1 and "num_beams" not in fields:
+            fields["num_return_sequences"] = 1000
+        started = time.monotonic()
+        try:
+            gen.generate([[5, 6]] * rows, **fields)
+        except rsgen.CapacityError as error:
+            message = str(error)
+        seconds = time.monotonic() - started
+        again = gen.generate([5, 6], max_new_tokens=3).usage.generated_tokens
+        print(json.dumps({"message": message, "seconds": seconds, "again": again}))
+        """,
+        json.dumps(fields),
+    )
+    message = result["message"]
+    assert "rows of up to 500 new tokens may take" in message
+    assert "are available (the limit of the address space" in message
+    assert "lower `max_new_tokens`" in message
+    assert result["seconds"] < 5
+    assert result["again"] == 3
+
+
+@pytest.mark.parametrize("way", ["list", "rows", "forward"])
+def test_scores_are_held_once(way):
+    result = run(
+        """
+        import json, sys
+        import numpy, rsgen
+        gen = rsgen.Generator(num_threads=1)
+        rows, tokens = 33, 48
+        fields = {"max_new_tokens": tokens, "min_new_tokens": tokens}
+        def call(**more):
+            if sys.argv[1] == "list":
+                return gen.generate([[5, 6]] * rows, **fields, **more)
+            return gen.generate([5, 6], do_sample=True, num_return_sequences=rows, seed=1, **fields, **more)
+        if sys.argv[1] == "forward":
+            gen.forward([[5, 6]])
+            before = peak()
+            size = gen.forward([[5] * 512]).nbytes
+        else:
+            call()
+            before = peak()
+            output = call(output_scores=True)
+            size = sum(step.nbytes for step in output.scores)
+        print(json.dumps({"more": peak() - before, "size": size / 2**20}))
+        """,
+        way,
+    )
+    assert result["size"] >= 4
+    # The numbers themselves, and a step of all rows or the pass besides.
+    assert result["more"] < 1.25 * result["size"] + 1.5
+
+
+EMPTIES = ["[],", "[[]],", '{"a":0},', '"",']
+JSON_FILES = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "model.safetensors.index.json",
+]
+
+
+@pytest.mark.parametrize("name", JSON_FILES)
+def test_a_file_of_empties_takes_neither_memory_nor_time(name, tmp_path):
+    folder = Folder(tmp_path)
+    folder.tokenizer()
+    if name == "special_tokens_map.json":
+        folder.write("tokenizer_config.json", "{}")
+    if name.startswith("model"):
+        os.remove(tmp_path / "model.safetensors")
+    paths = []
+    for index, empty in enumerate(EMPTIES):
+        whole = tmp_path / str(index)
+        whole.write_text('{"a":[' + empty * ((15 << 20) // len(empty)) + "0]}")
+        paths.append(str(whole))
+    result = run(
+        """
+        import json, os, sys, time
+        import rsgen
+        rsgen.Generator(num_threads=1)
+        folder, name, *files = sys.argv[1:]
+        before, all = peak(), []
+        for file in files:
+            os.replace(file, os.path.join(folder, name))
+            started = time.process_time()
+            try:
+                rsgen.Generator(folder, num_threads=1)
+                message = "loaded"
+            except rsgen.LoadError as error:
+                message = str(error)
+            all.append([message, time.process_time() - started, peak() - before])
+        print(json.dumps(all))
+        """,
+        tmp_path,
+        name,
+        *paths,
+    )
+    for message, seconds, peak in result:
+        assert name in message, message
+        assert peak < 256
+        assert seconds < 5
+
+
+def test_a_path_that_is_not_utf8_is_refused_in_words(tmp_path):
+    with pytest.raises(rsgen.LoadError, match=r"must be UTF-8, got .*\\udcff.*; rename the folder"):
+        rsgen.Generator(os.fsdecode(b"models/\xff"))
+    with pytest.raises(rsgen.LoadError, match="must be UTF-8"):
+        rsgen.Generator(tmp_path / os.fsdecode(b"\xff"))
+    with pytest.raises(rsgen.LoadError, match="must be UTF-8"):
+        rsgen.Tokenizer(os.fsdecode(b"\xff"))
+
+
+EVIL = "\u202e\x1b]0;title\x07\u2066\u200b\n\u2028" + "x" * 5000
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda folder: folder.json("config.json", {"architectures": [EVIL]}),
+        lambda folder: folder.json("config.json", {EVIL: 1, "architectures": ["LlamaForCausalLM"], "model_type": EVIL}),
+        lambda folder: folder.header(lambda header: header.update({EVIL: {"dtype": EVIL}})),
+        lambda folder: folder.header(lambda header: header.update({EVIL: 3})),
+        lambda folder: folder.index(lambda names: names.update({EVIL: "a.safetensors"})),
+        lambda folder: folder.index(lambda names: names.update({"model.norm.weight": EVIL})),
+        lambda folder: folder.write("config.json", '{"%s": 1, "%s": 2}' % (("x" * 5000 + "\u202e",) * 2)),
+        lambda folder: folder.json("generation_config.json", {"top_k": EVIL}),
+        lambda folder: folder.json("config.json", {"architectures": ["LlamaForCausalLM"], "rope_scaling": {"rope_type": EVIL}}),
+        lambda folder: folder.tokenizer(lambda tokenizer: tokenizer.update(normalizer={"type": EVIL})),
+        lambda folder: folder.write("tokenizer_config.json", json.dumps({"added_tokens_decoder": {EVIL: "a"}})),
+    ],
+)
+def test_no_name_of_a_folder_is_shown_as_it_is(edit, tmp_path):
+    folder = Folder(tmp_path)
+    folder.tokenizer()
+    edit(folder)
+    with pytest.raises(rsgen.LoadError) as raised:
+        rsgen.Generator(tmp_path)
+    message = str(raised.value)
+    assert len(message) <= 1000
+    assert message.isprintable(), message
