@@ -136,6 +136,9 @@ fn every_allocation_that_is_refused_is_an_error() {
     // Reading a tokenizer is the work of another crate, which ends the process when it gets no memory.
     let story = story_without_tokenizer();
     sweep(Refused::Large(1 << 16), "open", &generator, || open(&story).map(drop));
+    // A head and an embedding of their own.
+    let apart = support::with_tensors("tests/golden/models/four_layers", |_| {});
+    sweep(Refused::Reserved, "open", &generator, || open(&apart).map(drop));
     for (refused, rows) in [(Refused::Large(1 << 20), 300), (Refused::Reserved, 4)] {
         sweep_requests(refused, rows, &generator);
     }

@@ -7,7 +7,7 @@ mod arguments;
 mod checkpoint;
 mod text;
 
-pub use arguments::{generate_arguments, small_model};
+pub use arguments::generate_arguments;
 pub use text::{conversation, decoding};
 
 use serde_json::Value;

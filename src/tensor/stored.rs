@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::dtype::DType;
 use crate::error::{Error, Result};
+use crate::memory;
 
 /// The bytes of a tensor.
 #[derive(Debug, Clone, Copy)]
@@ -79,9 +80,11 @@ impl StoredBytes<'_> {
     /// A copy of all of them.
     ///
     /// # Errors
-    /// As for [`StoredBytes::read`].
+    /// As for [`StoredBytes::read`]; `Capacity` when there is no memory for them.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.len()];
+        let mut bytes = Vec::new();
+        memory::reserve(&mut bytes, self.len(), "bytes of a weight file")?;
+        bytes.resize(self.len(), 0);
         self.read(&mut bytes)?;
         Ok(bytes)
     }
