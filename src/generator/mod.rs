@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 pub use call::{Call, Prepared};
 pub use chat::ChatPrompt;
+pub use loading::find_tokenizer_interruptible;
 pub use open::{GeneratorOptions, Progress, Stage, find_tokenizer, open_tokenizer};
 pub use prompt::{Prompt, Prompts};
 pub use resources::{Machine, MemoryPlan};
