@@ -176,6 +176,11 @@ fn what_grows_or_lasts_without_bound_is_refused_when_it_is_read() {
             "pieces that begin with each other of together at most 4096 bytes, found 4950",
         ),
         ("model", unigram(["?".to_owned(), "a".repeat(500_000)]), "at most 2048 bytes, found 500000"),
+        (
+            "model",
+            json!({"type": "BPE", "vocab": {"a": 0, "b".repeat(2000): 0}, "merges": []}),
+            "where tokens share an id, tokens of at most 256 bytes, found 2000",
+        ),
         ("model", bpe_with("unk_token", json!(long)), "`unk_token` may have at most 256 bytes, found 30000"),
         (
             "model",
@@ -259,6 +264,28 @@ fn a_text_that_grows_too_long_is_refused_before_it_grows() {
         assert!(message.contains("at most 8388608 bytes") && message.ends_with("in parts"), "{message}");
         assert!(started.elapsed() < MAX_TIME, "{value} took {:?}", started.elapsed());
     }
+}
+
+/// A character map whose only rule replaces `a` by a text.
+fn precompiled(text: &str) -> Value {
+    let mut units = [0_u32; 256];
+    units[0] = 128 << 10;
+    let node = 128 ^ usize::from(b'a');
+    units[node] = u32::from(b'a') | 0x100 | (1 << 10);
+    units[node ^ 1] = 0x8000_0000;
+    let mut bytes = 1024_u32.to_le_bytes().to_vec();
+    bytes.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
+    bytes.extend(text.bytes().chain([0]));
+    json!({"type": "Precompiled", "precompiled_charsmap": base64::encode(bytes)})
+}
+
+#[test]
+fn a_long_text_is_refused_only_where_its_normalizer_lengthens_it() {
+    let tokenizer = read(&[("normalizer", precompiled(&"b".repeat(1000)))], &json!({})).unwrap();
+    assert_eq!(tokenizer.encode("cad", true).unwrap().len(), 1002);
+    assert_eq!(tokenizer.encode(&"c".repeat(50_000), true).unwrap().len(), 50_000);
+    let error = tokenizer.encode(&"ca".repeat(25_000), true).unwrap_err().to_string();
+    assert!(error.contains("at most 8388608 bytes"), "{error}");
 }
 
 #[test]
