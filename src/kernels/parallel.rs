@@ -69,7 +69,9 @@ impl Workers {
     ) -> Result<()> {
         let failure = Mutex::new(None);
         self.for_each_chunk(data, chunk_len, |i, chunk| {
-            if let Err(error) = job(i, chunk) {
+            if failure.lock().is_none()
+                && let Err(error) = job(i, chunk)
+            {
                 failure.lock().get_or_insert(error);
             }
         });

@@ -1,5 +1,5 @@
 //! Intended differences from transformers that no unit test covers, and a check that every test named in
-//! `docs/parity.md` exists.
+//! `docs/parity.md` and `SECURITY.md` exists.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn a_prompt_padded_on_the_right_goes_on_from_its_last_token_with_a_warning() {
     padded.extend([TokenId(2); 3]);
     let mask: Vec<bool> = (0..padded.len()).map(|index| index < prompt.len()).collect();
     let batch = PromptBatch::with_mask(vec![padded], vec![mask]).unwrap();
-    let prepared = generator.call(batch).config(&config).prepare(false).unwrap();
+    let prepared = generator.call(batch).config(&config).prepare(false, &mut || false).unwrap();
     assert!(prepared.warnings()[0].contains("padded on the right"), "{:?}", prepared.warnings());
     let output = prepared.run(&mut || false).unwrap();
     assert_eq!(bits(&output), bits(&generator.generate(prompt, &config).unwrap()));
@@ -74,7 +74,7 @@ fn generation_stops_at_the_context_with_the_reason_length_and_a_warning() {
     let generator = open(YARN);
     let context = generator.config().max_position_embeddings;
     let config = GenerationConfig::new().max_new_tokens(10 * context).do_sample(false);
-    let prepared = generator.call(ids(1..6)).config(&config).prepare(false).unwrap();
+    let prepared = generator.call(ids(1..6)).config(&config).prepare(false, &mut || false).unwrap();
     let expected = format!("has room for {} new tokens", context - 5);
     assert!(prepared.warnings()[0].contains(&expected), "{:?}", prepared.warnings());
     let row = prepared.run(&mut || false).unwrap().rows.remove(0).generated;
@@ -177,7 +177,7 @@ fn in_a_window_of_one_token_each_sees_itself_alone() {
 fn max_time_counts_from_the_check_of_a_call() {
     let generator = open(STORY);
     let config = GenerationConfig::new().max_new_tokens(200).do_sample(false).max_time(0.02);
-    let prepared = generator.call("Once upon a time").config(&config).prepare(false).unwrap();
+    let prepared = generator.call("Once upon a time").config(&config).prepare(false, &mut || false).unwrap();
     sleep(Duration::from_millis(50));
     let row = prepared.run(&mut || false).unwrap().rows.remove(0).generated;
     assert_eq!((row.token_ids.len(), row.finish_reason), (1, FinishReason::Time));
@@ -194,7 +194,7 @@ fn integer_temperatures_are_numbers() {
     assert_eq!(sampled(2.into()), sampled(2.0.into()));
 }
 
-/// The faults of the tables of differences: rows of `a | b | c` whose last cell names pairs of a file and a test in
+/// The faults of the tables of differences or promises: rows of `a | b | c` whose last cell names pairs of a file and a test in
 /// it, each in backticks.
 fn faults(page: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
     const LAST_COLUMN: &str = "| shown by |";
@@ -229,10 +229,12 @@ fn faults(page: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
 }
 
 #[test]
-fn every_test_that_the_parity_page_names_is_there() {
+fn every_test_that_a_page_of_promises_names_is_there() {
     let read = |path: &str| fs::read_to_string(root().join(path)).ok();
-    let found = faults(&read("docs/parity.md").unwrap(), read);
-    assert!(found.is_empty(), "docs/parity.md:\n{}", found.join("\n"));
+    for page in ["docs/parity.md", "SECURITY.md"] {
+        let found = faults(&read(page).unwrap(), read);
+        assert!(found.is_empty(), "{page}:\n{}", found.join("\n"));
+    }
 }
 
 #[test]
