@@ -147,11 +147,11 @@ pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// An exception of the class of `kind`.
-pub(super) fn exception(py: Python<'_>, kind: ErrorKind, message: String) -> PyErr {
+pub(super) fn exception(py: Python<'_>, kind: ErrorKind, message: impl Into<String>) -> PyErr {
     match types(py) {
         Ok(types) => {
             let class = CLASSES.iter().position(|class| class.kind == kind).map(|index| &types.kinds[index]);
-            let message = escape::message(&message).into_owned();
+            let message = escape::message(&message.into()).into_owned();
             PyErr::from_type(class.unwrap_or(&types.base).bind(py).clone(), (message,))
         }
         Err(error) => error,
