@@ -8,6 +8,9 @@ use std::cell::{Cell, RefCell};
 
 use crate::error::{Error, Result};
 
+/// The most bytes that a text has, in UTF-8, before and after each stage. The crate takes up to 300 times as much memory,
+/// usually 100 times.
+pub(super) const MAX_TEXT_BYTES: usize = 8 << 20;
 /// The bytes of work between two polls: less than a millisecond.
 const BYTES_PER_POLL: usize = 4096;
 
@@ -36,4 +39,18 @@ impl<'a> Budget<'a> {
         self.unpolled.set(0);
         if (self.interrupted.borrow_mut())() { Err(Error::cancelled()) } else { Ok(()) }
     }
+}
+
+/// Refuses a text that could have more bytes than are encoded at a time.
+///
+/// # Errors
+/// `Input`.
+pub(super) fn check_length(bytes: usize) -> Result<()> {
+    if bytes > MAX_TEXT_BYTES {
+        return Err(Error::input(format!(
+            "at most {MAX_TEXT_BYTES} bytes of text are encoded at a time, counted as the tokenizer normalizes and \
+             splits it, found up to {bytes}; shorten it or encode it in parts"
+        )));
+    }
+    Ok(())
 }

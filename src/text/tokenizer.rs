@@ -348,4 +348,6 @@ fn refuse_large<const N: usize>(files: [(&str, Option<&[u8]>); N]) -> Result<()>
 }
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 pub(super) mod tests;

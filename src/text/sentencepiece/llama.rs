@@ -17,6 +17,7 @@ use super::processor::{Found, Processor};
 use crate::error::{Error, Result};
 use crate::json::shown;
 use crate::text::budget::Budget;
+use crate::text::checks::check_added;
 use crate::text::settings::Settings;
 use crate::text::tokenizer::MAX_TOKEN_ID;
 
@@ -60,6 +61,8 @@ impl LlamaTokenizer {
             settings.default_token(name, content);
         }
         let processor = Processor::new(model)?;
+        let added = settings.added.iter().flatten().map(|(_, token)| token).chain(settings.special_tokens());
+        added.into_iter().try_for_each(|token| check_added(token, None))?;
         let added = added_by_id(&processor, settings);
         if let Some((&highest, token)) = added.last_key_value().filter(|&(&id, _)| id > MAX_TOKEN_ID) {
             return Err(Error::load(format!(

@@ -3,7 +3,7 @@
 use super::charsmap::Charsmap;
 use super::prefix_trie::PrefixTrie;
 use crate::error::Result;
-use crate::text::budget::Budget;
+use crate::text::budget::{Budget, check_length};
 
 /// The character for a space in pieces: U+2581.
 pub(super) const SPACE: &str = "▁";
@@ -20,11 +20,6 @@ pub(super) struct Normalizer {
 }
 
 impl Normalizer {
-    /// The factor by which it can lengthen a text.
-    pub(super) fn growth(&self) -> usize {
-        self.charsmap.as_ref().map_or(0, |charsmap| charsmap.longest).max(SPACE.len())
-    }
-
     /// Normalizes a text.
     pub(super) fn normalize(
         &self,
@@ -52,6 +47,7 @@ impl Normalizer {
         while !rest.is_empty() {
             let (taken, part) = self.next_part(rest, user_defined);
             budget.work(taken)?;
+            check_length(normalized.len())?;
             let part = if after_space { part.trim_start_matches(' ') } else { part };
             for (index, words) in part.split(' ').enumerate() {
                 if index > 0 {

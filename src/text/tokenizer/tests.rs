@@ -305,7 +305,7 @@ fn hostile_files_are_refused_with_a_reason() {
                 json!({"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated",
             "invert": false}),
             ),
-            "cannot be used",
+            "its pre_tokenizer: a regular expression must be valid",
         ),
         (big_id.to_string(), "token ids must be at most"),
         (
