@@ -160,12 +160,12 @@ pub(super) fn exception(py: Python<'_>, kind: ErrorKind, message: impl Into<Stri
 
 /// A prompt or other data that cannot be used.
 pub(super) fn input_error(py: Python<'_>, message: impl Into<String>) -> PyErr {
-    exception(py, ErrorKind::Input, message.into())
+    exception(py, ErrorKind::Input, &message.into())
 }
 
 /// An argument that breaks a rule.
 pub(super) fn config_error(py: Python<'_>, message: impl Into<String>) -> PyErr {
-    exception(py, ErrorKind::Config, message.into())
+    exception(py, ErrorKind::Config, &message.into())
 }
 
 /// The exception for an error: the one that a callback raised, if that is what it is.
@@ -176,7 +176,7 @@ pub(super) fn to_python(py: Python<'_>, error: Error) -> PyErr {
     {
         return *raised;
     }
-    exception(py, kind, message)
+    exception(py, kind, &message)
 }
 
 /// The error that says more than this one, which Python code has raised. What is no `Exception`, such as a
