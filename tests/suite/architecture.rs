@@ -40,7 +40,9 @@ fn the_library_reaches_no_network() {
         let words = tokens(&read(path)).into_iter();
         words.filter(|token| ["net", "TcpStream", "TcpListener", "UdpSocket"].contains(&token.1)).count() > 0
     };
-    report(files("src", "rs").into_iter().filter(reaching).map(|path| format!("{path}: it names the network")));
+    report(
+        files("src", "rs").into_iter().filter(reaching).map(|path| format!("{path}: it names the network")),
+    );
 }
 
 #[test]

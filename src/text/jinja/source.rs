@@ -206,9 +206,9 @@ fn macro_tags(tokens: &[Token<'_>]) -> Result<Vec<String>> {
             && equals.is("=")
             && default.iter().any(|token| token.kind == Kind::Name)
         {
-            let set = format!("set {} = ({})", name.text, Parser::new(default).all()?);
-            tags.extend([format!("if {} is undefined", name.text), set, "endif".to_owned()]);
             name.text.clone_into(&mut head);
+            let set = format!("set {head} = ({})", Parser::new(default).all()?);
+            tags.extend([format!("if {head} is undefined"), set, "endif".to_owned()]);
         }
         tags[0].extend([&*head, ", "]);
     }
