@@ -67,6 +67,9 @@ def interrupted(after: float) -> Iterator[None]:
 
 
 MESSAGES = [{"role": "user", "content": "hello " * 1000}]
+LONG_CONVERSATION = [{"role": "user", "content": "hello " * 100}] * 20_000
+#: As long as its budget lasts.
+SLOW_TEMPLATE = "{% for a in messages %}{% for b in messages %}{{ a.content[:5] }}{% endfor %}{% endfor %}"
 PROCESSOR = rsgen.processors.TopKLogitsWarper(5)
 SCORES = np.zeros((1, 8), dtype=np.float32)
 CALLS: dict[str, Callable[[rsgen.Generator], object]] = {
@@ -88,6 +91,8 @@ CALLS: dict[str, Callable[[rsgen.Generator], object]] = {
     "a message": lambda gen: gen.chat([EndlessMapping()]),
     "tools": lambda gen: gen.chat(MESSAGES, tools=Endless({"type": "function"})),
     "documents": lambda gen: gen.chat(MESSAGES, documents=Endless({"title": "a"})),
+    "rendering": lambda gen: gen.apply_chat_template(LONG_CONVERSATION, chat_template=SLOW_TEMPLATE),
+    "rendering for a reply": lambda gen: gen.chat(LONG_CONVERSATION, chat_template=SLOW_TEMPLATE),
     "variables": lambda gen: gen.chat(MESSAGES, chat_template_kwargs={"a": [[1] * 4000] * 4000}),
     "tokens that a callback allows": lambda gen: gen.generate(
         "hello", prefix_allowed_tokens_fn=lambda *_: itertools.repeat(5)

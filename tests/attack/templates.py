@@ -238,7 +238,7 @@ def case(seed: int, count: int) -> Iterator[Step]:
 
         def render(source: str = source, messages: list = messages, values: dict = values) -> None:
             tokenizer_model.apply_chat_template(
-                messages, chat_template=source, tokenize=False, chat_template_kwargs=values
+                messages, chat_template=source, tokenize=False, **values
             )
 
         yield f"template {seed}.{index}: {source}", render

@@ -264,3 +264,15 @@ fn nesting_has_an_end() {
     assert!(message.ends_with("lists and dicts may be nested 200 deep"), "{message}");
     assert!(printed(&source.replace("300", "150")).is_ok());
 }
+
+#[test]
+fn a_rendering_ends_when_it_is_cancelled() {
+    let source =
+        "{% for message in messages %}{% for other in messages %}{{ other.content }}{% endfor %}{% endfor %}";
+    let template = ChatTemplate::from_source(source).unwrap();
+    let messages = vec![Message::user("a".repeat(50)); 10_000];
+    let begin = std::time::Instant::now();
+    let result = template.render_interruptible(&messages, &ChatOptions::default(), &mut || true);
+    assert_eq!(result.unwrap_err().kind(), rsgen::ErrorKind::Cancelled);
+    assert!(begin.elapsed() < std::time::Duration::from_secs(2), "{:?}", begin.elapsed());
+}
