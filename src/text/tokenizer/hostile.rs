@@ -119,7 +119,7 @@ fn what_grows_or_lasts_without_bound_is_refused_when_it_is_read() {
         ),
         (
             "pre_tokenizer",
-            sequence("pretokenizers", vec![json!({"type": "WhitespaceSplit"}); 300_000]),
+            sequence("pretokenizers", vec![json!({"type": "WhitespaceSplit"}); 1000]),
             "its pre_tokenizer may have at most 64 parts",
         ),
         ("pre_tokenizer", json!({"type": "FixedLength", "length": 0}), "`length` of at least 1, found 0"),
@@ -130,7 +130,7 @@ fn what_grows_or_lasts_without_bound_is_refused_when_it_is_read() {
         ),
         (
             "post_processor",
-            sequence("processors", vec![byte_level(); 300_000]),
+            sequence("processors", vec![byte_level(); 1000]),
             "its post_processor may have at most 64 parts",
         ),
         (
@@ -161,7 +161,7 @@ fn what_grows_or_lasts_without_bound_is_refused_when_it_is_read() {
         ),
         (
             "decoder",
-            sequence("decoders", vec![json!({"type": "ByteFallback"}); 300_000]),
+            sequence("decoders", vec![json!({"type": "ByteFallback"}); 1000]),
             "its decoder may have at most 64 parts",
         ),
         (
@@ -311,7 +311,7 @@ fn texts_of_like_characters_are_encoded_in_time() {
         let tokenizer = read(&[(section, value.clone())], &json!({})).unwrap();
         for unit in ["a", " ", "1", "!", "\u{301}", "a\u{301}", "a ", "\u{1f1e6}", "\r\n"] {
             let started = Instant::now();
-            if let Err(error) = tokenizer.encode(&unit.repeat(20_000), true) {
+            if let Err(error) = tokenizer.encode(&unit.repeat(6000), true) {
                 assert_eq!(error.kind(), ErrorKind::Input, "{error}");
             }
             assert!(started.elapsed() < MAX_TIME, "{value} {unit:?}: {:?}", started.elapsed());
