@@ -27,7 +27,7 @@ pub(super) fn array<T: Element, D: Dimension>(
 ) -> PyResult<Bound<'_, PyAny>> {
     numpy(py)?;
     let array = Array::from_shape_vec(shape, values).map_err(|error: ShapeError| {
-        exception(py, ErrorKind::Internal, &format!("an array was given values of another shape: {error}"))
+        exception(py, ErrorKind::Internal, format!("an array was given values of another shape: {error}"))
     })?;
     Ok(array.into_pyarray(py).into_any())
 }

@@ -149,7 +149,7 @@ impl Code {
 
     /// The error of what it, or its `method`, has returned.
     pub(super) fn returned(&self, py: Python<'_>, method: &str, rule: &str, value: &str) -> PyErr {
-        exception(py, ErrorKind::Callback, &format!("{}{method} must return {rule}, got {value}", self.name))
+        exception(py, ErrorKind::Callback, format!("{}{method} must return {rule}, got {value}", self.name))
     }
 }
 

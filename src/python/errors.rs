@@ -160,12 +160,12 @@ pub(super) fn exception(py: Python<'_>, kind: ErrorKind, message: impl Into<Stri
 
 /// A prompt or other data that cannot be used.
 pub(super) fn input_error(py: Python<'_>, message: impl Into<String>) -> PyErr {
-    exception(py, ErrorKind::Input, &message.into())
+    exception(py, ErrorKind::Input, message)
 }
 
 /// An argument that breaks a rule.
 pub(super) fn config_error(py: Python<'_>, message: impl Into<String>) -> PyErr {
-    exception(py, ErrorKind::Config, &message.into())
+    exception(py, ErrorKind::Config, message)
 }
 
 /// The exception for an error: the one that a callback raised, if that is what it is.

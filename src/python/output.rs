@@ -317,7 +317,7 @@ impl GenerationOutput {
         guarded(|| {
             let (py, this) = (slf.py(), slf.get());
             let output = serde_json::to_value(&this.output)
-                .map_err(|error| exception(py, ErrorKind::Internal, &error.to_string()))?;
+                .map_err(|error| exception(py, ErrorKind::Internal, error.to_string()))?;
             let lists =
                 [&this.scores, &this.logits].map(|list| list.as_ref().map(|list| list.bind(py).clone()));
             let [scores, logits] = lists;
