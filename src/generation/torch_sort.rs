@@ -62,7 +62,7 @@ pub(super) fn topk(isa: Isa, values: &[f32], k: usize) -> Result<Vec<u32>> {
 fn distinct_topk(isa: Isa, values: &[f32], k: usize) -> Result<Option<Vec<u32>>> {
     let Some(bound) = bound_of_largest(isa, values, k) else { return Ok(None) };
     let mut largest = Vec::new();
-    memory::reserve(&mut largest, 4 * k + SKIPPED, "indices")?;
+    memory::reserve(&mut largest, 4 * k + 16 * SKIPPED, "indices")?;
     for (chunk, start) in values.chunks(SKIPPED).zip((0..).step_by(SKIPPED)) {
         if chunk.iter().filter(|value| **value >= bound).count() > 0 {
             if largest.len() + chunk.len() > largest.capacity() {
