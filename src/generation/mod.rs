@@ -7,6 +7,7 @@
 //! A [`GenerationConfig`] (plain data, transformers' names) and a [`PromptBatch`] become a validated
 //! [`GenerationPlan`], which [`search::build`] turns into a search, which returns a [`SearchOutput`].
 
+mod candidate;
 pub mod config;
 pub mod constraint;
 mod exact;

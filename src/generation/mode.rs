@@ -16,6 +16,8 @@ pub enum GenerationMode {
     ContrastiveSearch,
     /// `dola`
     Dola,
+    /// `assisted_generation`
+    Assisted,
     /// `beam_search`
     BeamSearch,
     /// `beam_sample`
@@ -43,6 +45,8 @@ impl GenerationMode {
             if samples { Self::BeamSample } else { Self::BeamSearch }
         } else if config.dola_layers.is_some() {
             Self::Dola
+        } else if config.prompt_lookup_num_tokens.is_some() && (samples || !contrasts) {
+            Self::Assisted
         } else if samples {
             Self::Sample
         } else if contrasts {
@@ -59,6 +63,7 @@ impl GenerationMode {
             Self::Sample => "sample",
             Self::ContrastiveSearch => "contrastive_search",
             Self::Dola => "dola",
+            Self::Assisted => "assisted_generation",
             Self::BeamSearch => "beam_search",
             Self::BeamSample => "beam_sample",
             Self::GroupBeamSearch => "group_beam_search",
@@ -68,7 +73,7 @@ impl GenerationMode {
 
     /// Whether beams compete, so that the rows of the result are not known before the end.
     pub const fn has_beams(self) -> bool {
-        !matches!(self, Self::Greedy | Self::Sample | Self::ContrastiveSearch | Self::Dola)
+        !matches!(self, Self::Greedy | Self::Sample | Self::ContrastiveSearch | Self::Dola | Self::Assisted)
     }
 }
 

@@ -62,6 +62,15 @@ impl Strategy {
             least_beams: 0,
         },
         Self {
+            name: "prompt_lookup",
+            doc: "Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where \
+                  they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many.",
+            mode: GenerationMode::Assisted,
+            fixed: || GenerationConfig::new().num_beams(1),
+            presets: || GenerationConfig::new().prompt_lookup_num_tokens(10_usize),
+            least_beams: 0,
+        },
+        Self {
             name: "beam_search",
             doc: "Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.",
             mode: GenerationMode::BeamSearch,

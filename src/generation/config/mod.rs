@@ -109,6 +109,10 @@ documented! {
         /// `DoLa`: the inner layers to contrast with: `"low"`, `"high"` or a list of layers, 0 being the
         /// embedding.
         pub dola_layers: Option<DolaLayers>,
+        /// Prompt lookup: how many tokens are looked up and checked in one pass. The result of greedy search is the same.
+        pub prompt_lookup_num_tokens: Option<usize>,
+        /// Prompt lookup: how many of the newest tokens have to have occurred before, at most.
+        pub max_matching_ngram_size: Option<usize>,
         /// When beam search ends: `false` once it is unlikely that a better hypothesis follows, `true` with
         /// as many hypotheses as beams, `"never"` only when no better one can follow.
         pub early_stopping: Option<EarlyStopping>,

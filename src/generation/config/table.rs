@@ -110,6 +110,8 @@ fields! {
     seed: impl Into<OneOrMany<u64>> = "drawn, and reported in the output";
     penalty_alpha: f64 = "unset";
     dola_layers: impl Into<DolaLayers> = "unset";
+    prompt_lookup_num_tokens: usize = "unset";
+    max_matching_ngram_size: usize = "2";
     early_stopping: impl Into<EarlyStopping> = "false";
     length_penalty: f64 = "1.0";
     num_beam_groups: usize = "1";

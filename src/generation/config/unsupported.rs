@@ -46,11 +46,6 @@ const NAMES: &[(&str, &str)] = &[
          stops below a probability",
     ),
     (
-        "prompt_lookup_num_tokens",
-        "is not possible in this version; leave it out, the tokens are the same without",
-    ),
-    ("max_matching_ngram_size", "is about assisted decoding, which is not in this version; leave it out"),
-    (
         "assistant_early_exit",
         "is not possible in this version; leave it out, the tokens are the same without",
     ),
@@ -141,7 +136,7 @@ mod tests {
         guidance_scale watermarking_config num_return_sequences output_scores output_logits output_attentions \
         output_hidden_states return_dict_in_generate pad_token_id bos_token_id eos_token_id decoder_start_token_id \
         is_assistant num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold \
-        prompt_lookup_num_tokens max_matching_ngram_size assistant_early_exit assistant_lookbehind target_lookbehind \
+        assistant_early_exit assistant_lookbehind target_lookbehind \
         assistant_ensemble_weight speculation_type generation_kwargs";
 
     #[test]

@@ -4,6 +4,7 @@
 //! engine computes them, perhaps in a batch with other searches; [`Search::advance`] takes the results and returns
 //! events. One file per search; `registry.rs` maps modes to searches.
 
+mod assisted;
 mod beam;
 mod contrastive;
 mod dola;

@@ -10,7 +10,7 @@ use super::super::mode::GenerationMode;
 use super::super::plan::{GenerationPlan, PlanContext};
 use super::greedy::GreedySearch;
 use super::sample::SampleSearch;
-use super::{Search, beam, contrastive, dola};
+use super::{Search, assisted, beam, contrastive, dola};
 
 /// Resolves the fields of a merged configuration for a mode.
 ///
@@ -24,6 +24,7 @@ pub(in crate::generation) fn plan(
     match mode {
         GenerationMode::Greedy => Ok(SearchPlan::of_rows(config, GreedySearch::new)),
         GenerationMode::Sample => Ok(SearchPlan::of_rows(config, SampleSearch::new)),
+        GenerationMode::Assisted => assisted::plan(config),
         GenerationMode::ContrastiveSearch => contrastive::plan(config, context),
         GenerationMode::Dola => dola::plan(config, context),
         GenerationMode::BeamSearch

@@ -422,12 +422,17 @@ fn log_sum_exps(
     for row in logits.chunks_exact(vocab_size) {
         let normalizer = log_sum_exp(isa, row);
         if !normalizer.is_finite() && !any_logits {
-            return Err(Error::numerical(format!(
-                "the model's logits hold NaN or infinity (their log-sum-exp is {normalizer}); its weights \
-                 may be damaged, or compute_dtype too narrow for them"
-            )));
+            return Err(not_finite(normalizer));
         }
         out.push(normalizer);
     }
     Ok(())
+}
+
+/// The error of a row of the model's logits with this log-sum-exp.
+pub(super) fn not_finite(normalizer: f32) -> Error {
+    Error::numerical(format!(
+        "the model's logits hold NaN or infinity (their log-sum-exp is {normalizer}); its weights may be damaged, or \
+         compute_dtype too narrow for them"
+    ))
 }
