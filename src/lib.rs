@@ -8,6 +8,7 @@ pub mod error;
 mod escape;
 #[cfg(any(test, feature = "python"))]
 mod executor;
+mod files;
 mod json;
 mod memory;
 mod process;

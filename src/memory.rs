@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 pub(crate) fn reserve<T>(list: &mut Vec<T>, additional: usize, what: &str) -> Result<()> {
     let refused = |cause: &dyn std::fmt::Display| {
         Error::capacity(format!(
-            "the system gave no memory for {additional} more {what}, {} bytes; free memory, or ask for fewer or shorter rows",
+            "the system gave no memory for {additional} more {what}, {} bytes; free memory, or ask for less at a time",
             additional.saturating_mul(size_of::<T>())
         ))
         .with_source(cause.to_string())

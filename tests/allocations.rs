@@ -7,10 +7,12 @@ mod allocator;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod support;
 
-use allocator::{Refusing, alone, measure};
+use allocator::{Refusing, alone, measure, most_held};
 use rsgen::fuzzing::fail_allocation;
 use rsgen::generation::{DolaLayers, ForcedWord, OneOrMany};
+use rsgen::text::Tokenizer;
 use rsgen::{GenerationConfig, GenerationOutput, Generator, GeneratorOptions, TokenId};
+use serde_json::json;
 
 /// The first of the counted steps, with its tokens: between two doublings of the lists that grow, and inside a block of the
 /// cache, as the last one is.
@@ -134,6 +136,9 @@ fn every_allocation_that_is_refused_is_an_error() {
     // Reading a tokenizer is the work of another crate, which ends the process when it gets no memory.
     let story = story_without_tokenizer();
     sweep(Refused::Large(1 << 16), "open", &generator, || open(&story).map(drop));
+    // A head and an embedding of their own.
+    let apart = support::with_tensors("tests/golden/models/four_layers", |_| {});
+    sweep(Refused::Reserved, "open", &generator, || open(&apart).map(drop));
     for (refused, rows) in [(Refused::Large(1 << 20), 300), (Refused::Reserved, 4)] {
         sweep_requests(refused, rows, &generator);
     }
@@ -207,4 +212,38 @@ fn sweep<T: PartialEq>(
     }
     assert!(call().unwrap() == expected, "{name}: another result afterwards");
     println!("{name}, {refused:?}: {index} allocations refused, each an error");
+}
+
+/// What `text::budget` counts with.
+#[test]
+fn encoding_takes_a_bounded_multiple_of_its_text() {
+    const BYTES: usize = 1 << 18;
+    const MOST_PER_BYTE: u64 = 300;
+    let vocab: serde_json::Map<String, serde_json::Value> =
+        ('!'..='~').chain(['Ġ', '▁']).zip(0..).map(|(char, id)| (char.to_string(), id.into())).collect();
+    let bpe = json!({"type": "BPE", "vocab": vocab, "merges": [], "unk_token": "?"});
+    let unigram = json!({"type": "Unigram", "vocab": [["?", 0.0], ["a", -1.0], ["▁", -1.0]], "unk_id": 0});
+    let byte_level =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    let metaspace =
+        json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
+    let digits = json!({"type": "Digits", "individual_digits": true});
+    let nfkd = json!({"type": "NFKD"});
+    for (normalizer, pre_tokenizer, model, unit, growth) in [
+        (&json!(null), &json!(null), &bpe, "a", 1),
+        (&json!(null), &json!(null), &unigram, "a", 1),
+        (&json!(null), &digits, &bpe, "1", 1),
+        (&json!(null), &byte_level, &bpe, "a!", 1),
+        (&json!(null), &byte_level, &bpe, "é", 2),
+        (&json!(null), &metaspace, &unigram, " ", 3),
+        (&nfkd, &digits, &bpe, "\u{fdfa}", 11),
+    ] {
+        let file = json!({"version": "1.0", "added_tokens": [], "normalizer": normalizer, "pre_tokenizer": pre_tokenizer,
+            "post_processor": null, "decoder": null, "model": model});
+        let tokenizer = Tokenizer::from_bytes(file.to_string().as_bytes(), None, None).unwrap();
+        let text = unit.repeat(BYTES / unit.len());
+        let most = most_held(|| drop(tokenizer.encode(&text, true).unwrap()));
+        let most = most / (growth * BYTES as u64);
+        assert!(most < MOST_PER_BYTE, "{pre_tokenizer} {unit:?}: {most} bytes for each byte");
+    }
 }

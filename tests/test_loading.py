@@ -140,8 +140,35 @@ def test_ctrl_c_ends_loading_within_a_quarter_of_a_second(large):
             # From float16 to bfloat16, number by number.
             rsgen.Generator(large, dtype="bfloat16", num_threads=1)
         sent[0].assert_within(0.25)
+        # Nothing goes on in the background. The system takes a moment to forget a thread that has ended.
+        begin = time.monotonic()
+        while any(path.read_text() == "rsgen-load\n" for path in Path("/proc/self/task").glob("*/comm")):
+            assert time.monotonic() - begin < 0.1
     finally:
         presser.join()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pipes with names")
+def test_pipes_and_devices_in_the_place_of_files_are_refused_at_once(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for load in (rsgen.Generator.from_pretrained, rsgen.Tokenizer):
+        with pytest.raises(rsgen.LoadError, match="must be the folder of a model"):
+            load(pipe)
+    with pytest.raises(rsgen.LoadError, match="must be a regular file"):
+        rsgen.GenerationConfig.from_pretrained(pipe)
+    pipe.rename(tmp_path / "generation_config.json")
+    for use in (rsgen.GenerationConfig().save_pretrained, rsgen.GenerationConfig.from_pretrained):
+        with pytest.raises(rsgen.LoadError, match="must be a regular file"):
+            use(tmp_path)
+    references = tmp_path / "models--org--name" / "refs"
+    references.mkdir(parents=True)
+    os.mkfifo(references / "main")
+    (references / "endless").symlink_to("/dev/zero")
+    for revision in (None, "endless"):
+        for load in (rsgen.Generator, rsgen.Tokenizer):
+            with pytest.raises(rsgen.LoadError, match="must be a regular file"):
+                load("org/name", revision=revision, cache_dir=tmp_path)
 
 
 def test_python_goes_on_while_a_model_is_loaded(large):

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from ._rsgen import Tokenizer
 
 
+#: The most texts of a call, and the most ids of its padded rows.
+MAX_ITEMS = 1 << 24
+
+
 class BatchEncoding(dict[str, Any]):
     """``input_ids`` and ``attention_mask``, as keys and as attributes."""
 
@@ -46,9 +50,7 @@ def tokenizer(
             rule = ", ".join(map(repr, allowed))
             raise ValueError(f"`{name}` of a tokenizer must be one of {rule}, got {value!r}")
     single = isinstance(text, str)
-    texts = [text] if single else list(text)
-    if not all(isinstance(item, str) for item in texts):
-        raise TypeError(f"a tokenizer takes a text or a list of texts, got {text!r:.60}")
+    texts = [text] if single else _listed(text)
     rows = [self.encode(item, add_special_tokens=add_special_tokens) for item in texts]
     if truncation in (True, "longest_first") and max_length is not None:
         rows = [_cut(self, item, row, max_length) for item, row in zip(texts, rows, strict=True)]
@@ -61,6 +63,11 @@ def tokenizer(
             width = max(width, max_length)
         if pad_to_multiple_of:
             width = -(-width // pad_to_multiple_of) * pad_to_multiple_of
+        if width * len(rows) > MAX_ITEMS:
+            raise ValueError(
+                f"padded rows may hold at most {MAX_ITEMS} ids together, got {len(rows)} rows of {width}; "
+                "encode fewer texts, or lower `max_length`"
+            )
         rows, masks = (
             [_padded(self, row, width, side) for row in rows],
             [_filled(mask, [0] * (width - len(mask)), side) for mask in masks],
@@ -71,6 +78,18 @@ def tokenizer(
     if return_tensors == "np":
         return BatchEncoding({name: _array(values) for name, values in encoding.items()})
     return BatchEncoding({name: values[0] if single else values for name, values in encoding.items()})
+
+
+def _listed(texts: Sequence[str]) -> list[str]:
+    """The texts of a list or an iterator, which may have no end: a loop of Python's answers Ctrl-C."""
+    listed = []
+    for item in texts:
+        if not isinstance(item, str):
+            raise TypeError(f"a tokenizer takes a text or a list of texts, got {item!r:.60} in a list")
+        listed.append(item)
+        if len(listed) > MAX_ITEMS:
+            raise ValueError(f"a tokenizer takes at most {MAX_ITEMS} texts at once; give them in parts")
+    return listed
 
 
 def _cut(self: Tokenizer, text: str, row: list[int], max_length: int) -> list[int]:

@@ -1,9 +1,10 @@
 //! One zeroed allocation of the slab. Returns an error when memory is short, instead of aborting.
 
-use std::collections::TryReserveError;
 use std::ops::{Deref, DerefMut};
 
+use crate::error::Result;
 use crate::kernels::advise_huge_pages;
+use crate::memory;
 
 /// A fixed number of steps, which begin at cache lines: that is their type's alignment.
 #[derive(Debug)]
@@ -11,9 +12,9 @@ pub(super) struct Segment<T>(Box<[T]>);
 
 impl<T: Copy + Default> Segment<T> {
     /// `len` steps, all default. Every page is written here, so that none is first touched within a pass.
-    pub(super) fn try_new(len: usize) -> Result<Self, TryReserveError> {
+    pub(super) fn try_new(len: usize) -> Result<Self> {
         let mut data: Vec<T> = Vec::new();
-        data.try_reserve_exact(len)?;
+        memory::reserve(&mut data, len, "tokens of a head")?;
         // A sequence's blocks lie far from each other: with small pages each of them costs a walk through page tables.
         advise_huge_pages(data.spare_capacity_mut());
         data.resize(len, T::default());

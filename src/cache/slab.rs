@@ -3,12 +3,12 @@
 //! Generic over its steps: the type is matched once per pass, outside the loops. It addresses numbers by block id and
 //! offset and knows neither tables nor reference counts.
 
-use std::collections::TryReserveError;
 use std::ops::Range;
 
 use super::capacity::KvCapacity;
 use super::layout::{BLOCK_TOKENS, BlockCopy, KvLayout};
 use super::segment::Segment;
+use crate::error::Result;
 use crate::kernels::{KvStep, Workers};
 use crate::types::BlockId;
 
@@ -60,9 +60,8 @@ impl<T: KvStep> Slab<T> {
     }
 
     /// Adds one segment, or what is left of it up to the maximum.
-    pub(super) fn grow(&mut self) -> Result<(), TryReserveError> {
+    pub(super) fn grow(&mut self) -> Result<()> {
         let blocks = (self.max_blocks - self.num_blocks).min(1 << self.places.segment_shift);
-        self.segments.try_reserve(1)?;
         self.segments.push(Segment::try_new(blocks * self.places.block_steps)?);
         self.num_blocks += blocks;
         Ok(())

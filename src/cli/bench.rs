@@ -182,7 +182,8 @@ impl BenchArguments {
         let mut best = Duration::MAX;
         for _ in 0..self.repeats {
             let prompts = prompts(task, generator.engine().model().vocab_size());
-            let output = generator.call(prompts).config(&config).prepare(false)?.run(interrupted)?;
+            let output =
+                generator.call(prompts).config(&config).prepare(false, interrupted)?.run(interrupted)?;
             let timings = output.timings;
             best = best.min(if is_prefill {
                 timings.total

@@ -1,6 +1,5 @@
 //! `rsgen chat`: replies to a conversation, turn by turn on a terminal, or from a pipe.
 
-use std::fs;
 use std::io::{IsTerminal, Read, Write, stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,6 +21,7 @@ use super::{model, prompt};
 use crate::engine::{GenerationOutput, Interrupt};
 use crate::error::Error;
 use crate::escape;
+use crate::files::open_regular;
 use crate::generation::GenerationConfig;
 use crate::generator::Generator;
 use crate::text::{ChatOptions, Message};
@@ -132,7 +132,7 @@ fn template(file: Option<&Path>) -> Result<Option<String>, Failure> {
     const MAX_BYTES: u64 = 1 << 20;
     let Some(file) = file else { return Ok(None) };
     let mut text = String::new();
-    let read = fs::File::open(file).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
+    let read = open_regular(file).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
     read.map_err(|error| {
         Error::input(format!("`chat_template`: {} cannot be read", file.display())).with_source(error)
     })?;
@@ -149,7 +149,7 @@ impl Session<'_> {
     ) -> Result<String, Failure> {
         let prompt = self.generator.fit_chat(&conversation.messages, &conversation.options, config)?;
         let text = prompt.text.clone();
-        let prepared = self.generator.call_chat(vec![prompt], config).prepare(true)?;
+        let prepared = self.generator.call_chat(vec![prompt], config).prepare(true, interrupted)?;
         let write = |output: &GenerationOutput| {
             write_json(&mut stdout().lock(), &Report::new(self.generator.name(), &text, output, self.loading))
         };

@@ -46,7 +46,8 @@ struct Job<'a> {
 
 impl Job<'_> {
     fn continue_text(&self, prompt: &str, interrupted: &mut Interrupt<'_>) -> Result<(), Failure> {
-        let prepared = self.generator.call(prompt).config(&self.arguments.decoding.0).prepare(true)?;
+        let prepared =
+            self.generator.call(prompt).config(&self.arguments.decoding.0).prepare(true, interrupted)?;
         let shown = self.shown(prompt);
         let write =
             |output: &GenerationOutput| write_json(&mut stdout().lock(), &self.report(prompt, output));
@@ -63,7 +64,7 @@ impl Job<'_> {
     fn continue_lines(&self, lines: &[String], interrupted: &mut Interrupt<'_>) -> Result<(), Failure> {
         let prompts: Vec<&str> = lines.iter().map(String::as_str).collect();
         let call = self.generator.call(prompts).config(&self.arguments.decoding.0);
-        let (prepared, impossible) = call.prepare_possible(true)?;
+        let (prepared, impossible) = call.prepare_possible(true, interrupted)?;
         warn(&prepared);
         for (index, error) in &impossible {
             let message = format!("line {}: {error}", index + 1);

@@ -1,11 +1,11 @@
 //! Reads texts from the argument, standard input, or a file.
 
-use std::fs::File;
 use std::io::{IsTerminal, Read, stdin};
 use std::path::Path;
 
 use super::failure::Failure;
 use crate::error::Error;
+use crate::files::open_regular;
 
 /// The most bytes that are read from standard input or a file: far more than any context holds.
 const MAX_BYTES: u64 = 64 << 20;
@@ -46,9 +46,12 @@ pub(super) fn read_lines(file: &Path) -> Result<Vec<String>, Failure> {
     if file == Path::new("-") {
         return read_texts(None);
     }
-    let cannot_read =
-        |error| Error::input(format!("`--prompts`: {} cannot be read", file.display())).with_source(error);
-    let text = read_all(File::open(file).map_err(cannot_read)?, &format!("of {}", file.display()))?;
+    let cannot_read = |error| {
+        let message =
+            format!("`--prompts`: {} cannot be read; name a file, or - for standard input", file.display());
+        Error::input(message).with_source(error)
+    };
+    let text = read_all(open_regular(file).map_err(cannot_read)?, &format!("of {}", file.display()))?;
     Ok(text.lines().map(str::to_owned).collect())
 }
 

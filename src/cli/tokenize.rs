@@ -64,7 +64,7 @@ pub(super) fn run(
     if arguments.decode {
         let ids = parse_ids(&given)?;
         check_ids(&tokenizer, &ids)?;
-        let text = tokenizer.decode(&ids, arguments.no_special_tokens);
+        let text = tokenizer.decode(&ids, arguments.no_special_tokens)?;
         if arguments.output.json {
             let token_ids = tokens::numbers(ids);
             write_json(&mut out, &Decoded { schema_version: SCHEMA_VERSION, model, token_ids, text })?;

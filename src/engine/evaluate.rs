@@ -135,7 +135,10 @@ impl Engine {
             while rows.len() < CHUNK {
                 if counts.len() == open.len() {
                     let Some(opened) = self.open_next(&mut texts, open.is_empty()) else { break };
-                    open.push_back(opened);
+                    match opened {
+                        Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
+                        opened => open.push_back(opened),
+                    }
                 }
                 let Ok(evaluation) = &mut open[counts.len()] else {
                     counts.push(0);

@@ -18,7 +18,7 @@ impl Vocabulary for TokenizerVocabulary {
     }
 
     fn decode(&self, token_ids: &[TokenId], skip_special_tokens: bool) -> Result<String> {
-        Ok(self.0.decode(token_ids, skip_special_tokens))
+        self.0.decode(token_ids, skip_special_tokens)
     }
 
     fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>> {

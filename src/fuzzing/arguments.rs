@@ -33,11 +33,6 @@ static MODEL: LazyLock<Generator> = LazyLock::new(|| {
     .expect("the small model loads")
 });
 
-/// A model of 64 tokens and a context of 64.
-pub fn small_model() -> &'static Generator {
-    &MODEL
-}
-
 /// A call.
 #[derive(Debug, Arbitrary)]
 struct Call {

@@ -5,8 +5,10 @@
 
 mod arguments;
 mod checkpoint;
+mod text;
 
-pub use arguments::{generate_arguments, small_model};
+pub use arguments::generate_arguments;
+pub use text::{conversation, decoding};
 
 use serde_json::Value;
 
@@ -189,10 +191,14 @@ fn run_tokenizer(tokenizer: &Tokenizer, text: &str) {
             Ok(ids) => ids,
             Err(error) => return expect(&error, &[ErrorKind::Input]),
         };
+        let whole = match tokenizer.decode(&ids, true) {
+            Ok(whole) => whole,
+            Err(error) => return expect(&error, &[ErrorKind::Input]),
+        };
         let mut streamed = Detokenizer::new(tokenizer, &[], true);
         let mut joined: String = ids.iter().map(|&id| streamed.push(id)).collect();
         joined.push_str(&streamed.flush());
-        assert_eq!(joined, tokenizer.decode(&ids, true), "a stream decodes as the whole");
+        assert_eq!(joined, whole, "a stream decodes as the whole");
     }
 }
 

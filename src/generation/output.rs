@@ -174,7 +174,7 @@ mod tests {
             top_logprobs(Isa::fastest(), &logits, 9).unwrap().iter().map(|(_, logprob)| logprob.exp()).sum();
         assert!((total - 1.0).abs() < 1e-6, "{total}");
         assert_eq!(top_logprobs(Isa::fastest(), &[f32::NAN, 1.0], 1).unwrap(), []);
-        let of_equals = top_logprobs(Isa::fastest(), &[0.5; 10_000], 3).unwrap();
+        let of_equals = top_logprobs(Isa::fastest(), &vec![0.5; 10_000], 3).unwrap();
         assert_eq!(of_equals.iter().map(|(token, _)| token.0).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(of_equals.capacity(), 3, "equal tokens take no memory");
     }

@@ -126,7 +126,7 @@ impl<'a> Call<'a> {
     /// # Errors
     /// As for [`Generator::generate`].
     pub fn run(self) -> Result<GenerationOutput> {
-        let prepared = self.prepare(false)?;
+        let prepared = self.prepare(false, &mut || false)?;
         prepared.log_warnings();
         prepared.run(&mut || false)
     }
@@ -136,17 +136,18 @@ impl<'a> Call<'a> {
     /// # Errors
     /// As for [`Generator::stream`].
     pub fn stream(self) -> Result<TokenStream> {
-        let prepared = self.prepare(true)?;
+        let prepared = self.prepare(true, &mut || false)?;
         prepared.log_warnings();
         prepared.stream()
     }
 
-    /// Checks the call. With `to_the_end`, a call without a limit runs to the end of the context.
+    /// Encodes the prompts and checks the call. With `to_the_end`, a call without a limit runs to the end of the context.
     ///
     /// # Errors
-    /// When a field, a prompt or their combination is invalid.
-    pub fn prepare(self, to_the_end: bool) -> Result<Prepared<'a>> {
-        let (prepared, impossible) = self.prepare_possible(to_the_end)?;
+    /// When a field, a prompt or their combination is invalid; `Cancelled` when `interrupted` returns true before it is
+    /// done.
+    pub fn prepare(self, to_the_end: bool, interrupted: &mut Interrupt<'_>) -> Result<Prepared<'a>> {
+        let (prepared, impossible) = self.prepare_possible(to_the_end, interrupted)?;
         let many = prepared.plans.len() + impossible.len() > 1;
         match impossible.into_iter().next() {
             None => Ok(prepared),
@@ -155,11 +156,15 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Checks the call and leaves out invalid prompts. Returns the index and the error of each.
+    /// [`Call::prepare`], but leaves out invalid prompts. Returns the index and the error of each.
     ///
     /// # Errors
-    /// When a field or the list of prompts is invalid.
-    pub fn prepare_possible(self, to_the_end: bool) -> Result<(Prepared<'a>, Vec<(usize, Error)>)> {
+    /// When a field or the list of prompts is invalid; `Cancelled`.
+    pub fn prepare_possible(
+        self,
+        to_the_end: bool,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<(Prepared<'a>, Vec<(usize, Error)>)> {
         let Self {
             generator,
             prompts,
@@ -175,11 +180,24 @@ impl<'a> Call<'a> {
         let shared = &generator.shared;
         shared.engine.check_process()?;
         let bos = config.bos_token_id;
-        let single = |prompt: Prompt| PromptBatch::single(generator.encode_prompt(prompt, bos)?);
+        let mut single =
+            |prompt: Prompt| PromptBatch::single(generator.encode_prompt(prompt, bos, interrupted)?);
         let batches: Vec<Result<PromptBatch>> = match prompts {
             Prompts::One(prompt) => vec![single(prompt)],
             Prompts::Batch(batch) => vec![Ok(batch)],
-            Prompts::List(list) => list.into_iter().map(single).collect(),
+            Prompts::List(list) => {
+                let mut batches = Vec::new();
+                for prompt in list {
+                    let batch = single(prompt);
+                    if let Err(error) = &batch
+                        && error.kind() == ErrorKind::Cancelled
+                    {
+                        return Err(Error::cancelled());
+                    }
+                    batches.push(batch);
+                }
+                batches
+            }
         };
         if batches.is_empty() {
             return Err(Error::input("the list of prompts is empty; give at least one prompt"));

@@ -48,8 +48,9 @@ impl Generator {
         options: &ChatOptions,
         config: &GenerationConfig,
     ) -> Result<GenerationOutput> {
-        let prepared =
-            self.call_chat(vec![self.fit_chat(messages, options, config)?], config).prepare(true)?;
+        let prepared = self
+            .call_chat(vec![self.fit_chat(messages, options, config)?], config)
+            .prepare(true, &mut || false)?;
         prepared.log_warnings();
         prepared.run(&mut || false)
     }
@@ -243,7 +244,7 @@ mod tests {
             assert!(fitted.text.starts_with("system: Be brief.\nuser: "), "{}", fitted.text);
             let one_turn_more = [&messages[..1], &messages[fitted.num_left_out - 1..]].concat();
             assert_eq!(fit(&one_turn_more, &config).num_left_out, 2);
-            let call = generator.call_chat(vec![fitted], &config).prepare(true).unwrap();
+            let call = generator.call_chat(vec![fitted], &config).prepare(true, &mut || false).unwrap();
             assert!(call.warnings()[0].contains("oldest messages were left out"));
         }
     }

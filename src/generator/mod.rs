@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 pub use call::{Call, Prepared};
 pub use chat::ChatPrompt;
+pub use loading::find_tokenizer_interruptible;
 pub use open::{GeneratorOptions, Progress, Stage, find_tokenizer, open_tokenizer};
 pub use prompt::{Prompt, Prompts};
 pub use resources::{Machine, MemoryPlan};
@@ -22,7 +23,7 @@ pub use crate::cache::KvDtype;
 pub use crate::kernels::{Isa, IsaReason, Limits};
 pub use crate::tensor::{ComputeDtype, DType};
 
-use crate::engine::{Engine, GenerationOutput, TokenStream};
+use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, Result};
 use crate::generation::{GenerationConfig, Vocabulary};
 use crate::memory;
@@ -184,13 +185,18 @@ impl Generator {
 
     /// The tokens of a prompt; the beginning-of-sequence token, that of the call or the model's, if there is none at all, as
     /// in transformers.
-    pub(crate) fn encode_prompt(&self, prompt: Prompt, bos: Option<TokenId>) -> Result<Vec<TokenId>> {
+    pub(crate) fn encode_prompt(
+        &self,
+        prompt: Prompt,
+        bos: Option<TokenId>,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<Vec<TokenId>> {
         let mut token_ids = match prompt {
             Prompt::Ids(token_ids) => token_ids,
             Prompt::Text(text) => {
                 let tokenizer = self.tokenizer()?;
                 self.check_bytes(&text)?;
-                tokenizer.encode(&text, true)?
+                tokenizer.encode_interruptible(&text, true, interrupted)?
             }
         };
         if token_ids.is_empty() {

@@ -139,10 +139,7 @@ impl Generator {
             precision,
             memory,
             is_timed,
-        } = Checked::new(files, options)?;
-        if cancelled.load(Ordering::Relaxed) {
-            return Err(Error::cancelled());
-        }
+        } = Checked::new(files, options, cancelled)?;
         log::info!("{}: {machine}, {memory}", escape::name(files.name()));
         let pool = match &options.thread_pool {
             Some(pool) => pool.clone(),
@@ -209,12 +206,17 @@ struct Checked {
 }
 
 impl Checked {
-    fn new(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
+    fn new(files: &ModelFiles, options: &GeneratorOptions, cancelled: &AtomicBool) -> Result<Self> {
+        let check_cancelled =
+            || if cancelled.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { Ok(()) };
         let config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
         let generation_config = generation_config(files, &config, options.ignore_generation_config)?;
+        check_cancelled()?;
         let tokenizer = open_tokenizer(files)?;
+        check_cancelled()?;
         let chat_templates = chat_templates(files, tokenizer.as_ref())?;
         let weights = Weights::open(files)?;
+        check_cancelled()?;
         let machine = Machine::choose(options)?;
         let (precision, is_timed) = (Precision::choose(options)?, is_timed(options.timing)?);
         let memory = MemoryPlan::new(files.name(), &config, &weights, options, precision, &machine)?;
@@ -239,7 +241,7 @@ impl MemoryPlan {
     /// Those of [`Generator::open`] that show before the weights are read: the model is damaged, not supported, or does
     /// not fit into memory.
     pub fn of(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
-        Checked::new(files, options).map(|checked| checked.memory)
+        Checked::new(files, options, &AtomicBool::new(false)).map(|checked| checked.memory)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Scores of texts: the log-probability of each token, given those before it.
 
+use std::cell::RefCell;
+
 use super::{Generator, Prompt};
 use crate::engine::{Interrupt, TokenScore};
 use crate::error::{Error, Result};
@@ -64,11 +66,14 @@ impl Generator {
                  is usual"
             )));
         }
+        // Texts are encoded between passes, and both poll.
+        let interrupted = RefCell::new(interrupted);
+        let mut interrupted_too = || (interrupted.borrow_mut())();
         let texts = texts.into_iter().map(|text| {
-            let token_ids = self.encode_prompt(text?, None)?;
+            let token_ids = self.encode_prompt(text?, None, &mut || (interrupted.borrow_mut())())?;
             self.check_context(token_ids.len())?;
             Ok(token_ids)
         });
-        self.engine().score_texts(texts, top_logprobs, interrupted, done)
+        self.engine().score_texts(texts, top_logprobs, &mut interrupted_too, done)
     }
 }

@@ -69,7 +69,9 @@ impl Workers {
     ) -> Result<()> {
         let failure = Mutex::new(None);
         self.for_each_chunk(data, chunk_len, |i, chunk| {
-            if let Err(error) = job(i, chunk) {
+            if failure.lock().is_none()
+                && let Err(error) = job(i, chunk)
+            {
                 failure.lock().get_or_insert(error);
             }
         });
@@ -80,7 +82,7 @@ impl Workers {
     /// A vector of `num_chunks * chunk_len` elements, filled by all threads, chunk by chunk.
     ///
     /// # Errors
-    /// The first one of `make`.
+    /// `Capacity` when there is no memory for it; the first one of `make`.
     ///
     /// # Safety
     /// `make(i, chunk)` writes every element of chunk `i`, unless it fails.
@@ -103,17 +105,25 @@ impl Workers {
     /// `len` bytes of which `fill(i, chunk)` writes those from `i * chunk_len` on, on all threads. They are zero before.
     ///
     /// # Errors
-    /// The first one of `fill`.
+    /// `Capacity` when there is no memory for it; the first one of `fill`.
     pub fn filled(
         &self,
         len: usize,
         chunk_len: usize,
         fill: impl Fn(usize, &mut [u8]) -> Result<()> + Sync,
     ) -> Result<Vec<u8>> {
-        // Zeroed memory is not touched here.
-        let mut data = vec![0; len];
-        advise_huge_pages(&mut data);
-        self.try_for_each_chunk(&mut data, chunk_len, fill)?;
+        let mut data: Vec<u8> = Vec::new();
+        memory::reserve(&mut data, len, "bytes of weights")?;
+        advise_huge_pages(data.spare_capacity_mut());
+        self.try_for_each_chunk(&mut data.spare_capacity_mut()[..len], chunk_len, |i, chunk| {
+            for byte in &mut *chunk {
+                byte.write(0);
+            }
+            // SAFETY: every byte of the chunk has just been written.
+            fill(i, unsafe { std::slice::from_raw_parts_mut(chunk.as_mut_ptr().cast(), chunk.len()) })
+        })?;
+        // SAFETY: every chunk has been written.
+        unsafe { data.set_len(len) };
         Ok(data)
     }
 

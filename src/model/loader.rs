@@ -33,7 +33,7 @@ pub struct LoaderOptions<'a> {
     pub compute: ComputeDtype,
     /// Called after each tensor.
     pub progress: &'a LoadProgress<'a>,
-    /// Set to end loading after the current tensor.
+    /// Set to end loading, in the middle of a matrix as well.
     pub cancelled: &'a AtomicBool,
     /// The bytes that have been packed.
     pub done: Cell<u64>,
@@ -77,7 +77,13 @@ impl<'a> Loader<'a> {
     /// A vector of `len` elements: a norm's weights or a projection's biases.
     pub(super) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>> {
         let tensor = self.scope.tensor(name, &[len])?;
-        let stored = StoredMatrix { dtype: tensor.dtype, num_rows: 1, num_columns: len, bytes: tensor.bytes };
+        let stored = StoredMatrix {
+            dtype: tensor.dtype,
+            num_rows: 1,
+            num_columns: len,
+            bytes: tensor.bytes,
+            cancelled: None,
+        };
         let values = stored.to_f32().context(|| tensor.name.to_owned())?;
         if values.iter().any(|value| !value.is_finite()) {
             return Err(not_finite().context(tensor.name));
@@ -146,7 +152,8 @@ impl<'a> Loader<'a> {
 
     fn stored(&self, name: &str, num_rows: usize, num_columns: usize) -> Result<StoredMatrix<'a>> {
         let tensor = self.scope.tensor(name, &[num_rows, num_columns])?;
-        Ok(StoredMatrix { dtype: tensor.dtype, num_rows, num_columns, bytes: tensor.bytes })
+        let cancelled = Some(self.shared.cancelled);
+        Ok(StoredMatrix { dtype: tensor.dtype, num_rows, num_columns, bytes: tensor.bytes, cancelled })
     }
 
     /// Reads a matrix in the type that weights are kept in, on all threads.

@@ -12,10 +12,12 @@ use pyo3::types::{PyBool, PyList, PyTuple};
 
 use super::arrays::{self, array, numpy, wide};
 use super::config::{FOREIGN, field_value};
-use super::errors::exception;
+use super::errors::{config_error, exception};
 use super::exit::attached;
+use super::held::Slot;
 use super::processors::BuiltInLogitsProcessor;
 use super::prompts::{shown, string};
+use super::walk::Walk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::{
     FieldValue, LogitsProcessor, PrefixAllowedTokens, ProcessContext, RowContext, ScoreRows, StopContext,
@@ -23,8 +25,14 @@ use crate::generation::{
 };
 use crate::types::{FinishReason, TokenId};
 
-/// The processors of an argument: a callable, a list of them, or nothing.
-pub(super) fn processors(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<dyn LogitsProcessor>>> {
+/// The most objects of one list.
+const MAX_CALLBACKS: usize = 1024;
+
+/// The processors of an argument: a callable, a list of them, or nothing. What they hold of Python goes to `slots`.
+pub(super) fn processors(
+    given: Option<&Bound<'_, PyAny>>,
+    slots: &mut Vec<Arc<Slot>>,
+) -> PyResult<Vec<Arc<dyn LogitsProcessor>>> {
     let mut processors: Vec<(Bound<'_, PyAny>, Arc<dyn LogitsProcessor>)> = Vec::new();
     for object in each(given)? {
         // The same object twice is one processor.
@@ -35,10 +43,13 @@ pub(super) fn processors(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<d
         } else {
             let own = own_class(&object)?;
             let native = own.cast::<BuiltInLogitsProcessor>().ok().and_then(|own| own.get().native());
-            native.map_or_else(
-                || Ok(Arc::new(Processor(Code::callable("logits_processor", &own)?)) as _),
-                PyResult::Ok,
-            )?
+            if let Some(native) = native {
+                // The object shows the collector what the processor holds.
+                slots.push(Slot::new(&own));
+                native
+            } else {
+                Arc::new(Processor(Code::callable("logits_processor", &own, slots)?))
+            }
         };
         processors.push((object, processor));
     }
@@ -46,18 +57,24 @@ pub(super) fn processors(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<d
 }
 
 /// The function of an argument that says which tokens may follow.
-pub(super) fn allowed_tokens(given: &Bound<'_, PyAny>) -> PyResult<Arc<dyn PrefixAllowedTokens>> {
-    Ok(Arc::new(AllowedTokens(Code::callable("prefix_allowed_tokens_fn", given)?)))
+pub(super) fn allowed_tokens(
+    given: &Bound<'_, PyAny>,
+    slots: &mut Vec<Arc<Slot>>,
+) -> PyResult<Arc<dyn PrefixAllowedTokens>> {
+    Ok(Arc::new(AllowedTokens(Code::callable("prefix_allowed_tokens_fn", given, slots)?)))
 }
 
 /// A criterion that is a callable.
-pub(super) fn criterion(given: &Bound<'_, PyAny>) -> PyResult<Arc<dyn StoppingCriterion>> {
-    Ok(Arc::new(Criterion(Code::callable("stopping_criteria", given)?)))
+pub(super) fn criterion(
+    given: &Bound<'_, PyAny>,
+    slots: &mut Vec<Arc<Slot>>,
+) -> PyResult<Arc<dyn StoppingCriterion>> {
+    Ok(Arc::new(Criterion(Code::callable("stopping_criteria", given, slots)?)))
 }
 
 /// Code of the caller's: a function, or an object with methods.
 pub(super) struct Code {
-    object: Py<PyAny>,
+    object: Arc<Slot>,
     /// A function's own name, or that of an object's class.
     pub(super) name: String,
 }
@@ -72,7 +89,15 @@ struct AllowedTokens(Code);
 pub(super) fn each<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let Some(given) = given else { return Ok(Vec::new()) };
     let list = given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>();
-    if list { given.try_iter()?.collect() } else { Ok(vec![given.clone()]) }
+    if !list {
+        return Ok(vec![given.clone()]);
+    }
+    if given.len()? > MAX_CALLBACKS {
+        let rule =
+            format!("a call takes at most {MAX_CALLBACKS} processors, criteria or constraints in a list");
+        return Err(config_error(given.py(), format!("{rule}, got {}", given.len()?)));
+    }
+    given.try_iter()?.collect()
 }
 
 /// An object of this package in place of one of transformers', whose classes compute on torch's tensors.
@@ -95,11 +120,11 @@ impl Code {
         let name = object
             .getattr_opt("__name__")?
             .map_or_else(|| object.get_type().name().map(Bound::into_any), Ok)?;
-        Ok(Self { name: string(&name)?, object: object.clone().unbind() })
+        Ok(Self { name: string(&name)?, object: Slot::new(object) })
     }
 
     /// The function of an argument.
-    fn callable(argument: &str, function: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn callable(argument: &str, function: &Bound<'_, PyAny>, slots: &mut Vec<Arc<Slot>>) -> PyResult<Self> {
         if !function.is_callable() {
             return Err(PyTypeError::new_err(format!(
                 "`{argument}` must be a callable{}, got {}",
@@ -107,13 +132,16 @@ impl Code {
                 shown(function)
             )));
         }
-        Self::new(function)
+        let code = Self::new(function)?;
+        slots.push(Arc::clone(&code.object));
+        Ok(code)
     }
 
     /// Calls it; an exception becomes the source of the error, and so comes out of the call unchanged.
     pub(super) fn attached<T>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
         let called = attached(|py| {
-            call(self.object.bind(py))
+            let object = self.object.get(py).ok_or_else(Error::cancelled)?;
+            call(&object)
                 .map_err(|exception| Error::callback(format!("{} failed", self.name)).with_source(exception))
         });
         called.unwrap_or_else(|| Err(Error::cancelled()))
@@ -206,10 +234,10 @@ impl AllowedTokens {
     fn take(&self, returned: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
         let tokens = match field_value(returned)? {
             FieldValue::List(tokens) => tokens,
-            _ => match returned.try_iter() {
-                Ok(tokens) => tokens.map(|token| field_value(&token?)).collect::<PyResult<_>>()?,
-                Err(_) => vec![FieldValue::Null],
-            },
+            _ if returned.hasattr("__iter__")? => {
+                Walk::default().items(returned)?.map(|token| field_value(&token?)).collect::<PyResult<_>>()?
+            }
+            _ => vec![FieldValue::Null],
         };
         let token = |token: &FieldValue| match token {
             FieldValue::Int(id) => u32::try_from(*id).ok().map(TokenId),

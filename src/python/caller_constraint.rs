@@ -12,6 +12,7 @@ use pyo3::types::{PyDict, PyInt, PyList, PyTuple};
 use super::callbacks::Code;
 use super::config::field_value;
 use super::constraints::{phrase, token};
+use super::errors::replaced;
 use super::prompts::shown;
 use crate::error::Result;
 use crate::generation::FieldValue;
@@ -45,14 +46,16 @@ impl Own {
     fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let code = Code::new(object)?;
         let seqlen = object.getattr_opt("seqlen")?;
-        let max_steps = seqlen.as_ref().and_then(|seqlen| seqlen.extract().ok());
-        let max_steps = max_steps.ok_or_else(|| {
-            let given = seqlen.map_or_else(|| "none".to_owned(), |seqlen| shown(&seqlen));
+        let wrong = |given: &str| {
             PyTypeError::new_err(format!(
                 "a constraint must have an attribute `seqlen`, the number of its steps, but {} has {given}",
                 code.name
             ))
-        })?;
+        };
+        let seqlen = seqlen.ok_or_else(|| wrong("none"))?;
+        let max_steps = seqlen.extract();
+        let max_steps =
+            max_steps.map_err(|error| replaced(object.py(), error, |_| wrong(&shown(&seqlen))))?;
         Ok(Self { code, max_steps })
     }
 
@@ -70,7 +73,8 @@ impl Own {
     }
 
     fn truth(&self, method: &str, rule: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        value.extract().map_err(|_| self.returned(method, rule, value))
+        let wrong = |_: &PyErr| self.returned(method, rule, value);
+        value.extract().map_err(|error| replaced(value.py(), error, wrong))
     }
 }
 

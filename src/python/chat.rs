@@ -11,9 +11,10 @@ use serde_json::{Map, Number, Value};
 
 use super::abc::{is_mapping, is_sequence};
 use super::arrays::numpy;
-use super::errors::{config_error, input_error, to_python};
+use super::errors::{config_error, input_error, replaced, to_python};
 use super::exit::detached;
 use super::prompts::shown;
+use super::walk::Walk;
 use crate::error::Result;
 use crate::generation::GenerationConfig;
 use crate::generator::{self, Call};
@@ -46,12 +47,14 @@ impl Conversations {
     /// # Errors
     /// `TypeError` for what is no list of messages, or of conversations.
     pub(super) fn extract(given: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let items = list(given, "a conversation must be a list of messages, or of conversations")?;
+        let walk = &Walk::default();
+        let items = list(walk, given, "a conversation must be a list of messages, or of conversations")?;
         match items.first() {
             Some(first) if is_sequence(first)? => {
-                items.iter().map(conversation).collect::<PyResult<_>>().map(Self::Several)
+                let conversations = items.iter().map(|messages| conversation(walk, messages));
+                conversations.collect::<PyResult<_>>().map(Self::Several)
             }
-            _ => conversation(given).map(Self::One),
+            _ => conversation(walk, given).map(Self::One),
         }
     }
 
@@ -95,9 +98,9 @@ impl Conversations {
     }
 }
 
-fn conversation(messages: &Bound<'_, PyAny>) -> PyResult<Vec<Message>> {
-    let messages = list(messages, "a conversation must be a list of messages")?;
-    let messages = messages.iter().map(|message| match plain(message, 0)? {
+fn conversation(walk: &Walk, messages: &Bound<'_, PyAny>) -> PyResult<Vec<Message>> {
+    let messages = list(walk, messages, "a conversation must be a list of messages")?;
+    let messages = messages.iter().map(|message| match plain(walk, message, 0)? {
         Value::Object(fields) => Ok(Message::from(fields)),
         _ => Err(PyTypeError::new_err(format!(
             "a message must be a dict with \"role\" and \"content\", got {}",
@@ -107,9 +110,9 @@ fn conversation(messages: &Bound<'_, PyAny>) -> PyResult<Vec<Message>> {
     messages.collect()
 }
 
-fn list<'py>(value: &Bound<'py, PyAny>, rule: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
+fn list<'py>(walk: &Walk, value: &Bound<'py, PyAny>, rule: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
     if is_sequence(value)? {
-        return value.try_iter()?.collect();
+        return walk.items(value)?.collect();
     }
     Err(PyTypeError::new_err(format!("{rule}, got {}", shown(value))))
 }
@@ -130,7 +133,7 @@ pub(super) fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<ChatOpti
     options.continue_final_message =
         keyword(continued)?.map_or(Ok(None), |given| continue_final_message(&given))?;
     if let Some(given) = keyword(variables)? {
-        match plain(&given, 0)? {
+        match plain(&Walk::default(), &given, 0)? {
             Value::Object(given) => options.chat_template_kwargs = given,
             _ => {
                 return Err(PyTypeError::new_err(format!(
@@ -148,7 +151,7 @@ pub(super) fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<ChatOpti
 /// # Errors
 /// `ConfigError` for an argument of transformers' that rsgen does not have, unless it asks for nothing.
 pub(super) fn variables(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Map<String, Value>> {
-    let mut variables = Map::new();
+    let (mut variables, walk) = (Map::new(), &Walk::default());
     for (name, value) in keywords.into_iter().flatten() {
         let name: String = name.extract()?;
         match OTHERS.iter().find(|(other, _)| *other == name) {
@@ -160,7 +163,7 @@ pub(super) fn variables(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Map<St
             }
             Some(_) => {}
             None => {
-                variables.insert(name, plain(&value, 0)?);
+                variables.insert(name, plain(walk, &value, 0)?);
             }
         }
     }
@@ -185,14 +188,16 @@ fn text(given: &Bound<'_, PyAny>, name: &str) -> PyResult<String> {
 
 /// The JSON schemas of tools: dicts as they are, and what can be called by its signature.
 pub(super) fn schemas(tools: &Bound<'_, PyAny>) -> PyResult<Vec<Value>> {
-    let tools = list(tools, "`tools` must be a list of JSON schemas and functions")?;
+    let walk = &Walk::default();
+    let tools = list(walk, tools, "`tools` must be a list of JSON schemas and functions")?;
     let schema = |tool: &Bound<'_, PyAny>| {
         if tool.is_instance_of::<PyDict>() {
-            return plain(tool, 0);
+            return plain(walk, tool, 0);
         }
         let inspect = tool.py().import("inspect")?;
         if inspect.call_method1("isroutine", (tool,))?.is_truthy()? {
-            return plain(&tool.py().import("rsgen._tools")?.call_method1("json_schema", (tool,))?, 0);
+            let schema = tool.py().import("rsgen._tools")?.call_method1("json_schema", (tool,))?;
+            return plain(walk, &schema, 0);
         }
         Err(PyTypeError::new_err(format!(
             "a tool must be a JSON schema or a function with type hints and a docstring, got {}",
@@ -204,12 +209,13 @@ pub(super) fn schemas(tools: &Bound<'_, PyAny>) -> PyResult<Vec<Value>> {
 
 /// A list of JSON values.
 pub(super) fn plain_list(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Value>> {
-    let items = list(given, &format!("`{name}` must be a list of dicts"))?;
-    items.iter().map(|item| plain(item, 0)).collect()
+    let walk = &Walk::default();
+    let items = list(walk, given, &format!("`{name}` must be a list of dicts"))?;
+    items.iter().map(|item| plain(walk, item, 0)).collect()
 }
 
 /// A value as a template may see it.
-fn plain(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
+fn plain(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
     let py = value.py();
     if depth > DEEPEST {
         return Err(input_error(
@@ -224,38 +230,38 @@ fn plain(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
         return Ok(Value::Bool(flag.is_true()));
     }
     if let Ok(text) = value.cast::<PyString>() {
-        return Ok(Value::String(text.extract()?));
+        return walk.text(py, text.extract()?).map(Value::String);
     }
     let impossible =
         || input_error(py, format!("a number of a message must be one of JSON, got {}", shown(value)));
     if value.is_instance_of::<PyInt>() {
-        let number = value.extract().ok().and_then(Number::from_i128);
-        return number.map(Value::Number).ok_or_else(impossible);
+        let number = value.extract().map_err(|error| replaced(py, error, |_| impossible()))?;
+        return Number::from_i128(number).map(Value::Number).ok_or_else(impossible);
     }
     if let Ok(number) = value.cast::<PyFloat>() {
         return Number::from_f64(number.value()).map(Value::Number).ok_or_else(impossible);
     }
     if is_mapping(value)? {
         let mut fields = Map::new();
-        for entry in value.call_method0("items")?.try_iter()? {
+        for entry in walk.items(&value.call_method0("items")?)? {
             let (key, value) = entry?.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
-            fields.insert(name(&key)?, plain(&value, depth + 1)?);
+            fields.insert(name(walk, &key)?, plain(walk, &value, depth + 1)?);
         }
         return Ok(Value::Object(fields));
     }
     if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        let items = value.try_iter()?.map(|item| plain(&item?, depth + 1));
+        let items = walk.items(value)?.map(|item| plain(walk, &item?, depth + 1));
         return items.collect::<PyResult<_>>().map(Value::Array);
     }
     if let Some(object) = taken_apart(value)? {
-        return plain(&object, depth + 1);
+        return plain(walk, &object, depth + 1);
     }
     Ok(Value::String(format!("<{}>", value.get_type().name()?)))
 }
 
 /// The key of a dict, as `json.dumps` writes it.
-fn name(key: &Bound<'_, PyAny>) -> PyResult<String> {
-    match plain(key, DEEPEST)? {
+fn name(walk: &Walk, key: &Bound<'_, PyAny>) -> PyResult<String> {
+    match plain(walk, key, DEEPEST)? {
         Value::String(name) => Ok(name),
         other => Ok(other.to_string()),
     }

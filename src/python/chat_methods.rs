@@ -3,9 +3,10 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::calls::{Arguments, Given, Method};
 use super::chat::{self, Conversations};
 use super::errors::guarded;
-use super::generator::{Arguments, Generator, Given, Method};
+use super::generator::Generator;
 use super::output::GenerationOutput;
 use super::stream::TokenStream;
 use crate::text::ChatOptions;

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use super::errors::guarded;
 use super::exit::detached;
 use super::options::bundled;
+use super::walk::Walk;
 use crate::cli;
 
 /// Runs the command `rsgen` and returns its exit code.
@@ -20,8 +21,9 @@ use crate::cli;
 ///     int: The exit code.
 #[pyfunction]
 #[pyo3(name = "cli", signature = (arguments))]
-pub(super) fn run(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<i32> {
+pub(super) fn run(py: Python<'_>, arguments: &Bound<'_, PyAny>) -> PyResult<i32> {
     guarded(|| {
+        let arguments: Vec<OsString> = Walk::default().list(arguments)?;
         let bundled = bundled(py)?;
         let arguments = std::iter::once(OsString::from("rsgen")).chain(arguments);
         Ok(detached(py, || cli::run(arguments, Some(&bundled), &mut cli::ctrl_c())))

@@ -7,13 +7,14 @@ use std::ffi::CString;
 use std::path::PathBuf;
 
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyAttributeError, PyTypeError, PyUserWarning};
+use pyo3::exceptions::{PyAttributeError, PyException, PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyCFunction, PyDict, PyFloat, PyList, PyString, PyTuple, PyType};
 
 use super::errors::{config_error, guarded, to_python};
 use super::json;
 use super::prompts::shown;
+use super::walk::Walk;
 use crate::escape;
 use crate::generation::{self, FieldValue};
 
@@ -301,7 +302,7 @@ pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
                 })
             },
         )?;
-        let python = generation::GenerationConfig::python_type(info.name).unwrap_or_default();
+        let python = info.python_type();
         let doc = info.doc.split_whitespace().collect::<Vec<_>>().join(" ");
         let doc = format!("{python} | None: {doc}\n\nMust be {}. Default: {}.", info.kind, info.default);
         class.setattr(info.name, property.call1((getter, py.None(), py.None(), doc))?)?;
@@ -381,30 +382,33 @@ const DEEPEST: usize = 4;
 
 /// A value as fields take it: Python's own, and numpy's scalars and arrays.
 pub(super) fn field_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
-    nested_value(value, 0)
+    nested_value(&Walk::default(), value, 0)
 }
 
-fn nested_value(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<FieldValue> {
+fn nested_value(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<FieldValue> {
     if depth > DEEPEST {
         return Ok(FieldValue::Other(shown(value)));
     }
     if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        return value.try_iter()?.map(|value| nested_value(&value?, depth + 1)).collect();
+        return walk.items(value)?.map(|value| nested_value(walk, &value?, depth + 1)).collect();
     }
     if let Ok(map) = value.cast::<PyDict>() {
-        let entry = |(key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
-            Ok((nested_value(&key, depth + 1)?, nested_value(&value, depth + 1)?))
+        let entry = |key: PyResult<Bound<'_, PyAny>>| {
+            let key = key?;
+            let value = map.get_item(&key)?.unwrap_or_else(|| map.py().None().into_bound(map.py()));
+            Ok((nested_value(walk, &key, depth + 1)?, nested_value(walk, &value, depth + 1)?))
         };
-        return map.iter().map(entry).collect::<PyResult<_>>().map(FieldValue::Map);
+        return walk.items(map)?.map(entry).collect::<PyResult<_>>().map(FieldValue::Map);
     }
     if value.hasattr("__array__")? && value.hasattr("tolist")? {
-        return nested_value(&value.call_method0("tolist")?, depth + 1);
+        return nested_value(walk, &walk.array_as_list(value)?, depth + 1);
     }
-    single_value(value)
+    single_value(walk, value)
 }
 
 /// A value that is no list and no map.
-fn single_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
+fn single_value(walk: &Walk, value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
+    let py = value.py();
     if value.is_none() {
         return Ok(FieldValue::Null);
     }
@@ -412,16 +416,21 @@ fn single_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
         return Ok(FieldValue::Bool(value.is_true()));
     }
     if let Ok(value) = value.cast::<PyString>() {
-        let unreadable = || FieldValue::Other(format!("{}, which is no Unicode", shown(value)));
-        return Ok(value.extract().map_or_else(|_| unreadable(), FieldValue::Text));
+        return match value.extract() {
+            Ok(text) => walk.text(py, text).map(FieldValue::Text),
+            Err(_) => Ok(FieldValue::Other(format!("{}, which is no Unicode", shown(value)))),
+        };
     }
     if let Ok(value) = value.cast::<PyFloat>() {
         return Ok(FieldValue::Float(value.extract()?));
     }
-    if value.hasattr("__index__")?
-        && let Ok(value) = value.extract()
-    {
-        return Ok(FieldValue::Int(value));
+    if value.hasattr("__index__")? {
+        match value.extract() {
+            Ok(value) => return Ok(FieldValue::Int(value)),
+            // Larger than any field takes, or wrong in itself.
+            Err(error) if error.is_instance_of::<PyException>(py) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(FieldValue::Other(shown(value)))
 }

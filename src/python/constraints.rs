@@ -12,6 +12,7 @@ use super::caller_constraint::own;
 use super::config::{field_value, python_value};
 use super::errors::{config_error, guarded, to_python, undefined};
 use super::prompts::shown;
+use super::walk::Walk;
 use crate::error::Result;
 use crate::generation::FieldValue;
 use crate::generation::constraint::{self, ConstraintStep};
@@ -107,7 +108,7 @@ impl Tokens {
     fn constraint(&self) -> Result<Box<dyn constraint::Constraint>> {
         Ok(match self {
             Self::Phrase(phrase) => Box::new(constraint::PhrasalConstraint::new(phrase.clone())?),
-            Self::AnyOf(phrases) => Box::new(constraint::DisjunctiveConstraint::new(phrases.clone())?),
+            Self::AnyOf(phrases) => Box::new(constraint::DisjunctiveConstraint::new(phrases)?),
         })
     }
 
@@ -306,9 +307,13 @@ impl BuiltInConstraint {
     /// Args:
     ///     state (tuple[dict[str, Any] | None, list[int]]): The attributes, and the tokens so far.
     #[pyo3(signature = (state, /))]
-    fn __setstate__(slf: &Bound<'_, Self>, state: (Option<Bound<'_, PyAny>>, Vec<u32>)) -> PyResult<()> {
+    fn __setstate__(
+        slf: &Bound<'_, Self>,
+        state: (Option<Bound<'_, PyAny>>, Bound<'_, PyAny>),
+    ) -> PyResult<()> {
         guarded(|| {
             let (attributes, matched) = state;
+            let matched: Vec<u32> = Walk::default().list(&matched)?;
             if let Some(attributes) = attributes {
                 slf.as_any().getattr("__dict__")?.call_method1("update", (attributes,))?;
             }

@@ -17,6 +17,8 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::exit::inside;
 use super::panics;
+use super::prompts::string;
+use super::signals::{keep, take_kept};
 use crate::error::{Error, ErrorKind, Result};
 use crate::escape;
 
@@ -177,6 +179,17 @@ pub(super) fn to_python(py: Python<'_>, error: Error) -> PyErr {
     exception(py, kind, message)
 }
 
+/// The error that says more than this one, which Python code has raised. What is no `Exception`, such as a
+/// `KeyboardInterrupt`, stays what it is.
+pub(super) fn replaced(py: Python<'_>, error: PyErr, by: impl FnOnce(&PyErr) -> PyErr) -> PyErr {
+    if error.is_instance_of::<PyException>(py) { by(&error) } else { error }
+}
+
+/// The message of an exception.
+pub(super) fn message(py: Python<'_>, error: &PyErr) -> String {
+    keep(py, string(error.value(py))).unwrap_or_else(|| "…".to_owned())
+}
+
 /// `NotImplementedError`: the class of `object` was to define `method`.
 pub(super) fn undefined(object: &Bound<'_, PyAny>, method: &str) -> PyErr {
     match object.get_type().name() {
@@ -188,7 +201,10 @@ pub(super) fn undefined(object: &Bound<'_, PyAny>, method: &str) -> PyErr {
 /// Runs the body of a function that Python calls: a panic becomes an `InternalError`, which `except Exception` sees, unlike
 /// PyO3's own exception for panics. Every exported function goes through here; `tests/test_panics.py` calls them all.
 pub(super) fn guarded<T>(body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    inside(|| caught(body).unwrap_or_else(|error| Python::attach(|py| Err(to_python(py, error)))))
+    inside(|| {
+        let result = caught(body).unwrap_or_else(|error| Python::attach(|py| Err(to_python(py, error))));
+        take_kept().map_or(result, Err)
+    })
 }
 
 /// Makes an error of a panic.

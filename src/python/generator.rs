@@ -1,6 +1,4 @@
-//! The class `Generator`: a model that is ready to generate, and the calls on it.
-//!
-//! Arguments are converted, the work runs detached from Python, results are wrapped. What a call means is decided below.
+//! The class `Generator`: a model that is ready to generate.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,31 +7,21 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
-use super::callbacks;
-use super::chat::Conversations;
-use super::config::{self, GenerationConfig, from_keywords, warn};
+use super::calls::{Arguments, Given, Method};
+use super::config::{GenerationConfig, warn};
 use super::drop_detached::DropDetached;
 use super::errors::{guarded, to_python};
-use super::exit::detached;
 use super::options::{self, Options};
 use super::output::GenerationOutput;
 use super::pickle::Recipe;
-use super::progress::{ListProgress, Reporter};
+use super::progress::Reporter;
 use super::signals::interruptible;
 use super::stats::CacheStats;
 use super::stream::TokenStream;
 use super::tokenizer::Tokenizer;
-use super::{chat, constraints, json, logging, prompts, stopping_criteria};
+use super::{json, logging};
 use crate::executor::Executor;
-use crate::generation::Strategy;
-use crate::generator::{self, Prepared};
-
-/// The keyword arguments of every call that are no fields of a configuration.
-const OWN_KEYWORDS: [&str; 4] =
-    ["logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria", "constraints"];
-
-/// Those that are the prompt, under transformers' names, or belong to it.
-const PROMPT_KEYWORDS: [&str; 3] = ["inputs", "input_ids", "attention_mask"];
+use crate::generator;
 
 /// A model that is ready to generate.
 ///
@@ -89,110 +77,15 @@ struct Runtime {
     executor: Arc<Executor>,
 }
 
-/// A method that generates.
-pub(super) struct Method {
-    pub(super) name: &'static str,
-    /// What it presets.
-    pub(super) strategy: Option<Strategy>,
-    /// Whether it goes on to the end of the context when nothing limits it.
-    pub(super) to_the_end: bool,
-}
-
-/// What a method continues.
-pub(super) enum Given<'a, 'py> {
-    Prompt(Option<&'a Bound<'py, PyAny>>),
-    Chat(&'a Bound<'py, PyAny>),
-}
-
-/// The arguments of such a method, as Python gives them.
-pub(super) struct Arguments<'a, 'py> {
-    pub(super) given: Given<'a, 'py>,
-    pub(super) generation_config: Option<&'a Bound<'py, PyAny>>,
-    pub(super) keywords: Option<&'a Bound<'py, PyDict>>,
-}
-
 impl Generator {
     /// The generator of the layer below.
     pub(super) fn inner(&self) -> &generator::Generator {
         &self.0
     }
 
-    /// Checks a call, and tells the caller what it probably did not mean.
-    fn prepare(&self, py: Python<'_>, method: &Method, given: &Arguments<'_, '_>) -> PyResult<Prepared<'_>> {
-        let keyword = |name: &str| -> PyResult<_> {
-            let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
-            Ok(value.filter(|value| !value.is_none()))
-        };
-        let [processors, allowed_tokens, criteria, constraints] = OWN_KEYWORDS;
-        let others = match given.given {
-            Given::Prompt(_) => &PROMPT_KEYWORDS[..],
-            Given::Chat(_) => &chat::KEYWORDS[..],
-        };
-        let mut config = from_keywords(method.name, given.keywords, &[others, &OWN_KEYWORDS].concat())?;
-        let passed = given.generation_config.map(config::passed).transpose()?.unwrap_or_default();
-        config = match &method.strategy {
-            Some(strategy) => strategy.apply(&config, &passed).map_err(|error| to_python(py, error))?,
-            None => config.over_passed(&passed),
-        };
-        let mut call = match given.given {
-            Given::Prompt(prompt) => {
-                let [inputs, input_ids, mask] = PROMPT_KEYWORDS.map(keyword);
-                self.0.call(prompts::of_call([prompt.cloned(), inputs?, input_ids?], mask?)?).config(&config)
-            }
-            Given::Chat(messages) => {
-                let (conversations, options) =
-                    (Conversations::extract(messages)?, chat::options(given.keywords)?);
-                detached(py, || conversations.call(&self.0, &options, &config))
-                    .map_err(|error| to_python(py, error))?
-            }
-        };
-        call = call.has_generation_config(given.generation_config.is_some());
-        for processor in callbacks::processors(keyword(processors)?.as_ref())? {
-            call = call.processor(processor);
-        }
-        if let Some(function) = keyword(allowed_tokens)? {
-            call = call.prefix_allowed_tokens_fn(callbacks::allowed_tokens(&function)?);
-        }
-        for criterion in stopping_criteria::criteria(keyword(criteria)?.as_ref())? {
-            call = call.criterion(criterion);
-        }
-        for constraint in constraints::constraints(keyword(constraints)?.as_ref())? {
-            call = call.constraint(constraint);
-        }
-        let prepared =
-            detached(py, || call.prepare(method.to_the_end)).map_err(|error| to_python(py, error))?;
-        warn(py, prepared.warnings())?;
-        Ok(prepared)
-    }
-
-    pub(super) fn run(
-        &self,
-        py: Python<'_>,
-        method: &Method,
-        given: &Arguments<'_, '_>,
-    ) -> PyResult<GenerationOutput> {
-        guarded(|| {
-            let progress = ListProgress::take(given.keywords)?;
-            let prepared = self.prepare(py, method, given)?;
-            let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
-            let output =
-                interruptible(py, |interrupted| prepared.run_each(interrupted, &mut |_, _| progress.step()));
-            logging::flush(py);
-            GenerationOutput::new(py, progress.outcome(output)?)
-        })
-    }
-
-    pub(super) fn open_stream(
-        &self,
-        py: Python<'_>,
-        name: &'static str,
-        given: &Arguments<'_, '_>,
-    ) -> PyResult<TokenStream> {
-        guarded(|| {
-            let prepared = self.prepare(py, &Method { name, strategy: None, to_the_end: true }, given)?;
-            let stream = prepared.stream().map_err(|error| to_python(py, error))?;
-            Ok(TokenStream::new(stream, &self.1.executor))
-        })
+    /// Runs its streams for event loops.
+    pub(super) fn executor(&self) -> &Arc<Executor> {
+        &self.1.executor
     }
 }
 

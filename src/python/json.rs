@@ -5,8 +5,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
 use serde_json::{Map, Number, Value};
 
-use super::errors::config_error;
+use super::errors::{config_error, replaced};
 use super::prompts::shown;
+use super::walk::Walk;
 
 /// The deepest nesting: deeper than any configuration, and far from the end of the stack.
 const MAX_DEPTH: usize = 64;
@@ -46,12 +47,13 @@ pub(super) fn dict<'py>(py: Python<'py>, map: &Map<String, Value>) -> PyResult<B
 /// # Errors
 /// `ConfigError` for what JSON cannot hold.
 pub(super) fn from_python(value: &Bound<'_, PyAny>) -> PyResult<Value> {
-    nested(value, 0)
+    nested(&Walk::default(), value, 0)
 }
 
-fn nested(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
+fn nested(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
+    let py = value.py();
     let impossible =
-        || config_error(value.py(), format!("a value must be one that JSON can hold, got {}", shown(value)));
+        || config_error(py, format!("a value must be one that JSON can hold, got {}", shown(value)));
     if depth > MAX_DEPTH {
         return Err(impossible());
     }
@@ -62,19 +64,22 @@ fn nested(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
         return Ok(Value::Bool(value.is_true()));
     }
     if let Ok(value) = value.cast::<PyString>() {
-        return Ok(Value::String(value.extract()?));
+        return walk.text(py, value.extract()?).map(Value::String);
     }
     if let Ok(number) = value.cast::<PyFloat>() {
         return Number::from_f64(number.extract()?).map(Value::Number).ok_or_else(impossible);
     }
     if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        let values = value.try_iter()?.map(|value| nested(&value?, depth + 1));
+        let values = walk.items(value)?.map(|value| nested(walk, &value?, depth + 1));
         return values.collect::<PyResult<_>>().map(Value::Array);
     }
     if let Ok(dict) = value.cast::<PyDict>() {
-        let entries = dict.iter().map(|(name, value)| Ok((name.extract()?, nested(&value, depth + 1)?)));
+        let entries = walk.items(&dict.call_method0("items")?)?.map(|entry| {
+            let (name, value): (String, Bound<'_, PyAny>) = entry?.extract()?;
+            Ok((walk.text(py, name)?, nested(walk, &value, depth + 1)?))
+        });
         return entries.collect::<PyResult<Map<_, _>>>().map(Value::Object);
     }
-    let integer = value.extract().ok().and_then(Number::from_i128);
-    integer.map(Value::Number).ok_or_else(impossible)
+    let integer = value.extract().map_err(|error| replaced(py, error, |_| impossible()))?;
+    Number::from_i128(integer).map(Value::Number).ok_or_else(impossible)
 }

@@ -8,9 +8,11 @@ use std::sync::MutexGuard;
 use std::thread;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::signals::keep;
 use crate::engine::TIMING_TARGET;
 use crate::escape;
 use crate::sync::Mutex;
@@ -70,12 +72,16 @@ pub(super) fn install() {
     }
 }
 
-/// Hands the queued records to Python. What a handler raises is Python's to report.
+/// Hands the queued records to Python. What a handler raises is Python's to report, unless it is to end the call.
 pub(super) fn flush(py: Python<'_>) {
     let queue = LOGGER.queue().map(|mut queue| std::mem::take(&mut *queue));
     for record in queue.into_iter().flatten() {
         if let Err(error) = hand_over(py, &record) {
-            error.write_unraisable(py, None);
+            if error.is_instance_of::<PyException>(py) {
+                error.write_unraisable(py, None);
+            } else {
+                keep::<()>(py, Err(error));
+            }
             return;
         }
     }

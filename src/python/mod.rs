@@ -16,6 +16,7 @@ mod arrays;
 mod astream;
 mod callbacks;
 mod caller_constraint;
+mod calls;
 mod chat;
 mod chat_methods;
 #[cfg(feature = "cli")]
@@ -26,6 +27,7 @@ mod drop_detached;
 mod errors;
 mod exit;
 mod generator;
+mod held;
 mod json;
 mod logging;
 mod options;
@@ -45,6 +47,7 @@ mod strategies;
 mod stream;
 mod tokenizer;
 mod vocabulary;
+mod walk;
 
 use pyo3::prelude::*;
 

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 
-use super::errors::{config_error, exception};
+use super::errors::{config_error, exception, guarded, replaced};
 use super::prompts::{shown, string};
 use crate::error::ErrorKind;
 use crate::generation::config::suggest::suggest;
@@ -150,6 +150,10 @@ impl Options {
 
 /// The name of a type of numbers: itself, or that of one of torch's or numpy's types.
 pub(super) fn dtype_name(given: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    guarded(|| name_of_dtype(given))
+}
+
+fn name_of_dtype(given: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if given.is_none() || given.is_instance_of::<PyString>() {
         return given.extract();
     }
@@ -184,6 +188,10 @@ pub(super) fn dtype(py: Python<'_>, dtype: Option<String>, torch_dtype: Option<S
 
 /// A number of threads or bytes, before its range is checked.
 pub(super) fn count(given: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    guarded(|| whole_number(given))
+}
+
+fn whole_number(given: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     if given.is_none() {
         return Ok(None);
     }
@@ -191,11 +199,11 @@ pub(super) fn count(given: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
         let rule = "must be a whole number, or None to choose by itself";
         return Err(PyTypeError::new_err(format!("{rule}, got {}", shown(given))));
     }
-    let out_of_range = |_| {
+    let out_of_range = |_: &PyErr| {
         let rule = "must be from 1 to 2^63 - 1, or None to choose by itself";
         config_error(given.py(), format!("{rule}, got {}", shown(given)))
     };
-    given.extract().map(Some).map_err(out_of_range)
+    given.extract().map(Some).map_err(|error| replaced(given.py(), error, out_of_range))
 }
 
 /// Refuses keywords of the class that are no options; those of transformers that ask for nothing are taken.
@@ -273,10 +281,11 @@ pub(super) fn model_path(py: Python<'_>, model: Option<&Bound<'_, PyAny>>) -> Py
     }
     match model.extract() {
         Ok(path) => path_text(py, path),
-        Err(_) => Err(PyTypeError::new_err(format!(
-            "`model` must be a folder, the id of a model in the Hub cache, or None for the bundled one, got {}",
-            shown(model)
-        ))),
+        Err(error) => Err(replaced(py, error, |_| {
+            let rule =
+                "`model` must be a folder, the id of a model in the Hub cache, or None for the bundled one";
+            PyTypeError::new_err(format!("{rule}, got {}", shown(model)))
+        })),
     }
 }
 

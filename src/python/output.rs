@@ -2,6 +2,7 @@
 
 use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString, PyType};
 
@@ -74,6 +75,11 @@ impl GenerationOutput {
 
 #[pymethods]
 impl GenerationOutput {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.scores)?;
+        visit.call(&self.logits)
+    }
+
     /// str: The continuation of the first row, without special tokens. A stop string is kept.
     #[getter]
     fn text(&self) -> PyResult<&str> {

@@ -9,13 +9,16 @@ use std::sync::Arc;
 use numpy::{PyArray2, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use super::arrays::{array, numpy};
 use super::callbacks;
 use super::config::{field_value, python_value};
-use super::errors::{guarded, input_error, to_python, undefined};
+use super::errors::{guarded, input_error, message, replaced, to_python, undefined};
+use super::held::Held;
 use super::prompts::shown;
+use super::walk::to_array;
 use crate::generation::logits::{Argument, PROCESSORS, ProcessorInfo};
 use crate::generation::{self, Compat, ProcessContext, RowContext, ScoreRows};
 use crate::types::TokenId;
@@ -73,6 +76,8 @@ pub(super) struct BuiltInLogitsProcessor {
     processor: Arc<dyn generation::LogitsProcessor>,
     /// What it was made from, by name.
     arguments: Py<PyDict>,
+    /// The functions that the processor calls.
+    held: Held,
     /// Whether its class is that of the registry, and none that a caller has derived from it.
     exact: bool,
 }
@@ -97,16 +102,26 @@ impl BuiltInLogitsProcessor {
         guarded(|| {
             let entry = entry(class)?;
             let bound = class.getattr("__signature__")?.call_method("bind", arguments, keywords);
-            let bound = bound.map_err(|error| {
-                PyTypeError::new_err(format!("{}(): {}", entry.class, error.value(class.py())))
-            })?;
+            let py = class.py();
+            let wrong =
+                |error: &PyErr| PyTypeError::new_err(format!("{}(): {}", entry.class, message(py, error)));
+            let bound = bound.map_err(|error| replaced(py, error, wrong))?;
             let arguments: Bound<'_, PyDict> =
                 class.py().get_type::<PyDict>().call1((bound.getattr("arguments")?,))?.cast_into()?;
-            let processor = construct(entry, &arguments)?;
+            let (processor, held) = construct(entry, &arguments)?;
             let exact = class.getattr("__dict__")?.contains(ENTRY)?;
-            let own = Self { processor, arguments: arguments.unbind(), exact };
+            let own = Self { processor, arguments: arguments.unbind(), held, exact };
             Ok(PyClassInitializer::from(LogitsProcessor).add_subclass(own))
         })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.arguments)?;
+        self.held.traverse(visit)
+    }
+
+    fn __clear__(&self) {
+        self.held.clear();
     }
 
     #[pyo3(signature = (input_ids, scores, current_tokens=None, beam_group_idx=0))]
@@ -174,21 +189,22 @@ fn entry(class: &Bound<'_, PyType>) -> PyResult<&'static ProcessorInfo> {
 fn construct(
     entry: &ProcessorInfo,
     arguments: &Bound<'_, PyDict>,
-) -> PyResult<Arc<dyn generation::LogitsProcessor>> {
+) -> PyResult<(Arc<dyn generation::LogitsProcessor>, Held)> {
     let py = arguments.py();
     let mut compat = None;
-    let mut given = Vec::new();
+    let (mut given, mut slots) = (Vec::new(), Vec::new());
     for (name, value) in arguments {
         let name: String = name.extract()?;
         if name == "compat" {
             compat = self::compat(&value)?;
         } else if value.is_callable() {
-            given.push((name, Argument::AllowedTokens(callbacks::allowed_tokens(&value)?)));
+            given.push((name, Argument::AllowedTokens(callbacks::allowed_tokens(&value, &mut slots)?)));
         } else {
             given.push((name, Argument::from(field_value(&value)?)));
         }
     }
-    entry.construct(given, compat).map_err(|error| to_python(py, error))
+    let processor = entry.construct(given, compat).map_err(|error| to_python(py, error))?;
+    Ok((processor, Held::new(slots)))
 }
 
 /// The older transformers that an argument names.
@@ -211,7 +227,7 @@ pub(super) fn token_rows(ids: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> 
 
 fn generation_rows(ids: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Vec<TokenId>>>> {
     let py = ids.py();
-    let array = numpy(py)?.call_method1("asarray", (ids,))?;
+    let array = to_array(ids)?;
     let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
     let empty = array.getattr("size")?.extract::<usize>()? == 0;
     if array.getattr("ndim")?.extract::<usize>()? != 2 || !(empty || ["i", "u"].contains(&kind.as_str())) {
@@ -236,7 +252,7 @@ fn tokens_of(ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
 /// A copy of scores, `[rows, vocab_size]`, in float32.
 pub(super) fn score_rows(scores: &Bound<'_, PyAny>) -> PyResult<(Vec<f32>, (usize, usize))> {
     let py = scores.py();
-    let array = numpy(py)?.call_method1("asarray", (scores,))?;
+    let array = to_array(scores)?;
     let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
     let shape: Vec<usize> = array.getattr("shape")?.extract()?;
     match shape[..] {

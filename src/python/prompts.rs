@@ -2,13 +2,16 @@
 //!
 //! Types are checked here, and that an id is a number an id can be; whether the model has it is checked below.
 
+use numpy::{PyArray1, PyArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
 use super::abc::{is_mapping, is_sequence};
 use super::arrays::numpy;
-use super::errors::{input_error, to_python};
+use super::errors::{input_error, message, replaced, to_python};
+use super::signals::keep;
+use super::walk::{Walk, to_array};
 use crate::escape;
 use crate::generation::PromptBatch;
 use crate::generator::{Prompt, Prompts};
@@ -58,35 +61,33 @@ pub(super) fn of_call(
 /// `TypeError` for what is no prompt; `InputError` for a prompt that cannot be used.
 pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>) -> PyResult<Prompts> {
     let py = prompt.py();
-    if let Some(list) = list_of_objects(prompt)? {
+    let walk = &Walk::default();
+    if let Some(list) = list_of_objects(walk, prompt)? {
         return prompts(&list, mask);
     }
     if let Some(array) = array_of_ids(prompt)? {
         let dimensions = dimensions(&array)?;
-        let rows = match dimensions {
-            1 => vec![ids_of_list(&array.call_method0("tolist")?)?],
-            2 => rows_of_list(&array.call_method0("tolist")?)?,
-            _ => return Err(wrong_dimensions(py, dimensions)),
-        };
-        return batch(py, rows, dimensions, mask);
+        if dimensions != 1 && dimensions != 2 {
+            return Err(wrong_dimensions(py, dimensions));
+        }
+        return batch(py, rows_of_array(walk, &array)?, dimensions, mask);
     }
     let is_ids = !prompt.is_instance_of::<PyString>()
         && {
-            let items = sequence(prompt)?;
-            if items.is_empty()? {
-                return Err(input_error(
-                    py,
-                    "the prompt must hold at least one token, or a list at least one prompt, got an empty list; give \"\" to \
+            let first = walk.items(sequence(prompt)?)?.next().transpose()?.ok_or_else(|| {
+            input_error(
+                py,
+                "the prompt must hold at least one token, or a list at least one prompt, got an empty list; give \"\" to \
                  begin with the model's beginning-of-sequence token",
-                ));
-            }
-            is_number(&items.get_item(0)?)?
+            )
+        })?;
+            is_number(&first)?
         };
     if is_ids {
-        return batch(py, vec![ids_of_list(prompt)?], 1, mask);
+        return batch(py, vec![ids_of_list(walk, prompt)?], 1, mask);
     }
     if let Some(mask) = mask {
-        if let Some(rows) = rectangle(prompt)? {
+        if let Some(rows) = rectangle(walk, prompt)? {
             return batch(py, rows, 2, Some(mask));
         }
         return Err(input_error(
@@ -96,49 +97,52 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
         ));
     }
     if prompt.is_instance_of::<PyString>() {
-        return text(prompt).map(Prompt::Text).map(Prompts::One);
+        return text(walk, prompt).map(Prompt::Text).map(Prompts::One);
     }
-    let items = sequence(prompt)?.try_iter()?.enumerate();
-    let prompts = items.map(|(index, item)| single(&item?).map_err(|error| of_prompt(py, index, &error)));
+    let items = walk.items(sequence(prompt)?)?.enumerate();
+    let prompts = items.map(|(index, item)| {
+        single(walk, &item?).map_err(|error| replaced(py, error, |error| of_prompt(py, index, error)))
+    });
     prompts.collect::<PyResult<_>>().map(Prompts::List)
 }
 
 /// The elements of a numpy array of texts or of other objects, such as ids of several lengths; a text for an array that is
 /// a single one.
-fn list_of_objects<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+fn list_of_objects<'py>(walk: &Walk, value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if value.is_instance_of::<PyString>() || !value.hasattr("__array__")? || !value.hasattr("tolist")? {
         return Ok(None);
     }
     let Some(dtype) = value.getattr_opt("dtype")? else { return Ok(None) };
     let Some(kind) = dtype.getattr_opt("kind")? else { return Ok(None) };
     let holds_objects = kind.extract::<&str>().is_ok_and(|kind| ["U", "T", "O"].contains(&kind));
-    holds_objects.then(|| value.call_method0("tolist")).transpose()
+    holds_objects.then(|| walk.array_as_list(value)).transpose()
 }
 
 /// The rows of a list of lists of ids, if they are of one length.
-fn rectangle(rows: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Vec<TokenId>>>> {
+fn rectangle(walk: &Walk, rows: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Vec<TokenId>>>> {
     if rows.is_instance_of::<PyString>() {
         return Ok(None);
     }
-    let rows: Vec<_> = sequence(rows)?.try_iter()?.collect::<PyResult<_>>()?;
+    let rows: Vec<_> = walk.items(sequence(rows)?)?.collect::<PyResult<_>>()?;
     if rows.iter().any(pyo3::prelude::PyAnyMethods::is_instance_of::<PyString>) {
         return Ok(None);
     }
-    let rows = rows.iter().map(ids).collect::<PyResult<Vec<_>>>()?;
+    let rows = rows.iter().map(|row| ids(walk, row)).collect::<PyResult<Vec<_>>>()?;
     Ok(rows.windows(2).all(|pair| pair[0].len() == pair[1].len()).then_some(rows))
 }
 
 /// An error about a prompt of a list, with its place.
 fn of_prompt(py: Python<'_>, index: usize, error: &PyErr) -> PyErr {
-    let named = PyErr::from_type(error.get_type(py), format!("prompt {index}: {}", error.value(py)));
+    let named = PyErr::from_type(error.get_type(py), format!("prompt {index}: {}", message(py, error)));
     named.set_cause(py, error.cause(py));
     named
 }
 
 /// A text, which in Python may hold what no Unicode text holds.
-fn text(given: &Bound<'_, PyAny>) -> PyResult<String> {
-    given.extract().map_err(|error: PyErr| {
-        let position = error.value(given.py()).getattr("start").map_or_else(|_| "?".to_owned(), |at| at.to_string());
+fn text(walk: &Walk, given: &Bound<'_, PyAny>) -> PyResult<String> {
+    let text = given.extract().map_err(|error: PyErr| {
+        let position = keep(given.py(), error.value(given.py()).getattr("start").and_then(|at| string(&at)));
+        let position = position.as_deref().unwrap_or("?");
         input_error(
             given.py(),
             format!(
@@ -147,29 +151,30 @@ fn text(given: &Bound<'_, PyAny>) -> PyResult<String> {
                 shown(given)
             ),
         )
-    })
+    })?;
+    walk.text(given.py(), text)
 }
 
 /// A single prompt: text, or ids in one dimension.
 ///
 /// # Errors
 /// As for [`prompts`].
-pub(super) fn single(prompt: &Bound<'_, PyAny>) -> PyResult<Prompt> {
+fn single(walk: &Walk, prompt: &Bound<'_, PyAny>) -> PyResult<Prompt> {
     if prompt.is_instance_of::<PyString>() {
-        return text(prompt).map(Prompt::Text);
+        return text(walk, prompt).map(Prompt::Text);
     }
-    ids(prompt).map(Prompt::Ids)
+    ids(walk, prompt).map(Prompt::Ids)
 }
 
 /// Ids in one dimension: a sequence of integers or an array.
 ///
 /// # Errors
 /// As for [`prompts`].
-pub(super) fn ids(ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
+fn ids(walk: &Walk, ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
     match array_of_ids(ids)? {
-        None => ids_of_list(ids),
+        None => ids_of_list(walk, ids),
         Some(array) => match dimensions(&array)? {
-            1 => ids_of_list(&array.call_method0("tolist")?),
+            1 => Ok(rows_of_array(walk, &array)?.concat()),
             dimensions => Err(input_error(
                 ids.py(),
                 format!(
@@ -185,11 +190,12 @@ pub(super) fn ids(ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
 /// # Errors
 /// `TypeError` and `InputError` that speak of ids.
 pub(super) fn rows_to_decode<'py>(given: &Bound<'py, PyAny>) -> PyResult<(Vec<Vec<TokenId>>, bool)> {
+    let walk = &Walk::default();
     let plain = |value: &Bound<'py, PyAny>| -> PyResult<Bound<'py, PyAny>> {
         if !value.hasattr("__array__")? {
             return Ok(value.clone());
         }
-        numpy(value.py())?.call_method1("asarray", (value,))?.call_method0("tolist")
+        walk.array_as_list(&numpy(value.py())?.call_method1("asarray", (value,))?)
     };
     let row = |value: &Bound<'py, PyAny>| -> PyResult<Vec<TokenId>> {
         if !is_sequence(value)? {
@@ -198,16 +204,17 @@ pub(super) fn rows_to_decode<'py>(given: &Bound<'py, PyAny>) -> PyResult<(Vec<Ve
                 shown(value)
             )));
         }
-        value.try_iter()?.enumerate().map(|(position, id)| token_id(&id?, position)).collect()
+        ids_of_list(walk, value)
     };
     let given = plain(given)?;
     if is_number(&given)? {
         return Ok((vec![vec![token_id(&given, 0)?]], true));
     }
-    if !is_sequence(&given)? || given.is_empty()? || !holds_several(&given.get_item(0)?)? {
+    let first = if is_sequence(&given)? { walk.items(&given)?.next().transpose()? } else { None };
+    if !first.as_ref().map_or(Ok(false), holds_several)? {
         return Ok((vec![row(&given)?], true));
     }
-    let rows = given.try_iter()?.map(|value| row(&plain(&value?)?)).collect::<PyResult<_>>()?;
+    let rows = walk.items(&given)?.map(|value| row(&plain(&value?)?)).collect::<PyResult<_>>()?;
     Ok((rows, false))
 }
 
@@ -295,18 +302,18 @@ fn batch(
 
 /// The mask of ids that have this many dimensions.
 fn mask_rows(mask: &Bound<'_, PyAny>, dimensions: usize) -> PyResult<Vec<Vec<bool>>> {
-    let array = numpy(mask.py())?.call_method1("asarray", (mask,)).map_err(|error| {
-        input_error(
-            mask.py(),
-            format!("`attention_mask` must have rows of one length: {}", error.value(mask.py())),
-        )
+    let (py, walk) = (mask.py(), &Walk::default());
+    let array = to_array(mask).map_err(|error| {
+        replaced(py, error, |error| {
+            input_error(py, format!("`attention_mask` must have rows of one length: {}", message(py, error)))
+        })
     })?;
-    let list = array.call_method0("tolist")?;
+    let list = walk.array_as_list(&array)?;
     match (array.getattr("ndim")?.extract::<usize>()?, dimensions) {
-        (1, 1) => Ok(vec![mask_row(&list)?]),
-        (2, _) => sequence(&list)?.try_iter()?.map(|row| mask_row(&row?)).collect(),
+        (1, 1) => Ok(vec![mask_row(walk, &list)?]),
+        (2, _) => walk.items(sequence(&list)?)?.map(|row| mask_row(walk, &row?)).collect(),
         (given, _) => Err(input_error(
-            mask.py(),
+            py,
             format!(
                 "`attention_mask` must have the shape of the ids, which have {dimensions} dimensions, got {given}"
             ),
@@ -314,33 +321,42 @@ fn mask_rows(mask: &Bound<'_, PyAny>, dimensions: usize) -> PyResult<Vec<Vec<boo
     }
 }
 
-fn mask_row(row: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
-    let entries = sequence(row)?;
-    entries
-        .try_iter()?
-        .map(|entry| {
-            let entry = entry?;
-            match entry.extract::<f64>() {
-                Ok(0.0) => Ok(false),
-                Ok(1.0) => Ok(true),
-                _ => Err(input_error(
-                    row.py(),
-                    format!(
-                        "`attention_mask` must hold 1 for a token and 0 for padding, got {}",
-                        shown(&entry)
-                    ),
-                )),
-            }
-        })
-        .collect()
+fn mask_row(walk: &Walk, row: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
+    let entry = |entry: Bound<'_, PyAny>| {
+        let wrong = || {
+            let rule = "`attention_mask` must hold 1 for a token and 0 for padding";
+            input_error(row.py(), format!("{rule}, got {}", shown(&entry)))
+        };
+        match entry.extract::<f64>() {
+            Ok(0.0) => Ok(false),
+            Ok(1.0) => Ok(true),
+            Ok(_) => Err(wrong()),
+            Err(error) => Err(replaced(row.py(), error, |_| wrong())),
+        }
+    };
+    walk.items(sequence(row)?)?.map(|each| entry(each?)).collect()
 }
 
-fn rows_of_list(rows: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> {
-    sequence(rows)?.try_iter()?.map(|row| ids_of_list(&row?)).collect()
+/// The rows of an array of integers of one or two dimensions.
+fn rows_of_array(walk: &Walk, array: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> {
+    let py = array.py();
+    let shape: Vec<usize> = array.getattr("shape")?.extract()?;
+    walk.take(py, shape.iter().product())?;
+    let ids =
+        numpy(py)?.call_method1("ascontiguousarray", (array, "int64"))?.call_method1("reshape", (-1,))?;
+    let ids = ids.cast_into::<PyArray1<i64>>()?.try_readonly()?;
+    let width = shape.last().copied().unwrap_or(1).max(1);
+    // An id that is out of range is shown as it was given.
+    let id = |(index, &id): (usize, &i64)| match u32::try_from(id) {
+        Ok(id) => Ok(TokenId(id)),
+        Err(_) => token_id(&array.call_method1("item", (index,))?, index % width),
+    };
+    let ids = ids.as_slice()?.iter().enumerate().map(id).collect::<PyResult<Vec<_>>>()?;
+    Ok(ids.chunks(width).map(<[_]>::to_vec).collect())
 }
 
-fn ids_of_list(ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
-    sequence(ids)?.try_iter()?.enumerate().map(|(position, id)| token_id(&id?, position)).collect()
+fn ids_of_list(walk: &Walk, ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
+    walk.items(sequence(ids)?)?.enumerate().map(|(position, id)| token_id(&id?, position)).collect()
 }
 
 fn token_id(id: &Bound<'_, PyAny>, position: usize) -> PyResult<TokenId> {
@@ -348,7 +364,7 @@ fn token_id(id: &Bound<'_, PyAny>, position: usize) -> PyResult<TokenId> {
     if id.is_instance_of::<PyBool>() {
         return Err(PyTypeError::new_err(format!("token ids must be integers, {}", given())));
     }
-    id.extract().map(TokenId).map_err(|error| {
+    let wrong = |error: &PyErr| {
         if error.is_instance_of::<PyTypeError>(py) {
             return PyTypeError::new_err(format!("token ids must be integers, {}", given()));
         }
@@ -356,7 +372,8 @@ fn token_id(id: &Bound<'_, PyAny>, position: usize) -> PyResult<TokenId> {
             py,
             format!("token ids must be 0 or more, and less than the size of the vocabulary, {}", given()),
         )
-    })
+    };
+    id.extract().map(TokenId).map_err(|error| replaced(py, error, wrong))
 }
 
 /// Whether it is a single number, an integer or (to be refused with a clear message) another one.
@@ -387,11 +404,11 @@ pub(super) fn string(value: &Bound<'_, PyAny>) -> PyResult<String> {
 /// A value as a message shows it: its beginning, and its type.
 pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
     const SHOWN: usize = 60;
-    let text = value.repr().map_or_else(|_| "…".to_owned(), |repr| repr.to_string_lossy().into_owned());
-    let kind = value
-        .get_type()
-        .name()
-        .map_or_else(|_| "object".to_owned(), |name| name.to_string_lossy().into_owned());
+    let or = |text: PyResult<Bound<'_, PyString>>, otherwise: &str| {
+        keep(value.py(), text)
+            .map_or_else(|| otherwise.to_owned(), |text| text.to_string_lossy().into_owned())
+    };
+    let (text, kind) = (or(value.repr(), "…"), or(value.get_type().name(), "object"));
     let text = match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}… ({kind})", &text[..end]),
         None => format!("{text} ({kind})"),

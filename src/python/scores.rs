@@ -11,6 +11,7 @@ use super::pickle::{self, Restored};
 use super::progress::ListProgress;
 use super::prompts;
 use super::signals::interruptible;
+use super::walk::Walk;
 use crate::engine::TokenScore;
 use crate::generator::{self, Prompts};
 use crate::types::TokenId;
@@ -137,13 +138,15 @@ impl TokenScores {
     }
 
     #[classmethod]
-    fn _restore(_class: &Bound<'_, PyType>, scores: Vec<Plain>) -> PyResult<Self> {
+    fn _restore(_class: &Bound<'_, PyType>, scores: &Bound<'_, PyAny>) -> PyResult<Self> {
         guarded(|| {
-            let score = |(token_id, logprob, rank, top): Plain| {
-                let top = top.into_iter().map(|(token, logprob)| (TokenId(token), logprob)).collect();
-                TokenScore { token_id: TokenId(token_id), logprob, rank, top_logprobs: top }
+            let walk = Walk::default();
+            let score = |plain: PyResult<Bound<'_, PyAny>>| {
+                let (token_id, logprob, rank, top): (_, _, _, Bound<'_, PyAny>) = plain?.extract()?;
+                let top = walk.list(&top)?.into_iter().map(|(token, logprob)| (TokenId(token), logprob));
+                Ok(TokenScore { token_id: TokenId(token_id), logprob, rank, top_logprobs: top.collect() })
             };
-            Ok(Self(scores.into_iter().map(score).collect()))
+            walk.items(scores)?.map(score).collect::<PyResult<_>>().map(Self)
         })
     }
 

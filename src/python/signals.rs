@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 
 use super::errors::to_python;
@@ -22,10 +22,12 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(50);
 thread_local! {
     /// Whether this thread runs signal handlers in the middle of a pass.
     static HANDLING: Cell<bool> = const { Cell::new(false) };
+    /// See [`keep`].
+    static KEPT: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// Runs `work` detached from Python. When a signal handler raises, as that of Ctrl-C does, the work ends and the exception
-/// comes out.
+/// Runs `work`, which computes, detached from Python. When a signal handler raises, as that of Ctrl-C does, the work ends and
+/// the exception comes out.
 pub(super) fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&mut Interrupt<'_>) -> Result<T> + Send,
@@ -37,10 +39,22 @@ pub(super) fn interruptible<T: Send>(
              compute later",
         ));
     }
+    polled(py, work)
+}
+
+/// [`interruptible`] for work without the model, which a signal handler may do as well.
+pub(super) fn polled<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&mut Interrupt<'_>) -> Result<T> + Send,
+) -> PyResult<T> {
     let (mut raised, owner) = (None, OwnerPid::current());
     let result = detached(py, || {
         let mut last = Instant::now();
         work(&mut || {
+            // It stays so for work that asks again.
+            if raised.is_some() {
+                return true;
+            }
             if is_ending() || last.elapsed() < INTERVAL {
                 return is_ending();
             }
@@ -59,20 +73,39 @@ pub(super) fn interruptible<T: Send>(
     }
 }
 
+/// The result of Python code where an error cannot be returned, such as within a message. What is no `Exception`, such as a
+/// `KeyboardInterrupt`, is kept, and raised when the function that Python has called ends.
+pub(super) fn keep<T>(py: Python<'_>, result: PyResult<T>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) => {
+            if !error.is_instance_of::<PyException>(py) {
+                KEPT.set(Some(error));
+            }
+            None
+        }
+    }
+}
+
+/// Takes what was kept.
+pub(super) fn take_kept() -> Option<PyErr> {
+    KEPT.take()
+}
+
 /// Runs the handlers of signals that have come.
 ///
 /// # Errors
 /// What a handler raises.
 pub(super) fn check_signals(py: Python<'_>) -> PyResult<()> {
-    struct Handling;
+    /// Restores what was before: a handler may itself be interrupted.
+    struct Handling(bool);
 
     impl Drop for Handling {
         fn drop(&mut self) {
-            HANDLING.set(false);
+            HANDLING.set(self.0);
         }
     }
 
-    HANDLING.set(true);
-    let _handling = Handling;
+    let _handling = Handling(HANDLING.replace(true));
     py.check_signals()
 }

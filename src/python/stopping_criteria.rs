@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use pyo3::PyClass;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 
 use super::arrays::array;
 use super::callbacks;
 use super::config::field_value;
 use super::errors::{config_error, guarded, input_error, to_python, undefined};
+use super::held::Slot;
 use super::processors::{score_rows, token_rows};
 use super::prompts::shown;
 use super::tokenizer::Tokenizer;
@@ -147,12 +149,16 @@ fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn StoppingCriterion>> {
     Some(Arc::clone(&built_in.get().criterion))
 }
 
-/// The criteria of an argument: one of these, a callable, a list of them, or nothing.
-pub(super) fn criteria(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Arc<dyn StoppingCriterion>>> {
+/// The criteria of an argument: one of these, a callable, a list of them, or nothing. What they hold of Python goes to
+/// `slots`.
+pub(super) fn criteria(
+    given: Option<&Bound<'_, PyAny>>,
+    slots: &mut Vec<Arc<Slot>>,
+) -> PyResult<Vec<Arc<dyn StoppingCriterion>>> {
     let objects = callbacks::each(given)?;
     let criterion = |object: &Bound<'_, PyAny>| {
         let own = callbacks::own_class(object)?;
-        native(&own).map_or_else(|| callbacks::criterion(&own), Ok)
+        native(&own).map_or_else(|| callbacks::criterion(&own, slots), Ok)
     };
     objects.iter().map(criterion).collect()
 }
@@ -178,6 +184,10 @@ impl StoppingCriteria {
 
 #[pymethods]
 impl BuiltInStoppingCriteria {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        visit.call(&self.arguments)
+    }
+
     #[pyo3(signature = (input_ids, scores=None))]
     fn __call__<'py>(
         &self,

@@ -3,7 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::generator::{Arguments, Generator, Given, Method};
+use super::calls::{Arguments, Given, Method};
+use super::generator::Generator;
 use super::output::GenerationOutput;
 use crate::generation::{GenerationMode, Strategy};
 

@@ -10,10 +10,12 @@ use std::task::Poll;
 
 use pyo3::exceptions::{PyStopIteration, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyString, PyType};
 
 use super::errors::{caught, guarded, to_python};
 use super::exit::detached;
+use super::held::Held;
 use super::output::GenerationOutput;
 use super::pickle::Restored;
 use super::signals::interruptible;
@@ -53,14 +55,17 @@ pub(super) struct TokenStream {
     awaited: AtomicBool,
     /// Whether somebody who had the state has closed it. Who has it from then on computes nothing.
     closed: AtomicBool,
+    /// The callbacks of the request.
+    held: Held,
+    /// The output of a stream that has ended without an error. Its lock is taken as those of slots are.
+    output: Mutex<Option<Py<GenerationOutput>>>,
     executor: Arc<Executor>,
     owner: OwnerPid,
 }
 
 enum State {
     Running(Box<engine::TokenStream>),
-    /// With the output, unless an error ended the stream.
-    Ended(Option<Py<GenerationOutput>>),
+    Ended,
 }
 
 /// A generated token. `str()` is its text.
@@ -90,13 +95,15 @@ type TokenValues = (u32, String, usize, f32, f32, Option<String>);
 pub(super) type Computed = Result<Option<engine::StreamedToken>>;
 
 impl TokenStream {
-    /// `executor` is that of the generator.
-    pub(super) fn new(stream: engine::TokenStream, executor: &Arc<Executor>) -> Self {
+    /// `held` is what the request holds of Python, and `executor` that of the generator.
+    pub(super) fn new(stream: engine::TokenStream, held: Held, executor: &Arc<Executor>) -> Self {
         Self {
             cancel: stream.cancel_flag(),
             state: Mutex::new(State::Running(Box::new(stream))),
             awaited: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            held,
+            output: Mutex::default(),
             executor: Arc::clone(executor),
             owner: OwnerPid::current(),
         }
@@ -117,7 +124,7 @@ impl TokenStream {
         let State::Running(stream) = &mut *state else { return Ok(None) };
         let next = interruptible(py, |interrupted| stream.next_token(interrupted));
         logging::flush(py);
-        state.take(py, next)
+        self.take_next(py, &mut state, next)
     }
 
     /// A pass towards the next token, on a thread that is detached from Python. `None`: it takes more of them.
@@ -135,7 +142,7 @@ impl TokenStream {
     pub(super) fn take(&self, py: Python<'_>, computed: Computed) -> PyResult<Option<StreamedToken>> {
         let next = computed.map_err(|error| to_python(py, error));
         match self.state.try_lock() {
-            Some(mut state) => state.take(py, next),
+            Some(mut state) => self.take_next(py, &mut state, next),
             None => next.map(|token| token.map(Into::into)),
         }
     }
@@ -144,7 +151,7 @@ impl TokenStream {
     pub(super) fn end(&self, py: Python<'_>) -> PyResult<bool> {
         if let Some(mut state) = self.state.try_lock() {
             self.closed.store(true, Ordering::Relaxed);
-            return state.end(py).map(|()| true);
+            return self.end_state(py, &mut state).map(|()| true);
         }
         self.cancel.store(true, Ordering::Relaxed);
         // In a forked process nobody goes on with the step.
@@ -159,7 +166,7 @@ impl TokenStream {
     /// Whether there will be no token any more.
     pub(super) fn has_ended(&self) -> bool {
         let state = self.state.try_lock();
-        state.map_or_else(|| self.cancel.load(Ordering::Relaxed), |state| matches!(&*state, State::Ended(_)))
+        state.map_or_else(|| self.cancel.load(Ordering::Relaxed), |state| matches!(&*state, State::Ended))
     }
 
     /// Marks it as read by an event loop, or as not read any more; returns what it was before.
@@ -181,50 +188,55 @@ impl TokenStream {
 
     /// The output, if there is one.
     pub(super) fn finished(&self, py: Python<'_>) -> Option<Py<GenerationOutput>> {
-        match &*self.state.try_lock()? {
-            State::Ended(output) => output.as_ref().map(|output| output.clone_ref(py)),
-            State::Running(_) => None,
-        }
+        self.output.lock().as_ref().map(|output| output.clone_ref(py))
     }
 
     fn or_stop(&self, py: Python<'_>, token: Option<StreamedToken>) -> PyResult<StreamedToken> {
         token.ok_or_else(|| PyStopIteration::new_err((self.finished(py),)))
     }
-}
 
-impl State {
     /// A token as it is; everything else ends the stream.
-    fn take(
-        &mut self,
+    fn take_next(
+        &self,
         py: Python<'_>,
+        state: &mut State,
         next: PyResult<Option<engine::StreamedToken>>,
     ) -> PyResult<Option<StreamedToken>> {
         if let Ok(Some(token)) = next {
             return Ok(Some(token.into()));
         }
-        let ended = self.end(py);
+        let ended = self.end_state(py, state);
         next?;
         ended.map(|()| None)
     }
 
     /// Ends the work and keeps the output, if there is one.
-    fn end(&mut self, py: Python<'_>) -> PyResult<()> {
-        if let State::Ended(_) = self {
-            return Ok(());
-        }
-        let State::Running(mut stream) = std::mem::replace(self, State::Ended(None)) else { return Ok(()) };
+    fn end_state(&self, py: Python<'_>, state: &mut State) -> PyResult<()> {
+        let State::Running(mut stream) = std::mem::replace(state, State::Ended) else { return Ok(()) };
         let output = detached(py, || {
             stream.close();
             stream.into_output().ok()
         });
+        self.held.clear();
         let output = output.map(|output| Py::new(py, GenerationOutput::new(py, output)?)).transpose()?;
-        *self = State::Ended(output);
+        *self.output.lock() = output;
         Ok(())
     }
 }
 
 #[pymethods]
 impl TokenStream {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        self.output.try_lock().map_or(Ok(()), |output| visit.call(&*output))?;
+        self.held.traverse(visit)
+    }
+
+    fn __clear__(&self) {
+        self.held.clear();
+        let output = self.output.lock().take();
+        drop(output);
+    }
+
     fn __iter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
         guarded(|| Ok(slf))
     }
@@ -386,8 +398,8 @@ impl TokenStream {
     fn __repr__(&self) -> PyResult<&'static str> {
         guarded(|| {
             Ok(match self.state.try_lock().as_deref() {
-                Some(State::Ended(Some(_))) => "<TokenStream, ended>",
-                Some(State::Ended(None)) => "<TokenStream, failed>",
+                Some(State::Ended) if self.output.lock().is_some() => "<TokenStream, ended>",
+                Some(State::Ended) => "<TokenStream, failed>",
                 Some(State::Running(_)) | None => "<TokenStream, running>",
             })
         })

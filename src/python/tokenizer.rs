@@ -7,12 +7,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::arrays::array;
-use super::errors::{config_error, guarded, to_python};
-use super::exit::detached;
+use super::errors::{config_error, guarded};
 use super::options::{self, Options};
 use super::pickle::Recipe;
 use super::prompts::{rows_to_decode, shown};
-use crate::generator::find_tokenizer;
+use super::signals::polled;
+use crate::generator::find_tokenizer_interruptible;
 use crate::sync::Mutex;
 use crate::text;
 use crate::types::TokenId;
@@ -66,8 +66,13 @@ impl Tokenizer {
         id.and_then(|id| self.inner.token(id))
     }
 
-    fn text(&self, py: Python<'_>, ids: &[TokenId], skip_special_tokens: bool) -> String {
-        detached(py, || self.inner.decode(ids, skip_special_tokens))
+    /// The ids of a text.
+    pub(super) fn ids(&self, py: Python<'_>, text: &str, add_special_tokens: bool) -> PyResult<Vec<TokenId>> {
+        polled(py, |interrupted| self.inner.encode_interruptible(text, add_special_tokens, interrupted))
+    }
+
+    fn text(&self, py: Python<'_>, ids: &[TokenId], skip_special_tokens: bool) -> PyResult<String> {
+        polled(py, |interrupted| self.inner.decode_interruptible(ids, skip_special_tokens, interrupted))
     }
 
     fn set_side(&self, py: Python<'_>, side: &str) -> PyResult<()> {
@@ -121,10 +126,11 @@ impl Tokenizer {
             let path = options::model_path(py, model)?;
             let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
             let options = options.check(py)?;
-            let opened = detached(py, || {
-                find_tokenizer(&path, options.revision.as_deref(), options.cache_dir.as_deref())
+            let (revision, cache_dir) = (options.revision.as_deref(), options.cache_dir.as_deref());
+            let opened = polled(py, |interrupted| {
+                find_tokenizer_interruptible(&path, revision, cache_dir, interrupted)
             });
-            let own = Self::new(opened.map_err(|error| to_python(py, error))?, recipe);
+            let own = Self::new(opened?, recipe);
             own.set_side(py, padding_side)?;
             if pad_token.is_some() {
                 own.set_pad(py, pad_token)?;
@@ -182,9 +188,8 @@ impl Tokenizer {
         return_tensors: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| {
-            let encoded = detached(py, || self.inner.encode(text, add_special_tokens));
             let ids: Vec<i64> =
-                encoded.map_err(|error| to_python(py, error))?.into_iter().map(|id| id.0.into()).collect();
+                self.ids(py, text, add_special_tokens)?.into_iter().map(|id| id.0.into()).collect();
             match return_tensors {
                 None => ids.into_bound_py_any(py),
                 Some("np") => array(py, (1, ids.len()), ids),
@@ -221,9 +226,9 @@ impl Tokenizer {
             let (rows, is_single) = rows_to_decode(token_ids)?;
             let mut texts = rows.iter().map(|ids| self.text(py, ids, skip_special_tokens));
             if is_single {
-                return texts.next().unwrap_or_default().into_bound_py_any(py);
+                return texts.next().transpose()?.unwrap_or_default().into_bound_py_any(py);
             }
-            texts.collect::<Vec<_>>().into_bound_py_any(py)
+            texts.collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
         })
     }
 
@@ -247,7 +252,7 @@ impl Tokenizer {
         guarded(|| {
             check_clean_up(py, clean_up_tokenization_spaces)?;
             let (rows, _) = rows_to_decode(sequences)?;
-            Ok(rows.iter().map(|ids| self.text(py, ids, skip_special_tokens)).collect())
+            rows.iter().map(|ids| self.text(py, ids, skip_special_tokens)).collect()
         })
     }
 

@@ -4,10 +4,10 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
-use super::errors::{guarded, to_python};
-use super::exit::detached;
+use super::errors::guarded;
 use super::prompts::{rows_to_decode, single_id};
 use super::tokenizer::Tokenizer;
+use super::walk::Walk;
 use crate::types::TokenId;
 
 impl Tokenizer {
@@ -34,8 +34,7 @@ impl Tokenizer {
     #[pyo3(signature = (text, *, add_special_tokens=false))]
     fn tokenize(&self, py: Python<'_>, text: &str, add_special_tokens: bool) -> PyResult<Vec<Option<&str>>> {
         guarded(|| {
-            let encoded = detached(py, || self.inner.encode(text, add_special_tokens));
-            let ids = encoded.map_err(|error| to_python(py, error))?;
+            let ids = self.ids(py, text, add_special_tokens)?;
             Ok(ids.into_iter().map(|id| self.inner.token(id)).collect())
         })
     }
@@ -82,7 +81,7 @@ impl Tokenizer {
                 return id(tokens.extract()?).into_bound_py_any(py);
             }
             let list = PyList::empty(py);
-            for token in tokens.try_iter()? {
+            for token in Walk::default().items(tokens)? {
                 list.append(id(token?.extract()?))?;
             }
             Ok(list.into_any())

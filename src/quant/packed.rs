@@ -212,7 +212,7 @@ mod tests {
     use crate::kernels::Isa;
 
     fn stored(dtype: DType, rows: usize, columns: usize, bytes: &[u8]) -> StoredMatrix<'_> {
-        StoredMatrix { dtype, num_rows: rows, num_columns: columns, bytes: bytes.into() }
+        StoredMatrix { dtype, num_rows: rows, num_columns: columns, bytes: bytes.into(), cancelled: None }
     }
 
     #[test]

@@ -45,8 +45,13 @@ mod tests {
     fn a_format_takes_two_or_four_bytes_for_each_weight_of_whole_panels() {
         let workers = Workers::new(1, Isa::select().unwrap()).unwrap();
         let bytes = [0; 33 * 5 * 4];
-        let stored =
-            StoredMatrix { dtype: DType::F32, num_rows: 33, num_columns: 5, bytes: bytes[..].into() };
+        let stored = StoredMatrix {
+            dtype: DType::F32,
+            num_rows: 33,
+            num_columns: 5,
+            bytes: bytes[..].into(),
+            cancelled: None,
+        };
         let (narrow, wide) =
             (Panels::<Bf16Panels>::keeping(DType::Bf16), Panels::<F32Panels>::keeping(DType::F32));
         assert_eq!((narrow.name(), wide.name()), ("bfloat16", "float32"));

@@ -4,9 +4,11 @@
 
 use std::fs::File;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::dtype::DType;
 use crate::error::{Error, Result};
+use crate::memory;
 
 /// The bytes of a tensor.
 #[derive(Debug, Clone, Copy)]
@@ -79,9 +81,11 @@ impl StoredBytes<'_> {
     /// A copy of all of them.
     ///
     /// # Errors
-    /// As for [`StoredBytes::read`].
+    /// As for [`StoredBytes::read`]; `Capacity` when there is no memory for them.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.len()];
+        let mut bytes = Vec::new();
+        memory::reserve(&mut bytes, self.len(), "bytes of a weight file")?;
+        bytes.resize(self.len(), 0);
         self.read(&mut bytes)?;
         Ok(bytes)
     }
@@ -121,6 +125,8 @@ pub struct StoredMatrix<'a> {
     pub num_columns: usize,
     /// `num_rows * num_columns * dtype.bytes()` bytes.
     pub bytes: StoredBytes<'a>,
+    /// Ends each reading once it is set.
+    pub cancelled: Option<&'a AtomicBool>,
 }
 
 impl StoredMatrix<'_> {
@@ -138,12 +144,15 @@ impl StoredMatrix<'_> {
     /// dtype.bytes()]`.
     ///
     /// # Errors
-    /// As for [`StoredBytes::read`].
+    /// As for [`StoredBytes::read`], and `Cancelled`.
     ///
     /// # Panics
     /// When the range is out of bounds, or `out` has another length.
     pub fn read(&self, elements: Range<usize>, dtype: DType, out: &mut [u8]) -> Result<()> {
         assert_eq!(out.len(), elements.len() * dtype.bytes(), "room for each element");
+        if self.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
+            return Err(Error::cancelled());
+        }
         let size = self.dtype.bytes();
         let stored = self.bytes.part(elements.start * size..elements.end * size);
         if dtype == self.dtype {
@@ -212,8 +221,13 @@ mod tests {
         let values = [1.5, -0.1, 3.0e-3, 7.0];
         for stored in [DType::F32, DType::Bf16, DType::F16] {
             let bytes: Vec<u8> = values.into_iter().flat_map(|value| stored.to_le_bytes(value)).collect();
-            let matrix =
-                StoredMatrix { dtype: stored, num_rows: 2, num_columns: 2, bytes: (&bytes[..]).into() };
+            let matrix = StoredMatrix {
+                dtype: stored,
+                num_rows: 2,
+                num_columns: 2,
+                bytes: (&bytes[..]).into(),
+                cancelled: None,
+            };
             assert_eq!(matrix.to_f32().unwrap(), values.map(|value| stored.round(value)));
             for dtype in [DType::F32, DType::Bf16, DType::F16] {
                 let mut out = vec![0; 2 * dtype.bytes()];

@@ -8,19 +8,21 @@
 
 use clean_up::{clean_up, last_safe_cut};
 use serde_json::Value;
-use tokenizers::Decoder as _;
+use stages::add_stages;
 use tokenizers::decoders::wordpiece::cleanup;
-use tokenizers::normalizers::replace::{Replace, ReplacePattern};
 
+use super::bounded_regex::BoundedRegex;
+use super::budget::Budget;
 use super::sentencepiece::{PieceDecoder, PieceState};
 use crate::error::{Error, Result};
 
 mod clean_up;
+mod stages;
 
-/// The most stages, more than any tokenizer has; each is one level of recursion.
-const MAX_STAGES: usize = 64;
-/// The longest pattern or replacement of a stage.
-const MAX_PATTERN_BYTES: usize = 1024;
+/// The greatest factor by which all stages may lengthen a token.
+const MAX_GROWTH: usize = 16;
+/// The length of U+FFFD.
+const REPLACEMENT_BYTES: usize = '\u{fffd}'.len_utf8();
 
 /// The decoder of a tokenizer. Immutable: the state of a text in progress is a [`DecoderState`].
 #[derive(Debug)]
@@ -49,7 +51,10 @@ enum Kind {
         pattern: String,
         content: String,
     },
-    ReplaceRegex(Replace),
+    ReplaceRegex {
+        pattern: BoundedRegex,
+        content: String,
+    },
     Strip {
         content: char,
         start: usize,
@@ -97,6 +102,13 @@ impl Decoder {
         } else {
             add_stages(decoder, &mut stages, &mut fused)?;
         }
+        let growth = stages.iter().fold(1, |growth: usize, stage| growth.saturating_mul(stage.growth()));
+        if growth > MAX_GROWTH {
+            return Err(Error::load(format!(
+                "tokenizer.json: its decoder may make a text at most {MAX_GROWTH} times longer, found {growth}; shorten \
+                 what it puts in"
+            )));
+        }
         if clean_up {
             stages.push(Stage { kind: Kind::CleanUp, fused: true });
         }
@@ -132,6 +144,11 @@ impl Decoder {
         }
     }
 
+    /// The most bytes that the text of a token of this length has.
+    pub(super) fn longest(&self, bytes: usize) -> usize {
+        self.stages.iter().fold(bytes, |bytes, stage| stage.longest(bytes))
+    }
+
     /// The bytes that a token adds in the middle of a text.
     pub(super) fn bytes(&self, token: &str) -> Vec<u8> {
         let mut text = token.to_owned();
@@ -150,7 +167,7 @@ impl Decoder {
                 Kind::WordPiece { .. } | Kind::Spaced => stage.later_token(&text),
                 Kind::EndOfWord { suffix } => text.replace(suffix.as_str(), " "),
                 Kind::Replace { pattern, content } => text.replace(pattern.as_str(), content),
-                Kind::ReplaceRegex(replace) => replace_regex(replace, &text),
+                Kind::ReplaceRegex { pattern, content } => replace_regex(pattern, content, &text),
                 Kind::Strip { content, start, stop } if !stage.fused => {
                     strip(&text, *content, *start, *stop).to_owned()
                 }
@@ -186,14 +203,23 @@ impl Stage {
                 state.text = Some(kept.to_owned());
             }
             Kind::Replace { pattern, content } => emit(&token.replace(pattern.as_str(), content)),
-            Kind::ReplaceRegex(replace) => emit(&replace_regex(replace, token)),
+            Kind::ReplaceRegex { pattern, content } => emit(&replace_regex(pattern, content, token)),
             Kind::Strip { content, start, stop } if self.fused => {
-                let mut held = state.text.take().unwrap_or_default();
-                held.push_str(strip_start(state, token, *content, *start));
-                let trailing = held.chars().rev().take(*stop).take_while(|char| char == content).count();
-                let kept = held.split_off(held.len() - trailing * content.len_utf8());
-                emit(&held);
-                state.text = Some(kept);
+                let piece = strip_start(state, token, *content, *start);
+                let rest = piece.trim_end_matches(*content);
+                let held = state.text.get_or_insert_default();
+                if !rest.is_empty() {
+                    emit(held);
+                    emit(rest);
+                    held.clear();
+                }
+                held.push_str(&piece[rest.len()..]);
+                // It holds nothing but what may be stripped.
+                let most = stop.saturating_mul(content.len_utf8());
+                if held.len() > most {
+                    emit(&held[most..]);
+                    held.truncate(most);
+                }
             }
             Kind::Strip { content, start, stop } => emit(strip(token, *content, *start, *stop)),
             Kind::Metaspace { replacement, drop_in_first } => {
@@ -219,11 +245,17 @@ impl Stage {
             Kind::Spaced => emit(token),
             Kind::Pieces(pieces) => pieces.push(&mut state.pieces, token, emit),
             Kind::CleanUp => {
-                let mut held = state.text.take().unwrap_or_default();
+                let held = state.text.get_or_insert_default();
+                // What is held has no safe cut behind its first character.
+                let last = held.chars().next_back().map_or(0, char::len_utf8);
+                let new = held.len() - last;
                 held.push_str(token);
-                let kept = held.split_off(last_safe_cut(&held));
-                emit(&clean_up(&held));
-                state.text = Some(kept);
+                let cut = last_safe_cut(&held[new..]);
+                if cut > 0 {
+                    let kept = held.split_off(new + cut);
+                    emit(&clean_up(held));
+                    *held = kept;
+                }
             }
         }
         if !matches!(self.kind, Kind::Strip { .. }) {
@@ -254,10 +286,32 @@ impl Stage {
             }
             // `Strip` buffers only the end that it strips.
             Kind::Strip { .. }
-            | Kind::ReplaceRegex(_)
+            | Kind::ReplaceRegex { .. }
             | Kind::Metaspace { .. }
             | Kind::WordPiece { .. }
             | Kind::Spaced => {}
+        }
+    }
+
+    /// The factor by which the stage can lengthen a token, besides a space before it.
+    fn growth(&self) -> usize {
+        let growth = match &self.kind {
+            // U+FFFD for each byte.
+            Kind::ByteLevel => REPLACEMENT_BYTES,
+            Kind::Replace { pattern, content } => content.len().div_ceil(pattern.len()),
+            Kind::ReplaceRegex { content, .. } => content.len(),
+            // A space before each character, and at the end.
+            Kind::EndOfWord { suffix } if suffix.is_empty() => 2,
+            _ => 1,
+        };
+        growth.max(1)
+    }
+
+    /// The most bytes that the stage makes of so many.
+    fn longest(&self, bytes: usize) -> usize {
+        match &self.kind {
+            Kind::Pieces(pieces) => pieces.longest(bytes),
+            _ => bytes.saturating_mul(self.growth()).saturating_add(1),
         }
     }
 
@@ -279,83 +333,6 @@ fn feed(stages: &[Stage], states: &mut [StageState], token: &str, out: &mut Stri
         }
         _ => out.push_str(token),
     }
-}
-
-fn add_stages(decoder: &Value, stages: &mut Vec<Stage>, fused: &mut bool) -> Result<()> {
-    let name = decoder["type"].as_str().unwrap_or_default();
-    let text = |field: &str| -> Result<String> {
-        match decoder[field].as_str() {
-            Some(text) if text.len() <= MAX_PATTERN_BYTES => Ok(text.to_owned()),
-            Some(text) => Err(unusable(
-                name,
-                &format!("`{field}` may have at most {MAX_PATTERN_BYTES} bytes, found {}", text.len()),
-            )),
-            None => Err(unusable(name, &format!("`{field}` must be a string, found {}", decoder[field]))),
-        }
-    };
-    let character = |field: &str| -> Result<char> {
-        text(field)?.chars().next().ok_or_else(|| unusable(name, &format!("`{field}` must be one character")))
-    };
-    let count = |field: &str| usize::try_from(decoder[field].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
-    let kind = match name {
-        "Sequence" => {
-            for part in decoder["decoders"].as_array().into_iter().flatten() {
-                add_stages(part, stages, fused)?;
-            }
-            return Ok(());
-        }
-        "Fuse" => {
-            *fused = true;
-            return Ok(());
-        }
-        "ByteLevel" => Kind::ByteLevel,
-        "ByteFallback" => Kind::ByteFallback,
-        "Replace" => match (decoder["pattern"]["String"].as_str(), decoder["pattern"]["Regex"].as_str()) {
-            (Some(pattern), _) if !pattern.is_empty() && pattern.len() <= MAX_PATTERN_BYTES => {
-                Kind::Replace { pattern: pattern.to_owned(), content: text("content")? }
-            }
-            (_, Some(pattern)) => {
-                let replace = Replace::new(ReplacePattern::Regex(pattern.to_owned()), text("content")?)
-                    .map_err(|error| {
-                        unusable(name, "the regular expression is not valid").with_source(error)
-                    })?;
-                Kind::ReplaceRegex(replace)
-            }
-            _ => return Err(unusable(name, "`pattern` must be a short text or a regular expression")),
-        },
-        "Strip" => Kind::Strip { content: character("content")?, start: count("start"), stop: count("stop") },
-        "Metaspace" => Kind::Metaspace {
-            replacement: character("replacement")?,
-            drop_in_first: decoder["prepend_scheme"].as_str() != Some("never"),
-        },
-        "WordPiece" => {
-            Kind::WordPiece { prefix: text("prefix")?, cleanup: decoder["cleanup"].as_bool().unwrap_or(true) }
-        }
-        "BPEDecoder" => Kind::EndOfWord { suffix: text("suffix")? },
-        _ => return Err(unusable(name, "this kind cannot be used to generate text")),
-    };
-    let needs_tokens = matches!(
-        kind,
-        Kind::ByteLevel
-            | Kind::ByteFallback
-            | Kind::ReplaceRegex(_)
-            | Kind::WordPiece { .. }
-            | Kind::EndOfWord { .. }
-    );
-    if *fused && needs_tokens {
-        return Err(unusable(name, "it must come before the stage that joins the tokens"));
-    }
-    if stages.len() == MAX_STAGES {
-        return Err(unusable(name, &format!("a decoder may have at most {MAX_STAGES} stages")));
-    }
-    let joins = matches!(kind, Kind::ByteLevel);
-    stages.push(Stage { kind, fused: *fused });
-    *fused |= joins;
-    Ok(())
-}
-
-fn unusable(name: &str, rule: &str) -> Error {
-    Error::load(format!("tokenizer.json: decoder {name:?}: {rule}"))
 }
 
 /// The byte that each character below U+0144 stands for in byte-level vocabularies: printable Latin-1 characters
@@ -443,9 +420,12 @@ fn replace_certain<'a>(held: &'a str, pattern: &str, content: &str) -> (String, 
     (text, &rest[kept..])
 }
 
-fn replace_regex(replace: &Replace, token: &str) -> String {
-    let replaced = replace.decode_chain(vec![token.to_owned()]);
-    replaced.ok().and_then(|mut texts| texts.pop()).unwrap_or_else(|| token.to_owned())
+/// A token on which the search takes too long stays as it is.
+fn replace_regex(pattern: &BoundedRegex, content: &str, token: &str) -> String {
+    let parts = pattern.parts(token, &Budget::new(&mut || false));
+    let text =
+        |((start, end), found): ((usize, usize), bool)| if found { content } else { &token[start..end] };
+    parts.map_or_else(|_| token.to_owned(), |parts| parts.into_iter().map(text).collect())
 }
 
 fn strip(token: &str, content: char, start: usize, stop: usize) -> &str {

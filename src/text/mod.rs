@@ -4,11 +4,15 @@
 //! did until version 4; quirks included, because equal tokens begin with an equal prompt. It knows no models and
 //! opens no files: callers pass their bytes.
 
+mod bounded_regex;
+mod budget;
 mod chat_template;
 mod checks;
 mod decoder;
 mod detokenizer;
 mod jinja;
+mod long_words;
+mod normalizing;
 mod sentencepiece;
 mod settings;
 mod splitting;

@@ -4,6 +4,8 @@
 //! `add_bos_token` and `add_eos_token` apply only to a tokenizer.model: a tokenizer.json has a post-processor. Chat
 //! templates are not read here.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
@@ -15,6 +17,9 @@ use crate::json::{read_object, shown};
 const NAMED: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
+/// The most special tokens with names.
+const MAX_NAMED: usize = 256;
+
 /// The settings of a tokenizer besides its tokenizer.json.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
@@ -25,6 +30,8 @@ pub(super) struct Settings {
     /// Standard special tokens that the file sets to null: the default of a class does not apply to them.
     unset: Vec<String>,
     extra: Vec<AddedToken>,
+    /// The texts of `extra`.
+    extra_contents: HashSet<String>,
     /// Tokens with their ids, ascending; `None` when the file has no such list.
     pub(super) added: Option<Vec<(u32, AddedToken)>>,
     pub(super) clean_up: bool,
@@ -86,7 +93,7 @@ impl Settings {
         for (content, id) in read_object(FILE, added_tokens, MAX_TOKENIZER_BYTES)? {
             let number = id.as_u64().and_then(|id| u32::try_from(id).ok());
             let number = number.ok_or_else(|| wrong(FILE, &content, "a token id", &id))?;
-            let special = self.special_tokens().any(|token| token.content == content);
+            let special = self.is_named(&content) || self.is_extra(&content);
             added.push((number, AddedToken::from(content, special)));
         }
         added.sort_by_key(|&(id, _)| id);
@@ -128,7 +135,7 @@ impl Settings {
 
     /// Whether this is the text of a special token without a name.
     pub(super) fn is_extra(&self, content: &str) -> bool {
-        self.extra.iter().any(|token| token.content == content)
+        self.extra_contents.contains(content)
     }
 
     /// Whether a standard or model-specific name stands for this text.
@@ -144,7 +151,9 @@ impl Settings {
                 && !NAMED.contains(&name.as_str())
                 && (value.is_string() || value.is_object())
         });
-        for (name, value) in standard.chain(own.map(|(name, value)| (name.as_str(), value))) {
+        for (name, value) in
+            standard.chain(own.map(|(name, value)| (name.as_str(), value))).take(MAX_NAMED + 1)
+        {
             if value.is_null() {
                 self.named.retain(|(known, _)| known != name);
                 self.unset.push(name.to_owned());
@@ -165,17 +174,24 @@ impl Settings {
             Some((name, Value::Array(tokens))) => {
                 for value in tokens {
                     let token = token(file, name, value)?;
-                    if !self.extra.iter().any(|known| known.content == token.content) {
+                    if self.extra_contents.insert(token.content.clone()) {
                         self.extra.push(token);
                     }
                 }
             }
             Some((_, Value::Object(tokens))) => {
-                for (name, value) in tokens {
+                for (name, value) in tokens.iter().take(MAX_NAMED + 1) {
                     self.set_named(name, token(file, name, value)?);
                 }
             }
             Some((name, other)) => return Err(wrong(file, name, "a list of tokens", other)),
+        }
+        if self.named.len() > MAX_NAMED {
+            return Err(Error::load(format!(
+                "{file}: at most {MAX_NAMED} special tokens may have names, found {}; list the others in \
+                 extra_special_tokens",
+                self.named.len()
+            )));
         }
         Ok(())
     }

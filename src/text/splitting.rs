@@ -1,61 +1,64 @@
-//! Splits prompts by the regular expressions of a tokenizer.json, in bounded time.
+//! The pre-tokenizer of a tokenizer.json, one stage after the other and within a budget.
 //!
-//! The expressions of real tokenizers need look-ahead, so they run on a backtracking engine, where a hostile one
-//! takes exponential time. The `tokenizers` crate then silently treats the rest as unmatched and gives wrong tokens.
-//! Here it is an error, and so is a search that takes too long for the length of the text. All other pre-tokenizers
-//! are the crate's own.
+//! Regular expressions are searched in bounded time. All else is the `tokenizers` crate's own.
 
-use std::time::{Duration, Instant};
-
-use fancy_regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Deserializer};
+use tokenizers::normalizers::ByteLevel;
 use tokenizers::pattern::{Invert, Pattern};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::metaspace::Metaspace;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{Offsets, PreTokenizedString, PreTokenizer, SplitDelimiterBehavior};
+use tokenizers::{
+    Normalizer, OffsetReferential, OffsetType, Offsets, PreTokenizedString, PreTokenizer,
+    SplitDelimiterBehavior,
+};
 
-/// The most backtracking steps of one search. Real expressions take steps in proportion to the text.
-const MAX_BACKTRACKS: usize = 10_000_000;
-/// The most time of a search in any text, and in addition for each of its bytes: a hundred times what real
-/// expressions take.
-const MAX_TIME: Duration = Duration::from_secs(2);
-const MAX_TIME_PER_BYTE: Duration = Duration::from_micros(10);
+use super::bounded_regex::BoundedRegex;
+use super::budget::{Budget, check_length};
+use crate::error::{Error, Result};
+
+/// What `ByteLevel` splits by.
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// The `pre_tokenizer` of a tokenizer.json.
 #[derive(Debug, Clone)]
 pub(super) enum Splitter {
     /// `Split` by a regular expression.
-    Bounded { regex: BoundedRegex, behavior: SplitDelimiterBehavior, invert: bool },
+    Split {
+        regex: BoundedRegex,
+        behavior: SplitDelimiterBehavior,
+        invert: bool,
+    },
+    ByteLevel {
+        add_prefix_space: bool,
+        regex: Option<BoundedRegex>,
+    },
     /// One after the other.
     Sequence(Vec<Splitter>),
     /// Any other kind.
     Other(PreTokenizerWrapper),
 }
 
-/// A regular expression with bounded searches.
-#[derive(Debug, Clone)]
-pub(super) struct BoundedRegex(Regex);
-
 impl TryFrom<PreTokenizerWrapper> for Splitter {
-    type Error = fancy_regex::Error;
+    type Error = Error;
 
-    fn try_from(pre_tokenizer: PreTokenizerWrapper) -> Result<Self, Self::Error> {
-        match pre_tokenizer {
+    fn try_from(pre_tokenizer: PreTokenizerWrapper) -> Result<Self> {
+        Ok(match pre_tokenizer {
             PreTokenizerWrapper::Split(Split {
                 pattern: SplitPattern::Regex(regex),
                 behavior,
                 invert,
                 ..
-            }) => {
-                let regex = RegexBuilder::new(&regex).backtrack_limit(MAX_BACKTRACKS).build()?;
-                Ok(Self::Bounded { regex: BoundedRegex(regex), behavior, invert })
-            }
+            }) => Self::Split { regex: BoundedRegex::new(&regex)?, behavior, invert },
+            PreTokenizerWrapper::ByteLevel(byte_level) => Self::ByteLevel {
+                add_prefix_space: byte_level.add_prefix_space,
+                regex: byte_level.use_regex.then(|| BoundedRegex::new(GPT2)).transpose()?,
+            },
             PreTokenizerWrapper::Sequence(sequence) => {
-                sequence.into_iter().map(Self::try_from).collect::<Result<_, _>>().map(Self::Sequence)
+                Self::Sequence(sequence.into_iter().map(Self::try_from).collect::<Result<_>>()?)
             }
-            other => Ok(Self::Other(other)),
-        }
+            other => Self::Other(other),
+        })
     }
 }
 
@@ -73,52 +76,81 @@ impl<'de> Deserialize<'de> for Splitter {
 
 impl PreTokenizer for Splitter {
     fn pre_tokenize(&self, text: &mut PreTokenizedString) -> tokenizers::Result<()> {
+        self.split(text, &Budget::new(&mut || false))
+    }
+}
+
+impl Splitter {
+    /// Splits a text within a budget.
+    pub(super) fn split(&self, text: &mut PreTokenizedString, budget: &Budget<'_>) -> tokenizers::Result<()> {
+        if let Self::Sequence(splitters) = self {
+            return splitters.iter().try_for_each(|splitter| splitter.split(text, budget));
+        }
+        let parts = text.get_splits(OffsetReferential::Normalized, OffsetType::None);
+        check_length(parts.iter().map(|(part, ..)| self.longest(part)).sum())?;
         match self {
-            Self::Bounded { regex, behavior, invert: false } => {
-                text.split(|_, part| part.split(regex, *behavior))
+            Self::Split { regex, behavior, invert: false } => {
+                text.split(|_, part| part.split(&Search { regex, budget }, *behavior))
             }
-            Self::Bounded { regex, behavior, invert: true } => {
-                text.split(|_, part| part.split(Invert(regex), *behavior))
+            Self::Split { regex, behavior, invert: true } => {
+                text.split(|_, part| part.split(Invert(&Search { regex, budget }), *behavior))
             }
-            Self::Sequence(splitters) => {
-                splitters.iter().try_for_each(|splitter| splitter.pre_tokenize(text))
+            Self::ByteLevel { add_prefix_space, regex } => {
+                text.split(|_, mut part| {
+                    if *add_prefix_space && !part.get().starts_with(' ') {
+                        part.prepend(" ");
+                    }
+                    match regex {
+                        Some(regex) => {
+                            part.split(&Search { regex, budget }, SplitDelimiterBehavior::Isolated)
+                        }
+                        None => Ok(vec![part]),
+                    }
+                })?;
+                text.normalize(|part| {
+                    budget.work(part.get().len())?;
+                    ByteLevel.normalize(part)
+                })
             }
             Self::Other(other) => other.pre_tokenize(text),
+            Self::Sequence(_) => Ok(()),
+        }
+    }
+
+    /// The most bytes that a part has afterwards.
+    fn longest(&self, part: &str) -> usize {
+        match self {
+            Self::ByteLevel { .. } => {
+                let long = part.bytes().filter(|byte| !matches!(byte, b'!'..=b'~')).count();
+                part.len() + long + " ".len() + 1
+            }
+            Self::Other(PreTokenizerWrapper::Metaspace(metaspace)) => {
+                let spaces = part.bytes().filter(|&byte| byte == b' ').count();
+                part.len() + (spaces + 1) * metaspace.get_replacement().len_utf8()
+            }
+            _ => part.len(),
         }
     }
 }
 
-impl Pattern for &BoundedRegex {
-    /// The parts of `inside`, each with whether it is a match.
+/// A search within a budget.
+struct Search<'a, 'b> {
+    regex: &'a BoundedRegex,
+    budget: &'a Budget<'b>,
+}
+
+impl Pattern for &Search<'_, '_> {
     fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
-        let too_long = || format!("the regular expression {:?} takes too long on this text", self.0.as_str());
-        let started = Instant::now();
-        let allowed = MAX_TIME + MAX_TIME_PER_BYTE * u32::try_from(inside.len()).unwrap_or(u32::MAX);
-        let mut parts = Vec::new();
-        let mut end = 0;
-        for found in self.0.find_iter(inside) {
-            let found = found.map_err(|error| format!("{}: {error}", too_long()))?;
-            if started.elapsed() > allowed {
-                return Err(too_long().into());
-            }
-            if found.start() > end {
-                parts.push(((end, found.start()), false));
-            }
-            parts.push(((found.start(), found.end()), true));
-            end = found.end();
-        }
-        if end < inside.len() || inside.is_empty() {
-            parts.push(((end, inside.len()), false));
-        }
-        Ok(parts)
+        Ok(self.regex.parts(inside, self.budget)?)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::bounded_regex::LOOK_AHEAD;
     use super::*;
+    use std::time::{Duration, Instant};
 
-    const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
     /// Takes 2^18 steps at each `a`, and then matches.
     const SLOW: &str = r"(?:a|aa){18}b(?!\S)|a";
 
@@ -139,17 +171,40 @@ mod tests {
 
     #[test]
     fn prompts_are_split_as_the_crate_splits_them() {
-        for regex in [GPT2, "", "x*", "b", r"\s+(?!\S)", "(?=b)"] {
+        let words = [r"\s*[\r\n]+", r" ?\p{L}+", r"\s\p{N}|[^\s\p{L}]", "x*", r"\|", ""]
+            .map(|words| format!("{words}{LOOK_AHEAD}"));
+        let others = [GPT2, "", "x*", "b", r"\s+(?!\S)", "(?=b)", r"\|\s+(?!\S)|\s+"].map(str::to_owned);
+        for regex in words.iter().chain(&others) {
             for invert in [false, true] {
                 let (ours, theirs) = splitter(regex, invert);
-                for text in ["", "b", "abc b", "  a   b's  ", "Ünï 1234 x…\n\n\ny", "a".repeat(3000).as_str()]
-                {
+                for text in [
+                    "",
+                    "b",
+                    "abc b",
+                    "  a   b's  ",
+                    "Ünï 1234 x…\n\n\ny",
+                    " \u{a0} \r\n \t x|| ",
+                    "a".repeat(3000).as_str(),
+                ] {
                     assert_eq!(
                         pieces(&ours, text).unwrap(),
                         pieces(&theirs, text).unwrap(),
                         "{regex:?} {text:?}"
                     );
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn byte_level_splits_as_the_crate_does() {
+        for (add_prefix_space, use_regex) in [(false, false), (false, true), (true, false), (true, true)] {
+            let theirs =
+                tokenizers::pre_tokenizers::byte_level::ByteLevel::new(add_prefix_space, true, use_regex);
+            let ours = Splitter::try_from(PreTokenizerWrapper::from(theirs)).unwrap();
+            for text in ["", "b", " b", "  a   b's  ", "Ünï 1234 x…\n\n\ny \u{a0} \u{a0}x", "日本 語"]
+            {
+                assert_eq!(pieces(&ours, text).unwrap(), pieces(&theirs, text).unwrap(), "{text:?}");
             }
         }
     }

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use super::budget::Budget;
 use super::decoder::{Decoder, DecoderState};
 use super::sentencepiece::LlamaTokenizer;
 use super::settings::Settings;
@@ -18,6 +19,8 @@ use crate::types::TokenId;
 
 /// The largest tokenizer file that is read.
 pub const MAX_TOKENIZER_BYTES: usize = 64 << 20;
+/// The longest text that ids are decoded to.
+const MAX_DECODED_BYTES: usize = 1 << 30;
 /// The highest token id that a vocabulary may use.
 pub const MAX_TOKEN_ID: u32 = (1 << 22) - 1;
 
@@ -137,9 +140,23 @@ impl Tokenizer {
     /// `Input` when the tokenizer cannot encode the text, which only happens with a faulty tokenizer.json, or when
     /// its normalizer could make the text longer than a gigabyte.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>> {
+        self.encode_interruptible(text, add_special_tokens, &mut || false)
+    }
+
+    /// [`Tokenizer::encode`], until `interrupted` returns true. It is polled every few milliseconds, on this thread.
+    ///
+    /// # Errors
+    /// As for [`Tokenizer::encode`], and `Cancelled`.
+    pub fn encode_interruptible(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<TokenId>> {
+        let budget = Budget::new(interrupted);
         let ids = match &self.0.encoder {
-            Encoder::Json(json) => json.encode(text, add_special_tokens),
-            Encoder::SentencePiece(model) => model.encode(text, add_special_tokens),
+            Encoder::Json(json) => json.encode(text, add_special_tokens, &budget),
+            Encoder::SentencePiece(model) => model.encode(text, add_special_tokens, &budget),
         };
         Ok(ids?.into_iter().map(TokenId).collect())
     }
@@ -155,24 +172,54 @@ impl Tokenizer {
         text: &str,
         add_special_tokens: bool,
     ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
+        let mut never = || false;
+        let budget = Budget::new(&mut never);
         match &self.0.encoder {
-            Encoder::Json(json) => json.encode_with_offsets(text, add_special_tokens),
-            Encoder::SentencePiece(_) => {
-                Ok(self.encode(text, add_special_tokens)?.into_iter().map(|id| (id, None)).collect())
+            Encoder::Json(json) => json.encode_with_offsets(text, add_special_tokens, &budget),
+            Encoder::SentencePiece(model) => {
+                let ids = model.encode(text, add_special_tokens, &budget)?;
+                Ok(ids.into_iter().map(|id| (TokenId(id), None)).collect())
             }
         }
     }
 
     /// The text of ids. Skips ids that are not tokens, as transformers does, and special tokens with
     /// `skip_special_tokens`.
-    pub fn decode(&self, ids: &[TokenId], skip_special_tokens: bool) -> String {
+    ///
+    /// # Errors
+    /// `Input` when the text could be longer than a gigabyte.
+    pub fn decode(&self, ids: &[TokenId], skip_special_tokens: bool) -> Result<String> {
+        self.decode_interruptible(ids, skip_special_tokens, &mut || false)
+    }
+
+    /// [`Tokenizer::decode`], until `interrupted` returns true. It is polled every few milliseconds, on this thread.
+    ///
+    /// # Errors
+    /// As for [`Tokenizer::decode`], and `Cancelled`.
+    pub fn decode_interruptible(
+        &self,
+        ids: &[TokenId],
+        skip_special_tokens: bool,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<String> {
+        let budget = Budget::new(interrupted);
         let mut state = self.start_decoding();
-        let mut text = String::new();
+        let (mut text, mut longest) = (String::new(), 0_usize);
         for &id in ids {
+            let bytes = self.token(id).map_or(0, str::len);
+            budget.work(bytes)?;
+            longest = longest.saturating_add(self.0.decoder.longest(bytes));
+            if longest > MAX_DECODED_BYTES {
+                return Err(Error::input(format!(
+                    "at most {MAX_DECODED_BYTES} bytes of text are decoded at a time, and these {} ids could give more; \
+                     decode them in parts",
+                    ids.len()
+                )));
+            }
             self.decode_next(&mut state, id, skip_special_tokens, &mut text);
         }
         self.finish_decoding(state, &mut text);
-        text
+        Ok(text)
     }
 
     /// The number of different tokens, added ones included; transformers' `len(tokenizer)`.
@@ -300,5 +347,7 @@ fn refuse_large<const N: usize>(files: [(&str, Option<&[u8]>); N]) -> Result<()>
     Ok(())
 }
 
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 pub(super) mod tests;

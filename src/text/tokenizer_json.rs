@@ -4,8 +4,10 @@
 //! special tokens are those of transformers 5.23 for the same folder, including the changes that its `LlamaTokenizer`
 //! class makes to the file. It passes on the decoder section, but does not decode.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
 use tokenizers::decoders::byte_fallback::ByteFallback;
 use tokenizers::decoders::fuse::Fuse;
@@ -14,28 +16,32 @@ use tokenizers::decoders::strip::Strip;
 use tokenizers::normalizers::replace::Replace;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::{
-    AddedToken, DecoderWrapper, ModelWrapper, NormalizedString, Normalizer, NormalizerWrapper,
-    PostProcessorWrapper, TokenizerImpl,
+    AddedToken, DecoderWrapper, Encoding, Model, ModelWrapper, NormalizedString, Normalizer,
+    OffsetReferential, OffsetType, PostProcessorWrapper, PreTokenizedString, Token, TokenizerImpl,
 };
 
+use super::budget::{Budget, check_length};
 use super::checks;
 use super::decoder::Decoder;
+use super::long_words::Borders;
+use super::normalizing::Normalizing;
 use super::settings::Settings;
 use super::splitting::Splitter;
 use super::tokenizer::MAX_TOKEN_ID;
 use crate::error::{Error, Result, ResultExt as _};
 use crate::types::TokenId;
 
-/// The longest text, in bytes, that a normalizer may make.
-const MAX_NORMALIZED_BYTES: usize = 1 << 30;
+/// The longest word that is encoded without looking at the caller's interrupt.
+const LONG_WORD_BYTES: usize = 64 << 10;
 
-type Backend = TokenizerImpl<ModelWrapper, NormalizerWrapper, Splitter, PostProcessorWrapper, DecoderWrapper>;
+type Backend = TokenizerImpl<ModelWrapper, Normalizing, Splitter, PostProcessorWrapper, DecoderWrapper>;
 
 /// The file, read.
 pub(super) struct TokenizerJson {
     pub(super) backend: Backend,
-    /// The factor by which the normalizer can lengthen a text.
-    growth: usize,
+    /// The ids that the post-processor puts before and after a prompt.
+    around: [Vec<u32>; 2],
+    borders: OnceLock<Option<Borders>>,
 }
 
 impl TokenizerJson {
@@ -44,7 +50,7 @@ impl TokenizerJson {
     /// # Errors
     /// `Load` when it is damaged or not supported.
     pub(super) fn new(tokenizer_json: &[u8], settings: &mut Settings) -> Result<Self> {
-        let checked = checks::check(tokenizer_json).context(|| "tokenizer.json")?;
+        let ids_around = checks::check(tokenizer_json).context(|| "tokenizer.json")?;
         let backend = guarded(|| {
             let mut backend = serde_json::from_slice::<Backend>(tokenizer_json)?;
             if is_rebuilt_as_llama(settings, tokenizer_json) {
@@ -57,11 +63,14 @@ impl TokenizerJson {
             backend.with_truncation(None)?;
             backend.with_padding(None);
             backend.set_encode_special_tokens(settings.split_special_tokens);
-            add_tokens(&mut backend, settings);
+            add_tokens(&mut backend, settings)?;
             Ok(backend)
         })
-        .map_err(|cause| {
-            Error::load("tokenizer.json: it cannot be used; download it again").with_source(cause)
+        .map_err(|cause| match cause.downcast::<Error>() {
+            Ok(error) => *error,
+            Err(cause) => {
+                Error::load("tokenizer.json: it cannot be used; download it again").with_source(cause)
+            }
         })?;
         let highest = backend.get_vocab(true).into_values().max();
         if let Some(highest) = highest.filter(|&id| id > MAX_TOKEN_ID) {
@@ -69,28 +78,48 @@ impl TokenizerJson {
                 "tokenizer.json: token ids must be at most {MAX_TOKEN_ID}, found {highest}"
             )));
         }
-        let mut around = checked.ids_around.iter().copied();
-        if let Some(id) = around.find(|&id| backend.id_to_token(id).is_none()) {
+        if let Some(&id) = ids_around.iter().find(|&&id| backend.id_to_token(id).is_none()) {
             return Err(Error::load(format!(
                 "tokenizer.json: its post_processor must put tokens of its vocabulary around a prompt, found the id {id}"
             )));
         }
-        Ok(Self { backend, growth: checked.growth })
+        let around = around(&backend)?;
+        Ok(Self { backend, around, borders: OnceLock::new() })
     }
 
     /// As [`super::Tokenizer::encode`].
-    pub(super) fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>> {
-        let growth = self.growth;
-        if text.len().saturating_mul(growth) > MAX_NORMALIZED_BYTES {
-            return Err(Error::input(format!(
-                "the text has {} bytes, and the tokenizer can make them {growth} times as many, but at most \
-                 {MAX_NORMALIZED_BYTES} are encoded at a time; shorten it",
-                text.len()
-            )));
+    pub(super) fn encode(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        budget: &Budget<'_>,
+    ) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        let encoded = guarded(|| {
+            let mut parts = self.split(text, budget)?;
+            let splits = parts.get_splits(OffsetReferential::Normalized, OffsetType::None);
+            let added = splits
+                .iter()
+                .enumerate()
+                .filter_map(|(at, (_, _, tokens))| Some((at, tokens.as_ref()?[0].id)));
+            let mut added = added.collect::<Vec<_>>().into_iter().peekable();
+            // Each part goes as soon as it is encoded.
+            parts.split(|at, part| {
+                ids.extend(
+                    std::iter::from_fn(|| added.next_if(|&(before, _)| before < at)).map(|(_, id)| id),
+                );
+                ids.extend(self.tokenize(&part, budget)?.iter().map(|token| token.id));
+                Ok(Vec::<NormalizedString>::new())
+            })?;
+            ids.extend(added.map(|(_, id)| id));
+            Ok(())
+        });
+        encoded.map_err(|cause| failed_on(text, cause))?;
+        let [before, after] = &self.around;
+        if add_special_tokens {
+            ids = [before.as_slice(), &ids, after].concat();
         }
-        let encoding = guarded(|| self.backend.encode_fast(text, add_special_tokens))
-            .map_err(|cause| failed_on(text, cause))?;
-        Ok(encoding.get_ids().to_vec())
+        Ok(ids)
     }
 
     /// As [`super::Tokenizer::encode_with_offsets`].
@@ -98,13 +127,57 @@ impl TokenizerJson {
         &self,
         text: &str,
         add_special_tokens: bool,
+        budget: &Budget<'_>,
     ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
-        let encoding = guarded(|| self.backend.encode_char_offsets(text, add_special_tokens))
-            .map_err(|cause| failed_on(text, cause))?;
+        let encoding = guarded(|| {
+            let mut parts = self.split(text, budget)?;
+            parts.tokenize(|part| self.tokenize(part, budget))?;
+            self.backend.post_process(
+                parts.into_encoding(None, 0, OffsetType::Char)?,
+                None,
+                add_special_tokens,
+            )
+        })
+        .map_err(|cause| failed_on(text, cause))?;
         let around = encoding.get_special_tokens_mask().iter().map(|&added| added != 0);
         let places = encoding.get_offsets().iter().zip(around);
         let places = places.map(|(&(start, end), added)| (!added).then_some(start..end));
         Ok(encoding.get_ids().iter().copied().map(TokenId).zip(places).collect())
+    }
+
+    /// The parts of a text that the model encodes, as the crate's own `encode` makes them.
+    fn split(&self, text: &str, budget: &Budget<'_>) -> tokenizers::Result<PreTokenizedString> {
+        check_length(text.len())?;
+        let normalizing = self.backend.get_normalizer().map(|normalizing| normalizing.within(budget));
+        let mut parts = self.backend.get_added_vocabulary().extract_and_normalize(normalizing.as_ref(), text);
+        if let Some(normalizing) = normalizing {
+            normalizing.finish()?;
+        }
+        if let Some(splitter) = self.backend.get_pre_tokenizer() {
+            splitter.split(&mut parts, budget)?;
+        }
+        Ok(parts)
+    }
+
+    fn tokenize(&self, part: &NormalizedString, budget: &Budget<'_>) -> tokenizers::Result<Vec<Token>> {
+        let word = part.get();
+        let model = self.backend.get_model();
+        budget.work(word.len())?;
+        let (ModelWrapper::BPE(bpe), true) = (model, word.len() > LONG_WORD_BYTES) else {
+            return model.tokenize(word);
+        };
+        let Some(borders) = self.borders.get_or_init(|| Borders::new(bpe)) else {
+            return model.tokenize(word);
+        };
+        let (mut tokens, mut start) = (Vec::new(), 0);
+        for piece in borders.pieces(word) {
+            budget.work(piece.len())?;
+            let moved =
+                |token: Token| Token { offsets: (start + token.offsets.0, start + token.offsets.1), ..token };
+            tokens.extend(model.tokenize(piece)?.into_iter().map(moved));
+            start += piece.len();
+        }
+        Ok(tokens)
     }
 
     /// The number of different tokens.
@@ -161,8 +234,26 @@ fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result
     })
 }
 
+/// What the post-processor puts before and after a prompt.
+fn around(backend: &Backend) -> Result<[Vec<u32>; 2]> {
+    const PROMPT: u32 = u32::MAX;
+    let unusable = "tokenizer.json: its post_processor cannot be used; download it again";
+    let prompt = Encoding::from_tokens(vec![Token::new(PROMPT, String::new(), (0, 0))], 0);
+    let processed = guarded(|| backend.post_process(prompt, None, true))
+        .map_err(|cause| Error::load(unusable).with_source(cause))?;
+    let mut sides = processed.get_ids().split(|&id| id == PROMPT).map(<[u32]>::to_vec);
+    match (sides.next(), sides.next(), sides.next()) {
+        (Some(before), Some(after), None) => Ok([before, after]),
+        _ => Err(Error::load(unusable)),
+    }
+}
+
 #[cold]
 fn failed_on(text: &str, cause: tokenizers::Error) -> Error {
+    let cause = match cause.downcast::<Error>() {
+        Ok(error) => return *error,
+        Err(cause) => cause,
+    };
     Error::input(format!(
         "the tokenizer failed on a text of {} bytes; its tokenizer.json may be damaged",
         text.len()
@@ -225,22 +316,20 @@ fn rebuild_as_llama(file: &Backend, settings: &Settings) -> tokenizers::Result<B
 }
 
 /// Adds the tokens that the settings list and the vocabulary lacks, in transformers' order.
-fn add_tokens(backend: &mut Backend, settings: &Settings) {
+fn add_tokens(backend: &mut Backend, settings: &Settings) -> Result<()> {
     let known = backend.get_added_tokens_decoder();
+    let same: HashSet<&AddedToken> = known.values().collect();
+    let mut listed: HashSet<&str> = known.values().map(|token| token.content.as_str()).collect();
     let mut wanted: Vec<AddedToken> = Vec::new();
-    for (_, token) in settings.added.iter().flatten() {
-        if !known.values().any(|other| other == token) {
-            let special = token.special || settings.is_named(&token.content);
-            wanted.push(token.clone().special(special));
-        }
+    for (_, token) in settings.added.iter().flatten().filter(|(_, token)| !same.contains(token)) {
+        let special = token.special || settings.is_named(&token.content);
+        wanted.push(token.clone().special(special));
+        listed.insert(&token.content);
     }
-    for token in settings.special_tokens() {
-        let listed = known.values().chain(&wanted).any(|other| other.content == token.content);
-        if !listed {
-            wanted.push(token.clone());
-        }
-    }
+    wanted.extend(settings.special_tokens().filter(|token| listed.insert(&token.content)).cloned());
+    wanted.iter().try_for_each(|token| checks::check_added(token, backend.get_normalizer()))?;
     if !wanted.is_empty() {
         backend.add_tokens(&wanted);
     }
+    Ok(())
 }

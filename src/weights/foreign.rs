@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::files::open_regular;
 use crate::json::shown;
 
 const ADAPTER: &str = "adapter_config.json";
@@ -43,7 +44,7 @@ pub(super) fn foreign_file(mut file: &File) -> io::Result<Option<&'static str>> 
 
 /// The error message for a folder that holds an adapter or GGUF files instead of a model.
 pub(super) fn foreign_folder(folder: &Path) -> Option<String> {
-    if let Ok(file) = File::open(folder.join(ADAPTER)) {
+    if let Ok(file) = open_regular(&folder.join(ADAPTER)) {
         let mut text = Vec::new();
         let _ = file.take(MAX_ADAPTER_BYTES).read_to_end(&mut text);
         let config = serde_json::from_slice::<Value>(&text).unwrap_or_default();

@@ -5,16 +5,20 @@
 
 use std::fmt;
 use std::fs;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::files::open_regular;
 use crate::json::shown;
 use crate::types::Choice;
 
 /// The path of the cache in the cache folder of the user.
 const XDG_PLACE: &str = "huggingface/hub";
+/// The most bytes read of a file in `refs/`, which holds the name of a commit.
+const MAX_REFERENCE_BYTES: u64 = 1024;
 
 /// A cache folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +88,10 @@ impl HubCache {
         }
         let repository = self.folder.join(format!("models--{}", model.replace('/', "--")));
         let reference = repository.join("refs").join(wanted);
-        let commit = match fs::read_to_string(&reference) {
+        let mut commit = String::new();
+        let read = open_regular(&reference)
+            .and_then(|file| file.take(MAX_REFERENCE_BYTES).read_to_string(&mut commit));
+        let commit = match read.map(|_| commit) {
             Ok(commit) if is_plain_segment(commit.trim()) => commit.trim().to_owned(),
             Ok(_) => {
                 return Err(Error::load(format!(
@@ -92,7 +99,13 @@ impl HubCache {
                     reference.display()
                 )));
             }
-            Err(_) => wanted.to_owned(),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                wanted.to_owned()
+            }
+            Err(error) => {
+                let message = format!("{}: it cannot be read; download the model again", reference.display());
+                return Err(Error::load(message).with_source(error));
+            }
         };
         let snapshot = repository.join("snapshots").join(commit);
         // A revision with a slash is never a snapshot of its own.
@@ -187,6 +200,7 @@ mod tests {
         fs::write(repository.join("refs/refs/pr/1"), "feed").unwrap();
         fs::write(repository.join("refs/gone"), "dead").unwrap();
         fs::write(repository.join("refs/evil"), "../../../etc").unwrap();
+        fs::write(repository.join("refs/long"), "a".repeat(1 << 20)).unwrap();
         let cache = HubCache::at(folder.path());
         (folder, cache)
     }
@@ -230,8 +244,25 @@ mod tests {
             let error = cache.find("org/name", Some(revision)).unwrap_err().to_string();
             assert!(error.contains("revision must be"), "{error}");
         }
-        let error = cache.find("org/name", Some("evil")).unwrap_err().to_string();
-        assert!(error.contains("must name a commit"), "{error}");
+        for revision in ["evil", "long"] {
+            let error = cache.find("org/name", Some(revision)).unwrap_err().to_string();
+            assert!(error.contains("must name a commit"), "{error}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn references_that_are_no_regular_files_are_refused_at_once() {
+        let (folder, cache) = cache();
+        let references = folder.path().join("models--org--name/refs");
+        let pipe = references.join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        std::os::unix::fs::symlink("/dev/zero", references.join("endless")).unwrap();
+        for revision in ["pipe", "endless", "refs"] {
+            let error = cache.find("org/name", Some(revision)).unwrap_err().to_string();
+            let named = error.contains(&format!("refs/{revision}"));
+            assert!(named && error.contains("must be a regular file"), "{error}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::foreign::{foreign_file, foreign_folder, gguf};
 use super::hub_cache::HubCache;
 use crate::error::{Error, Result};
 use crate::escape;
+use crate::files::open_regular;
 use crate::json::shown;
 use crate::tensor::StoredBytes;
 
@@ -91,7 +92,7 @@ impl ModelFiles {
         }
         if Path::new(model).exists() {
             let mut first = [0; 4];
-            let read = File::open(model).and_then(|mut file| file.read_exact(&mut first));
+            let read = open_regular(Path::new(model)).and_then(|mut file| file.read_exact(&mut first));
             let gguf = read.ok().and_then(|()| gguf(&first));
             return Err(Error::load(match gguf {
                 Some(gguf) => format!("{model}: {gguf}"),
@@ -376,12 +377,8 @@ impl ModelFiles {
                 escape::name(&real.to_string_lossy())
             )));
         }
-        // Opening a pipe or a device could block or never end.
-        if !real.is_file() {
-            return Err(Error::load(format!("{}: {file} must be a regular file", self.name)));
-        }
         let unreadable = |error| self.unreadable(file).with_source(error);
-        let handle = File::open(&real).map_err(unreadable)?;
+        let handle = open_regular(&real).map_err(unreadable)?;
         if let Some(foreign) = foreign_file(&handle).map_err(unreadable)? {
             return Err(Error::load(format!("{}: {file}: {foreign}", self.name)));
         }

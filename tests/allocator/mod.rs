@@ -8,6 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 thread_local! {
     static COUNTED: Cell<Counted> = const { Cell::new(Counted { count_total: 0, bytes_total: 0 }) };
+    /// The bytes that the thread holds, and the most that it held.
+    static HELD: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
 }
 
 /// How many large allocations of all threads succeed before one is refused; negative when none is to be.
@@ -37,6 +39,21 @@ pub(crate) fn measure(run: impl FnOnce()) -> Counted {
         count_total: after.count_total - before.count_total,
         bytes_total: after.bytes_total - before.bytes_total,
     }
+}
+
+/// Runs a function and returns the most memory that this thread has held for it at a time.
+pub(crate) fn most_held(run: impl FnOnce()) -> u64 {
+    let (before, _) = HELD.get();
+    HELD.set((before, before));
+    run();
+    (HELD.get().1 - before) as u64
+}
+
+fn hold(bytes: i64) {
+    let _ = HELD.try_with(|held| {
+        let (now, most) = held.get();
+        held.set((now + bytes, most.max(now + bytes)));
+    });
 }
 
 /// Waits until no other test of this program runs, and keeps others waiting.
@@ -92,6 +109,7 @@ unsafe impl GlobalAlloc for Allocator {
         if is_refused(layout.size()) {
             return std::ptr::null_mut();
         }
+        hold(layout.size() as i64);
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
@@ -100,6 +118,7 @@ unsafe impl GlobalAlloc for Allocator {
         if is_refused(layout.size()) {
             return std::ptr::null_mut();
         }
+        hold(layout.size() as i64);
         // SAFETY: the caller's promise.
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -108,11 +127,15 @@ unsafe impl GlobalAlloc for Allocator {
         if is_refused(size) {
             return std::ptr::null_mut();
         }
+        // Both may be there while the bytes are copied.
+        hold(size as i64);
+        hold(-(layout.size() as i64));
         // SAFETY: the caller's promise.
         unsafe { System.realloc(memory, layout, size) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        hold(-(layout.size() as i64));
         // SAFETY: the caller's promise.
         unsafe { System.dealloc(memory, layout) }
     }

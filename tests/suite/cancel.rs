@@ -33,7 +33,8 @@ fn interrupted(
     config: &GenerationConfig,
     after: usize,
 ) -> rsgen::Result<GenerationOutput> {
-    let prepared = generator.call(PROMPTS.map(String::from).to_vec()).config(config).prepare(false)?;
+    let prepared =
+        generator.call(PROMPTS.map(String::from).to_vec()).config(config).prepare(false, &mut || false)?;
     let mut left = after;
     prepared.run(&mut || {
         let stops = left == 0;
@@ -43,7 +44,11 @@ fn interrupted(
 }
 
 fn times_asked(generator: &Generator, config: &GenerationConfig) -> (usize, GenerationOutput) {
-    let prepared = generator.call(PROMPTS.map(String::from).to_vec()).config(config).prepare(false).unwrap();
+    let prepared = generator
+        .call(PROMPTS.map(String::from).to_vec())
+        .config(config)
+        .prepare(false, &mut || false)
+        .unwrap();
     let mut asked = 0;
     let output = prepared.run(&mut || {
         asked += 1;
@@ -100,4 +105,17 @@ fn a_search_that_fails_at_any_step_leaves_nothing_behind() {
             assert_all_free(&generator, name);
         }
     }
+}
+
+#[test]
+fn encoding_the_prompts_of_a_call_can_be_interrupted() {
+    let generator = generator();
+    let prompts = vec!["hello ".repeat(2000); 50];
+    let mut polls = 0;
+    let call = generator.call(prompts).prepare(true, &mut || {
+        polls += 1;
+        polls == 40
+    });
+    assert_eq!(call.err().unwrap().kind(), ErrorKind::Cancelled);
+    assert_eq!(polls, 40, "nothing is encoded afterwards");
 }

@@ -64,6 +64,9 @@ fn bombs_end_soon_with_an_error() {
         "{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{% set y = 'a'.split(x) %}{% endfor %}".to_owned(),
         "{{ ('%' ~ '*' * 100000 ~ 'd') % ((1,) * 100000) }}".to_owned(),
         "{% set x = 'ab' * 1000000 %}{% for i in [1] recursive %}{% for j in range(100000) %}{% set y = loop(x)|length %}{% endfor %}{% endfor %}".to_owned(),
+        format!("{{% for i in range(100000) %}}{{% set y = '%{}5d' % 1 %}}{{% endfor %}}", "0".repeat(100_000)),
+        format!("{{% set x = ',' * 1000000 %}}{{% for i in range(100000) %}}{{% set y = [1, 2]|sort(attribute=x) %}}{{% endfor %}}"),
+        format!("{{{{ ([[1, 2]] * 50000)|sort(attribute='{}0') }}}}", "0.".repeat(100_000)),
         "{% set d = dict(range(100000)|batch(2)) %}{% set ns = namespace(d) %}".to_owned(),
         // Loops and recursion.
         "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}".to_owned(),
@@ -88,10 +91,78 @@ fn bombs_end_soon_with_an_error() {
         "{%".repeat(25_000),
         "{#".repeat(25_000),
     ];
-    for bomb in bombs {
+    // Work on an argument, or on what is thrown away.
+    let discarded = [
+        "'a'.find(x)",
+        "x.find('b')",
+        "x.rfind('c')",
+        "'a'.count(x)",
+        "x.count('ba')",
+        "x.split('ab')",
+        "x.split('c')",
+        "x.rsplit('c', 1)",
+        "'a'.replace(x, '')",
+        "x.replace('c', '')",
+        "x.replace('', '')",
+        "'a'.partition(x)",
+        "x.partition('c')",
+        "x.strip('ab')",
+        "'a'.strip(x)",
+        "'a'.lstrip(chars=x)",
+        "x|trim('ab')",
+        "'a'|trim(x)",
+        "'a b c'|truncate(3, end=x, leeway=0)",
+        "[1, 2]|tojson(separators=(x, x))",
+        "1|tojson(separators=(x, x))",
+        "x.startswith(x)",
+        "x.endswith((x, x))",
+        "x.isalpha()",
+        "x.splitlines()",
+        "x.removeprefix(x)",
+        "x[1:2]",
+        "x[::-1][1]",
+        "x[-1]",
+        "x == x ~ 'a'",
+        "x < x",
+        "x in [x, x]",
+        "[x] == [x]",
+        "{x: 1}",
+        "{}[x]",
+        "x is lower",
+        "'a' is in x",
+        "x|length",
+        "x|first",
+        "x|wordcount",
+        "x|int",
+        "x|escape|length",
+        "x|urlencode|length",
+        "x|striptags|length",
+        "x|title|length",
+        "'a'|replace(x, 'b')",
+        "'%s' % x == ''",
+        "'{0}{0}'.format(x) == ''",
+        "strftime_now(x)",
+        "dict(a=x)|string|length",
+        "namespace(a=x)",
+        "[x]|map('upper')|list|length",
+        "[x]|select('in', x)|list|length",
+        "[x, x]|groupby(0)|length",
+        "[x, x]|unique|list|length",
+        "[x, x]|sort|length",
+        "[x]|sum(start=[x] * 1000)|length",
+        "loop.changed(x ~ i)",
+        "x|batch(2)|list|length",
+        "x|list|length",
+    ];
+    let discarded = discarded.map(|work| {
+        format!(
+            "{{% set x = 'ab' * 500000 %}}{{% for i in range(100000) %}}{{% set y = {work} %}}{{% endfor %}}"
+        )
+    });
+    for bomb in bombs.into_iter().chain(discarded) {
         let started = Instant::now();
         let result = printed(&bomb);
-        let (took, name) = (started.elapsed(), bomb.chars().take(100).collect::<String>());
+        let (took, name) = (started.elapsed(), bomb.chars().take(140).collect::<String>());
         assert!(took < MAX_TIME, "{name}: {took:?}");
         if !name.contains("not not") {
             let message = result.map(|text| text.len()).expect_err(&name).to_string();

@@ -169,7 +169,7 @@ fn an_interrupt_is_asked_for_several_times_within_each_layer_of_a_pass() {
     let generator = small(40 * BLOCK_BYTES);
     let prompt: Vec<TokenId> = (0..400).map(|i| TokenId(100 + i % 50)).collect();
     let config = GenerationConfig::new().max_new_tokens(1);
-    let prepared = generator.call(prompt.clone()).config(&config).prepare(false).unwrap();
+    let prepared = generator.call(prompt.clone()).config(&config).prepare(false, &mut || false).unwrap();
     let mut asked = 0;
     prepared
         .run(&mut || {
@@ -180,7 +180,7 @@ fn an_interrupt_is_asked_for_several_times_within_each_layer_of_a_pass() {
     assert!(asked >= 4 * generator.config().num_hidden_layers, "asked {asked} times");
 
     for stop_at in [0, 1, asked / 2, asked - 1] {
-        let prepared = generator.call(prompt.clone()).config(&config).prepare(false).unwrap();
+        let prepared = generator.call(prompt.clone()).config(&config).prepare(false, &mut || false).unwrap();
         let mut left = stop_at;
         let result = prepared.run(&mut || {
             left = left.wrapping_sub(1);

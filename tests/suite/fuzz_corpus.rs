@@ -11,8 +11,10 @@ use rsgen::fuzzing;
 const MAX_CORPUS_BYTES: u64 = 500_000;
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 6] = [
+const TARGETS: [Target; 8] = [
     ("config", fuzzing::config),
+    ("conversation", fuzzing::conversation),
+    ("decoding", fuzzing::decoding),
     ("generate_arguments", fuzzing::generate_arguments),
     ("header", fuzzing::header),
     ("sentencepiece", fuzzing::sentencepiece),

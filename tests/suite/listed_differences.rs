@@ -43,7 +43,7 @@ fn a_prompt_padded_on_the_right_goes_on_from_its_last_token_with_a_warning() {
     padded.extend([TokenId(2); 3]);
     let mask: Vec<bool> = (0..padded.len()).map(|index| index < prompt.len()).collect();
     let batch = PromptBatch::with_mask(vec![padded], vec![mask]).unwrap();
-    let prepared = generator.call(batch).config(&config).prepare(false).unwrap();
+    let prepared = generator.call(batch).config(&config).prepare(false, &mut || false).unwrap();
     assert!(prepared.warnings()[0].contains("padded on the right"), "{:?}", prepared.warnings());
     let output = prepared.run(&mut || false).unwrap();
     assert_eq!(bits(&output), bits(&generator.generate(prompt, &config).unwrap()));
@@ -74,7 +74,7 @@ fn generation_stops_at_the_context_with_the_reason_length_and_a_warning() {
     let generator = open(YARN);
     let context = generator.config().max_position_embeddings;
     let config = GenerationConfig::new().max_new_tokens(10 * context).do_sample(false);
-    let prepared = generator.call(ids(1..6)).config(&config).prepare(false).unwrap();
+    let prepared = generator.call(ids(1..6)).config(&config).prepare(false, &mut || false).unwrap();
     let expected = format!("has room for {} new tokens", context - 5);
     assert!(prepared.warnings()[0].contains(&expected), "{:?}", prepared.warnings());
     let row = prepared.run(&mut || false).unwrap().rows.remove(0).generated;
@@ -177,7 +177,7 @@ fn in_a_window_of_one_token_each_sees_itself_alone() {
 fn max_time_counts_from_the_check_of_a_call() {
     let generator = open(STORY);
     let config = GenerationConfig::new().max_new_tokens(200).do_sample(false).max_time(0.02);
-    let prepared = generator.call("Once upon a time").config(&config).prepare(false).unwrap();
+    let prepared = generator.call("Once upon a time").config(&config).prepare(false, &mut || false).unwrap();
     sleep(Duration::from_millis(50));
     let row = prepared.run(&mut || false).unwrap().rows.remove(0).generated;
     assert_eq!((row.token_ids.len(), row.finish_reason), (1, FinishReason::Time));

@@ -1,7 +1,7 @@
 //! `generation_config.json`: loading and saving, under transformers' names.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::de::Error as _;
@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result, ResultExt};
+use crate::files::{create_regular, open_regular};
 
 use super::{GenerationConfig, MAX_FILE_BYTES};
 
@@ -26,7 +27,7 @@ impl GenerationConfig {
         let read = || {
             let mut text = String::new();
             // One byte beyond the limit, so that a longer file is detected.
-            File::open(&file)?.take(MAX_FILE_BYTES as u64 + 1).read_to_string(&mut text)?;
+            open_regular(&file)?.take(MAX_FILE_BYTES as u64 + 1).read_to_string(&mut text)?;
             Ok::<_, std::io::Error>(text)
         };
         let text = read().map_err(|error| {
@@ -50,7 +51,8 @@ impl GenerationConfig {
         let text = serde_json::to_string_pretty(&Value::Object(self.to_json()));
         let text = text.map_err(|error| Error::internal(error.to_string()))?;
         fs::create_dir_all(folder.as_ref()).map_err(failed)?;
-        fs::write(&file, text + "\n").map_err(failed)?;
+        let written = create_regular(&file).and_then(|mut file| file.write_all((text + "\n").as_bytes()));
+        written.map_err(failed)?;
         Ok(file)
     }
 }
@@ -116,5 +118,20 @@ mod tests {
         fs::write(&long, " ".repeat(MAX_FILE_BYTES + 9)).unwrap();
         let error = GenerationConfig::from_pretrained(&long).unwrap_err().to_string();
         assert!(error.contains("a file of at most"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_is_neither_read_nor_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join(NAME);
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for error in [
+            GenerationConfig::from_pretrained(folder.path()).unwrap_err(),
+            GenerationConfig::from_pretrained(&pipe).unwrap_err(),
+            GenerationConfig::new().save_pretrained(folder.path()).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("must be a regular file"), "{error}");
+        }
     }
 }

@@ -167,11 +167,6 @@ impl GenerationConfig {
         FieldInfo::of(name).is_some()
     }
 
-    /// The type of a field as Python's annotations write it; `None` when there is no such field.
-    pub fn python_type(name: &str) -> Option<String> {
-        FieldInfo::of(name).map(FieldInfo::python_type)
-    }
-
     /// The value of a field; `None` when it is unset, or there is no such field.
     pub fn get(&self, name: &str) -> Option<FieldValue> {
         FieldInfo::of(name).and_then(|field| (field.get)(self))

@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn one_phrase_of_several_is_enough() {
-        let any = DisjunctiveConstraint::new(vec![ids(&[1, 2, 3]), ids(&[1, 4]), ids(&[5])]).unwrap();
+        let any = DisjunctiveConstraint::new(&[ids(&[1, 2, 3]), ids(&[1, 4]), ids(&[5])]).unwrap();
         let constraints: Constraints = vec![Arc::new(any)];
         assert_eq!(after(&constraints, &[]), (false, 0, ids(&[1, 5])));
         assert_eq!(after(&constraints, &[1]), (false, 1, ids(&[2, 4])));
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_copy_of_a_choice_that_is_half_done_goes_its_own_way() {
-        let any = DisjunctiveConstraint::new(vec![ids(&[1, 2, 3]), ids(&[1, 4, 5])]).unwrap();
+        let any = DisjunctiveConstraint::new(&[ids(&[1, 2, 3]), ids(&[1, 4, 5])]).unwrap();
         let constraints: Constraints = vec![Arc::new(any)];
         let state = ConstraintListState::after(&constraints, &ids(&[1])).unwrap();
         // In transformers the copies share their progress: after the first one the others start over.
@@ -158,10 +158,10 @@ mod tests {
     #[test]
     fn impossible_constraints_are_refused() {
         assert!(PhrasalConstraint::new(Vec::new()).is_err());
-        assert!(DisjunctiveConstraint::new(Vec::new()).is_err());
-        assert!(DisjunctiveConstraint::new(vec![ids(&[1]), Vec::new()]).is_err());
-        let error = DisjunctiveConstraint::new(vec![ids(&[1, 2]), ids(&[1])]).unwrap_err().to_string();
+        assert!(DisjunctiveConstraint::new(&[]).is_err());
+        assert!(DisjunctiveConstraint::new(&[ids(&[1]), Vec::new()]).is_err());
+        let error = DisjunctiveConstraint::new(&[ids(&[1, 2]), ids(&[1])]).unwrap_err().to_string();
         assert!(error.contains("phrase 1 begins phrase 0"), "{error}");
-        assert!(DisjunctiveConstraint::new(vec![ids(&[1]), ids(&[1])]).is_err(), "twice the same");
+        assert!(DisjunctiveConstraint::new(&[ids(&[1]), ids(&[1])]).is_err(), "twice the same");
     }
 }

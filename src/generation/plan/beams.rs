@@ -73,7 +73,7 @@ pub(super) fn constraints(merged: &GenerationConfig, context: &PlanContext) -> R
                 ForcedWord::Phrase(phrase) => {
                     Arc::new(PhrasalConstraint::new(phrase.clone())?) as Arc<dyn Constraint>
                 }
-                ForcedWord::AnyOf(phrases) => Arc::new(DisjunctiveConstraint::new(phrases.clone())?),
+                ForcedWord::AnyOf(phrases) => Arc::new(DisjunctiveConstraint::new(phrases)?),
             });
         }
     }

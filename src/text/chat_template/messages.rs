@@ -162,7 +162,7 @@ impl Marked {
     /// The prompt up to the mark.
     pub(super) fn cut(&self, mut rendered: String) -> Result<String> {
         let bare = MARK.trim_end();
-        let end = rendered.rfind(bare).filter(|_| rendered.contains(strip(&self.text, true, true)));
+        let end = rendered.rfind(bare).filter(|_| rendered.contains(strip(&self.text, None, true, true)));
         let Some(end) = end else {
             return Err(Error::input(
                 "`continue_final_message`: the final message does not appear in the prompt as it is: the chat template \
@@ -173,7 +173,7 @@ impl Marked {
         rendered.truncate(end);
         if !keeps_space {
             // The template strips messages, so it would have stripped the space before the mark too.
-            rendered.truncate(strip(&rendered, false, true).len());
+            rendered.truncate(strip(&rendered, None, false, true).len());
         }
         Ok(rendered)
     }

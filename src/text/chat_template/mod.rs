@@ -17,16 +17,8 @@ use super::jinja;
 use crate::error::{Error, Result};
 
 /// Variables that the call itself sets.
-const RESERVED: [&str; 8] = [
-    "messages",
-    "tools",
-    "documents",
-    "add_generation_prompt",
-    "continue_final_message",
-    "chat_template",
-    "conversation",
-    "conversations",
-];
+const RESERVED: &str = "\
+    messages tools documents add_generation_prompt continue_final_message chat_template conversation conversations";
 
 /// A template with the special tokens that it may use. Clones share it.
 ///
@@ -110,7 +102,8 @@ impl ChatTemplate {
                  set one of them",
             ));
         }
-        if let Some(name) = RESERVED.iter().find(|name| options.chat_template_kwargs.contains_key(**name)) {
+        if let Some(name) = RESERVED.split(' ').find(|name| options.chat_template_kwargs.contains_key(*name))
+        {
             return Err(Error::input(format!(
                 "`{name}` must not be among the variables of a chat template: it is an argument of its own"
             )));

@@ -17,6 +17,8 @@ const BYTES: usize = 16 << 20;
 const BYTES_PER_INPUT_BYTE: usize = 128;
 /// The bytes of text that are written or read in the time of a step.
 const BYTES_PER_STEP: usize = 32;
+/// The bytes of text that are changed character by character in the time of a step.
+const BYTES_PER_CHANGE_STEP: usize = 4;
 /// The bytes of an element of a list or dict, without its contents.
 const ELEMENT_BYTES: usize = 32;
 
@@ -32,6 +34,11 @@ pub(super) fn begin(bytes: usize) -> u64 {
     steps as u64
 }
 
+/// Charges for work of a few tens of nanoseconds each.
+pub(super) fn steps(steps: usize) -> Result<(), Error> {
+    take(steps, 0)
+}
+
 /// Charges for reading text.
 pub(super) fn scan(bytes: usize) -> Result<(), Error> {
     take(bytes / BYTES_PER_STEP + 1, 0)
@@ -42,9 +49,20 @@ pub(super) fn bytes(bytes: usize) -> Result<(), Error> {
     take(bytes / BYTES_PER_STEP, bytes)
 }
 
+/// Charges for changing text character by character: the result may be three times as long.
+pub(super) fn chars(bytes: usize) -> Result<(), Error> {
+    take(bytes / BYTES_PER_CHANGE_STEP + 1, bytes.saturating_mul(3))
+}
+
 /// Charges for elements of lists and dicts.
 pub(super) fn elements(elements: usize) -> Result<(), Error> {
     take(elements, elements.saturating_mul(ELEMENT_BYTES))
+}
+
+/// The steps and the bytes that are left.
+#[cfg(test)]
+pub(super) fn left() -> (usize, usize) {
+    LEFT.get()
 }
 
 fn take(steps: usize, bytes: usize) -> Result<(), Error> {

@@ -1,31 +1,31 @@
-//! Jinja's filters and tests. Those of minijinja that agree with Jinja's are used as they are, charged to the budget.
+//! Jinja's filters. Those of minijinja that agree with Jinja's are used as they are, charged to the budget.
 
-use std::cell::Cell;
 use std::collections::HashSet;
 
-use minijinja::value::{DynObject, Kwargs, Rest, Tuple, ValueKind, ValueOrKwargs, from_args};
-use minijinja::{Environment, State, Value, filters as native, tests as native_tests};
+use minijinja::formatting::FormatStyle;
+use minijinja::value::{DynObject, Rest, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, State, Value, filters as native};
 use minijinja_contrib::filters as contrib;
 
-use super::print::{self, sorted, spaces};
-use super::text::{Side, lines, strip};
+use super::print::{self, push, spaces};
+use super::text::{lines, strip};
 use super::value::{
-    Method, Result, bind, fail, flag, float, int, int_value, integer, is_dict, is_instance, items, length,
-    must_be_defined, must_be_hashable, text, type_name, view, walk, walk_at,
+    Result, bind, dict, fail, flag, hashed, integer, is_instance, items, must_be_defined, must_be_plain,
+    type_name, walk,
 };
-use super::{budget, methods, operators, printf};
+use super::{budget, methods, operators};
 
+/// The size of arguments that cost nothing for each item.
+const FREE_PATH: usize = 128;
 /// The filters implemented here, and those that implement operators.
-const OWN: &str = "\
-    _arithmetic _call _compare _item _iter _key _method _negative _new _pay _positive _slice _store \
-    _text attr capitalize center count e escape first float forceescape format indent int join last \
-    length list max min replace reverse safe sort string sum tojson trim truncate unique wordcount";
-const TESTS: &str = "\
-    != < <= == > >= callable divisibleby eq equalto even filter ge greaterthan gt in iterable le \
-    lessthan lower lt ne number odd sameas sequence test upper";
-/// Replaces minijinja's filters and tests with Jinja's.
-pub(super) fn add_to(env: &mut Environment<'_>) {
-    let function = [
+pub(super) const OWN: &str = "\
+    _call _compare _dict _item _iter _method _number _operate _pay _slice _spread _store _text attr capitalize center \
+    count e escape first float forceescape format indent int join last length list lower replace reverse safe sort \
+    string sum tojson trim truncate unique upper wordcount";
+
+/// The filters of minijinja.
+pub(super) fn native() -> [(&'static str, Value); 20] {
+    [
         ("abs", Value::from_function(native::abs)),
         ("batch", Value::from_function(native::batch)),
         ("d", Value::from_function(native::default)),
@@ -34,8 +34,9 @@ pub(super) fn add_to(env: &mut Environment<'_>) {
         ("filesizeformat", Value::from_function(contrib::filesizeformat)),
         ("groupby", Value::from_function(native::groupby)),
         ("items", Value::from_function(native::items)),
-        ("lower", Value::from_function(native::lower)),
         ("map", Value::from_function(native::map)),
+        ("max", Value::from_function(native::max)),
+        ("min", Value::from_function(native::min)),
         ("reject", Value::from_function(native::reject)),
         ("rejectattr", Value::from_function(native::rejectattr)),
         ("round", Value::from_function(native::round)),
@@ -44,98 +45,116 @@ pub(super) fn add_to(env: &mut Environment<'_>) {
         ("slice", Value::from_function(native::slice)),
         ("striptags", Value::from_function(contrib::striptags)),
         ("title", Value::from_function(native::title)),
-        ("upper", Value::from_function(native::upper)),
         ("urlencode", Value::from_function(native::urlencode)),
-    ];
-    for name in ["lines", "pprint", "split", "bool", "chain", "zip"] {
-        env.remove_filter(name);
-    }
-    for name in ["safe", "int", "startingwith", "endingwith"] {
-        env.remove_test(name);
-    }
-    for (name, function) in function {
-        env.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
-            paid(state, name, &function, &args.into_values())
-        });
-    }
+    ]
+}
+
+pub(super) fn add_to(env: &mut Environment<'_>) {
     for name in OWN.split(' ') {
         env.add_filter(name, move |state: &mut State<'_, '_>, value: Value, args: Rest<ValueOrKwargs>| {
             own(state, name, &value, &args.into_values())
         });
     }
-    for name in TESTS.split(' ') {
-        env.add_test(name, move |state: &State<'_, '_>, value: Value, args: Rest<Value>| {
-            test(state, name, &value, &args)
+    for (name, function) in native() {
+        env.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
+            paid(state, name, &function, args.into_values())
         });
     }
 }
 
 /// A filter of minijinja, charged for visiting its arguments. Lazy results are collected immediately.
-fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, args: &[Value]) -> Result<Value> {
-    let mut args = args.to_vec();
-    match name {
-        "d" | "default" => budget::elements(1)?,
-        "lower" | "upper" | "title" => args[0] = Value::from(print::str(&args[0])?),
-        "batch" | "slice" => {
-            args.iter().try_for_each(walk)?;
-            budget::elements(length(name, args.get(1), 0)?)?;
-        }
-        "map" | "selectattr" | "rejectattr" | "groupby" => {
-            walk(&args[0])?;
-            // The path of an attribute is followed for each item.
-            let names = Cell::new(0_usize);
-            let count = |part: &Value| {
-                names.set(names.get() + part.as_str().map_or(0, str::len));
-                Ok(())
-            };
-            args[1..].iter().try_for_each(|arg| walk_at(arg, 0, &count))?;
-            budget::scan(names.get().saturating_mul(4 * args[0].len().unwrap_or(0)))?;
-        }
-        _ => args.iter().try_for_each(walk)?,
+fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, mut args: Vec<Value>) -> Result<Value> {
+    let Some(value) = args.first_mut() else { return fail(format!("{name} needs a value")) };
+    if ["d", "default"].contains(&name) {
+        return function.call(state, &args);
     }
+    if ["title", "striptags"].contains(&name) {
+        *value = Value::from(print::str(value)?);
+    }
+    let (len, size) = (value.len().unwrap_or(0), walk(value)?);
+    let mut rest = 0;
+    for arg in &args[1..] {
+        rest += walk(arg)?;
+    }
+    match name {
+        "batch" | "slice" => {
+            let count = integer(name, args.get(1))?.unwrap_or(0);
+            budget::elements(usize::try_from(count).unwrap_or(0).saturating_add(2 * len))?;
+        }
+        // Keys are compared several times.
+        "groupby" | "dictsort" => {
+            budget::chars(size.saturating_mul(len.checked_ilog2().unwrap_or(0) as usize + 1))?;
+        }
+        "map" | "max" | "min" | "reject" | "rejectattr" | "select" | "selectattr" => budget::elements(len)?,
+        _ => budget::chars(size)?,
+    }
+    // The path of an attribute is followed for each item.
+    budget::steps(rest.saturating_sub(FREE_PATH).saturating_mul(len))?;
     let value = function.call(state, &args)?;
     match value.kind() {
-        ValueKind::Iterable if view(&value).is_none() => Ok(Value::from(items(&value)?)),
+        ValueKind::Iterable => Ok(Value::from(items(&value)?)),
         // In a query string a space becomes a plus.
         ValueKind::String if name == "urlencode" && args[0].as_object().is_some() => {
             Ok(Value::from(value.to_string().replace("%20", "+").replace('/', "%2F")))
         }
-        ValueKind::String => budget::bytes(value.as_str().map_or(0, str::len)).map(|()| value),
         _ => Ok(value),
     }
 }
 
-fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
-    if !name.starts_with('_') {
-        args.iter().try_for_each(walk)?;
-    }
+/// The filters that implement operators and statements.
+fn operator(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
+    let first = args.first().cloned().unwrap_or_default();
+    let name_of = first.as_str().unwrap_or_default();
     match name {
-        "_arithmetic" => operators::arithmetic(value, args),
-        "_call" => methods::call(state, value, args[0].as_str().unwrap_or_default(), &args[1..]),
+        "_call" => methods::call(state, value, name_of, args.get(1..).unwrap_or_default()),
         "_compare" => operators::compare(value, args).map(Value::from),
-        "_item" => operators::item(value, &args[0]),
+        "_dict" => dict(items(value)?.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone()))),
+        "_item" => operators::item(value, &first),
         "_iter" => Ok(if value.is_tuple() { value.clone() } else { Value::from(items(value)?) }),
-        "_key" => must_be_hashable(value).map(|()| value.clone()),
-        "_method" if is_dict(value) => Ok(Value::from_object(Method(value.clone(), args[0].to_string()))),
-        "_method" => value.get_attr(args[0].as_str().unwrap_or_default()),
-        "_negative" | "_positive" => operators::signed(value, name == "_negative"),
-        "_new" => walk(value).map(|()| value.clone()),
+        "_method" if super::value::is_dict(value) => {
+            let (dict, name) = (value.clone(), name_of.to_owned());
+            Ok(Value::from_function(move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
+                methods::call(state, &dict, &name, &args.into_values())
+            }))
+        }
+        "_method" => value.get_attr(name_of),
+        "_number" => Ok(operators::number(value)),
+        "_operate" => operators::operate(value, args),
         "_pay" => {
             budget::scan(value.as_str().map_or(0, str::len))?;
             budget::elements(value.as_object().and_then(DynObject::enumerator_len).unwrap_or(0))?;
             Ok(value.clone())
         }
         "_slice" => operators::slice(value, args),
-        "_store" => super::value::must_be_plain(value).map(|()| value.clone()),
-        "_text" => budget::bytes(value.as_usize().unwrap_or(0)).map(|()| Value::from("")),
+        "_spread" => walk(value).map(|_| value.clone()),
+        "_store" => must_be_plain(value).map(|()| value.clone()),
+        _ => budget::bytes(value.as_usize().unwrap_or(0)).map(|()| Value::from("")),
+    }
+}
+
+fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
+    if name.starts_with('_') {
+        return operator(state, name, value, args);
+    }
+    let mut size = value.as_str().map_or(0, str::len);
+    for arg in args {
+        size += walk(arg)?;
+    }
+    if ["escape", "forceescape", "e", "indent", "truncate", "wordcount"].contains(&name) {
+        budget::chars(size)?;
+    } else {
+        budget::scan(size)?;
+    }
+    match name {
         // Of all else Jinja's `attr` gives no items.
-        "attr" if is_instance(value, "::Namespace") => value.get_attr(args[0].as_str().unwrap_or_default()),
+        "attr" if is_instance(value, "::Namespace") => {
+            value.get_attr(&args.first().map_or_else(String::new, Value::to_string))
+        }
         "attr" => Ok(Value::UNDEFINED),
-        "capitalize" => Ok(Value::from(super::text::capitalize(&print::str(value)?))),
-        "center" => {
-            let [width] = bind(name, args, ["width"])?;
-            let width = length(name, width.as_ref(), 80)?;
-            Ok(Value::from(methods::padded(&print::str(value)?, width, " ", Side::Center)?))
+        "capitalize" | "center" | "lower" | "replace" | "trim" | "upper" => {
+            let method = if name == "trim" { "strip" } else { name };
+            let text = if value.as_str().is_some() { value.clone() } else { Value::from(print::str(value)?) };
+            methods::call(state, &text, method, args)
         }
         "e" | "escape" | "forceescape" => {
             let text = print::str(value)?;
@@ -143,110 +162,57 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             let signs = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&#34;"), ("'", "&#39;")];
             Ok(Value::from(signs.iter().fold(text, |text, (sign, entity)| text.replace(sign, entity))))
         }
-        "format" => {
-            let (positional, keywords) = from_args::<(&[Value], Kwargs)>(args)?;
-            let has_names = keywords.args().next().is_some();
-            match (positional.is_empty(), has_names) {
-                (_, false) => {
-                    printf::format(&print::str(value)?, &Value::from(Tuple::new(positional.to_vec())))
-                }
-                (true, true) => {
-                    let pairs =
-                        keywords.args().map(|name| Ok((name.to_owned(), keywords.peek::<Value>(name)?)));
-                    let pairs = pairs.collect::<Result<Vec<_>>>()?;
-                    printf::format(&print::str(value)?, &Value::from_pairs(pairs))
-                }
-                _ => fail("format takes values by position or by name, not both"),
-            }
-        }
         "first" => Ok(items(value)?.into_iter().next().unwrap_or_default()),
+        "format" => print::formatted(FormatStyle::Printf, &print::str(value)?, args),
         "indent" => indent(value, args),
         "int" | "float" => number(state, name, value, args),
         "join" => {
             let [separator, attribute] = bind(name, args, ["d", "attribute"])?;
-            let separator =
-                separator.map_or_else(|| Ok(String::new()), |separator| print::str(&separator))?;
             let parts = items(value)?.into_iter().map(|item| by_attribute(item, attribute.as_ref()));
-            methods::join(&parts.collect::<Result<Vec<_>>>()?, &separator)
+            methods::join(&parts.collect::<Result<Vec<_>>>()?, &print::str(&separator.unwrap_or_default())?)
         }
         "last" => Ok(items(value)?.pop().unwrap_or_default()),
-        "length" | "count" => match value.kind() {
-            ValueKind::Undefined => Ok(Value::from(0)),
-            ValueKind::String => {
-                budget::scan(value.as_str().map_or(0, str::len))?;
-                Ok(Value::from(value.len()))
-            }
-            _ if value.len().is_some() => Ok(Value::from(value.len())),
-            _ => fail(format!("a {} has no length", type_name(value))),
+        "length" | "count" => match value.len() {
+            Some(len) => Ok(Value::from(len)),
+            None if value.is_undefined() => Ok(Value::from(0)),
+            None => fail(format!("a {} has no length", type_name(value))),
         },
         "list" => items(value).map(Value::from),
-        "max" | "min" => {
-            let keyed = keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)?;
-            let operator = if name == "max" { ">" } else { "<" };
-            let mut best = 0;
-            for index in 1..keyed.len() {
-                if operators::compares(&keyed[index].0, operator, &keyed[best].0)? {
-                    best = index;
-                }
-            }
-            Ok(keyed.get(best).map(|(_, item)| item.clone()).unwrap_or_default())
-        }
-        "replace" => {
-            let [old, new, count] = bind(name, args, ["old", "new", "count"])?;
-            let (Some(old), Some(new)) = (old, new) else { return fail("replace takes two texts") };
-            let count = integer(name, count.as_ref())?;
-            methods::replace(&print::str(value)?, &print::str(&old)?, &print::str(&new)?, count)
-        }
         "reverse" => match value.as_str() {
             Some(text) => {
-                budget::bytes(text.len()).map(|()| Value::from(text.chars().rev().collect::<String>()))
+                budget::chars(text.len()).map(|()| Value::from(text.chars().rev().collect::<String>()))
             }
             None => Ok(items(value)?.into_iter().rev().collect()),
         },
         "sort" => {
             let [reverse, case_sensitive, attribute] =
                 bind(name, args, ["reverse", "case_sensitive", "attribute"])?;
-            let mut keyed = keyed(value, [case_sensitive, attribute])?;
-            if flag(reverse.as_ref()) {
+            let (mut keyed, reverse) = (keyed(value, [case_sensitive, attribute])?, flag(reverse.as_ref()));
+            // Equal items keep their order in both directions.
+            if reverse {
                 keyed.reverse();
             }
-            let mut keyed = sorted(keyed)?;
-            if flag(reverse.as_ref()) {
-                keyed.reverse();
-            }
-            Ok(Value::from(keyed.into_iter().map(|(_, item)| item).collect::<Vec<_>>()))
+            let sorted = sorted(keyed)?.into_iter().map(|(_, item)| item);
+            Ok(if reverse { sorted.rev().collect() } else { sorted.collect() })
         }
         "string" | "safe" => print::str(value).map(Value::from),
         "sum" => {
             let [attribute, start] = bind(name, args, ["attribute", "start"])?;
-            let mut total = start.unwrap_or(Value::from(0));
-            for item in items(value)? {
-                let item = by_attribute(item, attribute.as_ref())?;
-                if item.as_str().is_some() {
-                    return fail("sum adds no texts: join them");
-                }
-                total = operators::add(&total, &item)?;
-            }
-            Ok(total)
+            items(value)?.into_iter().try_fold(start.unwrap_or(Value::from(0)), |total, item| {
+                operators::add(&total, &by_attribute(item, attribute.as_ref())?)
+            })
         }
         "tojson" => print::tojson(value, args),
-        "trim" => {
-            let [chars] = bind(name, args, ["chars"])?;
-            let value = print::str(value)?;
-            Ok(Value::from(strip(&value, text(name, chars.as_ref())?, true, true)))
-        }
         "truncate" => {
-            walk(value)?;
             let names = ["length", "killwords", "end", "leeway"];
             let given = names.into_iter().zip(bind(name, args, names)?);
             let given = given.filter_map(|(name, value)| Some((name, value?)));
-            contrib::truncate(state, value, given.collect())
+            contrib::truncate(state, &Value::from(print::str(value)?), given.collect())
         }
         "unique" => {
             let (mut seen, mut out) = (HashSet::new(), Vec::new());
             for (key, item) in keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)? {
-                must_be_hashable(&key)?;
-                if seen.insert(key) {
+                if seen.insert(hashed(&key)?) {
                     out.push(item);
                 }
             }
@@ -254,6 +220,7 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         }
         _ => {
             let text = print::str(value)?;
+            budget::chars(text.len())?;
             let words = text.split(|char: char| !char.is_alphanumeric() && char != '_');
             Ok(Value::from(words.filter(|word| !word.is_empty()).count()))
         }
@@ -265,8 +232,9 @@ fn by_attribute(item: Value, attribute: Option<&Value>) -> Result<Value> {
     match attribute.filter(|attribute| !attribute.is_none()) {
         None => Ok(item),
         Some(path) if path.as_str().is_some() => {
-            let parts = path.as_str().unwrap_or_default().split('.');
-            parts.into_iter().try_fold(item, |value, part| {
+            let path = path.as_str().unwrap_or_default();
+            budget::steps(path.len())?;
+            path.split('.').try_fold(item, |value, part| {
                 let key = part.parse::<u32>().map_or_else(|_| Value::from(part), Value::from);
                 operators::item(&value, &key)
             })
@@ -279,24 +247,40 @@ fn by_attribute(item: Value, attribute: Option<&Value>) -> Result<Value> {
 fn keyed(value: &Value, [case_sensitive, attribute]: [Option<Value>; 2]) -> Result<Vec<(Value, Value)>> {
     let keyed = items(value)?.into_iter().map(|item| {
         let key = by_attribute(item.clone(), attribute.as_ref())?;
-        let key = match (key.as_str(), int(&key)) {
-            (Some(text), _) if !flag(case_sensitive.as_ref()) => {
-                budget::bytes(text.len())?;
+        let key = match key.as_str() {
+            Some(text) if !flag(case_sensitive.as_ref()) => {
+                budget::chars(text.len())?;
                 Value::from(text.to_lowercase())
             }
-            (_, Some(number)) => int_value(number),
-            _ => key,
+            _ => operators::number(&key),
         };
         Ok((key, item))
     });
     keyed.collect()
 }
 
+/// Sorts entries by key, stably. All keys must be comparable.
+pub(super) fn sorted<T>(mut items: Vec<(Value, T)>) -> Result<Vec<(Value, T)>> {
+    let comparisons = items.len().checked_ilog2().unwrap_or(0) + 1;
+    for (key, _) in &items {
+        operators::order(&items[0].0, key)?;
+        for _ in 0..comparisons {
+            walk(key)?;
+        }
+    }
+    // Unlike `order` this is a total order, also of what holds NaN.
+    items.sort_by(|(a, _), (b, _)| a.cmp(b));
+    for pair in items.windows(2) {
+        operators::order(&pair[0].0, &pair[1].0)?;
+    }
+    Ok(items)
+}
+
 fn indent(value: &Value, args: &[Value]) -> Result<Value> {
     let [width, first, blank] = bind("indent", args, ["width", "first", "blank"])?;
     let indention = match width.as_ref().and_then(Value::as_str) {
         Some(indention) => indention.to_owned(),
-        None => spaces(length("indent", width.as_ref(), 4)?)?,
+        None => spaces("indent", width.as_ref(), 4)?,
     };
     let Some(value) = value.as_str() else {
         return fail(format!("indent takes a text, got {}", type_name(value)));
@@ -305,92 +289,24 @@ fn indent(value: &Value, args: &[Value]) -> Result<Value> {
     let value = format!("{value}\n");
     let mut out = String::new();
     for (index, line) in lines(&value, false).into_iter().enumerate() {
-        print::push(&mut out, if index > 0 { "\n" } else { "" })?;
+        push(&mut out, if index > 0 { "\n" } else { "" })?;
         let is_indented =
             if index == 0 { flag(first.as_ref()) } else { flag(blank.as_ref()) || !line.is_empty() };
-        print::push(&mut out, if is_indented { &indention } else { "" })?;
-        print::push(&mut out, line)?;
+        push(&mut out, if is_indented { &indention } else { "" })?;
+        push(&mut out, line)?;
     }
     Ok(Value::from(out))
 }
 
-/// `int` and `float`: minijinja's, with Python's additional string syntax.
+/// `int` and `float`: minijinja's, with Python's white space and underscores between digits.
 fn number(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
     let [default, base] = bind(name, args, ["default", "base"])?;
     must_be_defined(value)?;
-    walk(value)?;
-    let default = default.unwrap_or(if name == "int" { Value::from(0) } else { Value::from(0.0) });
-    let value = match value.as_str().map(|text| strip(text, None, true, true)) {
-        // Underscores are valid only between digits.
-        Some(text) if text.starts_with('_') || text.ends_with('_') || text.contains("__") => {
-            return Ok(default);
-        }
-        Some(text) => Value::from(text.replace('_', "")),
-        None => value.clone(),
+    let digits = value.as_str().map(|text| Value::from(strip(text, None, true, true).replace('_', "")));
+    let (function, zero) = match name {
+        "int" => (Value::from_function(native::int), Value::from(0)),
+        _ => (Value::from_function(native::float), Value::from(0.0)),
     };
-    match base {
-        _ if name == "float" => Value::from_function(native::float).call(state, &[value, default]),
-        Some(base) => Value::from_function(native::int).call(state, &[value, default, base]),
-        None => Value::from_function(native::int).call(state, &[value, default]),
-    }
-}
-
-fn test(state: &State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<bool> {
-    if let [other] = args {
-        let operator = match name {
-            "eq" | "equalto" => "==",
-            "ne" => "!=",
-            "lt" | "lessthan" => "<",
-            "le" => "<=",
-            "gt" | "greaterthan" => ">",
-            "ge" => ">=",
-            "divisibleby" => {
-                let rest = operators::arithmetic(value, &[Value::from("%"), other.clone()])?;
-                return Ok(!rest.is_true());
-            }
-            "sameas" => return same(value, other),
-            other => other,
-        };
-        return operators::compares(value, operator, other);
-    }
-    if !args.is_empty() {
-        return fail(format!("{name} takes one argument"));
-    }
-    let remainder = || operators::arithmetic(value, &[Value::from("%"), Value::from(2)]);
-    Ok(match name {
-        "callable" => {
-            value.is_undefined()
-                || value.kind() == ValueKind::Plain
-                || is_instance(value, "::Macro")
-                || is_instance(value, "::Loop")
-        }
-        "odd" => remainder()?.is_true(),
-        "even" => !remainder()?.is_true(),
-        "filter" => {
-            value.as_str().is_some_and(|name| !name.starts_with('_') && native_tests::is_filter(state, name))
-        }
-        "test" => value.as_str().is_some_and(|name| native_tests::is_test(state, name)),
-        "iterable" => {
-            ![ValueKind::None, ValueKind::Bool, ValueKind::Number, ValueKind::Plain].contains(&value.kind())
-        }
-        "number" => float(value).is_some(),
-        "sequence" => match value.kind() {
-            ValueKind::Map => is_dict(value),
-            kind => [ValueKind::Seq, ValueKind::String, ValueKind::Undefined].contains(&kind),
-        },
-        "lower" | "upper" => {
-            let text = print::str(value)?;
-            let (upper, lower) = (text.chars().any(char::is_uppercase), text.chars().any(char::is_lowercase));
-            if name == "upper" { upper && !lower } else { lower && !upper }
-        }
-        _ => return fail(format!("{name} takes an argument")),
-    })
-}
-
-/// Whether they are the same object.
-fn same(value: &Value, other: &Value) -> Result<bool> {
-    match (value.as_object(), other.as_object()) {
-        (Some(_), Some(_)) => Ok(native_tests::is_sameas(value, other)),
-        _ => Ok(type_name(value) == type_name(other) && operators::equal(value, other)?),
-    }
+    let args = [Some(digits.unwrap_or(value.clone())), default.or(Some(zero)), base];
+    function.call(state, &args.into_iter().flatten().collect::<Vec<_>>())
 }

@@ -17,23 +17,22 @@ const TOKEN: &str = r#"(?x) ^(?:
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    Name,
-    Number,
     Text,
+    Number,
+    Name,
     Sign,
 }
 
-/// A token, and the number of line breaks before it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Token<'s> {
     pub(super) kind: Kind,
     pub(super) text: &'s str,
-    pub(super) lines: usize,
 }
 
 impl Token<'_> {
-    pub(super) fn is(&self, kind: Kind, text: &str) -> bool {
-        self.kind == kind && self.text == text
+    /// Whether it is this sign or word, not a string.
+    pub(super) fn is(&self, text: &str) -> bool {
+        self.text == text
     }
 }
 
@@ -52,28 +51,26 @@ pub(super) fn tag<'s>(source: &'s str, start: usize, closing: &str) -> Result<Ta
     static REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(TOKEN).ok());
     let open = if source[start..].starts_with(['-', '+']) { &source[start..=start] } else { "" };
     let mut at = start + open.len();
-    let (mut tokens, mut depth, mut lines) = (Vec::<Token<'_>>::new(), 0_usize, 0);
+    let (mut tokens, mut depth) = (Vec::<Token<'_>>::new(), 0_usize);
     loop {
         let rest = &source[at..];
         let Some(char) = rest.chars().next() else { return Err(format!("a tag has no `{closing}`")) };
         if char.is_whitespace() {
-            lines += usize::from(char == '\n');
             at += char.len_utf8();
             continue;
         }
         let mark = usize::from(char == '-' || (char == '+' && closing == "%}"));
         if depth == 0 && rest[mark..].starts_with(closing) {
-            let end = at + mark + closing.len();
-            return Ok(Tag { open, tokens, close: &rest[..mark], end });
+            return Ok(Tag { open, tokens, close: &rest[..mark], end: at + mark + closing.len() });
         }
         let found = REGEX.as_ref().and_then(|regex| regex.captures(rest));
-        let groups = [(1, Kind::Text), (2, Kind::Number), (3, Kind::Name), (4, Kind::Sign)];
+        let kinds = [(1, Kind::Text), (2, Kind::Number), (3, Kind::Name), (4, Kind::Sign)];
         let token = found.and_then(|found| {
-            groups.into_iter().find_map(|(group, kind)| Some((kind, found.get(group)?.end())))
+            kinds.into_iter().find_map(|(group, kind)| Some((kind, found.get(group)?.end())))
         });
         let Some((kind, mut length)) = token else { return Err(format!("unexpected `{char}`")) };
         // After a point numbers are integers, as in `messages.0.role`.
-        if kind == Kind::Number && tokens.last().is_some_and(|token| token.is(Kind::Sign, ".")) {
+        if kind == Kind::Number && tokens.last().is_some_and(|token| token.is(".")) {
             length = rest.find(|char: char| !char.is_ascii_digit()).unwrap_or(rest.len());
         }
         match char {
@@ -83,11 +80,10 @@ pub(super) fn tag<'s>(source: &'s str, start: usize, closing: &str) -> Result<Ta
             }
             _ => {}
         }
-        tokens.push(Token { kind, text: &rest[..length], lines });
+        tokens.push(Token { kind, text: &rest[..length] });
         if tokens.len() > MAX_TAG_TOKENS {
             return Err(format!("a tag may have at most {MAX_TAG_TOKENS} tokens"));
         }
-        lines = 0;
         at += length;
     }
 }

@@ -1,90 +1,99 @@
 //! The methods of Python's strings, lists and dicts. As in the sandbox of transformers, there are none that change a
-//! list or dict. Other methods come from minijinja's `pycompat`.
+//! list or dict. Some come from minijinja's `pycompat`.
 
-use minijinja::value::{Tuple, ValueKind};
-use minijinja::{ErrorKind, State, Value};
+use minijinja::formatting::FormatStyle;
+use minijinja::value::{Tuple, ValueKind, from_args};
+use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
-use super::text::{self, Side};
+use super::print::{formatted, push, str};
 use super::value::{
-    Kind, Result, View, bind, fail, flag, get, integer, is_dict, items, length, must_be_defined, pairs,
-    text as text_of, type_name,
+    Result, bind, fail, flag, float, get, integer, is_dict, items, pairs, text_of, type_name, walk,
 };
-use super::{budget, operators, print, printf};
+use super::{budget, operators, text};
+
+/// The methods of strings that copy or search.
+pub(super) const COPYING: &str = "\
+    center endswith find format index join ljust lstrip partition removeprefix removesuffix rfind rindex rjust \
+    rpartition rstrip startswith strip zfill";
+/// The methods of strings that read or change characters one by one.
+pub(super) const CHANGING: &str = "\
+    capitalize count isalnum isalpha isascii isdigit islower isnumeric isspace isupper lower replace rsplit split \
+    splitlines title upper";
 
 /// Calls a method of a value.
 pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
-    must_be_defined(value)?;
-    args.iter().try_for_each(super::value::walk)?;
-    match value.kind() {
+    for arg in args {
+        // To look for a text takes longer than to read it.
+        budget::steps(walk(arg)? / 4)?;
+    }
+    let result = match value.kind() {
+        ValueKind::Undefined => return fail("the value is undefined"),
         ValueKind::String => of_text(state, value, name, args),
         ValueKind::Map if is_dict(value) => of_dict(value, name, args),
-        ValueKind::Seq if ["count", "index", "copy"].contains(&name) => of_list(value, name, args),
+        ValueKind::Seq => of_list(value, name, args),
         // `cycle` without arguments would divide by zero.
         ValueKind::Map if name == "cycle" && args.is_empty() => fail("cycle takes values"),
-        ValueKind::Map => {
-            let result = value.call_method(state, name, args);
-            result.map_err(|error| match error.kind() {
-                ErrorKind::UnknownMethod => unknown(value, name),
-                _ => error,
-            })
+        ValueKind::Map => value.call_method(state, name, args),
+        ValueKind::Number if name == "is_integer" => {
+            Ok(Value::from(float(value).is_some_and(|number| number.fract() == 0.0)))
         }
-        _ if name == "is_integer" && super::value::float(value).is_some() => {
-            Ok(Value::from(super::value::float(value).is_some_and(|number| number.fract() == 0.0)))
-        }
-        _ => Err(unknown(value, name)),
-    }
-}
-
-fn unknown(value: &Value, name: &str) -> minijinja::Error {
-    minijinja::Error::new(ErrorKind::UnknownMethod, format!("a {} has no method `{name}`", type_name(value)))
+        _ => Err(Error::from(ErrorKind::UnknownMethod)),
+    };
+    let unknown = || fail(format!("a {} has no method `{name}`", type_name(value)));
+    result.or_else(|error| if error.kind() == ErrorKind::UnknownMethod { unknown() } else { Err(error) })
 }
 
 fn of_dict(dict: &Value, name: &str, args: &[Value]) -> Result<Value> {
     if name == "get" {
-        let [key, default] = bind("get", args, ["key", "default"])?;
-        let Some(key) = key else { return fail("get needs a key") };
-        return Ok(get(dict, &key)?.or(default).unwrap_or(Value::from(())));
+        let (key, default): (&Value, Option<Value>) = from_args(args)?;
+        return Ok(get(dict, key)?.or(default).unwrap_or(Value::from(())));
     }
-    let [] = bind(name, args, [])?;
-    let entries = pairs(dict)?.into_iter();
+    let () = from_args(args)?;
     match name {
-        "items" => Ok(View::of(
-            Kind::Items,
-            entries.map(|(key, value)| Value::from(Tuple::from([key, value]))).collect(),
-        )),
-        "keys" => Ok(View::of(Kind::Keys, entries.map(|(key, _)| key).collect())),
-        "values" => Ok(View::of(Kind::Values, entries.map(|(_, value)| value).collect())),
+        "items" => Ok(pairs(dict)?.into_iter().map(Value::from).collect()),
+        "keys" => Ok(pairs(dict)?.into_iter().map(|(key, _)| key).collect()),
+        "values" => Ok(pairs(dict)?.into_iter().map(|(_, value)| value).collect()),
         "copy" => Ok(dict.clone()),
-        _ => Err(unknown(dict, name)),
+        _ => Err(Error::from(ErrorKind::UnknownMethod)),
     }
 }
 
 fn of_list(list: &Value, name: &str, args: &[Value]) -> Result<Value> {
-    if name == "copy" {
-        return Ok(list.clone());
+    match name {
+        "copy" => return Ok(list.clone()),
+        "count" | "index" => {}
+        _ => return Err(Error::from(ErrorKind::UnknownMethod)),
     }
-    let [Some(wanted)] = bind(name, args, ["value"])? else { return fail(format!("{name} needs a value")) };
+    let (wanted,): (&Value,) = from_args(args)?;
     let mut count = 0;
     for (index, item) in items(list)?.iter().enumerate() {
-        if operators::equal(item, &wanted)? {
+        if operators::equal(item, wanted)? {
+            count += 1;
             if name == "index" {
                 return Ok(Value::from(index));
             }
-            count += 1;
         }
     }
     if name == "index" { fail("index: the value is not in the list") } else { Ok(Value::from(count)) }
 }
 
-fn of_text(state: &mut State<'_, '_>, text: &Value, name: &str, args: &[Value]) -> Result<Value> {
-    let value = text.as_str().unwrap_or_default();
-    budget::scan(value.len())?;
-    let paid = |text: &str| budget::bytes(text.len()).map(|()| Value::from(text));
+fn of_text(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
+    let text = value.as_str().unwrap_or_default();
+    match name {
+        _ if CHANGING.split(' ').any(|method| method == name) => budget::chars(text.len())?,
+        _ if COPYING.split(' ').any(|method| method == name) => budget::bytes(text.len())?,
+        _ => return Err(Error::from(ErrorKind::UnknownMethod)),
+    }
     match name {
         "strip" | "lstrip" | "rstrip" => {
             let [chars] = bind(name, args, ["chars"])?;
-            paid(text::strip(value, text_of(name, chars.as_ref())?, name != "rstrip", name != "lstrip"))
+            let chars = text_of(name, chars.as_ref())?;
+            if let Some(chars) = chars {
+                budget::elements(chars.len())?;
+                budget::chars(2 * text.len())?;
+            }
+            Ok(Value::from(text::strip(text, chars, name != "rstrip", name != "lstrip")))
         }
         "split" | "rsplit" => {
             let [separator, most] = bind(name, args, ["sep", "maxsplit"])?;
@@ -93,188 +102,131 @@ fn of_text(state: &mut State<'_, '_>, text: &Value, name: &str, args: &[Value]) 
                 return fail(format!("{name}: the separator must not be empty"));
             }
             let most = usize::try_from(integer(name, most.as_ref())?.unwrap_or(-1)).unwrap_or(usize::MAX);
-            list(text::split(value, separator, most, name == "rsplit"))
+            list(text::split(text, separator, most, name == "rsplit"))
         }
         "splitlines" => {
             let [keepends] = bind(name, args, ["keepends"])?;
-            list(text::lines(value, flag(keepends.as_ref())))
+            list(text::lines(text, flag(keepends.as_ref())))
         }
         "startswith" | "endswith" | "find" | "rfind" | "index" | "rindex" | "count" => {
-            let [part, start, end] = bind(name, args, ["sub", "start", "end"])?;
-            let Some(part) = part else { return fail(format!("{name} needs a text")) };
-            search(value, name, &part, integer(name, start.as_ref())?, integer(name, end.as_ref())?)
+            search(text, name, args)
         }
         "replace" => {
-            let [old, new, count] = bind(name, args, ["old", "new", "count"])?;
-            let (old, new) = (text_of(name, old.as_ref())?, text_of(name, new.as_ref())?);
-            let (Some(old), Some(new)) = (old, new) else { return fail("replace takes two texts") };
-            replace(value, old, new, integer(name, count.as_ref())?)
+            let [Some(old), Some(new), count] = bind(name, args, ["old", "new", "count"])? else {
+                return fail("replace takes two texts");
+            };
+            let (old, new) = (&*str(&old)?, &*str(&new)?);
+            let most = usize::try_from(integer(name, count.as_ref())?.unwrap_or(-1)).unwrap_or(usize::MAX);
+            let found = text.matches(old).count().min(most);
+            budget::elements(found)?;
+            budget::bytes(found.saturating_mul(new.len()))?;
+            Ok(Value::from(text.replacen(old, new, most)))
         }
         "join" => {
-            let [Some(parts)] = bind(name, args, ["iterable"])? else { return fail("join needs texts") };
-            let parts = items(&parts)?;
+            let (parts,): (&Value,) = from_args(args)?;
+            let parts = items(parts)?;
             match parts.iter().find(|part| part.as_str().is_none()) {
                 Some(part) => fail(format!("join takes texts, got {}", type_name(part))),
-                None => join(&parts, value),
+                None => join(&parts, text),
             }
         }
-        "center" | "ljust" | "rjust" | "zfill" => {
+        "center" | "ljust" | "rjust" => {
             let [width, fill] = bind(name, args, ["width", "fillchar"])?;
-            let width = length(name, width.as_ref(), 0)?;
-            let fill = text_of(name, fill.as_ref())?.unwrap_or(if name == "zfill" { "0" } else { " " });
-            let sign = usize::from(name == "zfill" && value.starts_with(['+', '-']));
-            let side = match name {
-                "center" => Side::Center,
-                "ljust" => Side::Left,
-                _ => Side::Right,
-            };
-            Ok(Value::from(
-                value[..sign].to_owned() + &padded(&value[sign..], width.saturating_sub(sign), fill, side)?,
-            ))
+            let fill = text_of(name, fill.as_ref())?.unwrap_or(" ");
+            // Jinja's filter has a default width.
+            pad(text, name, integer(name, width.as_ref())?.unwrap_or(80), fill)
         }
-        "partition" | "rpartition" | "removeprefix" | "removesuffix" => {
-            let [part] = bind(name, args, ["sep"])?;
-            let Some(part) = text_of(name, part.as_ref())? else {
-                return fail(format!("{name} needs a text"));
-            };
-            let found = match name {
-                "removeprefix" => return paid(value.strip_prefix(part).unwrap_or(value)),
-                "removesuffix" => return paid(value.strip_suffix(part).unwrap_or(value)),
+        "zfill" => {
+            let (width,): (i64,) = from_args(args)?;
+            let (sign, digits) = text.split_at(usize::from(text.starts_with(['+', '-'])));
+            let digits = pad(digits, "rjust", width.saturating_sub(sign.len() as i64), "0")?;
+            Ok(Value::from(format!("{sign}{digits}")))
+        }
+        "removeprefix" | "removesuffix" => {
+            let (part,): (&str,) = from_args(args)?;
+            let rest = if name == "removeprefix" { text.strip_prefix(part) } else { text.strip_suffix(part) };
+            Ok(Value::from(rest.unwrap_or(text)))
+        }
+        "partition" | "rpartition" => {
+            let (part,): (&str,) = from_args(args)?;
+            let parts = match if name == "partition" { text.split_once(part) } else { text.rsplit_once(part) }
+            {
                 _ if part.is_empty() => return fail(format!("{name}: the separator must not be empty")),
-                "partition" => value.split_once(part),
-                _ => value.rsplit_once(part),
-            };
-            let parts = match found {
                 Some((before, after)) => [before, part, after],
-                None if name == "partition" => [value, "", ""],
-                None => ["", "", value],
+                None if name == "partition" => [text, "", ""],
+                None => ["", "", text],
             };
-            budget::bytes(value.len())?;
             Ok(Value::from(Tuple::from(parts.map(Value::from))))
         }
-        "expandtabs" => {
-            let [size] = bind(name, args, ["tabsize"])?;
-            expand_tabs(value, length(name, size.as_ref(), 8)?)
-        }
-        "format" => printf::str_format(value, args),
-        "title" | "capitalize" | "swapcase" | "istitle" | "isspace" | "casefold" | "isdecimal" => {
-            let [] = bind(name, args, [])?;
-            Ok(match name {
-                "title" => Value::from(text::title(value)),
-                "capitalize" => Value::from(text::capitalize(value)),
-                "swapcase" => Value::from(text::swapcase(value)),
-                "istitle" => {
-                    Value::from(text::title(value) == value && value.chars().any(char::is_alphabetic))
-                }
-                "isspace" => Value::from(!value.is_empty() && value.chars().all(text::is_space)),
-                "casefold" => Value::from(value.to_lowercase()),
-                _ => Value::from(!value.is_empty() && value.chars().all(char::is_numeric)),
-            })
-        }
-        "upper" | "lower" | "islower" | "isupper" | "isalnum" | "isalpha" | "isascii" | "isdigit"
-        | "isnumeric" => {
-            budget::bytes(value.len())?;
-            unknown_method_callback(state, text, name, args)
-        }
-        _ => Err(unknown(text, name)),
+        "format" => formatted(FormatStyle::StrFormat, text, args),
+        "title" => from_args(args).map(|()| Value::from(text::title(text))),
+        "capitalize" => from_args(args).map(|()| Value::from(text::capitalize(text))),
+        "isspace" => Ok(Value::from(!text.is_empty() && text.chars().all(text::is_space))),
+        _ => unknown_method_callback(state, value, name, args),
     }
 }
 
 fn list(parts: Vec<&str>) -> Result<Value> {
     budget::elements(parts.len())?;
-    budget::bytes(parts.iter().map(|part| part.len()).sum())?;
-    Ok(Value::from(parts.into_iter().map(Value::from).collect::<Vec<_>>()))
+    Ok(parts.into_iter().map(Value::from).collect())
 }
 
 /// The methods that search a string between two character positions.
-fn search(value: &str, name: &str, part: &Value, start: Option<i64>, end: Option<i64>) -> Result<Value> {
-    let inside = if start.is_none() && end.is_none() {
-        Some((0, value))
-    } else {
-        let len = value.chars().count() as i64;
-        let clamp = |bound: i64| if bound < 0 { bound.saturating_add(len).max(0) } else { bound };
-        let (start, end) = (clamp(start.unwrap_or(0)), clamp(end.unwrap_or(len)).min(len));
-        let byte =
-            |index: i64| value.char_indices().nth(index as usize).map_or(value.len(), |(byte, _)| byte);
-        (start <= end).then(|| (byte(start), &value[byte(start)..byte(end)]))
+fn search(text: &str, name: &str, args: &[Value]) -> Result<Value> {
+    let (part, start, end): (&Value, Option<i64>, Option<i64>) = from_args(args)?;
+    let byte = |bound: i64| {
+        let len = || text.chars().count() as i64;
+        let index = if bound < 0 { bound.saturating_add(len()).max(0) } else { bound };
+        text.char_indices().nth(index as usize).map_or(text.len(), |(byte, _)| byte)
     };
+    let (start, end) = (start.map_or(0, byte), end.map_or(text.len(), byte));
+    let inside = text.get(start..end);
     if name.ends_with("with") {
         let parts = if part.is_tuple() { items(part)? } else { vec![part.clone()] };
-        let mut found = false;
-        for part in &parts {
-            let Some(part) = part.as_str() else {
-                return fail(format!("{name} takes a text or a tuple of texts"));
-            };
-            let is_match =
-                |text: &str| if name == "endswith" { text.ends_with(part) } else { text.starts_with(part) };
-            found = found || inside.is_some_and(|(_, inside)| is_match(inside));
-        }
-        return Ok(Value::from(found));
+        let parts: Option<Vec<&str>> = parts.iter().map(Value::as_str).collect();
+        let Some(parts) = parts else { return fail(format!("{name} takes a text or a tuple of texts")) };
+        let is_match = |inside: &str| match name {
+            "endswith" => parts.iter().any(|part| inside.ends_with(part)),
+            _ => parts.iter().any(|part| inside.starts_with(part)),
+        };
+        return Ok(Value::from(inside.is_some_and(is_match)));
     }
     let Some(part) = part.as_str() else {
         return fail(format!("{name} takes a text, got {}", type_name(part)));
     };
-    if name == "count" {
-        let count = |inside: &str| match part {
-            "" => inside.chars().count() + 1,
-            _ => inside.matches(part).count(),
-        };
-        return Ok(Value::from(inside.map_or(0, |(_, inside)| count(inside))));
-    }
-    let found = inside.and_then(|(before, inside)| {
-        let index = if name.starts_with('r') { inside.rfind(part) } else { inside.find(part) };
-        Some(before + index?)
-    });
+    let found = match name {
+        "count" => return Ok(Value::from(inside.map_or(0, |inside| inside.matches(part).count()))),
+        "find" | "index" => inside.and_then(|inside| inside.find(part)),
+        _ => inside.and_then(|inside| inside.rfind(part)),
+    };
     match found {
-        Some(index) => Ok(Value::from(value[..index].chars().count())),
+        Some(index) => Ok(Value::from(text[..start + index].chars().count())),
         None if name.ends_with("find") => Ok(Value::from(-1)),
         None => fail(format!("{name}: the text does not hold this part")),
     }
 }
 
-/// `str.replace`; a negative count replaces all.
-pub(super) fn replace(value: &str, old: &str, new: &str, count: Option<i64>) -> Result<Value> {
-    let most = usize::try_from(count.unwrap_or(-1)).unwrap_or(usize::MAX);
-    budget::scan(value.len())?;
-    let found = if old.is_empty() { value.chars().count() + 1 } else { value.matches(old).count() };
-    budget::bytes(value.len().saturating_add(found.min(most).saturating_mul(new.len())))?;
-    Ok(Value::from(value.replacen(old, new, most)))
-}
-
 pub(super) fn join(parts: &[Value], separator: &str) -> Result<Value> {
     let mut out = String::new();
     for (index, part) in parts.iter().enumerate() {
-        print::push(&mut out, if index > 0 { separator } else { "" })?;
-        match part.as_str() {
-            Some(part) => print::push(&mut out, part)?,
-            None => out.push_str(&print::str(part)?),
-        }
+        push(&mut out, if index > 0 { separator } else { "" })?;
+        out += &str(part)?;
     }
     Ok(Value::from(out))
 }
 
 /// Pads a string to a width in characters.
-pub(super) fn padded(value: &str, width: usize, fill: &str, side: Side) -> Result<String> {
-    let mut chars = fill.chars();
-    let (Some(char), None) = (chars.next(), chars.next()) else {
+fn pad(text: &str, method: &str, width: i64, fill: &str) -> Result<Value> {
+    if fill.chars().count() != 1 {
         return fail("a field is filled with one character");
-    };
-    budget::bytes(value.len().saturating_add(width.saturating_mul(char.len_utf8())))?;
-    Ok(text::pad(value, width, char, side))
-}
-
-fn expand_tabs(value: &str, size: usize) -> Result<Value> {
-    let (mut out, mut column) = (String::new(), 0_usize);
-    for char in value.chars() {
-        if char == '\t' {
-            let width = column.checked_rem(size).map_or(0, |used| size - used);
-            print::push(&mut out, &print::spaces(width)?)?;
-            column += width;
-        } else {
-            out.push(char);
-            column = if "\n\r".contains(char) { 0 } else { column + 1 };
-        }
     }
-    budget::bytes(value.len())?;
-    Ok(Value::from(out))
+    let width = usize::try_from(width).unwrap_or(0);
+    let missing = width.saturating_sub(text.chars().count());
+    budget::bytes(missing.saturating_mul(fill.len()))?;
+    let before = match method {
+        "ljust" => 0,
+        "rjust" => missing,
+        _ => missing / 2 + (missing & width & 1),
+    };
+    Ok(Value::from([&fill.repeat(before), text, &fill.repeat(missing - before)].concat()))
 }

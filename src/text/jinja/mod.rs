@@ -5,25 +5,28 @@
 //! to use our own filters, which charge a budget: see `docs/decisions/0008-chat-templates-on-minijinja.md`.
 
 mod budget;
+#[cfg(test)]
+mod cost_tests;
 mod expression;
 mod filters;
 mod lexer;
 mod methods;
 mod operators;
 mod print;
-mod printf;
 mod source;
+mod tests;
 mod text;
 mod value;
 
 use std::thread;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Rest, ValueOrKwargs, from_args};
+use minijinja::value::{Kwargs, Rest, Serde, ValueOrKwargs, from_args};
 use minijinja::{Environment, ErrorKind, Output, State, Value};
 use serde_json::Value as Json;
 
-use self::value::{Kind, View, bind, fail, integer, is_dict, items, pairs};
+pub(super) use self::text::strip;
+use self::value::{bind, fail, integer, is_dict, items, pairs};
 use crate::error::{Error, Result};
 
 /// The stack size, enough for the deepest nesting in an unoptimized build too. Reserved, not committed.
@@ -33,11 +36,6 @@ const NAME: &str = "chat template";
 const MAX_RANGE: i128 = 100_000;
 /// The most attributes of a new namespace: minijinja copies their names on each access.
 const MAX_FIELDS: usize = 100;
-
-/// Strips Python's white space from the requested sides.
-pub(super) fn strip(text: &str, left: bool, right: bool) -> &str {
-    text::strip(text, None, left, right)
-}
 
 /// Prepares a template for rendering.
 ///
@@ -58,10 +56,11 @@ pub(super) fn prepare(source: &str) -> Result<String> {
 pub(super) fn render(prepared: &str, variables: &[(&str, &Json)]) -> Result<String> {
     with_stack(|| {
         let mut environment = environment()?;
-        let size = variables.iter().map(|(name, value)| name.len() + value::size(value)).sum();
+        let context =
+            Value::from_pairs(variables.iter().map(|(name, value)| (*name, Value::from(Serde(value)))));
+        budget::begin(usize::MAX);
+        let size = value::walk(&context).map_err(|error| from_native(&error))?;
         environment.set_fuel(Some(budget::begin(size)));
-        let values = variables.iter().map(|(name, value)| (*name, value::from_json(value)));
-        let context = Value::from_pairs(values);
         environment.render_str(prepared, context).map_err(|error| from_native(&error))
     })
 }
@@ -80,7 +79,7 @@ fn with_stack<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
 
 /// Jinja with transformers' settings: a line that holds only a block tag leaves no line in the output.
 fn environment() -> Result<Environment<'static>> {
-    let mut environment = Environment::new();
+    let mut environment = Environment::empty();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.map_err(|error| from_native(&error))?);
     // Errors name what is undefined.
@@ -92,7 +91,7 @@ fn environment() -> Result<Environment<'static>> {
         }
     });
     filters::add_to(&mut environment);
-    environment.remove_global("debug");
+    tests::add_to(&mut environment);
     environment.add_function("range", range);
     environment.add_function("dict", |args: Rest<ValueOrKwargs>| new_dict(&args.into_values()));
     environment.add_function("namespace", |args: Rest<ValueOrKwargs>| namespace(&args.into_values()));
@@ -110,26 +109,24 @@ fn range(args: Rest<ValueOrKwargs>) -> value::Result<Value> {
     if step == 0 {
         return fail("the step of a range must not be 0");
     }
-    let distance = if step > 0 { stop - start } else { start - stop };
-    let len = if distance > 0 { (distance - 1) / step.abs() + 1 } else { 0 };
+    let len = ((stop - start + step - step.signum()) / step).max(0);
     if len > MAX_RANGE {
         return fail(format!("a range may have at most {MAX_RANGE} numbers, got {len}"));
     }
     budget::elements(len as usize)?;
-    Ok(View::of(Kind::Range, (0..len).map(|index| value::int_value(start + index * step)).collect()))
+    Ok((0..len).map(|index| value::int_value(start + index * step)).collect())
 }
 
 /// Python's `dict` constructor.
 fn new_dict(args: &[Value]) -> value::Result<Value> {
     let (positional, keywords) = from_args::<(&[Value], Kwargs)>(args)?;
-    args.iter().try_for_each(value::walk)?;
     let mut entries = match positional {
         [] => Vec::new(),
         [dict] if is_dict(dict) => pairs(dict)?,
         [list] => {
-            let pairs = items(list)?.into_iter().map(|pair| match items(&pair)?.as_slice() {
-                [key, value] => value::must_be_hashable(key).map(|()| (key.clone(), value.clone())),
-                _ => fail("dict takes pairs of a key and a value"),
+            let pairs = items(list)?.into_iter().map(|pair| match <[Value; 2]>::try_from(items(&pair)?) {
+                Ok([key, value]) => Ok((key, value)),
+                Err(_) => fail("dict takes pairs of a key and a value"),
             });
             pairs.collect::<value::Result<Vec<_>>>()?
         }
@@ -138,7 +135,7 @@ fn new_dict(args: &[Value]) -> value::Result<Value> {
     for name in keywords.args() {
         entries.push((Value::from(name), keywords.peek(name)?));
     }
-    Ok(Value::from_pairs(entries))
+    value::dict(entries)
 }
 
 fn namespace(args: &[Value]) -> value::Result<Value> {
@@ -146,12 +143,12 @@ fn namespace(args: &[Value]) -> value::Result<Value> {
     if dict.len().is_some_and(|len| len > MAX_FIELDS) {
         return fail(format!("a namespace may begin with at most {MAX_FIELDS} attributes"));
     }
-    for (key, value) in pairs(&dict)? {
+    for (key, _) in pairs(&dict)? {
         if key.as_str().is_none_or(|key| key.starts_with('_')) {
             return fail(format!("a namespace cannot have the attribute `{key}`: rename it"));
         }
-        value::must_be_plain(&value)?;
     }
+    value::must_be_plain(&dict)?;
     minijinja::functions::namespace(Some(dict.into()))
 }
 

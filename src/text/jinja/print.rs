@@ -1,15 +1,18 @@
-//! Values as text: Python's `str()` and `repr()`, and `json.dumps`.
+//! Values as text: Python's `str()` and `repr()`, `json.dumps`, and formatted texts.
 
 use std::fmt::Write as _;
 
 use minijinja::Value;
+use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::ValueKind;
 
-use super::operators::order;
 use super::value::{
-    Kind, Result, bind, fail, int, is_dict, is_instance, is_list, length, pairs, type_name, view,
+    MAX_DEPTH, Result, bind, fail, flag, integer, is_dict, is_instance, items, pairs, type_name, walk,
 };
-use super::{budget, value};
+use super::{budget, filters};
+
+/// The most bytes of a number without a width.
+const NUMBER_BYTES: usize = 400;
 
 /// `str(value)`
 pub(super) fn str(value: &Value) -> Result<String> {
@@ -17,15 +20,8 @@ pub(super) fn str(value: &Value) -> Result<String> {
     match value.as_str() {
         Some(value) => push(&mut text, value)?,
         None if value.is_undefined() => {}
-        None => show(value, &mut text, 0)?,
+        None => Style::REPR.write(value, &mut text, 0)?,
     }
-    Ok(text)
-}
-
-/// `repr(value)`
-pub(super) fn repr(value: &Value) -> Result<String> {
-    let mut text = String::new();
-    show(value, &mut text, 0)?;
     Ok(text)
 }
 
@@ -36,230 +32,98 @@ pub(super) fn push(text: &mut String, more: &str) -> Result<()> {
     Ok(())
 }
 
-fn show(value: &Value, text: &mut String, depth: usize) -> Result<()> {
-    if depth > 200 {
-        return fail("values nested more than 200 deep cannot be printed");
-    }
-    budget::elements(1)?;
-    match value.kind() {
-        ValueKind::Undefined => push(text, "Undefined"),
-        ValueKind::Number if !value.is_integer() => {
-            push(text, &float_repr(value::float(value).unwrap_or(f64::NAN)))
-        }
-        ValueKind::String => {
-            let value = value.as_str().unwrap_or_default();
-            // Every character may become ten when escaped.
-            budget::bytes(value.len())?;
-            push(text, &str_repr(value))
-        }
-        ValueKind::Map if is_instance(value, "::Namespace") => {
-            push(text, "<Namespace ")?;
-            show_dict(value, text, depth)?;
-            push(text, ">")
-        }
-        ValueKind::Map if is_dict(value) => show_dict(value, text, depth),
-        ValueKind::Seq | ValueKind::Iterable => show_items(value, text, depth),
-        ValueKind::Map | ValueKind::Plain => {
-            let shown = value.to_string();
-            let name = shown.strip_prefix("<macro ").and_then(|rest| rest.strip_suffix('>'));
-            push(text, &name.map_or(shown.clone(), |name| format!("<Macro {}>", str_repr(name))))
-        }
-        _ => push(text, &value.to_string()),
-    }
-}
-
-fn show_items(value: &Value, text: &mut String, depth: usize) -> Result<()> {
-    let items = value::items(value)?;
-    let (open, close) = match view(value).map(|view| view.kind) {
-        Some(Kind::Range) => return push(text, &range_repr(&items)),
-        Some(Kind::Keys) => ("dict_keys([", "])"),
-        Some(Kind::Values) => ("dict_values([", "])"),
-        Some(Kind::Items) => ("dict_items([", "])"),
-        None if !value.is_tuple() && !is_instance(value, "::GroupTuple") => ("[", "]"),
-        None if items.len() == 1 => ("(", ",)"),
-        None => ("(", ")"),
-    };
-    push(text, open)?;
-    for (index, item) in items.iter().enumerate() {
-        push(text, if index > 0 { ", " } else { "" })?;
-        show(item, text, depth + 1)?;
-    }
-    push(text, close)
-}
-
-fn show_dict(value: &Value, text: &mut String, depth: usize) -> Result<()> {
-    push(text, "{")?;
-    for (index, (key, value)) in pairs(value)?.iter().enumerate() {
-        push(text, if index > 0 { ", " } else { "" })?;
-        show(key, text, depth + 1)?;
-        push(text, ": ")?;
-        show(value, text, depth + 1)?;
-    }
-    push(text, "}")
-}
-
-/// A range as Python writes one with the same numbers.
-fn range_repr(items: &[Value]) -> String {
-    let number = |index: usize| items.get(index).and_then(int);
-    let (first, last) = (number(0).unwrap_or(0), number(items.len().wrapping_sub(1)));
-    let step = number(1).map_or(1, |second| second - first);
-    let end = last.map_or(0, |last| last + step.signum());
-    if step == 1 { format!("range({first}, {end})") } else { format!("range({first}, {end}, {step})") }
-}
-
-/// The shortest digits that parse to this number, as Python writes them.
-pub(super) fn float_repr(value: f64) -> String {
-    if value.is_nan() {
-        return "nan".to_owned();
-    }
-    // Rust switches to exponents where Python does, but writes them without a sign.
-    let text = format!("{value:?}");
-    match text.split_once('e') {
-        Some((mantissa, exponent)) => {
-            let exponent: i32 = exponent.parse().unwrap_or(0);
-            format!("{mantissa}e{exponent:+03}")
-        }
-        None => text,
-    }
-}
-
-/// A quoted string, in double quotes if it contains only single quotes.
-fn str_repr(text: &str) -> String {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push(quote);
-    for char in text.chars() {
-        match char {
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            _ if char == quote => out.extend(['\\', char]),
-            _ if is_printable(char) => out.push(char),
-            _ => {
-                let code = u32::from(char);
-                let _ = match code {
-                    0..=0xff => write!(out, "\\x{code:02x}"),
-                    0x100..=0xffff => write!(out, "\\u{code:04x}"),
-                    _ => write!(out, "\\U{code:08x}"),
-                };
-            }
-        }
-    }
-    out.push(quote);
-    out
-}
-
-/// Whether Python's `repr` leaves a character unescaped.
-fn is_printable(char: char) -> bool {
-    if char.is_ascii() {
-        return !char.is_ascii_control();
-    }
-    // A letter first: Rust always escapes a combining character at the beginning.
-    let mut bytes = [b'a'; 5];
-    let len = 1 + char.encode_utf8(&mut bytes[1..]).len();
-    let text = std::str::from_utf8(&bytes[..len]).unwrap_or("a");
-    !text.escape_debug().skip(1).any(|escaped| escaped == '\\')
-}
-
-/// The arguments of `json.dumps`.
-struct Style {
-    ensure_ascii: bool,
-    /// The indentation of each level; `None` writes on one line.
-    indent: Option<String>,
-    item_separator: String,
-    key_separator: String,
-    sort_keys: bool,
-}
-
-/// The filter `tojson`, with the arguments that transformers gives it.
-pub(super) fn tojson(value: &Value, args: &[Value]) -> Result<Value> {
-    let [ensure_ascii, indent, separators, sort_keys] =
-        bind("tojson", args, ["ensure_ascii", "indent", "separators", "sort_keys"])?;
-    let indent = match indent.as_ref().filter(|indent| !indent.is_none()) {
-        None => None,
-        Some(indent) => Some(match indent.as_str() {
-            Some(indent) => indent.to_owned(),
-            None => spaces(length("tojson", Some(indent), 0)?)?,
-        }),
-    };
-    let separators = match separators.filter(|separators| !separators.is_none()) {
-        None => vec![Value::from(if indent.is_some() { "," } else { ", " }), Value::from(": ")],
-        Some(separators) => value::items(&separators)?,
-    };
-    let [Some(item_separator), Some(key_separator)] =
-        [0, 1].map(|index| separators.get(index).and_then(Value::as_str))
-    else {
-        return fail("tojson: `separators` must be two texts");
-    };
-    let style = Style {
-        ensure_ascii: value::flag(ensure_ascii.as_ref()),
-        indent,
-        item_separator: item_separator.to_owned(),
-        key_separator: key_separator.to_owned(),
-        sort_keys: value::flag(sort_keys.as_ref()),
-    };
-    let mut text = String::new();
-    style.write(value, &mut text, 0)?;
-    Ok(Value::from(text))
-}
-
-/// Writes spaces.
-pub(super) fn spaces(width: usize) -> Result<String> {
+/// Spaces of a width that a filter has got.
+pub(super) fn spaces(callee: &str, width: Option<&Value>, default: i64) -> Result<String> {
+    let width = usize::try_from(integer(callee, width)?.unwrap_or(default)).unwrap_or(0);
     budget::bytes(width)?;
     Ok(" ".repeat(width))
 }
 
+/// How values are written: as Python's `repr()` or as JSON.
+struct Style {
+    is_json: bool,
+    is_ascii: bool,
+    /// The indentation of each level; `None` writes on one line.
+    indent: Option<String>,
+    /// Between items, and between a key and its value.
+    separators: Option<[Value; 2]>,
+    is_sorted: bool,
+}
+
 impl Style {
+    const REPR: Self =
+        Self { is_json: false, is_ascii: false, indent: None, separators: None, is_sorted: false };
+
     fn write(&self, value: &Value, text: &mut String, depth: usize) -> Result<()> {
-        if depth > 200 {
-            return fail("tojson: values may be nested 200 deep");
+        if depth > MAX_DEPTH {
+            return fail(format!("lists and dicts may be nested {MAX_DEPTH} deep"));
         }
         budget::elements(1)?;
         match value.kind() {
             ValueKind::String => self.write_str(value.as_str().unwrap_or_default(), text),
-            ValueKind::None | ValueKind::Bool | ValueKind::Number => push(text, &scalar(value)),
-            ValueKind::Seq if value.is_tuple() || is_list(value) => {
-                let items = value::items(value)?;
-                push(text, "[")?;
-                for (index, item) in items.iter().enumerate() {
-                    self.separate(text, index, depth + 1)?;
-                    self.write(item, text, depth + 1)?;
+            ValueKind::None | ValueKind::Bool | ValueKind::Number => push(text, &self.scalar(value)?),
+            ValueKind::Seq | ValueKind::Iterable => {
+                let items: Vec<_> = items(value)?.into_iter().map(|item| (None, item)).collect();
+                let is_tuple = value.is_tuple() || is_instance(value, "::GroupTuple");
+                match items.len() {
+                    _ if self.is_json || !is_tuple => self.write_items(["[", "]"], &items, text, depth),
+                    1 => self.write_items(["(", ",)"], &items, text, depth),
+                    _ => self.write_items(["(", ")"], &items, text, depth),
                 }
-                self.close(text, items.is_empty(), depth)?;
-                push(text, "]")
             }
             ValueKind::Map if is_dict(value) => {
-                let mut entries = pairs(value)?;
-                if self.sort_keys {
-                    entries = sorted(entries)?;
-                }
-                push(text, "{")?;
-                for (index, (key, value)) in entries.iter().enumerate() {
-                    self.separate(text, index, depth + 1)?;
-                    match key.as_str() {
-                        Some(key) => self.write_str(key, text)?,
-                        None if key.as_object().is_none() => self.write_str(&scalar(key), text)?,
-                        None => return fail(format!("tojson: a {} cannot be a key in JSON", type_name(key))),
-                    }
-                    push(text, &self.key_separator)?;
-                    self.write(value, text, depth + 1)?;
-                }
-                self.close(text, entries.is_empty(), depth)?;
-                push(text, "}")
+                let pairs = pairs(value)?;
+                let pairs = if self.is_sorted { filters::sorted(pairs)? } else { pairs };
+                let items: Vec<_> = pairs.into_iter().map(|(key, value)| (Some(key), value)).collect();
+                self.write_items(["{", "}"], &items, text, depth)
             }
-            _ => fail(format!("tojson: a {} has no form in JSON", type_name(value))),
+            _ if self.is_json => fail(format!("tojson: a {} has no form in JSON", type_name(value))),
+            ValueKind::Undefined => push(text, "Undefined"),
+            _ if is_instance(value, "::Namespace") => {
+                push(text, "<Namespace ")?;
+                self.write(&Value::from_pairs(pairs(value)?), text, depth + 1)?;
+                push(text, ">")
+            }
+            _ if is_instance(value, "::Macro") => {
+                push(text, &format!("<Macro '{}'>", value.get_attr("name")?))
+            }
+            _ => push(text, &value.to_string()),
         }
     }
 
-    /// Writes the separator and indentation before an item.
-    fn separate(&self, text: &mut String, index: usize, depth: usize) -> Result<()> {
-        push(text, if index > 0 { &self.item_separator } else { "" })?;
-        self.break_line(text, depth)
+    fn separator<'a>(&'a self, index: usize, default: &'a str) -> &'a str {
+        self.separators.as_ref().and_then(|separators| separators[index].as_str()).unwrap_or(default)
     }
 
-    fn close(&self, text: &mut String, is_empty: bool, depth: usize) -> Result<()> {
-        if is_empty { Ok(()) } else { self.break_line(text, depth) }
+    fn write_items(
+        &self,
+        brackets: [&str; 2],
+        items: &[(Option<Value>, Value)],
+        text: &mut String,
+        depth: usize,
+    ) -> Result<()> {
+        push(text, brackets[0])?;
+        for (index, (key, value)) in items.iter().enumerate() {
+            if index > 0 {
+                push(text, self.separator(0, if self.indent.is_some() { "," } else { ", " }))?;
+            }
+            self.break_line(text, depth + 1)?;
+            if let Some(key) = key {
+                match key.as_object() {
+                    Some(_) if self.is_json => return fail("tojson: a tuple cannot be a key in JSON"),
+                    None if self.is_json && key.as_str().is_none() => {
+                        self.write_str(&self.scalar(key)?, text)?;
+                    }
+                    _ => self.write(key, text, depth + 1)?,
+                }
+                push(text, self.separator(1, ": "))?;
+            }
+            self.write(value, text, depth + 1)?;
+        }
+        if !items.is_empty() {
+            self.break_line(text, depth)?;
+        }
+        push(text, brackets[1])
     }
 
     fn break_line(&self, text: &mut String, depth: usize) -> Result<()> {
@@ -269,54 +133,96 @@ impl Style {
     }
 
     fn write_str(&self, value: &str, text: &mut String) -> Result<()> {
-        budget::bytes(2 * value.len() + 2)?;
-        text.push('"');
-        for char in value.chars() {
-            match char {
-                '"' => text.push_str("\\\""),
-                '\\' => text.push_str("\\\\"),
-                '\n' => text.push_str("\\n"),
-                '\r' => text.push_str("\\r"),
-                '\t' => text.push_str("\\t"),
-                '\u{8}' => text.push_str("\\b"),
-                '\u{c}' => text.push_str("\\f"),
-                _ if char < ' ' || (self.ensure_ascii && char > '\u{7e}') => {
-                    for unit in char.encode_utf16(&mut [0; 2]) {
-                        let _ = write!(text, "\\u{unit:04x}");
-                    }
+        // Each byte may become an escape.
+        budget::chars(2 * value.len() + 1)?;
+        let quoted = if self.is_json { serde_json::to_string(value).ok() } else { None };
+        let quoted = quoted.unwrap_or_else(|| format!("{:?}", Value::from(value)));
+        for char in quoted.chars() {
+            let is_kept = if self.is_json { !self.is_ascii || char <= '~' } else { is_printable(char) };
+            let _ = match u32::from(char) {
+                _ if is_kept => text.write_char(char),
+                _ if self.is_json => {
+                    let mut units = [0; 2];
+                    char.encode_utf16(&mut units).iter().try_for_each(|unit| write!(text, "\\u{unit:04x}"))
                 }
-                _ => text.push(char),
-            }
+                code @ 0..=0xff => write!(text, "\\x{code:02x}"),
+                code @ 0x100..=0xffff => write!(text, "\\u{code:04x}"),
+                code => write!(text, "\\U{code:08x}"),
+            };
         }
-        text.push('"');
         Ok(())
     }
+
+    /// A number, a truth value or nothing.
+    fn scalar(&self, value: &Value) -> Result<String> {
+        Ok(match value.kind() {
+            ValueKind::None if self.is_json => "null".to_owned(),
+            ValueKind::Bool if self.is_json => value.is_true().to_string(),
+            ValueKind::Number if !value.is_integer() => {
+                let text = format(FormatStyle::StrFormat, "{}", &[value.clone()])?;
+                if self.is_json { text.replace("inf", "Infinity").replace("nan", "NaN") } else { text }
+            }
+            _ => value.to_string(),
+        })
+    }
 }
 
-/// Writes a number, a truth value or null as JSON.
-fn scalar(value: &Value) -> String {
-    match value.kind() {
-        ValueKind::None => "null".to_owned(),
-        ValueKind::Bool => value.is_true().to_string(),
-        _ if value.is_integer() => value.to_string(),
-        _ => match value::float(value).unwrap_or(f64::NAN) {
-            number if number.is_nan() => "NaN".to_owned(),
-            f64::INFINITY => "Infinity".to_owned(),
-            f64::NEG_INFINITY => "-Infinity".to_owned(),
-            number => float_repr(number),
+/// Whether Python's `repr` leaves a character unescaped.
+fn is_printable(char: char) -> bool {
+    // A letter first: Rust always escapes a combining character at the beginning.
+    let is_escaped = || format!("a{char}").escape_debug().count() > 2;
+    (' '..='~').contains(&char) || !char.is_ascii() && !is_escaped()
+}
+
+/// The filter `tojson`, with the arguments that transformers gives it.
+pub(super) fn tojson(value: &Value, args: &[Value]) -> Result<Value> {
+    let [ensure_ascii, indent, separators, sort_keys] =
+        bind("tojson", args, ["ensure_ascii", "indent", "separators", "sort_keys"])?;
+    let indent = match indent.filter(|indent| !indent.is_none()) {
+        Some(indent) if indent.as_str().is_none() => Some(spaces("tojson", Some(&indent), 0)?),
+        indent => indent.map(|indent| indent.to_string()),
+    };
+    let separators = match separators.filter(|separators| !separators.is_none()) {
+        Some(separators) => match <[Value; 2]>::try_from(items(&separators)?) {
+            Ok(pair) if pair.iter().all(|text| text.as_str().is_some()) => Some(pair),
+            _ => return fail("tojson: `separators` must be two texts"),
         },
-    }
+        None => None,
+    };
+    let (is_ascii, is_sorted) = (flag(ensure_ascii.as_ref()), flag(sort_keys.as_ref()));
+    let mut text = String::new();
+    Style { is_json: true, is_ascii, indent, separators, is_sorted }.write(value, &mut text, 0)?;
+    Ok(Value::from(text))
 }
 
-/// Sorts entries by key, stably. All keys must be comparable.
-pub(super) fn sorted<T>(mut items: Vec<(Value, T)>) -> Result<Vec<(Value, T)>> {
-    let comparisons = items.len().checked_ilog2().unwrap_or(0) + 1;
-    for (key, _) in &items {
-        order(&items[0].0, key)?;
-        (0..comparisons).try_for_each(|_| value::walk(key))?;
+/// `format % values`
+pub(super) fn printf(text: &str, values: &Value) -> Result<Value> {
+    let args = if values.is_tuple() { items(values)? } else { vec![values.clone()] };
+    if values.is_tuple() && args.len() > text.replace("%%", "").matches('%').count() {
+        return fail("`%` has more values than conversions");
     }
-    // Unlike `order` this is a total order, also of what holds NaN.
-    items.sort_by(|(a, _), (b, _)| a.cmp(b));
-    items.windows(2).try_for_each(|pair| order(&pair[0].0, &pair[1].0).map(drop))?;
-    Ok(items)
+    formatted(FormatStyle::Printf, text, &args)
+}
+
+/// A text with values in its fields, by minijinja. Every field may show everything, at any width that the text has.
+pub(super) fn formatted(style: FormatStyle, text: &str, args: &[Value]) -> Result<Value> {
+    let numbers = text.split(|char: char| !char.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    let mut size = NUMBER_BYTES;
+    for arg in args {
+        size += walk(arg)?;
+    }
+    for digits in numbers {
+        size = size.saturating_add(digits.parse().unwrap_or(usize::MAX));
+    }
+    let fields = text.matches(if style == FormatStyle::Printf { '%' } else { '{' }).count();
+    budget::steps(text.len())?;
+    budget::bytes(text.len().saturating_add(fields.saturating_mul(size)))?;
+    let has_names = text.contains("%(");
+    let shown = |arg: &Value| match arg.kind() {
+        ValueKind::Seq | ValueKind::Map if style == FormatStyle::Printf && !has_names => {
+            str(arg).map(Value::from)
+        }
+        _ => Ok(arg.clone()),
+    };
+    format(style, text, &args.iter().map(shown).collect::<Result<Vec<_>>>()?).map(Value::from)
 }

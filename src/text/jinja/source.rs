@@ -4,8 +4,12 @@
 //! one; so does `{% generation %}`, transformers' own tag. Errors: statements that load other templates, and source
 //! that the parser cannot handle or accepts although Jinja does not, such as long chains and open blocks.
 
-use super::expression::{Parser, is_constant};
-use super::lexer::{Kind, Tag, tag};
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::expression::Parser;
+use super::lexer::{Kind, Tag, Token, tag};
 
 /// The longest template that is read, in bytes.
 const MAX_SOURCE_BYTES: usize = 256 << 10;
@@ -37,11 +41,17 @@ pub(super) fn prepare(source: &str) -> std::result::Result<String, (usize, Strin
     let mut open: Vec<Open<'_>> = Vec::new();
     let (mut at, mut line) = (0, 1);
     while at < source.len() {
-        let start = next_tag(&source, at);
+        let starts = source[at..].match_indices('{').map(|(index, _)| at + index);
+        let is_tag = |start: &usize| source[*start + 1..].starts_with(['{', '%', '#']);
+        let start = starts.into_iter().find(is_tag).unwrap_or(source.len());
         text(&source[at..start], &mut out).map_err(|message| (line, message))?;
         line += source[at..start].matches('\n').count();
         let end = match source.get(start..start + 2) {
-            Some("{#") => comment(&source, start, &mut out),
+            Some("{#") => {
+                let end = source[start + 2..].find("#}").map(|end| start + end + 4);
+                out.push_str(&source[start..end.unwrap_or(start)]);
+                end.ok_or_else(|| "a comment has no `#}`".to_owned())
+            }
             Some("{{") => printed(&source, start, &mut out),
             Some(_) => statement(&source, start, line, &mut open, &mut out),
             None => Ok(source.len()),
@@ -58,14 +68,6 @@ pub(super) fn prepare(source: &str) -> std::result::Result<String, (usize, Strin
     Ok(out)
 }
 
-/// Where the next tag begins.
-fn next_tag(source: &str, at: usize) -> usize {
-    let bytes = source.as_bytes();
-    let is_tag =
-        |index: &usize| bytes[*index] == b'{' && matches!(bytes.get(index + 1), Some(b'{' | b'%' | b'#'));
-    (at..bytes.len()).find(is_tag).unwrap_or(bytes.len())
-}
-
 /// Text between tags. Charged after its first character that is not white space, where no tag can strip it.
 fn text(text: &str, out: &mut String) -> Result<()> {
     let letter = text.char_indices().find(|(_, char)| !char.is_whitespace());
@@ -80,19 +82,11 @@ fn text(text: &str, out: &mut String) -> Result<()> {
     Ok(())
 }
 
-fn comment(source: &str, start: usize, out: &mut String) -> Result<usize> {
-    let end = source[start + 2..].find("#}").ok_or("a comment has no `#}`")?;
-    let end = start + 2 + end + 2;
-    out.push_str(&source[start..end]);
-    Ok(end)
-}
-
 fn printed(source: &str, start: usize, out: &mut String) -> Result<usize> {
     let tag = tag(source, start + 2, "}}")?;
-    let mut parser = Parser::new(&tag.tokens);
-    let value = parser.tuple(true)?;
-    let lines = parser.finish()?;
-    out.extend(["{{", tag.open, " ", &value, &lines, " ", tag.close, "}}"]);
+    let value = Parser::new(&tag.tokens).all()?;
+    let breaks = line_breaks(&source[start..tag.end], &value);
+    out.extend(["{{", tag.open, " (", &value, ")", &breaks, " ", tag.close, "}}"]);
     Ok(tag.end)
 }
 
@@ -104,169 +98,122 @@ fn statement<'s>(
     out: &mut String,
 ) -> Result<usize> {
     let tag = tag(source, start + 2, "%}")?;
-    let Some(name) = tag.tokens.first().filter(|token| token.kind == Kind::Name) else {
+    let Some((name, tokens)) = tag.tokens.split_first().filter(|(name, _)| name.kind == Kind::Name) else {
         return Err("a tag begins with the name of a statement".to_owned());
     };
-    if name.text == "raw" && tag.tokens.len() == 1 {
+    if name.text == "raw" && tokens.is_empty() {
         let end = raw_end(source, tag.end)?;
         let pay = format!("if {}|_text", end - start);
-        write_tags(&tag, &[pay, "endif".to_owned()], "", out);
+        write_tags(&tag, &source[start..tag.end], &[pay, "endif".to_owned()], out);
         // Only the first tag strips what is before it.
         out.push_str(&source[start..end].replacen("{%-", "{%", usize::from(tag.open == "-")));
         return Ok(end);
     }
-    let mut parser = Parser::new(&tag.tokens[1..]);
-    let tags = match name.text {
-        "generation" => vec!["with".to_owned()],
-        "endgeneration" => vec!["endwith".to_owned()],
-        "endset" | "endfilter" => vec!["endwith".to_owned(), name.text.to_owned()],
-        "else" | "break" | "continue" | "endif" | "endfor" | "endmacro" | "endcall" | "endwith" => {
+    let tags = match (name.text, tokens) {
+        ("generation", []) => vec!["with".to_owned()],
+        ("endgeneration", []) => vec!["endwith".to_owned()],
+        ("endset" | "endfilter", []) => vec!["endwith".to_owned(), name.text.to_owned()],
+        (
+            "else" | "break" | "continue" | "endif" | "endfor" | "endmacro" | "endcall" | "endwith" | "with",
+            [],
+        ) => {
             vec![name.text.to_owned()]
         }
-        "if" | "elif" => vec![format!("{} {}", name.text, parser.tuple(false)?)],
-        "for" => vec![for_loop(&mut parser)?],
-        "set" => set(&mut parser)?,
-        "macro" => {
-            let (head, mut tags) = signature(&mut parser)?;
-            tags.insert(0, format!("macro {head}"));
-            tags
-        }
-        "call" => call(&mut parser)?,
-        "filter" => {
-            let mut filters = parser.filter()?;
-            while parser.skip(Kind::Sign, "|") {
-                filters = format!("{filters}|{}", parser.filter()?);
-            }
-            vec![format!("filter {filters}"), "with".to_owned()]
-        }
-        "with" => with(&mut parser)?,
-        other => return Err(format!("chat templates have no statement `{other}`")),
+        ("if" | "elif" | "call" | "with", _) => vec![format!("{} {}", name.text, Parser::new(tokens).all()?)],
+        ("for", _) => vec![for_loop(tokens)?],
+        ("set", _) => set(tokens)?,
+        ("macro", _) => macro_tags(tokens)?,
+        ("filter", _) => vec![format!("filter {}", Parser::new(tokens).all()?), "with".to_owned()],
+        (other, _) => return Err(format!("chat templates have no statement `{other}` like this")),
     };
-    let lines = parser.finish()?;
-    let is_open = name.text != "set" || tags.len() > 1;
-    balance(open, name.text, is_open, line)?;
-    write_tags(&tag, &tags, &("\n".repeat(name.lines) + &lines), out);
+    balance(open, name.text, name.text != "set" || tags.len() > 1, line)?;
+    write_tags(&tag, &source[start..tag.end], &tags, out);
     Ok(tag.end)
 }
 
 /// Writes several tags in place of one, with its white space control at both ends.
-fn write_tags(tag: &Tag<'_>, tags: &[String], lines: &str, out: &mut String) {
+fn write_tags(tag: &Tag<'_>, source: &str, tags: &[String], out: &mut String) {
     for (index, inside) in tags.iter().enumerate() {
-        let (is_first, is_last) = (index == 0, index + 1 == tags.len());
-        let open = if is_first { tag.open } else { "" };
-        let (lines, close) = if is_last { (lines, tag.close) } else { ("", "") };
-        out.extend(["{%", open, " ", inside, lines, " ", close, "%}"]);
+        let open = if index == 0 { tag.open } else { "" };
+        let is_last = index + 1 == tags.len();
+        let close = if is_last { tag.close } else { "" };
+        let breaks = if is_last { line_breaks(source, &tags.concat()) } else { String::new() };
+        out.extend(["{%", open, " ", inside, &breaks, " ", close, "%}"]);
     }
+}
+
+/// The line breaks of a tag that are not in its rewritten inside: an error has the line where the tag begins.
+fn line_breaks(source: &str, inside: &str) -> String {
+    let count = |text: &str| text.matches('\n').count();
+    "\n".repeat(count(source).saturating_sub(count(inside)))
 }
 
 /// Where the `endraw` of a `raw` ends.
 fn raw_end(source: &str, start: usize) -> Result<usize> {
-    let ends = source[start..].match_indices("{%").filter_map(|(index, _)| {
-        let rest = source[start + index + 2..].trim_start_matches(['-', '+']).trim_start();
-        let rest = rest.strip_prefix("endraw")?.trim_start().trim_start_matches(['-', '+']);
-        Some(source.len() - rest.strip_prefix("%}")?.len())
-    });
-    ends.into_iter().next().ok_or_else(|| "`raw` has no end".to_owned())
+    static END: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{%[-+]?\s*endraw\s*[-+]?%\}").ok());
+    let end = END.as_ref().and_then(|end| end.find_at(source, start));
+    end.map(|end| end.end()).ok_or_else(|| "`raw` has no end".to_owned())
 }
 
-fn for_loop(parser: &mut Parser<'_, '_>) -> Result<String> {
-    let target = target(parser, Kind::Name, "in")?;
-    let mut text = format!("for {target} in ({}|_iter)", parser.tuple(false)?);
-    if parser.skip(Kind::Name, "if") {
-        text = format!("{text} if {}", parser.expression(true)?);
-    }
-    if parser.skip(Kind::Name, "recursive") {
-        text.push_str(" recursive");
-    }
-    Ok(text)
+/// Where one of these words or signs stands outside of brackets.
+fn find(tokens: &[Token<'_>], words: &[&str]) -> Option<usize> {
+    let mut depth = 0;
+    tokens.iter().position(|token| {
+        depth += i32::from(["(", "[", "{"].contains(&token.text));
+        depth -= i32::from([")", "]", "}"].contains(&token.text));
+        depth == 0 && words.contains(&token.text)
+    })
 }
 
-/// The names to assign to, up to a token outside of brackets.
-fn target(parser: &mut Parser<'_, '_>, kind: Kind, end: &str) -> Result<String> {
-    let mut target = String::new();
-    while !parser.skip(kind, end) {
-        let part = parser.take("a name to assign to", |token| {
-            token.kind == Kind::Name || ["(", ")", ",", "."].contains(&token.text)
-        })?;
-        if target.ends_with('.') && part.trim_start().starts_with('_') {
-            return Err(format!("a namespace cannot have the attribute `{}`: rename it", part.trim_start()));
-        }
-        target.push_str(&part);
+/// The names to assign to, as they stand.
+fn target(tokens: &[Token<'_>]) -> Result<String> {
+    if let Some(pair) = tokens.windows(2).find(|pair| pair[0].is(".") && pair[1].text.starts_with('_')) {
+        return Err(format!("a namespace cannot have the attribute `{}`: rename it", pair[1].text));
     }
-    Ok(target)
+    Ok(tokens.iter().map(|token| token.text).collect::<Vec<_>>().join(" "))
 }
 
-fn set(parser: &mut Parser<'_, '_>) -> Result<Vec<String>> {
-    if !parser.tokens.iter().take_while(|token| token.text != "|").any(|token| token.is(Kind::Sign, "=")) {
-        let mut text = format!("set {}", parser.name()?);
-        while parser.skip(Kind::Sign, "|") {
-            text = format!("{text}|{}", parser.filter()?);
-        }
-        return Ok(vec![text, "with".to_owned()]);
-    }
-    let target = target(parser, Kind::Sign, "=")?;
-    let value = parser.tuple(true)?;
+fn for_loop(tokens: &[Token<'_>]) -> Result<String> {
+    let at = find(tokens, &["in"]).ok_or("`for` has no `in`")?;
+    let (names, tokens) = (target(&tokens[..at])?, &tokens[at + 1..]);
+    let (values, rest) = tokens.split_at(find(tokens, &["if", "recursive"]).unwrap_or(tokens.len()));
+    let rest = if rest.is_empty() { String::new() } else { Parser::new(rest).all()? };
+    Ok(format!("for {names} in (({})|_iter){rest}", Parser::new(values).all()?))
+}
+
+fn set(tokens: &[Token<'_>]) -> Result<Vec<String>> {
+    let Some(at) = find(tokens, &["="]) else {
+        return Ok(vec![format!("set {}", Parser::new(tokens).all()?), "with".to_owned()]);
+    };
+    let (names, value) = (target(&tokens[..at])?, Parser::new(&tokens[at + 1..]).all()?);
     // The contents of a namespace outlive its scope.
-    let value = if target.contains('.') { format!("({value}|_store)") } else { value };
-    Ok(vec![format!("set {target} = {value}")])
+    let store = if names.contains('.') { "|_store" } else { "" };
+    Ok(vec![format!("set {names} = (({value}){store})")])
 }
 
-/// A macro's name and parameters, and the tags that set those whose default value is not a constant.
-fn signature(parser: &mut Parser<'_, '_>) -> Result<(String, Vec<String>)> {
-    let name = parser.name()?;
-    parser.expect("(")?;
-    let (parameters, tags) = parameters(parser)?;
-    Ok((format!("{name}({parameters})"), tags))
-}
-
-fn parameters(parser: &mut Parser<'_, '_>) -> Result<(String, Vec<String>)> {
-    let mut tags = Vec::new();
-    let parameters = parser.list(")", |parser| {
-        let name = parser.name()?;
-        if !parser.skip(Kind::Sign, "=") {
-            return Ok(name);
+/// A macro. minijinja's default values cannot name other parameters, so those that name anything are set inside.
+fn macro_tags(tokens: &[Token<'_>]) -> Result<Vec<String>> {
+    let [name, open, parameters @ .., close] = tokens else {
+        return Err("`macro` needs a name and `()`".to_owned());
+    };
+    let mut rest = parameters;
+    let mut tags = vec![format!("macro {}{}", name.text, open.text)];
+    while !rest.is_empty() {
+        let (parameter, after) = rest.split_at(find(rest, &[","]).unwrap_or(rest.len()));
+        rest = after.get(1..).unwrap_or_default();
+        let mut head = Parser::new(parameter).all()?;
+        if let [name, equals, default @ ..] = parameter
+            && equals.is("=")
+            && default.iter().any(|token| token.kind == Kind::Name)
+        {
+            head = name.text.to_owned();
+            let set = format!("set {head} = ({})", Parser::new(default).all()?);
+            tags.extend([format!("if {head} is undefined"), set, "endif".to_owned()]);
         }
-        let default = parser.expression(true)?;
-        if is_constant(&default) {
-            return Ok(format!("{name}={default}"));
-        }
-        let bare = name.trim_start();
-        tags.extend([
-            format!("if {bare} is undefined"),
-            format!("set {bare} = {default}"),
-            "endif".to_owned(),
-        ]);
-        Ok(name)
-    })?;
-    Ok((parameters.join(", "), tags))
-}
-
-fn call(parser: &mut Parser<'_, '_>) -> Result<Vec<String>> {
-    let mut head = String::new();
-    let mut tags = Vec::new();
-    if parser.skip(Kind::Sign, "(") {
-        let (parameters, more) = parameters(parser)?;
-        (head, tags) = (format!("({parameters})"), more);
+        tags[0].extend([&*head, ", "]);
     }
-    let name = parser.name()?;
-    parser.expect("(")?;
-    tags.insert(0, format!("call{head} {name}({})", parser.arguments(true)?));
+    tags[0] += close.text;
     Ok(tags)
-}
-
-/// All values are evaluated outside of the block.
-fn with(parser: &mut Parser<'_, '_>) -> Result<Vec<String>> {
-    let (mut values, mut targets) = (Vec::new(), Vec::new());
-    while !parser.tokens.is_empty() {
-        if !values.is_empty() {
-            parser.expect(",")?;
-        }
-        let target = target(parser, Kind::Sign, "=")?;
-        targets.push(format!("{target} = with_{}", values.len()));
-        values.push(format!("with_{} = {}", values.len(), parser.expression(true)?));
-    }
-    values.append(&mut targets);
-    Ok(vec![format!("with {}", values.join(", "))])
 }
 
 /// Tracks the beginning or end of a block.

@@ -6,22 +6,18 @@ pub(super) fn is_space(char: char) -> bool {
 }
 
 /// Whether it ends a line.
-pub(super) fn is_line_end(char: char) -> bool {
+fn is_line_end(char: char) -> bool {
     matches!(char, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
 /// `str.splitlines()`
 pub(super) fn lines(text: &str, with_ends: bool) -> Vec<&str> {
-    let mut lines = Vec::new();
-    let mut rest = text;
+    let (mut lines, mut rest) = (Vec::new(), text);
     while let Some(end) = rest.find(is_line_end) {
-        let next = if rest[end..].starts_with("\r\n") {
-            2
-        } else {
-            rest[end..].chars().next().map_or(1, char::len_utf8)
-        };
-        lines.push(&rest[..if with_ends { end + next } else { end }]);
-        rest = &rest[end + next..];
+        let width = rest[end..].chars().next().map_or(1, char::len_utf8);
+        let width = if rest[end..].starts_with("\r\n") { 2 } else { width };
+        lines.push(&rest[..if with_ends { end + width } else { end }]);
+        rest = &rest[end + width..];
     }
     if !rest.is_empty() {
         lines.push(rest);
@@ -30,7 +26,7 @@ pub(super) fn lines(text: &str, with_ends: bool) -> Vec<&str> {
 }
 
 /// Strips white space, or the characters of `chars`, from the requested sides.
-pub(super) fn strip<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
+pub(in crate::text) fn strip<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
     let set: Option<std::collections::HashSet<char>> = chars.map(|chars| chars.chars().collect());
     let is_stripped = |char: char| set.as_ref().map_or_else(|| is_space(char), |set| set.contains(&char));
     let text = if left { text.trim_start_matches(is_stripped) } else { text };
@@ -46,54 +42,39 @@ pub(super) fn split<'a>(
 ) -> Vec<&'a str> {
     let mut parts: Vec<&str> = match separator {
         Some(separator) if from_right => text.rsplitn(most.saturating_add(1), separator).collect(),
-        Some(separator) => return text.splitn(most.saturating_add(1), separator).collect(),
-        None if from_right => words_from_right(text, most),
-        None => return words(text, most),
+        Some(separator) => text.splitn(most.saturating_add(1), separator).collect(),
+        None => words(text, most, from_right),
     };
-    parts.reverse();
+    if from_right {
+        parts.reverse();
+    }
     parts
 }
 
-fn words(text: &str, most: usize) -> Vec<&str> {
+fn words(text: &str, most: usize, from_right: bool) -> Vec<&str> {
     let mut words = Vec::new();
-    let mut rest = text.trim_start_matches(is_space);
+    let mut rest = strip(text, None, !from_right, from_right);
     while !rest.is_empty() {
-        if words.len() == most {
+        let space = if from_right { rest.rfind(is_space) } else { rest.find(is_space) };
+        let Some(space) = space.filter(|_| words.len() < most) else {
             words.push(rest);
             break;
-        }
-        let end = rest.find(is_space).unwrap_or(rest.len());
-        words.push(&rest[..end]);
-        rest = rest[end..].trim_start_matches(is_space);
-    }
-    words
-}
-
-fn words_from_right(text: &str, most: usize) -> Vec<&str> {
-    let mut words = Vec::new();
-    let mut rest = text.trim_end_matches(is_space);
-    while !rest.is_empty() {
-        if words.len() == most {
-            words.push(rest);
-            break;
-        }
-        let start = rest.char_indices().rev().find(|(_, char)| is_space(*char));
-        let start = start.map_or(0, |(index, char)| index + char.len_utf8());
-        words.push(&rest[start..]);
-        rest = rest[..start].trim_end_matches(is_space);
+        };
+        let width = rest[space..].chars().next().map_or(1, char::len_utf8);
+        let (before, after) = (&rest[..space], &rest[space + width..]);
+        let (word, left) = if from_right { (after, before) } else { (before, after) };
+        words.push(word);
+        rest = strip(left, None, !from_right, from_right);
     }
     words
 }
 
 /// `str.capitalize()`
 pub(super) fn capitalize(text: &str) -> String {
-    let mut chars = text.chars();
-    let mut out: String = chars.next().map(title_char).into_iter().collect();
+    let Some(first) = text.chars().next() else { return String::new() };
     // Lower-cases the whole string: a sigma at the end of a word has its own form.
     let lower = text.to_lowercase();
-    let first: usize = text.chars().next().map_or(0, |char| char.to_lowercase().map(char::len_utf8).sum());
-    out.push_str(lower.get(first..).unwrap_or_default());
-    out
+    title_char(first).chars().chain(lower.chars().skip(first.to_lowercase().count())).collect()
 }
 
 /// `str.title()`: upper case after each character that is not a letter.
@@ -106,20 +87,7 @@ pub(super) fn title(text: &str) -> String {
         } else {
             out.push_str(&title_char(char));
         }
-        in_word = is_cased(char);
-    }
-    out
-}
-
-/// `str.swapcase()`
-pub(super) fn swapcase(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        if char.is_uppercase() {
-            out.extend(char.to_lowercase());
-        } else {
-            out.extend(char.to_uppercase());
-        }
+        in_word = char.is_lowercase() || char.is_uppercase() || matches!(char, 'ǅ' | 'ǈ' | 'ǋ' | 'ǲ');
     }
     out
 }
@@ -132,34 +100,10 @@ fn title_char(char: char) -> String {
         'Ǌ' | 'ǋ' | 'ǌ' => "ǋ".to_owned(),
         'Ǳ' | 'ǲ' | 'ǳ' => "ǲ".to_owned(),
         _ => {
-            let mut upper = char.to_uppercase();
-            let first: String = upper.next().into_iter().collect();
-            first + &upper.flat_map(char::to_lowercase).collect::<String>()
+            let upper = char.to_uppercase().enumerate();
+            upper
+                .map(|(index, char)| if index > 0 { char.to_lowercase().to_string() } else { char.into() })
+                .collect()
         }
     }
-}
-
-/// Whether Python counts a character as cased.
-fn is_cased(char: char) -> bool {
-    char.is_lowercase() || char.is_uppercase() || matches!(char, 'ǅ' | 'ǈ' | 'ǋ' | 'ǲ')
-}
-
-/// The alignment of a string within a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
-    Left,
-    Right,
-    Center,
-}
-
-/// Pads a string to a width in characters.
-pub(super) fn pad(text: &str, width: usize, fill: char, side: Side) -> String {
-    let missing = width.saturating_sub(text.chars().count());
-    let before = match side {
-        Side::Left => 0,
-        Side::Right => missing,
-        Side::Center => missing / 2 + (missing & width & 1),
-    };
-    let fill = |count: usize| std::iter::repeat_n(fill, count);
-    fill(before).chain(text.chars()).chain(fill(missing - before)).collect()
 }

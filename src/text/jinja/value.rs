@@ -1,15 +1,17 @@
-//! Python's values in minijinja: ranges, views of dicts, and the arguments of functions.
+//! Python's values in minijinja: their types, dicts, and the arguments of functions.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-use minijinja::value::{DynObject, Enumerator, Kwargs, Object, ObjectRepr, ValueKind, from_args};
-use minijinja::{Error, ErrorKind, State, Value};
-use serde_json::Value as Json;
+use minijinja::value::{DynObject, Kwargs, ObjectRepr, ValueKind, from_args};
+use minijinja::{Error, ErrorKind, Value};
 
-use super::{budget, methods};
+use super::budget;
 
+/// The bytes of a value in the size of an input, besides its text.
+const ELEMENT_BYTES: usize = 16;
 /// The deepest nesting of lists.
-const MAX_DEPTH: usize = 200;
+pub(super) const MAX_DEPTH: usize = 200;
 
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
@@ -18,89 +20,9 @@ pub(super) fn fail<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::new(ErrorKind::InvalidOperation, message.into()))
 }
 
-/// Python's sequences besides lists and tuples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Range,
-    Keys,
-    Values,
-    Items,
-}
-
-/// A range, or a view of a dict.
-#[derive(Debug)]
-pub(super) struct View {
-    pub(super) kind: Kind,
-    pub(super) items: Vec<Value>,
-}
-
-impl View {
-    pub(super) fn of(kind: Kind, items: Vec<Value>) -> Value {
-        Value::from_object(Self { kind, items })
-    }
-}
-
-impl Object for View {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        if self.kind == Kind::Range { ObjectRepr::Seq } else { ObjectRepr::Iterable }
-    }
-
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        self.items.get(key.as_usize()?).cloned()
-    }
-
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Seq(self.items.len())
-    }
-}
-
-/// A method of a dict that is not called immediately.
-#[derive(Debug)]
-pub(super) struct Method(pub(super) Value, pub(super) String);
-
-impl Object for Method {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Plain
-    }
-
-    fn call(self: &Arc<Self>, state: &mut State<'_, '_>, args: &[Value]) -> Result<Value> {
-        methods::call(state, &self.0, &self.1, args)
-    }
-}
-
-/// A value from the caller.
-pub(super) fn from_json(value: &Json) -> Value {
-    match value {
-        Json::Null => Value::from(()),
-        Json::Bool(value) => Value::from(*value),
-        Json::Number(number) => match number.as_i128() {
-            Some(integer) => int_value(integer),
-            None => Value::from(number.as_f64().unwrap_or(f64::NAN)),
-        },
-        Json::String(text) => Value::from(text.as_str()),
-        Json::Array(items) => Value::from(items.iter().map(from_json).collect::<Vec<_>>()),
-        Json::Object(entries) => {
-            Value::from_pairs(entries.iter().map(|(key, value)| (key.as_str(), from_json(value))))
-        }
-    }
-}
-
-/// The size of an input for the budget: the bytes of its strings, and some for each element.
-pub(super) fn size(value: &Json) -> usize {
-    const ELEMENT: usize = 16;
-    ELEMENT
-        + match value {
-            Json::String(text) => text.len(),
-            Json::Array(items) => items.iter().map(size).sum(),
-            Json::Object(entries) => entries.iter().map(|(key, value)| key.len() + size(value)).sum(),
-            _ => 0,
-        }
-}
-
 /// Python's name of a value's type.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value.kind() {
-        ValueKind::Undefined => "undefined value",
         ValueKind::None => "None",
         ValueKind::Bool => "bool",
         ValueKind::Number if value.is_integer() => "int",
@@ -108,14 +30,9 @@ pub(super) fn type_name(value: &Value) -> &'static str {
         ValueKind::String => "str",
         ValueKind::Map if is_dict(value) => "dict",
         ValueKind::Seq if value.is_tuple() => "tuple",
-        ValueKind::Seq if view(value).is_none() => "list",
-        _ if view(value).is_some() => "view",
+        ValueKind::Seq => "list",
         _ => "object",
     }
-}
-
-pub(super) fn view(value: &Value) -> Option<&View> {
-    value.downcast_object_ref::<View>()
 }
 
 /// A dict, not one of the objects of minijinja that have attributes.
@@ -130,7 +47,7 @@ pub(super) fn is_instance(value: &Value, name: &str) -> bool {
 }
 
 pub(super) fn is_list(value: &Value) -> bool {
-    value.kind() == ValueKind::Seq && !value.is_tuple() && view(value).is_none()
+    value.kind() == ValueKind::Seq && !value.is_tuple()
 }
 
 /// The value as an integer; truth values are numbers.
@@ -176,65 +93,84 @@ pub(super) fn pairs(dict: &Value) -> Result<Vec<(Value, Value)>> {
     Ok(pairs.into_iter().flatten().collect())
 }
 
-/// Charges for visiting a value and all that it holds. Too deep nesting is an error.
-pub(super) fn walk(value: &Value) -> Result<()> {
+/// Charges for visiting a value and all that it holds, and returns its size. Too deep nesting is an error.
+pub(super) fn walk(value: &Value) -> Result<usize> {
     walk_at(value, 0, &|_| Ok(()))
 }
 
 /// The same, with a check of each part.
-pub(super) fn walk_at(value: &Value, depth: usize, check: &dyn Fn(&Value) -> Result<()>) -> Result<()> {
+fn walk_at(value: &Value, depth: usize, check: &dyn Fn(&Value) -> Result<()>) -> Result<usize> {
     if depth > MAX_DEPTH {
         return fail(format!("lists and dicts may be nested {MAX_DEPTH} deep"));
     }
-    budget::scan(value.as_str().map_or(0, str::len))?;
+    let mut size = value.as_str().map_or(0, str::len) + ELEMENT_BYTES;
+    budget::scan(size)?;
     check(value)?;
-    let Some(object) = value.as_object() else { return Ok(()) };
-    match object.repr() {
-        ObjectRepr::Map => {
-            for (key, value) in object.try_iter_pairs().into_iter().flatten() {
-                walk_at(&key, depth + 1, check)?;
-                walk_at(&value, depth + 1, check)?;
-            }
+    let Some(object) = value.as_object() else { return Ok(size) };
+    for part in object.try_iter().into_iter().flatten() {
+        size += walk_at(&part, depth + 1, check)?;
+        if object.repr() == ObjectRepr::Map {
+            size += walk_at(&object.get_value(&part).unwrap_or_default(), depth + 1, check)?;
         }
-        ObjectRepr::Seq | ObjectRepr::Iterable => {
-            for item in object.try_iter().into_iter().flatten() {
-                walk_at(&item, depth + 1, check)?;
-            }
-        }
-        _ => {}
     }
-    Ok(())
+    Ok(size)
 }
 
 /// The contents of a namespace outlive its scope, so it may hold neither a namespace nor a loop.
 pub(super) fn must_be_plain(value: &Value) -> Result<()> {
-    walk_at(value, 0, &|part| match part.kind() {
+    let check = |part: &Value| match part.kind() {
         ValueKind::Map if !is_dict(part) => fail("a namespace may hold texts, numbers, lists and dicts"),
         _ => Ok(()),
-    })
-}
-
-/// A key of a dict; an error for other values.
-pub(super) fn get(dict: &Value, key: &Value) -> Result<Option<Value>> {
-    must_be_hashable(key)?;
-    let Some(object) = dict.as_object() else { return Ok(None) };
-    // A truth value is the same key as its number.
-    let other = match int(key) {
-        Some(number @ (0 | 1)) if key.kind() == ValueKind::Bool => int_value(number),
-        Some(number @ (0 | 1)) => Value::from(number == 1),
-        _ => Value::UNDEFINED,
     };
-    Ok([key, &other].into_iter().filter(|key| !key.is_undefined()).find_map(|key| object.get_value(key)))
+    walk_at(value, 0, &check).map(drop)
 }
 
-pub(super) fn must_be_hashable(key: &Value) -> Result<()> {
-    walk_at(key, 0, &|part| match part.kind() {
+fn must_be_hashable(key: &Value) -> Result<()> {
+    let check = |part: &Value| match part.kind() {
+        // As a part its hash would differ from that of its number.
+        ValueKind::Bool if key.is_tuple() => fail("a tuple with a truth value cannot be a key"),
         ValueKind::Seq if part.is_tuple() => Ok(()),
         ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => {
             fail(format!("a {} cannot be a key", type_name(part)))
         }
         _ => Ok(()),
-    })
+    };
+    walk_at(key, 0, &check).map(drop)
+}
+
+/// A key, or its number if it is a truth value: in Python they are the same key.
+pub(super) fn hashed(key: &Value) -> Result<Value> {
+    must_be_hashable(key)?;
+    Ok(int(key).map_or_else(|| key.clone(), int_value))
+}
+
+/// A dict. Of equal keys it has the first with the last value.
+pub(super) fn dict(entries: impl IntoIterator<Item = (Value, Value)>) -> Result<Value> {
+    let (mut places, mut pairs) = (HashMap::new(), Vec::new());
+    for (key, value) in entries {
+        budget::elements(8)?;
+        match places.entry(hashed(&key)?) {
+            Entry::Vacant(place) => {
+                place.insert(pairs.len());
+                pairs.push((key, value));
+            }
+            Entry::Occupied(place) => pairs[*place.get()].1 = value,
+        }
+    }
+    Ok(Value::from_pairs(pairs))
+}
+
+/// The value of a key of a dict.
+pub(super) fn get(dict: &Value, key: &Value) -> Result<Option<Value>> {
+    must_be_hashable(key)?;
+    let Some(object) = dict.as_object() else { return Ok(None) };
+    // A truth value is the same key as its number.
+    let other = match float(key) {
+        Some(number) if key.kind() == ValueKind::Bool => Value::from(number as i64),
+        Some(number) if number == 0.0 || number == 1.0 => Value::from(number == 1.0),
+        _ => return Ok(object.get_value(key)),
+    };
+    Ok(object.get_value(key).or_else(|| object.get_value(&other)))
 }
 
 /// Binds positional and keyword arguments.
@@ -250,15 +186,9 @@ pub(super) fn bind<const N: usize>(
     let mut bound = [const { None }; N];
     for (index, name) in names.into_iter().enumerate() {
         let given = positional.get(index).cloned();
-        if given.is_some() && keywords.has(name) {
-            return fail(format!("{callee}: `{name}` is given twice"));
-        }
-        bound[index] = if keywords.has(name) { Some(keywords.get(name)?) } else { given };
+        bound[index] = if given.is_some() { given } else { keywords.get(name)? };
     }
-    match keywords.args().find(|name| !names.contains(name)) {
-        Some(name) => fail(format!("{callee} has no argument `{name}`")),
-        None => Ok(bound),
-    }
+    keywords.assert_all_used().map(|()| bound)
 }
 
 pub(super) fn flag(value: Option<&Value>) -> bool {
@@ -267,27 +197,19 @@ pub(super) fn flag(value: Option<&Value>) -> bool {
 
 /// An optional integer.
 pub(super) fn integer(callee: &str, value: Option<&Value>) -> Result<Option<i64>> {
-    match value {
-        Some(value) if !value.is_none() => match int(value) {
-            Some(number) => Ok(Some(number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)),
-            None => fail(format!("{callee} takes a whole number, got {}", type_name(value))),
-        },
-        _ => Ok(None),
+    match value.filter(|value| !value.is_none()).map(|value| int(value).ok_or(value)) {
+        None => Ok(None),
+        Some(Ok(number)) => Ok(Some(number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)),
+        Some(Err(value)) => fail(format!("{callee} takes a whole number, got {}", type_name(value))),
     }
 }
 
-/// An optional size; 0 if out of range.
-pub(super) fn length(callee: &str, value: Option<&Value>, default: usize) -> Result<usize> {
-    Ok(integer(callee, value)?.map_or(default, |number| usize::try_from(number).unwrap_or(0)))
-}
-
 /// An optional string.
-pub(super) fn text<'a>(callee: &str, value: Option<&'a Value>) -> Result<Option<&'a str>> {
-    match value {
-        Some(value) if !value.is_none() => match value.as_str() {
-            Some(text) => Ok(Some(text)),
-            None => fail(format!("{callee} takes a text, got {}", type_name(value))),
-        },
-        _ => Ok(None),
+pub(super) fn text_of<'a>(callee: &str, value: Option<&'a Value>) -> Result<Option<&'a str>> {
+    match value.filter(|value| !value.is_none()) {
+        Some(value) if value.as_str().is_none() => {
+            fail(format!("{callee} takes a text, got {}", type_name(value)))
+        }
+        value => Ok(value.and_then(Value::as_str)),
     }
 }

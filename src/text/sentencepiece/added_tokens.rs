@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use tokenizers::AddedToken;
 
 use super::prefix_trie::PrefixTrie;
+use crate::error::Result;
+use crate::text::budget::Budget;
 
 /// Added tokens by id, and a matcher for them.
 #[derive(Debug)]
@@ -38,9 +40,14 @@ impl AddedTokens {
     }
 
     /// Splits a text at its added tokens. A token may include the white space beside it, or match only whole words.
-    pub(super) fn split<'t>(&self, text: &'t str) -> impl Iterator<Item = Part<'t>> {
-        let mut parts = self.cut(text);
+    pub(super) fn split<'t>(
+        &self,
+        text: &'t str,
+        budget: &Budget<'_>,
+    ) -> Result<impl Iterator<Item = Part<'t>>> {
+        let mut parts = self.cut(text, budget)?;
         for index in 0..parts.len() {
+            budget.work(parts[index].len())?;
             let Some(token) = self.token(&parts[index]) else { continue };
             let (strips_right, strips_left, single_word) = (token.rstrip, token.lstrip, token.single_word);
             let (left, right) = (index.wrapping_sub(1), index + 1);
@@ -63,17 +70,18 @@ impl AddedTokens {
                 parts[right].to_mut().insert_str(0, &token);
             }
         }
-        parts.into_iter().filter(|part| !part.is_empty()).map(|part| match self.id(&part) {
+        Ok(parts.into_iter().filter(|part| !part.is_empty()).map(|part| match self.id(&part) {
             Some(id) => Part::Token(id),
             None => Part::Text(part),
-        })
+        }))
     }
 
     /// The parts of a text, each a token or plain text. Of overlapping tokens the first wins, then the longest.
-    fn cut<'t>(&self, text: &'t str) -> Vec<Cow<'t, str>> {
+    fn cut<'t>(&self, text: &'t str, budget: &Budget<'_>) -> Result<Vec<Cow<'t, str>>> {
         let mut parts = Vec::new();
         let (mut done, mut at) = (0, 0);
         while at < text.len() {
+            budget.work(0)?;
             if let Some((length, _)) = self.trie.longest_prefix(&text.as_bytes()[at..]) {
                 if done < at {
                     parts.push(Cow::Borrowed(&text[done..at]));
@@ -88,7 +96,7 @@ impl AddedTokens {
         if done < text.len() {
             parts.push(Cow::Borrowed(&text[done..]));
         }
-        parts
+        Ok(parts)
     }
 
     fn token(&self, content: &str) -> Option<&AddedToken> {

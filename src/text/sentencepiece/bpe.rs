@@ -6,6 +6,8 @@ use std::collections::{BinaryHeap, HashMap};
 
 use super::normalizer::{character, symbol};
 use super::vocabulary::{PieceKind, Vocabulary};
+use crate::error::Result;
+use crate::text::budget::Budget;
 
 /// No neighbour.
 const NONE: u32 = u32::MAX;
@@ -45,7 +47,11 @@ impl PartialOrd for Candidate {
 }
 
 /// Splits a text of at most 1 GiB into parts, each with its piece, which may be the unknown one.
-pub(super) fn cut<'t>(vocabulary: &Vocabulary, text: &'t str) -> Vec<(&'t str, u32)> {
+pub(super) fn cut<'t>(
+    vocabulary: &Vocabulary,
+    text: &'t str,
+    budget: &Budget<'_>,
+) -> Result<Vec<(&'t str, u32)>> {
     let mut merging = Merging {
         vocabulary,
         text,
@@ -54,16 +60,18 @@ pub(super) fn cut<'t>(vocabulary: &Vocabulary, text: &'t str) -> Vec<(&'t str, u
         unused: HashMap::new(),
     };
     for right in 1..merging.parts.len() as u32 {
+        budget.work(0)?;
         merging.consider(right - 1, right);
     }
     while let Some(candidate) = merging.candidates.pop() {
+        budget.work(0)?;
         merging.join(&candidate);
     }
     let mut pieces = Vec::new();
     for part in merging.parts.iter().filter(|part| part.start < part.end) {
         merging.add_pieces(&text[part.start as usize..part.end as usize], &mut pieces);
     }
-    pieces
+    Ok(pieces)
 }
 
 /// Characters and user-defined symbols.

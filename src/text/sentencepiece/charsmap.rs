@@ -18,8 +18,6 @@ pub(super) struct Charsmap {
     units: Box<[u32]>,
     /// Each text ends with NUL.
     replacements: Box<str>,
-    /// The longest replacement in bytes, with U+2581 for spaces.
-    pub(super) longest: usize,
 }
 
 impl Charsmap {
@@ -44,7 +42,7 @@ impl Charsmap {
                 "a rule may put in at most {MAX_REPLACEMENT_BYTES} bytes, found {longest}"
             )));
         }
-        Ok(Self { units: units.collect(), replacements: replacements.into(), longest })
+        Ok(Self { units: units.collect(), replacements: replacements.into() })
     }
 
     /// The longest rule for the beginning of `text`: the bytes that it matches, and their replacement.

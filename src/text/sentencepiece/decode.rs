@@ -100,6 +100,11 @@ impl PieceDecoder {
         }
     }
 
+    /// The most bytes that the text of a token of this length has: spaces around it, or the text of the unknown piece.
+    pub(in crate::text) fn longest(&self, bytes: usize) -> usize {
+        bytes.max(self.processor.unknown_surface.len()).saturating_add(2)
+    }
+
     /// The bytes that a token adds in the middle of a text.
     pub(in crate::text) fn bytes(&self, token: &str) -> Vec<u8> {
         if self.special.contains(token) || self.added.contains(token) {

@@ -16,6 +16,8 @@ use super::normalizer::SPACE;
 use super::processor::{Found, Processor};
 use crate::error::{Error, Result};
 use crate::json::shown;
+use crate::text::budget::Budget;
+use crate::text::checks::check_added;
 use crate::text::settings::Settings;
 use crate::text::tokenizer::MAX_TOKEN_ID;
 
@@ -59,6 +61,8 @@ impl LlamaTokenizer {
             settings.default_token(name, content);
         }
         let processor = Processor::new(model)?;
+        let added = settings.added.iter().flatten().map(|(_, token)| token).chain(settings.special_tokens());
+        added.into_iter().try_for_each(|token| check_added(token, None))?;
         let added = added_by_id(&processor, settings);
         if let Some((&highest, token)) = added.last_key_value().filter(|&(&id, _)| id > MAX_TOKEN_ID) {
             return Err(Error::load(format!(
@@ -86,23 +90,29 @@ impl LlamaTokenizer {
             processor: Arc::new(processor),
         };
         let mut ids = Vec::new();
-        this.cut(&this.unknown, &mut ids)?;
+        this.cut(&this.unknown, &mut ids, &Budget::new(&mut || false))?;
         this.unknown_len = ids.len();
         Ok(this)
     }
 
     /// The ids of a text; with `add_special_tokens` also those added around a prompt.
-    pub(in crate::text) fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>> {
+    pub(in crate::text) fn encode(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        budget: &Budget<'_>,
+    ) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(text.len() / 3 + 2);
         if add_special_tokens {
             ids.extend(self.bos);
         }
         if self.legacy || text.is_empty() {
-            self.encode_parts(text, &mut ids)?;
+            self.encode_parts(text, &mut ids, budget)?;
         } else {
             let begin = if self.add_prefix_space { SPACE } else { "" };
             let from = ids.len();
-            let special_at = self.encode_parts(&format!("{begin}{}", text.replace(SPACE, " ")), &mut ids)?;
+            let special_at =
+                self.encode_parts(&format!("{begin}{}", text.replace(SPACE, " ")), &mut ids, budget)?;
             // The space added before a special token is removed again.
             let space = self.processor.vocabulary.textual(SPACE).map(|piece| self.ids[piece as usize]);
             if special_at == Some(from + 1) && space == Some(ids[from]) {
@@ -154,13 +164,13 @@ impl LlamaTokenizer {
     }
 
     /// Appends the ids of a text and returns the index of the first special token among them.
-    fn encode_parts(&self, text: &str, ids: &mut Vec<u32>) -> Result<Option<usize>> {
+    fn encode_parts(&self, text: &str, ids: &mut Vec<u32>, budget: &Budget<'_>) -> Result<Option<usize>> {
         let mut special_at = None;
         if self.split_special_tokens {
-            self.encode_part(text, ids)?;
+            self.encode_part(text, ids, budget)?;
             return Ok(special_at);
         }
-        for part in self.added.split(text) {
+        for part in self.added.split(text, budget)? {
             match part {
                 Part::Token(id) => {
                     if special_at.is_none() && self.special_ids.contains(&id) {
@@ -168,7 +178,7 @@ impl LlamaTokenizer {
                     }
                     ids.push(id);
                 }
-                Part::Text(text) => self.encode_part(&text, ids)?,
+                Part::Text(text) => self.encode_part(&text, ids, budget)?,
             }
         }
         Ok(special_at)
@@ -176,21 +186,21 @@ impl LlamaTokenizer {
 
     /// Encodes a part without added tokens. Without `legacy` the model adds no space before it, but would drop an
     /// existing one; so the part is encoded after the text of the unknown token, whose tokens are then removed.
-    fn encode_part(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+    fn encode_part(&self, text: &str, ids: &mut Vec<u32>, budget: &Budget<'_>) -> Result<()> {
         if self.legacy || !text.starts_with([' ', '▁']) {
-            return self.cut(text, ids);
+            return self.cut(text, ids, budget);
         }
         let from = ids.len();
-        self.cut(&format!("{}{text}", self.unknown), ids)?;
+        self.cut(&format!("{}{text}", self.unknown), ids, budget)?;
         if ids.len() - from >= self.unknown_len {
             ids.drain(from..from + self.unknown_len);
         }
         Ok(())
     }
 
-    fn cut(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+    fn cut(&self, text: &str, ids: &mut Vec<u32>, budget: &Budget<'_>) -> Result<()> {
         let add_dummy_prefix = self.legacy && self.processor.normalizer.add_dummy_prefix;
-        self.processor.encode(text, add_dummy_prefix, |found| {
+        self.processor.encode(text, add_dummy_prefix, budget, |found| {
             ids.push(match found {
                 Found::Piece(piece) => self.ids[piece as usize],
                 Found::Unknown(text) => id_of(&self.added, &self.processor, text),

@@ -12,6 +12,9 @@ use super::normalizer::Normalizer;
 use super::vocabulary::{MAX_PIECES, Piece, PieceKind, Vocabulary};
 use crate::error::{Error, Result};
 
+/// The longest text of the unknown piece.
+const MAX_SURFACE_BYTES: usize = 256;
+
 /// The contents of the file, validated.
 #[derive(Debug)]
 pub(super) struct ModelFile {
@@ -81,6 +84,12 @@ impl ModelFile {
                 5 => denormalizer.merge(content).map_err(damaged)?,
                 _ => {}
             }
+        }
+        let surface = trainer.unk_surface.as_ref().map_or(0, String::len);
+        if surface > MAX_SURFACE_BYTES {
+            return Err(Error::load(format!(
+                "`unk_surface`, the text of the unknown piece, may have at most {MAX_SURFACE_BYTES} bytes, found {surface}"
+            )));
         }
         if pieces.is_empty() {
             return Err(Error::load("it holds no pieces: is it a SentencePiece model?"));

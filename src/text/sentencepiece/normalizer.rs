@@ -2,6 +2,8 @@
 
 use super::charsmap::Charsmap;
 use super::prefix_trie::PrefixTrie;
+use crate::error::Result;
+use crate::text::budget::{Budget, check_length};
 
 /// The character for a space in pieces: U+2581.
 pub(super) const SPACE: &str = "▁";
@@ -18,21 +20,23 @@ pub(super) struct Normalizer {
 }
 
 impl Normalizer {
-    /// The factor by which it can lengthen a text.
-    pub(super) fn growth(&self) -> usize {
-        self.charsmap.as_ref().map_or(0, |charsmap| charsmap.longest).max(SPACE.len())
-    }
-
     /// Normalizes a text.
-    pub(super) fn normalize(&self, text: &str, user_defined: &PrefixTrie, add_dummy_prefix: bool) -> String {
+    pub(super) fn normalize(
+        &self,
+        text: &str,
+        user_defined: &PrefixTrie,
+        add_dummy_prefix: bool,
+        budget: &Budget<'_>,
+    ) -> Result<String> {
         let mut rest = text;
         if self.remove_extra_whitespaces {
             while let (taken, " ") = self.next_part(rest, user_defined) {
+                budget.work(taken)?;
                 rest = &rest[taken..];
             }
         }
         if rest.is_empty() {
-            return String::new();
+            return Ok(String::new());
         }
         let space = if self.escape_whitespaces { SPACE } else { " " };
         let mut normalized = String::with_capacity(rest.len() + rest.len() / 2 + space.len());
@@ -42,6 +46,8 @@ impl Normalizer {
         let mut after_space = self.remove_extra_whitespaces;
         while !rest.is_empty() {
             let (taken, part) = self.next_part(rest, user_defined);
+            budget.work(taken)?;
+            check_length(normalized.len())?;
             let part = if after_space { part.trim_start_matches(' ') } else { part };
             for (index, words) in part.split(' ').enumerate() {
                 if index > 0 {
@@ -60,7 +66,7 @@ impl Normalizer {
         if add_dummy_prefix && self.whitespace_as_suffix {
             normalized.push_str(space);
         }
-        normalized
+        Ok(normalized)
     }
 
     /// The number of bytes that the next step consumes, and their replacement: a symbol, a rule's text, or the

@@ -5,10 +5,8 @@ use super::model_file::ModelFile;
 use super::normalizer::Normalizer;
 use super::unigram::Unigram;
 use super::vocabulary::Vocabulary;
-use crate::error::{Error, Result};
-
-/// The longest text, in bytes.
-const MAX_NORMALIZED_BYTES: usize = 1 << 30;
+use crate::error::Result;
+use crate::text::budget::{Budget, check_length};
 
 /// A loaded model.
 #[derive(Debug)]
@@ -44,21 +42,15 @@ impl Processor {
         &self,
         text: &str,
         add_dummy_prefix: bool,
+        budget: &Budget<'_>,
         mut found: impl FnMut(Found<'_>),
     ) -> Result<()> {
         let vocabulary = &self.vocabulary;
-        let growth = self.normalizer.growth();
-        if text.len().saturating_mul(growth) > MAX_NORMALIZED_BYTES {
-            return Err(Error::input(format!(
-                "the text has {} bytes, and the tokenizer can make them {growth} times as many, but at most \
-                 {MAX_NORMALIZED_BYTES} are encoded at a time; shorten it",
-                text.len()
-            )));
-        }
-        let text = self.normalizer.normalize(text, &vocabulary.user_defined, add_dummy_prefix);
+        check_length(text.len())?;
+        let text = self.normalizer.normalize(text, &vocabulary.user_defined, add_dummy_prefix, budget)?;
         let pieces = match &self.unigram {
-            Some(unigram) => unigram.cut(vocabulary, &text),
-            None => bpe::cut(vocabulary, &text),
+            Some(unigram) => unigram.cut(vocabulary, &text, budget)?,
+            None => bpe::cut(vocabulary, &text, budget)?,
         };
         let (mut at, mut unknown_from) = (0, None);
         for (piece, id) in pieces {

@@ -6,6 +6,8 @@
 use super::normalizer::character;
 use super::prefix_trie::PrefixTrie;
 use super::vocabulary::{PieceKind, Vocabulary};
+use crate::error::Result;
+use crate::text::budget::Budget;
 
 /// The penalty of an unknown character below the worst piece.
 const UNKNOWN_PENALTY: f32 = 10.0;
@@ -43,10 +45,16 @@ impl Unigram {
     }
 
     /// Splits a text of at most 1 GiB into parts, each with its piece, which may be the unknown one.
-    pub(super) fn cut<'t>(&self, vocabulary: &Vocabulary, text: &'t str) -> Vec<(&'t str, u32)> {
+    pub(super) fn cut<'t>(
+        &self,
+        vocabulary: &Vocabulary,
+        text: &'t str,
+        budget: &Budget<'_>,
+    ) -> Result<Vec<(&'t str, u32)>> {
         let mut best = vec![Best { score: 0.0, start: NOWHERE, id: 0 }; text.len() + 1];
         let (mut start, mut frontier) = (0, 0);
         while start < text.len() {
+            budget.work(0)?;
             let so_far = best[start].score;
             if so_far.abs() > MAX_SUM {
                 let reached = |best: &&mut Best| best.start != NOWHERE;
@@ -78,7 +86,7 @@ impl Unigram {
             end = start as usize;
         }
         pieces.reverse();
-        pieces
+        Ok(pieces)
     }
 }
 

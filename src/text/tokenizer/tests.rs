@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::error::ErrorKind;
 
 /// The tokenizer of the bundled model: byte-level.
 pub(in crate::text) fn bundled() -> Tokenizer {
@@ -134,7 +135,7 @@ fn stories260k_gives_the_ids_of_transformers() {
     for (text, expected) in cases {
         assert_eq!(numbers(&tokenizer, text), expected, "{text:?}");
     }
-    let text = tokenizer.decode(&tokenizer.encode("hello</s>world", true).unwrap(), false);
+    let text = tokenizer.decode(&tokenizer.encode("hello</s>world", true).unwrap(), false).unwrap();
     assert_eq!(text, "<s> hello</s> world");
 }
 
@@ -142,9 +143,13 @@ fn stories260k_gives_the_ids_of_transformers() {
 fn skipping_special_tokens_leaves_them_out() {
     let tokenizer = bundled();
     let ids = tokenizer.encode("<|user|>hi</s>", true).unwrap();
-    assert_eq!(tokenizer.decode(&ids, true), "hi");
-    assert_eq!(tokenizer.decode(&ids, false), "<s><|user|>hi</s>");
-    assert_eq!(tokenizer.decode(&[TokenId(99_999), TokenId(76)], false), "h", "an unknown id is left out");
+    assert_eq!(tokenizer.decode(&ids, true).unwrap(), "hi");
+    assert_eq!(tokenizer.decode(&ids, false).unwrap(), "<s><|user|>hi</s>");
+    assert_eq!(
+        tokenizer.decode(&[TokenId(99_999), TokenId(76)], false).unwrap(),
+        "h",
+        "an unknown id is left out"
+    );
 }
 
 #[test]
@@ -203,7 +208,11 @@ fn the_llama_class_puts_one_space_before_the_text_as_transformers_does() {
     assert_eq!(words(&legacy, "the</s>the"), ["▁the", "</s>", "▁the"]);
     let bare = llama_with(&config("add_prefix_space", json!(false)));
     assert_eq!(words(&bare, "the"), ["t", "he"]);
-    assert_eq!(bare.decode(&bare.encode(" the", false).unwrap(), true), " the", "no space is stripped");
+    assert_eq!(
+        bare.decode(&bare.encode(" the", false).unwrap(), true).unwrap(),
+        " the",
+        "no space is stripped"
+    );
     assert_eq!((bare.bos(), bare.eos(), bare.pad()), (Some(TokenId(1)), Some(TokenId(2)), None));
 }
 
@@ -238,8 +247,8 @@ fn a_normalized_added_token_is_decoded_from_its_normalized_form() {
         "301": {"content": "<pad>", "special": true, "normalized": true}}});
     let tokenizer = llama_with(&config);
     let ids = [tokenizer.id("▁the"), tokenizer.id("<new>"), tokenizer.id("<pad>")].map(Option::unwrap);
-    assert_eq!(tokenizer.decode(&ids, false), "the <new> <pad>");
-    assert_eq!(tokenizer.decode(&ids, true), "the <new>");
+    assert_eq!(tokenizer.decode(&ids, false).unwrap(), "the <new> <pad>");
+    assert_eq!(tokenizer.decode(&ids, true).unwrap(), "the <new>");
 }
 
 #[test]
@@ -258,11 +267,11 @@ fn spaces_are_cleaned_up_only_for_vocabularies_that_are_not_bpe() {
         Tokenizer::from_bytes(word_level.to_string().as_bytes(), Some(config.as_bytes()), None).unwrap()
     };
     let ids = [TokenId(2), TokenId(1), TokenId(0)];
-    assert_eq!(with(true).decode(&ids, true), "it. cat");
-    assert_eq!(with(false).decode(&ids, true), "it . cat");
+    assert_eq!(with(true).decode(&ids, true).unwrap(), "it. cat");
+    assert_eq!(with(false).decode(&ids, true).unwrap(), "it . cat");
     let bpe = llama_with(&json!({"clean_up_tokenization_spaces": true}));
     let ids = bpe.encode("the .", false).unwrap();
-    assert_eq!(bpe.decode(&ids, true), "the .");
+    assert_eq!(bpe.decode(&ids, true).unwrap(), "the .");
 }
 
 #[test]
@@ -296,7 +305,7 @@ fn hostile_files_are_refused_with_a_reason() {
                 json!({"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated",
             "invert": false}),
             ),
-            "cannot be used",
+            "its pre_tokenizer: a regular expression must be valid",
         ),
         (big_id.to_string(), "token ids must be at most"),
         (
@@ -362,7 +371,7 @@ proptest! {
             let ids: Vec<TokenId> = numbers.iter().copied().map(TokenId).collect();
             let Encoder::Json(json) = &tokenizer.0.encoder else { panic!("a tokenizer.json") };
             let expected = json.backend.decode(&numbers, skip_special_tokens).unwrap();
-            prop_assert_eq!(tokenizer.decode(&ids, skip_special_tokens), expected);
+            prop_assert_eq!(tokenizer.decode(&ids, skip_special_tokens).unwrap(), expected);
         }
     }
 
@@ -372,7 +381,7 @@ proptest! {
             // A text that contains a special token, or the metaspace character itself, does not survive a round trip.
             prop_assume!(!text.contains('<') && !text.contains('▁'));
             let ids = tokenizer.encode(&text, false).unwrap();
-            let back = tokenizer.decode(&ids, true);
+            let back = tokenizer.decode(&ids, true).unwrap();
             let expected = if tokenizer.len() == 2048 { &*text } else { text.strip_prefix(' ').unwrap_or(&text) };
             prop_assert_eq!(back, expected);
         }
@@ -386,6 +395,31 @@ proptest! {
             let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.token_bytes(id).unwrap()).copied().collect();
             let joined = String::from_utf8(bytes).unwrap();
             prop_assert_eq!(joined.trim_start(), format!("a {text}"));
+        }
+    }
+}
+
+#[test]
+fn encoding_and_decoding_are_polled_and_end_when_interrupted() {
+    for tokenizer in [bundled(), llama(true), llama(false)] {
+        let text = "Once upon a time, ".repeat(4000);
+        let mut polls = 0;
+        let mut count = || {
+            polls += 1;
+            false
+        };
+        let ids = tokenizer.encode_interruptible(&text, true, &mut count).unwrap();
+        tokenizer.decode_interruptible(&ids, true, &mut count).unwrap();
+        assert!(polls > 10, "{polls} polls");
+        for after in [0, 1, polls / 2, polls - 1] {
+            let mut left: i32 = after;
+            let mut stop = || {
+                left -= 1;
+                left <= 0
+            };
+            let encoded = tokenizer.encode_interruptible(&text, true, &mut stop);
+            let decoded = encoded.and_then(|ids| tokenizer.decode_interruptible(&ids, true, &mut stop));
+            assert_eq!(decoded.unwrap_err().kind(), ErrorKind::Cancelled, "after {after} of {polls}");
         }
     }
 }

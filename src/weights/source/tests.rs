@@ -83,6 +83,29 @@ fn a_folder_in_place_of_a_file_is_refused() {
     assert!(error.contains("must be a regular file"), "{error}");
 }
 
+#[cfg(unix)]
+#[test]
+fn pipes_in_the_place_of_a_model_or_its_files_are_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = |name: &str| {
+        let path = folder.path().join(name);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path
+    };
+    let model = pipe("model");
+    let error = ModelFiles::open(model.to_str().unwrap(), None, None).unwrap_err().to_string();
+    assert!(error.contains("it must be the folder of a model"), "{error}");
+    pipe("adapter_config.json");
+    let files = ModelFiles::folder(folder.path()).unwrap();
+    let error = files.config().unwrap_err().to_string();
+    assert!(error.contains("config.json is missing"), "{error}");
+    for name in ["config.json", "model.safetensors"] {
+        pipe(name);
+        let error = files.weight_file(name).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("must be a regular file"), "{error}");
+    }
+}
+
 #[test]
 fn a_large_text_is_refused() {
     let folder = tempfile::tempdir().unwrap();

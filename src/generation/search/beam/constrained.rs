@@ -1,6 +1,8 @@
 //! Constraints in the choice of the next beams. Besides the most probable continuations, those that advance a
 //! constraint are candidates, and the beams are taken round-robin from the candidates grouped by their progress.
 
+use std::collections::HashSet;
+
 use crate::error::{Error, Result};
 use crate::types::TokenId;
 
@@ -18,21 +20,20 @@ pub(super) fn prefer_progress(
 ) -> Result<()> {
     let num_beams = rows.len();
     let vocab_size = accumulated.len() / num_beams;
-    let longer = |parent: usize, token: TokenId| {
-        let mut ids = rows[parent].to_vec();
-        ids.push(token);
-        ids
+    let bank = |beam: &Continuation| {
+        let ids = [rows[beam.parent], &[beam.token]].concat();
+        ConstraintListState::after(constraints, &ids)?.bank()
     };
-    let mut sequences: Vec<Vec<TokenId>> = next.iter().map(|beam| longer(beam.parent, beam.token)).collect();
-    let mut banks: Vec<usize> = sequences
-        .iter()
-        .map(|ids| ConstraintListState::after(constraints, ids)?.bank())
-        .collect::<Result<_>>()?;
+    let mut banks: Vec<usize> = next.iter().map(bank).collect::<Result<_>>()?;
+    // Beams may hold the same ids, so a sequence is told by the first beam with its ids and by its last token.
+    let first_equal = |parent: usize| rows.iter().position(|row| *row == rows[parent]);
+    let mut sequences: HashSet<_> = next.iter().map(|beam| (first_equal(beam.parent), beam.token)).collect();
     for (parent, ids) in rows.iter().enumerate() {
         let state = ConstraintListState::after(constraints, ids)?;
         if state.is_completed() {
             continue;
         }
+        let first = first_equal(parent);
         for token in state.advance()? {
             if token.index() >= vocab_size {
                 return Err(Error::callback(format!(
@@ -40,14 +41,12 @@ pub(super) fn prefer_progress(
                     vocab_size - 1
                 )));
             }
-            let sequence = longer(parent, token);
-            if sequences.contains(&sequence) {
+            if !sequences.insert((first, token)) {
                 continue;
             }
             let mut advanced = state.fork()?;
             advanced.add(token)?;
             banks.push(advanced.bank()?);
-            sequences.push(sequence);
             let score = accumulated[parent * vocab_size + token.index()];
             next.push(Continuation { parent, token, score });
         }

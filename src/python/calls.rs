@@ -1,0 +1,138 @@
+//! The calls of a generator: what its methods have in common.
+//!
+//! Arguments are converted, the work runs detached from Python, results are wrapped. What a call means is decided below.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::callbacks;
+use super::chat::{self, Conversations};
+use super::config::{self, from_keywords, warn};
+use super::errors::{guarded, to_python};
+use super::exit::detached;
+use super::generator::Generator;
+use super::held::Held;
+use super::output::GenerationOutput;
+use super::progress::ListProgress;
+use super::signals::{interruptible, polled};
+use super::stream::TokenStream;
+use super::{constraints, logging, prompts, stopping_criteria};
+use crate::generation::Strategy;
+use crate::generator::Prepared;
+
+/// The keyword arguments of every call that are no fields of a configuration.
+const OWN_KEYWORDS: [&str; 4] =
+    ["logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria", "constraints"];
+
+/// Those that are the prompt, under transformers' names, or belong to it.
+const PROMPT_KEYWORDS: [&str; 3] = ["inputs", "input_ids", "attention_mask"];
+
+/// A method that generates.
+pub(super) struct Method {
+    pub(super) name: &'static str,
+    /// What it presets.
+    pub(super) strategy: Option<Strategy>,
+    /// Whether it goes on to the end of the context when nothing limits it.
+    pub(super) to_the_end: bool,
+}
+
+/// What a method continues.
+pub(super) enum Given<'a, 'py> {
+    Prompt(Option<&'a Bound<'py, PyAny>>),
+    Chat(&'a Bound<'py, PyAny>),
+}
+
+/// The arguments of such a method, as Python gives them.
+pub(super) struct Arguments<'a, 'py> {
+    pub(super) given: Given<'a, 'py>,
+    pub(super) generation_config: Option<&'a Bound<'py, PyAny>>,
+    pub(super) keywords: Option<&'a Bound<'py, PyDict>>,
+}
+
+impl Generator {
+    /// Checks a call, and tells the caller what it probably did not mean. Returns what it holds of Python as well.
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        method: &Method,
+        given: &Arguments<'_, '_>,
+    ) -> PyResult<(Prepared<'_>, Held)> {
+        let keyword = |name: &str| -> PyResult<_> {
+            let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
+            Ok(value.filter(|value| !value.is_none()))
+        };
+        let [processors, allowed_tokens, criteria, constraints] = OWN_KEYWORDS;
+        let others = match given.given {
+            Given::Prompt(_) => &PROMPT_KEYWORDS[..],
+            Given::Chat(_) => &chat::KEYWORDS[..],
+        };
+        let mut config = from_keywords(method.name, given.keywords, &[others, &OWN_KEYWORDS].concat())?;
+        let passed = given.generation_config.map(config::passed).transpose()?.unwrap_or_default();
+        config = match &method.strategy {
+            Some(strategy) => strategy.apply(&config, &passed).map_err(|error| to_python(py, error))?,
+            None => config.over_passed(&passed),
+        };
+        let mut call = match given.given {
+            Given::Prompt(prompt) => {
+                let [inputs, input_ids, mask] = PROMPT_KEYWORDS.map(keyword);
+                self.inner()
+                    .call(prompts::of_call([prompt.cloned(), inputs?, input_ids?], mask?)?)
+                    .config(&config)
+            }
+            Given::Chat(messages) => {
+                let (conversations, options) =
+                    (Conversations::extract(messages)?, chat::options(given.keywords)?);
+                detached(py, || conversations.call(self.inner(), &options, &config))
+                    .map_err(|error| to_python(py, error))?
+            }
+        };
+        call = call.has_generation_config(given.generation_config.is_some());
+        let mut slots = Vec::new();
+        for processor in callbacks::processors(keyword(processors)?.as_ref(), &mut slots)? {
+            call = call.processor(processor);
+        }
+        if let Some(function) = keyword(allowed_tokens)? {
+            call = call.prefix_allowed_tokens_fn(callbacks::allowed_tokens(&function, &mut slots)?);
+        }
+        for criterion in stopping_criteria::criteria(keyword(criteria)?.as_ref(), &mut slots)? {
+            call = call.criterion(criterion);
+        }
+        for constraint in constraints::constraints(keyword(constraints)?.as_ref())? {
+            call = call.constraint(constraint);
+        }
+        let prepared = polled(py, |interrupted| call.prepare(method.to_the_end, interrupted))?;
+        warn(py, prepared.warnings())?;
+        Ok((prepared, Held::new(slots)))
+    }
+
+    pub(super) fn run(
+        &self,
+        py: Python<'_>,
+        method: &Method,
+        given: &Arguments<'_, '_>,
+    ) -> PyResult<GenerationOutput> {
+        guarded(|| {
+            let progress = ListProgress::take(given.keywords)?;
+            let (prepared, _held) = self.prepare(py, method, given)?;
+            let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
+            let output =
+                interruptible(py, |interrupted| prepared.run_each(interrupted, &mut |_, _| progress.step()));
+            logging::flush(py);
+            GenerationOutput::new(py, progress.outcome(output)?)
+        })
+    }
+
+    pub(super) fn open_stream(
+        &self,
+        py: Python<'_>,
+        name: &'static str,
+        given: &Arguments<'_, '_>,
+    ) -> PyResult<TokenStream> {
+        guarded(|| {
+            let method = Method { name, strategy: None, to_the_end: true };
+            let (prepared, held) = self.prepare(py, &method, given)?;
+            let stream = prepared.stream().map_err(|error| to_python(py, error))?;
+            Ok(TokenStream::new(stream, held, self.executor()))
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! What encoding a text may take: the bytes that its stages may make of it, and the time until the caller gives up.
+//!
+//! The `tokenizers` crate holds a text as two strings with 16 bytes of alignment for each byte, copies parts of it for
+//! each stage, and keeps a few hundred bytes for each part and token. So the memory is bounded by the length that a
+//! text has between its stages, which is checked before a stage runs.
+
+use std::cell::{Cell, RefCell};
+
+use crate::error::{Error, Result};
+
+/// The most bytes that a text has, in UTF-8, before and after each stage. The crate takes up to 300 times as much memory,
+/// usually 100 times.
+pub(super) const MAX_TEXT_BYTES: usize = 8 << 20;
+/// The bytes of work between two polls: less than a millisecond.
+const BYTES_PER_POLL: usize = 4096;
+
+/// The budget of one encoding or decoding.
+pub(super) struct Budget<'a> {
+    interrupted: RefCell<&'a mut dyn FnMut() -> bool>,
+    /// The bytes since the last poll.
+    unpolled: Cell<usize>,
+}
+
+impl<'a> Budget<'a> {
+    pub(super) fn new(interrupted: &'a mut dyn FnMut() -> bool) -> Self {
+        Self { interrupted: RefCell::new(interrupted), unpolled: Cell::new(BYTES_PER_POLL) }
+    }
+
+    /// Counts work on some bytes, and polls now and then.
+    ///
+    /// # Errors
+    /// `Cancelled`.
+    pub(super) fn work(&self, bytes: usize) -> Result<()> {
+        let unpolled = self.unpolled.get().saturating_add(bytes).saturating_add(16);
+        self.unpolled.set(unpolled);
+        if unpolled < BYTES_PER_POLL {
+            return Ok(());
+        }
+        self.unpolled.set(0);
+        if (self.interrupted.borrow_mut())() { Err(Error::cancelled()) } else { Ok(()) }
+    }
+}
+
+/// Refuses a text that could have more bytes than are encoded at a time.
+///
+/// # Errors
+/// `Input`.
+pub(super) fn check_length(bytes: usize) -> Result<()> {
+    if bytes > MAX_TEXT_BYTES {
+        return Err(Error::input(format!(
+            "at most {MAX_TEXT_BYTES} bytes of text are encoded at a time, counted as the tokenizer normalizes and \
+             splits it, found up to {bytes}; shorten it or encode it in parts"
+        )));
+    }
+    Ok(())
+}
