@@ -70,6 +70,7 @@ fn matmul(criterion: &mut Criterion) {
             num_rows: outputs,
             num_columns: inputs,
             bytes: bytes[..].into(),
+            cancelled: None,
         };
         for compute in [ComputeDtype::F32, ComputeDtype::Bf16] {
             let pack = || {

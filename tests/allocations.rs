@@ -127,7 +127,7 @@ enum Refused {
     Reserved,
 }
 
-/// As SQLite tests it: the first allocation that a request sizes is refused, then the second, and so on.
+/// As `SQLite` tests it: the first allocation that a request sizes is refused, then the second, and so on.
 #[test]
 fn every_allocation_that_is_refused_is_an_error() {
     let _alone = alone();
@@ -180,6 +180,7 @@ fn sweep_requests(refused: Refused, rows: usize, generator: &Generator) {
 
 /// Lets the first allocation of a call fail, then the second, until all of them succeed. Each time the call ends in an
 /// error, its blocks are free, and in the end it gives the answer that it gave before.
+#[expect(clippy::print_stdout, reason = "the table of the sweep, with --nocapture")]
 fn sweep<T: PartialEq>(
     refused: Refused,
     name: &str,
@@ -219,6 +220,7 @@ fn sweep<T: PartialEq>(
 fn encoding_takes_a_bounded_multiple_of_its_text() {
     const BYTES: usize = 1 << 18;
     const MOST_PER_BYTE: u64 = 300;
+    let _alone = alone();
     let vocab: serde_json::Map<String, serde_json::Value> =
         ('!'..='~').chain(['Ġ', '▁']).zip(0..).map(|(char, id)| (char.to_string(), id.into())).collect();
     let bpe = json!({"type": "BPE", "vocab": vocab, "merges": [], "unk_token": "?"});

@@ -169,16 +169,22 @@ EVIL = "\u202e\x1b]0;title\x07\u2066\u200b\n\u2028" + "x" * 5000
     "edit",
     [
         lambda folder: folder.json("config.json", {"architectures": [EVIL]}),
-        lambda folder: folder.json("config.json", {EVIL: 1, "architectures": ["LlamaForCausalLM"], "model_type": EVIL}),
+        lambda folder: folder.json(
+            "config.json", {EVIL: 1, "architectures": ["LlamaForCausalLM"], "model_type": EVIL}
+        ),
         lambda folder: folder.header(lambda header: header.update({EVIL: {"dtype": EVIL}})),
         lambda folder: folder.header(lambda header: header.update({EVIL: 3})),
         lambda folder: folder.index(lambda names: names.update({EVIL: "a.safetensors"})),
         lambda folder: folder.index(lambda names: names.update({"model.norm.weight": EVIL})),
         lambda folder: folder.write("config.json", '{"%s": 1, "%s": 2}' % (("x" * 5000 + "\u202e",) * 2)),
         lambda folder: folder.json("generation_config.json", {"top_k": EVIL}),
-        lambda folder: folder.json("config.json", {"architectures": ["LlamaForCausalLM"], "rope_scaling": {"rope_type": EVIL}}),
+        lambda folder: folder.json(
+            "config.json", {"architectures": ["LlamaForCausalLM"], "rope_scaling": {"rope_type": EVIL}}
+        ),
         lambda folder: folder.tokenizer(lambda tokenizer: tokenizer.update(normalizer={"type": EVIL})),
-        lambda folder: folder.write("tokenizer_config.json", json.dumps({"added_tokens_decoder": {EVIL: "a"}})),
+        lambda folder: folder.write(
+            "tokenizer_config.json", json.dumps({"added_tokens_decoder": {EVIL: "a"}})
+        ),
     ],
 )
 def test_no_name_of_a_folder_is_shown_as_it_is(edit, tmp_path):

@@ -147,7 +147,8 @@ impl Session<'_> {
         config: &GenerationConfig,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<String, Failure> {
-        let prompt = self.generator.fit_chat(&conversation.messages, &conversation.options, config)?;
+        let prompt =
+            self.generator.fit_chat(&conversation.messages, &conversation.options, config, interrupted)?;
         let text = prompt.text.clone();
         let prepared = self.generator.call_chat(vec![prompt], config).prepare(true, interrupted)?;
         let write = |output: &GenerationOutput| {

@@ -61,7 +61,8 @@ pub(super) fn obey(
                 terminal.note(format!("(the seed is {seed}{off})"));
             }
             Err(_) => {
-                terminal.note(format!("a seed must be an integer of 0 or more, got {}", escape::name(number)))
+                terminal
+                    .note(format!("a seed must be an integer of 0 or more, got {}", escape::name(number)));
             }
         },
         _ => terminal.note(format!("there is no command {}; /help lists them", escape::name(line))),

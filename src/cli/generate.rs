@@ -88,10 +88,12 @@ impl Job<'_> {
             let prompt = &lines[possible[index]];
             let written = bar.suspend(|| {
                 if json {
-                    waiting.insert(index, serde_json::to_string(&self.report(prompt, output))?);
-                    while let Some(object) = waiting.remove(&next) {
+                    let mut line = Vec::new();
+                    write_json(&mut line, &self.report(prompt, output))?;
+                    waiting.insert(index, line);
+                    while let Some(line) = waiting.remove(&next) {
                         next += 1;
-                        writeln!(stdout(), "{object}")?;
+                        stdout().write_all(&line)?;
                     }
                     return stdout().flush();
                 }

@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::cache::KvDtype;
 use crate::engine::{Engine, EngineOptions};
 use crate::error::{Error, ErrorKind};
+use crate::escape;
 use crate::generation::GenerationConfig;
 use crate::kernels::{Isa, Workers};
 use crate::memory;
@@ -24,8 +25,8 @@ use crate::text::{ChatOptions, ChatTemplate, Detokenizer, Message, Tokenizer};
 use crate::types::TokenId;
 use crate::weights::{FileBytes, HeaderLimits, ModelConfig, ModelFiles, TensorFile, Weights};
 
-/// The longest message: messages repeat no input in full.
-const MAX_MESSAGE_BYTES: usize = 2000;
+/// The longest message, in characters: messages repeat no input in full.
+const MAX_MESSAGE: usize = 1000;
 
 /// The longest prompt that a chat template makes of a short conversation.
 const MAX_PROMPT_LEN: usize = 16 << 20;
@@ -211,5 +212,7 @@ fn split(data: &[u8]) -> (&[u8], &[u8]) {
 fn expect(error: &Error, kinds: &[ErrorKind]) {
     let message = error.to_string();
     assert!(kinds.contains(&error.kind()), "{error:?}");
-    assert!((10..MAX_MESSAGE_BYTES).contains(&message.len()), "{} bytes: {error:?}", message.len());
+    let chars = message.chars().count();
+    assert!((10..=MAX_MESSAGE).contains(&chars), "{chars} characters: {error:?}");
+    assert!(!message.contains(escape::is_hidden), "{error:?}");
 }

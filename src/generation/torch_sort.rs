@@ -6,7 +6,7 @@
 
 use crate::error::Result;
 use crate::kernels::Isa;
-use crate::kernels::torch_reduce::bound_of_largest;
+use crate::kernels::torch_reduce::{BOUND_BLOCK, bound_of_largest};
 use crate::memory;
 
 /// Ranges up to this length are left to one insertion sort at the end.
@@ -62,7 +62,8 @@ pub(super) fn topk(isa: Isa, values: &[f32], k: usize) -> Result<Vec<u32>> {
 fn distinct_topk(isa: Isa, values: &[f32], k: usize) -> Result<Option<Vec<u32>>> {
     let Some(bound) = bound_of_largest(isa, values, k) else { return Ok(None) };
     let mut largest = Vec::new();
-    memory::reserve(&mut largest, 4 * k + SKIPPED, "indices")?;
+    // Where values differ, those that reach the bound lie in `k` blocks.
+    memory::reserve(&mut largest, BOUND_BLOCK * k + SKIPPED, "indices")?;
     for (chunk, start) in values.chunks(SKIPPED).zip((0..).step_by(SKIPPED)) {
         if chunk.iter().filter(|value| **value >= bound).count() > 0 {
             if largest.len() + chunk.len() > largest.capacity() {

@@ -1,7 +1,7 @@
 //! Conversations: prompts from the model's chat template, and replies.
 
 use super::{Call, Generator, Prompt, Prompts};
-use crate::engine::{GenerationOutput, TokenStream};
+use crate::engine::{GenerationOutput, Interrupt, TokenStream};
 use crate::error::Result;
 use crate::generation::GenerationConfig;
 use crate::text::{ChatOptions, ChatTemplates, Message};
@@ -49,7 +49,7 @@ impl Generator {
         config: &GenerationConfig,
     ) -> Result<GenerationOutput> {
         let prepared = self
-            .call_chat(vec![self.fit_chat(messages, options, config)?], config)
+            .call_chat(vec![self.fit_chat(messages, options, config, &mut || false)?], config)
             .prepare(true, &mut || false)?;
         prepared.log_warnings();
         prepared.run(&mut || false)
@@ -65,7 +65,7 @@ impl Generator {
         options: &ChatOptions,
         config: &GenerationConfig,
     ) -> Result<TokenStream> {
-        self.call_chat(vec![self.fit_chat(messages, options, config)?], config).stream()
+        self.call_chat(vec![self.fit_chat(messages, options, config, &mut || false)?], config).stream()
     }
 
     /// A call that replies to conversations, for options that [`Generator::chat`] lacks: processors, criteria, an
@@ -94,15 +94,16 @@ impl Generator {
     /// The prompt for a reply to a conversation. Leaves out the oldest turns until the reply has room for
     /// `max_new_tokens`, up to half of the context, or for 1024 tokens, up to a quarter. A system message at the
     /// beginning stays, and so does the last turn. A turn is a message of the user and all that follow before the
-    /// next.
+    /// next. Ends when `interrupted` returns true.
     ///
     /// # Errors
-    /// As for [`Generator::apply_chat_template`]; `Input` when the model came without a tokenizer.
+    /// As for [`Generator::apply_chat_template`]; `Input` when the model came without a tokenizer; `Cancelled`.
     pub fn fit_chat(
         &self,
         messages: &[Message],
         options: &ChatOptions,
         config: &GenerationConfig,
+        interrupted: &mut Interrupt<'_>,
     ) -> Result<ChatPrompt> {
         let cache = self.engine().pool().capacity().max_tokens();
         let most = self.config().max_position_embeddings.min(cache);
@@ -120,11 +121,11 @@ impl Generator {
         let begins: Vec<usize> = std::iter::once(first).chain(turns).collect();
 
         let options = for_reply(options);
-        let prompt = |begin: usize| -> Result<ChatPrompt> {
-            let text =
-                self.apply_chat_template(&[&messages[..first], &messages[begin..]].concat(), &options)?;
+        let mut prompt = |begin: usize| -> Result<ChatPrompt> {
+            let messages = [&messages[..first], &messages[begin..]].concat();
+            let text = self.apply_chat_template_interruptible(&messages, &options, interrupted)?;
             Self::check_memory(&text)?;
-            let token_ids = self.tokenizer()?.encode(&text, false)?;
+            let token_ids = self.tokenizer()?.encode_interruptible(&text, false, interrupted)?;
             Ok(ChatPrompt { text, token_ids, num_left_out: begin - first })
         };
         let whole = prompt(first)?;
@@ -172,9 +173,22 @@ impl Generator {
     /// # Errors
     /// `Input` when the model has no chat template and none is given, or the template rejects the conversation.
     pub fn apply_chat_template(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
+        self.apply_chat_template_interruptible(messages, options, &mut || false)
+    }
+
+    /// [`Generator::apply_chat_template`], until `interrupted` returns true.
+    ///
+    /// # Errors
+    /// As for [`Generator::apply_chat_template`], and `Cancelled`.
+    pub fn apply_chat_template_interruptible(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<String> {
         let templates = self.chat_templates();
         let template = templates.choose(options.chat_template.as_deref(), options.tools.is_some())?;
-        template.render(messages, options)
+        template.render_interruptible(messages, options, interrupted)
     }
 
     /// The chat templates that the model comes with.
@@ -228,7 +242,7 @@ mod tests {
         let options = ChatOptions { chat_template: Some(template.to_owned()), ..ChatOptions::default() };
         let config = GenerationConfig::new();
         let fit = |messages: &[Message], config: &GenerationConfig| {
-            generator.fit_chat(messages, &options, config).unwrap()
+            generator.fit_chat(messages, &options, config, &mut || false).unwrap()
         };
         assert_eq!(fit(&conversation(3), &config).num_left_out, 0);
         let messages = conversation(20);

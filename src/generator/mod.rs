@@ -37,7 +37,7 @@ const MAX_BYTES_PER_TOKEN: usize = 256;
 
 /// What encoding takes for each byte of a text: the tokenizer holds two copies with the place of each byte, and each
 /// token with its text.
-const ENCODING_BYTES: usize = 128;
+const ENCODING_BYTES: usize = 300;
 /// Shorter texts are not compared with the available memory, which is not quick to find.
 const UNCHECKED_TEXT: usize = 1 << 18;
 

@@ -6,19 +6,21 @@
 use super::isa::Isa;
 use super::softmax::{block_maxima, maximum, softmax};
 
+/// The number of values of which [`bound_of_largest`] looks at the largest.
+pub(crate) const BOUND_BLOCK: usize = 256;
+
 /// A value that at least `k` of the `values` reach and, in a row of usual scores, few more than that; `None` where they
 /// are too few for it to be worth looking for. They hold no NaN.
 pub(crate) fn bound_of_largest(isa: Isa, values: &[f32], k: usize) -> Option<f32> {
-    /// The values of a block, and how many more blocks there are than values wanted.
-    const BLOCK: usize = 256;
+    /// How many more blocks there are than values wanted.
     const MORE: usize = 4;
-    let num_blocks = values.len().div_ceil(BLOCK);
+    let num_blocks = values.len().div_ceil(BOUND_BLOCK);
     if k == 0 || num_blocks < MORE * k {
         return None;
     }
     // Of so many blocks, `k` have a maximum that is as large as the `k`-th largest maximum.
     let mut maxima = vec![0.0; num_blocks];
-    block_maxima(isa, values, BLOCK, &mut maxima);
+    block_maxima(isa, values, BOUND_BLOCK, &mut maxima);
     let (_, bound, _) = maxima.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
     Some(*bound)
 }

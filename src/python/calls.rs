@@ -9,7 +9,6 @@ use super::callbacks;
 use super::chat::{self, Conversations};
 use super::config::{self, from_keywords, warn};
 use super::errors::{guarded, to_python};
-use super::exit::detached;
 use super::generator::Generator;
 use super::held::Held;
 use super::output::GenerationOutput;
@@ -82,8 +81,7 @@ impl Generator {
             Given::Chat(messages) => {
                 let (conversations, options) =
                     (Conversations::extract(messages)?, chat::options(given.keywords)?);
-                detached(py, || conversations.call(self.inner(), &options, &config))
-                    .map_err(|error| to_python(py, error))?
+                polled(py, |interrupted| conversations.call(self.inner(), &options, &config, interrupted))?
             }
         };
         call = call.has_generation_config(given.generation_config.is_some());

@@ -11,10 +11,11 @@ use serde_json::{Map, Number, Value};
 
 use super::abc::{is_mapping, is_sequence};
 use super::arrays::numpy;
-use super::errors::{config_error, input_error, replaced, to_python};
-use super::exit::detached;
+use super::errors::{config_error, input_error, replaced};
 use super::prompts::shown;
+use super::signals::polled;
 use super::walk::Walk;
+use crate::engine::Interrupt;
 use crate::error::Result;
 use crate::generation::GenerationConfig;
 use crate::generator::{self, Call};
@@ -64,8 +65,9 @@ impl Conversations {
         generator: &'a generator::Generator,
         options: &ChatOptions,
         config: &GenerationConfig,
+        interrupted: &mut Interrupt<'_>,
     ) -> Result<Call<'a>> {
-        let prompt = |messages: &Vec<Message>| generator.fit_chat(messages, options, config);
+        let mut prompt = |messages: &Vec<Message>| generator.fit_chat(messages, options, config, interrupted);
         let prompts = match self {
             Self::One(messages) => vec![prompt(messages)?],
             Self::Several(list) => list.iter().map(prompt).collect::<Result<_>>()?,
@@ -82,13 +84,15 @@ impl Conversations {
         tokenize: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let one = |messages: &Vec<Message>| {
-            let text = detached(py, || generator.apply_chat_template(messages, options));
-            let text = text.map_err(|error| to_python(py, error))?;
+            let text = polled(py, |interrupted| {
+                generator.apply_chat_template_interruptible(messages, options, interrupted)
+            })?;
             if !tokenize {
                 return text.into_bound_py_any(py);
             }
-            let ids = detached(py, || generator.tokenizer()?.encode(&text, false));
-            let ids = ids.map_err(|error| to_python(py, error))?;
+            let ids = polled(py, |interrupted| {
+                generator.tokenizer()?.encode_interruptible(&text, false, interrupted)
+            })?;
             ids.into_iter().map(|id| id.0).collect::<Vec<_>>().into_bound_py_any(py)
         };
         match self {

@@ -147,11 +147,11 @@ pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// An exception of the class of `kind`.
-pub(super) fn exception(py: Python<'_>, kind: ErrorKind, message: String) -> PyErr {
+pub(super) fn exception(py: Python<'_>, kind: ErrorKind, message: impl Into<String>) -> PyErr {
     match types(py) {
         Ok(types) => {
             let class = CLASSES.iter().position(|class| class.kind == kind).map(|index| &types.kinds[index]);
-            let message = escape::message(&message).into_owned();
+            let message = escape::message(&message.into()).into_owned();
             PyErr::from_type(class.unwrap_or(&types.base).bind(py).clone(), (message,))
         }
         Err(error) => error,
@@ -160,12 +160,12 @@ pub(super) fn exception(py: Python<'_>, kind: ErrorKind, message: String) -> PyE
 
 /// A prompt or other data that cannot be used.
 pub(super) fn input_error(py: Python<'_>, message: impl Into<String>) -> PyErr {
-    exception(py, ErrorKind::Input, message.into())
+    exception(py, ErrorKind::Input, message)
 }
 
 /// An argument that breaks a rule.
 pub(super) fn config_error(py: Python<'_>, message: impl Into<String>) -> PyErr {
-    exception(py, ErrorKind::Config, message.into())
+    exception(py, ErrorKind::Config, message)
 }
 
 /// The exception for an error: the one that a callback raised, if that is what it is.
@@ -176,7 +176,7 @@ pub(super) fn to_python(py: Python<'_>, error: Error) -> PyErr {
     {
         return *raised;
     }
-    exception(py, kind, message)
+    exception(py, kind, &message)
 }
 
 /// The error that says more than this one, which Python code has raised. What is no `Exception`, such as a

@@ -301,5 +301,5 @@ fn path_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {
 
 fn not_utf8(py: Python<'_>, path: &str) -> PyErr {
     let message = format!("the path of a model must be UTF-8, got {path}; rename the folder, or link to it");
-    exception(py, ErrorKind::Load, message)
+    exception(py, ErrorKind::Load, &message)
 }

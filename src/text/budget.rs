@@ -37,8 +37,21 @@ impl<'a> Budget<'a> {
             return Ok(());
         }
         self.unpolled.set(0);
-        if (self.interrupted.borrow_mut())() { Err(Error::cancelled()) } else { Ok(()) }
+        POLLS.set(true);
+        let is_interrupted = (self.interrupted.borrow_mut())();
+        POLLS.set(false);
+        if is_interrupted { Err(Error::cancelled()) } else { Ok(()) }
     }
+}
+
+thread_local! {
+    /// Whether the caller's code runs on this thread: a panic of it is no fault of the tokenizer.
+    static POLLS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the caller's code has panicked since this was asked last.
+pub(super) fn caller_panicked() -> bool {
+    POLLS.take()
 }
 
 /// Refuses a text that could have more bytes than are encoded at a time.

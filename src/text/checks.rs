@@ -28,7 +28,8 @@ const MAX_BYTES_AROUND: usize = 64 << 10;
 const MAX_TOKEN_BYTES: usize = 2048;
 /// The longest token that is found in a prompt before the model splits it: preparing the search takes the square of it.
 const MAX_ADDED_TOKEN_BYTES: usize = 256;
-/// The longest prefix, suffix and unknown token, which are copied for each part of a word.
+/// The longest prefix, suffix and unknown token, and the longest token of those that share an id: they are copied for each
+/// part of a word, however short it is.
 const MAX_AFFIX_BYTES: usize = 256;
 /// The longest word of `WordPiece`, which takes the cube of it.
 const MAX_WORD_CHARS: u64 = 256;
@@ -143,7 +144,10 @@ fn check_model(model: &Model) -> Result<()> {
             return too_long(field, "may have", MAX_AFFIX_BYTES, found);
         }
     }
-    let Vocab { longest, nested } = model.vocab;
+    let Vocab { longest, nested, shares_ids } = model.vocab;
+    if shares_ids && longest > MAX_AFFIX_BYTES {
+        return too_long("vocab", "may have, where tokens share an id, tokens of", MAX_AFFIX_BYTES, longest);
+    }
     if longest > MAX_TOKEN_BYTES {
         return too_long("vocab", "may have tokens of", MAX_TOKEN_BYTES, longest);
     }
@@ -170,6 +174,8 @@ struct Vocab {
     longest: usize,
     /// The most bytes of pieces that one text begins with; for lists only.
     nested: usize,
+    /// Whether two tokens have the same id.
+    shares_ids: bool,
 }
 
 impl<'de> Deserialize<'de> for Vocab {
@@ -188,11 +194,15 @@ impl<'de> Visitor<'de> for VocabVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Vocab, A::Error> {
-        let mut longest = 0;
-        while let Some((token, _)) = entries.next_entry::<String, IgnoredAny>()? {
+        let (mut longest, mut ids) = (0, Vec::new());
+        while let Some((token, id)) = entries.next_entry::<String, u32>()? {
             longest = longest.max(token.len());
+            ids.push(id);
         }
-        Ok(Vocab { longest, nested: 0 })
+        let num_tokens = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        Ok(Vocab { longest, nested: 0, shares_ids: ids.len() < num_tokens })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut pairs: A) -> Result<Vocab, A::Error> {
@@ -211,7 +221,7 @@ impl<'de> Visitor<'de> for VocabVisitor {
             open.push(piece);
             nested = nested.max(bytes);
         }
-        Ok(Vocab { longest, nested })
+        Ok(Vocab { longest, nested, shares_ids: false })
     }
 }
 

@@ -138,7 +138,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// `Input` when the tokenizer cannot encode the text, which only happens with a faulty tokenizer.json, or when
-    /// its normalizer could make the text longer than a gigabyte.
+    /// the text has more than 8 MiB at any of its stages.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>> {
         self.encode_interruptible(text, add_special_tokens, &mut || false)
     }
@@ -203,20 +203,20 @@ impl Tokenizer {
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<String> {
         let budget = Budget::new(interrupted);
+        let bytes = |&id: &TokenId| self.token(id).map_or(0, str::len);
+        let longest = ids.iter().map(|id| self.0.decoder.longest(bytes(id))).fold(0, usize::saturating_add);
+        if longest > MAX_DECODED_BYTES {
+            return Err(Error::input(format!(
+                "at most {MAX_DECODED_BYTES} bytes of text are decoded at a time, and these {} ids could give {longest}; \
+                 decode them in parts",
+                ids.len()
+            )));
+        }
         let mut state = self.start_decoding();
-        let (mut text, mut longest) = (String::new(), 0_usize);
-        for &id in ids {
-            let bytes = self.token(id).map_or(0, str::len);
-            budget.work(bytes)?;
-            longest = longest.saturating_add(self.0.decoder.longest(bytes));
-            if longest > MAX_DECODED_BYTES {
-                return Err(Error::input(format!(
-                    "at most {MAX_DECODED_BYTES} bytes of text are decoded at a time, and these {} ids could give more; \
-                     decode them in parts",
-                    ids.len()
-                )));
-            }
-            self.decode_next(&mut state, id, skip_special_tokens, &mut text);
+        let mut text = String::new();
+        for id in ids {
+            budget.work(bytes(id))?;
+            self.decode_next(&mut state, *id, skip_special_tokens, &mut text);
         }
         self.finish_decoding(state, &mut text);
         Ok(text)

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 
 use tokenizers::decoders::byte_fallback::ByteFallback;
@@ -20,7 +20,7 @@ use tokenizers::{
     OffsetReferential, OffsetType, PostProcessorWrapper, PreTokenizedString, Token, TokenizerImpl,
 };
 
-use super::budget::{Budget, check_length};
+use super::budget::{Budget, caller_panicked, check_length};
 use super::checks;
 use super::decoder::Decoder;
 use super::long_words::Borders;
@@ -225,9 +225,12 @@ impl TokenizerJson {
     }
 }
 
-/// Runs code of the `tokenizers` crate; a panic becomes an error with its message.
+/// Runs code of the `tokenizers` crate; a panic becomes an error with its message, unless the caller's code panics.
 fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        if caller_panicked() {
+            resume_unwind(panic);
+        }
         let message = panic.downcast_ref::<String>().map(String::as_str);
         let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
         Err(message.unwrap_or("the tokenizer panicked").into())

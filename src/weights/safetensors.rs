@@ -147,11 +147,10 @@ fn read_header(bytes: StoredBytes<'_>, limits: &mut HeaderLimits) -> Result<(usi
     let header = usize::try_from(length).ok().filter(|&length| length <= limits.bytes);
     let Some(length) = header else {
         let (left, most) = (limits.bytes, MAX_HEADER_BYTES);
-        return Err(damaged(match left == most {
-            true => format!("its header may have at most {most} bytes, found {length}"),
-            false => {
-                format!("all headers may have at most {most} bytes, of which {left} are left, found {length}")
-            }
+        return Err(damaged(if left == most {
+            format!("its header may have at most {most} bytes, found {length}")
+        } else {
+            format!("all headers may have at most {most} bytes, of which {left} are left, found {length}")
         }));
     };
     limits.bytes -= length;

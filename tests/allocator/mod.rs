@@ -74,6 +74,7 @@ impl Refusing {
     }
 
     /// Whether there was such an allocation.
+    #[expect(clippy::unused_self, reason = "there is one as long as it is asked")]
     pub(crate) fn has_refused(&self) -> bool {
         LEFT.load(Ordering::SeqCst) == REFUSED
     }

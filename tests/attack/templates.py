@@ -237,8 +237,6 @@ def case(seed: int, count: int) -> Iterator[Step]:
         messages = [{"role": "user", "content": word * size}] * rng.choice([1, 1, 2, 20])
 
         def render(source: str = source, messages: list = messages, values: dict = values) -> None:
-            tokenizer_model.apply_chat_template(
-                messages, chat_template=source, tokenize=False, chat_template_kwargs=values
-            )
+            tokenizer_model.apply_chat_template(messages, chat_template=source, tokenize=False, **values)
 
         yield f"template {seed}.{index}: {source}", render

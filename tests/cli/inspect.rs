@@ -1,5 +1,7 @@
 //! `rsgen inspect`: describes a model without its weights.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use super::support::{PROMPT, command, failure, json_of, stdout};
@@ -52,6 +54,49 @@ fn the_bundled_model_is_described() {
         ["LlamaForCausalLM", "2.83 million", "bfloat16", "6 heads, 3 of keys and values", "512 tokens"]
     {
         assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+/// What a file says reaches the terminal in harmless words, and a program as it is.
+#[test]
+fn names_of_files_are_shown_in_harmless_words() {
+    let evil = "\u{202e}\u{1b}]0;title\u{7}\u{200b}\n\u{2028}";
+    let folder = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m");
+    for file in fs::read_dir(source).unwrap().map(Result::unwrap) {
+        fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+    }
+    let change = |file: &str, change: &dyn Fn(&mut Value)| {
+        let path = folder.path().join(file);
+        let mut value: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        change(&mut value);
+        fs::write(path, value.to_string()).unwrap();
+    };
+    let token = format!("<s>{evil}{}", "x".repeat(1000));
+    change("tokenizer.json", &|file| {
+        file["added_tokens"][0]["content"] = json!(token);
+        let vocabulary = file["model"]["vocab"].as_object_mut().unwrap();
+        vocabulary.remove("<s>");
+        vocabulary.insert(token.clone(), json!(0));
+    });
+    change("generation_config.json", &|file| file["stop_strings"] = json!([evil]));
+    for architecture in ["LlamaForCausalLM".to_owned(), format!("{evil}{}", "x".repeat(5000))] {
+        change("config.json", &|file| file["architectures"] = json!([architecture]));
+        let path = folder.path().to_str().unwrap();
+        let text = stdout(&["inspect", path]);
+        assert!(text.lines().all(|line| line.chars().count() <= 1020), "{text}");
+        let hidden =
+            |c: char| (c.is_control() && c != '\n') || evil.replace('\n', "").contains(c) && !c.is_ascii();
+        assert!(!text.contains(hidden), "{text}");
+        let json = stdout(&["inspect", path, "--json"]);
+        assert!(!json.contains(hidden) && json.lines().count() == 1, "{json}");
+        let object: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(
+            object["generation_config"]["stop_strings"],
+            json!([evil]),
+            "a program reads the value itself"
+        );
+        assert!(object["architecture"].as_str().unwrap().chars().count() <= 200);
     }
 }
 

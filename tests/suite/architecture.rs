@@ -35,6 +35,17 @@ fn unsafe_stays_in_its_places() {
 }
 
 #[test]
+fn the_library_reaches_no_network() {
+    let reaching = |path: &String| {
+        let text = read(path);
+        tokens(&text).iter().any(|token| ["net", "TcpStream", "TcpListener", "UdpSocket"].contains(&token.1))
+    };
+    report(
+        files("src", "rs").into_iter().filter(reaching).map(|path| format!("{path}: it names the network")),
+    );
+}
+
+#[test]
 fn every_rust_file_says_what_it_is() {
     let sources = ["src", "tests", "benches", "examples"].iter().flat_map(|folder| files(folder, "rs"));
     let silent = sources.filter(|path| !read(path).starts_with("//! "));

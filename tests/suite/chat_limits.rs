@@ -65,7 +65,7 @@ fn bombs_end_soon_with_an_error() {
         "{{ ('%' ~ '*' * 100000 ~ 'd') % ((1,) * 100000) }}".to_owned(),
         "{% set x = 'ab' * 1000000 %}{% for i in [1] recursive %}{% for j in range(100000) %}{% set y = loop(x)|length %}{% endfor %}{% endfor %}".to_owned(),
         format!("{{% for i in range(100000) %}}{{% set y = '%{}5d' % 1 %}}{{% endfor %}}", "0".repeat(100_000)),
-        format!("{{% set x = ',' * 1000000 %}}{{% for i in range(100000) %}}{{% set y = [1, 2]|sort(attribute=x) %}}{{% endfor %}}"),
+        "{% set x = ',' * 1000000 %}{% for i in range(100000) %}{% set y = [1, 2]|sort(attribute=x) %}{% endfor %}".to_owned(),
         format!("{{{{ ([[1, 2]] * 50000)|sort(attribute='{}0') }}}}", "0.".repeat(100_000)),
         "{% set d = dict(range(100000)|batch(2)) %}{% set ns = namespace(d) %}".to_owned(),
         // Loops and recursion.
@@ -263,4 +263,16 @@ fn nesting_has_an_end() {
     let message = printed(source).unwrap_err().to_string();
     assert!(message.ends_with("lists and dicts may be nested 200 deep"), "{message}");
     assert!(printed(&source.replace("300", "150")).is_ok());
+}
+
+#[test]
+fn a_rendering_ends_when_it_is_cancelled() {
+    let source =
+        "{% for message in messages %}{% for other in messages %}{{ other.content }}{% endfor %}{% endfor %}";
+    let template = ChatTemplate::from_source(source).unwrap();
+    let messages = vec![Message::user("a".repeat(50)); 10_000];
+    let begin = std::time::Instant::now();
+    let result = template.render_interruptible(&messages, &ChatOptions::default(), &mut || true);
+    assert_eq!(result.unwrap_err().kind(), rsgen::ErrorKind::Cancelled);
+    assert!(begin.elapsed() < std::time::Duration::from_secs(2), "{:?}", begin.elapsed());
 }

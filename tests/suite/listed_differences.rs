@@ -1,5 +1,5 @@
 //! Intended differences from transformers that no unit test covers, and a check that every test named in
-//! `docs/parity.md` exists.
+//! `docs/parity.md` and `SECURITY.md` exists.
 
 use std::fs;
 use std::path::Path;
@@ -194,7 +194,7 @@ fn integer_temperatures_are_numbers() {
     assert_eq!(sampled(2.into()), sampled(2.0.into()));
 }
 
-/// The faults of the tables of differences: rows of `a | b | c` whose last cell names pairs of a file and a test in
+/// The faults of the tables of differences or promises: rows of `a | b | c` whose last cell names pairs of a file and a test in
 /// it, each in backticks.
 fn faults(page: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
     const LAST_COLUMN: &str = "| shown by |";
@@ -229,10 +229,12 @@ fn faults(page: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
 }
 
 #[test]
-fn every_test_that_the_parity_page_names_is_there() {
+fn every_test_that_a_page_of_promises_names_is_there() {
     let read = |path: &str| fs::read_to_string(root().join(path)).ok();
-    let found = faults(&read("docs/parity.md").unwrap(), read);
-    assert!(found.is_empty(), "docs/parity.md:\n{}", found.join("\n"));
+    for page in ["docs/parity.md", "SECURITY.md"] {
+        let found = faults(&read(page).unwrap(), read);
+        assert!(found.is_empty(), "{page}:\n{}", found.join("\n"));
+    }
 }
 
 #[test]

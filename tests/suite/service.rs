@@ -5,8 +5,9 @@
 #[expect(dead_code, reason = "the test brings its own listener and its own signal")]
 mod sse_service;
 
-use std::future::IntoFuture;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use ureq::http::{Response, StatusCode};
 
-use sse_service::{MAX_BODY, Service, app, send_tokens};
+use sse_service::{Limits, MAX_BODY, Service, send_tokens, serve};
 
 const PROMPT: &str = "Once upon a time";
 
@@ -28,19 +29,22 @@ struct Running {
     service: Service,
     url: String,
     stop: Option<oneshot::Sender<()>>,
-    served: JoinHandle<std::io::Result<()>>,
+    served: JoinHandle<()>,
 }
 
 impl Running {
     fn new(generator: Generator) -> Self {
+        Self::with_limits(generator, Limits::default())
+    }
+
+    fn with_limits(generator: Generator, limits: Limits) -> Self {
         let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let service = Service { generator, places: Arc::new(Semaphore::new(8)) };
+        let service = Service { generator, places: Arc::new(Semaphore::new(8)), limits };
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async { stopped.await.unwrap_or_default() };
-        let server = axum::serve(listener, app(service.clone())).with_graceful_shutdown(stopped);
-        let served = runtime.spawn(server.into_future());
+        let served = runtime.spawn(serve(listener, service.clone(), stopped, std::future::pending()));
         Self { runtime, service, url, stop: Some(stop), served }
     }
 
@@ -277,11 +281,7 @@ fn a_service_that_is_told_to_stop_finishes_its_streams_and_takes_no_new_ones() {
     running.stop.take().unwrap().send(()).unwrap();
     assert_eq!(stream.filter(|(name, _)| name == "token").count(), 499);
     let Running { runtime, served, url, .. } = running;
-    runtime
-        .block_on(async { tokio::time::timeout(Duration::from_secs(5), served).await })
-        .unwrap()
-        .unwrap()
-        .unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(5), served).await }).unwrap().unwrap();
     assert!(ureq::get(format!("{url}/health")).call().is_err());
 }
 
@@ -329,4 +329,111 @@ fn a_client_that_reads_nothing_is_given_up() {
         .unwrap();
     assert_eq!(receiver.len(), 2);
     running.wait_until_all_is_free(Duration::ZERO);
+}
+
+/// Sends these bytes, and leaves the connection open.
+fn half_sent(address: &str, bytes: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(bytes.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream
+}
+
+const HALF_A_HEADER: &str = "POST /generate HTTP/1.1\r\nHost: a\r\n";
+const HALF_A_BODY: &str = "POST /generate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+                           Content-Length: 100\r\n\r\n{\"prompt\"";
+
+#[test]
+fn headers_and_bodies_have_a_time_limit() {
+    let soon = Duration::from_millis(50);
+    let limits = Limits { headers: soon, body: soon, ..Limits::default() };
+    let running = Running::with_limits(Generator::bundled().unwrap(), limits);
+    let address = running.url.strip_prefix("http://").unwrap();
+    let begin = Instant::now();
+    for (bytes, answer) in [("", ""), (HALF_A_HEADER, ""), (HALF_A_BODY, "body of a request must arrive")] {
+        let mut text = String::new();
+        half_sent(address, bytes).read_to_string(&mut text).unwrap();
+        assert!(text.contains(answer) && text.contains("408") != answer.is_empty(), "{text}");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert_eq!(Limits::default().headers, Duration::from_secs(10));
+    assert_eq!(Limits::default().body, Duration::from_secs(30));
+}
+
+#[test]
+fn a_client_that_leaves_while_its_prompt_is_encoded_frees_its_place() {
+    let running = Running::new(patient_model());
+    let address = running.url.strip_prefix("http://").unwrap();
+    let body = json!({ "prompt": long_prompt(48_000), "max_new_tokens": 60_000 }).to_string();
+    let head = HALF_A_BODY.split("Content-Length").next().unwrap();
+    drop(half_sent(address, &format!("{head}Content-Length: {}\r\n\r\n{body}", body.len())));
+    let begin = Instant::now();
+    while running.service.places.available_permits() < 8 {
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    running.wait_until_all_is_free(Duration::ZERO);
+}
+
+/// The service of the test below, in a process of its own.
+#[test]
+#[ignore = "another test runs it"]
+fn serve_in_this_process() {
+    Runtime::new().unwrap().block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        println!("\nlistening on {}", listener.local_addr().unwrap());
+        let generator = Generator::bundled_with(&GeneratorOptions {
+            num_threads: Some(1),
+            ..GeneratorOptions::default()
+        });
+        let limits = Limits { grace: Duration::from_secs(20), ..Limits::default() };
+        let service = Service { generator: generator.unwrap(), places: Arc::new(Semaphore::new(16)), limits };
+        serve(listener, service, sse_service::signal(), sse_service::signal()).await;
+    });
+}
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_hundred_half_sent_requests_shut_nobody_out_of_sixty_descriptors_nor_delay_the_end() {
+    let mut child = Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -n 60 && exec \"$0\" service::serve_in_this_process --exact --ignored --nocapture",
+        ])
+        .arg(std::env::current_exe().unwrap())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut process = Process(child);
+    let address = lines.find_map(|line| Some(line.strip_prefix("listening on ")?.to_owned())).unwrap();
+    let get = |path: &str| {
+        let config = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(5))).build();
+        ureq::Agent::from(config).get(format!("http://{address}{path}")).call()
+    };
+    let kinds = [HALF_A_HEADER, HALF_A_BODY, ""];
+    let half_sent: Vec<_> = (0..100).map(|index| half_sent(&address, kinds[index % 3])).collect();
+    for _ in 0..3 {
+        assert_eq!(get("/health").unwrap().status(), 200);
+        let request = json!({ "prompt": PROMPT, "max_new_tokens": 3 }).to_string();
+        let url = format!("http://{address}/generate");
+        let response = ureq::post(url).header("content-type", "application/json").send(&request).unwrap();
+        assert_eq!(events(response).count(), 4);
+    }
+    // The newest connections are still there when the signal comes.
+    let begin = Instant::now();
+    assert!(Command::new("kill").arg(process.0.id().to_string()).status().unwrap().success());
+    assert!(process.0.wait().unwrap().success());
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    drop(half_sent);
 }

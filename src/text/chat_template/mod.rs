@@ -93,6 +93,19 @@ impl ChatTemplate {
     /// `Input` when the conversation is empty, the options contradict each other, or the template raises an exception
     /// or cannot be rendered within its bounds.
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
+        self.render_interruptible(messages, options, &mut || false)
+    }
+
+    /// [`ChatTemplate::render`], until `interrupted` returns true. It is polled every few milliseconds, on this thread.
+    ///
+    /// # Errors
+    /// As for [`ChatTemplate::render`], and `Cancelled`.
+    pub fn render_interruptible(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<String> {
         if messages.is_empty() {
             return Err(Error::input("the conversation must have at least one message"));
         }
@@ -132,7 +145,7 @@ impl ChatTemplate {
             ("documents", &documents),
             ("add_generation_prompt", &add_generation_prompt),
         ]);
-        let rendered = jinja::render(&self.prepared, &variables)?;
+        let rendered = jinja::render(&self.prepared, &variables, interrupted)?;
         match marked {
             Some(marked) => marked.cut(rendered),
             None => Ok(rendered),

@@ -3,7 +3,9 @@
 //! Each rendering runs on its own thread, so its budget is a thread-local variable. Freed memory is not refunded.
 //! Larger inputs have larger budgets.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use minijinja::{Error, ErrorKind};
 
@@ -25,6 +27,13 @@ const ELEMENT_BYTES: usize = 32;
 thread_local! {
     /// The steps and the bytes that are left.
     static LEFT: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    /// Ends the rendering once it is set.
+    static CANCELLED: RefCell<Arc<AtomicBool>> = RefCell::default();
+}
+
+/// Has the renderings of this thread end once `cancelled` is set.
+pub(super) fn end_when(cancelled: Arc<AtomicBool>) {
+    CANCELLED.set(cancelled);
 }
 
 /// Begins a rendering for an input of `bytes` bytes. Returns the instructions that it may run.
@@ -66,6 +75,9 @@ pub(super) fn left() -> (usize, usize) {
 }
 
 fn take(steps: usize, bytes: usize) -> Result<(), Error> {
+    if CANCELLED.with_borrow(|cancelled| cancelled.load(Ordering::Relaxed)) {
+        return Err(Error::new(ErrorKind::InvalidOperation, "it was cancelled"));
+    }
     let (steps_left, bytes_left) = LEFT.get();
     let rest = (steps_left.checked_sub(steps), bytes_left.checked_sub(bytes));
     LEFT.set((rest.0.unwrap_or(0), rest.1.unwrap_or(0)));

@@ -144,11 +144,11 @@ impl<'t, 's> Parser<'t, 's> {
 
     /// An operand with its attributes, subscripts and calls, and if `filtered`, its filters and tests.
     fn operand(&mut self, filtered: bool) -> Result<String> {
-        let mut value = if self.skip("-") {
+        let mut value = if let Some(sign) = ["-", "+"].into_iter().find(|sign| self.skip(sign)) {
             self.enter()?;
-            let value = format!("(-({}|_number))", self.operand(false)?);
+            let value = self.operand(false)?;
             self.depth -= 1;
-            value
+            if sign == "-" { format!("(-({value}|_number))") } else { format!("({value}|_number)") }
         } else {
             self.primary()?
         };

@@ -18,7 +18,11 @@ mod tests;
 mod text;
 mod value;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
+use std::time::Duration;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, Serde, ValueOrKwargs, from_args};
@@ -32,6 +36,8 @@ use crate::error::{Error, Result};
 /// The stack size, enough for the deepest nesting in an unoptimized build too. Reserved, not committed.
 const STACK_BYTES: usize = 64 << 20;
 const NAME: &str = "chat template";
+/// How often a rendering is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The longest range, as in Jinja's sandbox.
 const MAX_RANGE: i128 = 100_000;
 /// The most attributes of a new namespace: minijinja copies their names on each access.
@@ -43,18 +49,22 @@ const MAX_FIELDS: usize = 100;
 /// `Input`, with the line of the error.
 pub(super) fn prepare(source: &str) -> Result<String> {
     let prepared = source::prepare(source).map_err(|(line, message)| failure(line, &message))?;
-    with_stack(|| {
+    with_stack(&mut || false, || {
         environment()?.template_from_str(&prepared).map(drop).map_err(|error| from_native(&error))
     })?;
     Ok(prepared)
 }
 
-/// Renders a prepared template with these variables.
+/// Renders a prepared template with these variables, until `interrupted` returns true.
 ///
 /// # Errors
-/// `Input` when it raises an exception, does what is an error in Python, or exceeds its budget.
-pub(super) fn render(prepared: &str, variables: &[(&str, &Json)]) -> Result<String> {
-    with_stack(|| {
+/// `Input` when it raises an exception, does what is an error in Python, or exceeds its budget; `Cancelled`.
+pub(super) fn render(
+    prepared: &str,
+    variables: &[(&str, &Json)],
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Result<String> {
+    with_stack(interrupted, || {
         let mut environment = environment()?;
         let context =
             Value::from_pairs(variables.iter().map(|(name, value)| (*name, Value::from(Serde(value)))));
@@ -65,16 +75,33 @@ pub(super) fn render(prepared: &str, variables: &[(&str, &Json)]) -> Result<Stri
     })
 }
 
-/// Runs on a large stack of its own: templates nest and recurse.
-fn with_stack<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    thread::scope(|scope| {
+/// Runs on a large stack of its own: templates nest and recurse. Meanwhile this thread polls `interrupted`.
+fn with_stack<T: Send>(
+    interrupted: &mut dyn FnMut() -> bool,
+    run: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let result = thread::scope(|scope| {
         let builder = thread::Builder::new().name(NAME.to_owned()).stack_size(STACK_BYTES);
-        let started = builder.spawn_scoped(scope, run);
+        // The sender is dropped at the end of the thread.
+        let (sender, receiver) = channel::<()>();
+        let to_cancel = Arc::clone(&cancelled);
+        let started = builder.spawn_scoped(scope, move || {
+            let _sender = sender;
+            budget::end_when(to_cancel);
+            run()
+        });
         let handle = started.map_err(|error| {
             Error::capacity("a thread for the chat template cannot be started").with_source(error)
         })?;
+        while receiver.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            if interrupted() {
+                cancelled.store(true, Ordering::Relaxed);
+            }
+        }
         handle.join().unwrap_or_else(|_| Err(Error::internal("the interpreter of chat templates panicked")))
-    })
+    });
+    if cancelled.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { result }
 }
 
 /// Jinja with transformers' settings: a line that holds only a block tag leaves no line in the output.

@@ -159,7 +159,7 @@ impl Style {
             ValueKind::None if self.is_json => "null".to_owned(),
             ValueKind::Bool if self.is_json => value.is_true().to_string(),
             ValueKind::Number if !value.is_integer() => {
-                let text = format(FormatStyle::StrFormat, "{}", &[value.clone()])?;
+                let text = format(FormatStyle::StrFormat, "{}", std::slice::from_ref(value))?;
                 if self.is_json { text.replace("inf", "Infinity").replace("nan", "NaN") } else { text }
             }
             _ => value.to_string(),

@@ -206,7 +206,7 @@ fn macro_tags(tokens: &[Token<'_>]) -> Result<Vec<String>> {
             && equals.is("=")
             && default.iter().any(|token| token.kind == Kind::Name)
         {
-            head = name.text.to_owned();
+            name.text.clone_into(&mut head);
             let set = format!("set {head} = ({})", Parser::new(default).all()?);
             tags.extend([format!("if {head} is undefined"), set, "endif".to_owned()]);
         }
