@@ -24,7 +24,11 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: test-rust test-python ## build everything and run all tests
+test: test-rust develop ## build everything and run all tests
+	@# pytest keeps one core busy: two minutes of the attack have the other one.
+	cd tests && nice $(abspath $(BIN))/python -m attack --jobs 1 --seconds 40 > $(abspath $(VENV))/attack.log 2>&1 & \
+	    attack=$$!; $(BIN)/python -m pytest; tests=$$?; \
+	    wait $$attack; attack=$$?; cat $(VENV)/attack.log; exit $$((tests + attack))
 
 .PHONY: test-rust
 test-rust: ## unit tests, integration tests, examples and documentation in Rust

@@ -363,7 +363,11 @@ TOKENIZERS = [
         ("at most 1024 tokens",),
     ),
     Case("damaged expression", split("(("), ("tokenizer.json", "parenthesis")),
-    Case("expression too large", split("(a{1000}){1000}"), ("tokenizer.json", "must be valid and compile to at most")),
+    Case(
+        "expression too large",
+        split("(a{1000}){1000}"),
+        ("tokenizer.json", "must be valid and compile to at most"),
+    ),
     Case("empty pattern", replacement({"String": ""}, "x"), ("a pattern that is not empty",)),
     Case("pattern of nothing", replacement({"Regex": "x*"}, "x"), ("does not match the empty text", "x*")),
     Case("pattern with look-ahead", replacement({"Regex": "a(?=b)"}, "x"), ("without look-around", "a(?=b)")),

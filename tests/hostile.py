@@ -32,6 +32,14 @@ CONFIG = {
 EMBEDDING = "model.embed_tokens.weight"
 NORM = "model.norm.weight"
 INDEX = "model.safetensors.index.json"
+#: The other files that are read as JSON.
+JSON_FILES = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+]
 
 Edit = Callable[["Folder"], None]
 Json = dict[str, object]

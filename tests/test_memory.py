@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 import rsgen
-from hostile import Folder
+from hostile import INDEX, JSON_FILES, Folder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and peaks are read as Linux has them")
 
@@ -102,17 +102,9 @@ def test_scores_are_held_once(way):
 
 
 EMPTIES = ["[],", "[[]],", '{"a":0},', '"",']
-JSON_FILES = [
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "model.safetensors.index.json",
-]
 
 
-@pytest.mark.parametrize("name", JSON_FILES)
+@pytest.mark.parametrize("name", [*JSON_FILES, INDEX])
 def test_a_file_of_empties_takes_neither_memory_nor_time(name, tmp_path):
     folder = Folder(tmp_path)
     folder.tokenizer()

@@ -62,12 +62,15 @@ pub(super) fn topk(isa: Isa, values: &[f32], k: usize) -> Result<Vec<u32>> {
 fn distinct_topk(isa: Isa, values: &[f32], k: usize) -> Result<Option<Vec<u32>>> {
     let Some(bound) = bound_of_largest(isa, values, k) else { return Ok(None) };
     let mut largest = Vec::new();
-    // Where values differ, those that reach the bound lie in `k` blocks.
-    memory::reserve(&mut largest, BOUND_BLOCK * k + SKIPPED, "indices")?;
+    memory::reserve(&mut largest, 2 * k + SKIPPED, "indices")?;
     for (chunk, start) in values.chunks(SKIPPED).zip((0..).step_by(SKIPPED)) {
         if chunk.iter().filter(|value| **value >= bound).count() > 0 {
+            if largest.len() > BOUND_BLOCK * k {
+                return Ok(None); // Where values differ, those that reach the bound lie in `k` blocks.
+            }
             if largest.len() + chunk.len() > largest.capacity() {
-                return Ok(None); // So many are equal.
+                let more = largest.len() + chunk.len();
+                memory::reserve(&mut largest, more, "indices")?;
             }
             let reaching = (start..).zip(chunk).filter(|(_, value)| **value >= bound);
             largest.extend(reaching.map(|(index, _)| index));

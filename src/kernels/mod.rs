@@ -49,6 +49,6 @@ pub use matmul::{
 };
 pub use rms_norm::{Norm, rms_norm, rms_norm_in_place};
 pub use rope::rotate_half;
-pub use softmax::{argmax, block_maxima, log_softmax, log_sum_exp, maximum, softmax, softmax_into};
+pub use softmax::{argmax, block_maxima, log_softmax, log_sum_exp, maximum, softmax};
 pub use thread_pool::ThreadPool;
 pub use threads::Workers;

@@ -16,14 +16,6 @@ pub fn softmax(isa: Isa, scores: &mut [f32]) {
     isa.run(Softmax(scores));
 }
 
-/// Writes the softmax of `scores` to `probabilities`, which is as long.
-///
-/// A row without a finite maximum (NaN, `+inf`, or all `-inf`) becomes NaN throughout.
-pub fn softmax_into(isa: Isa, scores: &[f32], probabilities: &mut [f32]) {
-    probabilities.copy_from_slice(scores);
-    softmax(isa, probabilities);
-}
-
 /// Replaces `scores` by the logarithms of their softmax.
 ///
 /// A row without a finite maximum (NaN, `+inf`, or all `-inf`) becomes NaN throughout.

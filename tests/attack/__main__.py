@@ -32,7 +32,7 @@ def table(name: str, counted: int, outcomes: list[Outcome], peak_bytes: int) -> 
 
 
 def attack(
-    name: str, cases: Iterable[Callable[[], Iterable[Step]]], each: int, deadline: float
+    name: str, cases: Iterable[Callable[[], Iterable[Step]]], each: int, deadline: float, jobs: int
 ) -> list[Outcome]:
     """Runs cases until the deadline, prints the table, and returns the failures."""
     outcomes: list[Outcome] = []
@@ -44,7 +44,7 @@ def attack(
                 return
             yield case
 
-    for result in run(until_deadline()):
+    for result in run(until_deadline(), jobs):
         counted += each
         outcomes += result.outcomes
         peak = max(peak, result.peak_bytes)
@@ -62,6 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="the most time for each of the three"
     )
+    parser.add_argument("--jobs", type=int, default=2, help="how many processes at a time")
     args = parser.parse_args(argv)
     failures: list[Outcome] = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -88,7 +89,7 @@ def main(argv: list[str] | None = None) -> int:
             ),
         }
         for name, (cases, each) in drawn.items():
-            failures += attack(name, cases, each, time.monotonic() + args.seconds)
+            failures += attack(name, cases, each, time.monotonic() + args.seconds, args.jobs)
     for failure in failures:
         print(f"FAILED {failure.kind}: {failure.label[:1500]}\n    {failure.detail!r}")
     print(f"{len(failures)} failures")

@@ -10,18 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import rsgen
-from hostile import CONFIG, STORY, Folder
+from hostile import CONFIG, INDEX, JSON_FILES, Folder
 
 from attack.children import Step
 from attack.values import CHARS, SIZES, json_value, number, text
 
-JSON_FILES = [
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-]
 FILES = [*JSON_FILES, "model.safetensors", "chat_template.jinja"]
 ARCHITECTURES = [
     "LlamaForCausalLM",
@@ -189,7 +182,7 @@ def something_else_than_a_file(rng: random.Random, folder: Folder) -> None:
         lambda path: path.touch(),
         lambda path: (path.touch(), os.truncate(path, rng.choice([1 << 20, 1 << 33, 1 << 42]))),
     ]
-    folder.replace(rng.choice([*FILES, "model.safetensors.index.json"]), rng.choice(ways))
+    folder.replace(rng.choice([*FILES, INDEX]), rng.choice(ways))
 
 
 def header_of_the_weights(rng: random.Random, folder: Folder) -> None:
@@ -483,4 +476,3 @@ RULES: list[Callable[[random.Random, Folder], None]] = [
     added_tokens,
     settings_of_the_tokenizer,
 ]
-assert STORY.is_dir()

@@ -7,7 +7,7 @@
 
 use crate::error::{Error, Result, ResultExt};
 use crate::kernels::torch_reduce::{dot, normalize};
-use crate::kernels::{argmax, maximum, softmax_into};
+use crate::kernels::{argmax, maximum, softmax};
 use crate::memory;
 use crate::types::{FinishReason, LayerSet, RowOutputs, TokenId};
 
@@ -143,10 +143,8 @@ impl ContrastiveSearch {
                 "the highest processed score is {largest}, so there are no candidates; check your logits processors"
             )));
         }
-        let mut probabilities = Vec::new();
-        memory::reserve(&mut probabilities, vocab_size, "probabilities")?;
-        probabilities.resize(vocab_size, 0.0);
-        softmax_into(self.plan.isa, processed, &mut probabilities);
+        let mut probabilities = memory::copied(processed, "probabilities")?;
+        softmax(self.plan.isa, &mut probabilities);
         let normalizer = logits.normalizer(row);
         let item = &mut self.items[prompt_index];
         item.candidates = topk(self.plan.isa, &probabilities, sequences_each)?

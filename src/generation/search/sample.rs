@@ -1,7 +1,7 @@
 //! Multinomial sampling: a token drawn from the softmax of the processed scores, with torch's random numbers.
 
 use crate::error::{Error, Result};
-use crate::kernels::{Isa, maximum, softmax_into};
+use crate::kernels::{Isa, maximum, softmax};
 use crate::types::TokenId;
 
 use super::super::output::SearchOutput;
@@ -75,7 +75,8 @@ impl TokenChoice for Draw {
                 self.sources
             )));
         }
-        softmax_into(self.isa, scores, &mut self.probabilities);
+        self.probabilities.copy_from_slice(scores);
+        softmax(self.isa, &mut self.probabilities);
         Ok(TokenId(self.rng.draw(&self.probabilities) as u32))
     }
 

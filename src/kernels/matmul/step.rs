@@ -47,6 +47,12 @@ pub trait KvStep: Copy + Default + Send + Sync + 'static {
         None
     }
 
+    /// The scale of a token; 1 for formats without scales.
+    #[doc(hidden)]
+    fn scale(_steps: &[Self], _token: usize) -> f32 {
+        1.0
+    }
+
     /// Replaces the scale of a token in the last of a head's steps.
     #[doc(hidden)]
     fn set_scale(_steps: &mut [Self], _token: usize, _scale: f32) {}
@@ -70,15 +76,13 @@ pub trait KvStep: Copy + Default + Send + Sync + 'static {
 
     /// A dimension of the stored key of a token.
     fn key(steps: &[Self], token: usize, dimension: usize) -> f32 {
-        let scale = Self::scales(steps).map_or(1.0, |scales| scales[token]);
-        steps[dimension / 2].get(token, dimension % 2) * scale
+        steps[dimension / 2].get(token, dimension % 2) * Self::scale(steps, token)
     }
 
     /// A dimension of the stored value of a token.
     fn value(steps: &[Self], token: usize, dimension: usize) -> f32 {
-        let scale = Self::scales(steps).map_or(1.0, |scales| scales[token]);
         let plane = dimension / PANEL_ROWS * (PANEL_ROWS / 2);
-        steps[plane + token / 2].get(dimension % PANEL_ROWS, token % 2) * scale
+        steps[plane + token / 2].get(dimension % PANEL_ROWS, token % 2) * Self::scale(steps, token)
     }
 }
 
@@ -231,6 +235,12 @@ impl KvStep for I8Step {
             }
         }
         Some(scales)
+    }
+
+    fn scale(steps: &[Self], token: usize) -> f32 {
+        let first = steps.len() - Self::SCALE_STEPS;
+        let bytes = steps[first + token / LANES].0.as_flattened().as_flattened();
+        f32::from_le_bytes(bytes.as_chunks().0[token % LANES].map(i8::cast_unsigned))
     }
 
     fn set_scale(steps: &mut [Self], token: usize, scale: f32) {

@@ -1,7 +1,7 @@
 //! The candidates of a step of beam search: the most probable continuations, or sampled ones.
 
 use crate::error::{Error, Result};
-use crate::kernels::{Isa, maximum, softmax_into};
+use crate::kernels::{Isa, maximum, softmax};
 use crate::memory;
 
 use super::super::super::rng::TorchRng;
@@ -34,9 +34,8 @@ pub(super) fn candidates(
         }
         Some(rng) => {
             probabilities.clear();
-            memory::reserve(probabilities, accumulated.len(), "probabilities")?;
-            probabilities.resize(accumulated.len(), 0.0);
-            softmax_into(isa, accumulated, probabilities);
+            memory::extend(probabilities, accumulated, "probabilities")?;
+            softmax(isa, probabilities);
             rng.multinomial(isa, probabilities, count)?
         }
     };
