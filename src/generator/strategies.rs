@@ -57,7 +57,7 @@ impl Generator {
         prompts: impl Into<Prompts>,
         config: &GenerationConfig,
     ) -> Result<GenerationOutput> {
-        self.generate(prompts, &strategy(GenerationMode::Assisted, config)?)
+        self.generate(prompts, &strategy(GenerationMode::PromptLookup, config)?)
     }
 
     /// Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.

@@ -14,8 +14,8 @@ use super::super::config::GenerationConfig;
 use super::super::logits::{
     LogitsProcessorList, ProcessContext, ProcessorStates, RowContext, ScoreRows, UnconditionalLogits,
 };
-use super::super::output::{OutputRow, SearchOutput, SequenceScores};
-use super::super::plan::GenerationPlan;
+use super::super::output::{DraftStats, OutputRow, SearchOutput, SequenceScores};
+use super::super::plan::{DraftPlan, DraftSource, GenerationPlan, PlanContext};
 use super::super::stopping::StopContext;
 use super::greedy::HighestScore;
 use super::registry::SearchPlan;
@@ -27,13 +27,39 @@ use super::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 pub(super) fn plan(config: &GenerationConfig) -> Result<SearchPlan> {
     let lookup =
         PromptLookup::of(config)?.ok_or_else(|| Error::internal("assisted decoding without candidates"))?;
-    Ok(SearchPlan::of_rows(config, move |plan| AssistedSearch::new(plan, lookup)))
+    Ok(SearchPlan::of_rows(config, move |plan| AssistedSearch::new(plan, Some(lookup))))
+}
+
+/// Plans drafts of a model.
+pub(super) fn plan_draft(config: &GenerationConfig, context: &PlanContext) -> Result<SearchPlan> {
+    let (source, context_len) = match (config.assistant_early_exit, &context.draft) {
+        (Some(num_layers), _) if !(1..=context.num_layers).contains(&num_layers) => {
+            return Err(Error::config(format!(
+                "`assistant_early_exit` must be a number of the model's layers, 1 to {}, but is {num_layers}; None switches \
+                 it off",
+                context.num_layers
+            )));
+        }
+        (Some(num_layers), _) => (DraftSource::EarlyExit { num_layers }, context.context_len),
+        (None, Some(draft)) if draft.vocab_size != context.vocab_size => {
+            return Err(Error::config(format!(
+                "the assistant must have the model's vocabulary of {} tokens, but has one of {}; give an assistant with the \
+                 same tokenizer",
+                context.vocab_size, draft.vocab_size
+            )));
+        }
+        (None, Some(draft)) => (DraftSource::Model, draft.context_len),
+        (None, None) => return Err(Error::internal("assisted decoding without an assistant")),
+    };
+    let sequences_each = config.num_return_sequences.unwrap_or(1);
+    let draft = DraftPlan { source, sequences_each, context_len };
+    Ok(SearchPlan::of_rows(config, move |plan| AssistedSearch::new(plan, None)).with_draft(draft))
 }
 
 /// transformers' assisted decoding, of greedy search or sampling.
 struct AssistedSearch {
     plan: GenerationPlan,
-    lookup: PromptLookup,
+    lookup: Option<PromptLookup>,
     choice: Choice,
     /// `num_return_sequences` for each prompt.
     rows: Vec<Row>,
@@ -74,19 +100,8 @@ struct Row {
     finish: Option<FinishReason>,
 }
 
-/// What became of candidates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::generation) struct DraftStats {
-    /// Passes that checked candidates.
-    pub(in crate::generation) rounds: u64,
-    /// Candidates that a pass checked.
-    pub(in crate::generation) verified: u64,
-    /// Candidates that became tokens.
-    pub(in crate::generation) accepted: u64,
-}
-
 impl AssistedSearch {
-    fn new(plan: GenerationPlan, lookup: PromptLookup) -> Self {
+    fn new(plan: GenerationPlan, lookup: Option<PromptLookup>) -> Self {
         let choice = match plan.seed {
             Some(seed) => Choice::Draw(Draw::new(seed, &plan)),
             None => Choice::Highest(HighestScore(plan.isa)),
@@ -149,7 +164,10 @@ impl AssistedSearch {
             }
             Ok(tokens.len())
         };
-        let found = lookup.candidates(&row.ids, &plan.eos_token_ids, plan.max_length, &mut allowed)?;
+        let find = |lookup: &mut PromptLookup| {
+            lookup.candidates(&row.ids, &plan.eos_token_ids, plan.max_length, &mut allowed)
+        };
+        let found = lookup.as_mut().map(find).transpose()?.unwrap_or_default();
         let generated = row.ids.len() - plan.prompt_len;
         // Each checked candidate is followed by one more token.
         let room = plan.max_new_tokens(row.prompt_index).saturating_sub(generated + 1);
@@ -262,7 +280,8 @@ impl AssistedSearch {
             self.rows[index].kept.iter_mut().for_each(|kept| *kept += 1);
             self.drafts.accepted += 1;
         }
-        self.drafts.rounds += u64::from(!candidates.is_empty());
+        self.drafts.rounds += 1;
+        self.drafts.drafted += (candidates.len() + self.rows[index].beyond) as u64;
         self.drafts.verified += candidates.len() as u64;
         Ok(())
     }
@@ -375,7 +394,7 @@ impl Search for AssistedSearch {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let (logits, each) = (&*results.target.logits, self.plan.num_return_sequences());
+        let (logits, each) = (&*results.logits, self.plan.num_return_sequences());
         let is_first = !std::mem::replace(&mut self.started, true);
         if is_first {
             for rows in self.rows.chunks_mut(each) {
@@ -409,7 +428,7 @@ impl Search for AssistedSearch {
             };
         }
         let (given, vocab_size) = (logits.len(), self.plan.vocab_size);
-        if results.target.vocab_size != vocab_size || given != next * vocab_size {
+        if results.vocab_size != vocab_size || given != next * vocab_size {
             return Err(Error::internal(format!(
                 "a search asked for {next} rows of {vocab_size} logits and was given {given} logits"
             )));
@@ -442,6 +461,12 @@ impl Search for AssistedSearch {
             });
             sequences.push(row.recorded);
         }
-        SearchOutput { rows, pad_token_id: plan.pad_token_id, seed: plan.seed, sequences }
+        SearchOutput {
+            rows,
+            pad_token_id: plan.pad_token_id,
+            seed: plan.seed,
+            sequences,
+            draft_stats: Some(self.drafts),
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::types::{RowOutputs, SeqId, TokenId};
 
 use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows, UnconditionalLogits};
 use super::super::plan::GenerationPlan;
-use super::{ModelResults, SearchInputs, SearchResults};
+use super::{SearchInputs, SearchResults};
 
 /// The sequences of a request.
 #[expect(clippy::struct_field_names, reason = "`each` alone would say nothing")]
@@ -280,7 +280,7 @@ impl Sequences {
         if total == 0 {
             return Err(Error::internal("a search was advanced without wants"));
         }
-        let ModelResults { logits, vocab_size: given, layer_logits, .. } = results.target;
+        let SearchResults { logits, vocab_size: given, layer_logits, .. } = results;
         if given != vocab_size || logits.len() != total * vocab_size {
             return Err(Error::internal(format!(
                 "a search asked for {total} rows of {vocab_size} logits and was given {} logits in rows of {given}",
