@@ -8,7 +8,7 @@ use super::sequence::{Sequence, insert_recomputed};
 use crate::cache::{BLOCK_TOKENS, BlockTable, ReorderPlan, Reservation, blocks_for};
 use crate::error::{Error, Result};
 use crate::generation::plan::PlannedPrompt;
-use crate::generation::search::{self, ModelResults, ModelRole, SequenceOp};
+use crate::generation::search::{self, ModelRole, SequenceOp};
 use crate::generation::{GenerationPlan, Search, SearchInputs, SearchOutput, SearchResults, SearchStep};
 use crate::memory;
 use crate::model::{ForwardOutput, Row};
@@ -173,17 +173,17 @@ impl Request {
         if !complete {
             return Ok(false);
         }
-        let target = if at_once {
-            ModelResults::of_logits(part.logits, self.vocab_size)
+        let results = if at_once {
+            SearchResults::of_logits(part.logits, self.vocab_size)
                 .with_hidden_states(part.hidden_states, part.hidden_size)
                 .with_layer_logits(part.layer_logits)
         } else {
-            ModelResults::of_logits(&mut self.collected.logits, self.vocab_size)
+            SearchResults::of_logits(&mut self.collected.logits, self.vocab_size)
                 .with_hidden_states(&self.collected.hidden_states, part.hidden_size)
                 .with_layer_logits(&mut self.collected.layer_logits)
         };
         self.stepped.clear();
-        self.search.advance(SearchResults::of_target(target), &mut self.stepped)?;
+        self.search.advance(results, &mut self.stepped)?;
         if self.has_beams || !self.stepped.events.is_empty() {
             self.first_token.get_or_insert_with(|| self.started.elapsed());
         }

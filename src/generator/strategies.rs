@@ -47,6 +47,19 @@ impl Generator {
         self.generate(prompts, &strategy(GenerationMode::Dola, config)?)
     }
 
+    /// Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where they
+    /// occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
+    pub fn prompt_lookup(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        self.generate(prompts, &strategy(GenerationMode::PromptLookup, config)?)
+    }
+
     /// Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.
     ///
     /// # Errors

@@ -166,7 +166,7 @@ impl GenerationConfig {
     #[pyo3(signature = (assistant_model=None))]
     fn get_generation_mode(&self, assistant_model: Option<&Bound<'_, PyAny>>) -> PyResult<&'static str> {
         guarded(|| match assistant_model {
-            None => Ok(generation::GenerationMode::of(&self.0).as_str()),
+            None => Ok(generation::GenerationMode::of(&self.0, false).as_str()),
             Some(model) => {
                 let unknown = generation::GenerationConfig::unknown_field("assistant_model");
                 Err(config_error(model.py(), unknown))

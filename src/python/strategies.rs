@@ -41,6 +41,7 @@ methods! {
     sample Sample;
     contrastive_search ContrastiveSearch;
     dola Dola;
+    prompt_lookup PromptLookup;
     beam_search BeamSearch;
     beam_sample BeamSample;
     group_beam_search GroupBeamSearch;

@@ -34,6 +34,13 @@ impl LogitsProcessorList {
         self.processors.iter().map(|processor| processor.name())
     }
 
+    /// Those that are not the caller's own.
+    pub(crate) fn built_in(&self) -> Self {
+        let is_built_in = |name: &str| PROCESSORS.iter().any(|entry| entry.class == name);
+        let processors = self.processors.iter().filter(|processor| is_built_in(processor.name()));
+        Self { processors: processors.cloned().collect() }
+    }
+
     /// Names the sources of unusable scores, for errors: the fields that switch processors on, and custom processors.
     pub(crate) fn sources(&self) -> String {
         let switch = |name| PROCESSORS.iter().find(|entry| entry.class == name).map(|entry| entry.switch);

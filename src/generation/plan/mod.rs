@@ -5,6 +5,7 @@
 //! gives a warning. Nothing is computed or allocated here beyond the prompts.
 
 mod beams;
+mod draft;
 mod lengths;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,8 @@ use super::rng::TorchRng;
 use super::search::{self, SearchPlan};
 use super::stopping::{self, StoppingCriteriaList, StoppingCriterion, StoppingSettings};
 use super::vocabulary::Vocabulary;
+
+pub use draft::{DraftContext, DraftPlan, DraftSource, KeptTokens};
 
 /// The most rows of one request, which bounds the memory of its bookkeeping.
 const MAX_ROWS: usize = 65_536;
@@ -74,6 +77,10 @@ pub struct PlanContext {
     pub criteria: Vec<Arc<dyn StoppingCriterion>>,
     /// The caller's constraints.
     pub constraints: Vec<Arc<dyn Constraint>>,
+    /// The draft model, if the call has one.
+    pub draft: Option<DraftContext>,
+    /// The cell of the target model for the heuristic schedule: with an early exit it is its own assistant.
+    pub kept_tokens: KeptTokens,
 }
 
 impl PlanContext {
@@ -94,6 +101,8 @@ impl PlanContext {
             first_prompt: 0,
             criteria: Vec::new(),
             constraints: Vec::new(),
+            draft: None,
+            kept_tokens: KeptTokens::default(),
         }
     }
 
@@ -181,7 +190,7 @@ impl GenerationPlan {
         let merged = config.merged_over(&context.model_defaults);
         let mut warnings = Vec::new();
         let mode = match context.constraints[..] {
-            [] => GenerationMode::of(&merged),
+            [] => GenerationMode::of(&merged, context.draft.is_some()),
             _ => GenerationMode::ConstrainedBeamSearch,
         };
         beams::check(&merged, mode)?;

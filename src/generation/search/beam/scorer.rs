@@ -408,6 +408,7 @@ impl Search for ScorerBeamSearch {
             pad_token_id: plan.pad_token_id,
             seed: plan.seed,
             sequences: std::mem::take(&mut self.recorded),
+            draft_stats: None,
         }
     }
 }
