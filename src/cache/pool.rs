@@ -181,15 +181,18 @@ impl BlockPool {
         self.limit - (self.blocks.len() - self.free.len()) - self.reserved
     }
 
-    /// Changes the most blocks to `limit` in whole segments, and drops free blocks at the end of the pool. The limit stays
-    /// higher while blocks beyond it are used or reserved; at least one segment remains.
+    /// Changes the most blocks to `limit`, less what is no whole segment. A lower limit drops free blocks at the end of the
+    /// pool; it stays above the blocks that are used or reserved.
     pub(super) fn set_limit(&mut self, limit: usize) {
-        let segment = self.capacity.segment_blocks();
-        let max_blocks = self.capacity.max_blocks();
-        let in_use = self.blocks.iter().rposition(|state| state.count > 0).map_or(0, |last| last + 1);
-        let needed = in_use.max(self.blocks.len() - self.free.len() + self.reserved);
-        let whole = (limit / segment).max(needed.div_ceil(segment)).max(1) * segment;
-        self.limit = if limit >= max_blocks { max_blocks } else { whole.min(max_blocks) };
+        let (segment, max_blocks) = (self.capacity.segment_blocks(), self.capacity.max_blocks());
+        let limit = if limit >= max_blocks { max_blocks } else { limit / segment * segment };
+        if limit >= self.limit {
+            self.limit = limit;
+            return;
+        }
+        let end = self.blocks.iter().rposition(|state| state.count > 0).map_or(0, |last| last + 1);
+        let needed = end.max(self.blocks.len() - self.free.len() + self.reserved);
+        self.limit = limit.max(needed.next_multiple_of(segment)).min(self.limit);
         if self.limit < self.blocks.len() {
             self.blocks.truncate(self.limit);
             self.free.retain(|block| block.index() < self.limit);

@@ -46,8 +46,8 @@ impl SharedPool {
         self.lock_at_home().map_or_else(PoolStats::default, |pool| pool.stats())
     }
 
-    /// Changes the most blocks of the pool to about `limit`, in whole segments, and drops free blocks beyond. While blocks
-    /// beyond it are used or reserved, the limit stays higher. Returns the new limit, at most the capacity.
+    /// Changes the most blocks of the pool to `limit`, less what is no whole segment, and drops free blocks beyond. While
+    /// blocks beyond it are used or reserved, the limit stays higher. Returns the new limit, at most the capacity.
     pub fn set_limit(&self, limit: usize) -> usize {
         let mut pool = self.lock();
         pool.set_limit(limit);

@@ -295,7 +295,7 @@ fn run_script(dtype: KvDtype, max_blocks: usize, segment_blocks: usize, steps: V
     world.live.clear();
     check(&world.pool, []).unwrap();
     world.reservations.clear();
-    assert_eq!(world.pool.set_limit(0), world.pool.capacity().segment_blocks());
+    assert_eq!((world.pool.set_limit(0), world.pool.num_blocks()), (0, 0));
     world.store.shrink(world.pool.num_blocks());
     world.pool.set_limit(usize::MAX);
     let stats = world.pool.stats();

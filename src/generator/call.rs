@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Generator, Prompt, Prompts};
 use crate::cache::BLOCK_TOKENS;
-use crate::engine::{self, GenerationOutput, Interrupt, TokenStream};
+use crate::engine::{self, DraftModel, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::escape;
 use crate::generation::constraint::Constraint;
@@ -46,6 +46,7 @@ pub struct Call<'a> {
     prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
     criteria: Vec<Arc<dyn StoppingCriterion>>,
     constraints: Vec<Arc<dyn Constraint>>,
+    assistant: Option<&'a Generator>,
     is_chat: bool,
     warnings: Vec<String>,
 }
@@ -54,6 +55,7 @@ pub struct Call<'a> {
 #[must_use = "a call does nothing until it is run or streamed"]
 pub struct Prepared<'a> {
     generator: &'a Generator,
+    draft: Option<Arc<DraftModel>>,
     plans: Vec<GenerationPlan>,
     warnings: Vec<String>,
 }
@@ -70,6 +72,7 @@ impl<'a> Call<'a> {
             prefix_allowed_tokens_fn: None,
             criteria: Vec::new(),
             constraints: Vec::new(),
+            assistant: generator.assistant(),
             is_chat: false,
             warnings: Vec::new(),
         }
@@ -111,6 +114,13 @@ impl<'a> Call<'a> {
     /// Adds a custom stopping criterion.
     pub fn criterion(mut self, criterion: Arc<dyn StoppingCriterion>) -> Self {
         self.criteria.push(criterion);
+        self
+    }
+
+    /// Sets the model that drafts tokens, or none, in place of the one that the generator was opened with. Its weights are
+    /// shared, and it gets a part of the generator's KV cache, which it keeps as long as somebody holds it.
+    pub fn assistant(mut self, assistant: Option<&'a Generator>) -> Self {
+        self.assistant = assistant;
         self
     }
 
@@ -174,6 +184,7 @@ impl<'a> Call<'a> {
             prefix_allowed_tokens_fn,
             criteria,
             constraints,
+            assistant,
             is_chat,
             warnings,
         } = self;
@@ -202,9 +213,10 @@ impl<'a> Call<'a> {
         if batches.is_empty() {
             return Err(Error::input("the list of prompts is empty; give at least one prompt"));
         }
+        let draft = assistant.map(|assistant| generator.draft_model(assistant)).transpose()?;
         let mut most = shared.config.max_position_embeddings;
         if to_the_end {
-            most = most.min(room_in_cache(generator, &config));
+            most = most.min(room_in_cache(generator, draft.as_deref(), &config));
         }
         let mut context = PlanContext::new(shared.engine.model().vocab_size(), most);
         context.context_len = shared.config.context_len();
@@ -222,6 +234,8 @@ impl<'a> Call<'a> {
         context.prefix_allowed_tokens_fn = prefix_allowed_tokens_fn;
         context.criteria = criteria;
         context.constraints = constraints;
+        context.draft = assistant.map(Generator::draft_context);
+        context.kept_tokens.clone_from(&shared.kept_tokens);
 
         check_lists(&config, &context.model_defaults, batches.len())?;
         let seeds = seeds(&config, &context.model_defaults, batches.len())?;
@@ -239,7 +253,7 @@ impl<'a> Call<'a> {
                 Err(error) => return Err(error),
             }
         }
-        Ok((Prepared { generator, plans, warnings }, impossible))
+        Ok((Prepared { generator, draft, plans, warnings }, impossible))
     }
 }
 
@@ -291,7 +305,8 @@ impl Prepared<'_> {
     ) -> Result<GenerationOutput> {
         let shared = &self.generator.shared;
         let tokenizer = shared.tokenizer.as_ref();
-        let outputs = engine::run(&shared.engine, tokenizer, self.plans, interrupted, finished)?;
+        let draft = self.draft.as_ref();
+        let outputs = engine::run(&shared.engine, draft, tokenizer, self.plans, interrupted, finished)?;
         Ok(GenerationOutput::joined(outputs))
     }
 
@@ -310,7 +325,7 @@ impl Prepared<'_> {
         }
         match (plans.pop(), plans.is_empty()) {
             (Some(plan), true) => {
-                TokenStream::new(Arc::clone(&shared.engine), shared.tokenizer.clone(), plan)
+                TokenStream::new(Arc::clone(&shared.engine), self.draft, shared.tokenizer.clone(), plan)
             }
             _ => Err(Error::input(
                 "a stream has one prompt; open a stream for each, they can be read in turns",
@@ -376,9 +391,10 @@ fn check_lists(config: &GenerationConfig, defaults: &GenerationConfig, requests:
 
 /// The tokens of each row that fit into the free part of the cache. Limits only calls without a limit of their own:
 /// one that asks for more is an error.
-fn room_in_cache(generator: &Generator, config: &GenerationConfig) -> usize {
+fn room_in_cache(generator: &Generator, draft: Option<&DraftModel>, config: &GenerationConfig) -> usize {
     let rows = config.num_return_sequences.max(config.num_beams).unwrap_or(1).max(1);
     let blocks = generator.shared.engine.pool().stats().available_blocks;
+    let blocks = draft.map_or(blocks, |draft| blocks.min(draft.pool().stats().available_blocks));
     // One block is reserved for the copy of a shared one.
     blocks.saturating_sub(usize::from(rows > 1)) / rows * BLOCK_TOKENS
 }
