@@ -8,6 +8,8 @@ use crate::engine::DraftModel;
 use crate::error::{Result, ResultExt};
 use crate::generation::DraftContext;
 use crate::kernels::ThreadPool;
+#[cfg(feature = "bundled")]
+use crate::weights::ModelFiles;
 
 /// The model that drafts tokens for another, when that is opened.
 #[derive(Debug, Clone)]
@@ -17,6 +19,9 @@ pub enum Assistant {
     Model(String),
     /// A model that is open. Its weights are shared.
     Generator(Generator),
+    /// The bundled `story-draft`, which drafts for the bundled story model.
+    #[cfg(feature = "bundled")]
+    Bundled,
 }
 
 impl Assistant {
@@ -27,10 +32,6 @@ impl Assistant {
         pool: ThreadPool,
         cancelled: &AtomicBool,
     ) -> Result<Generator> {
-        let model = match self {
-            Self::Generator(generator) => return Ok(generator.clone()),
-            Self::Model(model) => model,
-        };
         let options = GeneratorOptions {
             progress: None,
             revision: None,
@@ -40,7 +41,13 @@ impl Assistant {
             thread_pool: Some(pool),
             ..*options
         };
-        Generator::open_cancellable(model, &options, cancelled).context(|| "the assistant")
+        let opened = match self {
+            Self::Generator(generator) => Ok(generator.clone()),
+            Self::Model(model) => Generator::open_cancellable(model, &options, cancelled),
+            #[cfg(feature = "bundled")]
+            Self::Bundled => Generator::from_files(&ModelFiles::bundled_draft(), &options, cancelled),
+        };
+        opened.context(|| "the assistant")
     }
 }
 

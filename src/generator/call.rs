@@ -46,7 +46,11 @@ pub struct Call<'a> {
     prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
     criteria: Vec<Arc<dyn StoppingCriterion>>,
     constraints: Vec<Arc<dyn Constraint>>,
-    assistant: Option<&'a Generator>,
+    assistant: Option<Generator>,
+    /// Whether the assistant was named by the caller, and not by the generator.
+    has_own_assistant: bool,
+    /// Whether something has to draft.
+    is_assisted: bool,
     is_chat: bool,
     warnings: Vec<String>,
 }
@@ -72,7 +76,9 @@ impl<'a> Call<'a> {
             prefix_allowed_tokens_fn: None,
             criteria: Vec::new(),
             constraints: Vec::new(),
-            assistant: generator.assistant(),
+            assistant: generator.assistant().cloned(),
+            has_own_assistant: false,
+            is_assisted: false,
             is_chat: false,
             warnings: Vec::new(),
         }
@@ -119,8 +125,15 @@ impl<'a> Call<'a> {
 
     /// Sets the model that drafts tokens, or none, in place of the one that the generator was opened with. Its weights are
     /// shared, and it gets a part of the generator's KV cache, which it keeps as long as somebody holds it.
-    pub fn assistant(mut self, assistant: Option<&'a Generator>) -> Self {
-        self.assistant = assistant;
+    pub fn assistant(mut self, assistant: Option<&Generator>) -> Self {
+        self.assistant = assistant.cloned();
+        self.has_own_assistant = assistant.is_some();
+        self
+    }
+
+    /// Makes it assisted decoding: a call that nothing drafts for is an error.
+    pub fn assisted(mut self) -> Self {
+        self.is_assisted = true;
         self
     }
 
@@ -185,8 +198,10 @@ impl<'a> Call<'a> {
             criteria,
             constraints,
             assistant,
+            has_own_assistant,
+            is_assisted,
             is_chat,
-            warnings,
+            mut warnings,
         } = self;
         let shared = &generator.shared;
         shared.engine.check_process()?;
@@ -213,7 +228,7 @@ impl<'a> Call<'a> {
         if batches.is_empty() {
             return Err(Error::input("the list of prompts is empty; give at least one prompt"));
         }
-        let draft = assistant.map(|assistant| generator.draft_model(assistant)).transpose()?;
+        let draft = assistant.as_ref().map(|assistant| generator.draft_model(assistant)).transpose()?;
         let mut most = shared.config.max_position_embeddings;
         if to_the_end {
             most = most.min(room_in_cache(generator, draft.as_deref(), &config));
@@ -234,7 +249,7 @@ impl<'a> Call<'a> {
         context.prefix_allowed_tokens_fn = prefix_allowed_tokens_fn;
         context.criteria = criteria;
         context.constraints = constraints;
-        context.draft = assistant.map(Generator::draft_context);
+        context.draft = assistant.as_ref().map(Generator::draft_context);
         context.kept_tokens.clone_from(&shared.kept_tokens);
 
         check_lists(&config, &context.model_defaults, batches.len())?;
@@ -251,6 +266,20 @@ impl<'a> Call<'a> {
                     return Err(name_source_file(error, &config, &context.model_defaults));
                 }
                 Err(error) => return Err(error),
+            }
+        }
+        if let Some(plan) = plans.iter().find(|plan| plan.draft().is_none()) {
+            if is_assisted {
+                return Err(Error::config(
+                    "`assistant_model` must be a Generator in assisted decoding, unless the model was opened with an \
+                     `assistant`, or `assistant_early_exit` is set; give one with the same tokens",
+                ));
+            }
+            if has_own_assistant {
+                warnings.push(format!(
+                    "`assistant_model` has no effect in {}; only greedy search and sampling are assisted",
+                    plan.mode()
+                ));
             }
         }
         Ok((Prepared { generator, draft, plans, warnings }, impossible))
