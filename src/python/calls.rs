@@ -177,7 +177,7 @@ fn assistant<'py>(
             let [first, second] = names;
             return Err(config_error(
                 given.py(),
-                format!("`{first}` and `{second}` are one argument, got two Generators; leave one out"),
+                format!("`{first}` and `{second}` are one argument, got two values; leave one out"),
             ));
         }
         found = Some(assistant);

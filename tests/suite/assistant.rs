@@ -9,8 +9,10 @@ use rsgen::{ErrorKind, GenerationConfig, Generator, GeneratorOptions, Prompts};
 const DRAFT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-draft");
 
 static PLAIN: LazyLock<Generator> = LazyLock::new(|| Generator::bundled_with(&options(None)).unwrap());
-static ASSISTED: LazyLock<Generator> =
-    LazyLock::new(|| Generator::bundled_with(&options(Some(Assistant::Bundled))).unwrap());
+/// A generator of its own, so that no other test takes its blocks.
+fn assisted() -> Generator {
+    Generator::bundled_with(&options(Some(Assistant::Bundled))).unwrap()
+}
 
 fn options(assistant: Option<Assistant>) -> GeneratorOptions {
     GeneratorOptions {
@@ -88,39 +90,42 @@ fn blocks_in_use_stay_when_the_cache_is_divided() {
 
 #[test]
 fn greedy_search_with_drafts_equals_greedy_search_bit_for_bit() {
+    let generator = assisted();
     let config = GenerationConfig::new().max_new_tokens(40).output_logits(true).repetition_penalty(1.1);
     let plain = PLAIN.generate(prompts(), &config).unwrap();
     for drafted in [1, 5, 20] {
         let config = config.clone().num_assistant_tokens(drafted);
-        let assisted = ASSISTED.assisted_decoding(prompts(), &config).unwrap();
+        let assisted = generator.assisted_decoding(prompts(), &config).unwrap();
         assert_eq!(plain.rows, assisted.rows, "{drafted} tokens");
         assert_eq!(plain.sequences, assisted.sequences, "{drafted} tokens");
         let stats = assisted.draft_stats.unwrap();
         assert!(stats.accepted > 0 && stats.accepted <= stats.verified, "{stats:?}");
-        assert_eq!(taken(&ASSISTED), 0);
+        assert_eq!(taken(&generator), 0);
     }
 }
 
 #[test]
 fn a_stream_with_drafts_gives_the_tokens_of_the_call_and_leaves_both_pools_free_wherever_it_is_dropped() {
+    let generator = assisted();
     let config = GenerationConfig::new().max_new_tokens(24).num_assistant_tokens(5_usize);
-    let whole = ASSISTED.generate("Once upon a time", &config).unwrap();
-    let streamed = ASSISTED.stream("Once upon a time", &config).unwrap();
+    let whole = generator.generate("Once upon a time", &config).unwrap();
+    let streamed = generator.stream("Once upon a time", &config).unwrap();
     let tokens: Vec<_> = streamed.map(|token| token.unwrap().id).collect();
     assert_eq!(tokens, whole.token_ids());
     for passes in 0..12 {
-        let mut stream = ASSISTED.stream("Once upon a time", &config).unwrap();
-        assert!(taken(&ASSISTED) > 0);
+        let mut stream = generator.stream("Once upon a time", &config).unwrap();
+        assert!(taken(&generator) > 0);
         for _ in 0..passes {
             let _ = stream.poll_token(&mut || false).unwrap();
         }
         drop(stream);
-        assert_eq!(taken(&ASSISTED), 0, "after {passes} passes");
+        assert_eq!(taken(&generator), 0, "after {passes} passes");
     }
 }
 
 #[test]
 fn calls_with_and_without_drafts_and_other_searches_share_a_generator() {
+    let generator = assisted();
     let config = GenerationConfig::new().max_new_tokens(20).seed(3);
     let searches = [
         config.clone().num_beams(3),
@@ -128,21 +133,22 @@ fn calls_with_and_without_drafts_and_other_searches_share_a_generator() {
         config.clone().dola_layers(rsgen::generation::DolaLayers::High),
         config.clone().prompt_lookup_num_tokens(3_usize),
     ];
+    let generator = &generator;
     std::thread::scope(|scope| {
         for config in &searches {
             scope.spawn(move || {
                 let (plain, assisted) =
-                    (PLAIN.generate(prompts(), config), ASSISTED.generate(prompts(), config));
+                    (PLAIN.generate(prompts(), config), generator.generate(prompts(), config));
                 assert_eq!(plain.unwrap().rows, assisted.unwrap().rows);
             });
         }
         scope.spawn(|| {
-            let plain = ASSISTED.call(prompts()).config(&config).assistant(None).run().unwrap();
+            let plain = generator.call(prompts()).config(&config).assistant(None).run().unwrap();
             assert_eq!(plain.draft_stats, None);
-            assert_eq!(plain.rows, ASSISTED.generate(prompts(), &config).unwrap().rows);
+            assert_eq!(plain.rows, generator.generate(prompts(), &config).unwrap().rows);
         });
     });
-    assert_eq!(taken(&ASSISTED), 0);
+    assert_eq!(taken(generator), 0);
 }
 
 #[test]
