@@ -331,10 +331,14 @@ impl Request {
             positions.push(RowPosition { position: *end, rope_seq_len: *end + 1 });
             *end += 1;
         }
-        for (wanted, row_position) in inputs.rows.iter().zip(positions) {
-            if wanted.is_prompt {
-                row_position.rope_seq_len = ends[wanted.seq.index()];
+        // Candidates after a prompt do not count as part of it.
+        let mut prompt_end: Option<(SeqId, usize)> = None;
+        for (wanted, row_position) in inputs.rows.iter().zip(positions).rev().filter(|(row, _)| row.is_prompt)
+        {
+            if prompt_end.is_none_or(|(seq, _)| seq != wanted.seq) {
+                prompt_end = Some((wanted.seq, row_position.position + 1));
             }
+            row_position.rope_seq_len = prompt_end.map_or(0, |(_, end)| end);
         }
         insert_recomputed(
             &mut self.inputs.rows,

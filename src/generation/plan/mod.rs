@@ -143,6 +143,12 @@ impl PlannedPrompt {
         &self.tokens
     }
 
+    /// The tokens, then for each processor the prompt of the unconditional sequence that it requests.
+    pub(super) fn texts(&self) -> impl Iterator<Item = Option<&[TokenId]>> {
+        let unconditional = self.unconditional.iter().map(Option::as_deref);
+        std::iter::once(Some(self.tokens())).chain(unconditional)
+    }
+
     /// The prompts of the unconditional sequences that run beside each row.
     pub fn unconditional(&self) -> impl Iterator<Item = &[TokenId]> {
         self.unconditional.iter().flatten().map(Vec::as_slice)
@@ -187,13 +193,14 @@ impl GenerationPlan {
         if context.vocab_size == 0 {
             return Err(Error::internal("a plan needs a model with a vocabulary"));
         }
-        let merged = config.merged_over(&context.model_defaults);
+        let merged = draft::merged(config, context);
         let mut warnings = Vec::new();
         let mode = match context.constraints[..] {
             [] => GenerationMode::of(&merged, context.draft.is_some()),
             _ => GenerationMode::ConstrainedBeamSearch,
         };
         beams::check(&merged, mode)?;
+        draft::check(&merged, mode)?;
         let do_sample = merged.do_sample == Some(true);
         check_fields_of_one_value(&merged)?;
         let num_return_sequences = num_return_sequences(&merged, mode, prompts.rows().len())?;
@@ -222,6 +229,7 @@ impl GenerationPlan {
         let processors = logits::build(&settings, &context.processors)?;
         warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
         beams::warn_of_unused_fields(config, &merged, mode, &mut warnings);
+        draft::warn_of_unused_fields(config, mode, &mut warnings);
 
         let prompts: Vec<PlannedPrompt> = prompts
             .rows()

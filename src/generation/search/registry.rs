@@ -24,8 +24,8 @@ pub(in crate::generation) fn plan(
     match mode {
         GenerationMode::Greedy => Ok(SearchPlan::of_rows(config, GreedySearch::new)),
         GenerationMode::Sample => Ok(SearchPlan::of_rows(config, SampleSearch::new)),
-        GenerationMode::PromptLookup => assisted::plan(config),
-        GenerationMode::AssistedDecoding => assisted::plan_draft(config, context),
+        GenerationMode::PromptLookup => assisted::plan_lookup(config),
+        GenerationMode::AssistedDecoding => assisted::plan_drafts(config, context),
         GenerationMode::ContrastiveSearch => contrastive::plan(config, context),
         GenerationMode::Dola => dola::plan(config, context),
         GenerationMode::BeamSearch

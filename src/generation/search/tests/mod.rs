@@ -5,6 +5,7 @@
 mod assisted;
 mod beams;
 mod callers;
+mod drafts;
 mod groups;
 
 use std::sync::Arc;
