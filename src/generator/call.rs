@@ -266,11 +266,6 @@ impl Prepared<'_> {
         self.plans.iter().map(GenerationPlan::num_rows).sum()
     }
 
-    /// Whether the call can be streamed: it has a single prompt and no beams.
-    pub fn can_stream(&self) -> bool {
-        self.plans.len() == 1 && !self.plans[0].mode().has_beams()
-    }
-
     /// Runs the call to its end, or until `interrupted` returns true.
     ///
     /// # Errors
@@ -302,12 +297,6 @@ impl Prepared<'_> {
     pub fn stream(self) -> Result<TokenStream> {
         let shared = &self.generator.shared;
         let mut plans = self.plans;
-        if plans.iter().any(|plan| plan.mode().has_beams()) {
-            return Err(Error::config(
-                "beams cannot be streamed in this version: which of them wins is known at the end; use `generate`, or \
-                 set num_beams=1",
-            ));
-        }
         match (plans.pop(), plans.is_empty()) {
             (Some(plan), true) => {
                 TokenStream::new(Arc::clone(&shared.engine), shared.tokenizer.clone(), plan)
