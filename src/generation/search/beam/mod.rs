@@ -301,7 +301,7 @@ impl BeamSearch {
         let mut finished = item.finished.iter().filter(|slot| slot.finish.is_some()).peekable();
         let best = finished.peek().map_or(f32::INFINITY, |slot| slot.score);
         let finished = finished
-            .take_while(|slot| slot.score >= best)
+            .take_while(|slot| slot.score >= best || best.is_nan())
             .map(|slot| Path { tokens: &slot.tokens[..slot.tokens.len() - 1], trace: &slot.trace });
         // Draws are from what is possible, so an impossible beam is never the best.
         let possible = |beam: &Beam| self.rng.is_none() || beam.score > f32::NEG_INFINITY;
@@ -352,11 +352,13 @@ impl Item {
             trace: trace.clone(),
         });
         let mut best: Vec<Hypothesis> = finished.chain(running).collect();
-        // When nothing has finished and every beam has become impossible, the first slot may hold tokens of long ago.
-        // What has been emitted stays, and every running beam begins with it.
-        let emitted = &tokens(0)[..self.emitted.len()];
-        let first = best.iter().position(|hypothesis| hypothesis.tokens.starts_with(emitted));
-        best[..=first.unwrap_or(0)].rotate_right(1);
+        if best[0].finish.is_none() {
+            // Nothing has finished and every beam has become impossible: the slot may hold tokens of long ago. What has
+            // been emitted stays, and every running beam begins with it.
+            let emitted = &tokens(0)[..self.emitted.len()];
+            let first = best.iter().position(|hypothesis| hypothesis.tokens.starts_with(emitted));
+            best[..=first.unwrap_or(0)].rotate_right(1);
+        }
         best.truncate(plan.num_return_sequences);
         best
     }
