@@ -8,10 +8,12 @@ use crate::engine::{self, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::escape;
 use crate::generation::constraint::Constraint;
+use crate::generation::plan::PlannedPrompt;
 use crate::generation::{
     Compat, DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
     PrefixAllowedTokens, PromptBatch, StoppingCriterion,
 };
+use crate::types::TokenId;
 use crate::weights::available_memory;
 
 /// The new tokens of a call without any limit: transformers' default.
@@ -264,6 +266,11 @@ impl Prepared<'_> {
     /// The number of rows of the output.
     pub fn num_rows(&self) -> usize {
         self.plans.iter().map(GenerationPlan::num_rows).sum()
+    }
+
+    /// The ids of the first prompt as they were given, padding included.
+    pub fn prompt_ids(&self) -> &[TokenId] {
+        self.plans.first().and_then(|plan| plan.prompts().first()).map_or(&[], PlannedPrompt::input_ids)
     }
 
     /// Runs the call to its end, or until `interrupted` returns true.
