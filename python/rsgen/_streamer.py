@@ -58,7 +58,9 @@ class TextStreamer:
         rows: list[Any] = value.tolist()
         if rows and isinstance(rows[0], list):
             if len(rows) > 1:
-                raise ValueError(f"a TextStreamer prints one row, got {len(rows)}; stream one prompt at a time")
+                raise ValueError(
+                    f"a TextStreamer prints one row, got {len(rows)}; stream one prompt at a time"
+                )
             rows = rows[0]
         is_prompt, self._awaits_prompt = self._awaits_prompt, False
         if is_prompt and self.skip_prompt:

@@ -68,7 +68,7 @@ impl Generator {
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
     )]
     fn stream_chat<'py>(
         &self,

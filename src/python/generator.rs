@@ -249,7 +249,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
     )]
     fn stream<'py>(
         &self,
@@ -280,7 +280,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
     )]
     fn astream<'py>(
         &self,
