@@ -36,8 +36,6 @@ pub(super) struct Request {
     /// The most rows of this request in one pass.
     chunk: usize,
     vocab_size: usize,
-    /// A beam search emits no tokens before its end, but its first token counts from the first step.
-    has_beams: bool,
     prompts: Vec<PlannedPrompt>,
     started: Instant,
     first_token: Option<Duration>,
@@ -69,7 +67,6 @@ impl Request {
         Self {
             chunk: plan.prefill_chunk_size().unwrap_or(usize::MAX),
             prompts: plan.prompts().to_vec(),
-            has_beams: plan.mode().has_beams(),
             search: search::build(plan),
             sequences: Vec::new(),
             reservation,
@@ -184,7 +181,7 @@ impl Request {
         };
         self.stepped.clear();
         self.search.advance(SearchResults::of_target(target), &mut self.stepped)?;
-        if self.has_beams || !self.stepped.events.is_empty() {
+        if !self.stepped.events.is_empty() {
             self.first_token.get_or_insert_with(|| self.started.elapsed());
         }
         Ok(true)

@@ -197,6 +197,9 @@ impl Generator {
     ///         say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
     ///     constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
     ///         beam search has to hold: see `rsgen.constraints`.
+    ///     streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+    ///         transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+    ///         each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
     ///         prompts. A function is called with the number of prompts done, and of all.
     ///     **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -218,7 +221,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, progress=None, **fields)"
     )]
     fn generate<'py>(
         &self,
@@ -246,7 +249,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
     )]
     fn stream<'py>(
         &self,
@@ -277,7 +280,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
     )]
     fn astream<'py>(
         &self,

@@ -5,6 +5,7 @@
 mod beams;
 mod callers;
 mod groups;
+mod streams;
 
 use std::sync::Arc;
 
