@@ -64,6 +64,7 @@ from .types import (
     PrefixAllowedTokens,
     Prompt,
     StoppingCriterion,
+    Streamer,
     Tool,
 )
 '''

@@ -146,17 +146,6 @@ pub(super) fn reply(
 ) -> Result<GenerationOutput, Failure> {
     warn(&prepared);
     let num_rows = prepared.num_rows();
-    if !prepared.can_stream() {
-        let output = prepared.run(interrupted)?;
-        if let Some(write) = write_json {
-            write(&output)?;
-        } else {
-            let mut printer = RowPrinter::new(stdout().lock(), prompt, num_rows, terminal);
-            printer.start()?;
-            output.texts().enumerate().try_for_each(|(row, text)| printer.push(row, text, true))?;
-        }
-        return Ok(output);
-    }
     let mut stream = prepared.stream()?;
     let result = match write_json {
         Some(_) => read_to_end(&mut stream, interrupted),

@@ -56,7 +56,7 @@ pub struct Usage {
 /// Where the time of a request went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Timings {
-    /// From the start to the first token.
+    /// From the start to the first token; with beams, to the first that a stream gives.
     pub first_token: Duration,
     /// From the start to the end.
     pub total: Duration,

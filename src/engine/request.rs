@@ -36,8 +36,6 @@ pub(super) struct Request {
     collected: ForwardOutput,
     /// The most rows of this request in one pass.
     chunk: usize,
-    /// A beam search emits no tokens before its end, but its first token counts from the first step.
-    has_beams: bool,
     prompts: Vec<PlannedPrompt>,
     started: Instant,
     first_token: Option<Duration>,
@@ -127,7 +125,6 @@ impl Request {
         Self {
             chunk: plan.prefill_chunk_size().unwrap_or(usize::MAX),
             prompts: plan.prompts().to_vec(),
-            has_beams: plan.mode().has_beams(),
             search: search::build(plan),
             sequences: Vec::new(),
             cache,
@@ -246,7 +243,7 @@ impl Request {
         };
         self.stepped.clear();
         self.search.advance(results, &mut self.stepped)?;
-        if self.has_beams || !self.stepped.events.is_empty() {
+        if !self.stepped.events.is_empty() {
             self.first_token.get_or_insert_with(|| self.started.elapsed());
         }
         Ok(true)

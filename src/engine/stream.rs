@@ -17,7 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::generation::GenerationPlan;
 use crate::text::Tokenizer;
 
-/// The tokens of one request, as they are generated.
+/// The tokens of one request, as they are generated. With beams they are those of the best sequence, each as soon as
+/// nothing can change it, and the last ones at the end.
 ///
 /// Iterating drives the model on the calling thread. Dropping the stream gives its cache blocks back. In a forked
 /// process it fails with a `Fork` error.
@@ -124,7 +125,8 @@ impl TokenStream {
         Ok(())
     }
 
-    /// Ends the request and returns its cache blocks. The tokens so far become the output.
+    /// Ends the request and returns its cache blocks. The tokens so far become the output, which begins with those that
+    /// the stream gave.
     pub fn close(&mut self) {
         if let Some(request) = self.request.take() {
             self.output = Some(GenerationOutput::new(request, self.tokenizer.as_ref()));

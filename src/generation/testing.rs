@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::{Error, Result};
 use crate::types::{RowOutputs, SeqId, TokenId};
 
-use super::output::SearchOutput;
+use super::output::{OutputRow, SearchOutput};
 use super::search::{
     ModelRole, RowInput, Search, SearchInputs, SearchResults, SearchStep, SequenceOp, TokenEvent, WantedRow,
 };
@@ -197,16 +197,29 @@ pub struct Transcript {
     pub events: Vec<TokenEvent>,
     /// The output.
     pub output: SearchOutput,
+    /// Whether the search ended by itself.
+    pub is_finished: bool,
 }
 
 /// Runs a search to its end on a scripted model, as an engine would.
 ///
 /// # Errors
 /// The search's own; when it breaks its contract; when it does not end.
-pub fn run(mut search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Transcript> {
+pub fn run(search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Transcript> {
+    match run_steps(search, model, MAX_STEPS)? {
+        Transcript { is_finished: false, .. } => Err(broken(format!("no end after {MAX_STEPS} steps"))),
+        transcript => Ok(transcript),
+    }
+}
+
+/// [`run`], but cancels the search after `most` steps.
+///
+/// # Errors
+/// The search's own; when it breaks its contract.
+pub fn run_steps(mut search: Box<dyn Search>, model: &mut ScriptedModel, most: usize) -> Result<Transcript> {
     let mut events: Vec<TokenEvent> = Vec::new();
     let (mut inputs, mut step) = (SearchInputs::new(), SearchStep::default());
-    for _ in 0..MAX_STEPS {
+    for _ in 0..most {
         inputs.clear();
         search.wants(&mut inputs);
         if inputs.rows.is_empty() {
@@ -222,12 +235,31 @@ pub fn run(mut search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Tra
             events.push(event);
         }
         if step.finished {
-            // The caller releases the sequences that the search still holds.
-            model.sequences.clear();
-            return Ok(Transcript { events, output: search.finish() });
+            break;
         }
     }
-    Err(broken(format!("no end after {MAX_STEPS} steps")))
+    // The caller releases the sequences that the search still holds.
+    model.sequences.clear();
+    let output = search.finish();
+    for (index, row) in output.rows.iter().enumerate() {
+        check_events(index, row, &events, step.finished)?;
+    }
+    Ok(Transcript { events, output, is_finished: step.finished })
+}
+
+/// Checks that the events of a row are its first tokens; all of them, the last one with the reason, when it has ended.
+fn check_events(index: usize, row: &OutputRow, events: &[TokenEvent], is_finished: bool) -> Result<()> {
+    let events: Vec<&TokenEvent> = events.iter().filter(|event| event.row == index).collect();
+    let reason = |event: usize| (event + 1 == row.token_ids.len()).then_some(row.finish_reason);
+    let equal = events.iter().zip(0..).all(|(event, at)| {
+        row.token_ids.get(at) == Some(&event.token)
+            && row.logprobs[at].to_bits() == event.logprob.to_bits()
+            && (event.finish == reason(at) || !is_finished && event.finish.is_none())
+    });
+    if equal && (!is_finished || events.len() == row.token_ids.len()) {
+        return Ok(());
+    }
+    Err(broken(format!("row {index} is {:?}, but its events are {events:?}", row.token_ids)))
 }
 
 /// A vocabulary of byte strings. It decodes by joining them, and encodes by taking the longest token that fits.

@@ -8,10 +8,12 @@ use crate::engine::{self, DraftModel, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::escape;
 use crate::generation::constraint::Constraint;
+use crate::generation::plan::PlannedPrompt;
 use crate::generation::{
     Compat, DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
     PrefixAllowedTokens, PromptBatch, StoppingCriterion,
 };
+use crate::types::TokenId;
 use crate::weights::available_memory;
 
 /// The new tokens of a call without any limit: transformers' default.
@@ -309,9 +311,9 @@ impl Prepared<'_> {
         self.plans.iter().map(GenerationPlan::num_rows).sum()
     }
 
-    /// Whether the call can be streamed: it has a single prompt and no beams.
-    pub fn can_stream(&self) -> bool {
-        self.plans.len() == 1 && !self.plans[0].mode().has_beams()
+    /// The ids of the first prompt as they were given, padding included.
+    pub fn prompt_ids(&self) -> &[TokenId] {
+        self.plans.first().and_then(|plan| plan.prompts().first()).map_or(&[], PlannedPrompt::input_ids)
     }
 
     /// Runs the call to its end, or until `interrupted` returns true.
@@ -346,12 +348,6 @@ impl Prepared<'_> {
     pub fn stream(self) -> Result<TokenStream> {
         let shared = &self.generator.shared;
         let mut plans = self.plans;
-        if plans.iter().any(|plan| plan.mode().has_beams()) {
-            return Err(Error::config(
-                "beams cannot be streamed in this version: which of them wins is known at the end; use `generate`, or \
-                 set num_beams=1",
-            ));
-        }
         match (plans.pop(), plans.is_empty()) {
             (Some(plan), true) => {
                 TokenStream::new(Arc::clone(&shared.engine), self.draft, shared.tokenizer.clone(), plan)

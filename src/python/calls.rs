@@ -17,6 +17,7 @@ use super::progress::ListProgress;
 use super::prompts::shown;
 use super::signals::{interruptible, polled};
 use super::stream::TokenStream;
+use super::streamer::Streamer;
 use super::{constraints, logging, prompts, stopping_criteria};
 use crate::generation::{GenerationMode, Strategy};
 use crate::generator::Prepared;
@@ -125,10 +126,18 @@ impl Generator {
     ) -> PyResult<GenerationOutput> {
         guarded(|| {
             let progress = ListProgress::take(given.keywords)?;
+            let streamer = Streamer::take(given.keywords)?;
             let (prepared, _held) = self.prepare(py, method, given)?;
             let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
-            let output =
-                interruptible(py, |interrupted| prepared.run_each(interrupted, &mut |_, _| progress.step()));
+            let output = match streamer {
+                Some(streamer) => streamer.run(prepared).and_then(|output| {
+                    progress.step().map_err(|error| to_python(py, error))?;
+                    Ok(output)
+                }),
+                None => interruptible(py, |interrupted| {
+                    prepared.run_each(interrupted, &mut |_, _| progress.step())
+                }),
+            };
             logging::flush(py);
             GenerationOutput::new(py, progress.outcome(output)?)
         })

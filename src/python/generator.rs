@@ -217,6 +217,9 @@ impl Generator {
     ///         say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
     ///     constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
     ///         beam search has to hold: see `rsgen.constraints`.
+    ///     streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+    ///         transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+    ///         each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
     ///     assistant_model (Generator | None): A smaller model with the same tokens that drafts
     ///         tokens, which greedy search and sampling check several at a time. The tokens of greedy
     ///         search stay the same. It is that of the Generator unless given; None is none. Another
@@ -242,7 +245,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, progress=None, **fields)"
     )]
     fn generate<'py>(
         &self,
@@ -270,7 +273,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, assistant_model=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, **fields)"
     )]
     fn stream<'py>(
         &self,
@@ -301,7 +304,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, assistant_model=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, **fields)"
     )]
     fn astream<'py>(
         &self,

@@ -45,6 +45,7 @@ mod stats;
 mod stopping_criteria;
 mod strategies;
 mod stream;
+mod streamer;
 mod tokenizer;
 mod vocabulary;
 mod walk;

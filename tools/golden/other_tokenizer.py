@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tools" / "story_model"))
 from story_corpus import write_stories  # noqa: E402
 
 VOCAB_SIZE = 320
-STEPS = 600
+STEPS = 2000
 BATCH, LENGTH = 16, 64
 
 

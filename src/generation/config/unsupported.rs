@@ -19,7 +19,11 @@ const NAMES: &[(&str, &str)] = &[
     ("constraints", "is an argument of the call, not a field; pass it to the call, or set `force_words_ids`"),
     ("attention_mask", "is an argument of the call, not a field; pass it to the call"),
     ("tokenizer", "is the model's own, which is always at hand; leave it out"),
-    ("streamer", "is what the method `stream` is for: iterate over what it returns"),
+    (
+        "streamer",
+        "is an argument of `generate` and its kin, not a field; pass it to one of them, or iterate over what the method \
+         `stream` returns",
+    ),
     ("synced_gpus", "is about several GPUs, of which there are none; leave it out"),
     ("position_ids", "follow from the attention_mask; leave it out"),
     ("past_key_values", "are kept by the engine; give the whole prompt"),

@@ -52,7 +52,7 @@ pub trait Search: Send {
 /// The results of a step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SearchStep {
-    /// The new tokens, by row. A row that has ended gets no further events.
+    /// The new tokens, by row: those that no later step can change. A row that has ended gets no further events.
     pub events: Vec<TokenEvent>,
     /// Whether the search is over.
     pub finished: bool,

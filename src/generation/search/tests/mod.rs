@@ -7,6 +7,7 @@ mod beams;
 mod callers;
 mod drafts;
 mod groups;
+mod streams;
 
 use std::sync::Arc;
 
