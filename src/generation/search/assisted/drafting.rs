@@ -93,7 +93,10 @@ impl Drafter {
         let row = |_| DraftRow {
             sequence: None,
             schedule: Schedule::new(settings.schedule, settings.num_tokens, &settings.kept),
-            threshold: ConfidenceThreshold::new(settings.confidence_threshold),
+            threshold: ConfidenceThreshold::new(
+                settings.confidence_threshold,
+                settings.draft.source == DraftSource::Model,
+            ),
             states: ProcessorStates::default(),
             ids: Vec::new(),
             translation: settings.translation.as_ref().map(|settings| Translation::new(&settings.map)),
