@@ -27,7 +27,7 @@ pub(super) fn run(
     let lines = arguments.prompts.as_deref().map(prompt::read_lines).transpose()?;
     let prompt = if lines.is_some() { String::new() } else { prompt::read(arguments.prompt.as_deref())? };
     let started = Instant::now();
-    let generator = model::load(&arguments.model, bundled, terminal)?;
+    let generator = model::load(&arguments.model, Some(&arguments.assistant), bundled, terminal)?;
     let job = Job { arguments, generator: &generator, loading: started.elapsed(), terminal };
     match lines {
         Some(lines) if lines.is_empty() => Ok(()),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::request::Request;
 use crate::error::{Error, Result};
 use crate::generation::output::transition_scores;
-use crate::generation::{OutputRow, SequenceScores};
+use crate::generation::{DraftStats, OutputRow, SequenceScores};
 use crate::text::{Detokenizer, Tokenizer};
 use crate::types::TokenId;
 
@@ -24,6 +24,9 @@ pub struct GenerationOutput {
     pub pad_token_id: Option<TokenId>,
     /// The seed of each request that sampled.
     pub seeds: Vec<u64>,
+    /// What became of drafts, in assisted decoding and prompt lookup; of all requests together.
+    #[serde(default)]
+    pub draft_stats: Option<DraftStats>,
     /// Token counts.
     pub usage: Usage,
     /// Where the time went.
@@ -79,6 +82,7 @@ impl GenerationOutput {
             sequences: output.sequences,
             pad_token_id: output.pad_token_id,
             seeds: output.seed.into_iter().collect(),
+            draft_stats: output.draft_stats,
             usage: Usage { prompt_tokens, generated_tokens },
             timings: Timings { first_token, total },
         }
@@ -91,6 +95,7 @@ impl GenerationOutput {
             sequences: Vec::new(),
             pad_token_id: outputs.iter().find_map(|output| output.pad_token_id),
             seeds: Vec::new(),
+            draft_stats: None,
             usage: Usage::default(),
             timings: Timings::default(),
         };
@@ -108,6 +113,9 @@ impl GenerationOutput {
             first_prompt += num_prompts;
             all.sequences.extend(output.sequences);
             all.seeds.extend(output.seeds);
+            if let Some(stats) = output.draft_stats {
+                all.draft_stats.get_or_insert_default().add(stats);
+            }
             all.usage.prompt_tokens += output.usage.prompt_tokens;
             all.usage.generated_tokens += output.usage.generated_tokens;
             all.timings.first_token = all.timings.first_token.max(output.timings.first_token);

@@ -10,7 +10,8 @@ use super::estimate;
 use super::events::{RowTexts, StreamedToken};
 use super::executor::BatchExecutor;
 use super::output::GenerationOutput;
-use super::request::Request;
+use super::request::{Request, RequestCache};
+use super::slot::DraftModel;
 use super::timing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::GenerationPlan;
@@ -34,19 +35,24 @@ pub struct TokenStream {
 }
 
 impl TokenStream {
-    /// Admits the request; nothing is computed yet.
+    /// Admits the request; nothing is computed yet. `draft` is the model of its drafts.
     ///
     /// # Errors
     /// `Capacity` when the cache has no room for it, or the memory none for its answer.
-    pub fn new(engine: Arc<Engine>, tokenizer: Option<Tokenizer>, plan: GenerationPlan) -> Result<Self> {
-        estimate::check(&engine, std::slice::from_ref(&plan), 1)?;
+    pub fn new(
+        engine: Arc<Engine>,
+        draft: Option<Arc<DraftModel>>,
+        tokenizer: Option<Tokenizer>,
+        plan: GenerationPlan,
+    ) -> Result<Self> {
+        estimate::check(&engine, draft.as_deref(), std::slice::from_ref(&plan), 1)?;
         let rows = plan.prompts().iter();
         let rows = rows.flat_map(|prompt| std::iter::repeat_n(prompt.tokens(), plan.num_return_sequences()));
         let texts = RowTexts::new(tokenizer.as_ref(), rows);
-        let reservation = Request::reserve(&engine, &plan)?;
-        let request = Request::new(&engine, plan, reservation);
+        let cache = RequestCache::reserve(&engine, draft.as_deref(), &plan)?;
+        let request = Request::new(plan, cache);
         Ok(Self {
-            executor: BatchExecutor::new(&engine),
+            executor: BatchExecutor::new(&engine, draft),
             engine,
             tokenizer,
             request: Some(request),

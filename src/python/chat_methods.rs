@@ -44,7 +44,7 @@ impl Generator {
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, progress=None, **fields)"
     )]
     fn chat<'py>(
         &self,
@@ -68,7 +68,7 @@ impl Generator {
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, **fields)"
     )]
     fn stream_chat<'py>(
         &self,

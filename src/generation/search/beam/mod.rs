@@ -432,6 +432,7 @@ impl Search for BeamSearch {
             pad_token_id: plan.pad_token_id,
             seed: plan.seed,
             sequences: recorded,
+            draft_stats: None,
         }
     }
 }

@@ -445,6 +445,7 @@ impl Search for ScorerBeamSearch {
             pad_token_id: self.plan.pad_token_id,
             seed: self.plan.seed,
             sequences: self.recorded,
+            draft_stats: None,
         }
     }
 }

@@ -2,8 +2,10 @@
 //! its `generate` on a model whose forward pass looks up the same table. The tests of a search that transformers does not
 //! have stand in its own file and use the functions below.
 
+mod assisted;
 mod beams;
 mod callers;
+mod drafts;
 mod groups;
 mod streams;
 
