@@ -24,6 +24,7 @@ mod sequence;
 mod stream;
 mod ticket_lock;
 mod timing;
+pub mod trace;
 mod vocabulary;
 
 pub use self::core::{Engine, EngineOptions, Interrupt};

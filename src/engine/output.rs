@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::request::Request;
+use super::trace::{self, TimedEvent};
 use crate::error::{Error, Result};
 use crate::generation::output::transition_scores;
 use crate::generation::{OutputRow, SequenceScores};
@@ -28,6 +29,9 @@ pub struct GenerationOutput {
     pub usage: Usage,
     /// Where the time went.
     pub timings: Timings,
+    /// How each token was found, with `output_events`.
+    #[serde(default)]
+    pub events: Option<Vec<TimedEvent>>,
 }
 
 /// One generated sequence.
@@ -61,11 +65,17 @@ pub struct Timings {
 
 impl GenerationOutput {
     /// The output of a request that has ended or was cancelled.
-    pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Self {
+    ///
+    /// # Errors
+    /// `Capacity` when there is no memory for its events.
+    pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Result<Self> {
         let (first_token, total) = request.elapsed();
         let prompts = request.prompts().to_vec();
         let prompt_tokens = prompts.iter().map(|prompt| prompt.tokens().len()).sum();
-        let output = request.finish();
+        let (output, recorder) = request.finish();
+        let generated_tokens = output.rows.iter().map(|row| row.token_ids.len()).sum();
+        let usage = Usage { prompt_tokens, generated_tokens };
+        let events = recorder.map(|recorder| recorder.finish(&output.rows, usage, (first_token, total)));
         let mut rows = Vec::with_capacity(output.rows.len());
         for generated in output.rows {
             let prompt = &prompts[generated.prompt_index];
@@ -73,19 +83,19 @@ impl GenerationOutput {
             let prompt_ids = prompt.input_ids().to_vec();
             rows.push(GeneratedRow { prompt_ids, generated, text });
         }
-        let generated_tokens = rows.iter().map(|row| row.generated.token_ids.len()).sum();
-        Self {
+        Ok(Self {
             rows,
             sequences: output.sequences,
             pad_token_id: output.pad_token_id,
             seeds: output.seed.into_iter().collect(),
-            usage: Usage { prompt_tokens, generated_tokens },
+            usage,
             timings: Timings { first_token, total },
-        }
+            events: events.transpose()?,
+        })
     }
 
     /// Joins the outputs of several requests.
-    pub(crate) fn joined(outputs: Vec<Self>) -> Self {
+    pub(crate) fn joined(mut outputs: Vec<Self>) -> Self {
         let mut all = Self {
             rows: Vec::new(),
             sequences: Vec::new(),
@@ -93,6 +103,7 @@ impl GenerationOutput {
             seeds: Vec::new(),
             usage: Usage::default(),
             timings: Timings::default(),
+            events: trace::joined(&mut outputs),
         };
         let mut first_prompt = 0;
         for output in outputs {

@@ -13,6 +13,8 @@ mod validation;
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
+
 use crate::error::{Error, Result};
 use crate::kernels::Isa;
 use crate::types::{LayerSet, TokenId};
@@ -164,6 +166,9 @@ pub struct GenerationPlan {
     pub(super) output_scores: bool,
     pub(super) output_logits: bool,
     pub(super) num_top_logprobs: usize,
+    pub(super) output_events: bool,
+    /// The merged fields; empty unless events tell them.
+    parameters: Map<String, Value>,
     prefill_chunk_size: Option<usize>,
     warnings: Vec<String>,
 }
@@ -180,6 +185,7 @@ impl GenerationPlan {
         }
         let merged = config.merged_over(&context.model_defaults);
         let mut warnings = Vec::new();
+        let output_events = merged.output_events == Some(true);
         let mode = match context.constraints[..] {
             [] => GenerationMode::of(&merged),
             _ => GenerationMode::ConstrainedBeamSearch,
@@ -265,6 +271,8 @@ impl GenerationPlan {
             output_scores: merged.output_scores == Some(true),
             output_logits: merged.output_logits == Some(true),
             num_top_logprobs: num_top_logprobs(&merged, context.vocab_size)?,
+            output_events,
+            parameters: if output_events { merged.to_json() } else { Map::new() },
             max_length: lengths.max_length,
             prefill_chunk_size: merged.prefill_chunk_size,
             warnings,
@@ -325,6 +333,26 @@ impl GenerationPlan {
     /// The most probable tokens that the output holds for each step.
     pub fn num_top_logprobs(&self) -> usize {
         self.num_top_logprobs
+    }
+
+    /// Whether events tell how each token was found.
+    pub fn output_events(&self) -> bool {
+        self.output_events
+    }
+
+    /// The fields of the call, merged over those of the model; empty without `output_events`.
+    pub fn parameters(&self) -> &Map<String, Value> {
+        &self.parameters
+    }
+
+    /// The continuations of a beam that each step considers; 0 without beams.
+    pub fn candidates_each(&self) -> usize {
+        if self.mode.has_beams() { 2.max(1 + self.eos_token_ids.len()) } else { 0 }
+    }
+
+    /// The number of beams of each prompt; 1 without beams.
+    pub fn num_beams(&self) -> usize {
+        self.num_beams
     }
 
     /// The seed of sampling: the caller's, or one from entropy. `None` without sampling.

@@ -21,10 +21,9 @@ use super::super::{Search, SearchInputs, SearchResults, SearchStep};
 use super::candidates::candidates;
 use super::constrained::prefer_progress;
 use super::hypotheses::{Hypotheses, Hypothesis, Rules};
+use super::nodes::{Considered, NodeRecorder};
 use super::trace::Trace;
-
-/// The score of all beams but one in the first step, because they are equal.
-const NEGATIVE_SCORE: f32 = -1e9;
+use super::{NEGATIVE_SCORE, length_divisor};
 
 /// transformers' older beam searches; the plan selects one.
 pub(super) struct ScorerBeamSearch {
@@ -38,6 +37,8 @@ pub(super) struct ScorerBeamSearch {
     finished: bool,
     /// For each sequence, at the end, whether it fulfils the constraints.
     fulfilled: Vec<bool>,
+    /// With `output_events`.
+    nodes: Option<NodeRecorder>,
     raw: Vec<f32>,
     probabilities: Vec<f32>,
     scratch: LogitsScratch,
@@ -100,6 +101,7 @@ impl ScorerBeamSearch {
             recorded: vec![SequenceScores::of(&plan); sequences.len()],
             finished: false,
             fulfilled: Vec::new(),
+            nodes: NodeRecorder::new(&plan),
             raw: Vec::new(),
             probabilities: Vec::new(),
             scratch: LogitsScratch::default(),
@@ -152,6 +154,7 @@ impl ScorerBeamSearch {
         let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - self.plan.prompt_len;
 
         let mut next: Vec<Continuation> = Vec::with_capacity(group_size);
+        let mut ended = Vec::new();
         for (rank, &(index, score)) in candidates.iter().enumerate() {
             let (parent, token) = (index / vocab_size, TokenId((index % vocab_size) as u32));
             if !self.plan.eos_token_ids.contains(&token) {
@@ -175,6 +178,7 @@ impl ScorerBeamSearch {
                     trace.with(first_sequence + parent, raw[index]),
                     FinishReason::Eos,
                 );
+                ended.push(index);
             }
         }
         if next.len() < group_size {
@@ -187,6 +191,23 @@ impl ScorerBeamSearch {
             let rows: Vec<&[TokenId]> =
                 (0..group_size).map(|beam| &self.sequences.sequence(first_sequence + beam).ids[..]).collect();
             prefer_progress(&self.plan.constraints, &rows, &accumulated, &mut next)?;
+        }
+        if let Some(nodes) = &mut self.nodes {
+            let chosen = next
+                .iter()
+                .map(|&Continuation { parent, token, score }| (parent * vocab_size + token.index(), score));
+            for (index, sum) in candidates.iter().copied().chain(chosen) {
+                let considered = Considered {
+                    beam: first_sequence + index / vocab_size,
+                    token: TokenId((index % vocab_size) as u32),
+                    logprob: processed[index],
+                    sum,
+                    score: sum / length_divisor(generated, self.plan.length_penalty),
+                    group: group_index,
+                    ends: ended.contains(&index),
+                };
+                nodes.consider(prompt_index, considered);
+            }
         }
         let best = candidates.iter().map(|&(_, score)| score).fold(f32::NEG_INFINITY, f32::max);
         let group = &mut self.items[prompt_index].groups[group_index];
@@ -290,6 +311,14 @@ impl ScorerBeamSearch {
             })?;
             self.items[prompt_index].running[beam].finish = finish;
         }
+        if let Some(nodes) = &mut self.nodes {
+            let groups = &self.items[prompt_index].groups;
+            let next = next.iter().zip(&parents).enumerate().map(|(beam, (continuation, parent))| {
+                let continuation = continuation.as_ref().filter(|_| !groups[beam / group_size].done)?;
+                Some((first_sequence + parent, continuation.token))
+            });
+            nodes.advance(prompt_index, self.sequences.step() - 1, next);
+        }
         Ok(())
     }
 
@@ -372,6 +401,12 @@ impl Search for ScorerBeamSearch {
             self.check_fulfilled()?;
         }
         step.finished = self.finished;
+        if let Some(nodes) = &mut self.nodes {
+            if self.finished {
+                nodes.finish();
+            }
+            step.details.beams.extend(nodes.drain());
+        }
         Ok(())
     }
 
