@@ -10,7 +10,7 @@ use crate::types::{RowOutputs, SeqId, TokenId};
 
 use super::output::SearchOutput;
 use super::search::{
-    ModelRole, RowInput, Search, SearchInputs, SearchResults, SearchStep, SequenceOp, TokenEvent, WantedRow,
+    ModelRole, RowInput, Search, SearchInputs, SearchResults, SearchStep, SequenceOp, StepDetails, TokenEvent, WantedRow,
 };
 use super::vocabulary::Vocabulary;
 
@@ -153,6 +153,8 @@ fn broken(what: String) -> Error {
 pub struct Transcript {
     /// All events, in order.
     pub events: Vec<TokenEvent>,
+    /// The details of each step.
+    pub details: Vec<StepDetails>,
     /// The output.
     pub output: SearchOutput,
 }
@@ -163,7 +165,7 @@ pub struct Transcript {
 /// The search's own; when it breaks its contract; when it does not end.
 pub fn run(mut search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Transcript> {
     let mut events: Vec<TokenEvent> = Vec::new();
-    let (mut inputs, mut step) = (SearchInputs::new(), SearchStep::default());
+    let (mut inputs, mut step, mut details) = (SearchInputs::new(), SearchStep::default(), Vec::new());
     for _ in 0..MAX_STEPS {
         inputs.clear();
         search.wants(&mut inputs);
@@ -179,10 +181,11 @@ pub fn run(mut search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Tra
             }
             events.push(event);
         }
+        details.push(step.details.clone());
         if step.finished {
             // The caller releases the sequences that the search still holds.
             model.sequences.clear();
-            return Ok(Transcript { events, output: search.finish() });
+            return Ok(Transcript { events, details, output: search.finish() });
         }
     }
     Err(broken(format!("no end after {MAX_STEPS} steps")))

@@ -4,6 +4,7 @@
 
 mod beams;
 mod callers;
+mod details;
 mod groups;
 
 use std::sync::Arc;
