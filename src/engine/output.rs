@@ -43,6 +43,18 @@ pub struct GeneratedRow {
     pub generated: OutputRow,
     /// Its text, without special tokens, a stop string included; `None` for a model without a tokenizer.
     pub text: Option<String>,
+    /// Where the text of each token ends, in bytes; empty for a model without a tokenizer.
+    #[serde(default)]
+    pub text_ends: Vec<usize>,
+}
+
+impl GeneratedRow {
+    /// The text that each token adds; as many as the tokens, unless the model has no tokenizer.
+    pub fn token_texts(&self) -> impl Iterator<Item = &str> {
+        let text = self.text.as_deref().unwrap_or_default();
+        let starts = std::iter::once(0).chain(self.text_ends.iter().copied());
+        starts.zip(&self.text_ends).map(move |(start, &end)| text.get(start..end).unwrap_or_default())
+    }
 }
 
 /// Token counts.
@@ -80,8 +92,9 @@ impl GenerationOutput {
         for generated in output.rows {
             let prompt = &prompts[generated.prompt_index];
             let text = tokenizer.map(|tokenizer| text(tokenizer, prompt.tokens(), &generated.token_ids));
+            let (text, text_ends) = text.unzip();
             let prompt_ids = prompt.input_ids().to_vec();
-            rows.push(GeneratedRow { prompt_ids, generated, text });
+            rows.push(GeneratedRow { prompt_ids, generated, text, text_ends: text_ends.unwrap_or_default() });
         }
         Ok(Self {
             rows,
@@ -180,10 +193,17 @@ impl std::fmt::Display for GenerationOutput {
     }
 }
 
-/// The text that tokens add to a prompt. Equals the joined texts of a stream.
-fn text(tokenizer: &Tokenizer, prompt: &[TokenId], token_ids: &[TokenId]) -> String {
+/// The text that tokens add to a prompt, and where that of each token ends. Equals the joined texts of a stream.
+fn text(tokenizer: &Tokenizer, prompt: &[TokenId], token_ids: &[TokenId]) -> (String, Vec<usize>) {
     let mut detokenizer = Detokenizer::new(tokenizer, prompt, true);
-    let mut text: String = token_ids.iter().map(|&token| detokenizer.push(token)).collect();
+    let (mut text, mut ends) = (String::new(), Vec::with_capacity(token_ids.len()));
+    for &token in token_ids {
+        text.push_str(&detokenizer.push(token));
+        ends.push(text.len());
+    }
     text.push_str(&detokenizer.flush());
-    text
+    if let Some(end) = ends.last_mut() {
+        *end = text.len();
+    }
+    (text, ends)
 }

@@ -10,7 +10,8 @@ use crate::types::{RowOutputs, SeqId, TokenId};
 
 use super::output::SearchOutput;
 use super::search::{
-    ModelRole, RowInput, Search, SearchInputs, SearchResults, SearchStep, SequenceOp, StepDetails, TokenEvent, WantedRow,
+    ModelRole, RowInput, Search, SearchInputs, SearchResults, SearchStep, SequenceOp, StepDetails,
+    TokenEvent, WantedRow,
 };
 use super::vocabulary::Vocabulary;
 

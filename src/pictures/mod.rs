@@ -16,8 +16,11 @@ pub use collected::{Pictures, View};
 
 use crate::escape;
 
+/// The longest text of a token, in characters.
+const MAX_TEXT: usize = 200;
+
 /// How unsure a token was, from 0 for one of 90% and more to 4 for one below 10%.
-pub(self) fn heat(probability: f32) -> usize {
+fn heat(probability: f32) -> usize {
     [0.9, 0.6, 0.3, 0.1].iter().filter(|&&least| probability < least).count()
 }
 
@@ -35,7 +38,7 @@ fn percent(probability: f32) -> String {
 /// Text of a model on one line: line breaks and tabs as visible signs, hidden characters written out.
 fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    for letter in text.chars() {
+    for letter in text.chars().take(MAX_TEXT) {
         match letter {
             '\n' => shown.push('↵'),
             '\t' => shown.push('⇥'),

@@ -4,7 +4,7 @@
 //! and says how it ended. Tokens that follow each other without branching share a line. Continuations that never became a
 //! beam are counted, not drawn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::visible;
 use crate::engine::trace::Beams;
@@ -15,9 +15,10 @@ use crate::generation::search::details::BeamState;
 pub(super) struct Tree {
     /// Those that became a beam or a result, by number.
     nodes: BTreeMap<u32, Node>,
-    frontier: Vec<u32>,
-    /// The last nodes of the rows of the output, the best first.
-    results: Vec<u32>,
+    /// The rank of each beam, by number.
+    frontier: BTreeMap<u32, usize>,
+    /// The rank of each row of the output, by the number of its last node.
+    results: BTreeMap<u32, usize>,
     pub(super) steps: usize,
     /// The continuations that never became a beam.
     pub(super) pruned: usize,
@@ -91,27 +92,42 @@ impl Tree {
                 visible(&node.token.text)
             };
             let finished = node.state == BeamState::Finished;
-            let node_of_tree =
-                Node { parent: node.parent, step: beams.step, text, score: node.score, group: node.group, finished };
+            let node_of_tree = Node {
+                parent: node.parent,
+                step: beams.step,
+                text,
+                score: node.score,
+                group: node.group,
+                finished,
+            };
             self.nodes.insert(node.n, node_of_tree);
         }
-        self.frontier.clone_from(&beams.frontier);
-        self.steps = self.steps.max(beams.step + 1);
+        self.frontier = beams.frontier.iter().enumerate().map(|(rank, &n)| (n, rank)).collect();
+        self.steps = self.steps.max(beams.step.saturating_add(1));
     }
 
     /// Takes the nodes of the next row of the output.
     pub(super) fn finish(&mut self, path: &[u32]) {
         self.frontier.clear();
-        self.results.extend(path.last().filter(|n| self.nodes.contains_key(n)));
+        if let Some(n) = path.last() {
+            let rank = self.results.len();
+            self.results.entry(*n).or_insert(rank);
+        }
     }
 
     /// The groups of beams.
-    pub(super) fn num_groups(&self) -> usize {
-        self.nodes.values().map(|node| node.group + 1).max().unwrap_or(0)
+    pub(super) fn groups(&self) -> BTreeSet<usize> {
+        self.nodes.values().map(|node| node.group).collect()
     }
 
-    /// The lines of a group of beams. `text_width` is the room for the text after this many rails, and for its end.
-    pub(super) fn lines(&self, group: usize, text_width: &dyn Fn(usize) -> usize, width: &dyn Fn(&str) -> usize) -> Vec<TreeLine> {
+    /// The lines of a group of beams, and the number of branches that are too deep to be drawn. `text_width` is the room for
+    /// text after this many rails, `width` the width of a text.
+    pub(super) fn lines(
+        &self,
+        group: usize,
+        text_width: &dyn Fn(usize) -> usize,
+        width: &dyn Fn(&str) -> usize,
+    ) -> (Vec<TreeLine>, usize) {
         let mut children: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
         for (&n, node) in self.nodes.iter().filter(|(_, node)| node.group == group) {
             children.entry(node.parent).or_default().push(n);
@@ -120,7 +136,8 @@ impl Tree {
         let mut best: BTreeMap<u32, (f32, f32)> = BTreeMap::new();
         for (&n, node) in self.nodes.iter().rev().filter(|(_, node)| node.group == group) {
             let own = (self.importance(n), node.score);
-            let below = children.get(&Some(n)).into_iter().flatten().filter_map(|child| best.get(child).copied());
+            let below =
+                children.get(&Some(n)).into_iter().flatten().filter_map(|child| best.get(child).copied());
             let most = below.fold(own, |a, b| if (b.0, b.1) > (a.0, a.1) { b } else { a });
             best.insert(n, most);
         }
@@ -130,7 +147,7 @@ impl Tree {
                 b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1))
             });
         }
-        let mut layout = Layout { tree: self, children, lines: Vec::new(), text_width, width };
+        let mut layout = Layout { tree: self, children, lines: Vec::new(), left_out: 0, text_width, width };
         let roots = layout.children.remove(&None).unwrap_or_default();
         if let Some((&trunk, side)) = roots.split_first() {
             for &branch in side {
@@ -138,7 +155,7 @@ impl Tree {
             }
             layout.branch(trunk, &[], &[]);
         }
-        layout.lines
+        (layout.lines, layout.left_out)
     }
 
     /// The order of ends: results, beams, finished ones, then what died, the latest first.
@@ -154,23 +171,27 @@ impl Tree {
 
     fn fate(&self, n: u32) -> Fate {
         let node = &self.nodes[&n];
-        if let Some(rank) = self.results.iter().position(|&result| result == n) {
+        if let Some(&rank) = self.results.get(&n) {
             Fate::Result(rank)
-        } else if let Some(rank) = self.frontier.iter().position(|&beam| beam == n) {
+        } else if let Some(&rank) = self.frontier.get(&n) {
             Fate::Alive(rank)
         } else if node.finished {
             Fate::Finished
         } else {
-            Fate::Died(node.step + 1)
+            Fate::Died(node.step.saturating_add(1))
         }
     }
 }
+
+/// Branches of branches of branches: deeper ones are left out.
+const MAX_DEPTH: usize = 8;
 
 /// Lines in the making.
 struct Layout<'a> {
     tree: &'a Tree,
     children: BTreeMap<Option<u32>, Vec<u32>>,
     lines: Vec<TreeLine>,
+    left_out: usize,
     text_width: &'a dyn Fn(usize) -> usize,
     width: &'a dyn Fn(&str) -> usize,
 }
@@ -179,7 +200,6 @@ impl Layout<'_> {
     /// Draws a branch to its end, with the branches that leave it. `first` stands before its first line, `rest` before the
     /// others.
     fn branch(&mut self, start: u32, first: &[Rail], rest: &[Rail]) {
-        // Deeper than the tree is wide there is no room for branches of branches: they would be hundreds of calls.
         let is_trunk = first.is_empty();
         let mut before = first.to_vec();
         let mut next = Some(start);
@@ -221,11 +241,12 @@ impl Layout<'_> {
             }
             before = rest.to_vec();
             is_first = false;
+            if rest.len() == MAX_DEPTH {
+                self.left_out += side.len();
+                continue;
+            }
             for branch in side {
-                let (mut first, mut others) = (rest.to_vec(), rest.to_vec());
-                first.push(if next.is_none() { Rail::Last } else { Rail::Branch });
-                others.push(if next.is_none() { Rail::Empty } else { Rail::Trunk });
-                self.branch(branch, &first, &others);
+                self.branch(branch, &[rest, &[Rail::Branch]].concat(), &[rest, &[Rail::Trunk]].concat());
             }
         }
     }
