@@ -143,6 +143,11 @@ impl TokenStream {
         }
     }
 
+    /// Whether it records events.
+    pub fn records_events(&self) -> bool {
+        self.recorded().is_some()
+    }
+
     /// The events so far; `None` without `output_events`, and after an error.
     fn recorded(&self) -> Option<&[TimedEvent]> {
         match (&self.request, &self.output) {

@@ -55,8 +55,6 @@ pub(super) enum Rail {
     Branch,
     /// The trunk ends here.
     Last,
-    /// Nothing.
-    Empty,
 }
 
 /// The end of a branch, with the score of its last node.
@@ -233,9 +231,6 @@ impl Layout<'_> {
                 let is_last = index + 1 == count;
                 let mut rails = if index == 0 { before.clone() } else { rest.to_vec() };
                 rails.extend(own(if is_last { closing } else { Rail::Trunk }));
-                if index > 0 && own(closing).is_empty() {
-                    rails.push(Rail::Empty);
-                }
                 let step = (index == 0).then_some(step);
                 self.lines.push(TreeLine { step, rails, text, end: end.filter(|_| is_last) });
             }
@@ -251,23 +246,22 @@ impl Layout<'_> {
         }
     }
 
-    /// The text in lines, broken at spaces where there are some.
+    /// The text in lines, broken at spaces where there are some. All but the first begin with a space, as most tokens do.
     fn wrapped(&self, text: &str, rails: usize) -> Vec<String> {
         let room = (self.text_width)(rails).max(8);
-        let mut lines = vec![String::new()];
-        let mut used = 0;
+        let (mut lines, mut used) = (vec![String::new()], 0);
         for word in text.split_inclusive(' ') {
             let width = (self.width)(word.trim_end());
-            if used > 0 && used + width > room {
-                lines.push(String::new());
-                used = 0;
+            if used > 1 && used + width > room {
+                lines.push(" ".to_owned());
+                used = 1;
             }
             let mut letters = [0; 4];
             for letter in word.chars() {
                 let width = (self.width)(letter.encode_utf8(&mut letters));
                 if used + width > room && letter != ' ' {
-                    lines.push(String::new());
-                    used = 0;
+                    lines.push(" ".to_owned());
+                    used = 1;
                 }
                 if let Some(line) = lines.last_mut() {
                     line.push(letter);

@@ -25,6 +25,7 @@ mod config;
 mod constraints;
 mod drop_detached;
 mod errors;
+mod events;
 mod exit;
 mod generator;
 mod held;
@@ -66,6 +67,8 @@ mod _rsgen {
     use super::config::GenerationConfig;
     #[pymodule_export]
     use super::constraints::{BuiltInConstraint, Constraint, DisjunctiveConstraint, PhrasalConstraint};
+    #[pymodule_export]
+    use super::events::EventStream;
     #[pymodule_export]
     use super::generator::Generator;
     #[pymodule_export]

@@ -44,6 +44,8 @@ pub enum GenerationEvent {
 /// The beginning of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Start {
+    /// The model: its folder, or the name of the bundled one.
+    pub model: String,
     /// The name of the search, such as `beam_search`.
     pub strategy: String,
     /// The fields of the call, merged over those of the model.

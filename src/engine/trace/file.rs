@@ -1,9 +1,14 @@
 //! [`Trace`]: the events of a call as one JSON document.
 
+use std::io::Write;
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
-use super::event::TimedEvent;
+use super::event::{GenerationEvent, TimedEvent};
 use crate::error::{Error, Result};
+use crate::escape;
+use crate::files::create_regular;
 
 /// The version of the document. It grows when a field changes its meaning or is removed, not when one is added.
 const SCHEMA_VERSION: u32 = 1;
@@ -28,9 +33,13 @@ pub struct Trace {
 
 impl Trace {
     /// A trace of these events.
-    pub fn new(model: &str, events: Vec<TimedEvent>) -> Self {
+    pub fn new(events: Vec<TimedEvent>) -> Self {
+        let model = events.iter().find_map(|event| match &event.event {
+            GenerationEvent::Start(start) => Some(start.model.clone()),
+            _ => None,
+        });
         let rsgen_version = env!("CARGO_PKG_VERSION").to_owned();
-        Self { schema_version: SCHEMA_VERSION, rsgen_version, model: model.to_owned(), events }
+        Self { schema_version: SCHEMA_VERSION, rsgen_version, model: model.unwrap_or_default(), events }
     }
 
     /// The trace as JSON.
@@ -39,6 +48,19 @@ impl Trace {
     /// `Internal`; never for events that rsgen has made.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|error| Error::internal(error.to_string()))
+    }
+
+    /// Writes the trace to a file, which is replaced if it exists.
+    ///
+    /// # Errors
+    /// `Load` when the file cannot be written.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let json = self.to_json()?;
+        let written = create_regular(path).and_then(|mut file| file.write_all(json.as_bytes()));
+        written.map_err(|error| {
+            let place = path.display().to_string();
+            Error::load(format!("the trace {} cannot be written", escape::name(&place))).with_source(error)
+        })
     }
 
     /// Reads a trace.

@@ -53,6 +53,7 @@ impl Recorder {
             nodes: HashMap::new(),
         };
         let start = Start {
+            model: plan.model_name().to_owned(),
             strategy: plan.mode().as_str().to_owned(),
             parameters: plan.parameters().clone(),
             seed: plan.seed(),

@@ -6,6 +6,7 @@
 
 mod beams;
 mod lengths;
+mod sampling;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -21,9 +22,7 @@ use crate::types::{LayerSet, TokenId};
 
 use super::config::{EarlyStopping, GenerationConfig, OneOrMany};
 use super::constraint::{Constraint, Constraints};
-use super::logits::{
-    self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, PrefixAllowedTokens, ProcessorSettings,
-};
+use super::logits::{self, LogitsProcessor, LogitsProcessorList, PrefixAllowedTokens, ProcessorSettings};
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
 use super::rng::TorchRng;
@@ -62,6 +61,8 @@ pub struct PlanContext {
     pub isa: Isa,
     /// The model's tokenizer, if it has one.
     pub vocabulary: Option<Arc<dyn Vocabulary>>,
+    /// The model's name, for events.
+    pub model_name: String,
     /// The model's `generation_config.json`.
     pub model_defaults: Arc<GenerationConfig>,
     /// The limit when no field sets one.
@@ -89,6 +90,7 @@ impl PlanContext {
             tied_embeddings: false,
             isa: Isa::fastest(),
             vocabulary: None,
+            model_name: String::new(),
             model_defaults: Arc::default(),
             default_length: DefaultLength::Tokens(20),
             processors: Vec::new(),
@@ -167,7 +169,8 @@ pub struct GenerationPlan {
     pub(super) output_logits: bool,
     pub(super) num_top_logprobs: usize,
     pub(super) output_events: bool,
-    /// The merged fields; empty unless events tell them.
+    /// The model and the merged fields; empty unless events tell them.
+    model_name: String,
     parameters: Map<String, Value>,
     prefill_chunk_size: Option<usize>,
     warnings: Vec<String>,
@@ -217,7 +220,7 @@ impl GenerationPlan {
             num_return_sequences,
         };
         let processors = logits::build(&settings, &context.processors)?;
-        warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
+        sampling::warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
         beams::warn_of_unused_fields(config, &merged, mode, &mut warnings);
 
         let prompts: Vec<PlannedPrompt> = prompts
@@ -272,6 +275,7 @@ impl GenerationPlan {
             output_logits: merged.output_logits == Some(true),
             num_top_logprobs: num_top_logprobs(&merged, context.vocab_size)?,
             output_events,
+            model_name: if output_events { context.model_name.clone() } else { String::new() },
             parameters: if output_events { merged.to_json() } else { Map::new() },
             max_length: lengths.max_length,
             prefill_chunk_size: merged.prefill_chunk_size,
@@ -338,6 +342,11 @@ impl GenerationPlan {
     /// Whether events tell how each token was found.
     pub fn output_events(&self) -> bool {
         self.output_events
+    }
+
+    /// The model's name; empty without `output_events`.
+    pub fn model_name(&self) -> &str {
+        &self.model_name
     }
 
     /// The fields of the call, merged over those of the model; empty without `output_events`.
@@ -455,37 +464,4 @@ fn seed(merged: &GenerationConfig, do_sample: bool) -> Result<Option<u64>> {
         },
     };
     Ok(do_sample.then(|| given.unwrap_or_else(TorchRng::entropy_seed)))
-}
-
-fn warn_of_unused_sampling_fields(
-    config: &GenerationConfig,
-    merged: &GenerationConfig,
-    mode: GenerationMode,
-    warnings: &mut Vec<String>,
-) {
-    if merged.do_sample == Some(true) {
-        return;
-    }
-    let set = config.to_json();
-    let unused: Vec<String> = PROCESSORS
-        .iter()
-        .filter(|entry| entry.applies_to == AppliesTo::Sampling)
-        .map(|entry| entry.switch)
-        // Contrastive search takes its number of candidates from `top_k`.
-        .filter(|&field| mode != GenerationMode::ContrastiveSearch || field != "top_k")
-        .filter(|field| {
-            let neutral =
-                GenerationConfig::FIELDS.iter().find(|info| info.name == *field).map(|info| info.default);
-            set.get(*field)
-                .is_some_and(|value| !value.is_null() && Some(value.to_string().as_str()) != neutral)
-        })
-        .map(|field| format!("`{field}`"))
-        .collect();
-    if !unused.is_empty() {
-        warnings.push(format!(
-            "{} {} no effect because do_sample is not set; set do_sample=True to sample",
-            unused.join(", "),
-            if unused.len() == 1 { "has" } else { "have" }
-        ));
-    }
 }

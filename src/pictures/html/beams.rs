@@ -62,7 +62,6 @@ fn svg(lines: &[TreeLine], html: &mut String) {
                 Rail::Trunk => write!(path, "M{x} {top}V{bottom}"),
                 Rail::Branch => write!(path, "M{x} {top}V{bottom}M{x} {middle}H{right}"),
                 Rail::Last => write!(path, "M{x} {top}V{middle}H{right}"),
-                Rail::Empty => Ok(()),
             };
         }
     }

@@ -3,7 +3,7 @@
 use super::super::collected::Pictures;
 use super::super::ordinal;
 use super::super::tree::{End, Fate, Rail, Tree, TreeLine};
-use super::paint::{Look, Paint, cut, padded, width};
+use super::paint::{Look, Paint, last, padded, width};
 
 /// The columns for the step.
 const STEP: usize = 5;
@@ -19,11 +19,9 @@ pub(super) fn lines(pictures: &Pictures, look: &Look) -> Vec<String> {
         let shown = look.shown(text);
         // Its end is what the beams continue.
         let room = look.width.saturating_sub(STEP + width(&title) + 1);
-        let over = width(&shown).saturating_sub(room);
-        let skipped = cut(&shown, if over > 0 { over + 2 } else { 0 }).len();
-        let dots = if over > 0 { look.either("…", "~") } else { "" };
-        lines
-            .push(" ".repeat(STEP) + &look.paint(Paint::Dim, &format!("{title}{dots}{}", &shown[skipped..])));
+        let end = last(&shown, room);
+        let dots = if end.len() < shown.len() { look.either("…", "~") } else { "" };
+        lines.push(" ".repeat(STEP) + &look.paint(Paint::Dim, &format!("{title}{dots}{end}")));
         let groups = tree.groups();
         for &group in &groups {
             if groups.len() > 1 {
@@ -37,17 +35,16 @@ pub(super) fn lines(pictures: &Pictures, look: &Look) -> Vec<String> {
             }
         }
         lines.push(String::new());
-        lines.push(look.paint(Paint::Dim, &summary(tree)));
+        lines.extend(summary(tree).map(|line| look.paint(Paint::Dim, &line)));
     }
     lines
 }
 
-fn summary(tree: &Tree) -> String {
-    format!(
-        "{} steps; {} more continuations were considered and never became a beam. The score is the sum of the \
-         log-probabilities, divided by a power of the length.",
-        tree.steps, tree.pruned
-    )
+fn summary(tree: &Tree) -> [String; 2] {
+    [
+        format!("{} steps; {} other continuations never became a beam", tree.steps, tree.pruned),
+        "score: the sum of the log-probabilities, divided by a power of the length".to_owned(),
+    ]
 }
 
 fn draw(line: &TreeLine, look: &Look) -> String {
@@ -59,7 +56,6 @@ fn draw(line: &TreeLine, look: &Look) -> String {
             Rail::Trunk => look.either("│ ", "| "),
             Rail::Branch => look.either("├─", "|-"),
             Rail::Last => look.either("└─", "`-"),
-            Rail::Empty => "  ",
         })
         .collect();
     let (paint, end) = line.end.map_or((Paint::Plain, String::new()), |end| ending(end, look));

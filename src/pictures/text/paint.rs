@@ -133,6 +133,19 @@ pub(super) fn cut(text: &str, columns: usize) -> &str {
     text
 }
 
+/// The end of a text, at most `columns` wide.
+pub(super) fn last(text: &str, columns: usize) -> &str {
+    let over = width(text).saturating_sub(columns);
+    let mut skipped = 0;
+    for (at, letter) in text.char_indices() {
+        if skipped >= over {
+            return &text[at..];
+        }
+        skipped += letter.width().unwrap_or(0);
+    }
+    ""
+}
+
 /// A text with spaces after it, `columns` wide.
 pub(super) fn padded(text: &str, columns: usize) -> String {
     let cut = cut(text, columns);

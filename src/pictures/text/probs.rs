@@ -2,7 +2,7 @@
 
 use super::super::collected::{Pictures, Summary, least_sure};
 use super::super::{heat, ordinal, percent};
-use super::paint::{Look, Paint, cut, padded, width};
+use super::paint::{Look, Paint, cut, last, padded, width};
 use crate::engine::trace::{Alternative, Token};
 
 /// The tokens that are explained below the strip.
@@ -16,7 +16,7 @@ pub(super) fn lines(pictures: &Pictures, look: &Look) -> Vec<String> {
             lines.extend((!lines.is_empty()).then(String::new));
             lines.push(look.paint(Paint::Bold, &heading));
         }
-        strip(tokens, look, &mut lines);
+        strip(&pictures.beginning(*row), tokens, look, &mut lines);
         lines.push(String::new());
         lines.extend(summary(tokens, look));
         for token in least_sure(tokens, EXPLAINED) {
@@ -26,8 +26,8 @@ pub(super) fn lines(pictures: &Pictures, look: &Look) -> Vec<String> {
     lines
 }
 
-/// The text, and under each token the less sure a bar, the higher.
-fn strip(tokens: &[Token], look: &Look, lines: &mut Vec<String>) {
+/// The end of the prompt and the text, and under each token the less sure a bar, the higher.
+fn strip(prompt: &str, tokens: &[Token], look: &Look, lines: &mut Vec<String>) {
     let (mut text, mut bars, mut used) = (String::new(), String::new(), 0);
     let mut end_line = |text: &mut String, bars: &mut String, used: &mut usize| {
         lines.push(std::mem::take(text));
@@ -35,6 +35,11 @@ fn strip(tokens: &[Token], look: &Look, lines: &mut Vec<String>) {
         lines.push(bars.trim_end().to_owned());
         *used = 0;
     };
+    let shown = look.shown(prompt);
+    let beginning = last(&shown, look.width * 3 / 4);
+    text.push_str(&look.paint(Paint::Dim, beginning));
+    bars.push_str(&" ".repeat(width(beginning)));
+    used += width(beginning);
     for token in tokens {
         let shown = look.shown(&token.text);
         let probability = token.logprob.map(f32::exp);
