@@ -39,7 +39,7 @@ ARGUMENTS = {
     "StreamedToken._restore": ((1, "a", 0, 0.0, 0.0, None),),
     "Usage._restore": ((1, 2),),
     "Timings._restore": ((1.0, 2.0),),
-    "CacheStats._restore": ([1] * 7,),
+    "CacheStats._restore": ([1] * 9,),
     "TokenScores._restore": ([],),
     "GenerationOutput._restore": (({}, None, None),),
     "__getattr__": ("banana",),

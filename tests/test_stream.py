@@ -10,6 +10,22 @@ import rsgen
 
 PROMPT = "Once upon a time"
 
+#: The fields that make each search.
+SEARCHES = {
+    "greedy": {},
+    "sample": {"do_sample": True, "seed": 3, "num_return_sequences": 3},
+    "beams": {"num_beams": 3, "num_return_sequences": 2},
+    "wide": {"num_beams": 6, "early_stopping": True, "repetition_penalty": 1.2},
+    "short": {"num_beams": 4, "length_penalty": -1.0, "early_stopping": "never", "eos_token_id": [0, 14, 44]},
+    "beam_sample": {"num_beams": 3, "do_sample": True, "seed": 3, "num_return_sequences": 2},
+    "groups": {"num_beams": 4, "num_beam_groups": 2, "diversity_penalty": 0.5, "num_return_sequences": 4},
+    "constrained": {"num_beams": 4, "force_words_ids": [[44]], "num_return_sequences": 2},
+    "beams_4_49": {"num_beams": 3, "compat": "4.49", "eos_token_id": [0, 14], "num_return_sequences": 2},
+    "beam_sample_4_49": {"num_beams": 3, "compat": "4.49", "do_sample": True, "seed": 3},
+    "contrastive": {"penalty_alpha": 0.6, "top_k": 4},
+    "dola": {"dola_layers": "high", "do_sample": False},
+}
+
 
 def blocks(gen) -> int:
     stats = gen.stats()
@@ -29,6 +45,79 @@ def test_a_stream_is_what_generate_gives(gen):
     np.testing.assert_array_equal(stream.output.sequences, expected.sequences)
     np.testing.assert_array_equal([token.logprob for token in tokens], expected.logprobs[0])
     assert all(token.score >= token.logprob for token in tokens)
+
+
+def assert_streamed(tokens, output):
+    """That the tokens are those of the output, row by row."""
+    scores = output.compute_transition_scores()
+    for row, ids in enumerate(output.token_ids):
+        of_row = [token for token in tokens if token.index == row]
+        assert [token.id for token in of_row] == ids.tolist()
+        assert "".join(token.text for token in of_row) == output.texts[row]
+        np.testing.assert_array_equal([token.logprob for token in of_row], output.logprobs[row])
+        assert [token.finish_reason for token in of_row] == [None] * (len(ids) - 1) + [
+            output.finish_reasons[row]
+        ]
+        # In 4.49 the last token may be another one than the one that was chosen.
+        np.testing.assert_array_equal([token.score for token in of_row][:-1], scores[row, : len(ids) - 1])
+    assert len(tokens) == output.usage.generated_tokens
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_stream_of_every_search_is_what_generate_gives(gen, name):
+    rows = {
+        "input_ids": np.array([[0, 0, 5, 6], [7, 8, 9, 10]]),
+        "attention_mask": [[0, 0, 1, 1], [1, 1, 1, 1]],
+    }
+    for prompt in ({"prompt": PROMPT}, rows):
+        given = {"max_new_tokens": 10, "output_scores": True, "pad_token_id": 0, **prompt, **SEARCHES[name]}
+        expected = gen.generate(**given)
+        stream = gen.stream(**given)
+        assert_streamed(list(stream), expected)
+        np.testing.assert_array_equal(stream.output.sequences, expected.sequences)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_an_asynchronous_stream_and_one_of_a_conversation_are_too(gen, name):
+    import asyncio
+
+    fields = {"max_new_tokens": 8, "output_scores": True, **SEARCHES[name]}
+
+    async def read():
+        return [token async for token in gen.astream(PROMPT, **fields)]
+
+    assert_streamed(asyncio.run(read()), gen.generate(PROMPT, **fields))
+    fields["chat_template"] = "{{ messages[0].content }}"
+    messages = [{"role": "user", "content": PROMPT}]
+    assert_streamed(list(gen.stream_chat(messages, **fields)), gen.chat(messages, **fields))
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_stream_of_every_search_can_be_left(gen, name):
+    fields = {"max_new_tokens": 20, **SEARCHES[name]}
+    for taken in (0, 1, 3):
+        with gen.stream(PROMPT, **fields) as stream:
+            tokens = [token for _, token in zip(range(taken), stream, strict=False)]
+        assert blocks(gen) == 0
+        for row, ids in enumerate(stream.output.token_ids):
+            of_row = [token for token in tokens if token.index == row]
+            assert ids[: len(of_row)].tolist() == [token.id for token in of_row]
+            assert stream.output.texts[row].startswith("".join(token.text for token in of_row))
+        stream = gen.stream(PROMPT, **fields)
+        next(stream)
+        del stream
+        assert blocks(gen) == 0
+
+
+def test_beams_come_before_their_end(gen):
+    stream = gen.stream(PROMPT, num_beams=4, max_new_tokens=60, eos_token_id=[])
+    next(stream)
+    assert repr(stream) == "<TokenStream, running>"
+    stream.close()
+    assert stream.output.usage.generated_tokens < 60
+    stream = gen.stream(PROMPT, num_beams=4, max_new_tokens=60, eos_token_id=[])
+    list(stream)
+    assert stream.output.timings.first_token < 0.9 * stream.output.timings.total
 
 
 def test_scores_are_those_of_the_output(gen):

@@ -65,6 +65,7 @@ from .types import (
     PrefixAllowedTokens,
     Prompt,
     StoppingCriterion,
+    Streamer,
     Tool,
 )
 '''

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Usage,
         __version__,
     )
+    from ._streamer import TextStreamer
 
 __all__ = [
     "CacheStats",
@@ -55,6 +56,7 @@ __all__ = [
     "NumericalError",
     "RsgenError",
     "StreamedToken",
+    "TextStreamer",
     "Timings",
     "TokenScores",
     "TokenStream",
@@ -70,13 +72,16 @@ _SUBMODULES = ["constraints", "processors", "stopping_criteria", "types"]
 def __getattr__(name: str) -> object:
     """Imports what is used for the first time: the command has to take over Ctrl-C before it imports the extension."""
     if name not in {*__all__, *_SUBMODULES, "_rsgen"}:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        remedy = "; iterate over gen.stream(...)" if name == "TextIteratorStreamer" else ""
+        remedy = "; iterate over gen.astream(...)" if name == "AsyncTextIteratorStreamer" else remedy
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{remedy}")
     import importlib
 
     if name not in __all__:
         return importlib.import_module(f".{name}", __name__)
-    extension = importlib.import_module("._rsgen", __name__)
-    globals().update({name: getattr(extension, name) for name in __all__})
+    for module in ("_rsgen", "_streamer"):
+        found = vars(importlib.import_module(f".{module}", __name__))
+        globals().update({name: found[name] for name in __all__ if name in found})
     return globals()[name]
 
 

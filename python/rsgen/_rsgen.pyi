@@ -28,6 +28,7 @@ from .types import (
     PrefixAllowedTokens,
     Prompt,
     StoppingCriterion,
+    Streamer,
     Tool,
 )
 
@@ -828,6 +829,7 @@ class Generator:
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> TokenStream:
         """Generates token by token, for `async for`.
@@ -855,6 +857,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -884,6 +887,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+                transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+                each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -912,6 +918,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -941,6 +948,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+                transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+                each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -971,6 +981,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -992,6 +1003,7 @@ class Generator:
                 as `{"enable_thinking": False}`.
             continue_final_message (bool | str): Continues the final message instead of replying. A
                 text names the field of the message to continue.
+            streamer (Streamer | None): An object with `put(ids)` and `end()`: see `generate()`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 conversations. A function is called with the number done, and of all.
 
@@ -1013,6 +1025,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1042,6 +1055,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+                transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+                each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1070,6 +1086,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1099,6 +1116,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+                transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+                each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1127,6 +1147,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1156,6 +1177,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+                transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+                each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1219,6 +1243,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1249,6 +1274,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+                transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+                each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1280,6 +1308,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1309,6 +1338,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+                transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+                each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1337,6 +1369,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1366,6 +1399,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+                transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+                each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1394,6 +1430,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1423,6 +1460,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+                transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+                each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1584,6 +1624,7 @@ class Generator:
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> TokenStream:
         """Generates token by token, while the stream is iterated.
@@ -1612,6 +1653,7 @@ class Generator:
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> TokenStream:
         """Replies to a conversation token by token: `chat()` as a stream.
@@ -1765,7 +1807,7 @@ class Timings:
     def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     @property
     def first_token(self) -> float:
-        """Seconds from the start to the first token; with beams, to the first of each beam."""
+        """Seconds from the start to the first token; with beams, to the first that a stream gives."""
     @property
     def total(self) -> float:
         """Seconds from the start to the end."""
@@ -2025,10 +2067,15 @@ class StreamedToken:
         """The token id."""
     @property
     def index(self) -> int:
-        """The row that it belongs to. Several return sequences take turns."""
+        """The row that it belongs to. Several return sequences take turns; with beams, those
+        after the best one come at the end.
+        """
     @property
     def logprob(self) -> float:
-        """Its log-probability under the model's own logits, in nats."""
+        """Its log-probability under the model's own logits, in nats.
+
+        NaN for an end-of-sequence token that a beam search has appended without choosing it.
+        """
     @property
     def score(self) -> float:
         """Its score after all processors, as in `GenerationOutput.scores`. Not normalized."""
@@ -2045,6 +2092,9 @@ class StreamedToken:
 @final
 class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
     """The tokens of a request, as they are generated.
+
+    With beams they are those of the best sequence: a token comes once nothing can change it any
+    more, and the last ones at the end.
 
     It is an iterator, a context manager and a generator in Python's sense, and with asyncio an
     asynchronous iterator and context manager. The model works while a token is waited for.
@@ -2116,7 +2166,8 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
     def output(self) -> GenerationOutput | None:
         """The output of a stream that has ended, was closed or was interrupted.
 
-        None before that, and after an error.
+        None before that, and after an error. It begins with the tokens that the stream gave; with
+        beams it may go on beyond them.
         """
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Future[StreamedToken]: ...

@@ -35,6 +35,7 @@ __all__ = [
     "PromptEvent",
     "StartEvent",
     "StoppingCriterion",
+    "Streamer",
     "TokenEvent",
     "TokenText",
     "Tool",
@@ -116,6 +117,18 @@ class StoppingCriterion(Protocol):
         ``input_ids`` is ``[1, len]``, the newest token included. ``scores`` is ``[1, vocab_size]``: what that token was
         chosen from. It is asked for each token of each row.
         """
+        ...
+
+
+class Streamer(Protocol):
+    """Is given the ids of a call while it runs: transformers' streamers, and :class:`rsgen.TextStreamer`."""
+
+    def put(self, value: NDArray[np.int64], /) -> object:
+        """Takes the ids of the prompt, ``[1, len]``, then those of each new token, ``[1]``."""
+        ...
+
+    def end(self) -> object:
+        """Is called once after the last token."""
         ...
 
 

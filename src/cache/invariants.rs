@@ -50,7 +50,7 @@ fn count_holders<'a>(
 }
 
 fn check_counts(pool: &BlockPool, holders: &[u32]) -> Result<(), String> {
-    let max_blocks = pool.capacity.max_blocks();
+    let max_blocks = pool.limit;
     require(holders.len() <= max_blocks, || {
         format!("the pool has grown to {} of {max_blocks} blocks", holders.len())
     })?;
@@ -83,7 +83,7 @@ fn check_reservations(pool: &BlockPool) -> Result<(), String> {
     require(pool.reserved == remaining, || {
         format!("{} blocks are reserved, but the reservations add up to {remaining}", pool.reserved)
     })?;
-    let spare = pool.capacity.max_blocks() - (pool.blocks.len() - pool.free.len());
+    let spare = pool.limit - (pool.blocks.len() - pool.free.len());
     require(remaining <= spare, || format!("{remaining} blocks are reserved, but only {spare} are left"))
 }
 

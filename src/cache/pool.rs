@@ -14,7 +14,7 @@ use crate::types::BlockId;
 /// The state of a pool, in blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolStats {
-    /// The most blocks there can ever be.
+    /// The most blocks that the pool may have now: its part of the memory that the pools of an engine share.
     pub max_blocks: usize,
     /// Blocks the pool has grown to so far.
     pub num_blocks: usize,
@@ -55,6 +55,8 @@ pub(super) struct BlockState {
 #[derive(Debug)]
 pub(super) struct BlockPool {
     pub(super) capacity: KvCapacity,
+    /// The most blocks for now: the maximum of the capacity, or whole segments.
+    pub(super) limit: usize,
     /// One entry per block grown so far.
     pub(super) blocks: Vec<BlockState>,
     /// Last in, first out: a block that was just released is most likely in the CPU cache.
@@ -70,6 +72,7 @@ impl BlockPool {
     pub(super) fn new(capacity: KvCapacity) -> Self {
         Self {
             capacity,
+            limit: capacity.max_blocks(),
             blocks: Vec::new(),
             free: Vec::new(),
             accounts: HashMap::new(),
@@ -80,7 +83,7 @@ impl BlockPool {
 
     pub(super) fn stats(&self) -> PoolStats {
         PoolStats {
-            max_blocks: self.capacity.max_blocks(),
+            max_blocks: self.limit,
             num_blocks: self.blocks.len(),
             used_blocks: self.blocks.len() - self.free.len(),
             reserved_blocks: self.reserved,
@@ -175,13 +178,31 @@ impl BlockPool {
 
     /// Blocks neither used nor reserved, grown or not.
     fn available(&self) -> usize {
-        self.capacity.max_blocks() - (self.blocks.len() - self.free.len()) - self.reserved
+        self.limit - (self.blocks.len() - self.free.len()) - self.reserved
+    }
+
+    /// Changes the most blocks to `limit`, less what is no whole segment. A lower limit drops free blocks at the end of the
+    /// pool; it stays above the blocks that are used or reserved.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        let (segment, max_blocks) = (self.capacity.segment_blocks(), self.capacity.max_blocks());
+        let limit = if limit >= max_blocks { max_blocks } else { limit / segment * segment };
+        if limit >= self.limit {
+            self.limit = limit;
+            return;
+        }
+        let end = self.blocks.iter().rposition(|state| state.count > 0).map_or(0, |last| last + 1);
+        let needed = end.max(self.blocks.len() - self.free.len() + self.reserved);
+        self.limit = limit.max(needed.next_multiple_of(segment)).min(self.limit);
+        if self.limit < self.blocks.len() {
+            self.blocks.truncate(self.limit);
+            self.free.retain(|block| block.index() < self.limit);
+        }
     }
 
     /// Adds a segment to the free list, or what is left up to the maximum.
     fn grow(&mut self) {
         let start = self.blocks.len();
-        let end = (start + self.capacity.segment_blocks()).min(self.capacity.max_blocks());
+        let end = (start + self.capacity.segment_blocks()).min(self.limit);
         self.blocks.resize(end, BlockState { count: 0, owner: None });
         // Reversed, so that adjacent blocks of a sequence are adjacent in memory.
         self.free.extend((start..end).rev().map(|index| BlockId(index as u32)));
@@ -189,7 +210,7 @@ impl BlockPool {
 
     #[cold]
     fn refusal(&self, needed: usize, free: usize) -> Error {
-        let total = self.capacity.max_blocks();
+        let total = self.limit;
         let block = self.capacity.layout().bytes_per_block();
         let amount = |blocks: usize| {
             let plural = if blocks == 1 { "" } else { "s" };

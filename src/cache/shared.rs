@@ -46,6 +46,14 @@ impl SharedPool {
         self.lock_at_home().map_or_else(PoolStats::default, |pool| pool.stats())
     }
 
+    /// Changes the most blocks of the pool to `limit`, less what is no whole segment, and drops free blocks beyond. While
+    /// blocks beyond it are used or reserved, the limit stays higher. Returns the new limit, at most the capacity.
+    pub fn set_limit(&self, limit: usize) -> usize {
+        let mut pool = self.lock();
+        pool.set_limit(limit);
+        pool.limit
+    }
+
     /// Sets `blocks` blocks aside, so that sequences made [`within`](super::SequenceCache::within) the reservation
     /// cannot run out before they hold that many at once. Constant time; no memory is taken.
     ///

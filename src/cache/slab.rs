@@ -67,6 +67,12 @@ impl<T: KvStep> Slab<T> {
         Ok(())
     }
 
+    /// Drops the segments that hold none of the first `num_blocks` blocks.
+    pub(super) fn shrink(&mut self, num_blocks: usize) {
+        self.segments.truncate(num_blocks.div_ceil(1 << self.places.segment_shift));
+        self.num_blocks = self.num_blocks.min(self.segments.len() << self.places.segment_shift);
+    }
+
     /// The numbers of all layers of one block.
     fn block_mut(&mut self, block: BlockId) -> &mut [T] {
         let (segment, start) = self.places.locate(block);

@@ -100,6 +100,12 @@ impl KvStore {
         Ok(())
     }
 
+    /// Frees the memory of blocks from `num_blocks` on, in whole segments: those that
+    /// [`set_limit`](super::SharedPool::set_limit) has dropped.
+    pub fn shrink(&mut self, num_blocks: usize) {
+        on_slab!(&mut self.slab, slab => slab.shrink(num_blocks));
+    }
+
     /// Performs a copy that [`append`](super::SequenceCache::append) returned.
     ///
     /// # Panics

@@ -39,6 +39,8 @@ enum Step {
     },
     Reserve(usize),
     Unreserve(usize),
+    /// Changes the most blocks.
+    Limit(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -53,7 +55,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any.clone().prop_map(Step::Drop),
         3 => (vec(any.clone(), 0..6), tokens).prop_map(|(parents, tokens)| Step::Reorder { parents, tokens }),
         1 => (0..8_usize).prop_map(Step::Reserve),
-        1 => any.prop_map(Step::Unreserve),
+        1 => any.clone().prop_map(Step::Unreserve),
+        1 => any.prop_map(Step::Limit),
     ]
 }
 
@@ -156,8 +159,24 @@ impl World {
                 let index = index % self.reservations.len();
                 self.reservations[index] = None;
             }
+            Step::Limit(limit) => {
+                let (max_blocks, segment) = (self.max_blocks(), self.pool.capacity().segment_blocks());
+                let PoolStats { used_blocks, reserved_blocks, .. } = self.pool.stats();
+                let set = self.pool.set_limit(limit);
+                assert!(set == max_blocks || (set % segment == 0 && set <= max_blocks), "{set} blocks");
+                assert!(
+                    set >= used_blocks + reserved_blocks && set >= limit.min(max_blocks) / segment * segment
+                );
+                assert!(self.pool.num_blocks() <= set);
+                self.store.shrink(self.pool.num_blocks());
+            }
             _ => {}
         }
+    }
+
+    /// The capacity.
+    fn max_blocks(&self) -> usize {
+        self.pool.capacity().max_blocks()
     }
 
     fn begin(&mut self, reservation: Option<usize>) {
@@ -191,7 +210,7 @@ impl World {
             self.live.iter().flat_map(|sequence| sequence.cache.table().blocks()).copied().collect();
         let others = self.reservations.iter().enumerate().filter(|&(index, _)| Some(index) != own);
         let claimed: usize = others.filter_map(|(_, other)| other.as_ref()).map(Reservation::remaining).sum();
-        self.pool.capacity().max_blocks() - held.len() - claimed
+        self.pool.stats().max_blocks - held.len() - claimed
     }
 
     /// New blocks for `tokens` more tokens, with one more when the last block is partly filled and held by others.
@@ -276,6 +295,9 @@ fn run_script(dtype: KvDtype, max_blocks: usize, segment_blocks: usize, steps: V
     world.live.clear();
     check(&world.pool, []).unwrap();
     world.reservations.clear();
+    assert_eq!((world.pool.set_limit(0), world.pool.num_blocks()), (0, 0));
+    world.store.shrink(world.pool.num_blocks());
+    world.pool.set_limit(usize::MAX);
     let stats = world.pool.stats();
     assert_eq!((stats.used_blocks, stats.reserved_blocks, stats.available_blocks), (0, 0, max_blocks));
     assert_eq!(world.store.num_blocks(), world.pool.num_blocks());

@@ -80,6 +80,8 @@ pub(super) struct GenerateArguments {
     #[command(flatten)]
     pub(super) model: ModelArguments,
     #[command(flatten)]
+    pub(super) assistant: AssistantArguments,
+    #[command(flatten)]
     pub(super) pictures: PictureArguments,
     #[command(flatten)]
     pub(super) output: OutputArguments,
@@ -104,6 +106,15 @@ pub(super) struct NamedModelArguments {
     /// A folder or a Hub cache id [default: bundled]
     #[arg(long, value_name = "MODEL", env = "RSGEN_MODEL")]
     pub(super) model: Option<String>,
+}
+
+/// Which model drafts tokens.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Model")]
+pub(super) struct AssistantArguments {
+    /// A smaller model to draft tokens; draft: the bundled one
+    #[arg(long, alias = "assistant-model", value_name = "MODEL", env = "RSGEN_ASSISTANT")]
+    pub(super) assistant: Option<String>,
 }
 
 /// How a model is loaded.

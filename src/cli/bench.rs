@@ -124,7 +124,7 @@ pub(super) fn run(
     };
     if !arguments.limits {
         let begin = Instant::now();
-        let generator = model::load(&arguments.model(), bundled, terminal)?;
+        let generator = model::load(&arguments.model(), None, bundled, terminal)?;
         report.model = Some(ModelReport {
             name: generator.name().to_owned(),
             load_seconds: begin.elapsed().as_secs_f64(),

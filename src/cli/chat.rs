@@ -9,7 +9,9 @@ use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use rustyline::{Behavior, Config, Editor};
 
-use super::args::{LoadingArguments, ModelArguments, NamedModelArguments, OutputArguments};
+use super::args::{
+    AssistantArguments, LoadingArguments, ModelArguments, NamedModelArguments, OutputArguments,
+};
 use super::chat_commands::{Next, obey};
 use super::conversation::{Conversation, read_conversations};
 use super::decoding::DecodingArguments;
@@ -54,6 +56,8 @@ pub(super) struct ChatArguments {
     #[command(flatten)]
     decoding: DecodingArguments,
     #[command(flatten)]
+    assistant: AssistantArguments,
+    #[command(flatten)]
     loading: LoadingArguments,
     #[command(flatten)]
     output: OutputArguments,
@@ -81,7 +85,7 @@ pub(super) fn run(
     };
 
     let started = Instant::now();
-    let generator = model::load(&arguments.model(), bundled, terminal)?;
+    let generator = model::load(&arguments.model(), Some(&arguments.assistant), bundled, terminal)?;
     if arguments.model.is_none() && terminal.is_interactive() {
         terminal.note(format!(
             "{} writes stories and is no chat model; name one, as in: rsgen chat HuggingFaceTB/SmolLM2-135M-Instruct",

@@ -12,7 +12,7 @@ use super::wording::in_shell_words;
 use crate::generation::{FieldInfo, FieldValue, GenerationConfig};
 
 /// The headings of the long help, with their fields. Other fields follow.
-const HEADINGS: [(&str, &[&str]); 7] = [
+const HEADINGS: [(&str, &[&str]); 8] = [
     ("Length", &["max_new_tokens", "min_new_tokens", "max_length", "min_length", "max_time", "stop_strings"]),
     (
         "Decoding",
@@ -39,6 +39,20 @@ const HEADINGS: [(&str, &[&str]); 7] = [
             "force_words_ids",
             "penalty_alpha",
             "dola_layers",
+        ],
+    ),
+    (
+        "Drafts",
+        &[
+            "num_assistant_tokens",
+            "num_assistant_tokens_schedule",
+            "assistant_confidence_threshold",
+            "prompt_lookup_num_tokens",
+            "max_matching_ngram_size",
+            "assistant_early_exit",
+            "assistant_ensemble_weight",
+            "assistant_lookbehind",
+            "target_lookbehind",
         ],
     ),
     (

@@ -36,7 +36,7 @@ pub(super) fn run(
     let lines = arguments.prompts.as_deref().map(prompt::read_lines).transpose()?;
     let prompt = if lines.is_some() { String::new() } else { prompt::read(arguments.prompt.as_deref())? };
     let started = Instant::now();
-    let generator = model::load(&arguments.model, bundled, terminal)?;
+    let generator = model::load(&arguments.model, Some(&arguments.assistant), bundled, terminal)?;
     let job = Job { arguments, generator: &generator, loading: started.elapsed(), terminal };
     match lines {
         Some(lines) if lines.is_empty() => Ok(()),
@@ -165,17 +165,6 @@ pub(super) fn reply(
 ) -> Result<GenerationOutput, Failure> {
     warn(&prepared);
     let num_rows = prepared.num_rows();
-    if !prepared.can_stream() {
-        let output = prepared.run(interrupted)?;
-        if let Some(write) = write_json {
-            write(&output)?;
-        } else {
-            let mut printer = RowPrinter::new(stdout().lock(), prompt, num_rows, terminal);
-            printer.start()?;
-            output.texts().enumerate().try_for_each(|(row, text)| printer.push(row, text, true))?;
-        }
-        return Ok(output);
-    }
     let mut stream = prepared.stream()?;
     let result = match write_json {
         Some(_) => read_to_end(&mut stream, interrupted),

@@ -5,16 +5,19 @@ use std::sync::OnceLock;
 
 use indicatif::ProgressBar;
 
-use super::args::ModelArguments;
+use super::args::{AssistantArguments, ModelArguments};
 use super::failure::Failure;
 use super::progress::{bar, shows_bars};
 use super::terminal::Terminal;
 use crate::error::Error;
-use crate::generator::{Generator, Progress};
+use crate::generator::{Assistant, Generator, Progress};
 use crate::weights::ModelFiles;
 
 /// Smaller models load before a bar could be read.
 const BAR_FROM_BYTES: u64 = 200_000_000;
+
+/// The name of the bundled model that drafts for the story model, and its folder beside that one's.
+const DRAFT: (&str, &str) = ("draft", "story-draft");
 
 const TEMPLATE: &str = "loading {wide_bar} {bytes}/{total_bytes}";
 
@@ -67,9 +70,10 @@ impl ModelSource<'_> {
     }
 }
 
-/// Loads the model.
+/// Loads the model, and the one that drafts for it.
 pub(super) fn load(
     arguments: &ModelArguments,
+    assistant: Option<&AssistantArguments>,
     bundled: Option<&Path>,
     terminal: &Terminal,
 ) -> Result<Generator, Failure> {
@@ -78,12 +82,32 @@ pub(super) fn load(
         let bar = OnceLock::new();
         options.progress = Some(Box::new(move |progress| show(&bar, progress)));
     }
+    let assistant = assistant.and_then(|arguments| arguments.assistant.as_deref());
+    options.assistant = assistant.map(|named| find_assistant(named, bundled)).transpose()?;
     let generator = match ModelSource::choose(arguments.named.model.as_deref(), bundled)? {
         ModelSource::Named(model) => Generator::open_with(model, &options),
         #[cfg(feature = "bundled")]
         ModelSource::BuiltIn => Generator::bundled_with(&options),
     };
     Ok(generator?)
+}
+
+/// The model that drafts.
+fn find_assistant(named: &str, bundled: Option<&Path>) -> Result<Assistant, Failure> {
+    match (named, bundled) {
+        ("", _) => Err(Error::config("`--assistant` must be a folder or a Hub id, but is empty").into()),
+        (named, Some(bundled)) if named == DRAFT.0 => {
+            let folder = bundled.with_file_name(DRAFT.1);
+            match ModelSource::choose(None, Some(&folder))? {
+                ModelSource::Named(folder) => Ok(folder.into()),
+                #[cfg(feature = "bundled")]
+                ModelSource::BuiltIn => Ok(Assistant::Bundled),
+            }
+        }
+        #[cfg(feature = "bundled")]
+        (named, None) if named == DRAFT.0 => Ok(Assistant::Bundled),
+        (named, _) => Ok(named.into()),
+    }
 }
 
 fn show(loading: &OnceLock<ProgressBar>, progress: Progress) {

@@ -55,7 +55,7 @@ pub(super) fn run(
     let texts = prompt::read_texts(arguments.text.as_deref())?;
     let are_lines = matches!(arguments.text.as_deref(), None | Some("-"));
 
-    let generator = model::load(&arguments.model, bundled, terminal)?;
+    let generator = model::load(&arguments.model, None, bundled, terminal)?;
     let tokenizer = generator.tokenizer()?;
     let prompts = texts.iter().map(|text| {
         if arguments.no_special_tokens {

@@ -1,11 +1,14 @@
 //! A model with its threads and its KV cache, and the forward pass that all requests share.
 
+use std::sync::Arc;
+
+use super::slot::{DraftModel, DraftSlots, PassMemory, Slot};
 use super::ticket_lock::TicketLock;
 use super::timing;
-use crate::cache::{BlockCopy, KvCapacity, KvDtype, KvStore, SharedPool};
+use crate::cache::{BlockCopy, KvCapacity, KvDtype, SharedPool};
 use crate::error::Result;
 use crate::kernels::{Limits, Work, Workers};
-use crate::model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Scratch, Stage, Timing};
+use crate::model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Stage, Timing};
 use crate::process::OwnerPid;
 
 /// Polled at least every few milliseconds, on the thread that drives the work. Returns true to stop the work.
@@ -16,7 +19,7 @@ pub type Interrupt<'a> = dyn FnMut() -> bool + 'a;
 pub struct EngineOptions {
     /// The type that keys and values are stored in.
     pub kv_dtype: KvDtype,
-    /// The most memory that the KV cache may take, in bytes.
+    /// The most memory that the KV cache may take, in bytes, those of draft models included.
     pub kv_cache_bytes: usize,
     /// Whether calls log where their time went.
     pub is_timed: bool,
@@ -28,17 +31,15 @@ pub struct EngineOptions {
 pub struct Engine {
     model: Box<dyn CausalLm>,
     workers: Workers,
-    pool: SharedPool,
-    pass_state: TicketLock<PassState>,
+    slot: Slot,
+    /// The models that draft for this one.
+    drafts: DraftSlots,
+    kv_cache_bytes: usize,
+    /// Held by the pass that runs, of any slot.
+    turn: TicketLock<()>,
     owner: OwnerPid,
     /// The peak rates of the threads; `None` unless calls are timed.
     limits: Option<Limits>,
-}
-
-/// The memory of a pass. One pass runs at a time.
-struct PassState {
-    store: KvStore,
-    scratch: Scratch,
 }
 
 impl Engine {
@@ -49,13 +50,14 @@ impl Engine {
     pub fn new(model: Box<dyn CausalLm>, workers: Workers, options: EngineOptions) -> Result<Self> {
         let EngineOptions { kv_dtype, kv_cache_bytes, is_timed } = options;
         let capacity = KvCapacity::from_bytes(model.kv_layout(kv_dtype)?, kv_cache_bytes)?;
-        let pass_state = PassState { store: KvStore::new(capacity), scratch: Scratch::default() };
-        let (pool, limits) = (SharedPool::new(capacity), is_timed.then(|| timing::limits(&workers)));
+        let limits = is_timed.then(|| timing::limits(&workers));
         Ok(Self {
             model,
             workers,
-            pool,
-            pass_state: TicketLock::new(pass_state),
+            slot: Slot::new(capacity),
+            drafts: DraftSlots::default(),
+            kv_cache_bytes,
+            turn: TicketLock::new(()),
             owner: OwnerPid::current(),
             limits,
         })
@@ -71,9 +73,40 @@ impl Engine {
         &self.workers
     }
 
-    /// The blocks of the KV cache.
+    /// The blocks of the KV cache. Those of draft models that nobody holds any more return to it first.
     pub fn pool(&self) -> &SharedPool {
-        &self.pool
+        if self.owner.is_current() {
+            self.drafts.divide(&self.slot, self.kv_cache_bytes);
+        }
+        &self.slot.pool
+    }
+
+    /// The parts of the KV cache that draft models have; none in a forked process.
+    pub fn draft_pools(&self) -> Vec<SharedPool> {
+        let slots = if self.owner.is_current() { self.drafts.all() } else { Vec::new() };
+        slots.iter().map(|slot| slot.pool.clone()).collect()
+    }
+
+    /// Lets the model of another engine draft for this one. It gets a part of this engine's KV cache, which it keeps as long
+    /// as somebody holds it.
+    ///
+    /// # Errors
+    /// `Capacity` when the cache is too small for a block of it; `Fork`.
+    pub fn draft(&self, model: &Arc<Self>) -> Result<DraftModel> {
+        self.check_process()?;
+        model.check_process()?;
+        let slot = self.drafts.of(model, &self.slot, self.kv_cache_bytes)?;
+        Ok(DraftModel::new(model, slot, &self.workers))
+    }
+
+    /// The most bytes of the KV cache.
+    pub(super) fn kv_cache_bytes(&self) -> usize {
+        self.kv_cache_bytes
+    }
+
+    /// The slot of its own model.
+    pub(super) fn slot(&self) -> &Slot {
+        &self.slot
     }
 
     /// Returns an error in a forked process.
@@ -94,12 +127,13 @@ impl Engine {
         self.limits.as_ref()
     }
 
-    /// Computes rows whose slots have been appended to their tables.
+    /// Computes rows of one model, `draft` or its own, whose slots have been appended to their tables.
     ///
     /// `copies` are the block copies that the appends returned, in the same order. The results go to memory of the caller,
     /// so that no code of the caller runs while the lock is held.
     pub(super) fn pass(
         &self,
+        draft: Option<&DraftModel>,
         batch: &ForwardBatch<'_>,
         copies: &[BlockCopy],
         timing: &mut Timing,
@@ -107,16 +141,26 @@ impl Engine {
         out: &mut ForwardOutput,
     ) -> Result<()> {
         self.check_process()?;
-        let mut pass_state = self.pass_state.lock(interrupted)?;
+        let _turn = self.turn.lock(interrupted)?;
         timing.lap(Stage::Wait, Work::default);
-        let PassState { store, scratch } = &mut *pass_state;
-        store.ensure(self.pool.num_blocks())?;
+        let (model, slot, workers) = match draft {
+            None => (&*self.model, &self.slot, &self.workers),
+            Some(draft) => (draft.model(), &*draft.slot, &draft.workers),
+        };
+        let (mut memory, num_blocks) = (slot.memory.lock(), slot.pool.num_blocks());
+        let PassMemory { store, scratch } = &mut *memory;
+        if store.num_blocks() < num_blocks {
+            let drafts = self.drafts.all();
+            let others = drafts.iter().map(|draft| &**draft).chain([&self.slot]);
+            others.filter(|other| !std::ptr::eq(*other, slot)).for_each(Slot::shrink);
+        }
+        store.ensure(num_blocks)?;
         for copy in copies {
             store.copy(copy);
         }
         timing.lap(Stage::Cache, Work::default);
-        let mut context = ForwardContext { workers: &self.workers, scratch, timing, interrupted };
-        self.model.forward(batch, store, &mut context, out)
+        let mut context = ForwardContext { workers, scratch, timing, interrupted };
+        model.forward(batch, store, &mut context, out)
     }
 }
 

@@ -3,7 +3,9 @@
 //! The numbers are those of the longest answers that the limits of a request allow.
 
 use super::core::Engine;
-use super::request::Request;
+use super::request::RequestBlocks;
+use super::slot::DraftModel;
+use crate::cache::SharedPool;
 use crate::error::{Error, Result};
 use crate::generation::GenerationPlan;
 use crate::types::TokenId;
@@ -36,12 +38,13 @@ struct Estimate {
     tokens: u64,
     /// Logits of a step: of all requests together, since they may all run at once.
     step: u64,
-    /// Blocks of the KV cache.
+    /// Blocks of the KV cache, of the model and of the draft model.
     blocks: usize,
+    draft_blocks: usize,
 }
 
 impl Estimate {
-    fn of(engine: &Engine, plan: &GenerationPlan) -> Self {
+    fn of(engine: &Engine, draft: Option<&DraftModel>, plan: &GenerationPlan) -> Self {
         let vocab_bytes = plan.vocab_size() as u64 * 4;
         let listed = |is_listed: bool, bytes: u64| if is_listed { bytes + LIST_BYTES } else { 0 };
         let of_step = listed(plan.output_scores(), vocab_bytes)
@@ -67,7 +70,8 @@ impl Estimate {
         // The results of the pass, and a copy before processors or for the accumulated scores of beams.
         let copies = if plan.mode().has_beams() { 3 } else { 2 };
         estimate.step = (rows * plan.prompts().len() as u64).saturating_mul(vocab_bytes * copies);
-        estimate.blocks = Request::blocks(engine, plan);
+        let RequestBlocks { target, draft } = RequestBlocks::of(engine, draft, plan);
+        (estimate.blocks, estimate.draft_blocks) = (target, draft);
         estimate
     }
 
@@ -79,6 +83,7 @@ impl Estimate {
             tokens: self.tokens.saturating_add(other.tokens),
             step: self.step.saturating_add(other.step),
             blocks: self.blocks.saturating_add(other.blocks),
+            draft_blocks: self.draft_blocks.saturating_add(other.draft_blocks),
         }
     }
 }
@@ -88,15 +93,17 @@ impl Estimate {
 ///
 /// # Errors
 /// `Capacity`, with the sizes and the fields to change.
-pub(super) fn check(engine: &Engine, plans: &[GenerationPlan], most_together: usize) -> Result<()> {
-    let each = plans.iter().map(|plan| Estimate::of(engine, plan));
+pub(super) fn check(
+    engine: &Engine,
+    draft: Option<&DraftModel>,
+    plans: &[GenerationPlan],
+    most_together: usize,
+) -> Result<()> {
+    let each = plans.iter().map(|plan| Estimate::of(engine, draft, plan));
     let mut all = each.fold(Estimate::default(), Estimate::and);
     all.step = all.step / plans.len().max(1) as u64 * plans.len().min(most_together) as u64;
-    let stats = engine.pool().stats();
-    // Blocks that other requests have returned are there to be used again.
-    let grown = stats.num_blocks.saturating_sub(stats.used_blocks + stats.reserved_blocks);
-    let new_blocks = all.blocks.min(stats.available_blocks).saturating_sub(grown) as u64;
-    let cache = new_blocks.saturating_mul(engine.pool().capacity().layout().bytes_per_block() as u64);
+    let cache = draft.map_or(0, |draft| new_bytes(draft.pool(), all.draft_blocks));
+    let cache = cache.saturating_add(new_bytes(engine.pool(), all.blocks));
     let total = all.scores.saturating_add(all.tokens).saturating_add(all.step).saturating_add(cache);
     if total < SMALL {
         return Ok(());
@@ -120,6 +127,15 @@ pub(super) fn check(engine: &Engine, plans: &[GenerationPlan], most_together: us
          `max_new_tokens`, `num_return_sequences` or `num_beams`, give fewer prompts at a time{remedy}",
         all.rows, all.new_tokens, available.value, available.reason
     )))
+}
+
+/// The bytes that a pool takes from the system for so many more blocks.
+fn new_bytes(pool: &SharedPool, blocks: usize) -> u64 {
+    let stats = pool.stats();
+    // Blocks that other requests have returned are there to be used again.
+    let grown = stats.num_blocks.saturating_sub(stats.used_blocks + stats.reserved_blocks);
+    let new_blocks = blocks.min(stats.available_blocks).saturating_sub(grown) as u64;
+    new_blocks.saturating_mul(pool.capacity().layout().bytes_per_block() as u64)
 }
 
 /// Compares the scores of texts with the available memory, whenever they have become much more.

@@ -159,7 +159,7 @@ impl Engine {
                 let tables: Vec<_> =
                     in_pass.filter_map(|(open, _)| Some(open.as_ref().ok()?.sequence.table())).collect();
                 let batch = ForwardBatch { rows: &rows, tables: &tables, embeddings: &[] };
-                self.pass(&batch, &copies, &mut timing, interrupted, &mut out)?;
+                self.pass(None, &batch, &copies, &mut timing, interrupted, &mut out)?;
             }
             let mut logits = &out.logits[..];
             for (open, count) in open.iter_mut().zip(counts) {

@@ -13,9 +13,11 @@ pub struct StreamedToken {
     /// The text that it adds. Empty while a character is incomplete, and for special tokens; the texts of a row, joined,
     /// are the text of its output.
     pub text: String,
-    /// The row it belongs to. The tokens of several return sequences are interleaved.
+    /// The row it belongs to. The tokens of several return sequences are interleaved; with beams, those of rows after
+    /// the best one come at the end.
     pub index: usize,
-    /// Its log-probability under the model's own logits, in nats.
+    /// Its log-probability under the model's own logits, in nats. NaN for an end-of-sequence token that a beam search
+    /// has appended without choosing it.
     pub logprob: f32,
     /// Its score after all processors.
     pub score: f32,

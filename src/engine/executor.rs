@@ -1,10 +1,14 @@
-//! Executes batches: the next rows of all requests, computed in one pass.
+//! Executes batches: the next rows of all requests, computed in one pass of each model.
+
+use std::sync::Arc;
 
 use super::batching::{BatchBuilder, OutputCursor};
 use super::core::{Engine, Interrupt};
 use super::request::Request;
+use super::slot::DraftModel;
 use crate::cache::BlockTable;
 use crate::error::Result;
+use crate::generation::search::ModelRole;
 use crate::kernels::Work;
 use crate::memory::recycled;
 use crate::model::{ForwardBatch, ForwardOutput, PassKind, Stage, Timing};
@@ -18,7 +22,16 @@ pub(super) struct BatchExecutor {
     pub(super) timing: Timing,
     /// The requests whose search advanced or failed in the last step, with the result.
     pub(super) advanced: Vec<(usize, Result<()>)>,
+    /// The model that drafts for the requests.
+    draft: Option<Arc<DraftModel>>,
     out: ForwardOutput,
+    /// By [`ModelRole`].
+    batches: [Batch; 2],
+}
+
+/// The rows of one model in a step.
+#[derive(Default)]
+struct Batch {
     builder: BatchBuilder,
     contributions: Vec<Contribution>,
     /// Empty between steps.
@@ -34,22 +47,21 @@ struct Contribution {
 
 impl BatchExecutor {
     /// An executor for the requests of one call.
-    pub(super) fn new(engine: &Engine) -> Self {
+    pub(super) fn new(engine: &Engine, draft: Option<Arc<DraftModel>>) -> Self {
         Self {
             timing: engine.timing(),
             advanced: Vec::new(),
+            draft,
             out: ForwardOutput::default(),
-            builder: BatchBuilder::default(),
-            contributions: Vec::new(),
-            tables: Vec::new(),
+            batches: Default::default(),
         }
     }
 
-    /// Computes the next rows of the requests, starting with request `first`, as many as fit into a pass. Returns the request
-    /// that the next step starts with.
+    /// Computes the next rows of the requests, starting with request `first`, as many as fit into a pass of each model. A
+    /// request has rows of one model. Returns the request that the next step starts with.
     ///
     /// # Errors
-    /// An error of the pass itself, such as an interrupt: it ends all requests.
+    /// An error of a pass itself, such as an interrupt: it ends all requests.
     pub(super) fn step(
         &mut self,
         engine: &Engine,
@@ -57,25 +69,46 @@ impl BatchExecutor {
         first: usize,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<usize> {
-        let Self { timing, advanced, out, builder, contributions, tables } = self;
-        timing.start();
-        builder.clear();
-        contributions.clear();
-        advanced.clear();
+        self.timing.start();
+        self.advanced.clear();
+        for batch in &mut self.batches {
+            batch.builder.clear();
+            batch.contributions.clear();
+        }
         let order = (first..requests.len()).chain(0..first);
         let mut next = first;
         for index in order {
+            let role = requests[index].prepare()?;
+            let Batch { builder, contributions, .. } = &mut self.batches[role as usize];
             let budget = MAX_ROWS - builder.rows.len();
             if budget == 0 {
                 next = index;
                 break;
             }
-            requests[index].prepare()?;
             let tables = builder.used.len();
             let rows = requests[index].add_rows(budget, builder)?;
             contributions.push(Contribution { request: index, rows, tables: builder.used.len() - tables });
         }
+        for role in [ModelRole::Draft, ModelRole::Target] {
+            if !self.batches[role as usize].contributions.is_empty() {
+                self.compute(role, engine, requests, interrupted)?;
+            }
+        }
+        Ok(next)
+    }
 
+    /// Computes the batch of a model in one pass and hands the results to the requests.
+    fn compute(
+        &mut self,
+        role: ModelRole,
+        engine: &Engine,
+        requests: &mut [Request],
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        let Self { timing, advanced, draft, out, batches } = self;
+        let Batch { builder, contributions, tables } = &mut batches[role as usize];
+        let draft = draft.as_deref().filter(|_| role == ModelRole::Draft);
+        let model = draft.map_or_else(|| engine.model(), DraftModel::model);
         let mut batch_tables = recycled(std::mem::take(tables));
         let mut used = &builder.used[..];
         for contribution in &*contributions {
@@ -83,20 +116,24 @@ impl BatchExecutor {
             batch_tables.extend(requests[contribution.request].tables(own));
             used = others;
         }
-        let kind = if builder.has_prompt { PassKind::Prompt } else { PassKind::Step };
+        let kind = match role {
+            ModelRole::Draft => PassKind::Draft,
+            ModelRole::Target if builder.has_prompt => PassKind::Prompt,
+            ModelRole::Target => PassKind::Step,
+        };
         timing.pass(kind, builder.rows.len());
         timing.lap(Stage::Prepare, Work::default);
         let batch =
             ForwardBatch { rows: &builder.rows, tables: &batch_tables, embeddings: &builder.embeddings };
-        engine.pass(&batch, &builder.copies, timing, interrupted, out)?;
+        engine.pass(draft, &batch, &builder.copies, timing, interrupted, out)?;
         *tables = recycled(batch_tables);
 
         let mut outputs = OutputCursor {
             logits: &mut out.logits,
             hidden_states: &mut out.hidden_states,
             layer_logits: &mut out.layer_logits,
-            vocab_size: engine.model().vocab_size(),
-            hidden_size: engine.model().hidden_size(),
+            vocab_size: model.vocab_size(),
+            hidden_size: model.hidden_size(),
         };
         for &mut Contribution { request, rows, .. } in contributions {
             match requests[request].take(rows, &mut outputs) {
@@ -106,6 +143,6 @@ impl BatchExecutor {
             }
         }
         timing.lap(Stage::Search, Work::default);
-        Ok(next)
+        Ok(())
     }
 }

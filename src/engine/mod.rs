@@ -21,6 +21,7 @@ mod request;
 mod resources;
 mod run;
 mod sequence;
+mod slot;
 mod stream;
 mod ticket_lock;
 mod timing;
@@ -35,6 +36,7 @@ pub use resources::{
     CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads, oversubscription,
 };
 pub use run::run;
+pub use slot::DraftModel;
 pub use stream::TokenStream;
 pub use timing::{TIMING_TARGET, is_timed, limits};
 pub use vocabulary::TokenizerVocabulary;

@@ -8,7 +8,7 @@ use super::request::Request;
 use super::trace::{self, TimedEvent};
 use crate::error::{Error, Result};
 use crate::generation::output::transition_scores;
-use crate::generation::{OutputRow, SequenceScores};
+use crate::generation::{DraftStats, OutputRow, SequenceScores};
 use crate::text::{Detokenizer, Tokenizer};
 use crate::types::TokenId;
 
@@ -25,6 +25,9 @@ pub struct GenerationOutput {
     pub pad_token_id: Option<TokenId>,
     /// The seed of each request that sampled.
     pub seeds: Vec<u64>,
+    /// What became of drafts, in assisted decoding and prompt lookup; of all requests together.
+    #[serde(default)]
+    pub draft_stats: Option<DraftStats>,
     /// Token counts.
     pub usage: Usage,
     /// Where the time went.
@@ -69,7 +72,7 @@ pub struct Usage {
 /// Where the time of a request went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Timings {
-    /// From the start to the first token.
+    /// From the start to the first token; with beams, to the first that a stream gives.
     pub first_token: Duration,
     /// From the start to the end.
     pub total: Duration,
@@ -101,6 +104,7 @@ impl GenerationOutput {
             sequences: output.sequences,
             pad_token_id: output.pad_token_id,
             seeds: output.seed.into_iter().collect(),
+            draft_stats: output.draft_stats,
             usage,
             timings: Timings { first_token, total },
             events: events.transpose()?,
@@ -114,6 +118,7 @@ impl GenerationOutput {
             sequences: Vec::new(),
             pad_token_id: outputs.iter().find_map(|output| output.pad_token_id),
             seeds: Vec::new(),
+            draft_stats: None,
             usage: Usage::default(),
             timings: Timings::default(),
             events: trace::joined(&mut outputs),
@@ -132,6 +137,9 @@ impl GenerationOutput {
             first_prompt += num_prompts;
             all.sequences.extend(output.sequences);
             all.seeds.extend(output.seeds);
+            if let Some(stats) = output.draft_stats {
+                all.draft_stats.get_or_insert_default().add(stats);
+            }
             all.usage.prompt_tokens += output.usage.prompt_tokens;
             all.usage.generated_tokens += output.usage.generated_tokens;
             all.timings.first_token = all.timings.first_token.max(output.timings.first_token);

@@ -5,24 +5,25 @@ use std::time::{Duration, Instant};
 use super::batching::{BatchBuilder, OutputCursor};
 use super::core::Engine;
 use super::sequence::{Sequence, insert_recomputed};
+use super::slot::DraftModel;
 use super::trace::{Recorder, TimedEvent};
-use crate::cache::{BLOCK_TOKENS, BlockTable, ReorderPlan, Reservation, blocks_for};
-use crate::error::{Error, Result};
+use crate::cache::{BLOCK_TOKENS, BlockTable, ReorderPlan, Reservation, SharedPool, blocks_for};
+use crate::error::{Error, Result, ResultExt};
 use crate::generation::plan::PlannedPrompt;
-use crate::generation::search::{self, ModelResults, ModelRole, SequenceOp};
-use crate::generation::{GenerationPlan, Search, SearchInputs, SearchOutput, SearchResults, SearchStep};
+use crate::generation::search::{self, ModelRole, SequenceOp};
+use crate::generation::{
+    DraftSource, GenerationPlan, Search, SearchInputs, SearchOutput, SearchResults, SearchStep,
+};
 use crate::memory;
-use crate::model::{ForwardOutput, Row};
-use crate::types::SeqId;
+use crate::model::{CausalLm, ForwardOutput, Row};
+use crate::types::{SeqId, TokenId};
 
 /// A search with its sequences. Dropping it stops the work and returns its cache blocks.
 pub(super) struct Request {
     search: Box<dyn Search>,
     /// By [`SeqId`].
     sequences: Vec<Option<Sequence>>,
-    reservation: Reservation,
-    /// See [`CausalLm::longrope_threshold`](crate::model::CausalLm::longrope_threshold).
-    longrope_threshold: Option<usize>,
+    cache: RequestCache,
     inputs: SearchInputs,
     /// The results of the last step.
     stepped: SearchStep,
@@ -36,9 +37,6 @@ pub(super) struct Request {
     collected: ForwardOutput,
     /// The most rows of this request in one pass.
     chunk: usize,
-    vocab_size: usize,
-    /// A beam search emits no tokens before its end, but its first token counts from the first step.
-    has_beams: bool,
     prompts: Vec<PlannedPrompt>,
     started: Instant,
     first_token: Option<Duration>,
@@ -53,37 +51,92 @@ pub(super) struct RowPosition {
     pub(super) rope_seq_len: usize,
 }
 
-impl Request {
-    /// Reserves the most cache blocks that a request can need, so that it cannot run out later.
+/// The cache blocks of a request, of each of its models.
+pub(super) struct RequestCache {
+    target: ModelCache,
+    draft: Option<ModelCache>,
+}
+
+/// The cache blocks of a request for one model.
+struct ModelCache {
+    reservation: Reservation,
+    /// See [`CausalLm::longrope_threshold`].
+    longrope_threshold: Option<usize>,
+}
+
+/// The most cache blocks that a request can need, by model.
+#[derive(Clone, Copy)]
+pub(super) struct RequestBlocks {
+    pub(super) target: usize,
+    pub(super) draft: usize,
+}
+
+impl RequestBlocks {
+    pub(super) fn of(engine: &Engine, draft: Option<&DraftModel>, plan: &GenerationPlan) -> Self {
+        let threshold = engine.model().longrope_threshold();
+        let (target, source) = (blocks_at_most(plan, threshold), plan.draft().map(|draft| draft.source));
+        match (source, draft) {
+            (Some(DraftSource::Model), Some(draft)) => {
+                Self { target, draft: draft_blocks_at_most(plan, draft.model().longrope_threshold()) }
+            }
+            (Some(DraftSource::EarlyExit { .. }), _) => {
+                Self { target: target + draft_blocks_at_most(plan, threshold), draft: 0 }
+            }
+            _ => Self { target, draft: 0 },
+        }
+    }
+}
+
+impl RequestCache {
+    /// Reserves the most blocks that a request can need, of both models or of none, so that it cannot run out later and
+    /// never waits for a block while it holds others.
     ///
     /// # Errors
     /// When the cache has not enough free blocks.
-    pub(super) fn reserve(engine: &Engine, plan: &GenerationPlan) -> Result<Reservation> {
-        engine.pool().reserve(Self::blocks(engine, plan))
+    pub(super) fn reserve(
+        engine: &Engine,
+        draft: Option<&DraftModel>,
+        plan: &GenerationPlan,
+    ) -> Result<Self> {
+        let blocks = RequestBlocks::of(engine, draft, plan);
+        let reserve = |pool: &SharedPool, blocks: usize, model: &dyn CausalLm| {
+            let longrope_threshold = model.longrope_threshold();
+            pool.reserve(blocks).map(|reservation| ModelCache { reservation, longrope_threshold })
+        };
+        let target = reserve(engine.pool(), blocks.target, engine.model())?;
+        let draft = draft.filter(|_| blocks.draft > 0).map(|draft| {
+            reserve(draft.pool(), blocks.draft, draft.model()).context(|| {
+                format!("the assistant, which shares the {} bytes of the KV cache", engine.kv_cache_bytes())
+            })
+        });
+        Ok(Self { target, draft: draft.transpose()? })
     }
 
-    /// The most cache blocks that a request can need.
-    pub(super) fn blocks(engine: &Engine, plan: &GenerationPlan) -> usize {
-        blocks_at_most(plan, engine.model().longrope_threshold())
+    /// The blocks for a model.
+    fn of(&self, model: ModelRole) -> Result<&ModelCache> {
+        let cache = match model {
+            ModelRole::Target => Some(&self.target),
+            ModelRole::Draft => self.draft.as_ref(),
+        };
+        cache.ok_or_else(|| Error::internal("a search uses a draft model, but its plan names none"))
     }
+}
 
+impl Request {
     /// Starts a request without computing anything.
-    pub(super) fn new(engine: &Engine, plan: GenerationPlan, reservation: Reservation) -> Self {
+    pub(super) fn new(plan: GenerationPlan, cache: RequestCache) -> Self {
         Self {
             chunk: plan.prefill_chunk_size().unwrap_or(usize::MAX),
             prompts: plan.prompts().to_vec(),
-            has_beams: plan.mode().has_beams(),
             search: search::build(plan),
             sequences: Vec::new(),
-            reservation,
-            longrope_threshold: engine.model().longrope_threshold(),
+            cache,
             inputs: SearchInputs::default(),
             stepped: SearchStep::default(),
             positions: Vec::new(),
             ends: Vec::new(),
             computed: 0,
             collected: ForwardOutput::default(),
-            vocab_size: engine.model().vocab_size(),
             started: Instant::now(),
             first_token: None,
             recorder: None,
@@ -111,10 +164,10 @@ impl Request {
         (self.first_token.unwrap_or(now), now)
     }
 
-    /// Asks the search for its next rows once its last ones are computed.
-    pub(super) fn prepare(&mut self) -> Result<()> {
+    /// Asks the search for its next rows once its last ones are computed. Returns the model of the rows.
+    pub(super) fn prepare(&mut self) -> Result<ModelRole> {
         if self.computed < self.inputs.rows.len() {
-            return Ok(());
+            return Ok(self.role());
         }
         self.inputs.clear();
         self.search.wants(&mut self.inputs);
@@ -127,20 +180,26 @@ impl Request {
         self.collected.logits.clear();
         self.collected.hidden_states.clear();
         self.collected.layer_logits.clear();
-        self.assign_positions()
+        self.assign_positions()?;
+        Ok(self.role())
+    }
+
+    /// The model of the requested rows.
+    fn role(&self) -> ModelRole {
+        self.inputs.rows.first().map_or_else(ModelRole::default, |row| row.model)
     }
 
     /// Adds at most `budget` rows to a batch and returns their number.
     pub(super) fn add_rows(&mut self, budget: usize, builder: &mut BatchBuilder) -> Result<usize> {
         let most = budget.min(self.chunk).min(self.inputs.rows.len() - self.computed);
         let range = self.computed..self.computed + most;
-        let first_table = builder.used.len();
+        let (first_table, first_copy) = (builder.used.len(), builder.copies.len());
         let mut count = 0;
         for (wanted, row_position) in self.inputs.rows[range.clone()].iter().zip(&self.positions[range]) {
             let sequence = live(&mut self.sequences, wanted.seq)?;
             if row_position.position == 0 && sequence.len() > 0 {
-                // The sequence is recomputed from here; earlier rows of this batch still need its old tokens.
-                if builder.used[first_table..].contains(&wanted.seq) {
+                // The sequence is recomputed from here; earlier rows and copies of this batch still need its old tokens.
+                if builder.used[first_table..].contains(&wanted.seq) || builder.copies.len() > first_copy {
                     break;
                 }
                 sequence.truncate(0);
@@ -187,18 +246,18 @@ impl Request {
         if !complete {
             return Ok(false);
         }
-        let target = if at_once {
-            ModelResults::of_logits(part.logits, self.vocab_size)
+        let results = if at_once {
+            SearchResults::of_logits(part.logits, part.vocab_size)
                 .with_hidden_states(part.hidden_states, part.hidden_size)
                 .with_layer_logits(part.layer_logits)
         } else {
-            ModelResults::of_logits(&mut self.collected.logits, self.vocab_size)
+            SearchResults::of_logits(&mut self.collected.logits, part.vocab_size)
                 .with_hidden_states(&self.collected.hidden_states, part.hidden_size)
                 .with_layer_logits(&mut self.collected.layer_logits)
         };
         self.stepped.clear();
-        self.search.advance(SearchResults::of_target(target), &mut self.stepped)?;
-        if self.has_beams || !self.stepped.events.is_empty() {
+        self.search.advance(results, &mut self.stepped)?;
+        if !self.stepped.events.is_empty() {
             self.first_token.get_or_insert_with(|| self.started.elapsed());
         }
         if let Some(recorder) = &mut self.recorder {
@@ -220,8 +279,8 @@ impl Request {
     fn change_sequences(&mut self, op: SequenceOp) -> Result<()> {
         match op {
             SequenceOp::Create { seq, model } => {
-                check_target(model)?;
-                let sequence = Sequence::within(&self.reservation, self.longrope_threshold);
+                let ModelCache { reservation, longrope_threshold } = self.cache.of(model)?;
+                let sequence = Sequence::within(model, reservation, *longrope_threshold);
                 self.put(seq, sequence)
             }
             SequenceOp::Fork { parent, child } => {
@@ -270,27 +329,36 @@ impl Request {
 
     /// Assigns each requested row its position and its RoPE sequence length.
     fn assign_positions(&mut self) -> Result<()> {
+        let role = self.role();
         let Self { inputs, sequences, positions, ends, .. } = self;
         ends.clear();
         ends.extend(sequences.iter().map(|sequence| sequence.as_ref().map_or(0, Sequence::len)));
         positions.clear();
         for wanted in &inputs.rows {
-            check_target(wanted.model)?;
-            live(sequences, wanted.seq)?;
+            let sequence = live(sequences, wanted.seq)?;
+            if wanted.model != role || sequence.model() != role {
+                return Err(Error::internal(
+                    "a search wants rows of two models, or of a sequence of another model",
+                ));
+            }
             let end = &mut ends[wanted.seq.index()];
             positions.push(RowPosition { position: *end, rope_seq_len: *end + 1 });
             *end += 1;
         }
-        for (wanted, row_position) in inputs.rows.iter().zip(positions) {
-            if wanted.is_prompt {
-                row_position.rope_seq_len = ends[wanted.seq.index()];
+        // Candidates after a prompt do not count as part of it.
+        let mut prompt_end: Option<(SeqId, usize)> = None;
+        for (wanted, row_position) in inputs.rows.iter().zip(positions).rev().filter(|(row, _)| row.is_prompt)
+        {
+            if prompt_end.is_none_or(|(seq, _)| seq != wanted.seq) {
+                prompt_end = Some((wanted.seq, row_position.position + 1));
             }
+            row_position.rope_seq_len = prompt_end.map_or(0, |(_, end)| end);
         }
         insert_recomputed(
             &mut self.inputs.rows,
             &mut self.positions,
             &self.sequences,
-            self.longrope_threshold,
+            self.cache.of(role)?.longrope_threshold,
         );
         Ok(())
     }
@@ -301,29 +369,34 @@ fn live(sequences: &mut [Option<Sequence>], seq: SeqId) -> Result<&mut Sequence>
     sequence.ok_or_else(|| Error::internal(format!("a search names sequence {seq}, which does not exist")))
 }
 
-fn check_target(model: ModelRole) -> Result<()> {
-    match model {
-        ModelRole::Target => Ok(()),
-        _ => Err(Error::internal("a search wants rows of a draft model, but the engine has none")),
-    }
-}
-
-/// The most blocks that a request can need: the full blocks of a prompt once, all later blocks for each sequence.
-/// Sequences that are recomputed share no blocks.
+/// The most blocks that the rows of a request can need, with their unconditional sequences.
 fn blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> usize {
     let rows = plan.sequences_each();
-    let of_prompt = |tokens: usize, new_tokens: usize| {
-        let switches = longrope_threshold.is_some_and(|above| tokens <= above && above < tokens + new_tokens);
-        let shared = if switches { 0 } else { tokens / BLOCK_TOKENS };
-        let own = blocks_for(tokens + new_tokens) - shared;
-        // While a shared last block is copied, its source still exists.
-        shared + own * rows + usize::from(rows > 1)
-    };
     let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
         let new_tokens = plan.max_new_tokens(index);
-        let unconditional =
-            prompt.unconditional().map(|unconditional| of_prompt(unconditional.len(), new_tokens));
-        of_prompt(prompt.tokens().len(), new_tokens) + unconditional.sum::<usize>()
+        let of_prompt = |tokens: &[TokenId]| blocks_of(tokens.len(), new_tokens, rows, longrope_threshold);
+        of_prompt(prompt.tokens()) + prompt.unconditional().map(of_prompt).sum::<usize>()
     });
     prompts.sum()
+}
+
+/// The most blocks that the draft sequences of a request can need.
+fn draft_blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> usize {
+    let rows = plan.draft().map_or(0, |draft| draft.sequences_each);
+    let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
+        let len = plan.draft_len(index);
+        let tokens = prompt.tokens().len().min(len);
+        blocks_of(tokens, len - tokens, rows, longrope_threshold)
+    });
+    prompts.sum()
+}
+
+/// The most blocks of the sequences that continue a prompt: its full blocks once, all later blocks for each sequence.
+/// Sequences that are recomputed share no blocks.
+fn blocks_of(tokens: usize, new_tokens: usize, rows: usize, longrope_threshold: Option<usize>) -> usize {
+    let switches = longrope_threshold.is_some_and(|above| tokens <= above && above < tokens + new_tokens);
+    let shared = if switches { 0 } else { tokens / BLOCK_TOKENS };
+    let own = blocks_for(tokens + new_tokens) - shared;
+    // While a shared last block is copied, its source still exists.
+    shared + own * rows + usize::from(rows > 1)
 }

@@ -1,10 +1,13 @@
 //! Runs a list of requests to the end on the caller's thread.
 
+use std::sync::Arc;
+
 use super::core::{Engine, Interrupt};
 use super::estimate;
 use super::executor::BatchExecutor;
 use super::output::GenerationOutput;
-use super::request::Request;
+use super::request::{Request, RequestCache};
+use super::slot::DraftModel;
 use super::timing;
 use super::trace::Recorder;
 use crate::error::{Error, ErrorKind, Result};
@@ -17,39 +20,40 @@ const MAX_TOGETHER: usize = 256;
 /// Runs every plan as a request of its own and returns their outputs in the same order.
 ///
 /// As many run together as the cache has room for; the others wait. No result depends on which run together.
-/// `finished` receives each output with its index as soon as it is ready; an error that it returns stops the work.
+/// `draft` is the model of their drafts. `finished` receives each output with its index as soon as it is ready; an error that it returns stops the work.
 ///
 /// # Errors
 /// `Capacity` when all answers together may not fit into the available memory. The first error of any request, with its
 /// index if there are several. The other requests end.
 pub fn run(
     engine: &Engine,
+    draft: Option<&Arc<DraftModel>>,
     tokenizer: Option<&Tokenizer>,
     plans: Vec<GenerationPlan>,
     interrupted: &mut Interrupt<'_>,
     finished: &mut dyn FnMut(usize, &GenerationOutput) -> Result<()>,
 ) -> Result<Vec<GenerationOutput>> {
-    estimate::check(engine, &plans, MAX_TOGETHER)?;
+    estimate::check(engine, draft.map(|draft| &**draft), &plans, MAX_TOGETHER)?;
     let mut outputs: Vec<Option<GenerationOutput>> = plans.iter().map(|_| None).collect();
     let many = outputs.len() > 1;
     let mut waiting = plans.into_iter().enumerate().peekable();
     // The running requests, and their indices in the list.
     let (mut running, mut indices): (Vec<Request>, Vec<usize>) = Default::default();
-    let mut executor = BatchExecutor::new(engine);
+    let mut executor = BatchExecutor::new(engine, draft.cloned());
     let mut ended = Vec::new();
     let mut first = 0;
     loop {
         while running.len() < MAX_TOGETHER {
             let Some((_, plan)) = waiting.peek() else { break };
-            let reservation = match Request::reserve(engine, plan) {
-                Ok(reservation) => reservation,
+            let cache = match RequestCache::reserve(engine, draft.map(|draft| &**draft), plan) {
+                Ok(cache) => cache,
                 // Room becomes free when a running request ends.
                 Err(error) if error.kind() == ErrorKind::Capacity && !running.is_empty() => break,
                 Err(error) => return Err(error),
             };
             let Some((index, plan)) = waiting.next() else { break };
             let recorder = Recorder::new(&plan, tokenizer)?;
-            running.push(Request::new(engine, plan, reservation).recorded_by(recorder));
+            running.push(Request::new(plan, cache).recorded_by(recorder));
             indices.push(index);
         }
         if running.is_empty() {

@@ -8,11 +8,12 @@
 use super::request::RowPosition;
 use crate::cache::{BlockCopy, BlockTable, Reservation, SequenceCache};
 use crate::error::Result;
-use crate::generation::search::{RowInput, WantedRow};
+use crate::generation::search::{ModelRole, RowInput, WantedRow};
 use crate::types::RowOutputs;
 
 /// The cached tokens of one sequence.
 pub(super) struct Sequence {
+    model: ModelRole,
     cache: SequenceCache,
     /// The length above which the model uses the long factors.
     longrope_threshold: Option<usize>,
@@ -23,15 +24,24 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// An empty sequence that takes its blocks from `reservation`.
-    pub(super) fn within(reservation: &Reservation, longrope_threshold: Option<usize>) -> Self {
+    /// An empty sequence of a model that takes its blocks from `reservation`.
+    pub(super) fn within(
+        model: ModelRole,
+        reservation: &Reservation,
+        longrope_threshold: Option<usize>,
+    ) -> Self {
         let cache = SequenceCache::within(reservation);
-        Self { cache, longrope_threshold, inputs: Vec::new(), is_long: false }
+        Self { model, cache, longrope_threshold, inputs: Vec::new(), is_long: false }
     }
 
     /// A second sequence with the same tokens.
     pub(super) fn fork(&self) -> Self {
         Self { cache: self.cache.fork(), inputs: self.inputs.clone(), ..*self }
+    }
+
+    /// The model that computes it.
+    pub(super) fn model(&self) -> ModelRole {
+        self.model
     }
 
     /// Appends a slot for one token; see [`SequenceCache::append`].
@@ -102,7 +112,6 @@ pub(super) fn insert_recomputed(
 mod tests {
     use super::*;
     use crate::cache::{KvCapacity, KvDtype, KvLayout, SharedPool};
-    use crate::generation::search::ModelRole;
     use crate::types::{SeqId, TokenId};
 
     const THRESHOLD: usize = 4;
@@ -120,7 +129,7 @@ mod tests {
 
     /// A sequence of the tokens 0, 1, 2 …, computed for a text of `rope_seq_len` tokens.
     fn cached(reservation: &Reservation, len: u32, rope_seq_len: usize) -> Sequence {
-        let mut sequence = Sequence::within(reservation, Some(THRESHOLD));
+        let mut sequence = Sequence::within(ModelRole::Target, reservation, Some(THRESHOLD));
         for token in 0..len {
             sequence.append(&row(0, token).input, rope_seq_len).unwrap();
         }

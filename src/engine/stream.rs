@@ -10,14 +10,16 @@ use super::estimate;
 use super::events::{RowTexts, StreamedToken};
 use super::executor::BatchExecutor;
 use super::output::GenerationOutput;
-use super::request::Request;
+use super::request::{Request, RequestCache};
+use super::slot::DraftModel;
 use super::timing;
 use super::trace::{Recorder, TimedEvent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::GenerationPlan;
 use crate::text::Tokenizer;
 
-/// The tokens of one request, as they are generated.
+/// The tokens of one request, as they are generated. With beams they are those of the best sequence, each as soon as
+/// nothing can change it, and the last ones at the end.
 ///
 /// Iterating drives the model on the calling thread. Dropping the stream gives its cache blocks back. In a forked
 /// process it fails with a `Fork` error.
@@ -34,18 +36,23 @@ pub struct TokenStream {
 }
 
 impl TokenStream {
-    /// Admits the request; nothing is computed yet.
+    /// Admits the request; nothing is computed yet. `draft` is the model of its drafts.
     ///
     /// # Errors
     /// `Capacity` when the cache has no room for it, or the memory none for its answer.
-    pub fn new(engine: Arc<Engine>, tokenizer: Option<Tokenizer>, plan: GenerationPlan) -> Result<Self> {
-        estimate::check(&engine, std::slice::from_ref(&plan), 1)?;
+    pub fn new(
+        engine: Arc<Engine>,
+        draft: Option<Arc<DraftModel>>,
+        tokenizer: Option<Tokenizer>,
+        plan: GenerationPlan,
+    ) -> Result<Self> {
+        estimate::check(&engine, draft.as_deref(), std::slice::from_ref(&plan), 1)?;
         let texts = RowTexts::of_plan(tokenizer.as_ref(), &plan);
-        let reservation = Request::reserve(&engine, &plan)?;
+        let cache = RequestCache::reserve(&engine, draft.as_deref(), &plan)?;
         let recorder = Recorder::new(&plan, tokenizer.as_ref())?;
-        let request = Request::new(&engine, plan, reservation).recorded_by(recorder);
+        let request = Request::new(plan, cache).recorded_by(recorder);
         Ok(Self {
-            executor: BatchExecutor::new(&engine),
+            executor: BatchExecutor::new(&engine, draft),
             engine,
             tokenizer,
             request: Some(request),
@@ -118,7 +125,8 @@ impl TokenStream {
         Ok(())
     }
 
-    /// Ends the request and returns its cache blocks. The tokens so far become the output.
+    /// Ends the request and returns its cache blocks. The tokens so far become the output, which begins with those that
+    /// the stream gave.
     pub fn close(&mut self) {
         if let Some(request) = self.request.take() {
             self.output = GenerationOutput::new(request, self.tokenizer.as_ref()).ok();

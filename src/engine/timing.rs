@@ -43,7 +43,8 @@ pub fn limits(workers: &Workers) -> Limits {
 
 /// Logs the profile of a call, if there is one.
 pub(super) fn report(engine: &Engine, timing: &Timing) {
-    let kinds = [("prompt", timing.times(PassKind::Prompt)), ("steps", timing.times(PassKind::Step))];
+    let kinds = [("prompt", PassKind::Prompt), ("steps", PassKind::Step), ("drafts", PassKind::Draft)];
+    let kinds = kinds.map(|(name, kind)| (name, timing.times(kind)));
     let Some(limits) = engine.limits().filter(|_| kinds.iter().any(|(_, times)| times.is_some())) else {
         return;
     };

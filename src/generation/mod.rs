@@ -7,6 +7,7 @@
 //! A [`GenerationConfig`] (plain data, transformers' names) and a [`PromptBatch`] become a validated
 //! [`GenerationPlan`], which [`search::build`] turns into a search, which returns a [`SearchOutput`].
 
+mod candidate;
 pub mod config;
 pub mod constraint;
 mod exact;
@@ -24,15 +25,17 @@ mod torch_sort;
 pub mod vocabulary;
 
 pub use config::{
-    Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, ForcedWord, GenerationConfig, LogitBias,
-    OneOrMany, SequenceBias,
+    AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, ForcedWord,
+    GenerationConfig, LogitBias, OneOrMany, SequenceBias,
 };
 pub use logits::{
     LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows,
 };
 pub use mode::GenerationMode;
-pub use output::{OutputRow, SearchOutput, SequenceScores};
-pub use plan::{DefaultLength, GenerationPlan, PlanContext};
+pub use output::{DraftStats, OutputRow, SearchOutput, SequenceScores};
+pub use plan::{
+    DefaultLength, DraftContext, DraftPlan, DraftSource, GenerationPlan, KeptTokens, PlanContext,
+};
 pub use prompt::{PromptBatch, PromptRow};
 pub use rng::TorchRng;
 pub use search::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};

@@ -16,6 +16,10 @@ pub enum GenerationMode {
     ContrastiveSearch,
     /// `dola`
     Dola,
+    /// `prompt_lookup`
+    PromptLookup,
+    /// `assisted_decoding`
+    AssistedDecoding,
     /// `beam_search`
     BeamSearch,
     /// `beam_sample`
@@ -27,8 +31,9 @@ pub enum GenerationMode {
 }
 
 impl GenerationMode {
-    /// The mode that the fields of a merged configuration select: transformers' `get_generation_mode`.
-    pub fn of(config: &GenerationConfig) -> Self {
+    /// The mode that the fields of a merged configuration select, with or without a draft model: transformers'
+    /// `get_generation_mode`. What transformers calls `assisted_generation` has two names here.
+    pub fn of(config: &GenerationConfig, has_draft: bool) -> Self {
         let samples = config.do_sample == Some(true);
         let has_beams = config.num_beams.is_some_and(|beams| beams > 1);
         let has_groups = config.num_beam_groups.is_some_and(|groups| groups > 1);
@@ -43,22 +48,30 @@ impl GenerationMode {
             if samples { Self::BeamSample } else { Self::BeamSearch }
         } else if config.dola_layers.is_some() {
             Self::Dola
+        } else if contrasts && !samples {
+            Self::ContrastiveSearch
+        } else if config.assistant_early_exit.is_some() {
+            Self::AssistedDecoding
+        } else if config.prompt_lookup_num_tokens.is_some() {
+            Self::PromptLookup
+        } else if has_draft {
+            Self::AssistedDecoding
         } else if samples {
             Self::Sample
-        } else if contrasts {
-            Self::ContrastiveSearch
         } else {
             Self::Greedy
         }
     }
 
-    /// transformers' name, such as `greedy_search`.
+    /// The name, mostly transformers', such as `greedy_search`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Greedy => "greedy_search",
             Self::Sample => "sample",
             Self::ContrastiveSearch => "contrastive_search",
             Self::Dola => "dola",
+            Self::PromptLookup => "prompt_lookup",
+            Self::AssistedDecoding => "assisted_decoding",
             Self::BeamSearch => "beam_search",
             Self::BeamSample => "beam_sample",
             Self::GroupBeamSearch => "group_beam_search",
@@ -68,7 +81,10 @@ impl GenerationMode {
 
     /// Whether beams compete, so that the rows of the result are not known before the end.
     pub const fn has_beams(self) -> bool {
-        !matches!(self, Self::Greedy | Self::Sample | Self::ContrastiveSearch | Self::Dola)
+        matches!(
+            self,
+            Self::BeamSearch | Self::BeamSample | Self::GroupBeamSearch | Self::ConstrainedBeamSearch
+        )
     }
 }
 
@@ -89,24 +105,37 @@ mod tests {
     #[test]
     fn num_beams_and_do_sample_select_the_mode() {
         let config = GenerationConfig::new;
-        assert_eq!(GenerationMode::of(&config()), GenerationMode::Greedy);
-        assert_eq!(GenerationMode::of(&config().temperature(0.5).top_p(0.9)), GenerationMode::Greedy);
-        assert_eq!(GenerationMode::of(&config().do_sample(false)), GenerationMode::Greedy);
-        assert_eq!(GenerationMode::of(&config().do_sample(true)), GenerationMode::Sample);
-        assert_eq!(GenerationMode::of(&config().num_beams(1).do_sample(true)), GenerationMode::Sample);
-        assert_eq!(GenerationMode::of(&config().num_beams(2)), GenerationMode::BeamSearch);
-        assert_eq!(GenerationMode::of(&config().num_beams(2).do_sample(true)), GenerationMode::BeamSample);
-        assert_eq!(
-            GenerationMode::of(&config().num_beams(4).num_beam_groups(2)),
-            GenerationMode::GroupBeamSearch
-        );
+        let of = |config: &GenerationConfig| GenerationMode::of(config, false);
+        assert_eq!(of(&config()), GenerationMode::Greedy);
+        assert_eq!(of(&config().temperature(0.5).top_p(0.9)), GenerationMode::Greedy);
+        assert_eq!(of(&config().do_sample(false)), GenerationMode::Greedy);
+        assert_eq!(of(&config().do_sample(true)), GenerationMode::Sample);
+        assert_eq!(of(&config().num_beams(1).do_sample(true)), GenerationMode::Sample);
+        assert_eq!(of(&config().num_beams(2)), GenerationMode::BeamSearch);
+        assert_eq!(of(&config().num_beams(2).do_sample(true)), GenerationMode::BeamSample);
+        assert_eq!(of(&config().num_beams(4).num_beam_groups(2)), GenerationMode::GroupBeamSearch);
         let forced = config().num_beams(4).force_words_ids(Vec::new());
-        assert_eq!(GenerationMode::of(&forced), GenerationMode::ConstrainedBeamSearch);
-        assert_eq!(GenerationMode::of(&config().penalty_alpha(0.6)), GenerationMode::ContrastiveSearch);
-        assert_eq!(GenerationMode::of(&config().penalty_alpha(0.6).top_k(1)), GenerationMode::Greedy);
-        assert_eq!(GenerationMode::of(&config().penalty_alpha(0.6).do_sample(true)), GenerationMode::Sample);
+        assert_eq!(of(&forced), GenerationMode::ConstrainedBeamSearch);
+        assert_eq!(of(&config().penalty_alpha(0.6)), GenerationMode::ContrastiveSearch);
+        assert_eq!(of(&config().penalty_alpha(0.6).top_k(1)), GenerationMode::Greedy);
+        assert_eq!(of(&config().penalty_alpha(0.6).do_sample(true)), GenerationMode::Sample);
         let dola = config().dola_layers(vec![0]);
-        assert_eq!(GenerationMode::of(&dola.clone().do_sample(true)), GenerationMode::Dola);
-        assert_eq!(GenerationMode::of(&dola), GenerationMode::Dola);
+        assert_eq!(of(&dola.clone().do_sample(true)), GenerationMode::Dola);
+        assert_eq!(of(&dola), GenerationMode::Dola);
+    }
+
+    #[test]
+    fn a_draft_model_assists_greedy_search_and_sampling_only() {
+        let config = GenerationConfig::new;
+        let of = |config: &GenerationConfig| GenerationMode::of(config, true);
+        assert_eq!(of(&config()), GenerationMode::AssistedDecoding);
+        assert_eq!(of(&config().do_sample(true)), GenerationMode::AssistedDecoding);
+        assert_eq!(of(&config().num_beams(2)), GenerationMode::BeamSearch);
+        assert_eq!(of(&config().penalty_alpha(0.6)), GenerationMode::ContrastiveSearch);
+        assert_eq!(of(&config().dola_layers(vec![0])), GenerationMode::Dola);
+        let lookup = config().prompt_lookup_num_tokens(3_usize);
+        assert_eq!(of(&lookup), GenerationMode::PromptLookup);
+        let exit = lookup.assistant_early_exit(1_usize);
+        assert_eq!(GenerationMode::of(&exit, false), GenerationMode::AssistedDecoding);
     }
 }

@@ -24,6 +24,37 @@ pub struct SearchOutput {
     /// The scores of each sequence. Without beams the sequences are the rows of the result; with them, the beams of
     /// each prompt in turn.
     pub sequences: Vec<SequenceScores>,
+    /// What became of drafts, in assisted decoding and prompt lookup.
+    pub draft_stats: Option<DraftStats>,
+}
+
+/// What became of the drafts of a request, in assisted decoding and prompt lookup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DraftStats {
+    /// Tokens that were drafted or looked up.
+    pub drafted: u64,
+    /// Of these, tokens that the model checked: the others lay beyond the last token that fits.
+    pub verified: u64,
+    /// Of these, tokens that became part of the output.
+    pub accepted: u64,
+    /// Checks: passes of the model over a row's newest token and its draft, which may be empty.
+    pub rounds: u64,
+}
+
+impl DraftStats {
+    /// The share of checked tokens that were accepted; `None` when none was checked.
+    pub fn acceptance(&self) -> Option<f64> {
+        (self.verified > 0).then(|| self.accepted as f64 / self.verified as f64)
+    }
+
+    /// Adds the figures of another request.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.drafted += other.drafted;
+        self.verified += other.verified;
+        self.accepted += other.accepted;
+        self.rounds += other.rounds;
+    }
 }
 
 /// One row of a result.

@@ -62,6 +62,24 @@ impl Strategy {
             least_beams: 0,
         },
         Self {
+            name: "prompt_lookup",
+            doc: "Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where \
+                  they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many.",
+            mode: GenerationMode::PromptLookup,
+            fixed: || GenerationConfig::new().num_beams(1),
+            presets: || GenerationConfig::new().prompt_lookup_num_tokens(10_usize),
+            least_beams: 0,
+        },
+        Self {
+            name: "assisted_decoding",
+            doc: "Greedy search or sampling that checks several tokens in a pass: those that a smaller model, the assistant, \
+                  has drafted. `num_assistant_tokens` (20 unless set) is how many.",
+            mode: GenerationMode::AssistedDecoding,
+            fixed: || GenerationConfig::new().num_beams(1),
+            presets: GenerationConfig::new,
+            least_beams: 0,
+        },
+        Self {
             name: "beam_search",
             doc: "Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.",
             mode: GenerationMode::BeamSearch,
@@ -128,8 +146,8 @@ impl Strategy {
         }
         let presets = (self.presets)();
         let off = config.switched_off.iter().find(|name| presets.get(name).is_some());
-        match off.filter(|_| GenerationMode::of(&presets.merged_over(&config)) != GenerationMode::of(&config))
-        {
+        let mode = |config: &GenerationConfig| GenerationMode::of(config, false);
+        match off.filter(|_| mode(&presets.merged_over(&config)) != mode(&config)) {
             Some(field) => Err(Error::config(format!(
                 "`{field}` cannot be None in {}(); leave it out, or call generate()",
                 self.name
@@ -150,7 +168,8 @@ mod tests {
             if strategy.name == GenerationMode::ConstrainedBeamSearch.as_str() {
                 config = config.force_words_ids(Vec::new());
             }
-            assert_eq!(GenerationMode::of(&config), strategy.mode);
+            let has_draft = strategy.mode == GenerationMode::AssistedDecoding;
+            assert_eq!(GenerationMode::of(&config, has_draft), strategy.mode);
             assert_eq!(strategy.mode.as_str(), strategy.name);
             assert_eq!(
                 Strategy::of(strategy.mode).name,

@@ -1,14 +1,13 @@
 //! A scripted model, and a loop that runs a search on it and checks the search's contract.
 //!
-//! For tests of searches, custom processors and criteria: no weights, no cache, no engine. Computes logits of the
-//! target model only.
+//! For tests of searches, custom processors and criteria: no weights, no cache, no engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result};
 use crate::types::{RowOutputs, SeqId, TokenId};
 
-use super::output::SearchOutput;
+use super::output::{OutputRow, SearchOutput};
 use super::search::{
     ModelRole, RowInput, Search, SearchInputs, SearchResults, SearchStep, SequenceOp, StepDetails,
     TokenEvent, WantedRow,
@@ -25,11 +24,16 @@ type Script = Box<dyn FnMut(&[TokenId]) -> Vec<f32> + Send>;
 pub struct ScriptedModel {
     vocab_size: usize,
     logits: Script,
+    /// The logits of the draft model, and of the first layers of this one.
+    draft: Option<Script>,
+    /// The most tokens of a sequence of the draft model.
+    pub draft_context_len: usize,
     sequences: BTreeMap<SeqId, Vec<TokenId>>,
+    models: BTreeMap<SeqId, ModelRole>,
     /// The requests of each step.
     pub steps: Vec<SearchInputs>,
-    /// In each step, the sequences that were neither extended nor copied: wasted memory, unless the search uses them
-    /// later.
+    /// In each step, the sequences of the model that computes it that were neither extended nor copied: wasted memory,
+    /// unless the search uses them later.
     pub idle: Vec<Vec<SeqId>>,
 }
 
@@ -37,7 +41,23 @@ impl ScriptedModel {
     /// A model that gives `logits(tokens)`, `[vocab_size]`, after the tokens of a sequence.
     pub fn new(vocab_size: usize, logits: impl FnMut(&[TokenId]) -> Vec<f32> + Send + 'static) -> Self {
         let logits = Box::new(logits);
-        Self { vocab_size, logits, sequences: BTreeMap::new(), steps: Vec::new(), idle: Vec::new() }
+        Self {
+            vocab_size,
+            logits,
+            draft: None,
+            draft_context_len: usize::MAX,
+            sequences: BTreeMap::new(),
+            models: BTreeMap::new(),
+            steps: Vec::new(),
+            idle: Vec::new(),
+        }
+    }
+
+    /// Adds a draft model with other logits. The first layers of this model have the same.
+    #[must_use]
+    pub fn with_draft(mut self, logits: impl FnMut(&[TokenId]) -> Vec<f32> + Send + 'static) -> Self {
+        self.draft = Some(Box::new(logits));
+        self
     }
 
     /// A bigram model: its logits are the last token's row of `table`, `[vocab_size, vocab_size]`.
@@ -46,6 +66,11 @@ impl ScriptedModel {
     /// When it is run and the table is not square.
     pub fn bigram(table: Vec<Vec<f32>>) -> Self {
         Self::new(table.len(), move |tokens| table[tokens[tokens.len() - 1].index()].clone())
+    }
+
+    /// The logits after these tokens, `[vocab_size]`.
+    pub fn logits_after(&mut self, tokens: &[TokenId]) -> Vec<f32> {
+        (self.logits)(tokens)
     }
 
     /// The sequences in use and their tokens.
@@ -64,24 +89,31 @@ impl ScriptedModel {
             self.apply(op, &mut used)?;
         }
         let mut computed = Vec::new();
+        let model = inputs.rows.first().map_or(ModelRole::Target, |row| row.model);
+        if inputs.rows.iter().any(|row| row.model != model) {
+            return Err(broken("a step has rows of two models".to_owned()));
+        }
         for row in &inputs.rows {
             self.append(row, &mut computed)?;
             used.insert(row.seq);
         }
-        self.idle.push(self.sequences.keys().filter(|seq| !used.contains(seq)).copied().collect());
+        let of_model = self.sequences.keys().filter(|seq| self.models[seq] == model);
+        self.idle.push(of_model.filter(|seq| !used.contains(seq)).copied().collect());
         Ok(computed)
     }
 
     fn apply(&mut self, op: &SequenceOp, used: &mut BTreeSet<SeqId>) -> Result<()> {
         match op {
-            SequenceOp::Create { seq, model: ModelRole::Target } => self.begin(*seq, Vec::new()),
-            SequenceOp::Create { model, .. } => {
-                Err(Error::internal(format!("a scripted model has no {model:?} model")))
+            SequenceOp::Create { seq, model } => {
+                if *model == ModelRole::Draft && self.draft.is_none() {
+                    return Err(Error::internal("this scripted model has no draft model"));
+                }
+                self.begin(*seq, *model, Vec::new())
             }
             SequenceOp::Fork { parent, child } => {
                 used.insert(*parent);
                 let tokens = self.live(*parent)?.clone();
-                self.begin(*child, tokens)
+                self.begin(*child, self.models[parent], tokens)
             }
             SequenceOp::Truncate { seq, len } => {
                 let tokens = self.live(*seq)?;
@@ -114,17 +146,26 @@ impl ScriptedModel {
         let RowInput::Token(token) = row.input else {
             return Err(Error::internal("a scripted model takes tokens only"));
         };
-        if row.model != ModelRole::Target
-            || row.outputs != (RowOutputs { logits: row.outputs.logits, ..RowOutputs::NONE })
-        {
-            return Err(Error::internal("a scripted model gives logits of the target model only"));
+        if row.outputs != (RowOutputs { logits: row.outputs.logits, ..RowOutputs::NONE }) {
+            return Err(Error::internal("a scripted model gives logits only"));
         }
         if token.index() >= self.vocab_size {
             return Err(broken(format!("token {token} is not in the vocabulary of {}", self.vocab_size)));
         }
         self.live(row.seq)?.push(token);
+        if self.models[&row.seq] != row.model {
+            return Err(broken(format!("sequence {} belongs to another model", row.seq)));
+        }
+        let drafts = row.model == ModelRole::Draft || row.last_layer.is_some();
+        if drafts && self.sequences[&row.seq].len() > self.draft_context_len {
+            return Err(broken(format!("sequence {} exceeds the context of the draft model", row.seq)));
+        }
         if row.outputs.logits {
-            let logits = (self.logits)(&self.sequences[&row.seq]);
+            let script = if drafts { self.draft.as_mut() } else { Some(&mut self.logits) };
+            let Some(script) = script else {
+                return Err(Error::internal("this scripted model has no draft model"));
+            };
+            let logits = script(&self.sequences[&row.seq]);
             if logits.len() != self.vocab_size {
                 return Err(Error::internal(format!("the script gave {} logits", logits.len())));
             }
@@ -133,7 +174,8 @@ impl ScriptedModel {
         Ok(())
     }
 
-    fn begin(&mut self, seq: SeqId, tokens: Vec<TokenId>) -> Result<()> {
+    fn begin(&mut self, seq: SeqId, model: ModelRole, tokens: Vec<TokenId>) -> Result<()> {
+        self.models.insert(seq, model);
         match self.sequences.insert(seq, tokens) {
             None => Ok(()),
             Some(_) => Err(broken(format!("sequence {seq} is begun twice"))),
@@ -158,16 +200,29 @@ pub struct Transcript {
     pub details: Vec<StepDetails>,
     /// The output.
     pub output: SearchOutput,
+    /// Whether the search ended by itself.
+    pub is_finished: bool,
 }
 
 /// Runs a search to its end on a scripted model, as an engine would.
 ///
 /// # Errors
 /// The search's own; when it breaks its contract; when it does not end.
-pub fn run(mut search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Transcript> {
+pub fn run(search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Transcript> {
+    match run_steps(search, model, MAX_STEPS)? {
+        Transcript { is_finished: false, .. } => Err(broken(format!("no end after {MAX_STEPS} steps"))),
+        transcript => Ok(transcript),
+    }
+}
+
+/// [`run`], but cancels the search after `most` steps.
+///
+/// # Errors
+/// The search's own; when it breaks its contract.
+pub fn run_steps(mut search: Box<dyn Search>, model: &mut ScriptedModel, most: usize) -> Result<Transcript> {
     let mut events: Vec<TokenEvent> = Vec::new();
     let (mut inputs, mut step, mut details) = (SearchInputs::new(), SearchStep::default(), Vec::new());
-    for _ in 0..MAX_STEPS {
+    for _ in 0..most {
         inputs.clear();
         search.wants(&mut inputs);
         if inputs.rows.is_empty() {
@@ -184,12 +239,31 @@ pub fn run(mut search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Tra
         }
         details.push(step.details.clone());
         if step.finished {
-            // The caller releases the sequences that the search still holds.
-            model.sequences.clear();
-            return Ok(Transcript { events, details, output: search.finish() });
+            break;
         }
     }
-    Err(broken(format!("no end after {MAX_STEPS} steps")))
+    // The caller releases the sequences that the search still holds.
+    model.sequences.clear();
+    let output = search.finish();
+    for (index, row) in output.rows.iter().enumerate() {
+        check_events(index, row, &events, step.finished)?;
+    }
+    Ok(Transcript { events, details, output, is_finished: step.finished })
+}
+
+/// Checks that the events of a row are its first tokens; all of them, the last one with the reason, when it has ended.
+fn check_events(index: usize, row: &OutputRow, events: &[TokenEvent], is_finished: bool) -> Result<()> {
+    let events: Vec<&TokenEvent> = events.iter().filter(|event| event.row == index).collect();
+    let reason = |event: usize| (event + 1 == row.token_ids.len()).then_some(row.finish_reason);
+    let equal = events.iter().zip(0..).all(|(event, at)| {
+        row.token_ids.get(at) == Some(&event.token)
+            && row.logprobs[at].to_bits() == event.logprob.to_bits()
+            && (event.finish == reason(at) || !is_finished && event.finish.is_none())
+    });
+    if equal && (!is_finished || events.len() == row.token_ids.len()) {
+        return Ok(());
+    }
+    Err(broken(format!("row {index} is {:?}, but its events are {events:?}", row.token_ids)))
 }
 
 /// A vocabulary of byte strings. It decodes by joining them, and encodes by taking the longest token that fits.

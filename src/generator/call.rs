@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use super::{Generator, Prompt, Prompts};
 use crate::cache::BLOCK_TOKENS;
-use crate::engine::{self, GenerationOutput, Interrupt, TokenStream};
+use crate::engine::{self, DraftModel, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::escape;
 use crate::generation::constraint::Constraint;
+use crate::generation::plan::PlannedPrompt;
 use crate::generation::{
     Compat, DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
     PrefixAllowedTokens, PromptBatch, StoppingCriterion,
 };
+use crate::types::TokenId;
 use crate::weights::available_memory;
 
 /// The new tokens of a call without any limit: transformers' default.
@@ -46,6 +48,11 @@ pub struct Call<'a> {
     prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
     criteria: Vec<Arc<dyn StoppingCriterion>>,
     constraints: Vec<Arc<dyn Constraint>>,
+    assistant: Option<Generator>,
+    /// Whether the assistant was named by the caller, and not by the generator.
+    has_own_assistant: bool,
+    /// Whether something has to draft.
+    is_assisted: bool,
     is_chat: bool,
     warnings: Vec<String>,
 }
@@ -54,6 +61,7 @@ pub struct Call<'a> {
 #[must_use = "a call does nothing until it is run or streamed"]
 pub struct Prepared<'a> {
     generator: &'a Generator,
+    draft: Option<Arc<DraftModel>>,
     plans: Vec<GenerationPlan>,
     warnings: Vec<String>,
 }
@@ -70,6 +78,9 @@ impl<'a> Call<'a> {
             prefix_allowed_tokens_fn: None,
             criteria: Vec::new(),
             constraints: Vec::new(),
+            assistant: generator.assistant().cloned(),
+            has_own_assistant: false,
+            is_assisted: false,
             is_chat: false,
             warnings: Vec::new(),
         }
@@ -111,6 +122,20 @@ impl<'a> Call<'a> {
     /// Adds a custom stopping criterion.
     pub fn criterion(mut self, criterion: Arc<dyn StoppingCriterion>) -> Self {
         self.criteria.push(criterion);
+        self
+    }
+
+    /// Sets the model that drafts tokens, or none, in place of the one that the generator was opened with. Its weights are
+    /// shared, and it gets a part of the generator's KV cache, which it keeps as long as somebody holds it.
+    pub fn assistant(mut self, assistant: Option<&Generator>) -> Self {
+        self.assistant = assistant.cloned();
+        self.has_own_assistant = assistant.is_some();
+        self
+    }
+
+    /// Makes it assisted decoding: a call that nothing drafts for is an error.
+    pub fn assisted(mut self) -> Self {
+        self.is_assisted = true;
         self
     }
 
@@ -174,8 +199,11 @@ impl<'a> Call<'a> {
             prefix_allowed_tokens_fn,
             criteria,
             constraints,
+            assistant,
+            has_own_assistant,
+            is_assisted,
             is_chat,
-            warnings,
+            mut warnings,
         } = self;
         let shared = &generator.shared;
         shared.engine.check_process()?;
@@ -202,9 +230,10 @@ impl<'a> Call<'a> {
         if batches.is_empty() {
             return Err(Error::input("the list of prompts is empty; give at least one prompt"));
         }
+        let draft = assistant.as_ref().map(|assistant| generator.draft_model(assistant)).transpose()?;
         let mut most = shared.config.max_position_embeddings;
         if to_the_end {
-            most = most.min(room_in_cache(generator, &config));
+            most = most.min(room_in_cache(generator, draft.as_deref(), &config));
         }
         let mut context = PlanContext::new(shared.engine.model().vocab_size(), most);
         context.context_len = shared.config.context_len();
@@ -223,6 +252,8 @@ impl<'a> Call<'a> {
         context.prefix_allowed_tokens_fn = prefix_allowed_tokens_fn;
         context.criteria = criteria;
         context.constraints = constraints;
+        context.draft = assistant.as_ref().map(Generator::draft_context);
+        context.kept_tokens.clone_from(&shared.kept_tokens);
 
         check_lists(&config, &context.model_defaults, batches.len())?;
         let seeds = seeds(&config, &context.model_defaults, batches.len())?;
@@ -240,7 +271,21 @@ impl<'a> Call<'a> {
                 Err(error) => return Err(error),
             }
         }
-        Ok((Prepared { generator, plans, warnings }, impossible))
+        if let Some(plan) = plans.iter().find(|plan| plan.draft().is_none()) {
+            if is_assisted {
+                return Err(Error::config(
+                    "`assistant_model` must be a Generator in assisted decoding, unless the model was opened with an \
+                     `assistant`, or `assistant_early_exit` is set; give one with the same tokens",
+                ));
+            }
+            if has_own_assistant {
+                warnings.push(format!(
+                    "`assistant_model` has no effect in {}; only greedy search and sampling are assisted",
+                    plan.mode()
+                ));
+            }
+        }
+        Ok((Prepared { generator, draft, plans, warnings }, impossible))
     }
 }
 
@@ -267,9 +312,9 @@ impl Prepared<'_> {
         self.plans.iter().map(GenerationPlan::num_rows).sum()
     }
 
-    /// Whether the call can be streamed: it has a single prompt and no beams.
-    pub fn can_stream(&self) -> bool {
-        self.plans.len() == 1 && !self.plans[0].mode().has_beams()
+    /// The ids of the first prompt as they were given, padding included.
+    pub fn prompt_ids(&self) -> &[TokenId] {
+        self.plans.first().and_then(|plan| plan.prompts().first()).map_or(&[], PlannedPrompt::input_ids)
     }
 
     /// Runs the call to its end, or until `interrupted` returns true.
@@ -292,7 +337,8 @@ impl Prepared<'_> {
     ) -> Result<GenerationOutput> {
         let shared = &self.generator.shared;
         let tokenizer = shared.tokenizer.as_ref();
-        let outputs = engine::run(&shared.engine, tokenizer, self.plans, interrupted, finished)?;
+        let draft = self.draft.as_ref();
+        let outputs = engine::run(&shared.engine, draft, tokenizer, self.plans, interrupted, finished)?;
         Ok(GenerationOutput::joined(outputs))
     }
 
@@ -303,15 +349,9 @@ impl Prepared<'_> {
     pub fn stream(self) -> Result<TokenStream> {
         let shared = &self.generator.shared;
         let mut plans = self.plans;
-        if plans.iter().any(|plan| plan.mode().has_beams()) {
-            return Err(Error::config(
-                "beams cannot be streamed in this version: which of them wins is known at the end; use `generate`, or \
-                 set num_beams=1",
-            ));
-        }
         match (plans.pop(), plans.is_empty()) {
             (Some(plan), true) => {
-                TokenStream::new(Arc::clone(&shared.engine), shared.tokenizer.clone(), plan)
+                TokenStream::new(Arc::clone(&shared.engine), self.draft, shared.tokenizer.clone(), plan)
             }
             _ => Err(Error::input(
                 "a stream has one prompt; open a stream for each, they can be read in turns",
@@ -377,9 +417,10 @@ fn check_lists(config: &GenerationConfig, defaults: &GenerationConfig, requests:
 
 /// The tokens of each row that fit into the free part of the cache. Limits only calls without a limit of their own:
 /// one that asks for more is an error.
-fn room_in_cache(generator: &Generator, config: &GenerationConfig) -> usize {
+fn room_in_cache(generator: &Generator, draft: Option<&DraftModel>, config: &GenerationConfig) -> usize {
     let rows = config.num_return_sequences.max(config.num_beams).unwrap_or(1).max(1);
     let blocks = generator.shared.engine.pool().stats().available_blocks;
+    let blocks = draft.map_or(blocks, |draft| blocks.min(draft.pool().stats().available_blocks));
     // One block is reserved for the copy of a shared one.
     blocks.saturating_sub(usize::from(rows > 1)) / rows * BLOCK_TOKENS
 }

@@ -1,6 +1,7 @@
 //! Conversations: prompts from the model's chat template, and replies.
 
 use super::{Call, Generator, Prompt, Prompts};
+use crate::cache::BLOCK_TOKENS;
 use crate::engine::{GenerationOutput, Interrupt, TokenStream};
 use crate::error::Result;
 use crate::generation::GenerationConfig;
@@ -105,7 +106,7 @@ impl Generator {
         config: &GenerationConfig,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<ChatPrompt> {
-        let cache = self.engine().pool().capacity().max_tokens();
+        let cache = self.engine().pool().stats().max_blocks.saturating_mul(BLOCK_TOKENS);
         let most = self.config().max_position_embeddings.min(cache);
         let most = most.min(config.max_length.unwrap_or(most));
         let reply = match config.max_new_tokens.or(self.generation_config().max_new_tokens) {

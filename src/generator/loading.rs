@@ -60,6 +60,7 @@ impl Generator {
             progress: None,
             revision: options.revision.clone(),
             cache_dir: options.cache_dir.clone(),
+            assistant: options.assistant.clone(),
             thread_pool: options.thread_pool.clone(),
             ..*options
         };

@@ -1,5 +1,6 @@
 //! The public entry point: a model with its tokenizer and defaults, and the calls that generate.
 
+mod assistant;
 mod call;
 mod chat;
 mod loading;
@@ -12,6 +13,7 @@ mod strategies;
 
 use std::sync::Arc;
 
+pub use assistant::Assistant;
 pub use call::{Call, Prepared};
 pub use chat::ChatPrompt;
 pub use loading::find_tokenizer_interruptible;
@@ -25,7 +27,7 @@ pub use crate::tensor::{ComputeDtype, DType};
 
 use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, Result};
-use crate::generation::{GenerationConfig, Vocabulary};
+use crate::generation::{GenerationConfig, KeptTokens, Vocabulary};
 use crate::memory;
 use crate::text::{ChatTemplates, Tokenizer};
 use crate::types::TokenId;
@@ -67,6 +69,10 @@ struct Shared {
     chat_templates: ChatTemplates,
     config: ModelConfig,
     generation_config: Arc<GenerationConfig>,
+    /// The model that drafts tokens for this one, unless a call names another.
+    assistant: Option<Generator>,
+    /// How many tokens it drafts next as an assistant.
+    kept_tokens: KeptTokens,
     /// The folder, or the name of the bundled model.
     name: String,
     warnings: Vec<String>,
@@ -166,6 +172,11 @@ impl Generator {
     /// The model's `generation_config.json`: the defaults of every call.
     pub fn generation_config(&self) -> &GenerationConfig {
         &self.shared.generation_config
+    }
+
+    /// The model that drafts tokens for this one, if it was opened with one.
+    pub fn assistant(&self) -> Option<&Self> {
+        self.shared.assistant.as_ref()
     }
 
     /// The engine that runs the model.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::precision::Precision;
-use super::{Generator, Machine, MemoryPlan, Shared};
+use super::{Assistant, Generator, Machine, MemoryPlan, Shared};
 use crate::cache::KvDtype;
 use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, is_timed};
 use crate::error::{Error, Result, ResultExt};
 use crate::escape;
-use crate::generation::{GenerationConfig, OneOrMany, Vocabulary};
+use crate::generation::{GenerationConfig, KeptTokens, OneOrMany, Vocabulary};
 use crate::kernels::{Isa, ThreadPool, Workers};
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::tensor::{ComputeDtype, DType};
@@ -35,8 +35,12 @@ pub struct GeneratorOptions {
     pub thread_pool: Option<ThreadPool>,
     /// The instruction set of the kernels; see [`Isa::select`] for the default.
     pub isa: Option<Isa>,
-    /// The most memory that the KV cache may take, in bytes; half of what is available if `None`.
+    /// The most memory that the KV cache may take, in bytes, that of the assistant included; half of what is available if
+    /// `None`.
     pub kv_cache_bytes: Option<usize>,
+    /// A smaller model with the same tokens that drafts for this one: see
+    /// [`Generator::assisted_decoding`]. A model that is opened here gets the other options.
+    pub assistant: Option<Assistant>,
     /// Whether calls log a profile of their time, under `rsgen::timing`; set by `RSGEN_TIMING` if `None`.
     pub timing: Option<bool>,
     /// The revision of a model in the Hub cache: a branch, a tag or a commit; `main` if `None`.
@@ -145,7 +149,7 @@ impl Generator {
             Some(pool) => pool.clone(),
             None => ThreadPool::new(machine.num_threads.value)?,
         };
-        let workers = Workers::on(pool, machine.isa.value);
+        let workers = Workers::on(pool.clone(), machine.isa.value);
         let total = weights.data_len();
         let progress = |done| {
             if let Some(progress) = &options.progress {
@@ -168,12 +172,18 @@ impl Generator {
         if loading.done.get() < total {
             progress(total);
         }
-        let warnings = loading.warnings.take();
+        let mut warnings = loading.warnings.take();
         log_unused(&weights);
+        let assistant = options.assistant.as_ref();
+        let assistant = assistant.map(|assistant| assistant.open(options, pool, cancelled)).transpose()?;
+        warnings.extend(assistant.iter().flat_map(|assistant| &assistant.shared.warnings).cloned());
 
         let kv_cache_bytes = memory.kv_cache_bytes.value;
         let options = EngineOptions { kv_dtype: precision.kv, kv_cache_bytes, is_timed };
         let engine = Engine::new(model, workers, options)?;
+        if let Some(assistant) = &assistant {
+            engine.draft(assistant.engine())?;
+        }
         let vocabulary = tokenizer
             .clone()
             .map(|tokenizer| Arc::new(TokenizerVocabulary(tokenizer)) as Arc<dyn Vocabulary>);
@@ -185,6 +195,8 @@ impl Generator {
                 chat_templates,
                 config,
                 generation_config: Arc::new(generation_config),
+                assistant,
+                kept_tokens: KeptTokens::default(),
                 name: files.name().to_owned(),
                 warnings,
             }),

@@ -47,6 +47,35 @@ impl Generator {
         self.generate(prompts, &strategy(GenerationMode::Dola, config)?)
     }
 
+    /// Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where they
+    /// occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
+    pub fn prompt_lookup(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        self.generate(prompts, &strategy(GenerationMode::PromptLookup, config)?)
+    }
+
+    /// Greedy search or sampling that checks several tokens in a pass: those that the assistant, a smaller model that the
+    /// generator was [opened](super::GeneratorOptions::assistant) with, has drafted. `num_assistant_tokens` (20 unless
+    /// set) is how many. [`Call::assistant`](super::Call::assistant) names the assistant of a single call.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`]; when a field is set that makes it another strategy; and when there is neither an
+    /// assistant nor an `assistant_early_exit`.
+    pub fn assisted_decoding(
+        &self,
+        prompts: impl Into<Prompts>,
+        config: &GenerationConfig,
+    ) -> Result<GenerationOutput> {
+        let config = strategy(GenerationMode::AssistedDecoding, config)?;
+        self.call(prompts).config(&config).assisted().run()
+    }
+
     /// Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.
     ///
     /// # Errors

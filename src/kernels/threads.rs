@@ -104,6 +104,12 @@ impl Workers {
         Self { pool, shared: Arc::new(shared), isa }
     }
 
+    /// The same threads with another instruction set, for a model that was packed for it.
+    #[must_use]
+    pub fn with_isa(&self, isa: Isa) -> Self {
+        Self { pool: self.pool.clone(), shared: Arc::clone(&self.shared), isa }
+    }
+
     /// The instruction set of the kernels.
     pub fn isa(&self) -> Isa {
         self.isa

@@ -62,6 +62,8 @@ pub enum PassKind {
     Prompt,
     /// With new tokens only.
     Step,
+    /// Of the draft model.
+    Draft,
 }
 
 /// The stopwatch of a call's passes.
@@ -73,7 +75,7 @@ struct Stopwatch {
     last: Instant,
     kind: PassKind,
     /// By [`PassKind`].
-    times: [PassTimes; 2],
+    times: [PassTimes; 3],
 }
 
 /// The times of passes of one kind.
@@ -102,8 +104,8 @@ impl Timing {
     /// A stopwatch that is on or off.
     pub fn new(is_on: bool) -> Self {
         let stopwatch = || {
-            let times = [PassTimes::default(), PassTimes::default()];
-            Box::new(Stopwatch { last: Instant::now(), kind: PassKind::Step, times })
+            let (last, times) = (Instant::now(), std::array::from_fn(|_| PassTimes::default()));
+            Box::new(Stopwatch { last, kind: PassKind::Step, times })
         };
         Self(is_on.then(stopwatch))
     }

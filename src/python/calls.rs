@@ -2,26 +2,35 @@
 //!
 //! Arguments are converted, the work runs detached from Python, results are wrapped. What a call means is decided below.
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::callbacks;
 use super::chat::{self, Conversations};
 use super::config::{self, from_keywords, warn};
-use super::errors::{guarded, to_python};
+use super::errors::{config_error, guarded, to_python};
 use super::generator::Generator;
 use super::held::Held;
 use super::output::GenerationOutput;
 use super::progress::ListProgress;
+use super::prompts::shown;
 use super::signals::{interruptible, polled};
 use super::stream::TokenStream;
+use super::streamer::Streamer;
 use super::{constraints, logging, prompts, stopping_criteria};
-use crate::generation::Strategy;
+use crate::generation::{GenerationMode, Strategy};
 use crate::generator::Prepared;
 
 /// The keyword arguments of every call that are no fields of a configuration.
-const OWN_KEYWORDS: [&str; 4] =
-    ["logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria", "constraints"];
+const OWN_KEYWORDS: [&str; 6] = [
+    "logits_processor",
+    "prefix_allowed_tokens_fn",
+    "stopping_criteria",
+    "constraints",
+    "assistant_model",
+    "assistant",
+];
 
 /// Those that are the prompt, under transformers' names, or belong to it.
 const PROMPT_KEYWORDS: [&str; 3] = ["inputs", "input_ids", "attention_mask"];
@@ -60,7 +69,7 @@ impl Generator {
             let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
             Ok(value.filter(|value| !value.is_none()))
         };
-        let [processors, allowed_tokens, criteria, constraints] = OWN_KEYWORDS;
+        let [processors, allowed_tokens, criteria, constraints, assistants @ ..] = OWN_KEYWORDS;
         let others = match given.given {
             Given::Prompt(_) => &PROMPT_KEYWORDS[..],
             Given::Chat(_) => &chat::KEYWORDS[..],
@@ -98,6 +107,12 @@ impl Generator {
         for constraint in constraints::constraints(keyword(constraints)?.as_ref())? {
             call = call.constraint(constraint);
         }
+        if let Some(assistant) = assistant(given.keywords, assistants)? {
+            call = call.assistant(assistant.as_ref().map(|assistant| assistant.get().inner()));
+        }
+        if method.strategy.is_some_and(|strategy| strategy.mode == GenerationMode::AssistedDecoding) {
+            call = call.assisted();
+        }
         let prepared = polled(py, |interrupted| call.prepare(method.to_the_end, interrupted))?;
         warn(py, prepared.warnings())?;
         Ok((prepared, Held::new(slots)))
@@ -111,10 +126,18 @@ impl Generator {
     ) -> PyResult<GenerationOutput> {
         guarded(|| {
             let progress = ListProgress::take(given.keywords)?;
+            let streamer = Streamer::take(given.keywords)?;
             let (prepared, _held) = self.prepare(py, method, given)?;
             let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
-            let output =
-                interruptible(py, |interrupted| prepared.run_each(interrupted, &mut |_, _| progress.step()));
+            let output = match streamer {
+                Some(streamer) => streamer.run(prepared).and_then(|output| {
+                    progress.step().map_err(|error| to_python(py, error))?;
+                    Ok(output)
+                }),
+                None => interruptible(py, |interrupted| {
+                    prepared.run_each(interrupted, &mut |_, _| progress.step())
+                }),
+            };
             logging::flush(py);
             GenerationOutput::new(py, progress.outcome(output)?)
         })
@@ -133,4 +156,40 @@ impl Generator {
             Ok(TokenStream::new(stream, held, self.executor()))
         })
     }
+}
+
+/// The assistant of a call, by either name: one, none at all, or not said.
+fn assistant<'py>(
+    keywords: Option<&Bound<'py, PyDict>>,
+    names: [&str; 2],
+) -> PyResult<Option<Option<Bound<'py, Generator>>>> {
+    let mut found: Option<Option<Bound<'py, Generator>>> = None;
+    for name in names {
+        let Some(given) = keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten() else {
+            continue;
+        };
+        let assistant = match given.cast::<Generator>() {
+            _ if given.is_none() => None,
+            Ok(generator) => Some(generator.clone()),
+            Err(_) => {
+                return Err(PyTypeError::new_err(format!(
+                    "`{name}` must be a Generator or None, got {}; open it once, as in rsgen.Generator(\"path\")",
+                    shown(&given)
+                )));
+            }
+        };
+        let differs = |before: &Option<Bound<'py, Generator>>| match (before, &assistant) {
+            (Some(before), Some(assistant)) => !before.is(assistant),
+            (before, assistant) => before.is_some() != assistant.is_some(),
+        };
+        if found.as_ref().is_some_and(differs) {
+            let [first, second] = names;
+            return Err(config_error(
+                given.py(),
+                format!("`{first}` and `{second}` are one argument, got two values; leave one out"),
+            ));
+        }
+        found = Some(assistant);
+    }
+    Ok(found)
 }

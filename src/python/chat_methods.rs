@@ -31,6 +31,7 @@ impl Generator {
     ///         as `{"enable_thinking": False}`.
     ///     continue_final_message (bool | str): Continues the final message instead of replying. A
     ///         text names the field of the message to continue.
+    ///     streamer (Streamer | None): An object with `put(ids)` and `end()`: see `generate()`.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
     ///         conversations. A function is called with the number done, and of all.
     ///
@@ -43,7 +44,7 @@ impl Generator {
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, progress=None, **fields)"
     )]
     fn chat<'py>(
         &self,
@@ -67,7 +68,7 @@ impl Generator {
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, **fields)"
     )]
     fn stream_chat<'py>(
         &self,

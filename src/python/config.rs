@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyCFunction, PyDict, PyFloat, PyList, PyString, PyTuple, PyType};
 
 use super::errors::{config_error, guarded, to_python};
+use super::generator::Generator;
 use super::json;
 use super::prompts::shown;
 use super::walk::Walk;
@@ -159,19 +160,13 @@ impl GenerationConfig {
     /// Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`, ….
     ///
     /// Args:
-    ///     assistant_model (None): Drafts are not supported yet.
+    ///     assistant_model (Generator | None): The model that drafts, if there is one.
     ///
     /// Returns:
     ///     str: The name of the method.
     #[pyo3(signature = (assistant_model=None))]
-    fn get_generation_mode(&self, assistant_model: Option<&Bound<'_, PyAny>>) -> PyResult<&'static str> {
-        guarded(|| match assistant_model {
-            None => Ok(generation::GenerationMode::of(&self.0).as_str()),
-            Some(model) => {
-                let unknown = generation::GenerationConfig::unknown_field("assistant_model");
-                Err(config_error(model.py(), unknown))
-            }
-        })
+    fn get_generation_mode(&self, assistant_model: Option<&Bound<'_, Generator>>) -> PyResult<&'static str> {
+        guarded(|| Ok(generation::GenerationMode::of(&self.0, assistant_model.is_some()).as_str()))
     }
 
     /// Writes `generation_config.json` into a folder.

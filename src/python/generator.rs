@@ -11,7 +11,7 @@ use super::calls::{Arguments, Given, Method};
 use super::config::{GenerationConfig, warn};
 use super::drop_detached::DropDetached;
 use super::errors::{guarded, to_python};
-use super::options::{self, Options};
+use super::options::{self, GivenAssistant, Options};
 use super::output::GenerationOutput;
 use super::pickle::Recipe;
 use super::progress::Reporter;
@@ -41,6 +41,9 @@ use crate::generator;
 ///         each token and head. "auto" takes that of the computation.
 ///     num_threads (int | None): The number of threads. None takes RSGEN_NUM_THREADS, then
 ///         OMP_NUM_THREADS, then as many as this process may use.
+///     assistant (str | os.PathLike[str] | Generator | None): A smaller model with the same tokens
+///         that drafts for this one; "draft" is the bundled one, for the story model. It is opened
+///         with the same options and shares the KV cache.
 ///     kv_cache_bytes (int | None): The memory limit of the KV cache in bytes. None is half of the
 ///         memory that is available.
 ///     local_files_only (bool): Must be True: rsgen never downloads.
@@ -73,6 +76,8 @@ struct Runtime {
     recipe: Recipe,
     /// Its tokenizer, once it was asked for: it can be set how to pad.
     tokenizer: PyOnceLock<Py<Tokenizer>>,
+    /// Its assistant: as it was given, or once it was asked for.
+    assistant: PyOnceLock<Py<Generator>>,
     /// Runs its streams for event loops.
     executor: Arc<Executor>,
 }
@@ -94,12 +99,12 @@ impl Generator {
     #[new]
     #[pyo3(
         signature = (
-            model=None, *, dtype=None, compute_dtype=None, kv_dtype=None, num_threads=None, kv_cache_bytes=None,
+            model=None, *, dtype=None, compute_dtype=None, kv_dtype=None, num_threads=None, assistant=None, kv_cache_bytes=None,
             local_files_only=true, revision=None, cache_dir=None, torch_dtype=None,
             generation_config="auto", progress=None, **unknown
         ),
         text_signature = "(model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', num_threads=None, \
-                          kv_cache_bytes=None, local_files_only=True, revision=None, cache_dir=None, torch_dtype=None, \
+                          assistant=None, kv_cache_bytes=None, local_files_only=True, revision=None, cache_dir=None, torch_dtype=None, \
                           generation_config='auto', progress=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
@@ -110,6 +115,7 @@ impl Generator {
         #[pyo3(from_py_with = options::dtype_name)] compute_dtype: Option<String>,
         #[pyo3(from_py_with = options::dtype_name)] kv_dtype: Option<String>,
         #[pyo3(from_py_with = options::count)] num_threads: Option<i64>,
+        assistant: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = options::count)] kv_cache_bytes: Option<i64>,
         local_files_only: bool,
         revision: Option<String>,
@@ -135,8 +141,21 @@ impl Generator {
                 generation_config: generation_config.to_owned(),
             };
             let path = options::model_path(py, model)?;
+            let given = assistant.map(|given| options::assistant(py, given)).transpose()?;
             let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
-            let mut options = options.check(py)?;
+            let (mut options, assistant) = (options.check(py)?, PyOnceLock::new());
+            match given {
+                Some(GivenAssistant::Open(generator)) => {
+                    recipe.set(py, "assistant", generator.clone_ref(py))?;
+                    options.assistant = Some(generator.get().inner().clone().into());
+                    let _ = assistant.set(py, generator);
+                }
+                Some(GivenAssistant::Path { path, name }) => {
+                    recipe.set(py, "assistant", name)?;
+                    options.assistant = Some(path.into());
+                }
+                None => {}
+            }
             let reporter = progress.map(Reporter::new).transpose()?;
             options.progress = reporter.as_ref().map(Reporter::report);
             let opened = interruptible(py, |interrupted| {
@@ -146,7 +165,8 @@ impl Generator {
             logging::flush(py);
             let opened = Reporter::outcome(reporter, opened)?;
             warn(py, opened.warnings().iter().map(String::as_str))?;
-            let runtime = Runtime { recipe, tokenizer: PyOnceLock::new(), executor: Arc::default() };
+            let runtime =
+                Runtime { recipe, tokenizer: PyOnceLock::new(), assistant, executor: Arc::default() };
             Ok(Self(DropDetached::new(opened), runtime))
         })
     }
@@ -159,7 +179,7 @@ impl Generator {
     #[pyo3(
         signature = (model=None, **options),
         text_signature = "($cls, model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', \
-                          num_threads=None, kv_cache_bytes=None, local_files_only=True, revision=None, cache_dir=None, \
+                          num_threads=None, assistant=None, kv_cache_bytes=None, local_files_only=True, revision=None, cache_dir=None, \
                           torch_dtype=None, generation_config='auto', progress=None)"
     )]
     fn from_pretrained<'py>(
@@ -197,6 +217,13 @@ impl Generator {
     ///         say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
     ///     constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
     ///         beam search has to hold: see `rsgen.constraints`.
+    ///     streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+    ///         transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+    ///         each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
+    ///     assistant_model (Generator | None): A smaller model with the same tokens that drafts
+    ///         tokens, which greedy search and sampling check several at a time. The tokens of greedy
+    ///         search stay the same. It is that of the Generator unless given; None is none. Another
+    ///         name is `assistant`.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
     ///         prompts. A function is called with the number of prompts done, and of all.
     ///     **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -218,7 +245,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, progress=None, **fields)"
     )]
     fn generate<'py>(
         &self,
@@ -246,7 +273,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, **fields)"
     )]
     fn stream<'py>(
         &self,
@@ -277,7 +304,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, **fields)"
     )]
     fn astream<'py>(
         &self,
@@ -310,6 +337,22 @@ impl Generator {
                 Py::new(py, Tokenizer::new(tokenizer, self.1.recipe.of_tokenizer(py)?))
             };
             self.1.tokenizer.get_or_try_init(py, make).map(|tokenizer| tokenizer.clone_ref(py))
+        })
+    }
+
+    /// Generator | None: The model that drafts for this one, unless a call names another.
+    #[getter]
+    fn assistant(&self, py: Python<'_>) -> PyResult<Option<Py<Self>>> {
+        guarded(|| {
+            let Some(assistant) = self.0.assistant() else { return Ok(None) };
+            let make = || {
+                let (recipe, tokenizer) =
+                    (self.1.recipe.of_assistant(py, assistant.name())?, PyOnceLock::new());
+                let (executor, none) = (Arc::default(), PyOnceLock::new());
+                let runtime = Runtime { recipe, tokenizer, assistant: none, executor };
+                Py::new(py, Self(DropDetached::new(assistant.clone()), runtime))
+            };
+            self.1.assistant.get_or_try_init(py, make).map(|assistant| Some(assistant.clone_ref(py)))
         })
     }
 

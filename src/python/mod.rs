@@ -46,6 +46,7 @@ mod stats;
 mod stopping_criteria;
 mod strategies;
 mod stream;
+mod streamer;
 mod tokenizer;
 mod vocabulary;
 mod walk;

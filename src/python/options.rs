@@ -7,6 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 
 use super::errors::{config_error, exception, guarded, replaced};
+use super::generator::Generator;
+use super::pickle;
 use super::prompts::{shown, string};
 use crate::error::ErrorKind;
 use crate::generation::config::suggest::suggest;
@@ -16,14 +18,18 @@ use crate::json;
 /// The model that comes with the package, in its folder.
 const BUNDLED: &str = "models/story-3m";
 
+/// The name of the bundled assistant, and its folder.
+const DRAFT: (&str, &str) = ("draft", "models/story-draft");
+
 /// What a generator can be opened with.
-pub(super) const NAMES: [&str; 12] = [
+pub(super) const NAMES: [&str; 13] = [
     "model",
     "dtype",
     "torch_dtype",
     "compute_dtype",
     "kv_dtype",
     "num_threads",
+    "assistant",
     "kv_cache_bytes",
     "local_files_only",
     "revision",
@@ -289,10 +295,45 @@ pub(super) fn model_path(py: Python<'_>, model: Option<&Bound<'_, PyAny>>) -> Py
     }
 }
 
+/// An assistant as it was given.
+pub(super) enum GivenAssistant {
+    Open(Py<Generator>),
+    /// Its folder or Hub id, and how any process names it.
+    Path {
+        path: String,
+        name: String,
+    },
+}
+
+/// The model that drafts.
+pub(super) fn assistant(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<GivenAssistant> {
+    if let Ok(generator) = given.cast::<Generator>() {
+        return Ok(GivenAssistant::Open(generator.clone().unbind()));
+    }
+    if given.eq(DRAFT.0)? {
+        let path = path_text(py, packaged(py, DRAFT.1)?)?;
+        return Ok(GivenAssistant::Path { path, name: DRAFT.0.to_owned() });
+    }
+    let path = model_path(py, Some(given)).map_err(|error| {
+        if !error.is_instance_of::<PyTypeError>(py) {
+            return error;
+        }
+        let rule = "`assistant` must be a Generator, a folder, the id of a model in the Hub cache, \"draft\" for the \
+                    bundled one, or None";
+        PyTypeError::new_err(format!("{rule}, got {}", shown(given)))
+    })?;
+    let name = pickle::absolute(&path);
+    Ok(GivenAssistant::Path { path, name })
+}
+
 /// The folder of the model that comes with the package.
 pub(super) fn bundled(py: Python<'_>) -> PyResult<PathBuf> {
+    packaged(py, BUNDLED)
+}
+
+fn packaged(py: Python<'_>, folder: &str) -> PyResult<PathBuf> {
     let package: PathBuf = py.import("rsgen")?.getattr("__file__")?.extract()?;
-    Ok(package.with_file_name(BUNDLED))
+    Ok(package.with_file_name(folder))
 }
 
 fn path_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {

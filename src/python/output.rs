@@ -50,7 +50,7 @@ pub(super) struct Usage {
 #[pyclass(module = "rsgen", frozen, get_all, eq)]
 #[derive(PartialEq)]
 pub(super) struct Timings {
-    /// float: Seconds from the start to the first token; with beams, to the first of each beam.
+    /// float: Seconds from the start to the first token; with beams, to the first that a stream gives.
     first_token: f64,
     /// float: Seconds from the start to the end.
     total: f64,

@@ -24,17 +24,38 @@ pub(super) struct Recipe {
     options: Py<PyDict>,
 }
 
+/// A folder as any process finds it; the id of a model as it is.
+pub(super) fn absolute(model: &str) -> String {
+    match std::path::absolute(model) {
+        Ok(path) if Path::new(model).is_dir() => {
+            path.into_os_string().into_string().unwrap_or(model.to_owned())
+        }
+        _ => model.to_owned(),
+    }
+}
+
 impl Recipe {
     /// The recipe of a model, folder or Hub id, that is about to be opened.
     pub(super) fn new(py: Python<'_>, model: Option<&str>, options: &Options) -> PyResult<Self> {
-        let model = model.map(|model| match std::path::absolute(model) {
-            // Another process may be in another folder.
-            Ok(path) if Path::new(model).is_dir() => {
-                path.into_os_string().into_string().unwrap_or(model.to_owned())
-            }
-            _ => model.to_owned(),
-        });
-        Ok(Self { model, options: options.changed(py)?.unbind() })
+        Ok(Self { model: model.map(absolute), options: options.changed(py)?.unbind() })
+    }
+
+    /// Adds an option.
+    pub(super) fn set<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        value: impl IntoPyObject<'py>,
+    ) -> PyResult<()> {
+        self.options.bind(py).set_item(name, value)
+    }
+
+    /// How the assistant of the same model is opened by itself, unless it was given open.
+    pub(super) fn of_assistant(&self, py: Python<'_>, model: &str) -> PyResult<Self> {
+        let options = self.options.bind(py).copy()?;
+        options.call_method1("pop", ("assistant", py.None()))?;
+        options.call_method1("pop", ("revision", py.None()))?;
+        Ok(Self { model: Some(absolute(model)), options: options.unbind() })
     }
 
     /// The value of `__reduce__`: `class(model, **options)`.

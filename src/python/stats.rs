@@ -10,7 +10,7 @@ use crate::error::Result;
 
 /// How full the KV cache of a generator is at one moment.
 ///
-/// A block holds 32 tokens of one sequence.
+/// A block holds 32 tokens of one sequence. Those of models that draft for the generator count as well.
 #[pyclass(module = "rsgen", frozen, get_all, eq)]
 #[derive(PartialEq)]
 pub(super) struct CacheStats {
@@ -28,22 +28,40 @@ pub(super) struct CacheStats {
     bytes_allocated: usize,
     /// int: The bytes of all blocks.
     bytes_total: usize,
+    /// int: Of the used blocks, those of models that draft.
+    draft_blocks_used: usize,
+    /// int: Of the allocated bytes, those of models that draft.
+    draft_bytes_allocated: usize,
 }
 
 impl CacheStats {
     pub(super) fn of(engine: &Engine) -> Result<Self> {
         engine.check_process()?;
-        let stats = engine.pool().stats();
-        let bytes =
-            |blocks: usize| blocks.saturating_mul(engine.pool().capacity().layout().bytes_per_block());
+        let target = engine.pool().clone();
+        let pools = std::iter::once(target).chain(engine.draft_pools());
+        let counts: Vec<[usize; 7]> = pools
+            .map(|pool| {
+                let stats = pool.stats();
+                let bytes = |blocks: usize| blocks.saturating_mul(pool.capacity().layout().bytes_per_block());
+                let [used, reserved, free, total] =
+                    [stats.used_blocks, stats.reserved_blocks, stats.available_blocks, stats.max_blocks];
+                [used, reserved, free, total, bytes(used), bytes(stats.num_blocks), bytes(total)]
+            })
+            .collect();
+        let sum = |field: usize| counts.iter().map(|counts| counts[field]).sum::<usize>();
+        let drafts = |field: usize| sum(field) - counts[0][field];
+        let [used, reserved, free, total, bytes_used, bytes_allocated, bytes_total] =
+            [0, 1, 2, 3, 4, 5, 6].map(sum);
         Ok(Self {
-            blocks_used: stats.used_blocks,
-            blocks_reserved: stats.reserved_blocks,
-            blocks_free: stats.available_blocks,
-            blocks_total: stats.max_blocks,
-            bytes_used: bytes(stats.used_blocks),
-            bytes_allocated: bytes(stats.num_blocks),
-            bytes_total: bytes(stats.max_blocks),
+            blocks_used: used,
+            blocks_reserved: reserved,
+            blocks_free: free,
+            blocks_total: total,
+            bytes_used,
+            bytes_allocated,
+            bytes_total,
+            draft_blocks_used: drafts(0),
+            draft_bytes_allocated: drafts(5),
         })
     }
 }
@@ -54,7 +72,7 @@ impl CacheStats {
     ///
     /// Returns:
     ///     tuple[Any, tuple[Any]]: For pickle.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, [usize; 7]>> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, [usize; 9]>> {
         guarded(|| {
             let stats = slf.get();
             let values = [
@@ -65,13 +83,15 @@ impl CacheStats {
                 stats.bytes_used,
                 stats.bytes_allocated,
                 stats.bytes_total,
+                stats.draft_blocks_used,
+                stats.draft_bytes_allocated,
             ];
             Ok((pickle::restorer(slf)?, (values,)))
         })
     }
 
     #[classmethod]
-    fn _restore(_class: &Bound<'_, PyType>, values: [usize; 7]) -> PyResult<Self> {
+    fn _restore(_class: &Bound<'_, PyType>, values: [usize; 9]) -> PyResult<Self> {
         guarded(|| {
             let [
                 blocks_used,
@@ -81,6 +101,8 @@ impl CacheStats {
                 bytes_used,
                 bytes_allocated,
                 bytes_total,
+                draft_blocks_used,
+                draft_bytes_allocated,
             ] = values;
             Ok(Self {
                 blocks_used,
@@ -90,6 +112,8 @@ impl CacheStats {
                 bytes_used,
                 bytes_allocated,
                 bytes_total,
+                draft_blocks_used,
+                draft_bytes_allocated,
             })
         })
     }
@@ -98,14 +122,16 @@ impl CacheStats {
         guarded(|| {
             Ok(format!(
                 "CacheStats(blocks_used={}, blocks_reserved={}, blocks_free={}, blocks_total={}, bytes_used={}, \
-                 bytes_allocated={}, bytes_total={})",
+                 bytes_allocated={}, bytes_total={}, draft_blocks_used={}, draft_bytes_allocated={})",
                 self.blocks_used,
                 self.blocks_reserved,
                 self.blocks_free,
                 self.blocks_total,
                 self.bytes_used,
                 self.bytes_allocated,
-                self.bytes_total
+                self.bytes_total,
+                self.draft_blocks_used,
+                self.draft_bytes_allocated
             ))
         })
     }

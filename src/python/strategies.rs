@@ -18,7 +18,7 @@ macro_rules! methods {
                     signature = (prompt=None, generation_config=None, **keywords),
                     text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, \
                                       attention_mask=None, logits_processor=None, prefix_allowed_tokens_fn=None, stopping_criteria=None, \
-                                      constraints=None, progress=None, **fields)"
+                                      constraints=None, streamer=None, assistant_model=None, progress=None, **fields)"
                 )]
                 fn $name<'py>(
                     &self,
@@ -41,6 +41,8 @@ methods! {
     sample Sample;
     contrastive_search ContrastiveSearch;
     dola Dola;
+    prompt_lookup PromptLookup;
+    assisted_decoding AssistedDecoding;
     beam_search BeamSearch;
     beam_sample BeamSample;
     group_beam_search GroupBeamSearch;

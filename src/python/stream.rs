@@ -31,6 +31,9 @@ const BUSY: &str = "the stream is being read already, by another thread or task 
 
 /// The tokens of a request, as they are generated.
 ///
+/// With beams they are those of the best sequence: a token comes once nothing can change it any
+/// more, and the last ones at the end.
+///
 /// It is an iterator, a context manager and a generator in Python's sense, and with asyncio an
 /// asynchronous iterator and context manager. The model works while a token is waited for.
 /// Leaving the stream ends the work and frees its cache blocks at once: by `break` when nothing
@@ -80,9 +83,12 @@ pub(super) struct StreamedToken {
     ///
     /// The texts of a row, joined, are the text of its output.
     text: String,
-    /// int: The row that it belongs to. Several return sequences take turns.
+    /// int: The row that it belongs to. Several return sequences take turns; with beams, those
+    /// after the best one come at the end.
     index: usize,
     /// float: Its log-probability under the model's own logits, in nats.
+    ///
+    /// NaN for an end-of-sequence token that a beam search has appended without choosing it.
     logprob: f32,
     /// float: Its score after all processors, as in `GenerationOutput.scores`. Not normalized.
     score: f32,
@@ -401,7 +407,8 @@ impl TokenStream {
 
     /// GenerationOutput | None: The output of a stream that has ended, was closed or was interrupted.
     ///
-    /// None before that, and after an error.
+    /// None before that, and after an error. It begins with the tokens that the stream gave; with
+    /// beams it may go on beyond them.
     #[getter]
     fn output(&self, py: Python<'_>) -> PyResult<Option<Py<GenerationOutput>>> {
         guarded(|| Ok(self.finished(py)))

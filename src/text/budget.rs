@@ -19,11 +19,17 @@ pub(super) struct Budget<'a> {
     interrupted: RefCell<&'a mut dyn FnMut() -> bool>,
     /// The bytes since the last poll.
     unpolled: Cell<usize>,
+    /// Whether the caller has given up.
+    is_interrupted: Cell<bool>,
 }
 
 impl<'a> Budget<'a> {
     pub(super) fn new(interrupted: &'a mut dyn FnMut() -> bool) -> Self {
-        Self { interrupted: RefCell::new(interrupted), unpolled: Cell::new(BYTES_PER_POLL) }
+        Self {
+            interrupted: RefCell::new(interrupted),
+            unpolled: Cell::new(BYTES_PER_POLL),
+            is_interrupted: Cell::new(false),
+        }
     }
 
     /// Counts work on some bytes, and polls now and then.
@@ -33,14 +39,22 @@ impl<'a> Budget<'a> {
     pub(super) fn work(&self, bytes: usize) -> Result<()> {
         let unpolled = self.unpolled.get().saturating_add(bytes).saturating_add(16);
         self.unpolled.set(unpolled);
-        if unpolled < BYTES_PER_POLL {
-            return Ok(());
+        if unpolled < BYTES_PER_POLL || self.is_interrupted.get() {
+            return self.check();
         }
         self.unpolled.set(0);
         POLLS.set(true);
-        let is_interrupted = (self.interrupted.borrow_mut())();
+        self.is_interrupted.set((self.interrupted.borrow_mut())());
         POLLS.set(false);
-        if is_interrupted { Err(Error::cancelled()) } else { Ok(()) }
+        self.check()
+    }
+
+    /// Whether the caller had not given up at the last poll.
+    ///
+    /// # Errors
+    /// `Cancelled`.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.is_interrupted.get() { Err(Error::cancelled()) } else { Ok(()) }
     }
 }
 

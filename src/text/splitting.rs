@@ -8,8 +8,9 @@ use tokenizers::pattern::{Invert, Pattern};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::metaspace::Metaspace;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::tokenizer::normalizer::Range;
 use tokenizers::{
-    Normalizer, OffsetReferential, OffsetType, Offsets, PreTokenizedString, PreTokenizer,
+    NormalizedString, Normalizer, OffsetReferential, OffsetType, Offsets, PreTokenizedString, PreTokenizer,
     SplitDelimiterBehavior,
 };
 
@@ -90,10 +91,10 @@ impl Splitter {
         check_length(parts.iter().map(|(part, ..)| self.longest(part)).sum())?;
         match self {
             Self::Split { regex, behavior, invert: false } => {
-                text.split(|_, part| part.split(&Search { regex, budget }, *behavior))
+                text.split(|_, part| pieces(part, &Search { regex, budget }, *behavior, budget))?;
             }
             Self::Split { regex, behavior, invert: true } => {
-                text.split(|_, part| part.split(Invert(&Search { regex, budget }), *behavior))
+                text.split(|_, part| pieces(part, Invert(&Search { regex, budget }), *behavior, budget))?;
             }
             Self::ByteLevel { add_prefix_space, regex } => {
                 text.split(|_, mut part| {
@@ -102,19 +103,21 @@ impl Splitter {
                     }
                     match regex {
                         Some(regex) => {
-                            part.split(&Search { regex, budget }, SplitDelimiterBehavior::Isolated)
+                            let isolated = SplitDelimiterBehavior::Isolated;
+                            pieces(part, &Search { regex, budget }, isolated, budget)
                         }
-                        None => Ok(vec![part]),
+                        None => Ok(Box::new(std::iter::once(part)) as Pieces<'_>),
                     }
                 })?;
                 text.normalize(|part| {
                     budget.work(part.get().len())?;
                     ByteLevel.normalize(part)
-                })
+                })?;
             }
-            Self::Other(other) => other.pre_tokenize(text),
-            Self::Sequence(_) => Ok(()),
+            Self::Other(other) => other.pre_tokenize(text)?,
+            Self::Sequence(_) => {}
         }
+        Ok(budget.check()?)
     }
 
     /// The most bytes that a part has afterwards.
@@ -131,6 +134,29 @@ impl Splitter {
             _ => part.len(),
         }
     }
+}
+
+type Pieces<'a> = Box<dyn Iterator<Item = NormalizedString> + 'a>;
+
+/// [`NormalizedString::split`], one piece at a time where the behavior allows it: the pieces end early when the caller gives
+/// up.
+fn pieces<'a>(
+    part: NormalizedString,
+    pattern: impl Pattern,
+    behavior: SplitDelimiterBehavior,
+    budget: &'a Budget<'_>,
+) -> tokenizers::Result<Pieces<'a>> {
+    let removes_matches = match behavior {
+        SplitDelimiterBehavior::Isolated => false,
+        SplitDelimiterBehavior::Removed => true,
+        _ => return Ok(Box::new(part.split(pattern, behavior)?.into_iter())),
+    };
+    let ranges = pattern.find_matches(part.get())?.into_iter();
+    let ranges = ranges.filter(move |&(_, is_match)| !(removes_matches && is_match));
+    Ok(Box::new(ranges.map_while(move |((start, end), _)| {
+        budget.work(end - start).ok()?;
+        part.slice(Range::Normalized(start..end))
+    })))
 }
 
 /// A search within a budget.
@@ -206,6 +232,28 @@ mod tests {
             {
                 assert_eq!(pieces(&ours, text).unwrap(), pieces(&theirs, text).unwrap(), "{text:?}");
             }
+        }
+    }
+
+    #[test]
+    fn searching_and_cutting_both_end_at_an_interrupt() {
+        let split = |most_polls: usize| {
+            let mut polls = 0;
+            let mut interrupted = || {
+                polls += 1;
+                polls == most_polls
+            };
+            let mut text = PreTokenizedString::from("one two ".repeat(20_000));
+            let result = splitter(r" ?\p{L}+", false).0.split(&mut text, &Budget::new(&mut interrupted));
+            (polls, result.err().map(|error| error.to_string()))
+        };
+        let (polls, error) = split(usize::MAX);
+        assert_eq!(error, None);
+        assert!(polls >= 2 * (160_000 / 4096), "{polls} polls");
+        for most in [1, 5, polls / 2, polls - 5, polls] {
+            let (ended_at, error) = split(most);
+            assert_eq!(ended_at, most);
+            assert!(error.is_some_and(|error| error.contains("cancelled")), "at poll {most}");
         }
     }
 

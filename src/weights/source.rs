@@ -78,6 +78,21 @@ impl From<Vec<u8>> for FileBytes {
     }
 }
 
+/// The files of a model of the package, in the program.
+#[cfg(feature = "bundled")]
+macro_rules! embedded_model {
+    ($model:literal) => {
+        embedded_model!($model:
+            "config.json", "generation_config.json", "model.safetensors", "special_tokens_map.json", "tokenizer.json",
+            "tokenizer_config.json")
+    };
+    ($model:literal: $($file:literal),*) => {{
+        let files: &'static [(&'static str, &'static [u8])] =
+            &[$(($file, include_bytes!(concat!("../../python/rsgen/models/", $model, "/", $file)))),*];
+        ModelFiles { name: $model.to_owned(), location: Location::Embedded(files) }
+    }};
+}
+
 impl ModelFiles {
     /// Finds a model: a folder of this path if there is one, else a Hub id such as `org/name` in the local cache.
     ///
@@ -125,20 +140,13 @@ impl ModelFiles {
     /// The story model that comes with the crate.
     #[cfg(feature = "bundled")]
     pub fn bundled() -> Self {
-        macro_rules! embedded {
-            ($($name:literal),*) => {
-                &[$(($name, include_bytes!(concat!("../../python/rsgen/models/story-3m/", $name)))),*]
-            };
-        }
-        let files: &'static [(&'static str, &'static [u8])] = embedded![
-            "config.json",
-            "generation_config.json",
-            "model.safetensors",
-            "special_tokens_map.json",
-            "tokenizer.json",
-            "tokenizer_config.json"
-        ];
-        Self { name: "story-3m".to_owned(), location: Location::Embedded(files) }
+        embedded_model!("story-3m")
+    }
+
+    /// The smaller model that comes with the crate, to draft for the story model.
+    #[cfg(feature = "bundled")]
+    pub fn bundled_draft() -> Self {
+        embedded_model!("story-draft")
     }
 
     /// Files in memory, by name.

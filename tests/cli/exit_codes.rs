@@ -59,14 +59,24 @@ fn too_little_room_exits_with_4_and_too_long_a_prompt_with_1() {
 #[cfg(unix)]
 #[test]
 fn an_interrupt_ends_with_the_text_so_far_and_130() {
-    let arguments = ["generate", "--do-sample", "--num-return-sequences=200", "--min-new-tokens=490"];
-    let mut child = command(&[&arguments[..], &["--max-length=512", PROMPT]].concat())
+    for (options, header) in
+        [(&["--do-sample", "--num-return-sequences=200"][..], "[1/200]\n"), (&["--num-beams=40"], "")]
+    {
+        interrupt_a_text(options, header);
+    }
+}
+
+/// Interrupts a text of many tokens. It begins with `header` and the prompt.
+#[cfg(unix)]
+fn interrupt_a_text(options: &[&str], header: &str) {
+    let length = ["--min-new-tokens=490", "--max-length=512", PROMPT];
+    let mut child = command(&[&["generate"], options, &length].concat())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     // The header, the prompt, and a few tokens of the first text.
-    let mut text = vec![0; 40];
+    let mut text = vec![0; header.len() + PROMPT.len() + 16];
     let mut reader = child.stdout.take().unwrap();
     reader.read_exact(&mut text).unwrap();
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
@@ -77,7 +87,7 @@ fn an_interrupt_ends_with_the_text_so_far_and_130() {
     assert!(sent.elapsed().as_secs() < 3, "took {:?}", sent.elapsed());
     assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(130), ""));
     let text = String::from_utf8(text).unwrap();
-    assert!(text.starts_with(&format!("[1/200]\n{PROMPT}")) && text.ends_with('\n'), "{text}");
+    assert!(text.starts_with(&format!("{header}{PROMPT}")) && text.ends_with('\n'), "{text}");
 }
 
 #[cfg(unix)]

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod architecture;
+mod assistant;
 mod bad_input;
 mod cancel;
 mod chat_limits;

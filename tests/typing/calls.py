@@ -7,7 +7,7 @@ import rsgen
 from numpy.typing import NDArray
 from rsgen.constraints import Constraint, DisjunctiveConstraint, PhrasalConstraint
 from rsgen.stopping_criteria import EosTokenCriteria, MaxTimeCriteria, StopStringCriteria
-from rsgen.types import FinishReason, LogitsProcessor, StoppingCriterion
+from rsgen.types import FinishReason, LogitsProcessor, StoppingCriterion, Streamer
 from typing_extensions import assert_type
 
 gen = rsgen.Generator("folder", dtype="bfloat16", num_threads=4)
@@ -47,6 +47,19 @@ processor: LogitsProcessor = ban
 criterion: StoppingCriterion = Longest()
 gen.generate("text", logits_processor=[ban, processor], stopping_criteria=Longest())
 gen.generate("text", stopping_criteria=[criterion])
+
+
+class Prints:
+    def put(self, value: NDArray[np.int64]) -> None:
+        print(value.shape)
+
+    def end(self) -> None:
+        print()
+
+
+streamer: Streamer = rsgen.TextStreamer(gen, skip_prompt=True, skip_special_tokens=True)
+gen.generate("text", streamer=streamer)
+gen.beam_search("text", streamer=Prints())
 
 
 class Phrase(Constraint):

@@ -22,14 +22,6 @@ pub(in crate::cli) fn draw(
     interrupted: &mut Interrupt<'_>,
 ) -> Result<GenerationOutput, Failure> {
     warn(&prepared);
-    if !prepared.can_stream() {
-        let output = prepared.run(interrupted)?;
-        let pictures = Pictures::of_output(&output);
-        let mut out = stdout().lock();
-        out.write_all(text(&pictures, views, &terminal.look()).as_bytes())?;
-        out.flush()?;
-        return Ok(output);
-    }
     let mut stream = prepared.stream()?;
     let mut drawing = Drawing {
         out: stdout().lock(),

@@ -48,6 +48,44 @@ impl From<bool> for EarlyStopping {
     }
 }
 
+/// How many tokens an assistant drafts, from draft to draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AssistantTokensSchedule {
+    /// As many each time.
+    #[default]
+    Constant,
+    /// 2 more after a draft that was accepted whole, else 1 less; the next call with the assistant goes on from there.
+    Heuristic,
+    /// The same, but each call begins anew.
+    HeuristicTransient,
+}
+
+impl AssistantTokensSchedule {
+    const ALL: [(Self, &str); 3] = [
+        (Self::Constant, "constant"),
+        (Self::Heuristic, "heuristic"),
+        (Self::HeuristicTransient, "heuristic_transient"),
+    ];
+}
+
+impl FieldType for AssistantTokensSchedule {
+    const KIND: &'static str = "\"constant\", \"heuristic\" or \"heuristic_transient\"";
+
+    fn python() -> String {
+        "Literal[\"constant\", \"heuristic\", \"heuristic_transient\"]".to_owned()
+    }
+
+    fn parse(value: &FieldValue) -> Option<Self> {
+        let FieldValue::Text(text) = value else { return None };
+        Self::ALL.iter().find(|(_, name)| name == text).map(|(schedule, _)| *schedule)
+    }
+
+    fn to_value(&self) -> FieldValue {
+        let name = Self::ALL.iter().find(|(schedule, _)| schedule == self).map(|(_, name)| *name);
+        FieldValue::from(name.unwrap_or_default())
+    }
+}
+
 /// The layers that are contrasted with the last one in decoding by contrasting layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DolaLayers {

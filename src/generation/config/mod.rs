@@ -26,7 +26,7 @@ use crate::json;
 use crate::types::TokenId;
 
 pub use biases::{LogitBias, SequenceBias};
-pub use choices::{Compat, DolaLayers, EarlyStopping, ForcedWord};
+pub use choices::{AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, ForcedWord};
 pub(super) use field::FieldType;
 pub use field::OneOrMany;
 pub use table::FieldInfo;
@@ -111,6 +111,27 @@ documented! {
         /// `DoLa`: the inner layers to contrast with: `"low"`, `"high"` or a list of layers, 0 being the
         /// embedding.
         pub dola_layers: Option<DolaLayers>,
+        /// Prompt lookup: how many tokens are looked up and checked in one pass. The result of greedy search is the same.
+        pub prompt_lookup_num_tokens: Option<usize>,
+        /// Prompt lookup: how many of the newest tokens have to have occurred before, at most.
+        pub max_matching_ngram_size: Option<usize>,
+        /// Assisted decoding: how many tokens the assistant drafts at most before the model checks them.
+        pub num_assistant_tokens: Option<usize>,
+        /// Assisted decoding: whether the number of drafted tokens grows when all of them are accepted and shrinks when not;
+        /// `"heuristic"` keeps it for later calls with the assistant, `"heuristic_transient"` does not.
+        pub num_assistant_tokens_schedule: Option<AssistantTokensSchedule>,
+        /// Assisted decoding: a draft ends with the first token that is less probable to the assistant. It adapts during a
+        /// call to what is accepted; 0 switches it off.
+        pub assistant_confidence_threshold: Option<f64>,
+        /// Assisted decoding, with another tokenizer: how many tokens of the assistant are encoded again with each draft.
+        pub assistant_lookbehind: Option<usize>,
+        /// Assisted decoding, with another tokenizer: how many tokens of the model are encoded again with each draft.
+        pub target_lookbehind: Option<usize>,
+        /// Assisted decoding without an assistant: how many layers of the model itself draft.
+        pub assistant_early_exit: Option<usize>,
+        /// Assisted decoding: the weight of the model, between 0 and 1, in a mixture with the assistant that drafts are checked
+        /// against. It accepts more drafts and changes the tokens.
+        pub assistant_ensemble_weight: Option<f64>,
         /// When beam search ends: `false` once it is unlikely that a better hypothesis follows, `true` with
         /// as many hypotheses as beams, `"never"` only when no better one can follow.
         pub early_stopping: Option<EarlyStopping>,

@@ -2,8 +2,8 @@
 
 use super::field::FieldType;
 use super::{
-    Compat, DolaLayers, EarlyStopping, FieldValue, ForcedWord, GenerationConfig, LogitBias, OneOrMany,
-    SequenceBias, docs, unsupported,
+    AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldValue, ForcedWord, GenerationConfig,
+    LogitBias, OneOrMany, SequenceBias, docs, unsupported,
 };
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -111,6 +111,15 @@ fields! {
     seed: impl Into<OneOrMany<u64>> = "drawn, and reported in the output";
     penalty_alpha: f64 = "unset";
     dola_layers: impl Into<DolaLayers> = "unset";
+    prompt_lookup_num_tokens: usize = "unset";
+    max_matching_ngram_size: usize = "2";
+    num_assistant_tokens: usize = "20";
+    num_assistant_tokens_schedule: AssistantTokensSchedule = "\"constant\"";
+    assistant_confidence_threshold: f64 = "0.4";
+    assistant_lookbehind: usize = "10";
+    target_lookbehind: usize = "10";
+    assistant_early_exit: usize = "unset";
+    assistant_ensemble_weight: f64 = "unset";
     early_stopping: impl Into<EarlyStopping> = "false";
     length_penalty: f64 = "1.0";
     num_beam_groups: usize = "1";

@@ -19,7 +19,11 @@ const NAMES: &[(&str, &str)] = &[
     ("constraints", "is an argument of the call, not a field; pass it to the call, or set `force_words_ids`"),
     ("attention_mask", "is an argument of the call, not a field; pass it to the call"),
     ("tokenizer", "is the model's own, which is always at hand; leave it out"),
-    ("streamer", "is what the method `stream` is for: iterate over what it returns"),
+    (
+        "streamer",
+        "is an argument of `generate` and its kin, not a field; pass it to one of them, or iterate over what the method \
+         `stream` returns",
+    ),
     ("synced_gpus", "is about several GPUs, of which there are none; leave it out"),
     ("position_ids", "follow from the attention_mask; leave it out"),
     ("past_key_values", "are kept by the engine; give the whole prompt"),
@@ -32,32 +36,10 @@ const NAMES: &[(&str, &str)] = &[
     ("use_model_defaults", "is always so: fields that are unset come from the model's file; leave it out"),
     ("return_dict", "has no effect: results are always objects; leave it out"),
     // Assisted decoding and guidance.
-    ("assistant_model", "is not possible in this version; leave it out, the tokens are the same without"),
-    ("assistant_tokenizer", "is not possible in this version; leave it out"),
+    ("assistant_model", "is an argument of the call, not a field; pass it to the call"),
+    ("assistant_tokenizer", "is the assistant's own, which is always at hand; leave it out"),
     ("is_assistant", "is transformers' own flag; leave it out"),
-    ("num_assistant_tokens", "is about assisted decoding, which is not in this version; leave it out"),
-    (
-        "num_assistant_tokens_schedule",
-        "is about assisted decoding, which is not in this version; leave it out",
-    ),
-    (
-        "assistant_confidence_threshold",
-        "is about assisted decoding, which is not in this version; a ConfidenceCriteria among the `stopping_criteria` \
-         stops below a probability",
-    ),
-    (
-        "prompt_lookup_num_tokens",
-        "is not possible in this version; leave it out, the tokens are the same without",
-    ),
-    ("max_matching_ngram_size", "is about assisted decoding, which is not in this version; leave it out"),
-    (
-        "assistant_early_exit",
-        "is not possible in this version; leave it out, the tokens are the same without",
-    ),
-    ("assistant_lookbehind", "is about assisted decoding, which is not in this version; leave it out"),
-    ("target_lookbehind", "is about assisted decoding, which is not in this version; leave it out"),
-    ("assistant_ensemble_weight", "is about assisted decoding, which is not in this version; leave it out"),
-    ("speculation_type", "is about assisted decoding, which is not in this version; leave it out"),
+    ("speculation_type", "is not possible in this version; leave it out"),
     ("use_mtp", "is not possible in this version; leave it out, the tokens are the same without"),
     ("guidance_scale", "is not possible in this version; leave it out"),
     ("negative_prompt_ids", "is about guidance, which is not in this version; leave it out"),
@@ -141,7 +123,7 @@ mod tests {
         guidance_scale watermarking_config num_return_sequences output_scores output_logits output_attentions \
         output_hidden_states return_dict_in_generate pad_token_id bos_token_id eos_token_id decoder_start_token_id \
         is_assistant num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold \
-        prompt_lookup_num_tokens max_matching_ngram_size assistant_early_exit assistant_lookbehind target_lookbehind \
+        assistant_early_exit assistant_lookbehind target_lookbehind \
         assistant_ensemble_weight speculation_type generation_kwargs";
 
     #[test]
@@ -182,7 +164,7 @@ mod tests {
     fn a_file_says_what_it_asks_for_that_is_missing() {
         let file = |text| GenerationConfig::from_json_file(text).unwrap();
         let neutral = file(
-            r#"{"output_attentions": false, "guidance_scale": null, "token_healing": false, "num_assistant_tokens": 20,
+            r#"{"output_attentions": false, "guidance_scale": null, "token_healing": false, "use_mtp": false,
                 "transformers_version": "5.23.0", "watermarking_config": null, "trainer_seed": 3, "forced_decoder_ids": []}"#,
         );
         assert_eq!(neutral.unsupported_warning(), None);

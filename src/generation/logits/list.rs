@@ -11,13 +11,27 @@ use super::{LogitsProcessor, PROCESSORS, ProcessContext, ProcessorStates, ScoreR
 /// Processors in their order of application.
 #[derive(Clone, Default)]
 pub struct LogitsProcessorList {
-    processors: Vec<Arc<dyn LogitsProcessor>>,
+    pub(super) processors: Vec<Arc<dyn LogitsProcessor>>,
+    /// How many of the first stand where fields of the configuration switch processors on.
+    pub(super) num_fields: usize,
+    /// How many of the last run after the caller's.
+    pub(super) num_warpers: usize,
 }
 
 impl LogitsProcessorList {
     /// These processors, in this order.
     pub fn new(processors: Vec<Arc<dyn LogitsProcessor>>) -> Self {
-        Self { processors }
+        Self::of_request(processors, 0, 0)
+    }
+
+    /// The processors of a request: `num_fields` at the places of those that fields switch on, the caller's others, and
+    /// `num_warpers` that run last.
+    pub(super) fn of_request(
+        processors: Vec<Arc<dyn LogitsProcessor>>,
+        num_fields: usize,
+        num_warpers: usize,
+    ) -> Self {
+        Self { processors, num_fields, num_warpers }
     }
 
     /// The number of processors.
@@ -33,6 +47,13 @@ impl LogitsProcessorList {
     /// The processors' names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.processors.iter().map(|processor| processor.name())
+    }
+
+    /// Those that are not the caller's own.
+    pub(crate) fn built_in(&self) -> Self {
+        let is_built_in = |name: &str| PROCESSORS.iter().any(|entry| entry.class == name);
+        let processors = self.processors.iter().filter(|processor| is_built_in(processor.name()));
+        Self::new(processors.cloned().collect())
     }
 
     /// Names the sources of unusable scores, for errors: the fields that switch processors on, and custom processors.

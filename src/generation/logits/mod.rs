@@ -6,6 +6,7 @@
 
 mod arguments;
 mod context;
+mod drafts;
 mod encoder_input_ids;
 mod encoder_no_repeat_ngram;
 mod encoder_repetition_penalty;
@@ -52,6 +53,7 @@ use super::prompt::PromptRow;
 pub use arguments::{Argument, ArgumentInfo};
 pub(super) use context::UnconditionalLogits;
 pub use context::{ProcessContext, ProcessorState, ProcessorStates, RowContext, ScoreRows};
+pub(super) use drafts::DraftProcessors;
 pub use encoder_input_ids::EncoderInputIds;
 pub use encoder_no_repeat_ngram::EncoderNoRepeatNGramLogitsProcessor;
 pub use encoder_repetition_penalty::EncoderRepetitionPenaltyLogitsProcessor;
@@ -191,6 +193,7 @@ pub(super) fn build(
     let callers = callers.iter().enumerate();
     let mut waiting: Vec<&Arc<dyn LogitsProcessor>> =
         callers.filter(is_first).map(|(_, caller)| caller).collect();
+    let (mut num_fields, mut num_warpers) = (0, 0);
     for entry in PROCESSORS {
         if entry.after_callers {
             list.extend(waiting.drain(..).map(Arc::clone));
@@ -215,8 +218,9 @@ pub(super) fn build(
             Some(index) => list.push(Arc::clone(waiting.remove(index))),
             None => list.push(processor),
         }
+        *(if entry.after_callers { &mut num_warpers } else { &mut num_fields }) += 1;
     }
-    Ok(LogitsProcessorList::new(list))
+    Ok(LogitsProcessorList::of_request(list, num_fields, num_warpers))
 }
 
 /// Makes `tokens` impossible.

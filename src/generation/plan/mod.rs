@@ -5,6 +5,7 @@
 //! gives a warning. Nothing is computed or allocated here beyond the prompts.
 
 mod beams;
+mod draft;
 mod lengths;
 mod sampling;
 #[cfg(test)]
@@ -29,6 +30,8 @@ use super::rng::TorchRng;
 use super::search::{self, SearchPlan};
 use super::stopping::{self, StoppingCriteriaList, StoppingCriterion, StoppingSettings};
 use super::vocabulary::Vocabulary;
+
+pub use draft::{DraftContext, DraftPlan, DraftSource, KeptTokens};
 
 /// The most rows of one request, which bounds the memory of its bookkeeping.
 const MAX_ROWS: usize = 65_536;
@@ -77,6 +80,10 @@ pub struct PlanContext {
     pub criteria: Vec<Arc<dyn StoppingCriterion>>,
     /// The caller's constraints.
     pub constraints: Vec<Arc<dyn Constraint>>,
+    /// The draft model, if the call has one.
+    pub draft: Option<DraftContext>,
+    /// The cell of the target model for the heuristic schedule: with an early exit it is its own assistant.
+    pub kept_tokens: KeptTokens,
 }
 
 impl PlanContext {
@@ -98,6 +105,8 @@ impl PlanContext {
             first_prompt: 0,
             criteria: Vec::new(),
             constraints: Vec::new(),
+            draft: None,
+            kept_tokens: KeptTokens::default(),
         }
     }
 
@@ -136,6 +145,12 @@ impl PlannedPrompt {
     /// The tokens the model sees: padding left out.
     pub fn tokens(&self) -> &[TokenId] {
         &self.tokens
+    }
+
+    /// The tokens, then for each processor the prompt of the unconditional sequence that it requests.
+    pub(super) fn texts(&self) -> impl Iterator<Item = Option<&[TokenId]>> {
+        let unconditional = self.unconditional.iter().map(Option::as_deref);
+        std::iter::once(Some(self.tokens())).chain(unconditional)
     }
 
     /// The prompts of the unconditional sequences that run beside each row.
@@ -186,14 +201,15 @@ impl GenerationPlan {
         if context.vocab_size == 0 {
             return Err(Error::internal("a plan needs a model with a vocabulary"));
         }
-        let merged = config.merged_over(&context.model_defaults);
+        let merged = draft::merged(config, context);
         let mut warnings = Vec::new();
         let output_events = merged.output_events == Some(true);
         let mode = match context.constraints[..] {
-            [] => GenerationMode::of(&merged),
+            [] => GenerationMode::of(&merged, context.draft.is_some()),
             _ => GenerationMode::ConstrainedBeamSearch,
         };
         beams::check(&merged, mode)?;
+        draft::check(&merged, mode)?;
         let do_sample = merged.do_sample == Some(true);
         check_fields_of_one_value(&merged)?;
         let num_return_sequences = num_return_sequences(&merged, mode, prompts.rows().len())?;
@@ -222,6 +238,7 @@ impl GenerationPlan {
         let processors = logits::build(&settings, &context.processors)?;
         sampling::warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
         beams::warn_of_unused_fields(config, &merged, mode, &mut warnings);
+        draft::warn_of_unused_fields(config, mode, &mut warnings);
 
         let prompts: Vec<PlannedPrompt> = prompts
             .rows()

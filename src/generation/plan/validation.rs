@@ -7,7 +7,7 @@ use crate::types::{LayerSet, TokenId};
 
 use super::super::config::{GenerationConfig, OneOrMany};
 use super::super::prompt::PromptBatch;
-use super::{DefaultLength, GenerationPlan, PlanContext};
+use super::{DefaultLength, DraftContext, GenerationPlan, PlanContext};
 
 /// A token of that model that no configuration would name.
 const LAST_TOKEN: TokenId = TokenId(u32::MAX - 1);
@@ -29,6 +29,16 @@ impl GenerationConfig {
         context.num_layers = LayerSet::CAPACITY - 1;
         context.default_length = DefaultLength::Context;
         context.model_defaults = Arc::new(Self::new().eos_token_id(LAST_TOKEN));
+        // Their assistant comes with the call.
+        let fields = [
+            "num_assistant_tokens",
+            "num_assistant_tokens_schedule",
+            "assistant_confidence_threshold",
+            "assistant_ensemble_weight",
+        ];
+        if fields.iter().any(|field| self.get(field).is_some()) {
+            context.draft = Some(DraftContext::new(context.vocab_size, context.context_len));
+        }
         let prompt = PromptBatch::single(vec![TokenId(0)])?;
         Ok(GenerationPlan::new(&config, prompt, &context)?.warnings)
     }

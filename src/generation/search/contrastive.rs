@@ -201,7 +201,7 @@ impl Search for ContrastiveSearch {
 
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
         let now = self.sequences.step();
-        let (hidden_states, hidden_size) = (results.target.hidden_states, results.target.hidden_size);
+        let (hidden_states, hidden_size) = (results.hidden_states, results.hidden_size);
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut logits = self.sequences.logits(&self.plan, results, &mut scratch)?;
         let sequences_each = self.plan.sequences_each();

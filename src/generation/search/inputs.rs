@@ -22,7 +22,7 @@ pub enum ModelRole {
 pub enum SequenceOp {
     /// An empty sequence of a model.
     Create {
-        /// The number of the sequence, not in use.
+        /// The number of the sequence, in use for no sequence of either model.
         seq: SeqId,
         /// The model it belongs to.
         model: ModelRole,
@@ -87,7 +87,7 @@ pub struct WantedRow {
 pub struct SearchInputs {
     /// Operations, applied in order before the rows.
     pub ops: Vec<SequenceOp>,
-    /// Rows to compute; those of one sequence are consecutive tokens.
+    /// Rows to compute, all of one model; those of one sequence are consecutive tokens.
     pub rows: Vec<WantedRow>,
 }
 

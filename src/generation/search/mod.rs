@@ -4,6 +4,7 @@
 //! engine computes them, perhaps in a batch with other searches; [`Search::advance`] takes the results and returns
 //! events. One file per search; `registry.rs` maps modes to searches.
 
+mod assisted;
 mod beam;
 mod contrastive;
 pub mod details;
@@ -27,15 +28,16 @@ pub use details::StepDetails;
 pub use inputs::{ModelRole, RowInput, SearchInputs, SequenceOp, WantedRow};
 pub use registry::build;
 pub(super) use registry::{SearchPlan, plan};
-pub use results::{ModelResults, SearchResults};
+pub use results::SearchResults;
 
 /// A search for the continuations of one request's prompts.
 ///
 /// `wants` and `advance` alternate until a step says `finished`, then `finish` gives the output; it may also be
-/// called earlier, when the request is cancelled. The search numbers its sequences itself, from 0. The engine
-/// releases the sequences that are left when it is finished or dropped.
+/// called earlier, when the request is cancelled. The search numbers its sequences itself, from 0, those of both models
+/// together. The engine releases the sequences that are left when it is finished or dropped.
 pub trait Search: Send {
-    /// Requests the next step: adds operations on sequences and rows to compute to the empty `inputs`.
+    /// Requests the next step: adds operations on sequences and rows to compute to the empty `inputs`. All rows of a step
+    /// belong to one model; the operations may name sequences of either.
     fn wants(&mut self, inputs: &mut SearchInputs);
 
     /// Takes the results of the rows of the last `wants`, in the same order, and adds events to the empty `step`.
@@ -52,7 +54,7 @@ pub trait Search: Send {
 /// The results of a step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SearchStep {
-    /// The new tokens, by row. A row that has ended gets no further events.
+    /// The new tokens, by row: those that no later step can change. A row that has ended gets no further events.
     pub events: Vec<TokenEvent>,
     /// Whether the search is over.
     pub finished: bool,

@@ -7,10 +7,10 @@ use crate::error::Result;
 
 use super::super::config::GenerationConfig;
 use super::super::mode::GenerationMode;
-use super::super::plan::{GenerationPlan, PlanContext};
+use super::super::plan::{DraftPlan, GenerationPlan, PlanContext};
 use super::greedy::GreedySearch;
 use super::sample::SampleSearch;
-use super::{Search, beam, contrastive, dola};
+use super::{Search, assisted, beam, contrastive, dola};
 
 /// Resolves the fields of a merged configuration for a mode.
 ///
@@ -24,6 +24,8 @@ pub(in crate::generation) fn plan(
     match mode {
         GenerationMode::Greedy => Ok(SearchPlan::of_rows(config, GreedySearch::new)),
         GenerationMode::Sample => Ok(SearchPlan::of_rows(config, SampleSearch::new)),
+        GenerationMode::PromptLookup => assisted::plan_lookup(config),
+        GenerationMode::AssistedDecoding => assisted::plan_drafts(config, context),
         GenerationMode::ContrastiveSearch => contrastive::plan(config, context),
         GenerationMode::Dola => dola::plan(config, context),
         GenerationMode::BeamSearch
@@ -38,6 +40,8 @@ pub(in crate::generation) fn plan(
 pub(in crate::generation) struct SearchPlan {
     /// The number of rows of each prompt that are computed in a step.
     pub(in crate::generation) sequences_each: usize,
+    /// The sequences that it drafts in, if a model drafts.
+    pub(in crate::generation) draft: Option<DraftPlan>,
     make: Arc<dyn Fn(GenerationPlan) -> Box<dyn Search> + Send + Sync>,
 }
 
@@ -47,7 +51,13 @@ impl SearchPlan {
         sequences_each: usize,
         make: impl Fn(GenerationPlan) -> S + Send + Sync + 'static,
     ) -> Self {
-        Self { sequences_each, make: Arc::new(move |plan| Box::new(make(plan))) }
+        Self { sequences_each, draft: None, make: Arc::new(move |plan| Box::new(make(plan))) }
+    }
+
+    /// The same, with drafts of a model.
+    pub(super) fn with_draft(mut self, draft: DraftPlan) -> Self {
+        self.draft = Some(draft);
+        self
     }
 
     /// A search that computes the rows of the output independently.

@@ -1,9 +1,9 @@
 //! The results of a step: the outputs of the rows that the search requested.
 
-/// The outputs of one model's rows, in the order of the requests.
+/// The outputs of a step's rows, all of one model, in the order of the requests.
 #[derive(Debug, Default)]
 #[non_exhaustive]
-pub struct ModelResults<'a> {
+pub struct SearchResults<'a> {
     /// Logits of the rows that requested them, `[rows, vocab_size]`; may be changed in place.
     pub logits: &'a mut [f32],
     /// The number of logits of a row.
@@ -17,8 +17,8 @@ pub struct ModelResults<'a> {
     pub layer_logits: &'a mut [f32],
 }
 
-impl<'a> ModelResults<'a> {
-    /// Logits and nothing else.
+impl<'a> SearchResults<'a> {
+    /// Logits, `[rows, vocab_size]`, and nothing else.
     pub fn of_logits(logits: &'a mut [f32], vocab_size: usize) -> Self {
         Self { logits, vocab_size, ..Self::default() }
     }
@@ -35,35 +35,6 @@ impl<'a> ModelResults<'a> {
     #[must_use]
     pub fn with_layer_logits(mut self, layer_logits: &'a mut [f32]) -> Self {
         self.layer_logits = layer_logits;
-        self
-    }
-}
-
-/// The outputs of a step's rows.
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub struct SearchResults<'a> {
-    /// The outputs of the target model.
-    pub target: ModelResults<'a>,
-    /// The outputs of the draft model; empty when it computed no rows.
-    pub draft: ModelResults<'a>,
-}
-
-impl<'a> SearchResults<'a> {
-    /// Results of the target model alone.
-    pub fn of_target(target: ModelResults<'a>) -> Self {
-        Self { target, draft: ModelResults::default() }
-    }
-
-    /// Logits of the target model, `[rows, vocab_size]`, and nothing else.
-    pub fn of_logits(logits: &'a mut [f32], vocab_size: usize) -> Self {
-        Self::of_target(ModelResults::of_logits(logits, vocab_size))
-    }
-
-    /// Adds results of the draft model.
-    #[must_use]
-    pub fn with_draft(mut self, draft: ModelResults<'a>) -> Self {
-        self.draft = draft;
         self
     }
 }

@@ -167,6 +167,7 @@ impl RowSearch {
             pad_token_id: plan.pad_token_id,
             seed: None,
             sequences: self.recorded,
+            draft_stats: None,
         }
     }
 }

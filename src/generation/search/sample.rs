@@ -60,8 +60,12 @@ impl Draw {
     }
 }
 
-impl TokenChoice for Draw {
-    fn choose(&mut self, scores: &[f32]) -> Result<TokenId> {
+impl Draw {
+    /// The softmax of processed scores, `[vocab_size]`; [`draw`](Self::draw) draws from what it then holds.
+    ///
+    /// # Errors
+    /// When the scores are no distribution.
+    pub(super) fn softmax(&mut self, scores: &[f32]) -> Result<&mut [f32]> {
         let largest = maximum(self.isa, scores);
         if largest == f32::NEG_INFINITY {
             return Err(Error::numerical(format!(
@@ -77,7 +81,29 @@ impl TokenChoice for Draw {
         }
         self.probabilities.copy_from_slice(scores);
         softmax(self.isa, &mut self.probabilities);
-        Ok(TokenId(self.rng.draw(&self.probabilities) as u32))
+        Ok(&mut self.probabilities)
+    }
+
+    /// Draws a token from the probabilities of the last [`softmax`](Self::softmax).
+    pub(super) fn draw(&mut self) -> TokenId {
+        TokenId(self.rng.draw(&self.probabilities) as u32)
+    }
+
+    /// The probabilities that it draws from.
+    pub(super) fn probabilities(&self) -> &[f32] {
+        &self.probabilities
+    }
+
+    /// One element of `torch.rand`.
+    pub(super) fn rand(&mut self) -> f32 {
+        self.rng.rand_f32()
+    }
+}
+
+impl TokenChoice for Draw {
+    fn choose(&mut self, scores: &[f32]) -> Result<TokenId> {
+        self.softmax(scores)?;
+        Ok(self.draw())
     }
 
     /// torch samples for all rows of a batch, ended or not.

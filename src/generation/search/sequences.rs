@@ -12,7 +12,7 @@ use crate::types::{RowOutputs, SeqId, TokenId};
 use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows, UnconditionalLogits};
 use super::super::plan::GenerationPlan;
 use super::details::{WatchedToken, watched};
-use super::{ModelResults, SearchInputs, SearchResults};
+use super::{SearchInputs, SearchResults};
 
 /// The sequences of a request.
 #[expect(clippy::struct_field_names, reason = "`each` alone would say nothing")]
@@ -283,7 +283,7 @@ impl Sequences {
         if total == 0 {
             return Err(Error::internal("a search was advanced without wants"));
         }
-        let ModelResults { logits, vocab_size: given, layer_logits, .. } = results.target;
+        let SearchResults { logits, vocab_size: given, layer_logits, .. } = results;
         if given != vocab_size || logits.len() != total * vocab_size {
             return Err(Error::internal(format!(
                 "a search asked for {total} rows of {vocab_size} logits and was given {} logits in rows of {given}",
@@ -439,12 +439,17 @@ fn log_sum_exps(
     for row in logits.chunks_exact(vocab_size) {
         let normalizer = log_sum_exp(isa, row);
         if !normalizer.is_finite() && !any_logits {
-            return Err(Error::numerical(format!(
-                "the model's logits hold NaN or infinity (their log-sum-exp is {normalizer}); its weights \
-                 may be damaged, or compute_dtype too narrow for them"
-            )));
+            return Err(not_finite(normalizer));
         }
         out.push(normalizer);
     }
     Ok(())
+}
+
+/// The error of a row of the model's logits with this log-sum-exp.
+pub(super) fn not_finite(normalizer: f32) -> Error {
+    Error::numerical(format!(
+        "the model's logits hold NaN or infinity (their log-sum-exp is {normalizer}); its weights may be damaged, or \
+         compute_dtype too narrow for them"
+    ))
 }

@@ -85,7 +85,10 @@ fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, mut args: Vec<V
         "groupby" | "dictsort" => {
             budget::chars(size.saturating_mul(len.checked_ilog2().unwrap_or(0) as usize + 1))?;
         }
-        "map" | "max" | "min" | "reject" | "rejectattr" | "select" | "selectattr" => budget::elements(len)?,
+        "max" | "min" => budget::elements(len)?,
+        // A filter or a test is called for each item.
+        "map" | "reject" | "rejectattr" | "select" | "selectattr" => budget::elements(len.saturating_mul(4))?,
+        "title" => budget::chars(size.saturating_mul(2))?,
         _ => budget::chars(size)?,
     }
     // The path of an attribute is followed for each item.
@@ -212,6 +215,7 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         "unique" => {
             let (mut seen, mut out) = (HashSet::new(), Vec::new());
             for (key, item) in keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)? {
+                budget::steps(2)?;
                 if seen.insert(hashed(&key)?) {
                     out.push(item);
                 }

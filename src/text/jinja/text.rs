@@ -84,6 +84,8 @@ pub(super) fn title(text: &str) -> String {
     for char in text.chars() {
         if in_word {
             out.extend(char.to_lowercase());
+        } else if char.is_ascii() {
+            out.push(char.to_ascii_uppercase());
         } else {
             out.push_str(&title_char(char));
         }

@@ -79,6 +79,10 @@ impl Hypotheses {
         self.worst >= f64::from(best) / (length as f64).powf(self.rules.length_penalty)
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Hypothesis> {
+        self.beams.iter()
+    }
+
     pub(super) fn into_vec(self) -> Vec<Hypothesis> {
         self.beams
     }

@@ -6,10 +6,14 @@
 //! that end compete for the slots by their score, divided by a power of their length; the best of the others become
 //! the next beams. A prompt is done when no running beam can be expected to beat its slots.
 //!
+//! The best row of a prompt is emitted as far as all running beams and the best slot agree on it, the rest when the
+//! prompt is done.
+//!
 //! Sums, quotients and the order of ties are those of float32 tensors in torch.
 
 mod candidates;
 mod constrained;
+mod emitted;
 mod hypotheses;
 mod nodes;
 mod scorer;
@@ -30,6 +34,7 @@ use super::registry::SearchPlan;
 use super::sequences::{LogitsScratch, Sequences};
 use super::{Search, SearchInputs, SearchResults, SearchStep};
 use candidates::candidates;
+use emitted::{Emitted, Path};
 use nodes::{Considered, NodeRecorder};
 use scorer::ScorerBeamSearch;
 use trace::Trace;
@@ -71,6 +76,8 @@ struct Item {
     /// Whether a running beam can be expected to beat a finished one. Once it is false it stays so.
     improvable: bool,
     done: bool,
+    /// Of the best row.
+    emitted: Emitted,
 }
 
 /// A running beam; its ids are in its sequence.
@@ -100,6 +107,10 @@ struct Candidate {
     token: TokenId,
     /// The beam's score with that of the token.
     score: f32,
+    /// The token's log-probability under the model's own logits.
+    logprob: f32,
+    /// The token's processed score.
+    token_score: f32,
     finish: Option<FinishReason>,
 }
 
@@ -131,6 +142,7 @@ impl BeamSearch {
             finished: vec![empty.clone(); num_beams],
             improvable: true,
             done: false,
+            emitted: Emitted::default(),
         });
         Self {
             items: items.collect(),
@@ -149,6 +161,7 @@ impl BeamSearch {
         prompt_index: usize,
         candidates: Vec<(usize, f32)>,
         processed: &[f32],
+        raw: &[f32],
     ) -> Result<Vec<Candidate>> {
         let (vocab_size, first_sequence) = (self.plan.vocab_size, prompt_index * self.plan.num_beams);
         let ids = &mut self.scratch.ids;
@@ -167,18 +180,14 @@ impl BeamSearch {
                     scores: &processed[parent * vocab_size..][..vocab_size],
                     isa: self.plan.isa,
                 })?;
-                Ok(Candidate { parent, token, score, finish })
+                let (logprob, token_score) = (raw[index], processed[index]);
+                Ok(Candidate { parent, token, score, logprob, token_score, finish })
             })
             .collect()
     }
 
     /// Lets the candidates of a prompt compete for the slots of the result.
-    fn finish_candidates(
-        &self,
-        prompt_index: usize,
-        candidates: &[Candidate],
-        logprobs: &[f32],
-    ) -> Result<Vec<Hypothesis>> {
+    fn finish_candidates(&self, prompt_index: usize, candidates: &[Candidate]) -> Result<Vec<Hypothesis>> {
         let (plan, item) = (&self.plan, &self.items[prompt_index]);
         let first_sequence = prompt_index * plan.num_beams;
         let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - plan.prompt_len;
@@ -210,21 +219,14 @@ impl BeamSearch {
                 score: scores[index],
                 finish: candidate.finish.filter(|_| ends(rank, candidate)),
                 tokens,
-                trace: item.running[candidate.parent]
-                    .trace
-                    .with(first_sequence + candidate.parent, logprobs[rank]),
+                trace: candidate.trace(&item.running, first_sequence),
             }
         });
         Ok(hypotheses.collect())
     }
 
     /// Takes the best candidates that have not ended as the beams of the next step. Returns their ranks.
-    fn continue_beams(
-        &mut self,
-        prompt_index: usize,
-        candidates: &[Candidate],
-        logprobs: &[f32],
-    ) -> Result<Vec<usize>> {
+    fn continue_beams(&mut self, prompt_index: usize, candidates: &[Candidate]) -> Result<Vec<usize>> {
         let num_beams = self.plan.num_beams;
         let first_sequence = prompt_index * num_beams;
         // Finished candidates stay, with a score that cannot win, in case nothing else is left.
@@ -236,8 +238,7 @@ impl BeamSearch {
             topk(self.plan.isa, &scores, num_beams)?.into_iter().map(|rank| rank as usize).collect();
         let item = &mut self.items[prompt_index];
         let beam = |&rank: &usize| {
-            let parent = candidates[rank].parent;
-            let trace = item.running[parent].trace.with(first_sequence + parent, logprobs[rank]);
+            let trace = candidates[rank].trace(&item.running, first_sequence);
             Beam { score: scores[rank], trace }
         };
         item.running = next.iter().map(beam).collect();
@@ -249,22 +250,16 @@ impl BeamSearch {
     }
 
     /// Records what a step of a prompt has considered. `next` are the ranks of the beams that go on.
-    fn record_nodes(
-        &mut self,
-        prompt_index: usize,
-        candidates: &[Candidate],
-        processed: &[f32],
-        next: &[usize],
-    ) {
+    fn record_nodes(&mut self, prompt_index: usize, candidates: &[Candidate], next: &[usize]) {
         let Some(nodes) = &mut self.nodes else { return };
         let (plan, first_sequence) = (&self.plan, prompt_index * self.plan.num_beams);
         let generated = self.sequences.sequence(first_sequence).ids.len() - plan.prompt_len;
         for (rank, candidate) in candidates.iter().enumerate() {
-            let &Candidate { parent, token, score, finish } = candidate;
+            let &Candidate { parent, token, score, token_score, finish, .. } = candidate;
             let considered = Considered {
                 beam: first_sequence + parent,
                 token,
-                logprob: processed[parent * plan.vocab_size + token.index()],
+                logprob: token_score,
                 sum: score,
                 score: score / length_divisor(generated, plan.length_penalty),
                 group: 0,
@@ -279,7 +274,13 @@ impl BeamSearch {
 
     /// One step of one prompt. `processed` are the processed scores of its beams, `[num_beams, vocab_size]`,
     /// `raw` their log-probabilities before.
-    fn advance_item(&mut self, prompt_index: usize, processed: &[f32], raw: &[f32]) -> Result<()> {
+    fn advance_item(
+        &mut self,
+        prompt_index: usize,
+        processed: &[f32],
+        raw: &[f32],
+        step: &mut SearchStep,
+    ) -> Result<()> {
         let (vocab_size, num_beams) = (self.plan.vocab_size, self.plan.num_beams);
         let mut accumulated = std::mem::take(&mut self.scratch.accumulated);
         accumulated.clear();
@@ -292,13 +293,9 @@ impl BeamSearch {
         let candidates =
             candidates(self.plan.isa, &accumulated, beams, num_eos, self.rng.as_mut(), probabilities)?;
         self.scratch.accumulated = accumulated;
-        let candidates = self.check_stopping(prompt_index, candidates, processed)?;
-        let logprob = |candidate: &Candidate| raw[candidate.parent * vocab_size + candidate.token.index()];
-        let logprobs: Vec<f32> = candidates.iter().map(logprob).collect();
-
-        let finished = self.finish_candidates(prompt_index, &candidates, &logprobs)?;
-        self.items[prompt_index].finished = finished;
-        let next = self.continue_beams(prompt_index, &candidates, &logprobs)?;
+        let candidates = self.check_stopping(prompt_index, candidates, processed, raw)?;
+        self.items[prompt_index].finished = self.finish_candidates(prompt_index, &candidates)?;
+        let next = self.continue_beams(prompt_index, &candidates)?;
 
         let generated = self.sequences.sequence(prompt_index * num_beams).ids.len() - self.plan.prompt_len;
         let item = &mut self.items[prompt_index];
@@ -311,8 +308,47 @@ impl BeamSearch {
             }
         }
         let next = if item.done { &[] } else { &next[..] };
-        self.record_nodes(prompt_index, &candidates, processed, next);
+        self.record_nodes(prompt_index, &candidates, next);
+        self.emit(prompt_index, step);
         Ok(())
+    }
+
+    /// Emits what no later step can change: the rows of a prompt that is done, or what all that may become its best row
+    /// agree on. That is the best slot, those that equal it, and what continues a running beam.
+    fn emit(&mut self, prompt_index: usize, step: &mut SearchStep) {
+        let (plan, item) = (&self.plan, &mut self.items[prompt_index]);
+        let first_row = prompt_index * plan.num_return_sequences;
+        if item.done {
+            let mut emitted = item.emitted;
+            for (row, best) in (first_row..).zip(item.best(prompt_index, &self.sequences, plan)) {
+                let reason = best.finish.unwrap_or(FinishReason::Length);
+                emitted.end(row, Path { tokens: &best.tokens, trace: &best.trace }, reason, step);
+                emitted = Emitted::default();
+            }
+            return;
+        }
+        // The last token of a slot waits for the finish reason that it carries.
+        let mut finished = item.finished.iter().filter(|slot| slot.finish.is_some()).peekable();
+        let best = finished.peek().map_or(f32::INFINITY, |slot| slot.score);
+        let finished = finished
+            .take_while(|slot| slot.score >= best || best.is_nan())
+            .map(|slot| Path { tokens: &slot.tokens[..slot.tokens.len() - 1], trace: &slot.trace });
+        // Draws are from what is possible, so an impossible beam is never the best.
+        let possible = |beam: &Beam| self.rng.is_none() || beam.score > f32::NEG_INFINITY;
+        let first_sequence = prompt_index * plan.num_beams;
+        let running = (first_sequence..).zip(&item.running).filter(|(_, beam)| possible(beam));
+        let running = running.map(|(sequence, beam)| Path {
+            tokens: &self.sequences.sequence(sequence).ids[plan.prompt_len..],
+            trace: &beam.trace,
+        });
+        item.emitted.agree(first_row, &running.chain(finished).collect::<Vec<_>>(), step);
+    }
+}
+
+impl Candidate {
+    /// The trace of its sequence. `running` are the beams of its prompt, from `first_sequence` on.
+    fn trace(&self, running: &[Beam], first_sequence: usize) -> Trace {
+        running[self.parent].trace.with(first_sequence + self.parent, self.logprob, self.token_score)
     }
 }
 
@@ -336,27 +372,25 @@ impl Item {
     }
 
     /// The best rows so far: finished ones first, then running ones.
-    fn into_rows(self, prompt_index: usize, sequences: &Sequences, plan: &GenerationPlan) -> Vec<OutputRow> {
-        let row = |tokens, score, trace: Trace, finish_reason| OutputRow {
-            prompt_index,
-            token_ids: tokens,
-            finish_reason,
-            logprobs: trace.logprobs,
-            score: Some(score),
-            beam_indices: trace.beam_indices,
-        };
-        let done = self.done;
-        let finished = self.finished.into_iter().filter(|hypothesis| done || hypothesis.finish.is_some());
-        let finished = finished.map(|hypothesis| {
-            let reason = hypothesis.finish.unwrap_or(FinishReason::Length);
-            row(hypothesis.tokens, hypothesis.score, hypothesis.trace, reason)
+    fn best(&self, prompt_index: usize, sequences: &Sequences, plan: &GenerationPlan) -> Vec<Hypothesis> {
+        let tokens = |beam| &sequences.sequence(prompt_index * plan.num_beams + beam).ids[plan.prompt_len..];
+        let finished = self.finished.iter().filter(|slot| self.done || slot.finish.is_some()).cloned();
+        let running = self.running.iter().enumerate().map(|(beam, Beam { score, trace })| Hypothesis {
+            score: *score,
+            finish: None,
+            tokens: tokens(beam).to_vec(),
+            trace: trace.clone(),
         });
-        let running = self.running.into_iter().enumerate().map(|(beam, Beam { score, trace })| {
-            let tokens =
-                sequences.sequence(prompt_index * plan.num_beams + beam).ids[plan.prompt_len..].to_vec();
-            row(tokens, score, trace, FinishReason::Cancelled)
-        });
-        finished.chain(running).take(plan.num_return_sequences).collect()
+        let mut best: Vec<Hypothesis> = finished.chain(running).collect();
+        if best[0].finish.is_none() {
+            // Nothing has finished and every beam has become impossible: the slot may hold tokens of long ago. What has
+            // been emitted stays, and every running beam begins with it.
+            let emitted = &tokens(0)[..self.emitted.len()];
+            let first = best.iter().position(|hypothesis| hypothesis.tokens.starts_with(emitted));
+            best[..=first.unwrap_or(0)].rotate_right(1);
+        }
+        best.truncate(plan.num_return_sequences);
+        best
     }
 }
 
@@ -400,23 +434,35 @@ impl Search for BeamSearch {
                 continue;
             }
             let start = rows.next().unwrap_or(0) * width;
-            self.advance_item(prompt_index, &processed[start..start + width], &before[start..start + width])
+            let (processed, before) = (&processed[start..start + width], &before[start..start + width]);
+            self.advance_item(prompt_index, processed, before, step)
                 .context(|| format!("step {now}, prompt {prompt_index}"))?;
         }
         (self.scratch.sequences, self.scratch.raw) = (logits_scratch, raw);
-        step.details.beams.extend(self.nodes.iter_mut().flat_map(NodeRecorder::drain));
+        step.details.beams.extend(self.nodes.iter_mut().flat_map(|nodes| nodes.drain(false)));
         step.finished = self.items.iter().all(|item| item.done);
         Ok(())
     }
 
     fn finish(self: Box<Self>) -> SearchOutput {
         let Self { plan, sequences, items, recorded, .. } = *self;
-        let rows = items.into_iter().enumerate();
+        let rows = items.iter().enumerate().flat_map(|(prompt_index, item)| {
+            let reason = if item.done { FinishReason::Length } else { FinishReason::Cancelled };
+            item.best(prompt_index, &sequences, &plan).into_iter().map(move |best| OutputRow {
+                prompt_index,
+                token_ids: best.tokens,
+                finish_reason: best.finish.unwrap_or(reason),
+                logprobs: best.trace.logprobs,
+                score: Some(best.score),
+                beam_indices: best.trace.beam_indices,
+            })
+        });
         SearchOutput {
-            rows: rows.flat_map(|(prompt, item)| item.into_rows(prompt, &sequences, &plan)).collect(),
+            rows: rows.collect(),
             pad_token_id: plan.pad_token_id,
             seed: plan.seed,
             sequences: recorded,
+            draft_stats: None,
         }
     }
 }

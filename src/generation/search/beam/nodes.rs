@@ -13,6 +13,7 @@ pub(super) struct NodeRecorder {
     /// The newest node of each sequence; `None` for the prompt alone.
     newest: Vec<Option<u32>>,
     num_beams: usize,
+    vocab_size: usize,
     /// For each prompt what the step has considered so far.
     considered: Vec<Vec<Considered>>,
     steps: Vec<BeamStep>,
@@ -42,6 +43,7 @@ impl NodeRecorder {
             sums: Vec::new(),
             newest: vec![None; plan.prompts.len() * plan.num_beams],
             num_beams: plan.num_beams,
+            vocab_size: plan.vocab_size,
             considered: vec![Vec::new(); plan.prompts.len()],
             steps: Vec::new(),
         })
@@ -52,6 +54,31 @@ impl NodeRecorder {
         let considered = &mut self.considered[prompt_index];
         if considered.iter().all(|known| (known.beam, known.token) != (new.beam, new.token)) {
             considered.push(new);
+        }
+    }
+
+    /// Adds continuations of the beams of a group. Each is an index into `processed`, `[group_size, vocab_size]`, and its sum,
+    /// which `divisor` makes its score; those in `ended` end.
+    pub(super) fn consider_group(
+        &mut self,
+        (prompt_index, group): (usize, usize),
+        first_sequence: usize,
+        processed: &[f32],
+        continuations: impl Iterator<Item = (usize, f32)>,
+        ended: &[usize],
+        divisor: f32,
+    ) {
+        for (index, sum) in continuations {
+            let considered = Considered {
+                beam: first_sequence + index / self.vocab_size,
+                token: TokenId((index % self.vocab_size) as u32),
+                logprob: processed[index],
+                sum,
+                score: sum / divisor,
+                group,
+                ends: ended.contains(&index),
+            };
+            self.consider(prompt_index, considered);
         }
     }
 
@@ -106,18 +133,14 @@ impl NodeRecorder {
         }
     }
 
-    /// Ends the search: the beams of this step are results.
-    pub(super) fn finish(&mut self) {
-        for step in &mut self.steps {
+    /// The steps since the last call. With `finished` the beams of this step are results.
+    pub(super) fn drain(&mut self, finished: bool) -> impl Iterator<Item = BeamStep> {
+        for step in self.steps.iter_mut().filter(|_| finished) {
             for node in step.nodes.iter_mut().filter(|node| step.frontier.contains(&node.number)) {
                 node.state = BeamState::Finished;
             }
             step.frontier.clear();
         }
-    }
-
-    /// The steps since the last call.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = BeamStep> {
         self.steps.drain(..)
     }
 }

@@ -20,8 +20,9 @@ use super::super::sequences::{Group as BeamGroup, LogitsScratch, Sequences, Step
 use super::super::{Search, SearchInputs, SearchResults, SearchStep};
 use super::candidates::candidates;
 use super::constrained::prefer_progress;
+use super::emitted::{Emitted, Path};
 use super::hypotheses::{Hypotheses, Hypothesis, Rules};
-use super::nodes::{Considered, NodeRecorder};
+use super::nodes::NodeRecorder;
 use super::trace::Trace;
 use super::{NEGATIVE_SCORE, length_divisor};
 
@@ -33,8 +34,8 @@ pub(super) struct ScorerBeamSearch {
     items: Vec<Item>,
     rng: Option<TorchRng>,
     recorded: Vec<SequenceScores>,
-    /// Whether the search ended by itself.
-    finished: bool,
+    /// The rows, once the search has ended by itself.
+    finished: Option<Vec<OutputRow>>,
     /// For each sequence, at the end, whether it fulfils the constraints.
     fulfilled: Vec<bool>,
     /// With `output_events`.
@@ -48,6 +49,8 @@ pub(super) struct ScorerBeamSearch {
 struct Item {
     running: Vec<Beam>,
     groups: Vec<Group>,
+    /// Of the best row.
+    emitted: Emitted,
 }
 
 #[derive(Clone)]
@@ -94,12 +97,13 @@ impl ScorerBeamSearch {
             groups: (0..plan.num_beam_groups)
                 .map(|_| Group { hypotheses: Hypotheses::new(rules), done: false })
                 .collect(),
+            emitted: Emitted::default(),
         });
         Self {
             items: items.collect(),
             rng: plan.seed.map(TorchRng::manual_seed),
             recorded: vec![SequenceScores::of(&plan); sequences.len()],
-            finished: false,
+            finished: None,
             fulfilled: Vec::new(),
             nodes: NodeRecorder::new(&plan),
             raw: Vec::new(),
@@ -175,7 +179,7 @@ impl ScorerBeamSearch {
                     score,
                     generated,
                     ids[self.plan.prompt_len..].to_vec(),
-                    trace.with(first_sequence + parent, raw[index]),
+                    trace.with(first_sequence + parent, raw[index], processed[index]),
                     FinishReason::Eos,
                 );
                 ended.push(index);
@@ -193,21 +197,17 @@ impl ScorerBeamSearch {
             prefer_progress(&self.plan.constraints, &rows, &accumulated, &mut next)?;
         }
         if let Some(nodes) = &mut self.nodes {
-            let chosen = next
-                .iter()
-                .map(|&Continuation { parent, token, score }| (parent * vocab_size + token.index(), score));
-            for (index, sum) in candidates.iter().copied().chain(chosen) {
-                let considered = Considered {
-                    beam: first_sequence + index / vocab_size,
-                    token: TokenId((index % vocab_size) as u32),
-                    logprob: processed[index],
-                    sum,
-                    score: sum / length_divisor(generated, self.plan.length_penalty),
-                    group: group_index,
-                    ends: ended.contains(&index),
-                };
-                nodes.consider(prompt_index, considered);
-            }
+            let index = |next: &Continuation| (next.parent * vocab_size + next.token.index(), next.score);
+            let considered = candidates.iter().copied().chain(next.iter().map(index));
+            let divisor = length_divisor(generated, self.plan.length_penalty);
+            nodes.consider_group(
+                (prompt_index, group_index),
+                first_sequence,
+                processed,
+                considered,
+                &ended,
+                divisor,
+            );
         }
         let best = candidates.iter().map(|&(_, score)| score).fold(f32::NEG_INFINITY, f32::max);
         let group = &mut self.items[prompt_index].groups[group_index];
@@ -285,10 +285,10 @@ impl ScorerBeamSearch {
             let parent = beam / group_size * group_size + parent;
             parents[beam] = parent;
             let row = logits.sequences.binary_search(&(first_sequence + parent)).unwrap_or_default();
-            let logprob = raw[row * vocab_size + token.index()];
+            let index = row * vocab_size + token.index();
             self.items[prompt_index].running[beam] = Beam {
                 score: *score,
-                trace: before[parent].trace.with(first_sequence + parent, logprob),
+                trace: before[parent].trace.with(first_sequence + parent, raw[index], logits.scores[index]),
                 finish: None,
             };
         }
@@ -341,11 +341,33 @@ impl ScorerBeamSearch {
         Ok(())
     }
 
-    /// The best hypotheses of a prompt, running beams included.
-    fn best(&self, prompt_index: usize, item: Item) -> Vec<Hypothesis> {
+    /// Emits what all hypotheses and running beams that may become the best row of a prompt agree on. Of the hypotheses
+    /// those with the highest score: it is never lost. None of them holds its end-of-sequence token, which its row gets
+    /// at the end.
+    fn emit(&mut self, prompt_index: usize, step: &mut SearchStep) {
+        let (plan, group_size) = (&self.plan, self.group_size());
+        let Item { running, groups, emitted } = &mut self.items[prompt_index];
+        let all = || groups.iter().flat_map(|group| group.hypotheses.iter());
+        let highest = all().map(|hypothesis| hypothesis.score).max_by(f64::total_cmp);
+        let finished =
+            all().filter(|hypothesis| highest.is_some_and(|best| hypothesis.score.total_cmp(&best).is_eq()));
+        let finished =
+            finished.map(|hypothesis| Path { tokens: &hypothesis.tokens, trace: &hypothesis.trace });
+        let running = running.iter().enumerate().filter(|(beam, _)| !groups[beam / group_size].done);
+        let running = running.map(|(beam, Beam { trace, .. })| Path {
+            tokens: &self.sequences.sequence(prompt_index * plan.num_beams + beam).ids[plan.prompt_len..],
+            trace,
+        });
+        let paths: Vec<_> = running.chain(finished).collect();
+        emitted.agree(prompt_index * plan.num_return_sequences, &paths, step);
+    }
+
+    /// The best hypotheses of a prompt, running beams included. `finished` tells whether the search ended by itself.
+    fn best(&self, prompt_index: usize, item: &Item, finished: bool) -> Vec<Hypothesis> {
         let (plan, group_size) = (&self.plan, self.group_size());
         let mut all: Vec<Hypothesis> = Vec::new();
-        for (group_index, mut group) in item.groups.into_iter().enumerate() {
+        for (group_index, group) in item.groups.iter().enumerate() {
+            let mut hypotheses = group.hypotheses.clone();
             if !group.done {
                 let beams = group_index * group_size..(group_index + 1) * group_size;
                 let ids = |beam: usize| &self.sequences.sequence(prompt_index * plan.num_beams + beam).ids;
@@ -363,18 +385,53 @@ impl ScorerBeamSearch {
                         }
                         let Beam { score, trace, finish } = item.running[beam].clone();
                         let tokens = ids(beam)[plan.prompt_len..].to_vec();
-                        let reason = finish.filter(|_| self.finished).unwrap_or(FinishReason::Cancelled);
-                        group.hypotheses.add(score, tokens.len().max(1), tokens, trace, reason);
+                        let reason = finish.filter(|_| finished).unwrap_or(FinishReason::Cancelled);
+                        hypotheses.add(score, tokens.len().max(1), tokens, trace, reason);
                     }
                 }
             }
-            all.extend(group.hypotheses.into_vec());
+            all.extend(hypotheses.into_vec());
         }
         // Of equal scores, the one that was added last comes first.
         all.sort_by(|a, b| a.score.total_cmp(&b.score));
         all.reverse();
         all.truncate(plan.num_return_sequences);
         all
+    }
+
+    /// The rows, those of each prompt in turn. Those of a search that ended by itself are emitted to `ended`.
+    fn rows(&self, mut ended: Option<&mut SearchStep>) -> Vec<OutputRow> {
+        let plan = &self.plan;
+        let of_items = self.items.iter().enumerate();
+        let best: Vec<_> =
+            of_items.map(|(prompt_index, item)| self.best(prompt_index, item, ended.is_some())).collect();
+        let longest = best.iter().flatten().map(|hypothesis| hypothesis.tokens.len()).max().unwrap_or(0);
+        let width = (longest + 1).min(plan.max_length - plan.prompt_len);
+        let mut rows = Vec::new();
+        for (prompt_index, hypotheses) in best.into_iter().enumerate() {
+            let mut emitted = self.items[prompt_index].emitted;
+            for Hypothesis { score, mut tokens, mut trace, finish } in hypotheses {
+                if let Some(step) = &mut ended {
+                    if let Some(&eos) = plan.eos_token_ids.first()
+                        && tokens.len() < width
+                    {
+                        tokens.push(eos);
+                    }
+                    emitted.end(rows.len(), Path { tokens: &tokens, trace: &trace }, finish, step);
+                    emitted = Emitted::default();
+                }
+                trace.logprobs.resize(tokens.len(), f32::NAN);
+                rows.push(OutputRow {
+                    prompt_index,
+                    token_ids: tokens,
+                    finish_reason: finish,
+                    logprobs: trace.logprobs,
+                    score: Some(score as f32),
+                    beam_indices: trace.beam_indices,
+                });
+            }
+        }
+        rows
     }
 }
 
@@ -396,53 +453,25 @@ impl Search for ScorerBeamSearch {
         memory::extend(&mut raw, logits.scores, "logits")?;
         self.advance_groups(&mut logits, &raw).context(|| format!("step {now}"))?;
         (self.raw, self.scratch) = (raw, scratch);
-        self.finished = self.is_finished();
-        if self.finished {
+        step.finished = self.is_finished();
+        if step.finished {
             self.check_fulfilled()?;
+            self.finished = Some(self.rows(Some(step)));
+        } else {
+            (0..self.items.len()).for_each(|prompt_index| self.emit(prompt_index, step));
         }
-        step.finished = self.finished;
-        if let Some(nodes) = &mut self.nodes {
-            if self.finished {
-                nodes.finish();
-            }
-            step.details.beams.extend(nodes.drain());
-        }
+        step.details.beams.extend(self.nodes.iter_mut().flat_map(|nodes| nodes.drain(step.finished)));
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> SearchOutput {
-        let items = std::mem::take(&mut self.items);
-        let best: Vec<Vec<Hypothesis>> =
-            items.into_iter().enumerate().map(|(prompt_index, item)| self.best(prompt_index, item)).collect();
-        let plan = &self.plan;
-        let longest = best.iter().flatten().map(|hypothesis| hypothesis.tokens.len()).max().unwrap_or(0);
-        let width = (longest + 1).min(plan.max_length - plan.prompt_len);
-        let mut rows = Vec::new();
-        for (prompt_index, hypotheses) in best.into_iter().enumerate() {
-            for mut hypothesis in hypotheses {
-                if let Some(&eos) = plan.eos_token_ids.first()
-                    && self.finished
-                    && hypothesis.tokens.len() < width
-                {
-                    hypothesis.tokens.push(eos);
-                }
-                let mut trace = hypothesis.trace;
-                trace.logprobs.resize(hypothesis.tokens.len(), f32::NAN);
-                rows.push(OutputRow {
-                    prompt_index,
-                    token_ids: hypothesis.tokens,
-                    finish_reason: hypothesis.finish,
-                    logprobs: trace.logprobs,
-                    score: Some(hypothesis.score as f32),
-                    beam_indices: trace.beam_indices,
-                });
-            }
-        }
+        let rows = self.finished.take().unwrap_or_else(|| self.rows(None));
         SearchOutput {
             rows,
-            pad_token_id: plan.pad_token_id,
-            seed: plan.seed,
-            sequences: std::mem::take(&mut self.recorded),
+            pad_token_id: self.plan.pad_token_id,
+            seed: self.plan.seed,
+            sequences: self.recorded,
+            draft_stats: None,
         }
     }
 }

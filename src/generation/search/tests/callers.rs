@@ -130,7 +130,7 @@ fn invalid_logits_can_be_made_numbers() {
 }
 
 /// Replaces the scores by those of an unconditional sequence that began with another prompt.
-struct FollowUnconditional;
+pub(super) struct FollowUnconditional;
 
 impl LogitsProcessor for FollowUnconditional {
     fn name(&self) -> &'static str {

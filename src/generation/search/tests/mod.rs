@@ -2,10 +2,13 @@
 //! its `generate` on a model whose forward pass looks up the same table. The tests of a search that transformers does not
 //! have stand in its own file and use the functions below.
 
+mod assisted;
 mod beams;
 mod callers;
 mod details;
+mod drafts;
 mod groups;
+mod streams;
 
 use std::sync::Arc;
 

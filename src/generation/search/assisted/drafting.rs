@@ -1,0 +1,241 @@
+//! Drafts of an assistant: a smaller model, or the first layers of the model itself.
+//!
+//! Each row drafts in a sequence of its own, one token a step, all rows side by side; a row that is done waits. Sampling
+//! draws drafts with the generator of the request, as in transformers.
+
+use crate::error::Result;
+use crate::kernels::{argmax, softmax};
+use crate::memory;
+use crate::types::TokenId;
+
+use super::super::super::config::AssistantTokensSchedule;
+use super::super::super::logits::{DraftProcessors, ProcessorStates, UnconditionalLogits};
+use super::super::super::plan::{DraftPlan, DraftSource, GenerationPlan, KeptTokens};
+use super::super::{ModelRole, SearchInputs};
+use super::row::{ComputedBy, Row, TrackedSequence};
+use super::schedule::Schedule;
+use super::threshold::ConfidenceThreshold;
+use super::verify::Choice;
+
+/// The fields of assisted decoding, resolved.
+#[derive(Debug, Clone)]
+pub(super) struct DraftSettings {
+    pub(super) draft: DraftPlan,
+    pub(super) num_tokens: usize,
+    pub(super) schedule: AssistantTokensSchedule,
+    pub(super) confidence_threshold: f64,
+    pub(super) ensemble_weight: Option<f64>,
+    pub(super) kept: KeptTokens,
+}
+
+/// The assistant of a request.
+pub(super) struct Drafter {
+    settings: DraftSettings,
+    by: ComputedBy,
+    processors: DraftProcessors,
+    /// One for each row of the output.
+    rows: Vec<DraftRow>,
+    /// Whether the assistant's probabilities are needed to check its drafts.
+    keeps_probabilities: bool,
+    /// Scratch: the scores of one token.
+    scores: Vec<f32>,
+}
+
+/// The draft of a row.
+struct DraftRow {
+    sequence: Option<TrackedSequence>,
+    schedule: Schedule,
+    threshold: ConfidenceThreshold,
+    states: ProcessorStates,
+    /// The ids of the row and its candidates.
+    ids: Vec<TokenId>,
+    /// The most candidates of this draft.
+    limit: usize,
+    is_done: bool,
+}
+
+impl Drafter {
+    pub(super) fn new(plan: &GenerationPlan, settings: DraftSettings) -> Self {
+        let by = match settings.draft.source {
+            DraftSource::Model => ComputedBy { model: ModelRole::Draft, last_layer: None },
+            DraftSource::EarlyExit { num_layers } => {
+                ComputedBy { last_layer: Some(num_layers), ..ComputedBy::TARGET }
+            }
+        };
+        let is_unconditional = |processor: usize| {
+            plan.prompts.iter().any(|prompt| prompt.unconditional.get(processor).is_some_and(Option::is_some))
+        };
+        let processors = DraftProcessors::of(&plan.processors, is_unconditional);
+        let row = |_| DraftRow {
+            sequence: None,
+            schedule: Schedule::new(settings.schedule, settings.num_tokens, &settings.kept),
+            threshold: ConfidenceThreshold::new(settings.confidence_threshold),
+            states: ProcessorStates::default(),
+            ids: Vec::new(),
+            limit: 0,
+            is_done: true,
+        };
+        Self {
+            by,
+            processors,
+            rows: (0..plan.num_rows()).map(row).collect(),
+            keeps_probabilities: plan.seed.is_some() || settings.ensemble_weight.is_some(),
+            scores: Vec::new(),
+            settings,
+        }
+    }
+
+    /// Begins the next draft of a row.
+    pub(super) fn begin(&mut self, plan: &GenerationPlan, row: &Row) {
+        let draft = &mut self.rows[row.index];
+        // A draft leaves room for the token that follows it; its last token is not computed.
+        let text_len = plan.prompts[row.prompt_index].tokens.len() + row.new_tokens(plan).len();
+        let context = (self.settings.draft.context_len + 1).saturating_sub(text_len);
+        draft.limit = draft.schedule.num_tokens().min(row.room(plan)).min(context);
+        draft.is_done = draft.limit == 0;
+        if !draft.is_done {
+            draft.ids.clone_from(&row.ids);
+            draft.states = self.processors.fork_states(&row.states);
+        }
+    }
+
+    /// Whether a row of the request is not done with its draft.
+    pub(super) fn is_drafting(&self) -> bool {
+        self.num_drafting() > 0
+    }
+
+    /// The number of rows that are not done with their draft.
+    pub(super) fn num_drafting(&self) -> usize {
+        self.rows.iter().filter(|draft| !draft.is_done).count()
+    }
+
+    /// Requests the prompts without outputs, once each, for the rows of a prompt to share.
+    pub(super) fn want_prompts(
+        &mut self,
+        plan: &GenerationPlan,
+        rows: &[Row],
+        next_seq: &mut u32,
+        inputs: &mut SearchInputs,
+    ) {
+        for rows in rows.chunks(plan.num_return_sequences()) {
+            let tokens = &plan.prompts[rows[0].prompt_index].tokens;
+            if tokens.len() <= self.settings.draft.context_len {
+                let mut sequence = TrackedSequence::create(self.by.model, next_seq, inputs);
+                sequence.extend([tokens, &[], &[]], usize::MAX, self.by, inputs);
+                self.rows[rows[0].index].sequence = Some(sequence);
+            }
+        }
+    }
+
+    /// Requests the next token of each row that drafts. What a sequence holds of the last draft beyond the accepted tokens is
+    /// dropped: all but the newest token, which was not drafted, can be kept.
+    pub(super) fn want_tokens(
+        &mut self,
+        plan: &GenerationPlan,
+        rows: &[Row],
+        next_seq: &mut u32,
+        inputs: &mut SearchInputs,
+    ) {
+        let each = plan.num_return_sequences();
+        for index in 0..rows.len() {
+            if !self.rows[index].is_done && self.rows[index].sequence.is_none() {
+                let shared = self.rows[index - index % each].sequence;
+                self.rows[index].sequence = Some(match shared {
+                    Some(shared) => shared.fork(next_seq, inputs),
+                    None => TrackedSequence::create(self.by.model, next_seq, inputs),
+                });
+            }
+        }
+        for (draft, row) in self.rows.iter_mut().zip(rows).filter(|(draft, _)| !draft.is_done) {
+            let Some(sequence) = &mut draft.sequence else { continue };
+            let (prompt, new) = (&plan.prompts[row.prompt_index].tokens, row.new_tokens(plan));
+            let len = prompt.len() + new.len() + row.candidates.tokens.len();
+            sequence.truncate(len - 1, inputs);
+            sequence.extend([prompt, new, &row.candidates.tokens], len - 1, self.by, inputs);
+        }
+    }
+
+    /// Releases the sequences of rows that have ended.
+    pub(super) fn release_ended(&mut self, rows: &[Row], inputs: &mut SearchInputs) {
+        for (draft, _) in self.rows.iter_mut().zip(rows).filter(|(_, row)| !row.is_active()) {
+            draft.sequence.take().into_iter().for_each(|sequence| inputs.release(sequence.seq));
+        }
+    }
+
+    /// Takes the logits of the rows that draft, `[drafting rows, vocab_size]`, and adds a candidate to each.
+    pub(super) fn advance(
+        &mut self,
+        plan: &GenerationPlan,
+        rows: &mut [Row],
+        choice: &mut Choice,
+        logits: &[f32],
+    ) -> Result<()> {
+        let Self { rows: drafts, processors, scores, keeps_probabilities, .. } = self;
+        let mut logits = logits.chunks_exact(plan.vocab_size);
+        for (draft, row) in drafts.iter_mut().zip(rows).filter(|(draft, _)| !draft.is_done) {
+            let Some(raw) = logits.next() else { break };
+            scores.clear();
+            memory::extend(scores, raw, "scores")?;
+            let states = Some(&mut draft.states);
+            let context = row.context(plan, &draft.ids, UnconditionalLogits::default(), states);
+            super::process(plan, &processors.list, context, scores)?;
+            // Scores that nothing can be chosen from end a draft, not the request.
+            let Some((token, probabilities)) =
+                choose(plan, choice, scores, *keeps_probabilities || draft.threshold.is_on())
+            else {
+                draft.is_done = true;
+                continue;
+            };
+            draft.ids.push(token);
+            row.candidates.tokens.push(token);
+            if *keeps_probabilities {
+                memory::extend(&mut row.candidates.probabilities, probabilities, "probabilities")?;
+            }
+            let is_unsure = draft.threshold.is_on() && draft.threshold.push(probabilities[token.index()]);
+            draft.is_done = is_unsure
+                || row.candidates.tokens.len() >= draft.limit
+                || plan.eos_token_ids.contains(&token);
+        }
+        Ok(())
+    }
+
+    /// Adapts to what became of a row's draft of `drafted` tokens, of which `accepted` were accepted.
+    pub(super) fn update(&mut self, row: usize, drafted: usize, accepted: usize) {
+        self.rows[row].schedule.update(accepted == drafted);
+        self.rows[row].threshold.update(accepted);
+    }
+
+    /// Keeps what the schedule has learned for later calls with the assistant.
+    pub(super) fn keep_schedule(&self) {
+        if let Some(first) = self.rows.first() {
+            first.schedule.keep(&self.settings.kept);
+        }
+    }
+}
+
+/// The next token of a draft, and the assistant's probabilities when they are wanted; `None` when the scores are no
+/// distribution.
+fn choose<'a>(
+    plan: &GenerationPlan,
+    choice: &'a mut Choice,
+    scores: &'a mut [f32],
+    wants_probabilities: bool,
+) -> Option<(TokenId, &'a [f32])> {
+    match choice {
+        Choice::Draw(draw) => {
+            draw.softmax(scores).ok()?;
+            let token = draw.draw();
+            Some((token, draw.probabilities()))
+        }
+        Choice::Highest(_) => {
+            let highest = argmax(plan.isa, scores);
+            if !scores[highest].is_finite() {
+                return None;
+            }
+            if wants_probabilities {
+                softmax(plan.isa, scores);
+            }
+            Some((TokenId(highest as u32), scores))
+        }
+    }
+}

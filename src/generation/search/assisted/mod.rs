@@ -1,0 +1,290 @@
+//! Assisted decoding: tokens are proposed cheaply, and one pass of the model checks several of them at once.
+//!
+//! The candidates of a row are looked up in its own text, or drafted by an assistant. The logits after each candidate are
+//! processed as in a plain search, and a token is chosen from them. A row takes these tokens up to the first one that
+//! differs from its candidate, and drops the rest of the candidates from its sequences. So greedy search gives the tokens
+//! that it gives without candidates, and stops where it would stop.
+
+mod drafting;
+mod lookup;
+mod row;
+mod schedule;
+mod settings;
+mod speculative;
+mod threshold;
+mod verify;
+
+use crate::error::{Error, Result};
+use crate::types::FinishReason;
+
+use super::super::logits::{LogitsProcessorList, ProcessContext, RowContext, ScoreRows};
+use super::super::output::{DraftStats, OutputRow, SearchOutput};
+use super::super::plan::GenerationPlan;
+use super::{ModelRole, Search, SearchInputs, SearchResults, SearchStep};
+use drafting::Drafter;
+use lookup::Lookup;
+use row::{ComputedBy, Row, TrackedSequence};
+use verify::Verifier;
+
+pub(super) use settings::{plan_drafts, plan_lookup};
+
+/// transformers' assisted decoding, of greedy search or sampling.
+struct AssistedSearch {
+    plan: GenerationPlan,
+    source: Source,
+    verifier: Verifier,
+    /// `num_return_sequences` for each prompt.
+    rows: Vec<Row>,
+    phase: Phase,
+    /// An error of `wants`, for `advance` to return.
+    failure: Option<Error>,
+    next_seq: u32,
+    stats: DraftStats,
+}
+
+/// Where candidates come from.
+enum Source {
+    Lookup(Lookup),
+    Assistant(Drafter),
+}
+
+/// What a step computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Nothing yet: the first candidates are not known.
+    Start,
+    /// The prompts, for the rows of a prompt to share.
+    Prompts,
+    /// The prompts in the assistant, for the rows of a prompt to share.
+    DraftPrompts,
+    /// One more token of each draft.
+    Draft,
+    /// The tokens after the newest one and the candidates of each row.
+    Check,
+}
+
+impl AssistedSearch {
+    fn new(plan: GenerationPlan, source: Source, ensemble_weight: Option<f64>) -> Self {
+        Self {
+            verifier: Verifier::new(&plan, ensemble_weight),
+            rows: (0..plan.num_rows()).map(|index| Row::new(&plan, index)).collect(),
+            source,
+            // Rows with different candidates cannot share the pass that computes their prompt.
+            phase: if plan.num_return_sequences() > 1 { Phase::Prompts } else { Phase::Start },
+            failure: None,
+            next_seq: 0,
+            stats: DraftStats::default(),
+            plan,
+        }
+    }
+
+    /// Begins a round: looks up the candidates of all active rows, or begins their drafts.
+    ///
+    /// # Errors
+    /// The first one of a processor.
+    fn begin_round(&mut self) -> Result<()> {
+        let Self { plan, source, rows, phase, .. } = self;
+        let is_first = matches!(phase, Phase::Start | Phase::Prompts);
+        *phase = Phase::Check;
+        match source {
+            Source::Lookup(lookup) => {
+                rows.iter_mut().filter(|row| row.is_active()).try_for_each(|row| lookup.begin(plan, row))
+            }
+            Source::Assistant(drafter) => {
+                rows.iter().filter(|row| row.is_active()).for_each(|row| drafter.begin(plan, row));
+                if drafter.is_drafting() {
+                    let shares_prompts = is_first && plan.num_return_sequences() > 1;
+                    *phase = if shares_prompts { Phase::DraftPrompts } else { Phase::Draft };
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Requests the prompts without outputs: each for the first of its rows.
+    fn want_prompts(&mut self, inputs: &mut SearchInputs) {
+        let Self { plan, rows, next_seq, .. } = self;
+        for row in rows.iter_mut().step_by(plan.num_return_sequences()) {
+            create_sequences(plan, row, next_seq, inputs);
+            let prompt = &plan.prompts[row.prompt_index];
+            for (sequence, tokens) in row.sequences.iter_mut().zip(prompt.texts()) {
+                let Some((sequence, tokens)) = sequence.as_mut().zip(tokens) else { continue };
+                sequence.extend([tokens, &[], &[]], usize::MAX, ComputedBy::TARGET, inputs);
+            }
+        }
+    }
+
+    /// Releases the sequences of rows that have ended.
+    fn release_ended(&mut self, inputs: &mut SearchInputs) {
+        if let Source::Assistant(drafter) = &mut self.source {
+            drafter.release_ended(&self.rows, inputs);
+        }
+        for row in self.rows.iter_mut().filter(|row| !row.is_active()) {
+            row.sequences.drain(..).flatten().for_each(|sequence| inputs.release(sequence.seq));
+        }
+    }
+
+    /// Drops rejected candidates, and requests the newest token of each row with its candidates.
+    fn want_checks(&mut self, inputs: &mut SearchInputs) {
+        let Self { plan, rows, next_seq, .. } = self;
+        for rows in rows.chunks_mut(plan.num_return_sequences()) {
+            let Some((first, further)) = rows.split_first_mut() else { continue };
+            if first.is_active() && first.sequences.is_empty() {
+                create_sequences(plan, first, next_seq, inputs);
+            }
+            for row in further.iter_mut().filter(|row| row.is_active() && row.sequences.is_empty()) {
+                let fork = |sequence: &Option<TrackedSequence>| {
+                    sequence.map(|sequence| sequence.fork(next_seq, inputs))
+                };
+                row.sequences = first.sequences.iter().map(fork).collect();
+            }
+        }
+        for row in rows.iter_mut().filter(|row| row.is_active()) {
+            let (new, candidates) = (&row.ids[plan.prompt_len..], &row.candidates.tokens);
+            let prompt = &plan.prompts[row.prompt_index];
+            for (sequence, tokens) in row.sequences.iter_mut().zip(prompt.texts()) {
+                let Some((sequence, tokens)) = sequence.as_mut().zip(tokens) else { continue };
+                // All but the newest token are in the sequence.
+                let kept = tokens.len() + new.len() - 1;
+                sequence.truncate(kept, inputs);
+                sequence.extend([tokens, new, candidates], kept, ComputedBy::TARGET, inputs);
+            }
+        }
+    }
+
+    /// Checks the candidates of all active rows.
+    fn check(&mut self, logits: &[f32], step: &mut SearchStep) -> Result<()> {
+        let Self { plan, rows, source, verifier, stats, .. } = self;
+        let of_row = |row: &Row| (row.candidates.tokens.len() + 1) * row.sequences.iter().flatten().count();
+        let wanted = rows.iter().filter(|row| row.is_active()).map(of_row).sum();
+        check_count(plan, wanted, logits)?;
+        let mut next = 0;
+        for row in rows.iter_mut().filter(|row| row.is_active()) {
+            let (count, beyond) = (row.candidates.tokens.len(), row.candidates.beyond);
+            let mut take = |sequence: &Option<TrackedSequence>| {
+                let first = sequence.map(|_| next);
+                next += first.map_or(0, |_| count + 1);
+                first
+            };
+            let firsts: Vec<Option<usize>> = row.sequences.iter().map(&mut take).collect();
+            let (main, unconditional) = (firsts[0].unwrap_or_default(), &firsts[1..]);
+            let checked = verifier.check(plan, row, (main, unconditional), logits, step)?;
+            if let Source::Assistant(drafter) = source {
+                drafter.update(row.index, count, checked.emitted - 1);
+            }
+            stats.rounds += 1;
+            stats.drafted += (count + beyond) as u64;
+            stats.verified += count as u64;
+            stats.accepted += checked.accepted as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Search for AssistedSearch {
+    fn wants(&mut self, inputs: &mut SearchInputs) {
+        if self.phase == Phase::Start
+            && let Err(error) = self.begin_round()
+        {
+            self.failure = Some(error);
+        }
+        self.release_ended(inputs);
+        match (&mut self.source, self.phase) {
+            (_, Phase::Prompts) => self.want_prompts(inputs),
+            (Source::Assistant(drafter), Phase::DraftPrompts) => {
+                drafter.want_prompts(&self.plan, &self.rows, &mut self.next_seq, inputs);
+            }
+            (Source::Assistant(drafter), Phase::Draft) => {
+                drafter.want_tokens(&self.plan, &self.rows, &mut self.next_seq, inputs);
+            }
+            _ => self.want_checks(inputs),
+        }
+    }
+
+    fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let logits = &*results.logits;
+        match (&mut self.source, self.phase) {
+            (_, Phase::Prompts) => self.begin_round(),
+            (_, Phase::DraftPrompts) => {
+                self.phase = Phase::Draft;
+                Ok(())
+            }
+            (Source::Assistant(drafter), Phase::Draft) => {
+                check_count(&self.plan, drafter.num_drafting(), logits)?;
+                drafter.advance(&self.plan, &mut self.rows, &mut self.verifier.choice, logits)?;
+                if !drafter.is_drafting() {
+                    self.phase = Phase::Check;
+                }
+                Ok(())
+            }
+            _ => {
+                self.check(logits, step)?;
+                step.finished = self.rows.iter().all(|row| !row.is_active());
+                if step.finished { Ok(()) } else { self.begin_round() }
+            }
+        }
+    }
+
+    fn finish(self: Box<Self>) -> SearchOutput {
+        let Self { plan, rows, source, stats, .. } = *self;
+        if let Source::Assistant(drafter) = &source
+            && rows.iter().all(|row| !row.is_active())
+        {
+            drafter.keep_schedule();
+        }
+        let (mut output_rows, mut sequences) = (Vec::new(), Vec::new());
+        for row in rows {
+            output_rows.push(OutputRow {
+                prompt_index: row.prompt_index,
+                token_ids: row.new_tokens(&plan).to_vec(),
+                finish_reason: row.finish.unwrap_or(FinishReason::Cancelled),
+                logprobs: row.logprobs,
+                score: None,
+                beam_indices: Vec::new(),
+            });
+            sequences.push(row.recorded);
+        }
+        SearchOutput {
+            rows: output_rows,
+            pad_token_id: plan.pad_token_id,
+            seed: plan.seed,
+            sequences,
+            draft_stats: Some(stats),
+        }
+    }
+}
+
+/// Gives a row its empty sequences.
+fn create_sequences(plan: &GenerationPlan, row: &mut Row, next_seq: &mut u32, inputs: &mut SearchInputs) {
+    let mut create =
+        |tokens: Option<_>| tokens.map(|_| TrackedSequence::create(ModelRole::Target, next_seq, inputs));
+    row.sequences = plan.prompts[row.prompt_index].texts().map(&mut create).collect();
+}
+
+/// Checks that a step has as many logits as it requested.
+fn check_count(plan: &GenerationPlan, wanted: usize, logits: &[f32]) -> Result<()> {
+    let (given, vocab_size) = (logits.len(), plan.vocab_size);
+    if given == wanted * vocab_size {
+        return Ok(());
+    }
+    Err(Error::internal(format!(
+        "a search asked for {wanted} rows of {vocab_size} logits and was given {given} logits"
+    )))
+}
+
+/// Applies processors to the scores of one row.
+fn process(
+    plan: &GenerationPlan,
+    processors: &LogitsProcessorList,
+    row: RowContext<'_>,
+    scores: &mut [f32],
+) -> Result<()> {
+    if processors.is_empty() {
+        return Ok(());
+    }
+    let mut context = ProcessContext { num_rows: plan.num_rows(), ..ProcessContext::new(vec![row]) };
+    processors.process(&mut ScoreRows::new(scores, plan.vocab_size), &mut context)
+}

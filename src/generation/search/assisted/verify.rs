@@ -1,0 +1,192 @@
+//! Checks the candidates of a row: the model chooses its tokens after them, up to the first that differs.
+
+use crate::error::{Result, ResultExt};
+use crate::kernels::{argmax, log_sum_exp, softmax};
+use crate::memory;
+use crate::types::TokenId;
+
+use super::super::super::logits::UnconditionalLogits;
+use super::super::super::plan::GenerationPlan;
+use super::super::super::stopping::StopContext;
+use super::super::greedy::HighestScore;
+use super::super::rows::TokenChoice;
+use super::super::sample::Draw;
+use super::super::{SearchStep, TokenEvent};
+use super::row::{Candidates, Row};
+use super::speculative;
+
+/// How the tokens of rows and drafts are chosen.
+pub(super) enum Choice {
+    Highest(HighestScore),
+    Draw(Draw),
+}
+
+/// Chooses the tokens of rows.
+pub(super) struct Verifier {
+    pub(super) choice: Choice,
+    ensemble_weight: Option<f64>,
+    /// Scratch: the processed scores of one token.
+    scores: Vec<f32>,
+    /// Scratch: the mixture of the ensemble.
+    mixture: Vec<f32>,
+    /// Scratch: a random number for each drafted token.
+    draws: Vec<f32>,
+}
+
+/// What became of the candidates of a row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Checked {
+    /// The number of new tokens.
+    pub(super) emitted: usize,
+    /// How many of them were candidates.
+    pub(super) accepted: usize,
+}
+
+impl Verifier {
+    pub(super) fn new(plan: &GenerationPlan, ensemble_weight: Option<f64>) -> Self {
+        let choice = match plan.seed {
+            Some(seed) => Choice::Draw(Draw::new(seed, plan)),
+            None => Choice::Highest(HighestScore(plan.isa)),
+        };
+        Self { choice, ensemble_weight, scores: Vec::new(), mixture: Vec::new(), draws: Vec::new() }
+    }
+
+    /// Chooses the tokens of a row. `main` is the row of `logits` after its newest token, `unconditional` for each processor
+    /// that of its unconditional sequence; those of the candidates follow each.
+    ///
+    /// The token after each candidate is chosen as in a plain search, and the row ends where it would end there.
+    pub(super) fn check(
+        &mut self,
+        plan: &GenerationPlan,
+        row: &mut Row,
+        (main, unconditional): (usize, &[Option<usize>]),
+        logits: &[f32],
+        step: &mut SearchStep,
+    ) -> Result<Checked> {
+        let vocab_size = plan.vocab_size;
+        let mut candidates = std::mem::take(&mut row.candidates);
+        let count = candidates.tokens.len();
+        let is_speculative = !candidates.probabilities.is_empty();
+        self.draws.clear();
+        if let (Choice::Draw(draw), true) = (&mut self.choice, is_speculative) {
+            self.draws.extend((0..count).map(|_| draw.rand()));
+        }
+        let mut checked = Checked { emitted: 0, accepted: 0 };
+        let mut was_accepted = false;
+        for position in 0..=count {
+            let raw = &logits[(main + position) * vocab_size..][..vocab_size];
+            let rows: Vec<Option<usize>> =
+                unconditional.iter().map(|row| row.map(|row| row + position)).collect();
+            let unconditional = UnconditionalLogits { rows: &rows, logits, vocab_size };
+            let normalizer = self.process(plan, row, raw, unconditional)?;
+            let place = || format!("step {}, row {}", row.ids.len() - plan.prompt_len, row.index);
+            let token;
+            (token, was_accepted) = self.choose(plan, &candidates, position).context(place)?;
+            self.append(plan, row, token, raw, raw[token.index()] - normalizer, step)?;
+            checked.emitted += 1;
+            checked.accepted += usize::from(was_accepted);
+            if !was_accepted || !row.is_active() {
+                break;
+            }
+        }
+        // torch draws for all candidates, or for the token after them.
+        let left = match is_speculative {
+            true => usize::from(was_accepted),
+            false => count + 1 - checked.emitted + candidates.beyond,
+        };
+        if let Choice::Draw(draw) = &mut self.choice {
+            (0..left).for_each(|_| draw.skip_row(vocab_size));
+        }
+        candidates.clear();
+        row.candidates = candidates;
+        Ok(checked)
+    }
+
+    /// Processes the model's own logits after the ids of a row, `[vocab_size]`; returns the logarithm of the sum of their
+    /// exponentials.
+    fn process(
+        &mut self,
+        plan: &GenerationPlan,
+        row: &mut Row,
+        raw: &[f32],
+        unconditional: UnconditionalLogits<'_>,
+    ) -> Result<f32> {
+        let normalizer = log_sum_exp(plan.isa, raw);
+        if !normalizer.is_finite() && !plan.processors.takes_invalid_logits() {
+            let place = || format!("step {}, row {}", row.ids.len() - plan.prompt_len, row.index);
+            return Err(super::super::sequences::not_finite(normalizer)).context(place);
+        }
+        self.scores.clear();
+        memory::extend(&mut self.scores, raw, "scores")?;
+        let mut states = std::mem::take(&mut row.states);
+        let context = row.context(plan, &row.ids, unconditional, Some(&mut states));
+        let processed = super::process(plan, &plan.processors, context, &mut self.scores);
+        row.states = states;
+        processed.map(|()| normalizer)
+    }
+
+    /// The token after the first `position` candidates, and whether it is the next candidate.
+    fn choose(
+        &mut self,
+        plan: &GenerationPlan,
+        candidates: &Candidates,
+        position: usize,
+    ) -> Result<(TokenId, bool)> {
+        let Self { choice, scores, mixture, draws, ensemble_weight } = self;
+        let candidate = candidates.tokens.get(position).copied();
+        let draft = candidate.zip(candidates.probabilities.chunks_exact(plan.vocab_size).nth(position));
+        let token = match (choice, draft) {
+            (Choice::Draw(draw), Some((candidate, q))) => {
+                let p = draw.softmax(scores)?;
+                let index = candidate.index();
+                if speculative::accepts(draws[position], p[index], q[index], *ensemble_weight) {
+                    return Ok((candidate, true));
+                }
+                speculative::residual(p, q);
+                return Ok((draw.draw(), false));
+            }
+            (Choice::Draw(draw), None) => draw.choose(scores)?,
+            (Choice::Highest(highest), draft) => {
+                let token = highest.choose(scores)?;
+                match (draft, *ensemble_weight) {
+                    (Some((_, q)), Some(weight)) => {
+                        mixture.clear();
+                        memory::extend(mixture, scores, "scores")?;
+                        softmax(plan.isa, mixture);
+                        speculative::mix(mixture, q, weight);
+                        TokenId(argmax(plan.isa, mixture) as u32)
+                    }
+                    _ => token,
+                }
+            }
+        };
+        Ok((token, candidate == Some(token)))
+    }
+
+    /// Appends a token to a row, and ends the row if a criterion stops it.
+    fn append(
+        &self,
+        plan: &GenerationPlan,
+        row: &mut Row,
+        token: TokenId,
+        raw: &[f32],
+        logprob: f32,
+        step: &mut SearchStep,
+    ) -> Result<()> {
+        row.ids.push(token);
+        row.logprobs.push(logprob);
+        row.recorded.keep_scores(&self.scores)?;
+        row.recorded.keep_logits(plan.isa, raw)?;
+        row.finish = plan.criteria.should_stop(&StopContext {
+            input_ids: &row.ids,
+            prompt_len: plan.prompt_len,
+            prompt_index: row.prompt_index,
+            row_index: row.index,
+            scores: &self.scores,
+            isa: plan.isa,
+        })?;
+        let score = self.scores[token.index()];
+        step.events.push(TokenEvent { row: row.index, token, logprob, score, finish: row.finish });
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! Assistants: a second model that drafts, in a slot of the engine of the first.
+
+use std::sync::LazyLock;
+
+use rsgen::cache::PoolStats;
+use rsgen::generator::Assistant;
+use rsgen::{ErrorKind, GenerationConfig, Generator, GeneratorOptions, Prompts};
+
+const DRAFT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-draft");
+
+static PLAIN: LazyLock<Generator> = LazyLock::new(|| Generator::bundled_with(&options(None)).unwrap());
+/// A generator of its own, so that no other test takes its blocks.
+fn assisted() -> Generator {
+    Generator::bundled_with(&options(Some(Assistant::Bundled))).unwrap()
+}
+
+fn options(assistant: Option<Assistant>) -> GeneratorOptions {
+    GeneratorOptions {
+        num_threads: Some(2),
+        kv_cache_bytes: Some(64 << 20),
+        assistant,
+        ..GeneratorOptions::default()
+    }
+}
+
+/// Blocks that are taken or reserved, of all models.
+fn taken(generator: &Generator) -> usize {
+    let engine = generator.engine();
+    let pools = std::iter::once(engine.pool().clone()).chain(engine.draft_pools());
+    pools.map(|pool| pool.stats()).map(|stats| stats.used_blocks + stats.reserved_blocks).sum()
+}
+
+fn prompts() -> Prompts {
+    vec!["Once upon a time", "One day, a little fox", "Tom had a red kite", "The"].into()
+}
+
+/// The most bytes that the pools may take.
+fn most_bytes(generator: &Generator) -> usize {
+    let engine = generator.engine();
+    let pools = std::iter::once(engine.pool().clone()).chain(engine.draft_pools());
+    pools.map(|pool| pool.stats().max_blocks * pool.capacity().layout().bytes_per_block()).sum()
+}
+
+#[test]
+fn an_assistant_shares_the_cache_with_as_many_tokens_as_the_model() {
+    let draft = Generator::open(DRAFT).unwrap();
+    let generator = Generator::bundled_with(&options(None)).unwrap();
+    let all = generator.engine().pool().stats();
+    let slot = generator.engine().draft(draft.engine()).unwrap();
+    let (target, drafts) = (generator.engine().pool().stats(), slot.pool().stats());
+    assert!(target.max_blocks < all.max_blocks);
+    let fewer = target.max_blocks.min(drafts.max_blocks);
+    assert!(target.max_blocks.abs_diff(drafts.max_blocks) <= fewer / 8, "{target:?} {drafts:?}");
+    assert!(most_bytes(&generator) <= 64 << 20);
+
+    // The same model has the same slot; another one has another.
+    generator.engine().draft(draft.engine()).unwrap();
+    assert_eq!(generator.engine().draft_pools().len(), 1);
+    let other = Generator::open(DRAFT).unwrap();
+    generator.engine().draft(other.engine()).unwrap();
+    assert_eq!(generator.engine().draft_pools().len(), 2);
+    assert!(most_bytes(&generator) <= 64 << 20);
+
+    // A slot goes with the last handle of its model.
+    drop((other, draft, slot));
+    assert_eq!(generator.engine().pool().stats(), all);
+    assert!(generator.engine().draft_pools().is_empty());
+}
+
+#[test]
+fn blocks_in_use_stay_when_the_cache_is_divided() {
+    let generator = Generator::bundled_with(&options(None)).unwrap();
+    let pool = generator.engine().pool();
+    let before = pool.stats();
+    let reservation = pool.reserve(before.max_blocks).unwrap();
+    let draft = Generator::open(DRAFT).unwrap();
+    let slot = generator.engine().draft(draft.engine()).unwrap();
+    assert_eq!(generator.engine().pool().stats().max_blocks, before.max_blocks);
+    assert_eq!(slot.pool().stats(), PoolStats::default(), "nothing is left for it");
+    let config = GenerationConfig::new().max_new_tokens(4);
+    let error = generator.call("One day").config(&config).assistant(Some(&draft)).run().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Capacity);
+
+    drop(reservation);
+    let output = generator.call("One day").config(&config).assistant(Some(&draft)).run().unwrap();
+    assert_eq!(output.token_ids().len(), 4);
+    assert!(slot.pool().stats().max_blocks > 0 && most_bytes(&generator) <= 64 << 20);
+    assert_eq!(taken(&generator), 0);
+}
+
+#[test]
+fn greedy_search_with_drafts_equals_greedy_search_bit_for_bit() {
+    let generator = assisted();
+    let config = GenerationConfig::new().max_new_tokens(40).output_logits(true).repetition_penalty(1.1);
+    let plain = PLAIN.generate(prompts(), &config).unwrap();
+    for drafted in [1, 5, 20] {
+        let config = config.clone().num_assistant_tokens(drafted);
+        let assisted = generator.assisted_decoding(prompts(), &config).unwrap();
+        assert_eq!(plain.rows, assisted.rows, "{drafted} tokens");
+        assert_eq!(plain.sequences, assisted.sequences, "{drafted} tokens");
+        let stats = assisted.draft_stats.unwrap();
+        assert!(stats.accepted > 0 && stats.accepted <= stats.verified, "{stats:?}");
+        assert_eq!(taken(&generator), 0);
+    }
+}
+
+#[test]
+fn a_stream_with_drafts_gives_the_tokens_of_the_call_and_leaves_both_pools_free_wherever_it_is_dropped() {
+    let generator = assisted();
+    let config = GenerationConfig::new().max_new_tokens(24).num_assistant_tokens(5_usize);
+    let whole = generator.generate("Once upon a time", &config).unwrap();
+    let streamed = generator.stream("Once upon a time", &config).unwrap();
+    let tokens: Vec<_> = streamed.map(|token| token.unwrap().id).collect();
+    assert_eq!(tokens, whole.token_ids());
+    for passes in 0..12 {
+        let mut stream = generator.stream("Once upon a time", &config).unwrap();
+        assert!(taken(&generator) > 0);
+        for _ in 0..passes {
+            let _ = stream.poll_token(&mut || false).unwrap();
+        }
+        drop(stream);
+        assert_eq!(taken(&generator), 0, "after {passes} passes");
+    }
+}
+
+#[test]
+fn calls_with_and_without_drafts_and_other_searches_share_a_generator() {
+    let generator = assisted();
+    let config = GenerationConfig::new().max_new_tokens(20).seed(3);
+    let searches = [
+        config.clone().num_beams(3),
+        config.clone().penalty_alpha(0.6).top_k(4),
+        config.clone().dola_layers(rsgen::generation::DolaLayers::High),
+        config.clone().prompt_lookup_num_tokens(3_usize),
+    ];
+    let generator = &generator;
+    std::thread::scope(|scope| {
+        for config in &searches {
+            scope.spawn(move || {
+                let (plain, assisted) =
+                    (PLAIN.generate(prompts(), config), generator.generate(prompts(), config));
+                assert_eq!(plain.unwrap().rows, assisted.unwrap().rows);
+            });
+        }
+        scope.spawn(|| {
+            let plain = generator.call(prompts()).config(&config).assistant(None).run().unwrap();
+            assert_eq!(plain.draft_stats, None);
+            assert_eq!(plain.rows, generator.generate(prompts(), &config).unwrap().rows);
+        });
+    });
+    assert_eq!(taken(generator), 0);
+}
+
+#[test]
+fn assisted_decoding_asks_for_an_assistant() {
+    let config = GenerationConfig::new().max_new_tokens(4);
+    let error = PLAIN.assisted_decoding("One day", &config).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().starts_with("`assistant_model` must be a Generator"), "{error}");
+    let prepared = PLAIN.call("One day").config(&config.num_beams(2)).assistant(Some(&PLAIN));
+    let prepared = prepared.prepare(false, &mut || false).unwrap();
+    assert!(prepared.warnings()[0].starts_with("`assistant_model` has no effect in beam search"));
+}
+
+#[test]
+fn a_model_may_draft_for_itself() {
+    let config = GenerationConfig::new().max_new_tokens(24).num_assistant_tokens(4_usize);
+    let plain = PLAIN.generate(prompts(), &config).unwrap();
+    let own = PLAIN.call(prompts()).config(&config).assistant(Some(&PLAIN)).run().unwrap();
+    assert_eq!(plain.rows, own.rows);
+}
+
+#[test]
+fn an_assistant_that_cannot_be_opened_is_named() {
+    let error = Generator::bundled_with(&options(Some("no/such/folder".into()))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Load);
+    assert!(error.to_string().starts_with("the assistant: "), "{error}");
+}
