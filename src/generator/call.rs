@@ -241,6 +241,7 @@ impl<'a> Call<'a> {
         context.tied_embeddings = shared.config.tie_word_embeddings;
         context.isa = shared.engine.workers().isa();
         context.vocabulary.clone_from(&shared.vocabulary);
+        context.model_name.clone_from(&shared.name);
         context.model_defaults = model_defaults(&shared.generation_config, &config, has_generation_config);
         if is_chat && context.model_defaults.max_length.is_some() {
             Arc::make_mut(&mut context.model_defaults).max_length = None;
@@ -251,7 +252,7 @@ impl<'a> Call<'a> {
         context.prefix_allowed_tokens_fn = prefix_allowed_tokens_fn;
         context.criteria = criteria;
         context.constraints = constraints;
-        context.draft = assistant.as_ref().map(Generator::draft_context);
+        context.draft = assistant.as_ref().map(|assistant| generator.draft_context(assistant)).transpose()?;
         context.kept_tokens.clone_from(&shared.kept_tokens);
 
         check_lists(&config, &context.model_defaults, batches.len())?;

@@ -28,10 +28,15 @@ impl ConfidenceThreshold {
         self.threshold > 0.0
     }
 
+    /// Whether a probability is below it.
+    pub(super) fn is_above(&self, probability: f64) -> bool {
+        probability < self.threshold
+    }
+
     /// Takes note of a drafted token; whether the draft ends with it.
     pub(super) fn push(&mut self, probability: f32) -> bool {
         self.newest.push(f64::from(probability));
-        f64::from(probability) < self.threshold
+        self.is_above(f64::from(probability))
     }
 
     /// Takes note of how many tokens of the draft were accepted, and adapts.
