@@ -35,6 +35,9 @@ pub mod engine;
 
 pub mod generator;
 
+#[cfg(any(feature = "cli", feature = "python"))]
+pub mod pictures;
+
 #[cfg(feature = "cli")]
 pub mod cli;
 

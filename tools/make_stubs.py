@@ -59,6 +59,7 @@ from .types import (
     DType,
     Encoding,
     FinishReason,
+    GenerationEvent,
     GenerationFields,
     Ids,
     PrefixAllowedTokens,
@@ -106,6 +107,8 @@ SLOTS = {
     "StoppingCriteria.__call__": """def __call__(
         self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]
     ) -> bool | np.bool_ | NDArray[np.bool_]: ...""",
+    "EventStream.__iter__": "def __iter__(self) -> Self: ...",
+    "EventStream.__next__": "def __next__(self) -> GenerationEvent: ...",
     "TokenStream.__iter__": "def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput]: ...",
     "TokenStream.__next__": "def __next__(self) -> StreamedToken: ...",
     "TokenStream.__aiter__": "def __aiter__(self) -> Self: ...",

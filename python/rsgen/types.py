@@ -10,19 +10,34 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
+    "Alternative",
     "AnyGenerationConfig",
+    "BeamEvent",
+    "BeamNode",
     "Conversation",
     "DType",
+    "DraftEvent",
+    "DraftedToken",
     "Encoding",
+    "Event",
+    "EventTimings",
+    "EventUsage",
+    "FinishEvent",
     "FinishReason",
+    "FinishedRow",
+    "GenerationEvent",
     "GenerationFields",
     "Ids",
     "LogitsProcessor",
     "Message",
     "PrefixAllowedTokens",
     "Prompt",
+    "PromptEvent",
+    "StartEvent",
     "StoppingCriterion",
     "Streamer",
+    "TokenEvent",
+    "TokenText",
     "Tool",
 ]
 
@@ -117,6 +132,155 @@ class Streamer(Protocol):
         ...
 
 
+class TokenText(TypedDict):
+    """A token with its text by itself, at most 64 characters of it."""
+
+    id: int
+    text: str
+
+
+class Alternative(TokenText):
+    """A token that could have been chosen: its probability under the model's own logits and after all processors, and
+    the field, such as ``top_k``, that switches on the processor that removed it."""
+
+    p_raw: float
+    p_final: float
+    cut_by: str | None
+
+
+class BeamNode(TokenText):
+    """A token in the tree of beams. ``sum`` is that of its ``parent`` and its own ``logprob``, which is the processed
+    one; ``score`` is the sum divided by the length to the power of ``length_penalty``; ``beam`` is the row of ``scores``
+    that it was chosen from."""
+
+    n: int
+    parent: int | None
+    beam: int
+    logprob: float
+    sum: float
+    score: float
+    group: int
+    state: Literal["alive", "pruned", "finished"]
+
+
+class DraftedToken(TokenText):
+    """A drafted token: its probability in the draft, and under the model after all processors, where they are known."""
+
+    p_draft: float | None
+    p_target: float | None
+
+
+class FinishedRow(TypedDict):
+    """A row of the output, and with beams its score and the numbers of its nodes."""
+
+    row: int
+    prompt: int
+    finish_reason: FinishReason
+    score: float | None
+    path: list[int]
+
+
+class EventUsage(TypedDict):
+    """The number of tokens in and out."""
+
+    prompt_tokens: int
+    generated_tokens: int
+
+
+class EventTimings(TypedDict):
+    """Seconds from the start to the first token, and to the end."""
+
+    first_token: float
+    total: float
+
+
+class Event(TypedDict):
+    """What all events have: their number, from 0 without a gap, and microseconds since the start of their request."""
+
+    seq: int
+    t_us: int
+
+
+class StartEvent(Event):
+    """A request begins: the model, the name of the search, and the fields of the call merged over those of the model."""
+
+    type: Literal["start"]
+    model: str
+    strategy: str
+    parameters: dict[str, Any]
+    seed: int | None
+    first_row: int
+    num_rows: int
+
+
+class PromptEvent(Event):
+    """A prompt as the model sees it: its tokens, and the text that each adds."""
+
+    type: Literal["prompt"]
+    prompt: int
+    ids: list[int]
+    texts: list[str]
+
+
+class TokenEvent(Event):
+    """A row got a token.
+
+    ``text`` is what it adds: the texts of a row, joined, are its text. ``logprob`` is the log-probability under the
+    model's own logits, ``logprob_final`` that after all processors; ``rank`` and ``entropy`` are those of the model's own
+    distribution. ``top`` holds the most probable tokens and the chosen one. Beam searches have the nodes of ``beam``
+    events instead.
+    """
+
+    type: Literal["token"]
+    row: int
+    pos: int
+    id: int
+    text: str
+    logprob: float | None
+    logprob_final: float | None
+    rank: int | None
+    entropy: float | None
+    top: list[Alternative]
+    finish_reason: FinishReason | None
+
+
+class BeamEvent(Event):
+    """The beams of a prompt made a step. ``frontier`` holds the numbers of the nodes that are beams now, the best first
+    within each group. A node of step ``s`` is token ``s`` of its hypothesis."""
+
+    type: Literal["beam"]
+    prompt: int
+    step: int
+    nodes: list[BeamNode]
+    frontier: list[int]
+
+
+class DraftEvent(Event):
+    """A draft was checked: the row takes ``accepted`` of the proposed tokens, then ``next``, the model's own. That is
+    None when the row ends with an accepted token."""
+
+    type: Literal["draft"]
+    row: int
+    round: int
+    source: Literal["assistant_model", "early_exit", "prompt_lookup"]
+    proposed: list[DraftedToken]
+    accepted: int
+    next: TokenText | None
+
+
+class FinishEvent(Event):
+    """A request ended, also when it was cancelled."""
+
+    type: Literal["finish"]
+    rows: list[FinishedRow]
+    usage: EventUsage
+    timings: EventTimings
+
+
+GenerationEvent: TypeAlias = StartEvent | PromptEvent | TokenEvent | BeamEvent | DraftEvent | FinishEvent
+"""Something that happened in a call with ``output_events=True``. ``type`` tells which."""
+
+
 class GenerationFields(TypedDict, total=False):
     """The fields of a :class:`rsgen.GenerationConfig`, as keyword arguments. ``None`` leaves a field unset."""
 
@@ -144,6 +308,15 @@ class GenerationFields(TypedDict, total=False):
     seed: int | Sequence[int] | None
     penalty_alpha: float | None
     dola_layers: Literal["low", "high"] | Sequence[int] | None
+    prompt_lookup_num_tokens: int | None
+    max_matching_ngram_size: int | None
+    num_assistant_tokens: int | None
+    num_assistant_tokens_schedule: Literal["constant", "heuristic", "heuristic_transient"] | None
+    assistant_confidence_threshold: float | None
+    assistant_lookbehind: int | None
+    target_lookbehind: int | None
+    assistant_early_exit: int | None
+    assistant_ensemble_weight: float | None
     early_stopping: bool | Literal["never"] | None
     length_penalty: float | None
     num_beam_groups: int | None

@@ -14,6 +14,7 @@ use super::completions::CompletionsArguments;
 use super::decoding::DecodingArguments;
 use super::doctor::DoctorArguments;
 use super::score::ScoreArguments;
+use super::show::{PictureArguments, ShowArguments};
 use super::tokenize::TokenizeArguments;
 use crate::generator::{GeneratorOptions, KvDtype};
 use crate::tensor::{ComputeDtype, DType};
@@ -31,6 +32,7 @@ Examples:
   rsgen generate --do-sample --top-p 0.9 --seed 7 \"The little fox\"
   echo \"Once upon a time\" | rsgen generate --json
   rsgen generate --num-beams 4 --prompts prompts.txt --json > texts.jsonl
+  rsgen generate --show-beams --num-beams 3 --max-new-tokens 20 \"One day\"
   RSGEN_TOP_P=0.9 RSGEN_DO_SAMPLE=1 rsgen generate \"One day\"";
 
 const INSPECT_EXAMPLES: &str = "\
@@ -55,6 +57,7 @@ pub(super) enum Subcommand {
     Generate(Box<GenerateArguments>),
     Chat(Box<ChatArguments>),
     Score(ScoreArguments),
+    Show(ShowArguments),
     Tokenize(TokenizeArguments),
     Inspect(InspectArguments),
     Doctor(DoctorArguments),
@@ -78,6 +81,8 @@ pub(super) struct GenerateArguments {
     pub(super) model: ModelArguments,
     #[command(flatten)]
     pub(super) assistant: AssistantArguments,
+    #[command(flatten)]
+    pub(super) pictures: PictureArguments,
     #[command(flatten)]
     pub(super) output: OutputArguments,
     /// Leave the prompt out

@@ -12,8 +12,10 @@ use super::failure::Failure;
 use super::output::{RowPrinter, SCHEMA_VERSION, or_stop, write_json};
 use super::terminal::Terminal;
 use super::wording::in_shell_words;
-use super::{model, progress, prompt};
+use super::{model, progress, prompt, show};
+use crate::engine::trace::TimedEvent;
 use crate::engine::{GenerationOutput, Interrupt, TokenStream};
+use crate::error::Error;
 use crate::generation::SequenceScores;
 use crate::generator::{Generator, Prepared};
 use crate::types::{FinishReason, TokenId};
@@ -24,6 +26,13 @@ pub(super) fn run(
     terminal: &Terminal,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<(), Failure> {
+    if arguments.prompts.is_some() && !arguments.pictures.views().is_empty() {
+        return Err(Error::config(
+            "the pictures show one text, but `--prompts` gives several; draw them from the traces of `--json \
+             --output-events` with `rsgen show`",
+        )
+        .into());
+    }
     let lines = arguments.prompts.as_deref().map(prompt::read_lines).transpose()?;
     let prompt = if lines.is_some() { String::new() } else { prompt::read(arguments.prompt.as_deref())? };
     let started = Instant::now();
@@ -46,12 +55,22 @@ struct Job<'a> {
 
 impl Job<'_> {
     fn continue_text(&self, prompt: &str, interrupted: &mut Interrupt<'_>) -> Result<(), Failure> {
-        let prepared =
-            self.generator.call(prompt).config(&self.arguments.decoding.0).prepare(true, interrupted)?;
+        let (views, json) = (self.arguments.pictures.views(), self.arguments.output.json);
+        let mut config = self.arguments.decoding.0.clone();
+        if !views.is_empty() {
+            config.output_events = Some(true);
+        }
+        let prepared = self.generator.call(prompt).config(&config).prepare(true, interrupted)?;
+        if !views.is_empty() && !json {
+            let output = show::draw(prepared, &views, self.terminal, interrupted)?;
+            if self.terminal.is_interactive() {
+                self.terminal.note(summary(&output));
+            }
+            return Ok(());
+        }
         let shown = self.shown(prompt);
         let write =
             |output: &GenerationOutput| write_json(&mut stdout().lock(), &self.report(prompt, output));
-        let json = self.arguments.output.json;
         let write_json = json.then_some(&write as &dyn Fn(&_) -> _);
         let output = reply(prepared, shown, write_json, self.terminal, interrupted)?;
         if self.terminal.is_interactive() && !json {
@@ -222,6 +241,9 @@ pub(super) struct Report<'a> {
     /// With `--output-logits`: as `scores`.
     #[serde(skip_serializing_if = "Option::is_none")]
     logits: Option<Vec<&'a [Vec<f32>]>>,
+    /// With `--output-events`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    events: Option<&'a [TimedEvent]>,
     /// `null` without sampling.
     seed: Option<u64>,
     usage: UsageReport,
@@ -276,6 +298,7 @@ impl<'a> Report<'a> {
                 .iter()
                 .map(|sequence: &SequenceScores| sequence.logits.as_deref())
                 .collect(),
+            events: output.events.as_deref(),
             seed: output.seeds.first().copied(),
             usage: UsageReport {
                 prompt_tokens: output.usage.prompt_tokens,

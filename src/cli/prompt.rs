@@ -46,13 +46,20 @@ pub(super) fn read_lines(file: &Path) -> Result<Vec<String>, Failure> {
     if file == Path::new("-") {
         return read_texts(None);
     }
+    Ok(read_file("--prompts", file)?.lines().map(str::to_owned).collect())
+}
+
+/// The text of a file that `argument` names, or of standard input for `-`.
+pub(super) fn read_file(argument: &str, file: &Path) -> Result<String, Failure> {
+    if file == Path::new("-") {
+        return read_all(stdin().lock(), STDIN);
+    }
     let cannot_read = |error| {
         let message =
-            format!("`--prompts`: {} cannot be read; name a file, or - for standard input", file.display());
+            format!("`{argument}`: {} cannot be read; name a file, or - for standard input", file.display());
         Error::input(message).with_source(error)
     };
-    let text = read_all(open_regular(file).map_err(cannot_read)?, &format!("of {}", file.display()))?;
-    Ok(text.lines().map(str::to_owned).collect())
+    read_all(open_regular(file).map_err(cannot_read)?, &format!("of {}", file.display()))
 }
 
 fn from_reader(reader: impl Read) -> Result<String, Failure> {

@@ -20,6 +20,12 @@ const TOKEN_BYTES: u64 = 64;
 /// A list in a list: its pointer, length and capacity, and the overhead of its allocation.
 const LIST_BYTES: u64 = 40;
 
+/// The events of a token: its alternatives with their texts.
+const EVENT_BYTES: u64 = 1200;
+
+/// A node in the tree of beams, in an event and in the table of nodes.
+const NODE_BYTES: u64 = 200;
+
 /// The bytes that requests may take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Estimate {
@@ -43,6 +49,10 @@ impl Estimate {
         let listed = |is_listed: bool, bytes: u64| if is_listed { bytes + LIST_BYTES } else { 0 };
         let of_step = listed(plan.output_scores(), vocab_bytes)
             .saturating_add(listed(plan.output_logits(), vocab_bytes))
+            .saturating_add(listed(
+                plan.output_events(),
+                EVENT_BYTES + NODE_BYTES * plan.candidates_each() as u64,
+            ))
             .saturating_add(listed(plan.num_top_logprobs() > 0, plan.num_top_logprobs() as u64 * 8));
         let rows = plan.sequences_each() as u64;
         let kept_rows = if plan.mode().has_beams() { rows } else { plan.num_return_sequences() as u64 };
@@ -52,7 +62,9 @@ impl Estimate {
             let steps = kept_rows.saturating_mul(new_tokens as u64);
             let tokens = rows.saturating_mul((prompt.input_ids().len() + new_tokens) as u64);
             estimate.new_tokens = estimate.new_tokens.max(new_tokens);
-            estimate.scores = estimate.scores.saturating_add(steps.saturating_mul(of_step));
+            let of_prompt = if plan.output_events() { prompt.tokens().len() as u64 * TOKEN_BYTES } else { 0 };
+            estimate.scores =
+                estimate.scores.saturating_add(steps.saturating_mul(of_step)).saturating_add(of_prompt);
             estimate.tokens = estimate.tokens.saturating_add(tokens.saturating_mul(TOKEN_BYTES));
         }
         // The results of the pass, and a copy before processors or for the accumulated scores of beams.
@@ -100,6 +112,7 @@ pub(super) fn check(
     let kept = [
         ("`output_scores`", plans.iter().any(GenerationPlan::output_scores)),
         ("`output_logits`", plans.iter().any(GenerationPlan::output_logits)),
+        ("`output_events`", plans.iter().any(GenerationPlan::output_events)),
         ("`top_logprobs`", plans.iter().any(|plan| plan.num_top_logprobs() > 0)),
     ];
     let kept: Vec<&str> = kept.into_iter().filter(|(_, is_kept)| *is_kept).map(|(name, _)| name).collect();

@@ -1,6 +1,6 @@
 //! The tokens of a stream, each with its text.
 
-use crate::generation::TokenEvent;
+use crate::generation::{GenerationPlan, TokenEvent};
 use crate::text::{Detokenizer, Tokenizer};
 use crate::types::{FinishReason, TokenId};
 
@@ -40,6 +40,15 @@ impl RowTexts {
         let detokenizers =
             |tokenizer| prompts.map(|prompt| Detokenizer::new(tokenizer, prompt, true)).collect::<Vec<_>>();
         Self { rows: tokenizer.map(detokenizers) }
+    }
+
+    /// For the rows of a plan's output.
+    pub(super) fn of_plan(tokenizer: Option<&Tokenizer>, plan: &GenerationPlan) -> Self {
+        let rows = plan.prompts().iter();
+        Self::new(
+            tokenizer,
+            rows.flat_map(|prompt| std::iter::repeat_n(prompt.tokens(), plan.num_return_sequences())),
+        )
     }
 
     /// Adds the text to an event.

@@ -25,6 +25,7 @@ mod slot;
 mod stream;
 mod ticket_lock;
 mod timing;
+pub mod trace;
 mod vocabulary;
 
 pub use self::core::{Engine, EngineOptions, Interrupt};

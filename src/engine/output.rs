@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::request::Request;
+use super::trace::{self, TimedEvent};
 use crate::error::{Error, Result};
 use crate::generation::output::transition_scores;
 use crate::generation::{DraftStats, OutputRow, SequenceScores};
@@ -31,6 +32,9 @@ pub struct GenerationOutput {
     pub usage: Usage,
     /// Where the time went.
     pub timings: Timings,
+    /// How each token was found, with `output_events`.
+    #[serde(default)]
+    pub events: Option<Vec<TimedEvent>>,
 }
 
 /// One generated sequence.
@@ -42,6 +46,18 @@ pub struct GeneratedRow {
     pub generated: OutputRow,
     /// Its text, without special tokens, a stop string included; `None` for a model without a tokenizer.
     pub text: Option<String>,
+    /// Where the text of each token ends, in bytes; empty for a model without a tokenizer.
+    #[serde(default)]
+    pub text_ends: Vec<usize>,
+}
+
+impl GeneratedRow {
+    /// The text that each token adds; as many as the tokens, unless the model has no tokenizer.
+    pub fn token_texts(&self) -> impl Iterator<Item = &str> {
+        let text = self.text.as_deref().unwrap_or_default();
+        let starts = std::iter::once(0).chain(self.text_ends.iter().copied());
+        starts.zip(&self.text_ends).map(move |(start, &end)| text.get(start..end).unwrap_or_default())
+    }
 }
 
 /// Token counts.
@@ -64,32 +80,39 @@ pub struct Timings {
 
 impl GenerationOutput {
     /// The output of a request that has ended or was cancelled.
-    pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Self {
+    ///
+    /// # Errors
+    /// `Capacity` when there is no memory for its events.
+    pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Result<Self> {
         let (first_token, total) = request.elapsed();
         let prompts = request.prompts().to_vec();
         let prompt_tokens = prompts.iter().map(|prompt| prompt.tokens().len()).sum();
-        let output = request.finish();
+        let (output, recorder) = request.finish();
+        let generated_tokens = output.rows.iter().map(|row| row.token_ids.len()).sum();
+        let usage = Usage { prompt_tokens, generated_tokens };
+        let events = recorder.map(|recorder| recorder.finish(&output.rows, usage, (first_token, total)));
         let mut rows = Vec::with_capacity(output.rows.len());
         for generated in output.rows {
             let prompt = &prompts[generated.prompt_index];
             let text = tokenizer.map(|tokenizer| text(tokenizer, prompt.tokens(), &generated.token_ids));
+            let (text, text_ends) = text.unzip();
             let prompt_ids = prompt.input_ids().to_vec();
-            rows.push(GeneratedRow { prompt_ids, generated, text });
+            rows.push(GeneratedRow { prompt_ids, generated, text, text_ends: text_ends.unwrap_or_default() });
         }
-        let generated_tokens = rows.iter().map(|row| row.generated.token_ids.len()).sum();
-        Self {
+        Ok(Self {
             rows,
             sequences: output.sequences,
             pad_token_id: output.pad_token_id,
             seeds: output.seed.into_iter().collect(),
             draft_stats: output.draft_stats,
-            usage: Usage { prompt_tokens, generated_tokens },
+            usage,
             timings: Timings { first_token, total },
-        }
+            events: events.transpose()?,
+        })
     }
 
     /// Joins the outputs of several requests.
-    pub(crate) fn joined(outputs: Vec<Self>) -> Self {
+    pub(crate) fn joined(mut outputs: Vec<Self>) -> Self {
         let mut all = Self {
             rows: Vec::new(),
             sequences: Vec::new(),
@@ -98,6 +121,7 @@ impl GenerationOutput {
             draft_stats: None,
             usage: Usage::default(),
             timings: Timings::default(),
+            events: trace::joined(&mut outputs),
         };
         let mut first_prompt = 0;
         for output in outputs {
@@ -177,10 +201,17 @@ impl std::fmt::Display for GenerationOutput {
     }
 }
 
-/// The text that tokens add to a prompt. Equals the joined texts of a stream.
-fn text(tokenizer: &Tokenizer, prompt: &[TokenId], token_ids: &[TokenId]) -> String {
+/// The text that tokens add to a prompt, and where that of each token ends. Equals the joined texts of a stream.
+fn text(tokenizer: &Tokenizer, prompt: &[TokenId], token_ids: &[TokenId]) -> (String, Vec<usize>) {
     let mut detokenizer = Detokenizer::new(tokenizer, prompt, true);
-    let mut text: String = token_ids.iter().map(|&token| detokenizer.push(token)).collect();
+    let (mut text, mut ends) = (String::new(), Vec::with_capacity(token_ids.len()));
+    for &token in token_ids {
+        text.push_str(&detokenizer.push(token));
+        ends.push(text.len());
+    }
     text.push_str(&detokenizer.flush());
-    text
+    if let Some(end) = ends.last_mut() {
+        *end = text.len();
+    }
+    (text, ends)
 }

@@ -6,6 +6,7 @@ use super::batching::{BatchBuilder, OutputCursor};
 use super::core::Engine;
 use super::sequence::{Sequence, insert_recomputed};
 use super::slot::DraftModel;
+use super::trace::{Recorder, TimedEvent};
 use crate::cache::{BLOCK_TOKENS, BlockTable, ReorderPlan, Reservation, SharedPool, blocks_for};
 use crate::error::{Error, Result, ResultExt};
 use crate::generation::plan::PlannedPrompt;
@@ -39,6 +40,8 @@ pub(super) struct Request {
     prompts: Vec<PlannedPrompt>,
     started: Instant,
     first_token: Option<Duration>,
+    /// With `output_events`.
+    recorder: Option<Recorder>,
 }
 
 /// The position of a row; see [`Row`].
@@ -136,7 +139,18 @@ impl Request {
             collected: ForwardOutput::default(),
             started: Instant::now(),
             first_token: None,
+            recorder: None,
         }
+    }
+
+    /// Records its events.
+    pub(super) fn recorded_by(self, recorder: Option<Recorder>) -> Self {
+        Self { recorder, ..self }
+    }
+
+    /// The events so far; `None` when none are recorded.
+    pub(super) fn events(&self) -> Option<&[TimedEvent]> {
+        self.recorder.as_ref().map(Recorder::events)
     }
 
     /// The prompts.
@@ -246,6 +260,9 @@ impl Request {
         if !self.stepped.events.is_empty() {
             self.first_token.get_or_insert_with(|| self.started.elapsed());
         }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.step(&self.stepped, self.started.elapsed())?;
+        }
         Ok(true)
     }
 
@@ -254,9 +271,9 @@ impl Request {
         &self.stepped
     }
 
-    /// The output so far. The sequences return their blocks.
-    pub(super) fn finish(self) -> SearchOutput {
-        self.search.finish()
+    /// The output so far, and what has recorded its events. The sequences return their blocks.
+    pub(super) fn finish(self) -> (SearchOutput, Option<Recorder>) {
+        (self.search.finish(), self.recorder)
     }
 
     fn change_sequences(&mut self, op: SequenceOp) -> Result<()> {

@@ -9,6 +9,7 @@ use super::output::GenerationOutput;
 use super::request::{Request, RequestCache};
 use super::slot::DraftModel;
 use super::timing;
+use super::trace::Recorder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::GenerationPlan;
 use crate::text::Tokenizer;
@@ -51,7 +52,8 @@ pub fn run(
                 Err(error) => return Err(error),
             };
             let Some((index, plan)) = waiting.next() else { break };
-            running.push(Request::new(plan, cache));
+            let recorder = Recorder::new(&plan, tokenizer)?;
+            running.push(Request::new(plan, cache).recorded_by(recorder));
             indices.push(index);
         }
         if running.is_empty() {
@@ -70,7 +72,7 @@ pub fn run(
         ended.sort_unstable();
         for &index in ended.iter().rev() {
             let (request, prompt) = (running.remove(index), indices.remove(index));
-            finished(prompt, outputs[prompt].insert(GenerationOutput::new(request, tokenizer)))?;
+            finished(prompt, outputs[prompt].insert(GenerationOutput::new(request, tokenizer)?))?;
         }
         first = next.saturating_sub(ended.iter().filter(|&&index| index < next).count());
         first = if first < running.len() { first } else { 0 };

@@ -13,6 +13,7 @@ use super::output::GenerationOutput;
 use super::request::{Request, RequestCache};
 use super::slot::DraftModel;
 use super::timing;
+use super::trace::{Recorder, TimedEvent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::GenerationPlan;
 use crate::text::Tokenizer;
@@ -46,11 +47,10 @@ impl TokenStream {
         plan: GenerationPlan,
     ) -> Result<Self> {
         estimate::check(&engine, draft.as_deref(), std::slice::from_ref(&plan), 1)?;
-        let rows = plan.prompts().iter();
-        let rows = rows.flat_map(|prompt| std::iter::repeat_n(prompt.tokens(), plan.num_return_sequences()));
-        let texts = RowTexts::new(tokenizer.as_ref(), rows);
+        let texts = RowTexts::of_plan(tokenizer.as_ref(), &plan);
         let cache = RequestCache::reserve(&engine, draft.as_deref(), &plan)?;
-        let request = Request::new(plan, cache);
+        let recorder = Recorder::new(&plan, tokenizer.as_ref())?;
+        let request = Request::new(plan, cache).recorded_by(recorder);
         Ok(Self {
             executor: BatchExecutor::new(&engine, draft),
             engine,
@@ -129,8 +129,39 @@ impl TokenStream {
     /// the stream gave.
     pub fn close(&mut self) {
         if let Some(request) = self.request.take() {
-            self.output = Some(GenerationOutput::new(request, self.tokenizer.as_ref()));
+            self.output = GenerationOutput::new(request, self.tokenizer.as_ref()).ok();
             timing::report(&self.engine, &self.executor.timing);
+        }
+    }
+
+    /// The event of this number, as it happens: all events are kept, and those that tokens have brought along are there.
+    /// `None` after the last one.
+    ///
+    /// # Errors
+    /// `Input` for a call without `output_events`; the error that ended the request.
+    pub fn event(&mut self, seq: usize, interrupted: &mut Interrupt<'_>) -> Result<Option<&TimedEvent>> {
+        while self.request.is_some() && self.recorded().is_some_and(|events| events.len() <= seq) {
+            self.engine.check_process()?;
+            self.advance(interrupted)?;
+        }
+        match self.recorded() {
+            Some(events) => Ok(events.get(seq)),
+            None if self.request.is_none() && self.output.is_none() => Ok(None),
+            None => Err(Error::input("the call records no events; call with output_events=True")),
+        }
+    }
+
+    /// Whether it records events.
+    pub fn records_events(&self) -> bool {
+        self.recorded().is_some()
+    }
+
+    /// The events so far; `None` without `output_events`, and after an error.
+    fn recorded(&self) -> Option<&[TimedEvent]> {
+        match (&self.request, &self.output) {
+            (Some(request), _) => request.events(),
+            (None, Some(output)) => output.events.as_deref(),
+            (None, None) => None,
         }
     }
 

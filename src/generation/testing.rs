@@ -9,7 +9,8 @@ use crate::types::{RowOutputs, SeqId, TokenId};
 
 use super::output::{OutputRow, SearchOutput};
 use super::search::{
-    ModelRole, RowInput, Search, SearchInputs, SearchResults, SearchStep, SequenceOp, TokenEvent, WantedRow,
+    ModelRole, RowInput, Search, SearchInputs, SearchResults, SearchStep, SequenceOp, StepDetails,
+    TokenEvent, WantedRow,
 };
 use super::vocabulary::Vocabulary;
 
@@ -195,6 +196,8 @@ fn broken(what: String) -> Error {
 pub struct Transcript {
     /// All events, in order.
     pub events: Vec<TokenEvent>,
+    /// The details of each step.
+    pub details: Vec<StepDetails>,
     /// The output.
     pub output: SearchOutput,
     /// Whether the search ended by itself.
@@ -218,7 +221,7 @@ pub fn run(search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Transcr
 /// The search's own; when it breaks its contract.
 pub fn run_steps(mut search: Box<dyn Search>, model: &mut ScriptedModel, most: usize) -> Result<Transcript> {
     let mut events: Vec<TokenEvent> = Vec::new();
-    let (mut inputs, mut step) = (SearchInputs::new(), SearchStep::default());
+    let (mut inputs, mut step, mut details) = (SearchInputs::new(), SearchStep::default(), Vec::new());
     for _ in 0..most {
         inputs.clear();
         search.wants(&mut inputs);
@@ -234,6 +237,7 @@ pub fn run_steps(mut search: Box<dyn Search>, model: &mut ScriptedModel, most: u
             }
             events.push(event);
         }
+        details.push(step.details.clone());
         if step.finished {
             break;
         }
@@ -244,7 +248,7 @@ pub fn run_steps(mut search: Box<dyn Search>, model: &mut ScriptedModel, most: u
     for (index, row) in output.rows.iter().enumerate() {
         check_events(index, row, &events, step.finished)?;
     }
-    Ok(Transcript { events, output, is_finished: step.finished })
+    Ok(Transcript { events, details, output, is_finished: step.finished })
 }
 
 /// Checks that the events of a row are its first tokens; all of them, the last one with the reason, when it has ended.

@@ -241,6 +241,7 @@ impl<'a> Call<'a> {
         context.tied_embeddings = shared.config.tie_word_embeddings;
         context.isa = shared.engine.workers().isa();
         context.vocabulary.clone_from(&shared.vocabulary);
+        context.model_name.clone_from(&shared.name);
         context.model_defaults = model_defaults(&shared.generation_config, &config, has_generation_config);
         if is_chat && context.model_defaults.max_length.is_some() {
             Arc::make_mut(&mut context.model_defaults).max_length = None;

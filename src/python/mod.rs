@@ -26,6 +26,7 @@ mod constraints;
 mod draft_stats;
 mod drop_detached;
 mod errors;
+mod events;
 mod exit;
 mod generator;
 mod held;
@@ -70,6 +71,8 @@ mod _rsgen {
     use super::constraints::{BuiltInConstraint, Constraint, DisjunctiveConstraint, PhrasalConstraint};
     #[pymodule_export]
     use super::draft_stats::DraftStats;
+    #[pymodule_export]
+    use super::events::EventStream;
     #[pymodule_export]
     use super::generator::Generator;
     #[pymodule_export]

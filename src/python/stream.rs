@@ -20,6 +20,7 @@ use super::output::GenerationOutput;
 use super::pickle::Restored;
 use super::signals::interruptible;
 use super::{astream, logging, pickle};
+use crate::engine::trace::TimedEvent;
 use crate::engine::{self, Interrupt};
 use crate::error::Result;
 use crate::executor::Executor;
@@ -64,6 +65,7 @@ pub(super) struct TokenStream {
     output: Mutex<Option<Py<GenerationOutput>>>,
     executor: Arc<Executor>,
     owner: OwnerPid,
+    records_events: bool,
 }
 
 enum State {
@@ -105,6 +107,7 @@ impl TokenStream {
     pub(super) fn new(stream: engine::TokenStream, held: Held, executor: &Arc<Executor>) -> Self {
         Self {
             cancel: stream.cancel_flag(),
+            records_events: stream.records_events(),
             state: Mutex::new(State::Running(Box::new(stream))),
             awaited: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -131,6 +134,28 @@ impl TokenStream {
         let next = interruptible(py, |interrupted| stream.next_token(interrupted));
         logging::flush(py);
         self.take_next(py, &mut state, next)
+    }
+
+    /// The event of this number, or `None` after the last one.
+    pub(super) fn event(&self, py: Python<'_>, seq: usize) -> PyResult<Option<TimedEvent>> {
+        self.check_process(py)?;
+        py.check_signals()?;
+        let Some(mut state) = self.state.try_lock() else { return Err(Self::busy()) };
+        let State::Running(stream) = &mut *state else {
+            let events = self.finished(py).and_then(|output| output.get().output.events.clone());
+            return Ok(events.and_then(|events| events.into_iter().nth(seq)));
+        };
+        let next =
+            interruptible(py, |interrupted| stream.event(seq, interrupted).map(|event| event.cloned()));
+        logging::flush(py);
+        if !matches!(next, Ok(Some(_))) {
+            self.end_state(py, &mut state)?;
+        }
+        next
+    }
+
+    pub(super) fn records_events(&self) -> bool {
+        self.records_events
     }
 
     /// A pass towards the next token, on a thread that is detached from Python. `None`: it takes more of them.

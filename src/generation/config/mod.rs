@@ -93,6 +93,8 @@ documented! {
         /// How many of the likeliest tokens to keep; each generated token gets them, with their log-probabilities under
         /// the model's own logits.
         pub top_logprobs: Option<usize>,
+        /// Whether to tell how each token was found: alternatives and what removed them, nodes of beams, drafts.
+        pub output_events: Option<bool>,
         /// Accepted for transformers' sake, without effect: results are always objects.
         pub return_dict_in_generate: Option<bool>,
         /// An older transformers whose results are wanted where they differ: "4.49".

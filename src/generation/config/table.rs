@@ -103,6 +103,7 @@ fields! {
     output_scores: bool = "false";
     output_logits: bool = "false";
     top_logprobs: usize = "0";
+    output_events: bool = "false";
     return_dict_in_generate: bool = "true";
     compat: Compat = "unset";
     use_cache: bool = "true";

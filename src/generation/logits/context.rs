@@ -5,6 +5,8 @@ use std::any::Any;
 use crate::kernels::Isa;
 use crate::types::TokenId;
 
+use super::super::search::details::WatchedToken;
+
 /// The scores of the rows of one request: `[num_rows, vocab_size]`, changed in place.
 #[derive(Debug)]
 pub struct ScoreRows<'a> {
@@ -160,12 +162,14 @@ pub struct ProcessContext<'a> {
     pub beam_group: usize,
     /// The tokens chosen in this step, `[num_prompts, num_beams]`, filled in by earlier groups; empty without groups.
     pub current_tokens: &'a [TokenId],
+    /// For each row the tokens to tell of when a processor removes them; empty unless events are asked for.
+    pub(in crate::generation) watched: &'a mut [Vec<WatchedToken>],
 }
 
 impl<'a> ProcessContext<'a> {
     /// The context of these rows, without groups of beams and with none ended.
     pub fn new(rows: Vec<RowContext<'a>>) -> Self {
-        Self { num_rows: rows.len(), rows, beam_group: 0, current_tokens: &[] }
+        Self { num_rows: rows.len(), rows, beam_group: 0, current_tokens: &[], watched: &mut [] }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::error::{Result, ResultExt};
 use crate::types::TokenId;
 
+use super::super::search::details::note_removed;
 use super::{LogitsProcessor, PROCESSORS, ProcessContext, ProcessorStates, ScoreRows};
 
 /// Processors in their order of application.
@@ -57,9 +58,7 @@ impl LogitsProcessorList {
 
     /// Names the sources of unusable scores, for errors: the fields that switch processors on, and custom processors.
     pub(crate) fn sources(&self) -> String {
-        let switch = |name| PROCESSORS.iter().find(|entry| entry.class == name).map(|entry| entry.switch);
-        let sources: Vec<_> =
-            self.names().map(|name| format!("`{}`", switch(name).unwrap_or(name))).collect();
+        let sources: Vec<_> = self.names().map(|name| format!("`{}`", switch(name))).collect();
         sources.join(", ")
     }
 
@@ -88,9 +87,17 @@ impl LogitsProcessorList {
                 row.processor_index = index;
             }
             processor.process(scores, context).context(|| processor.name())?;
+            for (row, watched) in context.watched.iter_mut().enumerate() {
+                note_removed(watched, scores.row(row), || switch(processor.name()).to_owned());
+            }
         }
         Ok(())
     }
+}
+
+/// The field that switches a processor on; the name of the caller's own.
+fn switch(name: &str) -> &str {
+    PROCESSORS.iter().find(|entry| entry.class == name).map_or(name, |entry| entry.switch)
 }
 
 impl std::fmt::Debug for LogitsProcessorList {

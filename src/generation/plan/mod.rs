@@ -7,6 +7,7 @@
 mod beams;
 mod draft;
 mod lengths;
+mod sampling;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -14,15 +15,15 @@ mod validation;
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
+
 use crate::error::{Error, Result};
 use crate::kernels::Isa;
 use crate::types::{LayerSet, TokenId};
 
 use super::config::{EarlyStopping, GenerationConfig, OneOrMany};
 use super::constraint::{Constraint, Constraints};
-use super::logits::{
-    self, AppliesTo, LogitsProcessor, LogitsProcessorList, PROCESSORS, PrefixAllowedTokens, ProcessorSettings,
-};
+use super::logits::{self, LogitsProcessor, LogitsProcessorList, PrefixAllowedTokens, ProcessorSettings};
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
 use super::rng::TorchRng;
@@ -63,6 +64,8 @@ pub struct PlanContext {
     pub isa: Isa,
     /// The model's tokenizer, if it has one.
     pub vocabulary: Option<Arc<dyn Vocabulary>>,
+    /// The model's name, for events.
+    pub model_name: String,
     /// The model's `generation_config.json`.
     pub model_defaults: Arc<GenerationConfig>,
     /// The limit when no field sets one.
@@ -94,6 +97,7 @@ impl PlanContext {
             tied_embeddings: false,
             isa: Isa::fastest(),
             vocabulary: None,
+            model_name: String::new(),
             model_defaults: Arc::default(),
             default_length: DefaultLength::Tokens(20),
             processors: Vec::new(),
@@ -179,6 +183,10 @@ pub struct GenerationPlan {
     pub(super) output_scores: bool,
     pub(super) output_logits: bool,
     pub(super) num_top_logprobs: usize,
+    pub(super) output_events: bool,
+    /// The model and the merged fields; empty unless events tell them.
+    model_name: String,
+    parameters: Map<String, Value>,
     prefill_chunk_size: Option<usize>,
     warnings: Vec<String>,
 }
@@ -195,6 +203,7 @@ impl GenerationPlan {
         }
         let merged = draft::merged(config, context);
         let mut warnings = Vec::new();
+        let output_events = merged.output_events == Some(true);
         let mode = match context.constraints[..] {
             [] => GenerationMode::of(&merged, context.draft.is_some()),
             _ => GenerationMode::ConstrainedBeamSearch,
@@ -227,7 +236,7 @@ impl GenerationPlan {
             num_return_sequences,
         };
         let processors = logits::build(&settings, &context.processors)?;
-        warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
+        sampling::warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
         beams::warn_of_unused_fields(config, &merged, mode, &mut warnings);
         draft::warn_of_unused_fields(config, mode, &mut warnings);
 
@@ -282,6 +291,9 @@ impl GenerationPlan {
             output_scores: merged.output_scores == Some(true),
             output_logits: merged.output_logits == Some(true),
             num_top_logprobs: num_top_logprobs(&merged, context.vocab_size)?,
+            output_events,
+            model_name: if output_events { context.model_name.clone() } else { String::new() },
+            parameters: if output_events { merged.to_json() } else { Map::new() },
             max_length: lengths.max_length,
             prefill_chunk_size: merged.prefill_chunk_size,
             warnings,
@@ -342,6 +354,31 @@ impl GenerationPlan {
     /// The most probable tokens that the output holds for each step.
     pub fn num_top_logprobs(&self) -> usize {
         self.num_top_logprobs
+    }
+
+    /// Whether events tell how each token was found.
+    pub fn output_events(&self) -> bool {
+        self.output_events
+    }
+
+    /// The model's name; empty without `output_events`.
+    pub fn model_name(&self) -> &str {
+        &self.model_name
+    }
+
+    /// The fields of the call, merged over those of the model; empty without `output_events`.
+    pub fn parameters(&self) -> &Map<String, Value> {
+        &self.parameters
+    }
+
+    /// The continuations of a beam that each step considers; 0 without beams.
+    pub fn candidates_each(&self) -> usize {
+        if self.mode.has_beams() { 2.max(1 + self.eos_token_ids.len()) } else { 0 }
+    }
+
+    /// The number of beams of each prompt; 1 without beams.
+    pub fn num_beams(&self) -> usize {
+        self.num_beams
     }
 
     /// The seed of sampling: the caller's, or one from entropy. `None` without sampling.
@@ -444,37 +481,4 @@ fn seed(merged: &GenerationConfig, do_sample: bool) -> Result<Option<u64>> {
         },
     };
     Ok(do_sample.then(|| given.unwrap_or_else(TorchRng::entropy_seed)))
-}
-
-fn warn_of_unused_sampling_fields(
-    config: &GenerationConfig,
-    merged: &GenerationConfig,
-    mode: GenerationMode,
-    warnings: &mut Vec<String>,
-) {
-    if merged.do_sample == Some(true) {
-        return;
-    }
-    let set = config.to_json();
-    let unused: Vec<String> = PROCESSORS
-        .iter()
-        .filter(|entry| entry.applies_to == AppliesTo::Sampling)
-        .map(|entry| entry.switch)
-        // Contrastive search takes its number of candidates from `top_k`.
-        .filter(|&field| mode != GenerationMode::ContrastiveSearch || field != "top_k")
-        .filter(|field| {
-            let neutral =
-                GenerationConfig::FIELDS.iter().find(|info| info.name == *field).map(|info| info.default);
-            set.get(*field)
-                .is_some_and(|value| !value.is_null() && Some(value.to_string().as_str()) != neutral)
-        })
-        .map(|field| format!("`{field}`"))
-        .collect();
-    if !unused.is_empty() {
-        warnings.push(format!(
-            "{} {} no effect because do_sample is not set; set do_sample=True to sample",
-            unused.join(", "),
-            if unused.len() == 1 { "has" } else { "have" }
-        ));
-    }
 }

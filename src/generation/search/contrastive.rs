@@ -16,6 +16,7 @@ use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::{GenerationPlan, PlanContext};
 use super::super::stopping::StopContext;
 use super::super::torch_sort::topk;
+use super::details::TokenDetails;
 use super::registry::SearchPlan;
 use super::sequences::{Group, LogitsScratch, Sequences, StepLogits};
 use super::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
@@ -58,6 +59,8 @@ struct Candidate {
     probability: f32,
     /// Under the model's own logits.
     logprob: f32,
+    /// With `output_events`.
+    details: Option<TokenDetails>,
 }
 
 impl ContrastiveSearch {
@@ -103,7 +106,8 @@ impl ContrastiveSearch {
         let sequence = prompt_index * self.plan.sequences_each() + best;
         let item = &mut self.items[prompt_index];
         item.context.extend_from_slice(&next[best * hidden_size..][..hidden_size]);
-        let Candidate { token, logprob, .. } = item.candidates[best];
+        let Candidate { token, logprob, ref mut details, .. } = item.candidates[best];
+        step.details.tokens.extend(details.take());
         item.generated.push(token);
         item.logprobs.push(logprob);
         item.finish = self.plan.criteria.should_stop(&StopContext {
@@ -146,15 +150,22 @@ impl ContrastiveSearch {
         let mut probabilities = memory::copied(processed, "probabilities")?;
         softmax(self.plan.isa, &mut probabilities);
         let normalizer = logits.normalizer(row);
+        let details = |token: TokenId| {
+            let watched = logits.watched.get(row)?.clone();
+            Some(TokenDetails::new(self.plan.isa, &raw, processed, token, watched))
+        };
         let item = &mut self.items[prompt_index];
         item.candidates = topk(self.plan.isa, &probabilities, sequences_each)?
             .into_iter()
-            .map(|token| Candidate {
-                token: TokenId(token),
-                probability: probabilities[token as usize],
-                logprob: raw[token as usize] - normalizer,
+            .map(|token| {
+                Ok(Candidate {
+                    token: TokenId(token),
+                    probability: probabilities[token as usize],
+                    logprob: raw[token as usize] - normalizer,
+                    details: details(TokenId(token)).transpose()?,
+                })
             })
-            .collect();
+            .collect::<Result<_>>()?;
         item.recorded.keep_logits(self.plan.isa, &raw)?;
         item.recorded.keep_scores(processed)?;
         item.processed.clear();

@@ -108,7 +108,7 @@ impl Search for DolaSearch {
 }
 
 impl TokenChoice for Contrast {
-    const CHANGES_LOGITS: bool = true;
+    const CHANGED_BY: &'static str = "dola_layers";
 
     fn prepare(&mut self, logits: &mut [f32], layer_logits: &[f32], main_row: usize) -> Result<()> {
         let vocab_size = logits.len();

@@ -7,6 +7,7 @@
 mod assisted;
 mod beam;
 mod contrastive;
+pub mod details;
 mod dola;
 mod greedy;
 mod inputs;
@@ -23,6 +24,7 @@ use crate::types::{FinishReason, TokenId};
 
 use super::output::SearchOutput;
 
+pub use details::StepDetails;
 pub use inputs::{ModelRole, RowInput, SearchInputs, SequenceOp, WantedRow};
 pub use registry::build;
 pub(super) use registry::{SearchPlan, plan};
@@ -56,6 +58,8 @@ pub struct SearchStep {
     pub events: Vec<TokenEvent>,
     /// Whether the search is over.
     pub finished: bool,
+    /// More about the tokens, with `output_events`.
+    pub details: StepDetails,
 }
 
 impl SearchStep {
@@ -63,6 +67,7 @@ impl SearchStep {
     pub fn clear(&mut self) {
         self.events.clear();
         self.finished = false;
+        self.details.clear();
     }
 }
 

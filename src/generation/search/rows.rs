@@ -9,13 +9,14 @@ use crate::types::{FinishReason, RowOutputs, TokenId};
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
 use super::super::stopping::StopContext;
+use super::details::{TokenDetails, note_removed};
 use super::sequences::{LogitsScratch, Sequences};
 use super::{SearchInputs, SearchResults, SearchStep, TokenEvent};
 
 /// How a search chooses a token.
 pub(super) trait TokenChoice {
-    /// Whether [`prepare`](Self::prepare) does anything.
-    const CHANGES_LOGITS: bool = false;
+    /// The field that makes [`prepare`](Self::prepare) change logits; empty when it changes nothing.
+    const CHANGED_BY: &'static str = "";
 
     /// Changes the logits of a row, `[vocab_size]`, before they are processed. `layer_logits` are those of inner
     /// layers; the row is their row `main_row`.
@@ -75,10 +76,10 @@ impl RowSearch {
     }
 
     /// Processes the logits of the active rows, chooses tokens with `choice` in row order, and ends rows.
-    pub(super) fn advance(
+    pub(super) fn advance<C: TokenChoice>(
         &mut self,
         results: SearchResults<'_>,
-        choice: &mut impl TokenChoice,
+        choice: &mut C,
         step: &mut SearchStep,
     ) -> Result<()> {
         let (vocab_size, now) = (self.plan.vocab_size, self.sequences.step());
@@ -86,13 +87,16 @@ impl RowSearch {
         let mut logits = self.sequences.logits(&self.plan, results, &mut scratch)?;
         let mut raw = std::mem::take(&mut self.raw);
         raw.clear();
-        let prepares = changes_logits(choice);
+        let prepares = !C::CHANGED_BY.is_empty();
         if prepares || !self.plan.processors.is_empty() {
             memory::extend(&mut raw, logits.scores, "logits")?;
         }
         if prepares {
             for (row, &main_row) in logits.scores.chunks_exact_mut(vocab_size).zip(logits.main_rows) {
                 choice.prepare(row, logits.layer_logits, main_row)?;
+            }
+            for (row, watched) in logits.scores.chunks_exact(vocab_size).zip(&mut logits.watched) {
+                note_removed(watched, row, || C::CHANGED_BY.to_owned());
             }
         }
         self.sequences.process(&self.plan, &mut logits)?;
@@ -110,6 +114,10 @@ impl RowSearch {
             self.recorded[row].keep_scores(processed)?;
             self.recorded[row].keep_logits(self.plan.isa, raw)?;
             let finish = self.append(row, token, logprob, processed)?;
+            if let Some(watched) = logits.watched.get_mut(logits_row) {
+                let watched = std::mem::take(watched);
+                step.details.tokens.push(TokenDetails::new(self.plan.isa, raw, processed, token, watched)?);
+            }
             step.events.push(TokenEvent { row, token, logprob, score: processed[token.index()], finish });
             logits_row += 1;
         }
@@ -162,8 +170,4 @@ impl RowSearch {
             draft_stats: None,
         }
     }
-}
-
-fn changes_logits<C: TokenChoice>(_choice: &C) -> bool {
-    C::CHANGES_LOGITS
 }

@@ -11,6 +11,7 @@ use crate::types::{RowOutputs, SeqId, TokenId};
 
 use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows, UnconditionalLogits};
 use super::super::plan::GenerationPlan;
+use super::details::{WatchedToken, watched};
 use super::{SearchInputs, SearchResults};
 
 /// The sequences of a request.
@@ -84,6 +85,8 @@ pub(super) struct StepLogits<'a> {
     /// For each sequence its main row: in the first step one for each prompt.
     pub(super) main_rows: &'a [usize],
     unconditional_logits: &'a [f32],
+    /// The tokens of each row to tell of; empty unless events tell the alternatives of each token.
+    pub(super) watched: Vec<Vec<WatchedToken>>,
 }
 
 /// The group of beams that rows belong to.
@@ -312,7 +315,20 @@ impl Sequences {
             main
         };
         self.step += 1;
-        Ok(StepLogits { scores, sequences, normalizers, layer_logits, main_rows, unconditional_logits })
+        let watched = if plan.output_events && !plan.mode.has_beams() {
+            scores.chunks_exact(vocab_size).map(|row| watched(plan.isa, row)).collect::<Result<_>>()?
+        } else {
+            Vec::new()
+        };
+        Ok(StepLogits {
+            scores,
+            sequences,
+            normalizers,
+            layer_logits,
+            main_rows,
+            unconditional_logits,
+            watched,
+        })
     }
 
     /// Applies the processors to all rows of a step.
@@ -367,6 +383,7 @@ impl Sequences {
             num_rows,
             beam_group: group.index,
             current_tokens: group.current_tokens,
+            watched: logits.watched.get_mut(range).unwrap_or_default(),
             ..ProcessContext::new(rows)
         };
         plan.processors.process(&mut ScoreRows::new(scores, vocab_size), &mut context)?;

@@ -15,6 +15,7 @@ mod candidates;
 mod constrained;
 mod emitted;
 mod hypotheses;
+mod nodes;
 mod scorer;
 mod trace;
 
@@ -34,6 +35,7 @@ use super::sequences::{LogitsScratch, Sequences};
 use super::{Search, SearchInputs, SearchResults, SearchStep};
 use candidates::candidates;
 use emitted::{Emitted, Path};
+use nodes::{Considered, NodeRecorder};
 use scorer::ScorerBeamSearch;
 use trace::Trace;
 
@@ -61,6 +63,8 @@ struct BeamSearch {
     rng: Option<TorchRng>,
     /// The requested scores of each sequence.
     recorded: Vec<SequenceScores>,
+    /// With `output_events`.
+    nodes: Option<NodeRecorder>,
     scratch: Scratch,
 }
 
@@ -144,6 +148,7 @@ impl BeamSearch {
             items: items.collect(),
             rng: plan.seed.map(TorchRng::manual_seed),
             recorded: vec![SequenceScores::of(&plan); sequences.len()],
+            nodes: NodeRecorder::new(&plan),
             scratch: Scratch::default(),
             sequences,
             plan,
@@ -220,8 +225,8 @@ impl BeamSearch {
         Ok(hypotheses.collect())
     }
 
-    /// Takes the best candidates that have not ended as the beams of the next step.
-    fn continue_beams(&mut self, prompt_index: usize, candidates: &[Candidate]) -> Result<()> {
+    /// Takes the best candidates that have not ended as the beams of the next step. Returns their ranks.
+    fn continue_beams(&mut self, prompt_index: usize, candidates: &[Candidate]) -> Result<Vec<usize>> {
         let num_beams = self.plan.num_beams;
         let first_sequence = prompt_index * num_beams;
         // Finished candidates stay, with a score that cannot win, in case nothing else is left.
@@ -241,7 +246,30 @@ impl BeamSearch {
         for (beam, &rank) in next.iter().enumerate() {
             self.sequences.push(first_sequence + beam, candidates[rank].token);
         }
-        Ok(())
+        Ok(next)
+    }
+
+    /// Records what a step of a prompt has considered. `next` are the ranks of the beams that go on.
+    fn record_nodes(&mut self, prompt_index: usize, candidates: &[Candidate], next: &[usize]) {
+        let Some(nodes) = &mut self.nodes else { return };
+        let (plan, first_sequence) = (&self.plan, prompt_index * self.plan.num_beams);
+        let generated = self.sequences.sequence(first_sequence).ids.len() - plan.prompt_len;
+        for (rank, candidate) in candidates.iter().enumerate() {
+            let &Candidate { parent, token, score, token_score, finish, .. } = candidate;
+            let considered = Considered {
+                beam: first_sequence + parent,
+                token,
+                logprob: token_score,
+                sum: score,
+                score: score / length_divisor(generated, plan.length_penalty),
+                group: 0,
+                ends: rank < plan.num_beams && finish.is_some(),
+            };
+            nodes.consider(prompt_index, considered);
+        }
+        let next =
+            next.iter().map(|&rank| (first_sequence + candidates[rank].parent, candidates[rank].token));
+        nodes.advance(prompt_index, generated - 1, next.map(Some));
     }
 
     /// One step of one prompt. `processed` are the processed scores of its beams, `[num_beams, vocab_size]`,
@@ -267,7 +295,7 @@ impl BeamSearch {
         self.scratch.accumulated = accumulated;
         let candidates = self.check_stopping(prompt_index, candidates, processed, raw)?;
         self.items[prompt_index].finished = self.finish_candidates(prompt_index, &candidates)?;
-        self.continue_beams(prompt_index, &candidates)?;
+        let next = self.continue_beams(prompt_index, &candidates)?;
 
         let generated = self.sequences.sequence(prompt_index * num_beams).ids.len() - self.plan.prompt_len;
         let item = &mut self.items[prompt_index];
@@ -279,6 +307,8 @@ impl BeamSearch {
                 self.sequences.end(sequence);
             }
         }
+        let next = if item.done { &[] } else { &next[..] };
+        self.record_nodes(prompt_index, &candidates, next);
         self.emit(prompt_index, step);
         Ok(())
     }
@@ -354,9 +384,10 @@ impl Item {
         let mut best: Vec<Hypothesis> = finished.chain(running).collect();
         if best[0].finish.is_none() {
             // Nothing has finished and every beam has become impossible: the slot may hold tokens of long ago. What has
-            // been emitted stays, and every running beam begins with it.
+            // been emitted stays, and every running beam goes on from it.
             let emitted = &tokens(0)[..self.emitted.len()];
-            let first = best.iter().position(|hypothesis| hypothesis.tokens.starts_with(emitted));
+            let goes_on = |tokens: &[TokenId]| tokens.len() > emitted.len() && tokens.starts_with(emitted);
+            let first = best.iter().position(|best| emitted.is_empty() || goes_on(&best.tokens));
             best[..=first.unwrap_or(0)].rotate_right(1);
         }
         best.truncate(plan.num_return_sequences);
@@ -409,6 +440,7 @@ impl Search for BeamSearch {
                 .context(|| format!("step {now}, prompt {prompt_index}"))?;
         }
         (self.scratch.sequences, self.scratch.raw) = (logits_scratch, raw);
+        step.details.beams.extend(self.nodes.iter_mut().flat_map(|nodes| nodes.drain(false)));
         step.finished = self.items.iter().all(|item| item.done);
         Ok(())
     }

@@ -22,10 +22,9 @@ use super::candidates::candidates;
 use super::constrained::prefer_progress;
 use super::emitted::{Emitted, Path};
 use super::hypotheses::{Hypotheses, Hypothesis, Rules};
+use super::nodes::NodeRecorder;
 use super::trace::Trace;
-
-/// The score of all beams but one in the first step, because they are equal.
-const NEGATIVE_SCORE: f32 = -1e9;
+use super::{NEGATIVE_SCORE, length_divisor};
 
 /// transformers' older beam searches; the plan selects one.
 pub(super) struct ScorerBeamSearch {
@@ -39,6 +38,8 @@ pub(super) struct ScorerBeamSearch {
     finished: Option<Vec<OutputRow>>,
     /// For each sequence, at the end, whether it fulfils the constraints.
     fulfilled: Vec<bool>,
+    /// With `output_events`.
+    nodes: Option<NodeRecorder>,
     raw: Vec<f32>,
     probabilities: Vec<f32>,
     scratch: LogitsScratch,
@@ -104,6 +105,7 @@ impl ScorerBeamSearch {
             recorded: vec![SequenceScores::of(&plan); sequences.len()],
             finished: None,
             fulfilled: Vec::new(),
+            nodes: NodeRecorder::new(&plan),
             raw: Vec::new(),
             probabilities: Vec::new(),
             scratch: LogitsScratch::default(),
@@ -156,6 +158,7 @@ impl ScorerBeamSearch {
         let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - self.plan.prompt_len;
 
         let mut next: Vec<Continuation> = Vec::with_capacity(group_size);
+        let mut ended = Vec::new();
         for (rank, &(index, score)) in candidates.iter().enumerate() {
             let (parent, token) = (index / vocab_size, TokenId((index % vocab_size) as u32));
             if !self.plan.eos_token_ids.contains(&token) {
@@ -179,6 +182,7 @@ impl ScorerBeamSearch {
                     trace.with(first_sequence + parent, raw[index], processed[index]),
                     FinishReason::Eos,
                 );
+                ended.push(index);
             }
         }
         if next.len() < group_size {
@@ -191,6 +195,19 @@ impl ScorerBeamSearch {
             let rows: Vec<&[TokenId]> =
                 (0..group_size).map(|beam| &self.sequences.sequence(first_sequence + beam).ids[..]).collect();
             prefer_progress(&self.plan.constraints, &rows, &accumulated, &mut next)?;
+        }
+        if let Some(nodes) = &mut self.nodes {
+            let index = |next: &Continuation| (next.parent * vocab_size + next.token.index(), next.score);
+            let considered = candidates.iter().copied().chain(next.iter().map(index));
+            let divisor = length_divisor(generated, self.plan.length_penalty);
+            nodes.consider_group(
+                (prompt_index, group_index),
+                first_sequence,
+                processed,
+                considered,
+                &ended,
+                divisor,
+            );
         }
         let best = candidates.iter().map(|&(_, score)| score).fold(f32::NEG_INFINITY, f32::max);
         let group = &mut self.items[prompt_index].groups[group_index];
@@ -293,6 +310,14 @@ impl ScorerBeamSearch {
                 isa: self.plan.isa,
             })?;
             self.items[prompt_index].running[beam].finish = finish;
+        }
+        if let Some(nodes) = &mut self.nodes {
+            let groups = &self.items[prompt_index].groups;
+            let next = next.iter().zip(&parents).enumerate().map(|(beam, (continuation, parent))| {
+                let continuation = continuation.as_ref().filter(|_| !groups[beam / group_size].done)?;
+                Some((first_sequence + parent, continuation.token))
+            });
+            nodes.advance(prompt_index, self.sequences.step() - 1, next);
         }
         Ok(())
     }
@@ -435,6 +460,7 @@ impl Search for ScorerBeamSearch {
         } else {
             (0..self.items.len()).for_each(|prompt_index| self.emit(prompt_index, step));
         }
+        step.details.beams.extend(self.nodes.iter_mut().flat_map(|nodes| nodes.drain(step.finished)));
         Ok(())
     }
 

@@ -1,0 +1,256 @@
+//! Records the events of a request while it runs.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::event::{
+    Alternative, BeamNode, Beams, Draft, DraftedToken, Finish, FinishedRow, GenerationEvent, Prompt, Seconds,
+    Shift, Start, TimedEvent, Token, TokenText,
+};
+use crate::engine::events::RowTexts;
+use crate::engine::{GenerationOutput, Usage};
+use crate::error::Result;
+use crate::generation::search::details::{BeamStep, DraftRound, TokenDetails};
+use crate::generation::{GenerationPlan, OutputRow, SearchStep, TokenEvent};
+use crate::memory;
+use crate::text::{Detokenizer, Tokenizer};
+use crate::types::TokenId;
+
+/// The longest text of a token that is no part of the output, in characters.
+const MAX_TEXT: usize = 64;
+
+/// The events of a request so far.
+pub(in crate::engine) struct Recorder {
+    tokenizer: Option<Tokenizer>,
+    texts: RowTexts,
+    events: Vec<TimedEvent>,
+    /// The tokens of each row.
+    lengths: Vec<usize>,
+    /// The draft rounds of each row.
+    rounds: Vec<usize>,
+    /// The node of each token that was chosen in a beam, by step and beam.
+    nodes: HashMap<(usize, u32, TokenId), u32>,
+}
+
+impl Recorder {
+    /// A recorder that has noted the beginning; `None` unless the plan asks for events.
+    ///
+    /// # Errors
+    /// `Capacity` when there is no memory.
+    pub(in crate::engine) fn new(
+        plan: &GenerationPlan,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Result<Option<Self>> {
+        if !plan.output_events() {
+            return Ok(None);
+        }
+        let mut recorder = Self {
+            tokenizer: tokenizer.cloned(),
+            texts: RowTexts::of_plan(tokenizer, plan),
+            events: Vec::new(),
+            lengths: vec![0; plan.num_rows()],
+            rounds: vec![0; plan.num_rows()],
+            nodes: HashMap::new(),
+        };
+        let start = Start {
+            model: plan.model_name().to_owned(),
+            strategy: plan.mode().as_str().to_owned(),
+            parameters: plan.parameters().clone(),
+            seed: plan.seed(),
+            first_row: 0,
+            num_rows: plan.num_rows(),
+        };
+        recorder.push(Duration::ZERO, GenerationEvent::Start(start))?;
+        for (index, prompt) in plan.prompts().iter().enumerate() {
+            let ids = memory::copied(prompt.tokens(), "tokens")?;
+            let texts = recorder.pieces(&ids)?;
+            let event = GenerationEvent::Prompt(Prompt { prompt: index, ids, texts });
+            recorder.push(Duration::ZERO, event)?;
+        }
+        Ok(Some(recorder))
+    }
+
+    /// The events so far.
+    pub(in crate::engine) fn events(&self) -> &[TimedEvent] {
+        &self.events
+    }
+
+    /// Records a step of the search, `elapsed` after the start.
+    ///
+    /// # Errors
+    /// `Capacity` when there is no memory.
+    pub(in crate::engine) fn step(&mut self, step: &SearchStep, elapsed: Duration) -> Result<()> {
+        for beams in &step.details.beams {
+            let event = GenerationEvent::Beam(self.beams(beams));
+            self.push(elapsed, event)?;
+        }
+        for round in &step.details.drafts {
+            let event = GenerationEvent::Draft(self.draft(round));
+            self.push(elapsed, event)?;
+        }
+        let mut details = step.details.tokens.iter();
+        for &event in &step.events {
+            let event = GenerationEvent::Token(self.token(event, details.next()));
+            self.push(elapsed, event)?;
+        }
+        Ok(())
+    }
+
+    /// Records the end, and returns all events.
+    ///
+    /// # Errors
+    /// `Capacity` when there is no memory.
+    pub(in crate::engine) fn finish(
+        mut self,
+        rows: &[OutputRow],
+        usage: Usage,
+        (first_token, total): (Duration, Duration),
+    ) -> Result<Vec<TimedEvent>> {
+        let finished = |(index, row): (usize, &OutputRow)| FinishedRow {
+            row: index,
+            prompt: row.prompt_index,
+            finish_reason: row.finish_reason,
+            score: row.score,
+            path: self.path(row),
+        };
+        let finish = Finish {
+            rows: rows.iter().enumerate().map(finished).collect(),
+            usage,
+            timings: Seconds { first_token: first_token.as_secs_f64(), total: total.as_secs_f64() },
+        };
+        self.push(total, GenerationEvent::Finish(finish))?;
+        Ok(self.events)
+    }
+
+    fn push(&mut self, elapsed: Duration, event: GenerationEvent) -> Result<()> {
+        let len = self.events.len();
+        if len == self.events.capacity() {
+            memory::reserve(&mut self.events, len.max(64), "events")?;
+        }
+        let t_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        self.events.push(TimedEvent { seq: self.events.len() as u64, t_us, event });
+        Ok(())
+    }
+
+    /// The text that each token of a prompt adds.
+    fn pieces(&self, ids: &[TokenId]) -> Result<Vec<String>> {
+        let mut texts = Vec::new();
+        memory::reserve(&mut texts, ids.len(), "texts")?;
+        let Some(tokenizer) = &self.tokenizer else {
+            texts.resize(ids.len(), String::new());
+            return Ok(texts);
+        };
+        let mut detokenizer = Detokenizer::new(tokenizer, &[], true);
+        texts.extend(ids.iter().map(|&id| detokenizer.push(id)));
+        if let Some(last) = texts.last_mut() {
+            last.push_str(&detokenizer.flush());
+        }
+        Ok(texts)
+    }
+
+    fn token(&mut self, event: TokenEvent, details: Option<&TokenDetails>) -> Token {
+        let pos = self.lengths[event.row];
+        self.lengths[event.row] += 1;
+        let streamed = self.texts.token(event);
+        let p_final = details.and_then(|details| {
+            details.top.iter().find(|top| top.token == event.token).map(|top| top.p_final.ln())
+        });
+        let alternative = |top: &crate::generation::search::details::Alternative| Alternative {
+            token: self.named(top.token),
+            p_raw: top.p_raw,
+            p_final: top.p_final,
+            cut_by: top.cut_by.as_deref().map(bounded),
+        };
+        Token {
+            row: event.row,
+            pos,
+            id: event.token,
+            text: streamed.text,
+            logprob: Some(event.logprob).filter(|logprob| logprob.is_finite()),
+            logprob_final: p_final.filter(|logprob| logprob.is_finite()),
+            rank: details.map(|details| details.rank),
+            entropy: details.map(|details| details.entropy),
+            top: details.map(|details| details.top.iter().map(alternative).collect()).unwrap_or_default(),
+            finish_reason: event.finish,
+        }
+    }
+
+    fn beams(&mut self, step: &BeamStep) -> Beams {
+        let node = |node: &crate::generation::search::details::BeamNode| BeamNode {
+            n: node.number,
+            parent: node.parent,
+            beam: node.beam,
+            token: self.named(node.token),
+            logprob: node.logprob,
+            sum: node.sum,
+            score: node.score,
+            group: node.group,
+            state: node.state,
+        };
+        let nodes = step.nodes.iter().map(node).collect();
+        self.nodes.extend(step.nodes.iter().map(|node| ((step.step, node.beam, node.token), node.number)));
+        Beams { prompt: step.prompt_index, step: step.step, nodes, frontier: step.frontier.clone() }
+    }
+
+    fn draft(&mut self, round: &DraftRound) -> Draft {
+        let number = self.rounds[round.row];
+        self.rounds[round.row] += 1;
+        let drafted = |drafted: &crate::generation::search::details::DraftedToken| DraftedToken {
+            token: self.named(drafted.token),
+            p_draft: drafted.p_draft,
+            p_target: drafted.p_target,
+        };
+        Draft {
+            row: round.row,
+            round: number,
+            source: round.source,
+            proposed: round.proposed.iter().map(drafted).collect(),
+            accepted: round.accepted,
+            next: round.next.map(|token| self.named(token)),
+        }
+    }
+
+    /// A token with its own text: special tokens as the vocabulary writes them.
+    fn named(&self, id: TokenId) -> TokenText {
+        let text = self.tokenizer.as_ref().and_then(|tokenizer| {
+            if tokenizer.is_special(id) {
+                return tokenizer.token(id).map(bounded);
+            }
+            tokenizer.token_bytes(id).map(|bytes| bounded(&String::from_utf8_lossy(&bytes)))
+        });
+        TokenText { id, text: text.unwrap_or_default() }
+    }
+
+    /// The nodes of a row.
+    fn path(&self, row: &OutputRow) -> Vec<u32> {
+        let steps = row.beam_indices.iter().zip(&row.token_ids).enumerate();
+        steps.map_while(|(step, (&beam, &token))| self.nodes.get(&(step, beam, token)).copied()).collect()
+    }
+}
+
+/// At most 64 characters.
+fn bounded(text: &str) -> String {
+    text.chars().take(MAX_TEXT).collect()
+}
+
+/// The events of several outputs, numbered as one list; `None` when none holds events.
+pub(in crate::engine) fn joined(outputs: &mut [GenerationOutput]) -> Option<Vec<TimedEvent>> {
+    let (mut all, mut shift) = (None, Shift::default());
+    for output in outputs {
+        let mut nodes = 0;
+        for mut event in output.events.take().into_iter().flatten() {
+            if let GenerationEvent::Beam(beams) = &event.event {
+                nodes = beams.nodes.iter().map(|node| node.n + 1).fold(nodes, u32::max);
+            }
+            event.event.shift(&shift);
+            let all: &mut Vec<TimedEvent> = all.get_or_insert_default();
+            event.seq = all.len() as u64;
+            all.push(event);
+        }
+        shift.rows += output.rows.len();
+        shift.prompts += output.rows.iter().map(|row| row.generated.prompt_index + 1).max().unwrap_or(0);
+        shift.nodes += nodes;
+        shift.beams += output.sequences.len() as u32;
+    }
+    all
+}

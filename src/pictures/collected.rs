@@ -1,0 +1,170 @@
+//! [`Pictures`]: the events of a call, ordered for drawing.
+
+use std::collections::BTreeMap;
+
+use super::tree::Tree;
+use crate::engine::GenerationOutput;
+use crate::engine::trace::{Draft, FinishedRow, GenerationEvent, TimedEvent, Token};
+
+/// What is shown of a prompt before a row, in characters: its end.
+const LONGEST_BEGINNING: usize = 120;
+
+/// A kind of picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// The probability of each token.
+    Probs,
+    /// The tree of beams.
+    Beams,
+    /// Accepted and rejected drafts.
+    Drafts,
+}
+
+/// What pictures are drawn from. It grows event by event.
+#[derive(Debug, Clone, Default)]
+pub struct Pictures {
+    /// The name of the search.
+    pub(super) strategy: String,
+    /// The text of each prompt.
+    pub(super) prompts: Vec<String>,
+    /// The tokens of each row.
+    pub(super) rows: BTreeMap<usize, Vec<Token>>,
+    /// The beams of each prompt.
+    pub(super) trees: BTreeMap<usize, Tree>,
+    /// The drafts of each row.
+    pub(super) drafts: BTreeMap<usize, Vec<Draft>>,
+    /// The rows that have ended.
+    pub(super) finished: Vec<FinishedRow>,
+}
+
+impl Pictures {
+    /// Pictures of these events.
+    pub fn of(events: &[TimedEvent]) -> Self {
+        let mut pictures = Self::default();
+        events.iter().for_each(|event| pictures.add(&event.event));
+        pictures
+    }
+
+    /// Pictures of an output: of its events, or without them of its log-probabilities.
+    pub fn of_output(output: &GenerationOutput) -> Self {
+        if let Some(events) = &output.events {
+            return Self::of(events);
+        }
+        let mut pictures = Self::default();
+        for (index, row) in output.rows.iter().enumerate() {
+            let tokens = row.token_texts().zip(&row.generated.token_ids).zip(&row.generated.logprobs);
+            let tokens = tokens.enumerate().map(|(pos, ((text, &id), &logprob))| Token {
+                row: index,
+                pos,
+                id,
+                text: text.to_owned(),
+                logprob: Some(logprob).filter(|logprob| logprob.is_finite()),
+                logprob_final: None,
+                rank: None,
+                entropy: None,
+                top: Vec::new(),
+                finish_reason: None,
+            });
+            pictures.rows.insert(index, tokens.collect());
+        }
+        pictures
+    }
+
+    /// Adds an event.
+    pub fn add(&mut self, event: &GenerationEvent) {
+        match event {
+            GenerationEvent::Start(start) => self.strategy.clone_from(&start.strategy),
+            GenerationEvent::Prompt(prompt) => self.prompts.push(prompt.texts.concat()),
+            GenerationEvent::Token(token) => {
+                self.rows.entry(token.row).or_default().push(token.clone());
+            }
+            GenerationEvent::Beam(beams) => self.trees.entry(beams.prompt).or_default().add(beams),
+            GenerationEvent::Draft(draft) => {
+                self.drafts.entry(draft.row).or_default().push(draft.clone());
+            }
+            GenerationEvent::Finish(finish) => {
+                for row in &finish.rows {
+                    if let Some(tree) = self.trees.get_mut(&row.prompt) {
+                        tree.finish(&row.path);
+                    }
+                }
+                self.finished.extend(finish.rows.iter().cloned());
+            }
+        }
+    }
+
+    /// The views that there is something to draw for, the most telling one first.
+    pub fn views(&self) -> Vec<View> {
+        let all = [
+            (View::Beams, !self.trees.is_empty()),
+            (View::Drafts, !self.drafts.is_empty()),
+            (View::Probs, self.rows.values().any(|tokens| !tokens.is_empty())),
+        ];
+        all.into_iter().filter(|(_, is_there)| *is_there).map(|(view, _)| view).collect()
+    }
+
+    /// The end of the text that a row continues.
+    pub(super) fn beginning(&self, row: usize) -> String {
+        let of_row = self.finished.iter().find(|finished| finished.row == row).map_or(0, |row| row.prompt);
+        let prompt = self.prompts.get(of_row).map(String::as_str).unwrap_or_default();
+        let tail = prompt.chars().rev().take(LONGEST_BEGINNING).collect::<Vec<_>>();
+        tail.into_iter().rev().collect()
+    }
+
+    /// Whether there are several rows.
+    pub(super) fn has_many_rows(&self) -> bool {
+        self.rows.len() > 1
+    }
+}
+
+/// A row in numbers.
+pub(super) struct Summary {
+    pub(super) tokens: usize,
+    /// The probability of a token in the geometric mean.
+    pub(super) mean: f32,
+    pub(super) perplexity: f32,
+}
+
+impl Summary {
+    /// The summary of a row; `None` when no token has a probability.
+    pub(super) fn of(tokens: &[Token]) -> Option<Self> {
+        let logprobs: Vec<f32> = tokens.iter().filter_map(|token| token.logprob).collect();
+        let mean = logprobs.iter().sum::<f32>() / logprobs.len().max(1) as f32;
+        let summary = Self { tokens: tokens.len(), mean: mean.exp(), perplexity: (-mean).exp() };
+        (!logprobs.is_empty()).then_some(summary)
+    }
+}
+
+/// The drafts of a row in numbers.
+#[derive(Default)]
+pub(super) struct DraftTotals {
+    pub(super) rounds: usize,
+    pub(super) proposed: usize,
+    pub(super) accepted: usize,
+    /// All tokens that the rounds gave.
+    pub(super) tokens: usize,
+}
+
+impl DraftTotals {
+    pub(super) fn of(drafts: &[Draft]) -> Self {
+        drafts.iter().fold(Self::default(), |all, draft| Self {
+            rounds: all.rounds + 1,
+            proposed: all.proposed + draft.proposed.len(),
+            accepted: all.accepted + draft.accepted,
+            tokens: all.tokens + draft.accepted + usize::from(draft.next.is_some()),
+        })
+    }
+}
+
+/// The tokens that the model was least sure of, below 90%, in the order of the text.
+pub(super) fn least_sure(tokens: &[Token], most: usize) -> Vec<&Token> {
+    let mut unsure: Vec<(f32, &Token)> = tokens
+        .iter()
+        .filter_map(|token| token.logprob.map(|logprob| (logprob, token)))
+        .filter(|(logprob, _)| super::heat(logprob.exp()) > 0)
+        .collect();
+    unsure.sort_by(|a, b| a.0.total_cmp(&b.0));
+    unsure.truncate(most);
+    unsure.sort_by_key(|(_, token)| token.pos);
+    unsure.into_iter().map(|(_, token)| token).collect()
+}

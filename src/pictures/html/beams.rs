@@ -1,0 +1,117 @@
+//! The tree of beams as a drawing: the lines of the shell's tree, with lines for branches.
+
+use std::fmt::Write as _;
+
+use super::super::collected::Pictures;
+use super::super::ordinal;
+use super::super::tree::{End, Fate, Rail, TreeLine};
+use super::{MAX_PARTS, escaped, plain};
+
+/// The most lines of a tree.
+const MAX_LINES: usize = 400;
+/// The height of a line and the widths of a character, of a rail and of the column of steps, in pixels.
+const LINE: usize = 20;
+const LETTER: usize = 8;
+const RAIL: usize = 16;
+const STEPS: usize = 36;
+/// The characters of a line of text.
+const TEXT: usize = 70;
+
+pub(super) fn html(pictures: &Pictures) -> String {
+    let mut html = String::new();
+    for (&prompt, tree) in pictures.trees.iter().take(MAX_PARTS) {
+        let text = pictures.prompts.get(prompt).map(String::as_str).unwrap_or_default();
+        let _ = write!(html, "<p class=\"rp-note\">{}</p>", escaped(text));
+        let groups = tree.groups();
+        for &group in groups.iter().take(MAX_PARTS) {
+            if groups.len() > 1 {
+                let _ = write!(html, "<p class=\"rp-note\">group {}</p>", group.saturating_add(1));
+            }
+            let (lines, left_out) = tree.lines(group, &|_| TEXT, &|text| text.chars().count());
+            svg(&lines, &mut html);
+            let more = left_out + lines.len().saturating_sub(MAX_LINES);
+            if more > 0 {
+                let _ = write!(html, "<p class=\"rp-note\">… {more} more lines</p>");
+            }
+        }
+        let _ = write!(
+            html,
+            "<p class=\"rp-note\">{} steps; {} more continuations were considered and never became a beam.</p>",
+            tree.steps, tree.pruned
+        );
+    }
+    html
+}
+
+fn svg(lines: &[TreeLine], html: &mut String) {
+    let lines = &lines[..lines.len().min(MAX_LINES)];
+    let rails = lines.iter().map(|line| line.rails.len()).max().unwrap_or(0);
+    let ends = STEPS + rails * RAIL + (TEXT + 2) * LETTER;
+    let (width, height) = (ends + 27 * LETTER, lines.len() * LINE + 4);
+    let _ = write!(
+        html,
+        "<div class=\"rp-scroll\"><svg width=\"{width}\" height=\"{height}\" role=\"img\" aria-label=\"tree of beams\">"
+    );
+    let mut path = String::new();
+    for (index, line) in lines.iter().enumerate() {
+        let (top, middle, bottom) = (index * LINE, index * LINE + LINE / 2, (index + 1) * LINE);
+        for (column, rail) in line.rails.iter().enumerate() {
+            let x = STEPS + column * RAIL + RAIL / 2;
+            let right = x + RAIL / 2;
+            let _ = match rail {
+                Rail::Trunk => write!(path, "M{x} {top}V{bottom}"),
+                Rail::Branch => write!(path, "M{x} {top}V{bottom}M{x} {middle}H{right}"),
+                Rail::Last => write!(path, "M{x} {top}V{middle}H{right}"),
+            };
+        }
+    }
+    let _ = write!(html, "<path d=\"{path}\"/>");
+    for (index, line) in lines.iter().enumerate() {
+        let y = index * LINE + LINE / 2 + 5;
+        if let Some(step) = line.step {
+            let _ = write!(
+                html,
+                "<text class=\"rp-dim\" x=\"{}\" y=\"{y}\" text-anchor=\"end\">{}</text>",
+                STEPS - 8,
+                step.saturating_add(1)
+            );
+        }
+        let x = STEPS + line.rails.len() * RAIL + 2;
+        let class = match line.end.map(|end| end.fate) {
+            Some(Fate::Result(0)) => " class=\"rp-best\"",
+            Some(Fate::Died(_)) => " class=\"rp-dim\"",
+            _ => "",
+        };
+        let _ = write!(html, "<text{class} x=\"{x}\" y=\"{y}\">{}</text>", plain(line.text.trim_start()));
+        if let Some(end) = line.end {
+            if end.fate == Fate::Result(0) {
+                let y = index * LINE + 1;
+                let _ = write!(
+                    html,
+                    "<rect class=\"rp-mark\" x=\"{}\" y=\"{y}\" width=\"{}\" height=\"{}\" rx=\"3\"/>",
+                    ends - 4,
+                    25 * LETTER,
+                    LINE - 2
+                );
+            }
+            let _ = write!(
+                html,
+                "<text{class} x=\"{ends}\" y=\"{y}\">{}</text><text{class} x=\"{}\" y=\"{y}\" text-anchor=\"end\">{:.3}</text>",
+                fate(end),
+                ends + 24 * LETTER,
+                end.score
+            );
+        }
+    }
+    html.push_str("</svg></div>");
+}
+
+fn fate(end: End) -> String {
+    match end.fate {
+        Fate::Result(0) => "★ best".to_owned(),
+        Fate::Result(rank) => format!("✔ {}", ordinal(rank + 1)),
+        Fate::Alive(rank) => format!("● beam {}", rank + 1),
+        Fate::Finished => "■ finished".to_owned(),
+        Fate::Died(step) => format!("✂ died at {}", step.saturating_add(1)),
+    }
+}

@@ -1,0 +1,57 @@
+//! Pictures as static HTML for notebooks: no script, nothing loaded, light and dark.
+
+mod beams;
+mod drafts;
+mod probs;
+
+use super::{Pictures, View, visible};
+
+/// The most rows, prompts and drafts of each kind that are drawn.
+const MAX_PARTS: usize = 16;
+/// The longest page, in bytes: pictures that would make it longer are left out.
+const MAX_BYTES: usize = 2 << 20;
+
+/// The rules for everything inside of the picture. Widths of underlines tell what colours tell.
+const STYLE: &str = include_str!("style.css");
+
+impl Pictures {
+    /// The pictures of these views as an element of HTML.
+    pub fn html(&self, views: &[View]) -> String {
+        let mut html = format!("<div class=\"rsgen-picture\"><style>{STYLE}</style>");
+        for view in views {
+            let part = match view {
+                View::Probs => probs::html(self),
+                View::Beams => beams::html(self),
+                View::Drafts => drafts::html(self),
+            };
+            if html.len() + part.len() > MAX_BYTES {
+                html.push_str("<p class=\"rp-note\">More is left out: the picture would be too large.</p>");
+                break;
+            }
+            html.push_str(&part);
+        }
+        html.push_str("</div>");
+        html
+    }
+}
+
+/// Text of a model, for an element or an attribute.
+fn escaped(text: &str) -> String {
+    plain(&visible(text))
+}
+
+/// Text of rsgen, for an element or an attribute.
+fn plain(text: &str) -> String {
+    let mut html = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            _ => html.push(letter),
+        }
+    }
+    html
+}

@@ -1,0 +1,1 @@
+//! Pictures of fixed traces, as text and as HTML.
