@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use rsgen::cache::PoolStats;
+use rsgen::generation::FieldValue;
 use rsgen::generator::Assistant;
 use rsgen::{ErrorKind, GenerationConfig, Generator, GeneratorOptions, Prompts};
 
@@ -229,4 +230,20 @@ fn an_assistant_with_another_tokenizer_drafts_shared_tokens_for_sampling() {
     let stream = generator.call(OPENINGS[0]).config(&config.clone().num_return_sequences(1));
     let stream = stream.assistant(Some(&other)).stream().unwrap();
     assert_eq!(stream.into_output().unwrap().token_ids().len(), 30);
+}
+
+#[test]
+fn sampling_with_drafts_of_another_tokenizer_gives_the_tokens_of_transformers() {
+    let golden = std::fs::read_to_string(format!("{OTHER}/sampled.json")).unwrap();
+    let cases: Vec<serde_json::Value> = serde_json::from_str(&golden).unwrap();
+    let generator = Generator::bundled_with(&options(Some(OTHER.into()))).unwrap();
+    for case in cases {
+        let mut config = GenerationConfig::new();
+        for (name, value) in case["config"].as_object().unwrap() {
+            config.set(name, &FieldValue::from(value.clone())).unwrap();
+        }
+        let output = generator.assisted_decoding(case["prompt"].as_str().unwrap(), &config).unwrap();
+        let tokens: Vec<u32> = output.token_ids().iter().map(|token| token.0).collect();
+        assert_eq!(serde_json::json!(tokens), case["tokens"], "{}", case["config"]);
+    }
 }
