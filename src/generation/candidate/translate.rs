@@ -190,7 +190,7 @@ impl Translation {
         let new = &target_ids[covered..];
         match new {
             [token] if !is_first && let Some(&shared) = self.map.to_assistant.get(token) => {
-                self.ids.push(shared)
+                self.ids.push(shared);
             }
             _ => self.ids.extend(self.map.encode_for_assistant(new, false)?),
         }
