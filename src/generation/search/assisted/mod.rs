@@ -45,7 +45,7 @@ struct AssistedSearch {
 /// Where candidates come from.
 enum Source {
     Lookup(Lookup),
-    Assistant(Drafter),
+    Assistant(Box<Drafter>),
 }
 
 /// What a step computes.
