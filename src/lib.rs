@@ -63,6 +63,8 @@ mod pages {
     #[doc = include_str!("../docs/rust.md")]
     mod embedding {}
 
+    #[doc = include_str!("../docs/strategies/assisted_decoding.md")]
+    mod assisted_decoding {}
     #[doc = include_str!("../docs/strategies/beam_sample.md")]
     mod beam_sample {}
     #[doc = include_str!("../docs/strategies/beam_search.md")]
@@ -77,6 +79,8 @@ mod pages {
     mod greedy_search {}
     #[doc = include_str!("../docs/strategies/group_beam_search.md")]
     mod group_beam_search {}
+    #[doc = include_str!("../docs/strategies/prompt_lookup.md")]
+    mod prompt_lookup {}
     #[doc = include_str!("../docs/strategies/sample.md")]
     mod sample {}
 }

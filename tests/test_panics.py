@@ -38,6 +38,7 @@ ARGUMENTS = {
     "TokenStream.throw": (KeyError,),
     "StreamedToken._restore": ((1, "a", 0, 0.0, 0.0, None),),
     "Usage._restore": ((1, 2),),
+    "DraftStats._restore": ([1] * 4,),
     "Timings._restore": ((1.0, 2.0),),
     "CacheStats._restore": ([1] * 9,),
     "TokenScores._restore": ([],),

@@ -148,11 +148,11 @@ class GenerationConfig:
         Raises:
             LoadError: The file is missing or damaged.
         """
-    def get_generation_mode(self, assistant_model: None = None) -> str:
+    def get_generation_mode(self, assistant_model: Generator | None = None) -> str:
         """Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`, ….
 
         Args:
-            assistant_model (None): Drafts are not supported yet.
+            assistant_model (Generator | None): The model that drafts, if there is one.
 
         Returns:
             str: The name of the method.
@@ -194,6 +194,30 @@ class GenerationConfig:
 
         Raises:
             ConfigError: A value is not possible.
+        """
+    @property
+    def assistant_confidence_threshold(self) -> float | None:
+        """Assisted decoding: a draft ends with the first token that is less probable to the assistant. It adapts during a call to what is accepted; 0 switches it off.
+
+        Must be a number. Default: 0.4.
+        """
+    @property
+    def assistant_early_exit(self) -> int | None:
+        """Assisted decoding without an assistant: how many layers of the model itself draft.
+
+        Must be an integer of 0 or more. Default: unset.
+        """
+    @property
+    def assistant_ensemble_weight(self) -> float | None:
+        """Assisted decoding: the weight of the model, between 0 and 1, in a mixture with the assistant that drafts are checked against. It accepts more drafts and changes the tokens.
+
+        Must be a number. Default: unset.
+        """
+    @property
+    def assistant_lookbehind(self) -> int | None:
+        """Assisted decoding, with another tokenizer: how many tokens of the assistant are encoded again with each draft.
+
+        Must be an integer of 0 or more. Default: 10.
         """
     @property
     def bad_words_ids(self) -> list[list[int]] | None:
@@ -328,6 +352,12 @@ class GenerationConfig:
         Must be an integer of 0 or more. Default: prompt + 20.
         """
     @property
+    def max_matching_ngram_size(self) -> int | None:
+        """Prompt lookup: how many of the newest tokens have to have occurred before, at most.
+
+        Must be an integer of 0 or more. Default: 2.
+        """
+    @property
     def max_new_tokens(self) -> int | None:
         """The most tokens to generate.
 
@@ -362,6 +392,18 @@ class GenerationConfig:
         """Allows no n-gram of this size to occur twice, prompt included; 0 allows all.
 
         Must be an integer of 0 or more. Default: 0.
+        """
+    @property
+    def num_assistant_tokens(self) -> int | None:
+        """Assisted decoding: how many tokens the assistant drafts at most before the model checks them.
+
+        Must be an integer of 0 or more. Default: 20.
+        """
+    @property
+    def num_assistant_tokens_schedule(self) -> Literal["constant", "heuristic", "heuristic_transient"] | None:
+        """Assisted decoding: whether the number of drafted tokens grows when all of them are accepted and shrinks when not; `"heuristic"` keeps it for later calls with the assistant, `"heuristic_transient"` does not.
+
+        Must be "constant", "heuristic" or "heuristic_transient". Default: "constant".
         """
     @property
     def num_beam_groups(self) -> int | None:
@@ -418,6 +460,12 @@ class GenerationConfig:
         Must be a number. Default: 0.0.
         """
     @property
+    def prompt_lookup_num_tokens(self) -> int | None:
+        """Prompt lookup: how many tokens are looked up and checked in one pass. The result of greedy search is the same.
+
+        Must be an integer of 0 or more. Default: unset.
+        """
+    @property
     def remove_invalid_values(self) -> bool | None:
         """Replaces NaN by 0 and the infinities by the largest and the least number.
 
@@ -464,6 +512,12 @@ class GenerationConfig:
         """Allows none of these tokens.
 
         Must be a list of token ids. Default: unset.
+        """
+    @property
+    def target_lookbehind(self) -> int | None:
+        """Assisted decoding, with another tokenizer: how many tokens of the model are encoded again with each draft.
+
+        Must be an integer of 0 or more. Default: 10.
         """
     @property
     def temperature(self) -> float | None:
@@ -640,6 +694,9 @@ class Generator:
             each token and head. "auto" takes that of the computation.
         num_threads (int | None): The number of threads. None takes RSGEN_NUM_THREADS, then
             OMP_NUM_THREADS, then as many as this process may use.
+        assistant (str | os.PathLike[str] | Generator | None): A smaller model with the same tokens
+            that drafts for this one; "draft" is the bundled one, for the story model. It is opened
+            with the same options and shares the KV cache.
         kv_cache_bytes (int | None): The memory limit of the KV cache in bytes. None is half of the
             memory that is available.
         local_files_only (bool): Must be True: rsgen never downloads.
@@ -673,6 +730,7 @@ class Generator:
         compute_dtype: DType = "float32",
         kv_dtype: DType = "auto",
         num_threads: int | None = None,
+        assistant: str | os.PathLike[str] | Generator | None = None,
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
@@ -818,6 +876,72 @@ class Generator:
         Raises:
             InputError: The model has no chat template and none is given, or the template fails.
         """
+    def assisted_decoding(
+        self,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
+        *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Greedy search or sampling that checks several tokens in a pass: those that a smaller model, the assistant, has drafted. `num_assistant_tokens` (20 unless set) is how many.
+
+        Otherwise as `generate()`.
+
+        Args:
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
+                two-dimensional array of ids is one request, as transformers takes it: its rows
+                share one random generator. A list of texts and ids holds independent prompts,
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
+                precedence over it, and it takes precedence over the model's own.
+            attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
+                two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
+                does.
+            logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
+                Functions that change the scores of each step. Those of `rsgen.processors` run
+                without Python, others cost time at each token.
+            prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
+                that may follow.
+            stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
+                say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
+            constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
+                beam search has to hold: see `rsgen.constraints`.
+            streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+                transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+                each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
+            assistant_model (Generator | None): A smaller model with the same tokens that drafts
+                tokens, which greedy search and sampling check several at a time. The tokens of greedy
+                search stay the same. It is that of the Generator unless given; None is none. Another
+                name is `assistant`.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
+
+        Returns:
+            GenerationOutput: Texts, token ids, scores and statistics.
+
+        Raises:
+            TypeError: A keyword is unknown; the message suggests the one that was meant.
+            ConfigError: A field or argument has a value that is not possible.
+            InputError: The prompt cannot be used.
+            CapacityError: The KV cache cannot hold the request.
+            NumericalError: The model computed NaN or infinity.
+        """
     def astream(
         self,
         prompt: Prompt | Encoding | None = None,
@@ -830,6 +954,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        assistant_model: Generator | None = None,
         **fields: Unpack[GenerationFields],
     ) -> TokenStream:
         """Generates token by token, for `async for`.
@@ -858,6 +983,7 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -890,6 +1016,10 @@ class Generator:
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
+            assistant_model (Generator | None): A smaller model with the same tokens that drafts
+                tokens, which greedy search and sampling check several at a time. The tokens of greedy
+                search stay the same. It is that of the Generator unless given; None is none. Another
+                name is `assistant`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -919,6 +1049,7 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -951,6 +1082,10 @@ class Generator:
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
+            assistant_model (Generator | None): A smaller model with the same tokens that drafts
+                tokens, which greedy search and sampling check several at a time. The tokens of greedy
+                search stay the same. It is that of the Generator unless given; None is none. Another
+                name is `assistant`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -982,6 +1117,7 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1026,6 +1162,7 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1058,6 +1195,10 @@ class Generator:
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
+            assistant_model (Generator | None): A smaller model with the same tokens that drafts
+                tokens, which greedy search and sampling check several at a time. The tokens of greedy
+                search stay the same. It is that of the Generator unless given; None is none. Another
+                name is `assistant`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1087,6 +1228,7 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1119,6 +1261,10 @@ class Generator:
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
+            assistant_model (Generator | None): A smaller model with the same tokens that drafts
+                tokens, which greedy search and sampling check several at a time. The tokens of greedy
+                search stay the same. It is that of the Generator unless given; None is none. Another
+                name is `assistant`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1148,6 +1294,7 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1180,6 +1327,10 @@ class Generator:
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
+            assistant_model (Generator | None): A smaller model with the same tokens that drafts
+                tokens, which greedy search and sampling check several at a time. The tokens of greedy
+                search stay the same. It is that of the Generator unless given; None is none. Another
+                name is `assistant`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1218,6 +1369,7 @@ class Generator:
         compute_dtype: DType = "float32",
         kv_dtype: DType = "auto",
         num_threads: int | None = None,
+        assistant: str | os.PathLike[str] | Generator | None = None,
         kv_cache_bytes: int | None = None,
         local_files_only: bool = True,
         revision: str | None = None,
@@ -1244,6 +1396,7 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1277,6 +1430,10 @@ class Generator:
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
+            assistant_model (Generator | None): A smaller model with the same tokens that drafts
+                tokens, which greedy search and sampling check several at a time. The tokens of greedy
+                search stay the same. It is that of the Generator unless given; None is none. Another
+                name is `assistant`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1309,6 +1466,7 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1341,6 +1499,10 @@ class Generator:
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
+            assistant_model (Generator | None): A smaller model with the same tokens that drafts
+                tokens, which greedy search and sampling check several at a time. The tokens of greedy
+                search stay the same. It is that of the Generator unless given; None is none. Another
+                name is `assistant`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1370,6 +1532,7 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1402,6 +1565,76 @@ class Generator:
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
+            assistant_model (Generator | None): A smaller model with the same tokens that drafts
+                tokens, which greedy search and sampling check several at a time. The tokens of greedy
+                search stay the same. It is that of the Generator unless given; None is none. Another
+                name is `assistant`.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+                prompts. A function is called with the number of prompts done, and of all.
+            **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+                off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+                `seed=[...]` each has its own.
+
+        Returns:
+            GenerationOutput: Texts, token ids, scores and statistics.
+
+        Raises:
+            TypeError: A keyword is unknown; the message suggests the one that was meant.
+            ConfigError: A field or argument has a value that is not possible.
+            InputError: The prompt cannot be used.
+            CapacityError: The KV cache cannot hold the request.
+            NumericalError: The model computed NaN or infinity.
+        """
+    def prompt_lookup(
+        self,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
+        *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
+        attention_mask: ArrayLike | None = None,
+        logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> GenerationOutput:
+        """Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many.
+
+        Otherwise as `generate()`.
+
+        Args:
+            prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
+                two-dimensional array of ids is one request, as transformers takes it: its rows
+                share one random generator. A list of texts and ids holds independent prompts,
+                which are computed together; each gives what it gives alone. What a tokenizer
+                returns is taken, too. None begins the text with the `bos_token_id`.
+            input_ids (Prompt | None): Another name of the prompt, as in transformers.
+            inputs (Prompt | None): Another name of the prompt, as in transformers.
+            generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
+                precedence over it, and it takes precedence over the model's own.
+            attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
+                two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
+                does.
+            logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
+                Functions that change the scores of each step. Those of `rsgen.processors` run
+                without Python, others cost time at each token.
+            prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
+                that may follow.
+            stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
+                say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
+            constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
+                beam search has to hold: see `rsgen.constraints`.
+            streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+                transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+                each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
+            assistant_model (Generator | None): A smaller model with the same tokens that drafts
+                tokens, which greedy search and sampling check several at a time. The tokens of greedy
+                search stay the same. It is that of the Generator unless given; None is none. Another
+                name is `assistant`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1431,6 +1664,7 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1463,6 +1697,10 @@ class Generator:
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
+            assistant_model (Generator | None): A smaller model with the same tokens that drafts
+                tokens, which greedy search and sampling check several at a time. The tokens of greedy
+                search stay the same. It is that of the Generator unless given; None is none. Another
+                name is `assistant`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1625,6 +1863,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        assistant_model: Generator | None = None,
         **fields: Unpack[GenerationFields],
     ) -> TokenStream:
         """Generates token by token, while the stream is iterated.
@@ -1654,6 +1893,7 @@ class Generator:
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        assistant_model: Generator | None = None,
         **fields: Unpack[GenerationFields],
     ) -> TokenStream:
         """Replies to a conversation token by token: `chat()` as a stream.
@@ -1664,6 +1904,9 @@ class Generator:
         Returns:
             TokenStream: An iterator of `StreamedToken`.
         """
+    @property
+    def assistant(self) -> Generator | None:
+        """The model that drafts for this one, unless a call names another."""
     @property
     def config(self) -> dict[str, Any]:
         """A copy of the model's `config.json`."""
@@ -1924,7 +2167,7 @@ class TokenScores:
 class CacheStats:
     """How full the KV cache of a generator is at one moment.
 
-    A block holds 32 tokens of one sequence.
+    A block holds 32 tokens of one sequence. Those of models that draft for the generator count as well.
     """
 
     def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
@@ -1949,6 +2192,12 @@ class CacheStats:
     @property
     def bytes_used(self) -> int:
         """The bytes of the used blocks."""
+    @property
+    def draft_blocks_used(self) -> int:
+        """Of the used blocks, those of models that draft."""
+    @property
+    def draft_bytes_allocated(self) -> int:
+        """Of the allocated bytes, those of models that draft."""
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

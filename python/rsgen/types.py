@@ -308,6 +308,15 @@ class GenerationFields(TypedDict, total=False):
     seed: int | Sequence[int] | None
     penalty_alpha: float | None
     dola_layers: Literal["low", "high"] | Sequence[int] | None
+    prompt_lookup_num_tokens: int | None
+    max_matching_ngram_size: int | None
+    num_assistant_tokens: int | None
+    num_assistant_tokens_schedule: Literal["constant", "heuristic", "heuristic_transient"] | None
+    assistant_confidence_threshold: float | None
+    assistant_lookbehind: int | None
+    target_lookbehind: int | None
+    assistant_early_exit: int | None
+    assistant_ensemble_weight: float | None
     early_stopping: bool | Literal["never"] | None
     length_penalty: float | None
     num_beam_groups: int | None

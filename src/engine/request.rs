@@ -382,10 +382,12 @@ fn blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> u
 
 /// The most blocks that the draft sequences of a request can need.
 fn draft_blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> usize {
-    let rows = plan.draft().map_or(0, |draft| draft.sequences_each);
+    let Some(draft) = plan.draft() else { return 0 };
+    let rows = draft.sequences_each;
     let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
         let len = plan.draft_len(index);
-        let tokens = prompt.tokens().len().min(len);
+        // Translated prompts are not shared.
+        let tokens = if draft.is_translated { 0 } else { prompt.tokens().len().min(len) };
         blocks_of(tokens, len - tokens, rows, longrope_threshold)
     });
     prompts.sum()

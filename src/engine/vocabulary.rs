@@ -13,6 +13,10 @@ impl Vocabulary for TokenizerVocabulary {
         self.0.vocab_size()
     }
 
+    fn token(&self, token: TokenId) -> Option<&str> {
+        self.0.token(token)
+    }
+
     fn token_bytes(&self, token: TokenId) -> Option<&[u8]> {
         self.0.token_bytes(token)
     }

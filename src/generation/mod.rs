@@ -24,6 +24,7 @@ pub mod testing;
 mod torch_sort;
 pub mod vocabulary;
 
+pub use candidate::VocabularyMap;
 pub use config::{
     AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, ForcedWord,
     GenerationConfig, LogitBias, OneOrMany, SequenceBias,

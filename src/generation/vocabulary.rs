@@ -16,6 +16,12 @@ pub trait Vocabulary: Send + Sync {
         self.len() == 0
     }
 
+    /// A token as the tokenizer stores it, such as `Ġthe`; `None` for an id without a token, or where that is not known.
+    fn token(&self, token: TokenId) -> Option<&str> {
+        let _ = token;
+        None
+    }
+
     /// The exact bytes a token contributes to a text, which need not be whole characters. Special tokens have the
     /// bytes of their text; `None` for an id without a token.
     fn token_bytes(&self, token: TokenId) -> Option<&[u8]>;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use super::{Generator, GeneratorOptions};
 use crate::engine::DraftModel;
 use crate::error::{Result, ResultExt};
-use crate::generation::DraftContext;
+use crate::generation::{DraftContext, VocabularyMap};
 use crate::kernels::ThreadPool;
 #[cfg(feature = "bundled")]
 use crate::weights::ModelFiles;
@@ -70,14 +70,38 @@ impl From<String> for Assistant {
 }
 
 impl Generator {
-    /// What the plan of a call knows of this model as an assistant.
-    pub(super) fn draft_context(&self) -> DraftContext {
-        let shared = &self.shared;
+    /// What the plan of a call knows of an assistant.
+    ///
+    /// # Errors
+    /// When a tokenizer fails.
+    pub(super) fn draft_context(&self, assistant: &Self) -> Result<DraftContext> {
+        let shared = &assistant.shared;
         let mut context = DraftContext::new(shared.engine.model().vocab_size(), shared.config.context_len());
-        context.vocabulary.clone_from(&shared.vocabulary);
         context.model_defaults.clone_from(&shared.generation_config);
         context.kept_tokens.clone_from(&shared.kept_tokens);
-        context
+        context.vocabulary_map = self.vocabulary_map(assistant)?;
+        Ok(context)
+    }
+
+    /// The map to the tokens of an assistant, made once; `None` if the tokens are the same, or not known.
+    fn vocabulary_map(&self, assistant: &Self) -> Result<Option<Arc<VocabularyMap>>> {
+        let (Some(own), Some(other)) = (&self.shared.vocabulary, &assistant.shared.vocabulary) else {
+            return Ok(None);
+        };
+        let mut maps = self.shared.vocabulary_maps.lock();
+        maps.retain(|(known, _)| known.strong_count() > 0);
+        let engine = &assistant.shared.engine;
+        if let Some((_, map)) =
+            maps.iter().find(|(known, _)| std::ptr::eq(known.as_ptr(), Arc::as_ptr(engine)))
+        {
+            return Ok(map.clone());
+        }
+        // Heads may be padded to different sizes.
+        let same_len = self.shared.engine.model().vocab_size() == engine.model().vocab_size();
+        let is_same = same_len && VocabularyMap::is_same(&**own, &**other);
+        let map = if is_same { None } else { Some(Arc::new(VocabularyMap::new(own, other)?)) };
+        maps.push((Arc::downgrade(engine), map.clone()));
+        Ok(map)
     }
 
     /// The slot of an assistant in this model's engine.

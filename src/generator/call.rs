@@ -252,7 +252,7 @@ impl<'a> Call<'a> {
         context.prefix_allowed_tokens_fn = prefix_allowed_tokens_fn;
         context.criteria = criteria;
         context.constraints = constraints;
-        context.draft = assistant.as_ref().map(Generator::draft_context);
+        context.draft = assistant.as_ref().map(|assistant| generator.draft_context(assistant)).transpose()?;
         context.kept_tokens.clone_from(&shared.kept_tokens);
 
         check_lists(&config, &context.model_defaults, batches.len())?;

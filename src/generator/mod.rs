@@ -11,7 +11,7 @@ mod resources;
 mod score;
 mod strategies;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 pub use assistant::Assistant;
 pub use call::{Call, Prepared};
@@ -27,8 +27,9 @@ pub use crate::tensor::{ComputeDtype, DType};
 
 use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, Result};
-use crate::generation::{GenerationConfig, KeptTokens, Vocabulary};
+use crate::generation::{GenerationConfig, KeptTokens, Vocabulary, VocabularyMap};
 use crate::memory;
+use crate::sync::Mutex;
 use crate::text::{ChatTemplates, Tokenizer};
 use crate::types::TokenId;
 use crate::weights::{ModelConfig, available_memory};
@@ -73,10 +74,15 @@ struct Shared {
     assistant: Option<Generator>,
     /// How many tokens it drafts next as an assistant.
     kept_tokens: KeptTokens,
+    /// The tokens of assistants, where they are others.
+    vocabulary_maps: VocabularyMaps,
     /// The folder, or the name of the bundled model.
     name: String,
     warnings: Vec<String>,
 }
+
+/// By the engine of an assistant.
+type VocabularyMaps = Mutex<Vec<(Weak<Engine>, Option<Arc<VocabularyMap>>)>>;
 
 impl Generator {
     /// Generates with the search that the configuration selects: see [`GenerationConfig`].

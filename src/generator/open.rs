@@ -14,6 +14,7 @@ use crate::escape;
 use crate::generation::{GenerationConfig, KeptTokens, OneOrMany, Vocabulary};
 use crate::kernels::{Isa, ThreadPool, Workers};
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
+use crate::sync::Mutex;
 use crate::tensor::{ComputeDtype, DType};
 use crate::text::{ChatTemplates, Tokenizer};
 use crate::weights::{ModelConfig, ModelFiles, Weights};
@@ -197,6 +198,7 @@ impl Generator {
                 generation_config: Arc::new(generation_config),
                 assistant,
                 kept_tokens: KeptTokens::default(),
+                vocabulary_maps: Mutex::default(),
                 name: files.name().to_owned(),
                 warnings,
             }),

@@ -23,6 +23,7 @@ mod chat_methods;
 mod command;
 mod config;
 mod constraints;
+mod draft_stats;
 mod drop_detached;
 mod errors;
 mod events;
@@ -68,6 +69,8 @@ mod _rsgen {
     use super::config::GenerationConfig;
     #[pymodule_export]
     use super::constraints::{BuiltInConstraint, Constraint, DisjunctiveConstraint, PhrasalConstraint};
+    #[pymodule_export]
+    use super::draft_stats::DraftStats;
     #[pymodule_export]
     use super::events::EventStream;
     #[pymodule_export]

@@ -7,6 +7,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString, PyType};
 
 use super::arrays::{array, ids, wide};
+use super::draft_stats::DraftStats;
 use super::errors::{exception, guarded, input_error, to_python};
 use super::json;
 use super::pickle::{self, Restored};
@@ -274,6 +275,12 @@ impl GenerationOutput {
             let engine::Usage { prompt_tokens, generated_tokens } = self.output.usage;
             Ok(Usage { prompt_tokens, generated_tokens })
         })
+    }
+
+    /// DraftStats | None: What became of drafts, in assisted decoding and prompt lookup.
+    #[getter]
+    fn draft_stats(&self) -> PyResult<Option<DraftStats>> {
+        guarded(|| Ok(self.output.draft_stats.map(DraftStats)))
     }
 
     /// Timings: Where the time went.

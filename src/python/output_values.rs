@@ -6,12 +6,13 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyList};
 
 use super::arrays::numpy;
+use super::draft_stats::DraftStats;
 use super::errors::guarded;
 use super::output::{GenerationOutput, Usage, list};
 use crate::engine;
 
 /// The values of an output, by their names.
-const VALUES: [&str; 14] = [
+const VALUES: [&str; 15] = [
     "sequences",
     "text",
     "texts",
@@ -26,6 +27,7 @@ const VALUES: [&str; 14] = [
     "logits",
     "seeds",
     "usage",
+    "draft_stats",
 ];
 
 #[pymethods]
@@ -105,6 +107,9 @@ fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         dict.set_item("prompt_tokens", prompt_tokens)?;
         dict.set_item("generated_tokens", generated_tokens)?;
         return Ok(dict.into_any());
+    }
+    if let Ok(stats) = value.cast::<DraftStats>() {
+        return Ok(stats.get().to_dict(py)?.into_any());
     }
     if let Ok(values) = value.cast::<PyList>() {
         return list(py, values.iter().map(|value| plain(&value))).map(Bound::into_any);

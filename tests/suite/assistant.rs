@@ -6,6 +6,8 @@ use rsgen::cache::PoolStats;
 use rsgen::generator::Assistant;
 use rsgen::{ErrorKind, GenerationConfig, Generator, GeneratorOptions, Prompts};
 
+/// An assistant with other tokens.
+const OTHER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/models/other_tokenizer");
 const DRAFT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-draft");
 
 static PLAIN: LazyLock<Generator> = LazyLock::new(|| Generator::bundled_with(&options(None)).unwrap());
@@ -175,4 +177,56 @@ fn an_assistant_that_cannot_be_opened_is_named() {
     let error = Generator::bundled_with(&options(Some("no/such/folder".into()))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Load);
     assert!(error.to_string().starts_with("the assistant: "), "{error}");
+}
+
+/// Story openings.
+const OPENINGS: [&str; 4] = ["Once upon a time", "One day", "There was a little", "Near the lake"];
+
+#[test]
+fn about_four_of_five_drafted_tokens_of_a_story_are_accepted() {
+    let generator = assisted();
+    let config = GenerationConfig::new()
+        .max_new_tokens(60)
+        .num_assistant_tokens(5_usize)
+        .assistant_confidence_threshold(0.0);
+    let output = generator.generate(OPENINGS.to_vec(), &config).unwrap();
+    let stats = output.draft_stats.unwrap();
+    let each = stats.accepted as f64 / stats.rounds as f64;
+    assert!((3.5..4.6).contains(&each), "{each} tokens a round: {stats:?}");
+}
+
+#[test]
+fn an_assistant_with_another_tokenizer_drafts_for_greedy_search() {
+    let other = Generator::open(OTHER).unwrap();
+    let generator = Generator::bundled_with(&options(None)).unwrap();
+    let config = GenerationConfig::new().max_new_tokens(40).output_logits(true);
+    let plain = PLAIN.generate(OPENINGS.to_vec(), &config).unwrap();
+    for (drafted, lookbehind) in [(1, 10), (5, 10), (12, 2), (5, 0)] {
+        let config = config.clone().num_assistant_tokens(drafted).assistant_confidence_threshold(0.0);
+        let config = config.assistant_lookbehind(lookbehind).target_lookbehind(lookbehind);
+        let call = generator.call(OPENINGS.to_vec()).config(&config).assistant(Some(&other));
+        let output = call.run().unwrap();
+        assert_eq!((&plain.rows, &plain.sequences), (&output.rows, &output.sequences), "{drafted} tokens");
+        let stats = output.draft_stats.unwrap();
+        assert!(drafted < 5 || lookbehind < 10 || stats.accepted > stats.rounds / 4, "{stats:?}");
+        assert_eq!(taken(&generator), 0);
+    }
+}
+
+#[test]
+fn an_assistant_with_another_tokenizer_drafts_shared_tokens_for_sampling() {
+    let other = Generator::open(OTHER).unwrap();
+    let generator = Generator::bundled_with(&options(None)).unwrap();
+    let config = GenerationConfig::new().do_sample(true).seed(5).max_new_tokens(30).num_return_sequences(3);
+    let run =
+        |prompts: Prompts| generator.call(prompts).config(&config).assistant(Some(&other)).run().unwrap();
+    let output = run(OPENINGS.to_vec().into());
+    let stats = output.draft_stats.unwrap();
+    assert!(stats.accepted > 0 && stats.accepted < stats.verified, "{stats:?}");
+    assert_eq!(taken(&generator), 0);
+    let alone = run(OPENINGS[0].into());
+    assert_eq!(alone.rows, output.rows[..3], "no row depends on the other prompts");
+    let stream = generator.call(OPENINGS[0]).config(&config.clone().num_return_sequences(1));
+    let stream = stream.assistant(Some(&other)).stream().unwrap();
+    assert_eq!(stream.into_output().unwrap().token_ids().len(), 30);
 }

@@ -38,6 +38,14 @@ impl DraftProcessors {
         Self { list: LogitsProcessorList::new(list), indices, num_repeated: request.num_warpers }
     }
 
+    /// Those of a request that depend on the scores alone, once each: for an assistant with other tokens.
+    pub(in crate::generation) fn warpers(request: &LogitsProcessorList) -> Self {
+        let indices: Vec<usize> =
+            (request.processors.len() - request.num_warpers..request.processors.len()).collect();
+        let list = indices.iter().map(|&index| Arc::clone(&request.processors[index])).collect();
+        Self { list: LogitsProcessorList::new(list), indices, num_repeated: 0 }
+    }
+
     /// The states of a draft that begins after the tokens of a row with these `states`. What the draft does to them never
     /// reaches the row.
     pub(in crate::generation) fn fork_states(&self, states: &ProcessorStates) -> ProcessorStates {

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{Error, Result};
 
+use super::super::candidate::VocabularyMap;
 use super::super::config::GenerationConfig;
 use super::super::mode::GenerationMode;
-use super::super::vocabulary::Vocabulary;
 use super::{GenerationPlan, PlanContext};
 
 /// The draft model of a call: transformers' `assistant_model`.
@@ -18,12 +18,12 @@ pub struct DraftContext {
     pub vocab_size: usize,
     /// The most tokens of one of its sequences.
     pub context_len: usize,
-    /// Its tokenizer, if it has one.
-    pub vocabulary: Option<Arc<dyn Vocabulary>>,
     /// Its `generation_config.json`: the fields of assisted decoding that the call leaves unset come from it.
     pub model_defaults: Arc<GenerationConfig>,
     /// Its cell for the heuristic schedule.
     pub kept_tokens: KeptTokens,
+    /// The two vocabularies, if it has another tokenizer than the model.
+    pub vocabulary_map: Option<Arc<VocabularyMap>>,
 }
 
 impl DraftContext {
@@ -32,9 +32,9 @@ impl DraftContext {
         Self {
             vocab_size,
             context_len,
-            vocabulary: None,
             model_defaults: Arc::default(),
             kept_tokens: KeptTokens::default(),
+            vocabulary_map: None,
         }
     }
 }
@@ -56,14 +56,20 @@ impl KeptTokens {
     }
 }
 
+/// The most tokens of an assistant for each of the model's, if their tokenizers differ. A text that takes more is not
+/// drafted for.
+const TRANSLATED: usize = 3;
+
 /// The sequences that a request drafts in, besides those of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DraftPlan {
     /// What computes them.
     pub source: DraftSource,
-    /// The most draft sequences of each prompt; they share the prompt's tokens.
+    /// The most draft sequences of each prompt; they share the prompt's tokens, unless it is translated.
     pub sequences_each: usize,
+    /// Whether the text is translated for an assistant with another tokenizer.
+    pub is_translated: bool,
     /// The context of the model that drafts: no draft sequence has more tokens.
     pub context_len: usize,
 }
@@ -90,7 +96,10 @@ impl GenerationPlan {
     /// The most tokens of a draft sequence of prompt `prompt_index`, 0 without any.
     pub fn draft_len(&self, prompt_index: usize) -> usize {
         let most = self.prompts[prompt_index].tokens.len() + self.max_new_tokens(prompt_index);
-        self.search.draft.map_or(0, |draft| draft.context_len.min(most))
+        // Another tokenizer may take more tokens for the same text.
+        self.search.draft.map_or(0, |draft| {
+            draft.context_len.min(if draft.is_translated { most.saturating_mul(TRANSLATED) } else { most })
+        })
     }
 }
 

@@ -43,7 +43,7 @@ impl Search for SampleSearch {
 pub(super) struct Draw {
     isa: Isa,
     rng: TorchRng,
-    /// Scratch of `[vocab_size]`.
+    /// Scratch, as long as the scores.
     probabilities: Vec<f32>,
     /// The sources of the scores, for errors.
     sources: String,
@@ -61,7 +61,7 @@ impl Draw {
 }
 
 impl Draw {
-    /// The softmax of processed scores, `[vocab_size]`; [`draw`](Self::draw) draws from what it then holds.
+    /// The softmax of processed scores, of the model or of an assistant; [`draw`](Self::draw) draws from what it then holds.
     ///
     /// # Errors
     /// When the scores are no distribution.
@@ -79,7 +79,8 @@ impl Draw {
                 self.sources
             )));
         }
-        self.probabilities.copy_from_slice(scores);
+        self.probabilities.clear();
+        self.probabilities.extend_from_slice(scores);
         softmax(self.isa, &mut self.probabilities);
         Ok(&mut self.probabilities)
     }

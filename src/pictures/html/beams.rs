@@ -77,10 +77,10 @@ fn svg(lines: &[TreeLine], html: &mut String) {
             );
         }
         let x = STEPS + line.rails.len() * RAIL + 2;
-        let class = match line.end.map(|end| end.fate) {
-            Some(Fate::Result(0)) => " class=\"rp-best\"",
-            Some(Fate::Died(_)) => " class=\"rp-dim\"",
-            _ => "",
+        let class = match (line.is_trunk, line.is_dead) {
+            (true, _) => " class=\"rp-best\"",
+            (false, true) => " class=\"rp-dim\"",
+            (false, false) => "",
         };
         let _ = write!(html, "<text{class} x=\"{x}\" y=\"{y}\">{}</text>", plain(line.text.trim_start()));
         if let Some(end) = line.end {

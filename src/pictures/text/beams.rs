@@ -59,14 +59,18 @@ fn draw(line: &TreeLine, look: &Look) -> String {
         })
         .collect();
     let (paint, end) = line.end.map_or((Paint::Plain, String::new()), |end| ending(end, look));
+    let text_paint = match (line.is_trunk, line.is_dead) {
+        (true, _) => Paint::Bold,
+        (false, true) => Paint::Dim,
+        (false, false) => Paint::Plain,
+    };
     let text = look.shown(&line.text);
     let room = look.width.saturating_sub(STEP + width(&rails) + END);
     let filled = padded(&text, room.max(width(&text).min(room + END)));
     let start = look.paint(Paint::Dim, &format!("{step:>4} ")) + &look.paint(Paint::Dim, &rails);
     if end.is_empty() {
-        return (start + text.as_str()).trim_end().to_owned();
+        return start + &look.paint(text_paint, text.trim_end());
     }
-    let text_paint = if matches!(paint, Paint::Dim) { Paint::Dim } else { Paint::Plain };
     start + &look.paint(text_paint, &filled) + " " + &look.paint(paint, &end)
 }
 

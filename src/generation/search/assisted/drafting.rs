@@ -3,11 +3,14 @@
 //! Each row drafts in a sequence of its own, one token a step, all rows side by side; a row that is done waits. Sampling
 //! draws drafts with the generator of the request, as in transformers.
 
+use std::sync::Arc;
+
 use crate::error::Result;
 use crate::kernels::{argmax, softmax};
 use crate::memory;
 use crate::types::TokenId;
 
+use super::super::super::candidate::{Translation, VocabularyMap};
 use super::super::super::config::AssistantTokensSchedule;
 use super::super::super::logits::{DraftProcessors, ProcessorStates, UnconditionalLogits};
 use super::super::super::plan::{DraftPlan, DraftSource, GenerationPlan, KeptTokens};
@@ -18,14 +21,28 @@ use super::threshold::ConfidenceThreshold;
 use super::verify::Choice;
 
 /// The fields of assisted decoding, resolved.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct DraftSettings {
     pub(super) draft: DraftPlan,
+    /// Of the assistant.
+    pub(super) vocab_size: usize,
+    /// For an assistant with another tokenizer.
+    pub(super) translation: Option<TranslationSettings>,
     pub(super) num_tokens: usize,
     pub(super) schedule: AssistantTokensSchedule,
     pub(super) confidence_threshold: f64,
     pub(super) ensemble_weight: Option<f64>,
     pub(super) kept: KeptTokens,
+}
+
+/// The fields of drafts with another tokenizer, resolved.
+#[derive(Clone)]
+pub(super) struct TranslationSettings {
+    pub(super) map: Arc<VocabularyMap>,
+    /// The assistant's.
+    pub(super) eos_token_ids: Vec<TokenId>,
+    pub(super) assistant_lookbehind: usize,
+    pub(super) target_lookbehind: usize,
 }
 
 /// The assistant of a request.
@@ -47,8 +64,11 @@ struct DraftRow {
     schedule: Schedule,
     threshold: ConfidenceThreshold,
     states: ProcessorStates,
-    /// The ids of the row and its candidates.
+    /// The ids of the row and its candidates; those of the assistant are in `translation`.
     ids: Vec<TokenId>,
+    translation: Option<Translation>,
+    /// What the sequence holds, if the text is translated.
+    cached: Vec<TokenId>,
     /// The most candidates of this draft.
     limit: usize,
     is_done: bool,
@@ -65,13 +85,22 @@ impl Drafter {
         let is_unconditional = |processor: usize| {
             plan.prompts.iter().any(|prompt| prompt.unconditional.get(processor).is_some_and(Option::is_some))
         };
-        let processors = DraftProcessors::of(&plan.processors, is_unconditional);
+        // Other processors would take the assistant's tokens for the model's.
+        let processors = match settings.translation {
+            Some(_) => DraftProcessors::warpers(&plan.processors),
+            None => DraftProcessors::of(&plan.processors, is_unconditional),
+        };
         let row = |_| DraftRow {
             sequence: None,
             schedule: Schedule::new(settings.schedule, settings.num_tokens, &settings.kept),
-            threshold: ConfidenceThreshold::new(settings.confidence_threshold),
+            threshold: ConfidenceThreshold::new(
+                settings.confidence_threshold,
+                settings.draft.source == DraftSource::Model,
+            ),
             states: ProcessorStates::default(),
             ids: Vec::new(),
+            translation: settings.translation.as_ref().map(|settings| Translation::new(&settings.map)),
+            cached: Vec::new(),
             limit: 0,
             is_done: true,
         };
@@ -79,15 +108,44 @@ impl Drafter {
             by,
             processors,
             rows: (0..plan.num_rows()).map(row).collect(),
-            keeps_probabilities: plan.seed.is_some() || settings.ensemble_weight.is_some(),
+            keeps_probabilities: plan.seed.is_some()
+                || settings.ensemble_weight.is_some() && settings.translation.is_none(),
             scores: Vec::new(),
             settings,
         }
     }
 
+    /// The size of the assistant's vocabulary.
+    pub(super) fn vocab_size(&self) -> usize {
+        self.settings.vocab_size
+    }
+
+    /// Whether the assistant has another tokenizer.
+    pub(super) fn is_translated(&self) -> bool {
+        self.settings.translation.is_some()
+    }
+
     /// Begins the next draft of a row.
-    pub(super) fn begin(&mut self, plan: &GenerationPlan, row: &Row) {
+    ///
+    /// # Errors
+    /// When the text cannot be translated.
+    pub(super) fn begin(&mut self, plan: &GenerationPlan, row: &Row) -> Result<()> {
         let draft = &mut self.rows[row.index];
+        if let (Some(translation), Some(settings)) = (&mut draft.translation, &self.settings.translation) {
+            draft.limit = draft.schedule.num_tokens().min(row.room(plan));
+            draft.is_done = draft.limit == 0;
+            if !draft.is_done {
+                let ids = target_ids(plan, row);
+                match plan.seed {
+                    Some(_) => translation.append_new(&ids)?,
+                    None => translation.encode_again(&ids, settings.target_lookbehind)?,
+                }
+                let most = plan.draft_len(row.prompt_index) + 1;
+                draft.limit = draft.limit.min(most.saturating_sub(translation.ids.len()));
+                draft.is_done = draft.limit == 0 || translation.ids.is_empty();
+            }
+            return Ok(());
+        }
         // A draft leaves room for the token that follows it; its last token is not computed.
         let text_len = plan.prompts[row.prompt_index].tokens.len() + row.new_tokens(plan).len();
         let context = (self.settings.draft.context_len + 1).saturating_sub(text_len);
@@ -97,6 +155,7 @@ impl Drafter {
             draft.ids.clone_from(&row.ids);
             draft.states = self.processors.fork_states(&row.states);
         }
+        Ok(())
     }
 
     /// Whether a row of the request is not done with its draft.
@@ -139,7 +198,7 @@ impl Drafter {
         let each = plan.num_return_sequences();
         for index in 0..rows.len() {
             if !self.rows[index].is_done && self.rows[index].sequence.is_none() {
-                let shared = self.rows[index - index % each].sequence;
+                let shared = self.rows[index - index % each].sequence.filter(|_| !self.is_translated());
                 self.rows[index].sequence = Some(match shared {
                     Some(shared) => shared.fork(next_seq, inputs),
                     None => TrackedSequence::create(self.by.model, next_seq, inputs),
@@ -148,6 +207,16 @@ impl Drafter {
         }
         for (draft, row) in self.rows.iter_mut().zip(rows).filter(|(draft, _)| !draft.is_done) {
             let Some(sequence) = &mut draft.sequence else { continue };
+            if let Some(translation) = &draft.translation {
+                let ids = &translation.ids;
+                let same = draft.cached.iter().zip(ids).take_while(|(cached, id)| cached == id).count();
+                sequence.truncate(same.min(ids.len() - 1), inputs);
+                let prompt = if draft.cached.is_empty() { ids.len() } else { 0 };
+                let (prompt, new) = ids.split_at(prompt);
+                sequence.extend([prompt, new, &[]], ids.len() - 1, self.by, inputs);
+                draft.cached.clone_from(ids);
+                continue;
+            }
             let (prompt, new) = (&plan.prompts[row.prompt_index].tokens, row.new_tokens(plan));
             let len = prompt.len() + new.len() + row.candidates.tokens.len();
             sequence.truncate(len - 1, inputs);
@@ -170,15 +239,18 @@ impl Drafter {
         choice: &mut Choice,
         logits: &[f32],
     ) -> Result<()> {
-        let Self { rows: drafts, processors, scores, keeps_probabilities, .. } = self;
-        let mut logits = logits.chunks_exact(plan.vocab_size);
+        let Self { rows: drafts, processors, scores, keeps_probabilities, settings, .. } = self;
+        let mut logits = logits.chunks_exact(settings.vocab_size);
         for (draft, row) in drafts.iter_mut().zip(rows).filter(|(draft, _)| !draft.is_done) {
             let Some(raw) = logits.next() else { break };
             scores.clear();
             memory::extend(scores, raw, "scores")?;
+            if let (Some(settings), Some(_)) = (&settings.translation, plan.seed) {
+                settings.map.keep_shared(scores);
+            }
             let states = Some(&mut draft.states);
             let context = row.context(plan, &draft.ids, UnconditionalLogits::default(), states);
-            super::process(plan, &processors.list, context, scores)?;
+            super::process(plan, &processors.list, context, scores, &mut [])?;
             // Scores that nothing can be chosen from end a draft, not the request.
             let Some((token, probabilities)) =
                 choose(plan, choice, scores, *keeps_probabilities || draft.threshold.is_on())
@@ -186,6 +258,35 @@ impl Drafter {
                 draft.is_done = true;
                 continue;
             };
+            if let (Some(translation), Some(settings)) = (&mut draft.translation, &settings.translation) {
+                let probability = f64::from(probabilities[token.index()]);
+                let is_unsure = draft.threshold.is_on() && draft.threshold.is_above(probability);
+                draft.is_done = is_unsure || draft.limit <= 1;
+                draft.limit -= 1;
+                if *keeps_probabilities {
+                    let Some(target) = translation.push_shared(token) else {
+                        draft.is_done = true;
+                        continue;
+                    };
+                    settings.map.scatter(
+                        probabilities,
+                        plan.vocab_size,
+                        &mut row.candidates.probabilities,
+                    )?;
+                    row.candidates.tokens.push(target);
+                    draft.is_done |= plan.eos_token_ids.contains(&target);
+                    continue;
+                }
+                translation.ids.push(token);
+                draft.is_done |= settings.eos_token_ids.contains(&token);
+                if draft.is_done {
+                    let ids = target_ids(plan, row);
+                    let mut found = translation.candidates(&ids, settings.assistant_lookbehind)?;
+                    found.truncate(row.room(plan));
+                    row.candidates.tokens = found;
+                }
+                continue;
+            }
             draft.ids.push(token);
             row.candidates.tokens.push(token);
             if *keeps_probabilities {
@@ -202,7 +303,9 @@ impl Drafter {
     /// Adapts to what became of a row's draft of `drafted` tokens, of which `accepted` were accepted.
     pub(super) fn update(&mut self, row: usize, drafted: usize, accepted: usize) {
         self.rows[row].schedule.update(accepted == drafted);
-        self.rows[row].threshold.update(accepted);
+        if !self.is_translated() {
+            self.rows[row].threshold.update(accepted);
+        }
     }
 
     /// Keeps what the schedule has learned for later calls with the assistant.
@@ -211,6 +314,11 @@ impl Drafter {
             first.schedule.keep(&self.settings.kept);
         }
     }
+}
+
+/// The tokens of a row without padding.
+fn target_ids(plan: &GenerationPlan, row: &Row) -> Vec<TokenId> {
+    [&plan.prompts[row.prompt_index].tokens, row.new_tokens(plan)].concat()
 }
 
 /// The next token of a draft, and the assistant's probabilities when they are wanted; `None` when the scores are no

@@ -20,6 +20,7 @@ use crate::types::FinishReason;
 use super::super::logits::{LogitsProcessorList, ProcessContext, RowContext, ScoreRows};
 use super::super::output::{DraftStats, OutputRow, SearchOutput};
 use super::super::plan::GenerationPlan;
+use super::details::WatchedToken;
 use super::{ModelRole, Search, SearchInputs, SearchResults, SearchStep};
 use drafting::Drafter;
 use lookup::Lookup;
@@ -91,9 +92,10 @@ impl AssistedSearch {
                 rows.iter_mut().filter(|row| row.is_active()).try_for_each(|row| lookup.begin(plan, row))
             }
             Source::Assistant(drafter) => {
-                rows.iter().filter(|row| row.is_active()).for_each(|row| drafter.begin(plan, row));
+                rows.iter().filter(|row| row.is_active()).try_for_each(|row| drafter.begin(plan, row))?;
                 if drafter.is_drafting() {
-                    let shares_prompts = is_first && plan.num_return_sequences() > 1;
+                    let shares_prompts =
+                        is_first && plan.num_return_sequences() > 1 && !drafter.is_translated();
                     *phase = if shares_prompts { Phase::DraftPrompts } else { Phase::Draft };
                 }
                 Ok(())
@@ -157,7 +159,7 @@ impl AssistedSearch {
         let Self { plan, rows, source, verifier, stats, .. } = self;
         let of_row = |row: &Row| (row.candidates.tokens.len() + 1) * row.sequences.iter().flatten().count();
         let wanted = rows.iter().filter(|row| row.is_active()).map(of_row).sum();
-        check_count(plan, wanted, logits)?;
+        check_count(plan.vocab_size, wanted, logits)?;
         let mut next = 0;
         for row in rows.iter_mut().filter(|row| row.is_active()) {
             let (count, beyond) = (row.candidates.tokens.len(), row.candidates.beyond);
@@ -213,7 +215,7 @@ impl Search for AssistedSearch {
                 Ok(())
             }
             (Source::Assistant(drafter), Phase::Draft) => {
-                check_count(&self.plan, drafter.num_drafting(), logits)?;
+                check_count(drafter.vocab_size(), drafter.num_drafting(), logits)?;
                 drafter.advance(&self.plan, &mut self.rows, &mut self.verifier.choice, logits)?;
                 if !drafter.is_drafting() {
                     self.phase = Phase::Check;
@@ -265,8 +267,8 @@ fn create_sequences(plan: &GenerationPlan, row: &mut Row, next_seq: &mut u32, in
 }
 
 /// Checks that a step has as many logits as it requested.
-fn check_count(plan: &GenerationPlan, wanted: usize, logits: &[f32]) -> Result<()> {
-    let (given, vocab_size) = (logits.len(), plan.vocab_size);
+fn check_count(vocab_size: usize, wanted: usize, logits: &[f32]) -> Result<()> {
+    let given = logits.len();
     if given == wanted * vocab_size {
         return Ok(());
     }
@@ -281,10 +283,12 @@ fn process(
     processors: &LogitsProcessorList,
     row: RowContext<'_>,
     scores: &mut [f32],
+    watched: &mut [Vec<WatchedToken>],
 ) -> Result<()> {
     if processors.is_empty() {
         return Ok(());
     }
-    let mut context = ProcessContext { num_rows: plan.num_rows(), ..ProcessContext::new(vec![row]) };
-    processors.process(&mut ScoreRows::new(scores, plan.vocab_size), &mut context)
+    let mut context = ProcessContext { num_rows: plan.num_rows(), watched, ..ProcessContext::new(vec![row]) };
+    let vocab_size = scores.len();
+    processors.process(&mut ScoreRows::new(scores, vocab_size), &mut context)
 }

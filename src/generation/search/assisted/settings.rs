@@ -1,18 +1,21 @@
 //! The fields of assisted decoding and prompt lookup, resolved for a request.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
 
 use super::super::super::candidate::PromptLookup;
 use super::super::super::config::GenerationConfig;
-use super::super::super::plan::{DraftPlan, DraftSource, PlanContext};
+use super::super::super::plan::{DraftContext, DraftPlan, DraftSource, PlanContext};
 use super::super::registry::SearchPlan;
-use super::drafting::{DraftSettings, Drafter};
+use super::drafting::{DraftSettings, Drafter, TranslationSettings};
 use super::lookup::Lookup;
 use super::{AssistedSearch, Source};
 
 /// transformers' defaults.
 const NUM_ASSISTANT_TOKENS: usize = 20;
 const CONFIDENCE_THRESHOLD: f64 = 0.4;
+const LOOKBEHIND: usize = 10;
 
 /// Plans prompt lookup.
 ///
@@ -35,7 +38,7 @@ pub(in crate::generation::search) fn plan_drafts(
     config: &GenerationConfig,
     context: &PlanContext,
 ) -> Result<SearchPlan> {
-    let (source, context_len, kept) = match (config.assistant_early_exit, &context.draft) {
+    let (source, draft_model, kept) = match (config.assistant_early_exit, &context.draft) {
         (Some(num_layers), _) => {
             if !(1..=context.num_layers).contains(&num_layers) {
                 return Err(Error::config(format!(
@@ -44,23 +47,32 @@ pub(in crate::generation::search) fn plan_drafts(
                     context.num_layers
                 )));
             }
-            (DraftSource::EarlyExit { num_layers }, context.context_len, &context.kept_tokens)
+            (DraftSource::EarlyExit { num_layers }, None, &context.kept_tokens)
         }
         (None, Some(draft)) => {
-            if draft.vocab_size != context.vocab_size {
-                return Err(Error::config(format!(
-                    "the assistant must have the model's vocabulary of {} tokens, but has one of {}; give an assistant \
-                     with the same tokenizer",
-                    context.vocab_size, draft.vocab_size
-                )));
-            }
-            (DraftSource::Model, draft.context_len, &draft.kept_tokens)
+            check_vocabulary(draft, context, config.do_sample == Some(true))?;
+            (DraftSource::Model, Some(draft), &draft.kept_tokens)
         }
         (None, None) => return Err(Error::internal("assisted decoding without an assistant")),
     };
-    let draft = DraftPlan { source, sequences_each: config.num_return_sequences.unwrap_or(1), context_len };
+    let draft = DraftPlan {
+        source,
+        sequences_each: config.num_return_sequences.unwrap_or(1),
+        context_len: draft_model.map_or(context.context_len, |draft| draft.context_len),
+        is_translated: draft_model.is_some_and(|draft| draft.vocabulary_map.is_some()),
+    };
+    let eos = draft_model.and_then(|draft| draft.model_defaults.eos_token_id.as_ref());
+    let translation =
+        draft_model.and_then(|draft| draft.vocabulary_map.as_ref()).map(|map| TranslationSettings {
+            map: Arc::clone(map),
+            eos_token_ids: eos.map_or_else(Vec::new, |eos| eos.as_slice().to_vec()),
+            assistant_lookbehind: config.assistant_lookbehind.unwrap_or(LOOKBEHIND),
+            target_lookbehind: config.target_lookbehind.unwrap_or(LOOKBEHIND),
+        });
     let settings = DraftSettings {
         draft,
+        vocab_size: draft_model.map_or(context.vocab_size, |draft| draft.vocab_size),
+        translation,
         num_tokens: config.num_assistant_tokens.unwrap_or(NUM_ASSISTANT_TOKENS),
         schedule: config.num_assistant_tokens_schedule.unwrap_or_default(),
         confidence_threshold: config.assistant_confidence_threshold.unwrap_or(CONFIDENCE_THRESHOLD),
@@ -73,4 +85,20 @@ pub(in crate::generation::search) fn plan_drafts(
         AssistedSearch::new(plan, source, weight)
     });
     Ok(search.with_draft(draft))
+}
+
+/// Refuses an assistant whose tokens cannot become those of the model.
+fn check_vocabulary(draft: &DraftContext, context: &PlanContext, samples: bool) -> Result<()> {
+    match &draft.vocabulary_map {
+        Some(map) if samples && map.is_disjoint() => Err(Error::config(
+            "the assistant must have tokens in common with the model to draft for sampling, but has none; give another one, \
+             or leave it out",
+        )),
+        None if draft.vocab_size != context.vocab_size => Err(Error::config(format!(
+            "the assistant must have the model's vocabulary of {} tokens, but has one of {}; give an assistant with the same \
+             tokens, or one with a tokenizer to a model with a tokenizer",
+            context.vocab_size, draft.vocab_size
+        ))),
+        _ => Ok(()),
+    }
 }

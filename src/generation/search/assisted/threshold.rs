@@ -5,6 +5,7 @@
 pub(super) struct ConfidenceThreshold {
     /// 0 for none.
     threshold: f64,
+    adapts: bool,
     /// The probability of each drafted token up to the first rejected one of its draft, and whether it was accepted.
     drafted: Vec<(f64, bool)>,
     /// The probabilities of the draft that is being checked.
@@ -17,8 +18,9 @@ const MIN_DRAFTED: usize = 5;
 const FALSE_NEGATIVE_COST: f64 = 3.0;
 
 impl ConfidenceThreshold {
-    pub(super) fn new(threshold: f64) -> Self {
-        Self { threshold, drafted: Vec::new(), newest: Vec::new() }
+    /// A threshold, 0 for none. transformers adapts it for a draft model alone.
+    pub(super) fn new(threshold: f64, adapts: bool) -> Self {
+        Self { threshold, adapts, drafted: Vec::new(), newest: Vec::new() }
     }
 
     /// Whether there is a threshold, so that probabilities have to be known.
@@ -26,15 +28,21 @@ impl ConfidenceThreshold {
         self.threshold > 0.0
     }
 
+    /// Whether a probability is below it.
+    pub(super) fn is_above(&self, probability: f64) -> bool {
+        probability < self.threshold
+    }
+
     /// Takes note of a drafted token; whether the draft ends with it.
     pub(super) fn push(&mut self, probability: f32) -> bool {
         self.newest.push(f64::from(probability));
-        f64::from(probability) < self.threshold
+        self.is_above(f64::from(probability))
     }
 
     /// Takes note of how many tokens of the draft were accepted, and adapts.
     pub(super) fn update(&mut self, accepted: usize) {
-        if !self.is_on() {
+        if !self.adapts {
+            self.newest.clear();
             return;
         }
         let checked = self.newest.drain(..).take(accepted + 1).enumerate();
@@ -105,7 +113,7 @@ mod tests {
 
     #[test]
     fn tokens_after_the_first_rejected_one_do_not_count() {
-        let mut threshold = ConfidenceThreshold::new(0.4);
+        let mut threshold = ConfidenceThreshold::new(0.4, true);
         assert!(!threshold.push(0.9) && !threshold.push(0.5) && threshold.push(0.3));
         threshold.update(1);
         assert_eq!(threshold.drafted, [(f64::from(0.9_f32), true), (f64::from(0.5_f32), false)]);
@@ -117,8 +125,13 @@ mod tests {
         assert!(threshold.push(0.6));
         threshold.update(0);
 
-        let mut off = ConfidenceThreshold::new(0.0);
-        off.update(3);
-        assert!(!off.is_on() && off.drafted.is_empty());
+        let mut fixed = ConfidenceThreshold::new(0.4, false);
+        for _ in 0..9 {
+            fixed.push(0.7);
+            fixed.push(0.6);
+            fixed.update(1);
+        }
+        assert_eq!(fixed.threshold, 0.4, "that of an early exit does not adapt");
+        assert!(!ConfidenceThreshold::new(0.0, true).is_on());
     }
 }

@@ -384,9 +384,10 @@ impl Item {
         let mut best: Vec<Hypothesis> = finished.chain(running).collect();
         if best[0].finish.is_none() {
             // Nothing has finished and every beam has become impossible: the slot may hold tokens of long ago. What has
-            // been emitted stays, and every running beam begins with it.
+            // been emitted stays, and every running beam goes on from it.
             let emitted = &tokens(0)[..self.emitted.len()];
-            let first = best.iter().position(|hypothesis| hypothesis.tokens.starts_with(emitted));
+            let goes_on = |tokens: &[TokenId]| tokens.len() > emitted.len() && tokens.starts_with(emitted);
+            let first = best.iter().position(|best| emitted.is_empty() || goes_on(&best.tokens));
             best[..=first.unwrap_or(0)].rotate_right(1);
         }
         best.truncate(plan.num_return_sequences);

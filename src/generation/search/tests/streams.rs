@@ -181,7 +181,8 @@ proptest! {
     }
 }
 
-/// Removes everything after a few tokens.
+/// Removes everything after a few tokens. Before that it lowers all scores, so that no continuation takes the place of an
+/// empty slot.
 struct RemovesAll;
 
 impl LogitsProcessor for RemovesAll {
@@ -190,9 +191,8 @@ impl LogitsProcessor for RemovesAll {
     }
 
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
-        if row.input_ids.len() > 6 {
-            scores.fill(f32::NEG_INFINITY);
-        }
+        let lowered = if row.input_ids.len() > 6 { f32::INFINITY } else { 50.0 };
+        scores.iter_mut().for_each(|score| *score -= lowered);
         Ok(())
     }
 }
@@ -212,6 +212,26 @@ fn what_was_emitted_stays_when_every_beam_becomes_impossible() {
         run_steps(build(GenerationPlan::new(&config, single(&[3]), &context).unwrap()), &mut model, 6);
     let emitted: Vec<u32> = emitted.unwrap().events.iter().map(|event| event.token.0).collect();
     assert!(emitted.len() >= 3 && tokens.starts_with(&emitted), "{emitted:?} {tokens:?}");
+}
+
+#[test]
+fn a_slot_that_holds_no_more_than_was_emitted_cannot_end_its_row() {
+    let case = Case {
+        config: config()
+            .num_beams(4)
+            .num_return_sequences(2)
+            .max_new_tokens(5)
+            .length_penalty(-12.0)
+            .early_stopping(true)
+            .output_scores(true),
+        seed: 2_754_017_585,
+        sharpness: 3.0,
+        num_prompts: 2,
+        removed: 0.6,
+        is_fickle: false,
+        has_criterion: false,
+    };
+    assert!(case.check() > 0);
 }
 
 #[test]
