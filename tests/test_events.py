@@ -82,9 +82,10 @@ def test_events_tell_what_the_output_says(gen, name):
     assert [token["id"] for token in drafted] == (out.token_ids[0].tolist() if "lookup" in name else [])
 
 
-def test_drafts_of_an_assistant_come_with_both_probabilities(gen):
+def test_drafts_of_an_assistant_come_with_both_probabilities():
+    gen = rsgen.Generator(assistant="draft")
     fields = {"max_new_tokens": 24, "num_assistant_tokens": 4, "do_sample": True, "seed": 2}
-    out = gen.generate(PROMPT, assistant_model="draft", output_events=True, **fields)
+    out = gen.assisted_decoding(PROMPT, output_events=True, **fields)
     drafts = of_type(out.events, "draft")
     assert sum(draft["accepted"] for draft in drafts) == out.draft_stats.accepted
     emitted = sum(draft["accepted"] + (draft["next"] is not None) for draft in drafts)

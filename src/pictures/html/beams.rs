@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::super::collected::Pictures;
-use super::super::ordinal;
 use super::super::tree::{End, Fate, Rail, TreeLine};
+use super::super::{ordinal, score};
 use super::{MAX_PARTS, escaped, plain};
 
 /// The most lines of a tree.
@@ -96,10 +96,10 @@ fn svg(lines: &[TreeLine], html: &mut String) {
             }
             let _ = write!(
                 html,
-                "<text{class} x=\"{ends}\" y=\"{y}\">{}</text><text{class} x=\"{}\" y=\"{y}\" text-anchor=\"end\">{:.3}</text>",
+                "<text{class} x=\"{ends}\" y=\"{y}\">{}</text><text{class} x=\"{}\" y=\"{y}\" text-anchor=\"end\">{}</text>",
                 fate(end),
                 ends + 24 * LETTER,
-                end.score
+                score(end.score)
             );
         }
     }

@@ -1,8 +1,8 @@
 //! The tree of beams: time runs downwards, the best beam is the trunk, and branches say how they ended.
 
 use super::super::collected::Pictures;
-use super::super::ordinal;
 use super::super::tree::{End, Fate, Rail, Tree, TreeLine};
+use super::super::{ordinal, score};
 use super::paint::{Look, Paint, last, padded, width};
 
 /// The columns for the step.
@@ -48,7 +48,11 @@ fn summary(tree: &Tree) -> [String; 2] {
 }
 
 fn draw(line: &TreeLine, look: &Look) -> String {
-    let step = line.step.map(|step| step.saturating_add(1).to_string()).unwrap_or_default();
+    let step = line
+        .step
+        .map(|step| step.saturating_add(1).to_string())
+        .filter(|step| step.len() < STEP)
+        .unwrap_or_default();
     let rails: String = line
         .rails
         .iter()
@@ -85,5 +89,5 @@ fn ending(end: End, look: &Look) -> (Paint, String) {
             (Paint::Dim, format!("{} died at {}", look.either("✂", "x"), step.saturating_add(1)))
         }
     };
-    (paint, format!("{}{:>8.3}", padded(&fate, 15), end.score))
+    (paint, format!("{}{:>8}", padded(&fate, 15), score(end.score)))
 }
