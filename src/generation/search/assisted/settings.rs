@@ -85,7 +85,7 @@ pub(in crate::generation::search) fn plan_drafts(
     let num_candidates = if is_constant { settings.num_tokens } else { usize::MAX };
     let search = SearchPlan::of_rows(config, move |plan| {
         let weight = settings.ensemble_weight;
-        let source = Source::Assistant(Drafter::new(&plan, settings.clone()));
+        let source = Source::Assistant(Box::new(Drafter::new(&plan, settings.clone())));
         AssistedSearch::new(plan, source, weight)
     });
     Ok(search.with_draft(draft).with_candidates(num_candidates))
