@@ -43,7 +43,7 @@ impl Lookup {
                 memory::reserve(scores, plan.vocab_size, "scores")?;
                 scores.resize(plan.vocab_size, 1.0);
                 let context = row.context(plan, &ids, UnconditionalLogits::default(), None);
-                super::process(plan, checks, context, scores)?;
+                super::process(plan, checks, context, scores, &mut [])?;
                 if scores[token.index()] <= f32::MIN {
                     return Ok(position);
                 }

@@ -20,6 +20,7 @@ use crate::types::FinishReason;
 use super::super::logits::{LogitsProcessorList, ProcessContext, RowContext, ScoreRows};
 use super::super::output::{DraftStats, OutputRow, SearchOutput};
 use super::super::plan::GenerationPlan;
+use super::details::WatchedToken;
 use super::{ModelRole, Search, SearchInputs, SearchResults, SearchStep};
 use drafting::Drafter;
 use lookup::Lookup;
@@ -282,11 +283,12 @@ fn process(
     processors: &LogitsProcessorList,
     row: RowContext<'_>,
     scores: &mut [f32],
+    watched: &mut [Vec<WatchedToken>],
 ) -> Result<()> {
     if processors.is_empty() {
         return Ok(());
     }
-    let mut context = ProcessContext { num_rows: plan.num_rows(), ..ProcessContext::new(vec![row]) };
+    let mut context = ProcessContext { num_rows: plan.num_rows(), watched, ..ProcessContext::new(vec![row]) };
     let vocab_size = scores.len();
     processors.process(&mut ScoreRows::new(scores, vocab_size), &mut context)
 }
