@@ -118,9 +118,10 @@ impl Verifier {
             step.details.drafts.push(round);
         }
         // torch draws for all candidates, or for the token after them.
-        let left = match is_speculative {
-            true => usize::from(was_accepted),
-            false => count + 1 - checked.emitted + candidates.beyond,
+        let left = if is_speculative {
+            usize::from(was_accepted)
+        } else {
+            count + 1 - checked.emitted + candidates.beyond
         };
         if let Choice::Draw(draw) = &mut self.choice {
             (0..left).for_each(|_| draw.skip_row(vocab_size));
