@@ -110,7 +110,7 @@ impl Generator {
         match assistant(given.keywords, assistants)? {
             Some(GivenAssistant::Nobody) => call = call.assistant(None),
             Some(GivenAssistant::Generator(assistant)) => {
-                call = call.assistant(Some(assistant.get().inner()))
+                call = call.assistant(Some(assistant.get().inner()));
             }
             None => {}
         }
