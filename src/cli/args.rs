@@ -30,7 +30,6 @@ Examples:
 const GENERATE_EXAMPLES: &str = "\
 Examples:
   rsgen generate --do-sample --top-p 0.9 --seed 7 \"The little fox\"
-  echo \"Once upon a time\" | rsgen generate --json
   rsgen generate --num-beams 4 --prompts prompts.txt --json > texts.jsonl
   rsgen generate --show-beams --num-beams 3 --max-new-tokens 20 \"One day\"
   RSGEN_TOP_P=0.9 RSGEN_DO_SAMPLE=1 rsgen generate \"One day\"";
@@ -86,7 +85,7 @@ pub(super) struct GenerateArguments {
     #[command(flatten)]
     pub(super) output: OutputArguments,
     /// Leave the prompt out
-    #[arg(long, env = "RSGEN_NO_PROMPT", help_heading = OUTPUT)]
+    #[arg(long, env = "RSGEN_NO_PROMPT", help_heading = OUTPUT, hide_short_help = true)]
     pub(super) no_prompt: bool,
 }
 
@@ -112,7 +111,7 @@ pub(super) struct NamedModelArguments {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model")]
 pub(super) struct AssistantArguments {
-    /// A smaller model to draft tokens; draft: the bundled one
+    /// A smaller model that drafts; `draft` is bundled
     #[arg(long, alias = "assistant-model", value_name = "MODEL", env = "RSGEN_ASSISTANT")]
     pub(super) assistant: Option<String>,
 }

@@ -41,7 +41,9 @@ impl Pictures {
     /// Pictures of these events.
     pub fn of(events: &[TimedEvent]) -> Self {
         let mut pictures = Self::default();
-        events.iter().for_each(|event| pictures.add(&event.event));
+        for event in events {
+            pictures.add(&event.event);
+        }
         pictures
     }
 

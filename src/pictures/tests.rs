@@ -166,6 +166,13 @@ fn colours_change_nothing_but_colours_and_marks_of_drafts() {
 }
 
 #[test]
+fn what_is_not_there_is_said() {
+    let empty = pictures(&[]);
+    assert!(VIEWS.iter().all(|view| empty.text(*view, &LOOK).starts_with("no ")));
+    assert_eq!(empty.views(), []);
+}
+
+#[test]
 fn long_pictures_lose_their_middle() {
     let events: Vec<Value> = (0..5000).map(|pos| token(pos, " word\n", 0.5, &json!([]))).collect();
     let text = pictures(&events).text(View::Probs, &Look { max_lines: 20, ..LOOK });

@@ -107,7 +107,7 @@ impl GenerationOutput {
     fn save_trace(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         guarded(|| {
             let Some(events) = &self.output.events else { return Err(input_error(py, REMEDY)) };
-            py.detach(|| Trace::new(events.clone()).save(&path)).map_err(|error| to_python(py, error))
+            py.detach(|| Trace::new(events.clone()).save(path)).map_err(|error| to_python(py, error))
         })
     }
 

@@ -145,8 +145,7 @@ impl TokenStream {
             let events = self.finished(py).and_then(|output| output.get().output.events.clone());
             return Ok(events.and_then(|events| events.into_iter().nth(seq)));
         };
-        let next =
-            interruptible(py, |interrupted| stream.event(seq, interrupted).map(|event| event.cloned()));
+        let next = interruptible(py, |interrupted| Ok(stream.event(seq, interrupted)?.cloned()));
         logging::flush(py);
         if !matches!(next, Ok(Some(_))) {
             self.end_state(py, &mut state)?;

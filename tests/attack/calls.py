@@ -37,6 +37,7 @@ USUAL: dict[str, list[object]] = {
     "do_sample": [True, False],
     "output_scores": [True],
     "output_logits": [True],
+    "output_events": [True],
     "top_logprobs": [1, 5, 64],
     "top_k": [1, 5, 50],
     "top_p": [0.5, 0.9],

@@ -27,7 +27,9 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ShowArguments {
-    /// A file of `save_trace` or of `generate --json --output-events`; `-`: standard input
+    /// A trace; `-`: standard input
+    ///
+    /// `save_trace` writes it in Python, and `rsgen generate --json --output-events` in the shell.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Write a page of HTML instead of text
@@ -44,13 +46,13 @@ pub(super) struct ShowArguments {
 #[command(next_help_heading = "Pictures")]
 pub(super) struct PictureArguments {
     /// Draw the probability of each token
-    #[arg(long, env = "RSGEN_SHOW_PROBS")]
+    #[arg(long, env = "RSGEN_SHOW_PROBS", hide_short_help = true)]
     show_probs: bool,
     /// Draw the tree of beams
-    #[arg(long, env = "RSGEN_SHOW_BEAMS")]
+    #[arg(long, env = "RSGEN_SHOW_BEAMS", hide_short_help = true)]
     show_beams: bool,
     /// Draw accepted and rejected drafts
-    #[arg(long, env = "RSGEN_SHOW_DRAFT")]
+    #[arg(long, env = "RSGEN_SHOW_DRAFT", hide_short_help = true)]
     show_draft: bool,
 }
 

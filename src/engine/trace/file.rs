@@ -54,7 +54,8 @@ impl Trace {
     ///
     /// # Errors
     /// `Load` when the file cannot be written.
-    pub fn save(&self, path: &Path) -> Result<()> {
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
         let json = self.to_json()?;
         let written = create_regular(path).and_then(|mut file| file.write_all(json.as_bytes()));
         written.map_err(|error| {

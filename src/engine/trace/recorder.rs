@@ -216,7 +216,7 @@ impl Recorder {
             if tokenizer.is_special(id) {
                 return tokenizer.token(id).map(bounded);
             }
-            tokenizer.token_bytes(id).map(|bytes| bounded(&String::from_utf8_lossy(&bytes)))
+            tokenizer.token_bytes(id).map(|bytes| bounded(&String::from_utf8_lossy(bytes)))
         });
         TokenText { id, text: text.unwrap_or_default() }
     }

@@ -33,7 +33,9 @@ pub(super) fn html(pictures: &Pictures) -> String {
                 "<p class=\"rp-note\">{tokens} tokens, {mean} each in the geometric mean, perplexity {perplexity:.2}</p>"
             );
         }
-        least_sure(tokens, EXPLAINED).into_iter().for_each(|token| explain(token, &mut html));
+        for token in least_sure(tokens, EXPLAINED) {
+            explain(token, &mut html);
+        }
     }
     if pictures.rows.len() > MAX_PARTS {
         let _ = write!(html, "<p class=\"rp-note\">… {} more rows</p>", pictures.rows.len() - MAX_PARTS);

@@ -17,6 +17,16 @@ impl Pictures {
             View::Beams => beams::lines(self, look),
             View::Drafts => drafts::lines(self, look),
         };
+        let lines = if lines.is_empty() { vec![missing(view).to_owned()] } else { lines };
         look.bounded(lines).into_iter().map(|line| line + "\n").collect()
+    }
+}
+
+/// What stands in the place of a picture of nothing.
+const fn missing(view: View) -> &'static str {
+    match view {
+        View::Probs => "no tokens to draw",
+        View::Beams => "no beams to draw: they come from a beam search, such as --num-beams 3",
+        View::Drafts => "no drafts to draw: they come from --assistant MODEL or --prompt-lookup-num-tokens N",
     }
 }

@@ -128,15 +128,13 @@ fn explain(token: &Token, look: &Look, lines: &mut Vec<String>) {
         );
         if processed {
             line = padded(&line, 47);
-            line += &match &top.cut_by {
-                Some(cut_by) => format!("{} {}", look.either("✂ cut by", "x cut by"), look.shown(cut_by)),
-                None => format!(
-                    "{} {:>5} {}",
-                    look.either("→", "->"),
-                    percent(top.p_final),
-                    look.bar(top.p_final, 14)
-                ),
+            let after = if let Some(cut_by) = &top.cut_by {
+                format!("{} {}", look.either("✂ cut by", "x cut by"), look.shown(cut_by))
+            } else {
+                let (arrow, bar) = (look.either("→", "->"), look.bar(top.p_final, 14));
+                format!("{arrow} {:>5} {bar}", percent(top.p_final))
             };
+            line.push_str(&after);
         }
         let line = cut(line.trim_end(), look.width);
         let paint = match (chosen, &top.cut_by) {

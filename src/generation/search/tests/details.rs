@@ -85,9 +85,10 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let config = config().max_new_tokens(6).eos_token_id(4).pad_token_id(0).output_events(true);
-        let config = match sampling {
-            true => config.do_sample(true).seed(seed).top_k(top_k).temperature(1.5).num_return_sequences(2),
-            false => config.repetition_penalty(1.4).suppress_tokens(ids(&[8])),
+        let config = if sampling {
+            config.do_sample(true).seed(seed).top_k(top_k).temperature(1.5).num_return_sequences(2)
+        } else {
+            config.repetition_penalty(1.4).suppress_tokens(ids(&[8]))
         };
         let transcript = generate(&config, prompts());
         let details: Vec<_> = transcript.details.iter().flat_map(|details| &details.tokens).collect();
