@@ -128,7 +128,7 @@ def test_a_config_is_checked_without_a_model(tmp_path):
         ("guidance_scale", 1.5, "not possible in this version"),
         ("cache_implementation", "static", "leave it out"),
         ("forced_decoder_ids", [[1, 2]], "at the end of the prompt"),
-        ("assistant_confidence_threshold", 0.4, "ConfidenceCriteria"),
+        ("assistant_tokenizer", 1, "leave it out"),
     ],
 )
 def test_what_transformers_knows_and_rsgen_does_not_is_refused_with_a_remedy(gen, name, value, remedy):
@@ -288,5 +288,8 @@ def test_the_mode_that_fields_select():
         ({"penalty_alpha": 0.6, "top_k": 4}, "contrastive_search"),
     ]:
         assert rsgen.GenerationConfig(**fields).get_generation_mode() == mode
-    with pytest.raises(rsgen.ConfigError, match="`assistant_model` is not possible"):
+    assert rsgen.GenerationConfig(prompt_lookup_num_tokens=3).get_generation_mode() == "prompt_lookup"
+    assert rsgen.GenerationConfig(assistant_early_exit=1).get_generation_mode() == "assisted_decoding"
+    assert rsgen.GenerationConfig().get_generation_mode(rsgen.Generator()) == "assisted_decoding"
+    with pytest.raises(TypeError):
         rsgen.GenerationConfig().get_generation_mode(object())

@@ -100,9 +100,14 @@ def test_processors_are_given_the_place_of_the_row_where_several_are_drawn(gen):
     assert seen == {0}
 
 
-@pytest.mark.parametrize(
-    "field", ["assistant_model", "prompt_lookup_num_tokens", "num_assistant_tokens", "guidance_scale"]
-)
+def test_prompt_lookup_stays_within_max_length(gen):
+    ids = gen.tokenizer.encode("red kite red kite red kite red")
+    for room in range(1, 6):
+        out = gen.prompt_lookup(ids, max_length=len(ids) + room, prompt_lookup_num_tokens=8)
+        assert out.usage.generated_tokens <= room
+
+
+@pytest.mark.parametrize("field", ["assistant_tokenizer", "use_mtp", "guidance_scale"])
 def test_what_is_not_in_this_version_is_refused(gen, field):
     with pytest.raises(rsgen.ConfigError, match=f"`{field}` is "):
         gen.generate(PROMPT, max_new_tokens=1, **{field: 3})

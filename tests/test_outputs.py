@@ -17,6 +17,8 @@ SEARCHES = {
     "constrained_beam_search": {"num_beams": 4, "force_words_ids": [[44]]},
     "contrastive_search": {},
     "dola": {},
+    "prompt_lookup": {},
+    "assisted_decoding": {"assistant_early_exit": 3, "num_assistant_tokens": 3},
 }
 
 

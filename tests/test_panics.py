@@ -61,13 +61,14 @@ PLAIN = (rsgen.Usage, rsgen.Timings, rsgen.CacheStats, rsgen.StreamedToken)
 def objects():
     """An object of each class, and a stream that is not read."""
     gen = rsgen.Generator(num_threads=1)
-    output = gen.generate(PROMPT, max_new_tokens=2)
+    output = gen.prompt_lookup(PROMPT, max_new_tokens=2)
     with gen.stream(PROMPT, max_new_tokens=50) as stream:
         yield [
             gen,
             rsgen.GenerationConfig(top_k=5),
             output,
             output.usage,
+            output.draft_stats,
             output.timings,
             gen.stats(),
             next(stream),

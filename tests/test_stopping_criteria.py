@@ -23,6 +23,8 @@ SEARCHES = {
     "group_beam_search": {"num_beams": 4},
     "contrastive_search": {},
     "dola": {},
+    "prompt_lookup": {},
+    "assisted_decoding": {"assistant_early_exit": 3},
 }
 
 

@@ -23,6 +23,7 @@ from .types import (
     DType,
     Encoding,
     FinishReason,
+    GenerationEvent,
     GenerationFields,
     Ids,
     PrefixAllowedTokens,
@@ -44,7 +45,9 @@ __all__ = [
     "ConfigError",
     "Constraint",
     "DisjunctiveConstraint",
+    "DraftStats",
     "EosTokenCriteria",
+    "EventStream",
     "ForkError",
     "GenerationConfig",
     "GenerationOutput",
@@ -424,6 +427,12 @@ class GenerationConfig:
         Must be an integer of 0 or more. Default: 1.
         """
     @property
+    def output_events(self) -> bool | None:
+        """Whether to tell how each token was found: alternatives and what removed them, nodes of beams, drafts.
+
+        Must be true or false. Default: false.
+        """
+    @property
     def output_logits(self) -> bool | None:
         """Whether to keep the model's own logits of every step.
 
@@ -673,6 +682,51 @@ class PhrasalConstraint(BuiltInConstraint):
     @property
     def fulfilled_idx(self) -> int:
         """The place of the newest token of the phrase that has occurred; -1 before the first."""
+
+@final
+class DraftStats:
+    """What became of the drafts of a call, in assisted decoding and prompt lookup.
+
+    Example:
+        >>> out = gen.prompt_lookup("One two three. One two", max_new_tokens=30)
+        >>> out.draft_stats.acceptance
+    """
+
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
+    @property
+    def acceptance(self) -> float | None:
+        """The share of the checked tokens that were accepted; None when none was checked."""
+    @property
+    def accepted(self) -> int:
+        """Of these, tokens that became part of the output."""
+    @property
+    def drafted(self) -> int:
+        """Tokens that were drafted or looked up."""
+    @property
+    def rounds(self) -> int:
+        """Checks of a row, each of which gave the accepted tokens and one more."""
+    @property
+    def verified(self) -> int:
+        """Of these, tokens that the model checked."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class EventStream:
+    """The events of a stream, from the first one on. The model works while an event is waited for.
+
+    Several can be open beside each other and beside the tokens: each gives all events. Closing
+    the stream ends them.
+
+    Example:
+        >>> stream = gen.stream("One day", max_new_tokens=5, output_events=True)
+        >>> [event["type"] for event in stream.events()]
+        ['start', 'prompt', 'token', 'token', 'token', 'token', 'token', 'finish']
+    """
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> GenerationEvent: ...
 
 @final
 class Generator:
@@ -1943,6 +1997,13 @@ class GenerationOutput:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]: ...
     def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
+    def _repr_html_(self) -> str:
+        """Draws how the text was found, for notebooks: the probability of each token, and with
+        `output_events=True` alternatives, beams and drafts.
+
+        Returns:
+            str: HTML without scripts.
+        """
     def compute_transition_scores(self, normalize_logits: bool = False) -> NDArray[np.float32]:
         """Returns the processed score that each token was chosen by.
 
@@ -1958,6 +2019,16 @@ class GenerationOutput:
         Raises:
             InputError: The call was without `output_scores=True`.
         """
+    def save_trace(self, path: str | os.PathLike[str]) -> None:
+        """Writes all events to a file, which `rsgen show` draws.
+
+        Args:
+            path (str | os.PathLike[str]): The file, in JSON. It is replaced if it exists.
+
+        Raises:
+            InputError: The call was without `output_events=True`.
+            LoadError: The file cannot be written.
+        """
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain Python: numbers, texts, lists and dicts, arrays as lists.
 
@@ -1969,6 +2040,16 @@ class GenerationOutput:
         """The row of `scores` that each token was chosen from. None without beams.
 
         The shape is `[rows, longest]`, with -1 after the end of a row.
+        """
+    @property
+    def draft_stats(self) -> DraftStats | None:
+        """What became of drafts, in assisted decoding and prompt lookup."""
+    @property
+    def events(self) -> list[GenerationEvent] | None:
+        """How each token was found, with `output_events=True`.
+
+        The alternatives of each token and what removed them, the nodes of beams, and drafts, as
+        dicts in the order of what happened. A list of prompts has the events of each in turn.
         """
     @property
     def finish_reasons(self) -> list[FinishReason]:
@@ -2390,6 +2471,15 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
 
         Called from another thread while a token is computed, it ends that computation with
         `CancelledError`.
+        """
+    def events(self) -> EventStream:
+        """Returns an iterator over the stream's events, from the first one on: everything that happens, as it happens.
+
+        Returns:
+            EventStream: The events, as dicts.
+
+        Raises:
+            InputError: The call was without `output_events=True`.
         """
     def send(self, value: None, /) -> StreamedToken:
         """Returns the next token, as a generator does.

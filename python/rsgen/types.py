@@ -301,6 +301,7 @@ class GenerationFields(TypedDict, total=False):
     output_scores: bool | None
     output_logits: bool | None
     top_logprobs: int | None
+    output_events: bool | None
     return_dict_in_generate: bool | None
     compat: Literal["4.49"] | None
     use_cache: bool | None

@@ -16,7 +16,7 @@ const RED: &str = "\x1b[1;31m";
 const RESET: &str = "\x1b[0m";
 
 /// The widths of a picture, and the most lines of one that stays.
-const MIN_WIDTH: usize = 60;
+const MIN_WIDTH: usize = 80;
 const MAX_WIDTH: usize = 120;
 const MAX_LINES: usize = 1000;
 
@@ -77,7 +77,11 @@ impl Terminal {
 
     /// How pictures look that are drawn again and again in place; `None` where that is impossible.
     pub(super) fn live_look(&self) -> Option<Look> {
-        let (_, height) = terminal_size::terminal_size().filter(|_| self.colors_output)?;
+        let (width, height) = terminal_size::terminal_size().filter(|_| self.colors_output)?;
+        // Lines that the terminal breaks could not be counted.
+        if usize::from(width.0) < MIN_WIDTH {
+            return None;
+        }
         // The cursor stands on a line of its own below.
         Some(Look { max_lines: usize::from(height.0).saturating_sub(1).max(3), ..self.look() })
     }

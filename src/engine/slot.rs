@@ -82,19 +82,16 @@ impl DraftSlots {
     pub(super) fn of(&self, draft: &Arc<Engine>, target: &Slot, kv_cache_bytes: usize) -> Result<Arc<Slot>> {
         let mut slots = self.0.lock();
         let known = slots.iter().find(|(model, _)| std::ptr::eq(model.as_ptr(), Arc::as_ptr(draft)));
-        let slot = match known {
-            Some((_, slot)) => Arc::clone(slot),
-            None => {
-                let capacity =
-                    KvCapacity::from_bytes(*draft.slot().pool.capacity().layout(), kv_cache_bytes)?;
-                let all = slots.iter().map(|(_, slot)| slot.bytes_per_block()).sum::<usize>();
-                let share =
-                    kv_cache_bytes / (all + target.bytes_per_block() + capacity.layout().bytes_per_block());
-                let slot = Arc::new(Slot::new(capacity.with_segment_blocks(share / SEGMENTS)));
-                slot.pool.set_limit(0);
-                slots.push((Arc::downgrade(draft), Arc::clone(&slot)));
-                slot
-            }
+        let slot = if let Some((_, slot)) = known {
+            Arc::clone(slot)
+        } else {
+            let capacity = KvCapacity::from_bytes(*draft.slot().pool.capacity().layout(), kv_cache_bytes)?;
+            let all = slots.iter().map(|(_, slot)| slot.bytes_per_block()).sum::<usize>();
+            let all = all + target.bytes_per_block() + capacity.layout().bytes_per_block();
+            let slot = Arc::new(Slot::new(capacity.with_segment_blocks(kv_cache_bytes / all / SEGMENTS)));
+            slot.pool.set_limit(0);
+            slots.push((Arc::downgrade(draft), Arc::clone(&slot)));
+            slot
         };
         divide(&mut slots, target, kv_cache_bytes);
         Ok(slot)

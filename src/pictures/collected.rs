@@ -150,8 +150,8 @@ impl DraftTotals {
         drafts.iter().fold(Self::default(), |all, draft| Self {
             rounds: all.rounds + 1,
             proposed: all.proposed + draft.proposed.len(),
-            accepted: all.accepted + draft.accepted,
-            tokens: all.tokens + draft.accepted + usize::from(draft.next.is_some()),
+            accepted: all.accepted + draft.accepted.min(draft.proposed.len()),
+            tokens: all.tokens + draft.accepted.min(draft.proposed.len()) + usize::from(draft.next.is_some()),
         })
     }
 }

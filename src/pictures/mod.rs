@@ -26,13 +26,18 @@ fn heat(probability: f32) -> usize {
 
 /// A probability for people: `93%`, `4.1%`, `<0.1%`.
 fn percent(probability: f32) -> String {
-    let percent = 100.0 * probability;
+    let percent = 100.0 * probability.clamp(0.0, 1.0);
     match percent {
         _ if percent <= 0.0 => "0%".to_owned(),
         _ if percent < 0.1 => "<0.1%".to_owned(),
         _ if percent < 9.95 => format!("{percent:.1}%"),
         _ => format!("{percent:.0}%"),
     }
+}
+
+/// A score for people, at most 8 characters.
+fn score(value: f32) -> String {
+    if value.abs() < 1000.0 { format!("{value:.3}") } else { format!("{value:.1e}") }
 }
 
 /// Text of a model on one line: line breaks and tabs as visible signs, hidden characters written out.

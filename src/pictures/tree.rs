@@ -44,6 +44,10 @@ pub(super) struct TreeLine {
     pub(super) text: String,
     /// What became of the branch, on its last line.
     pub(super) end: Option<End>,
+    /// Whether it belongs to the line of the best beam.
+    pub(super) is_trunk: bool,
+    /// Whether the line leads to nothing but the end of a branch that died.
+    pub(super) is_dead: bool,
 }
 
 /// A part of the lines that connect branches.
@@ -223,6 +227,7 @@ impl Layout<'_> {
             let fate = self.tree.fate(last);
             let end = (next.is_none() || !matches!(fate, Fate::Died(_)))
                 .then(|| End { fate, score: self.tree.nodes[&last].score });
+            let is_dead = end.is_some_and(|end| matches!(end.fate, Fate::Died(_)));
             let own = |rail| if is_trunk || !is_first { vec![rail] } else { Vec::new() };
             let closing = if next.is_none() { Rail::Last } else { Rail::Trunk };
             let lines = self.wrapped(&text, before.len() + own(closing).len());
@@ -232,7 +237,14 @@ impl Layout<'_> {
                 let mut rails = if index == 0 { before.clone() } else { rest.to_vec() };
                 rails.extend(own(if is_last { closing } else { Rail::Trunk }));
                 let step = (index == 0).then_some(step);
-                self.lines.push(TreeLine { step, rails, text, end: end.filter(|_| is_last) });
+                self.lines.push(TreeLine {
+                    step,
+                    rails,
+                    text,
+                    end: end.filter(|_| is_last),
+                    is_trunk,
+                    is_dead,
+                });
             }
             before = rest.to_vec();
             is_first = false;

@@ -107,8 +107,12 @@ impl Generator {
         for constraint in constraints::constraints(keyword(constraints)?.as_ref(), &mut slots)? {
             call = call.constraint(constraint);
         }
-        if let Some(assistant) = assistant(given.keywords, assistants)? {
-            call = call.assistant(assistant.as_ref().map(|assistant| assistant.get().inner()));
+        match assistant(given.keywords, assistants)? {
+            Some(GivenAssistant::Nobody) => call = call.assistant(None),
+            Some(GivenAssistant::Generator(assistant)) => {
+                call = call.assistant(Some(assistant.get().inner()))
+            }
+            None => {}
         }
         if method.strategy.is_some_and(|strategy| strategy.mode == GenerationMode::AssistedDecoding) {
             call = call.assisted();
@@ -158,19 +162,26 @@ impl Generator {
     }
 }
 
-/// The assistant of a call, by either name: one, none at all, or not said.
+/// The assistant that a call names.
+enum GivenAssistant<'py> {
+    /// `None`: without one.
+    Nobody,
+    Generator(Bound<'py, Generator>),
+}
+
+/// The assistant of a call, by either name; `None` if neither is given.
 fn assistant<'py>(
     keywords: Option<&Bound<'py, PyDict>>,
     names: [&str; 2],
-) -> PyResult<Option<Option<Bound<'py, Generator>>>> {
-    let mut found: Option<Option<Bound<'py, Generator>>> = None;
+) -> PyResult<Option<GivenAssistant<'py>>> {
+    let mut found: Option<(Bound<'py, PyAny>, GivenAssistant<'py>)> = None;
     for name in names {
         let Some(given) = keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten() else {
             continue;
         };
         let assistant = match given.cast::<Generator>() {
-            _ if given.is_none() => None,
-            Ok(generator) => Some(generator.clone()),
+            _ if given.is_none() => GivenAssistant::Nobody,
+            Ok(generator) => GivenAssistant::Generator(generator.clone()),
             Err(_) => {
                 return Err(PyTypeError::new_err(format!(
                     "`{name}` must be a Generator or None, got {}; open it once, as in rsgen.Generator(\"path\")",
@@ -178,18 +189,14 @@ fn assistant<'py>(
                 )));
             }
         };
-        let differs = |before: &Option<Bound<'py, Generator>>| match (before, &assistant) {
-            (Some(before), Some(assistant)) => !before.is(assistant),
-            (before, assistant) => before.is_some() != assistant.is_some(),
-        };
-        if found.as_ref().is_some_and(differs) {
+        if found.as_ref().is_some_and(|(before, _)| !given.is(before)) {
             let [first, second] = names;
             return Err(config_error(
                 given.py(),
                 format!("`{first}` and `{second}` are one argument, got two values; leave one out"),
             ));
         }
-        found = Some(assistant);
+        found = Some((given, assistant));
     }
-    Ok(found)
+    Ok(found.map(|(_, assistant)| assistant))
 }

@@ -51,6 +51,9 @@ fn help_without_a_subcommand_is_a_wrong_usage() {
 
 #[test]
 fn every_subcommand_writes_one_object_on_one_line_with_a_version() {
+    let trace = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(trace.path(), "{\"schema_version\": 1, \"events\": []}").unwrap();
+    let trace_file = trace.path().to_str().unwrap();
     for arguments in [
         &["generate", "--max-new-tokens=2", PROMPT][..],
         &["chat", "--max-new-tokens=2", "--prompt", PROMPT],
@@ -60,6 +63,7 @@ fn every_subcommand_writes_one_object_on_one_line_with_a_version() {
         &["doctor"],
         &["bench", "--limits"],
         &["completions", "bash"],
+        &["show", trace_file],
     ] {
         let object = json_of(&[arguments, &["--json"]].concat());
         assert_eq!(keys(&object)[0], "schema_version");

@@ -12,5 +12,6 @@ mod exit_codes;
 mod generate;
 mod inspect;
 mod score;
+mod show;
 mod support;
 mod tokenize;

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use rsgen::cache::PoolStats;
+use rsgen::generation::FieldValue;
 use rsgen::generator::Assistant;
 use rsgen::{ErrorKind, GenerationConfig, Generator, GeneratorOptions, Prompts};
 
@@ -183,7 +184,7 @@ fn an_assistant_that_cannot_be_opened_is_named() {
 const OPENINGS: [&str; 4] = ["Once upon a time", "One day", "There was a little", "Near the lake"];
 
 #[test]
-fn about_four_of_five_drafted_tokens_of_a_story_are_accepted() {
+fn a_round_with_five_drafted_tokens_gives_about_four_tokens_of_a_story() {
     let generator = assisted();
     let config = GenerationConfig::new()
         .max_new_tokens(60)
@@ -191,8 +192,8 @@ fn about_four_of_five_drafted_tokens_of_a_story_are_accepted() {
         .assistant_confidence_threshold(0.0);
     let output = generator.generate(OPENINGS.to_vec(), &config).unwrap();
     let stats = output.draft_stats.unwrap();
-    let each = stats.accepted as f64 / stats.rounds as f64;
-    assert!((3.5..4.6).contains(&each), "{each} tokens a round: {stats:?}");
+    // transformers takes as many passes of the model for them.
+    assert_eq!((output.usage.generated_tokens, stats.rounds), (240, 57), "{stats:?}");
 }
 
 #[test]
@@ -201,7 +202,7 @@ fn an_assistant_with_another_tokenizer_drafts_for_greedy_search() {
     let generator = Generator::bundled_with(&options(None)).unwrap();
     let config = GenerationConfig::new().max_new_tokens(40).output_logits(true);
     let plain = PLAIN.generate(OPENINGS.to_vec(), &config).unwrap();
-    for (drafted, lookbehind) in [(1, 10), (5, 10), (12, 2), (5, 0)] {
+    for (drafted, lookbehind) in [(1, 10), (5, 10), (12, 2), (5, 1)] {
         let config = config.clone().num_assistant_tokens(drafted).assistant_confidence_threshold(0.0);
         let config = config.assistant_lookbehind(lookbehind).target_lookbehind(lookbehind);
         let call = generator.call(OPENINGS.to_vec()).config(&config).assistant(Some(&other));
@@ -229,4 +230,20 @@ fn an_assistant_with_another_tokenizer_drafts_shared_tokens_for_sampling() {
     let stream = generator.call(OPENINGS[0]).config(&config.clone().num_return_sequences(1));
     let stream = stream.assistant(Some(&other)).stream().unwrap();
     assert_eq!(stream.into_output().unwrap().token_ids().len(), 30);
+}
+
+#[test]
+fn sampling_with_drafts_of_another_tokenizer_gives_the_tokens_of_transformers() {
+    let golden = std::fs::read_to_string(format!("{OTHER}/sampled.json")).unwrap();
+    let cases: Vec<serde_json::Value> = serde_json::from_str(&golden).unwrap();
+    let generator = Generator::bundled_with(&options(Some(OTHER.into()))).unwrap();
+    for case in cases {
+        let mut config = GenerationConfig::new();
+        for (name, value) in case["config"].as_object().unwrap() {
+            config.set(name, &FieldValue::from(value.clone())).unwrap();
+        }
+        let output = generator.assisted_decoding(case["prompt"].as_str().unwrap(), &config).unwrap();
+        let tokens: Vec<u32> = output.token_ids().iter().map(|token| token.0).collect();
+        assert_eq!(serde_json::json!(tokens), case["tokens"], "{}", case["config"]);
+    }
 }

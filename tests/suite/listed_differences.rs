@@ -120,6 +120,28 @@ fn the_factors_of_longrope_follow_from_each_sequences_own_length() {
     assert_eq!(bits(&generator.generate(batch, &config).unwrap()), alone);
 }
 
+// transformers computes the base of dynamic RoPE from the tokens of a pass, candidates included.
+#[test]
+fn candidates_do_not_change_what_rope_makes_of_a_text() {
+    for model in [DYNAMIC, LONGROPE, WINDOW] {
+        let generator = open(model);
+        let context = if model == DYNAMIC { generator.config().max_position_embeddings } else { 40 };
+        let config = GenerationConfig::new().max_new_tokens(12).do_sample(false).output_logits(true);
+        let lookup = config.clone().prompt_lookup_num_tokens(5);
+        let exit = config.clone().assistant_early_exit(1).num_assistant_tokens(3);
+        // Some pass the original context with their candidates, some with their first token, some before.
+        for len in [3, context - 6, context - 2, context, context + 3] {
+            let prompt = ids((0..len as u32).map(|index| 3 + index % 5));
+            let expected = bits(&generator.generate(prompt.clone(), &config).unwrap());
+            for assisted in [&lookup, &exit] {
+                let output = generator.generate(prompt.clone(), assisted).unwrap();
+                assert_eq!(bits(&output), expected, "{model}, {len} tokens");
+                assert!(output.draft_stats.unwrap().verified > 0);
+            }
+        }
+    }
+}
+
 #[test]
 fn yarn_goes_by_its_original_context_in_4_49_too() {
     let config = GenerationConfig::new().max_new_tokens(8).do_sample(false).output_logits(true);

@@ -16,12 +16,14 @@ use serde_json::Value;
 
 /// The searches of transformers 5.23.
 const OF_5_23: [&str; 4] = ["greedy_search", "sample", "beam_search", "beam_sample"];
+/// The ways of 5.23 to check several tokens in a pass.
+const ASSISTED: [&str; 4] = ["prompt_lookup", "early_exit", "assisted_greedy", "assisted_sample"];
 /// Those that were last in 4.55.4.
 const OF_4_55: [&str; 4] = ["group_beam_search", "constrained_beam_search", "contrastive_search", "dola"];
 
 #[test]
 fn searches_of_5_23_give_what_transformers_gives() {
-    check("transformers_5", &OF_5_23, 160);
+    check("transformers_5", &[OF_5_23, ASSISTED].concat(), 320);
 }
 
 #[test]
@@ -62,13 +64,17 @@ fn run_cases(golden: &Value, cases: &[Value], file: &str, compared: Compared) {
     let mut faults = Faults::default();
     for (number, case) in cases.iter().enumerate() {
         let model = text(&case["model"]);
-        let generator = generators.entry(model).or_insert_with(|| Generator::open(path(model)).unwrap());
+        let mut open = |model| -> Generator {
+            generators.entry(model).or_insert_with(|| Generator::open(path(model)).unwrap()).clone()
+        };
+        let generator = open(model);
+        let assistant = case["assistant"].as_str().map(open);
         let mut fields = case["config"].as_object().unwrap().clone();
         fields.extend(of_all.clone());
         let config = GenerationConfig::from_call(fields).unwrap().output_scores(true);
         let search = text(&case["strategy"]);
         let label = format!("{file}, case {number}, {search} of {model}");
-        match run(generator, case, config) {
+        match run(&generator, assistant.as_ref(), case, config) {
             Ok(output) => check_output(&mut faults, &label, &output, case, newest, compared),
             Err(error) => faults.check(label, Some(error.to_string())),
         }
@@ -107,7 +113,12 @@ impl Compared {
     }
 }
 
-fn run(generator: &Generator, case: &Value, mut config: GenerationConfig) -> rsgen::Result<GenerationOutput> {
+fn run(
+    generator: &Generator,
+    assistant: Option<&Generator>,
+    case: &Value,
+    mut config: GenerationConfig,
+) -> rsgen::Result<GenerationOutput> {
     let ids: Vec<Vec<TokenId>> = list(&case["input_ids"]).iter().map(token_ids).collect();
     let mask: Vec<Vec<bool>> = list(&case["attention_mask"])
         .iter()
@@ -120,13 +131,13 @@ fn run(generator: &Generator, case: &Value, mut config: GenerationConfig) -> rsg
         };
         let prompts: Vec<Vec<TokenId>> = ids.iter().zip(&mask).map(real).collect();
         config.seed = Some(OneOrMany::Many((seed..seed + prompts.len() as u64).collect()));
-        return generator.generate(prompts, &config);
+        return generator.call(prompts).config(&config).assistant(assistant).run();
     }
     let prompts: Prompts = match &ids[..] {
         [ids] if mask[0].iter().all(|&real| real) => ids.clone().into(),
         _ => PromptBatch::with_mask(ids, mask)?.into(),
     };
-    generator.generate(prompts, &config.seed(seed))
+    generator.call(prompts).config(&config.seed(seed)).assistant(assistant).run()
 }
 
 /// `newest`: rows hold what was generated alone. In the old beam searches what fills a row can be an end of text, which

@@ -1,19 +1,31 @@
 """Makes the assistant with another tokenizer: `tests/golden/models/other_tokenizer`, a tiny llama that knows a little of the
-stories of the bundled model, and writes spaces as `▁` where that one writes `Ġ`.
+stories of the bundled model, and writes spaces as `▁` where that one writes `Ġ`; and what transformers samples with its drafts.
 
-    python tools/golden/other_tokenizer.py
+    python tools/golden/other_tokenizer.py           # both
+    python tools/golden/other_tokenizer.py --golden  # the golden alone
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
+from transformers.generation.candidate_generator import AssistantToTargetTranslator
 
 ROOT = Path(__file__).resolve().parents[2]
+STORY = ROOT / "python" / "rsgen" / "models" / "story-3m"
 OUT = ROOT / "tests" / "golden" / "models" / "other_tokenizer"
 sys.path.insert(0, str(ROOT / "tools" / "story_model"))
 
@@ -24,7 +36,7 @@ STEPS = 2000
 BATCH, LENGTH = 16, 64
 
 
-def main() -> None:
+def train() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     stories = [story.text for story in write_stories(3000, 1)]
@@ -65,6 +77,51 @@ def main() -> None:
             print(step, round(loss.item(), 3), flush=True)
     model.to(torch.bfloat16).save_pretrained(OUT)
     fast.save_pretrained(OUT)
+
+
+class Unpruned(AssistantToTargetTranslator):
+    """Without pruning the assistant's head, which orders tokens by a hash map and mixes up their ids."""
+
+    def __init__(self, target: Any, assistant: Any, size: int, model: Any, _prune: bool) -> None:
+        super().__init__(target, assistant, size, model, False)
+
+
+def write_golden() -> None:
+    from transformers.generation import candidate_generator
+
+    candidate_generator.AssistantToTargetTranslator = Unpruned
+    target, assistant = (
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32) for folder in (STORY, OUT)
+    )
+    tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in (STORY, OUT)]
+    cases = []
+    for seed, prompt in enumerate(["Once upon a time", "One day, a little fox", "Near the lake there was"] * 2):
+        fields = {"max_new_tokens": 40, "temperature": 0.8, "top_k": 0 if seed % 2 else 50}
+        drafts = {"num_assistant_tokens": 2 + seed, "assistant_confidence_threshold": 0.1 * (seed % 3)}
+        for name, value in drafts.items():
+            setattr(assistant.generation_config, name, value)
+        ids = tokenizers[0](prompt, return_tensors="pt").input_ids
+        torch.manual_seed(seed)
+        out = target.generate(
+            ids,
+            assistant_model=assistant,
+            tokenizer=tokenizers[0],
+            assistant_tokenizer=tokenizers[1],
+            do_sample=True,
+            **fields,
+        )
+        tokens = out[0, ids.shape[1] :].tolist()
+        config = {"do_sample": True, "seed": seed, **drafts, **fields}
+        cases.append({"prompt": prompt, "config": config, "tokens": tokens})
+    (OUT / "sampled.json").write_text(json.dumps(cases, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--golden", action="store_true", help="keep the model")
+    if not parser.parse_args().golden:
+        train()
+    write_golden()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from margins import margins
 from reference import reset_rope
+from transformers.utils import is_sklearn_available
 
 VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
 #: Where the installed transformers stands: the one that rsgen follows by itself, the last with all searches, the old one.
@@ -26,15 +29,25 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "constrained_beam_search": ("4.55", "4.49"),
     "contrastive_search": ("4.55", "4.49"),
     "dola": ("4.55", "4.49"),
+    "prompt_lookup": ("5",),
+    "early_exit": ("5",),
+    "assisted_greedy": ("5",),
+    "assisted_sample": ("5",),
 }
+#: Those that transformers has for one prompt and one row alone. It masks the pad token in the drafts of an assistant.
+ASSISTED = ("prompt_lookup", "early_exit", "assisted_greedy", "assisted_sample")
+#: Fields that transformers reads from the assistant.
+OF_THE_ASSISTANT = (
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "assistant_confidence_threshold",
+)
 #: The architectures that the installed transformers computes as the newest does.
 ARCHITECTURES = (
     ("llama", "mistral", "phi3", "qwen2", "qwen3") if ERA != "4.49" else ("llama", "mistral", "qwen2")
 )
 
 
-#: Beams that do not count have scores below this, all alike.
-OUT_OF_THE_RACE = -1e8
 #: Scores that have been made numbers of infinities are beyond this.
 HUGE = 1e30
 #: What is promised for scores.
@@ -96,10 +109,13 @@ def draw_case(family: str, rng: random.Random, vocab_size: int, num_layers: int)
     needs_pad = ERA == "4.49" or "beam" in family
     rows = 1 if rng.random() < 0.7 or (needs_pad and "pad_token_id" not in fields) else rng.randint(2, 3)
     # DoLa chooses one layer for all rows of a batch in transformers, one for each in rsgen.
-    is_list = rows > 1 and (family == "dola" or rng.random() < 0.4)
+    is_list = rows > 1 and (family in ("dola", *ASSISTED) or rng.random() < 0.4)
     prompts = [[rng.randrange(vocab_size) for _ in range(rng.randint(1, 24))] for _ in range(rows)]
     if rows > 1 and not is_list and "pad_token_id" not in fields:
         prompts = [prompt[:1] * len(prompts[0]) for prompt in prompts]
+    if family == "prompt_lookup":
+        few = rng.sample(range(vocab_size), 4)
+        prompts = [[rng.choice(few) for _ in prompt] for prompt in prompts]
     width = max(map(len, prompts))
     case = StrategyCase(
         family,
@@ -110,6 +126,8 @@ def draw_case(family: str, rng: random.Random, vocab_size: int, num_layers: int)
         is_list,
     )
     _draw_processors(fields, rng, vocab_size, padded=case.is_padded and not is_list)
+    if family in ASSISTED:
+        fields.pop("pad_token_id", None)
     return case
 
 
@@ -220,6 +238,50 @@ def _draw_dola(fields: dict[str, Any], rng: random.Random, num_layers: int, voca
         _draw_sample(fields, rng, num_layers, vocab_size)
 
 
+def _draw_lookup(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    fields["prompt_lookup_num_tokens"] = rng.randint(1, 8)
+    if rng.random() < 0.5:
+        fields["max_matching_ngram_size"] = rng.randint(1, 4)
+    _draw_one_row(fields, rng, num_layers, vocab_size, samples=rng.random() < 0.5)
+
+
+def _draw_assistant(fields: dict[str, Any], rng: random.Random, *, adapts: bool) -> None:
+    fields["num_assistant_tokens"] = rng.randint(1, 8)
+    fields["num_assistant_tokens_schedule"] = rng.choice(["constant", "heuristic_transient"])
+    # transformers adapts the threshold of a draft model with scikit-learn, if that is installed.
+    threshold = rng.choice([0.0, 0.1, 0.4, 0.7])
+    fields["assistant_confidence_threshold"] = 0.0 if adapts and not is_sklearn_available() else threshold
+    if rng.random() < 0.15:
+        fields["assistant_ensemble_weight"] = round(rng.uniform(0.05, 0.95), 2)
+
+
+def _draw_one_row(
+    fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int, *, samples: bool
+) -> None:
+    if samples:
+        _draw_sample(fields, rng, num_layers, vocab_size)
+        fields.pop("num_return_sequences", None)
+
+
+def _draw_early_exit(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    _draw_assistant(fields, rng, adapts=False)
+    fields["assistant_early_exit"] = rng.randint(1, num_layers)
+    _draw_one_row(fields, rng, num_layers, vocab_size, samples=rng.random() < 0.5)
+
+
+def _draw_assisted_greedy(
+    fields: dict[str, Any], rng: random.Random, _num_layers: int, _vocab_size: int
+) -> None:
+    _draw_assistant(fields, rng, adapts=True)
+
+
+def _draw_assisted_sample(
+    fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int
+) -> None:
+    _draw_assistant(fields, rng, adapts=True)
+    _draw_one_row(fields, rng, num_layers, vocab_size, samples=True)
+
+
 DRAWS: dict[str, Callable[[dict[str, Any], random.Random, int, int], None]] = {
     "greedy_search": _draw_greedy,
     "sample": _draw_sample,
@@ -229,14 +291,37 @@ DRAWS: dict[str, Callable[[dict[str, Any], random.Random, int, int], None]] = {
     "constrained_beam_search": _draw_constraints,
     "contrastive_search": _draw_contrastive,
     "dola": _draw_dola,
+    "prompt_lookup": _draw_lookup,
+    "early_exit": _draw_early_exit,
+    "assisted_greedy": _draw_assisted_greedy,
+    "assisted_sample": _draw_assisted_sample,
 }
 
 
-def answer(model: Any, case: StrategyCase) -> StrategyAnswer:
-    """What transformers gives, seeded right before."""
+def assistant_of(model: Any, rng: random.Random) -> Any:
+    """A model that drafts for another: its copy, disturbed."""
+    assistant = copy.deepcopy(model)
+    noise = torch.Generator().manual_seed(rng.randrange(1 << 31))
+    amount = rng.choice([0.02, 0.1, 0.3])
+    with torch.no_grad():
+        for _, weights in sorted(assistant.named_parameters()):
+            if weights.ndim == 2:
+                weights += torch.randn(weights.shape, generator=noise) * weights.std() * amount
+    return assistant
+
+
+def answer(model: Any, case: StrategyCase, assistant: Any = None) -> StrategyAnswer:
+    """What transformers gives, seeded right before. The assistant drafts in the families that have one."""
     if case.is_list:
-        return joined([answer(model, alone) for alone in case.alone()])
+        return joined([answer(model, alone, assistant) for alone in case.alone()])
     reset_rope(model)
+    given: dict[str, Any] = {}
+    if case.family.startswith("assisted"):
+        reset_rope(assistant)
+        given["assistant_model"] = assistant
+    drafting = (assistant if given else model).generation_config
+    for name in OF_THE_ASSISTANT if case.family in ASSISTED else ():
+        setattr(drafting, name, case.fields.get(name))
     torch.manual_seed(case.seed)
     # Of constrained beams the old versions cannot always give scores, of groups not in float64.
     is_float64 = model.dtype == torch.float64
@@ -249,7 +334,12 @@ def answer(model: Any, case: StrategyCase) -> StrategyAnswer:
             attention_mask=torch.tensor(case.attention_mask),
             return_dict_in_generate=True,
             output_scores=with_scores,
-            **{name: _as_transformers_has_it(name, value) for name, value in case.fields.items()},
+            **given,
+            **{
+                name: _as_transformers_has_it(name, value)
+                for name, value in case.fields.items()
+                if name not in OF_THE_ASSISTANT
+            },
         )
     generated = out.sequences[:, len(case.input_ids[0]) :].tolist()
     fields = case.fields
@@ -314,59 +404,10 @@ def without_fill(row: list[int], case: StrategyCase) -> list[int]:
     return row[:end]
 
 
-@contextmanager
-def margins() -> Iterator[list[float]]:
-    """Collects, of every choice that torch makes among scores, how far the nearest two of those considered are apart."""
-    found: list[float] = []
-    topk, argmax, multinomial, largest = torch.topk, torch.argmax, torch.multinomial, torch.Tensor.max
-
-    def gap(values: torch.Tensor, count: int) -> None:
-        values = values.reshape(-1, values.shape[-1])
-        best = topk(values, min(count + 1, values.shape[-1]), dim=-1)[0]
-        gaps = (best[:, :-1] - best[:, 1:])[best[:, 1:] > OUT_OF_THE_RACE]
-        found.extend(gaps[torch.isfinite(gaps)].tolist())
-
-    def seen_topk(values: torch.Tensor, k: int, *args: Any, **kwargs: Any) -> Any:
-        if values.min() >= 0 and values.max() <= 1:
-            # The candidates of contrastive search: those on the border are what counts, by the ratio of their
-            # probabilities.
-            best = topk(values, min(k + 1, values.shape[-1]), dim=-1)[0].log()
-            gap(best[:, -2:], 1)
-        else:
-            gap(values, k)
-        return topk(values, k, *args, **kwargs)
-
-    def seen_largest(values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("dim") == -1 and values.is_floating_point():
-            # What contrastive search chooses.
-            gap(values, 1)
-        return largest(values, *args, **kwargs)
-
-    def seen_argmax(values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        gap(values, 1)
-        return argmax(values, *args, **kwargs)
-
-    def seen_multinomial(weights: torch.Tensor, num_samples: int, *args: Any, **kwargs: Any) -> Any:
-        state = torch.get_rng_state()
-        noise = torch.empty_like(weights, dtype=torch.float32).exponential_(1)
-        gap(weights.log() - noise.to(weights.dtype).log(), num_samples)
-        torch.set_rng_state(state)
-        # The draws of float32, whatever the weights are in.
-        return multinomial(weights.float(), num_samples, *args, **kwargs)
-
-    torch.topk, torch.argmax, torch.multinomial = seen_topk, seen_argmax, seen_multinomial
-    torch.Tensor.max = seen_largest  # type: ignore[method-assign]
-    try:
-        yield found
-    finally:
-        torch.topk, torch.argmax, torch.multinomial = topk, argmax, multinomial
-        torch.Tensor.max = largest  # type: ignore[method-assign]
-
-
-def exact_answer(model64: Any, case: StrategyCase) -> tuple[StrategyAnswer, float]:
+def exact_answer(model64: Any, case: StrategyCase, assistant64: Any = None) -> tuple[StrategyAnswer, float]:
     """What transformers gives in float64, and the smallest margin of its choices."""
     with margins() as found:
-        exact = answer(model64, case)
+        exact = answer(model64, case, assistant64)
     return exact, min(found, default=float("inf"))
 
 

@@ -75,30 +75,40 @@ def draw(
     cases: list[dict[str, Any]] = []
     while len(cases) < count:
         name = MODELS[ERA][len(cases) % len(MODELS[ERA])]
-        made = attempt(family, references[name], rng)
+        made = attempt(family, references, references[name], rng)
         if made is not None:
             cases.append({"model": f"tests/golden/models/{name}", **made})
     return cases
 
 
-def golden_case(family: str, reference: Reference, rng: random.Random) -> dict[str, Any] | None:
+def golden_case(
+    family: str, references: dict[str, Reference], reference: Reference, rng: random.Random
+) -> dict[str, Any] | None:
     """A drawn request with its answer; `None` if transformers fails on it, or if it is nearly a tie."""
     config = reference.model.config
     case = draw_case(family, rng, config.vocab_size, config.num_hidden_layers)
+    drafts = family.startswith("assisted")
+    # The vocabularies are equal. Without a threshold the answer does not depend on scikit-learn.
+    name, assistant = rng.choice(sorted(references.items())) if drafts else ("", reference)
+    if drafts:
+        case.fields["assistant_confidence_threshold"] = 0.0
     # Long requests come near to a tie somewhere.
     if case.fields["max_new_tokens"] > MOST_TOKENS:
         return None
     try:
-        given = answer(reference.model, case)
+        given = answer(reference.model, case, assistant.model)
     except (ValueError, IndexError, RuntimeError, TypeError):
         return None
-    exact, margin = exact_answer(reference.model64, case)
+    exact, margin = exact_answer(reference.model64, case, assistant.model64)
     if margin < LEAST_MARGIN or not same_choices(given, exact) or noisy(given, exact):
         return None
-    return {"strategy": family, "is_list": case.is_list, **request_of(case), **answer_of(given)}
+    model = {"assistant": f"tests/golden/models/{name}"} if drafts else {}
+    return {"strategy": family, "is_list": case.is_list, **model, **request_of(case), **answer_of(given)}
 
 
-def multiplied_case(family: str, reference: Reference, rng: random.Random) -> dict[str, Any] | None:
+def multiplied_case(
+    family: str, _references: dict[str, Reference], reference: Reference, rng: random.Random
+) -> dict[str, Any] | None:
     """A drawn request in whose scores the rounding of float32 is multiplied."""
     config = reference.model.config
     case = draw_case(family, rng, config.vocab_size, config.num_hidden_layers)

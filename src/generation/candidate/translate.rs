@@ -188,11 +188,13 @@ impl Translation {
         let is_first = self.target_len == 0;
         self.ids.truncate(self.ids.len() - (self.target_len - covered));
         let new = &target_ids[covered..];
-        match new {
-            [token] if !is_first && let Some(&shared) = self.map.to_assistant.get(token) => {
-                self.ids.push(shared)
-            }
-            _ => self.ids.extend(self.map.encode_for_assistant(new, false)?),
+        let shared = match new {
+            [token] if !is_first => self.map.to_assistant.get(token),
+            _ => None,
+        };
+        match shared {
+            Some(&shared) => self.ids.push(shared),
+            None => self.ids.extend(self.map.encode_for_assistant(new, false)?),
         }
         self.target_len = target_ids.len();
         self.row_len = self.ids.len();

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::super::collected::Pictures;
-use super::super::ordinal;
 use super::super::tree::{End, Fate, Rail, TreeLine};
+use super::super::{ordinal, score};
 use super::{MAX_PARTS, escaped, plain};
 
 /// The most lines of a tree.
@@ -77,10 +77,10 @@ fn svg(lines: &[TreeLine], html: &mut String) {
             );
         }
         let x = STEPS + line.rails.len() * RAIL + 2;
-        let class = match line.end.map(|end| end.fate) {
-            Some(Fate::Result(0)) => " class=\"rp-best\"",
-            Some(Fate::Died(_)) => " class=\"rp-dim\"",
-            _ => "",
+        let class = match (line.is_trunk, line.is_dead) {
+            (true, _) => " class=\"rp-best\"",
+            (false, true) => " class=\"rp-dim\"",
+            (false, false) => "",
         };
         let _ = write!(html, "<text{class} x=\"{x}\" y=\"{y}\">{}</text>", plain(line.text.trim_start()));
         if let Some(end) = line.end {
@@ -96,10 +96,10 @@ fn svg(lines: &[TreeLine], html: &mut String) {
             }
             let _ = write!(
                 html,
-                "<text{class} x=\"{ends}\" y=\"{y}\">{}</text><text{class} x=\"{}\" y=\"{y}\" text-anchor=\"end\">{:.3}</text>",
+                "<text{class} x=\"{ends}\" y=\"{y}\">{}</text><text{class} x=\"{}\" y=\"{y}\" text-anchor=\"end\">{}</text>",
                 fate(end),
                 ends + 24 * LETTER,
-                end.score
+                score(end.score)
             );
         }
     }

@@ -9,6 +9,8 @@ use crate::engine::trace::{Alternative, Token};
 
 /// The most tokens of a row.
 const MAX_TOKENS: usize = 2000;
+const LEGEND: &str = "<p class=\"rp-note\">unmarked: 90% and more · <span class=\"rp-h1\">60–90%</span> <span \
+    class=\"rp-h2\">30–60%</span> <span class=\"rp-h3\">10–30%</span> <span class=\"rp-h4\">below 10%</span></p>";
 /// The tokens that are explained below the strip.
 const EXPLAINED: usize = 3;
 
@@ -24,23 +26,19 @@ pub(super) fn html(pictures: &Pictures) -> String {
         if tokens.len() > MAX_TOKENS {
             let _ = write!(html, "<p class=\"rp-note\">… {} more tokens</p>", tokens.len() - MAX_TOKENS);
         }
-        html.push_str(
-            "<p class=\"rp-note\">unmarked: 90% and more · <span class=\"rp-h1\">60–90%</span> <span \
-             class=\"rp-h2\">30–60%</span> <span class=\"rp-h3\">10–30%</span> <span class=\"rp-h4\">below 10%</span>",
-        );
         if let Some(Summary { tokens, mean, perplexity }) = Summary::of(tokens) {
             let mean = plain(&percent(mean));
             let _ = write!(
                 html,
-                " · {tokens} tokens, {mean} each in the geometric mean, perplexity {perplexity:.2}"
+                "<p class=\"rp-note\">{tokens} tokens, {mean} each in the geometric mean, perplexity {perplexity:.2}</p>"
             );
         }
-        html.push_str("</p>");
         least_sure(tokens, EXPLAINED).into_iter().for_each(|token| explain(token, &mut html));
     }
     if pictures.rows.len() > MAX_PARTS {
         let _ = write!(html, "<p class=\"rp-note\">… {} more rows</p>", pictures.rows.len() - MAX_PARTS);
     }
+    html.push_str(LEGEND);
     html
 }
 

@@ -1,8 +1,8 @@
 //! The tree of beams: time runs downwards, the best beam is the trunk, and branches say how they ended.
 
 use super::super::collected::Pictures;
-use super::super::ordinal;
 use super::super::tree::{End, Fate, Rail, Tree, TreeLine};
+use super::super::{ordinal, score};
 use super::paint::{Look, Paint, last, padded, width};
 
 /// The columns for the step.
@@ -48,7 +48,11 @@ fn summary(tree: &Tree) -> [String; 2] {
 }
 
 fn draw(line: &TreeLine, look: &Look) -> String {
-    let step = line.step.map(|step| step.saturating_add(1).to_string()).unwrap_or_default();
+    let step = line
+        .step
+        .map(|step| step.saturating_add(1).to_string())
+        .filter(|step| step.len() < STEP)
+        .unwrap_or_default();
     let rails: String = line
         .rails
         .iter()
@@ -59,14 +63,18 @@ fn draw(line: &TreeLine, look: &Look) -> String {
         })
         .collect();
     let (paint, end) = line.end.map_or((Paint::Plain, String::new()), |end| ending(end, look));
+    let text_paint = match (line.is_trunk, line.is_dead) {
+        (true, _) => Paint::Bold,
+        (false, true) => Paint::Dim,
+        (false, false) => Paint::Plain,
+    };
     let text = look.shown(&line.text);
     let room = look.width.saturating_sub(STEP + width(&rails) + END);
     let filled = padded(&text, room.max(width(&text).min(room + END)));
     let start = look.paint(Paint::Dim, &format!("{step:>4} ")) + &look.paint(Paint::Dim, &rails);
     if end.is_empty() {
-        return (start + text.as_str()).trim_end().to_owned();
+        return start + &look.paint(text_paint, text.trim_end());
     }
-    let text_paint = if matches!(paint, Paint::Dim) { Paint::Dim } else { Paint::Plain };
     start + &look.paint(text_paint, &filled) + " " + &look.paint(paint, &end)
 }
 
@@ -81,5 +89,5 @@ fn ending(end: End, look: &Look) -> (Paint, String) {
             (Paint::Dim, format!("{} died at {}", look.either("✂", "x"), step.saturating_add(1)))
         }
     };
-    (paint, format!("{}{:>8.3}", padded(&fate, 15), end.score))
+    (paint, format!("{}{:>8}", padded(&fate, 15), score(end.score)))
 }

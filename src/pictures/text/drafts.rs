@@ -75,10 +75,13 @@ fn summary(drafts: &[Draft], look: &Look) -> Vec<String> {
     vec![
         legend,
         format!(
-            "{} tokens drafted{source}, {} accepted ({}); {:.2} tokens a round in {} rounds",
+            "{} tokens drafted{source}, {} accepted ({})",
             totals.proposed,
             totals.accepted,
-            percent(share),
+            percent(share)
+        ),
+        format!(
+            "{:.2} tokens a round in {} rounds",
             totals.tokens as f32 / totals.rounds.max(1) as f32,
             totals.rounds
         ),

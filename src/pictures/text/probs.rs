@@ -80,7 +80,7 @@ fn bar(probability: Option<f32>, look: &Look) -> &'static str {
     } else if look.unicode {
         ["▂", "▄", "▆", "█"][heat - 1]
     } else {
-        ["0", "1", "2", "3", "4", "5", "6", "7", "8"][((10.0 * probability) as usize).min(8)]
+        ["0", "1", "2", "3", "4", "5", "6", "7", "8"][((10.0 * probability + 1e-3) as usize).min(8)]
     }
 }
 

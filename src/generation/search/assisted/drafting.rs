@@ -250,7 +250,7 @@ impl Drafter {
             }
             let states = Some(&mut draft.states);
             let context = row.context(plan, &draft.ids, UnconditionalLogits::default(), states);
-            super::process(plan, &processors.list, context, scores)?;
+            super::process(plan, &processors.list, context, scores, &mut [])?;
             // Scores that nothing can be chosen from end a draft, not the request.
             let Some((token, probabilities)) =
                 choose(plan, choice, scores, *keeps_probabilities || draft.threshold.is_on())

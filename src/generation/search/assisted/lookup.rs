@@ -11,7 +11,7 @@ use super::row::Row;
 
 /// Looks up the candidates of rows.
 pub(super) struct Lookup {
-    lookup: PromptLookup,
+    source: PromptLookup,
     /// The processors that are asked whether a candidate is possible; empty when it does not matter.
     checks: LogitsProcessorList,
     /// Scratch: the scores of one token.
@@ -24,7 +24,7 @@ impl Lookup {
         // numbers a step takes.
         let checks =
             if plan.seed.is_some() { plan.processors.built_in() } else { LogitsProcessorList::default() };
-        Self { lookup, checks, scores: Vec::new() }
+        Self { source: lookup, checks, scores: Vec::new() }
     }
 
     /// Sets the candidates of a row.
@@ -32,7 +32,7 @@ impl Lookup {
     /// # Errors
     /// The first one of a processor.
     pub(super) fn begin(&mut self, plan: &GenerationPlan, row: &mut Row) -> Result<()> {
-        let Self { lookup, checks, scores } = self;
+        let Self { source, checks, scores } = self;
         let allowed = |tokens: &[TokenId]| {
             if checks.is_empty() {
                 return Ok(tokens.len());
@@ -43,7 +43,7 @@ impl Lookup {
                 memory::reserve(scores, plan.vocab_size, "scores")?;
                 scores.resize(plan.vocab_size, 1.0);
                 let context = row.context(plan, &ids, UnconditionalLogits::default(), None);
-                super::process(plan, checks, context, scores)?;
+                super::process(plan, checks, context, scores, &mut [])?;
                 if scores[token.index()] <= f32::MIN {
                     return Ok(position);
                 }
@@ -51,7 +51,7 @@ impl Lookup {
             }
             Ok(tokens.len())
         };
-        let found = lookup.candidates(&row.ids, &plan.eos_token_ids, plan.max_length, allowed)?;
+        let found = source.candidates(&row.ids, &plan.eos_token_ids, plan.max_length, allowed)?;
         // Each checked candidate is followed by one more token.
         let room = row.room(plan);
         row.candidates.beyond = found.len().saturating_sub(room);

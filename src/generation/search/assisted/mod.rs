@@ -20,6 +20,7 @@ use crate::types::FinishReason;
 use super::super::logits::{LogitsProcessorList, ProcessContext, RowContext, ScoreRows};
 use super::super::output::{DraftStats, OutputRow, SearchOutput};
 use super::super::plan::GenerationPlan;
+use super::details::WatchedToken;
 use super::{ModelRole, Search, SearchInputs, SearchResults, SearchStep};
 use drafting::Drafter;
 use lookup::Lookup;
@@ -45,7 +46,7 @@ struct AssistedSearch {
 /// Where candidates come from.
 enum Source {
     Lookup(Lookup),
-    Assistant(Drafter),
+    Assistant(Box<Drafter>),
 }
 
 /// What a step computes.
@@ -282,11 +283,54 @@ fn process(
     processors: &LogitsProcessorList,
     row: RowContext<'_>,
     scores: &mut [f32],
+    watched: &mut [Vec<WatchedToken>],
 ) -> Result<()> {
     if processors.is_empty() {
         return Ok(());
     }
-    let mut context = ProcessContext { num_rows: plan.num_rows(), ..ProcessContext::new(vec![row]) };
+    let mut context = ProcessContext { num_rows: plan.num_rows(), watched, ..ProcessContext::new(vec![row]) };
     let vocab_size = scores.len();
     processors.process(&mut ScoreRows::new(scores, vocab_size), &mut context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::config::GenerationConfig;
+    use super::super::super::plan::{DraftContext, PlanContext};
+    use super::super::super::prompt::PromptBatch;
+    use super::*;
+    use crate::types::TokenId;
+
+    fn search(context: &PlanContext) -> AssistedSearch {
+        let prompt = PromptBatch::single(vec![TokenId(1), TokenId(2)]).unwrap();
+        let config = GenerationConfig::new().max_new_tokens(4).prompt_lookup_num_tokens(2_usize);
+        let plan = GenerationPlan::new(&config, prompt, context).unwrap();
+        let lookup = super::super::super::candidate::PromptLookup::of(&config).unwrap().unwrap();
+        let source = Source::Lookup(Lookup::new(&plan, lookup));
+        AssistedSearch::new(plan, source, None)
+    }
+
+    #[test]
+    fn a_step_with_other_logits_than_requested_is_an_error() {
+        let context = PlanContext { draft: Some(DraftContext::new(5, 9)), ..PlanContext::new(5, 9) };
+        for given in [0, 5, 15] {
+            let mut search = search(&context);
+            search.wants(&mut SearchInputs::new());
+            let mut logits = vec![0.0; given];
+            let advanced =
+                search.advance(SearchResults::of_logits(&mut logits, 5), &mut SearchStep::default());
+            assert_eq!(advanced.is_ok(), given == 5, "one row without candidates");
+        }
+    }
+
+    #[test]
+    fn a_search_given_up_keeps_what_it_has() {
+        let mut search = search(&PlanContext::new(5, 9));
+        search.wants(&mut SearchInputs::new());
+        let mut logits = vec![0.0, 0.0, 9.0, 0.0, 0.0];
+        search.advance(SearchResults::of_logits(&mut logits, 5), &mut SearchStep::default()).unwrap();
+        let output = Box::new(search).finish();
+        assert_eq!(output.rows[0].token_ids, [TokenId(2)]);
+        assert_eq!(output.rows[0].finish_reason, FinishReason::Cancelled);
+    }
 }

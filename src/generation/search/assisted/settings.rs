@@ -81,7 +81,7 @@ pub(in crate::generation::search) fn plan_drafts(
     };
     let search = SearchPlan::of_rows(config, move |plan| {
         let weight = settings.ensemble_weight;
-        let source = Source::Assistant(Drafter::new(&plan, settings.clone()));
+        let source = Source::Assistant(Box::new(Drafter::new(&plan, settings.clone())));
         AssistedSearch::new(plan, source, weight)
     });
     Ok(search.with_draft(draft))

@@ -6,8 +6,9 @@ use crate::memory;
 use crate::types::TokenId;
 
 use super::super::super::logits::UnconditionalLogits;
-use super::super::super::plan::GenerationPlan;
+use super::super::super::plan::{DraftSource, GenerationPlan};
 use super::super::super::stopping::StopContext;
+use super::super::details::{DraftOrigin, DraftRound, DraftedToken, TokenDetails, WatchedToken, watched};
 use super::super::greedy::HighestScore;
 use super::super::rows::TokenChoice;
 use super::super::sample::Draw;
@@ -31,6 +32,10 @@ pub(super) struct Verifier {
     mixture: Vec<f32>,
     /// Scratch: a random number for each drafted token.
     draws: Vec<f32>,
+    /// With `output_events`, where the candidates come from.
+    origin: Option<DraftOrigin>,
+    /// With `output_events`, the tokens to tell of, of one row.
+    watched: Vec<Vec<WatchedToken>>,
 }
 
 /// What became of the candidates of a row.
@@ -48,7 +53,20 @@ impl Verifier {
             Some(seed) => Choice::Draw(Draw::new(seed, plan)),
             None => Choice::Highest(HighestScore(plan.isa)),
         };
-        Self { choice, ensemble_weight, scores: Vec::new(), mixture: Vec::new(), draws: Vec::new() }
+        let origin = match plan.draft().map(|draft| draft.source) {
+            None => DraftOrigin::PromptLookup,
+            Some(DraftSource::Model) => DraftOrigin::AssistantModel,
+            Some(DraftSource::EarlyExit { .. }) => DraftOrigin::EarlyExit,
+        };
+        Self {
+            choice,
+            ensemble_weight,
+            scores: Vec::new(),
+            mixture: Vec::new(),
+            draws: Vec::new(),
+            origin: plan.output_events.then_some(origin),
+            watched: Vec::new(),
+        }
     }
 
     /// Chooses the tokens of a row. `main` is the row of `logits` after its newest token, `unconditional` for each processor
@@ -73,12 +91,17 @@ impl Verifier {
         }
         let mut checked = Checked { emitted: 0, accepted: 0 };
         let mut was_accepted = false;
+        let mut proposed = self.origin.map(|_| drafted(plan, &candidates)).unwrap_or_default();
         for position in 0..=count {
             let raw = &logits[(main + position) * vocab_size..][..vocab_size];
             let rows: Vec<Option<usize>> =
                 unconditional.iter().map(|row| row.map(|row| row + position)).collect();
             let unconditional = UnconditionalLogits { rows: &rows, logits, vocab_size };
             let normalizer = self.process(plan, row, raw, unconditional)?;
+            if let Some(drafted) = proposed.get_mut(position) {
+                let logprob = self.scores[drafted.token.index()] - log_sum_exp(plan.isa, &self.scores);
+                drafted.p_target = Some(logprob.exp()).filter(|p| p.is_finite());
+            }
             let place = || format!("step {}, row {}", row.ids.len() - plan.prompt_len, row.index);
             let token;
             (token, was_accepted) = self.choose(plan, &candidates, position).context(place)?;
@@ -89,10 +112,16 @@ impl Verifier {
                 break;
             }
         }
+        if let Some(source) = self.origin {
+            let next = row.ids.last().copied().filter(|_| checked.emitted > checked.accepted);
+            let round = DraftRound { row: row.index, source, proposed, accepted: checked.accepted, next };
+            step.details.drafts.push(round);
+        }
         // torch draws for all candidates, or for the token after them.
-        let left = match is_speculative {
-            true => usize::from(was_accepted),
-            false => count + 1 - checked.emitted + candidates.beyond,
+        let left = if is_speculative {
+            usize::from(was_accepted)
+        } else {
+            count + 1 - checked.emitted + candidates.beyond
         };
         if let Choice::Draw(draw) = &mut self.choice {
             (0..left).for_each(|_| draw.skip_row(vocab_size));
@@ -118,9 +147,13 @@ impl Verifier {
         }
         self.scores.clear();
         memory::extend(&mut self.scores, raw, "scores")?;
+        self.watched.clear();
+        if plan.output_events {
+            self.watched.push(watched(plan.isa, raw)?);
+        }
         let mut states = std::mem::take(&mut row.states);
         let context = row.context(plan, &row.ids, unconditional, Some(&mut states));
-        let processed = super::process(plan, &plan.processors, context, &mut self.scores);
+        let processed = super::process(plan, &plan.processors, context, &mut self.scores, &mut self.watched);
         row.states = states;
         processed.map(|()| normalizer)
     }
@@ -132,7 +165,7 @@ impl Verifier {
         candidates: &Candidates,
         position: usize,
     ) -> Result<(TokenId, bool)> {
-        let Self { choice, scores, mixture, draws, ensemble_weight } = self;
+        let Self { choice, scores, mixture, draws, ensemble_weight, .. } = self;
         let candidate = candidates.tokens.get(position).copied();
         let draft = candidate.zip(candidates.probabilities.chunks_exact(plan.vocab_size).nth(position));
         let token = match (choice, draft) {
@@ -165,7 +198,7 @@ impl Verifier {
 
     /// Appends a token to a row, and ends the row if a criterion stops it.
     fn append(
-        &self,
+        &mut self,
         plan: &GenerationPlan,
         row: &mut Row,
         token: TokenId,
@@ -185,8 +218,19 @@ impl Verifier {
             scores: &self.scores,
             isa: plan.isa,
         })?;
+        if let Some(watched) = self.watched.pop() {
+            step.details.tokens.push(TokenDetails::new(plan.isa, raw, &self.scores, token, watched)?);
+        }
         let score = self.scores[token.index()];
         step.events.push(TokenEvent { row: row.index, token, logprob, score, finish: row.finish });
         Ok(())
     }
+}
+
+/// The candidates with their probabilities in the draft.
+fn drafted(plan: &GenerationPlan, candidates: &Candidates) -> Vec<DraftedToken> {
+    let rows = candidates.probabilities.chunks_exact(plan.vocab_size);
+    let mut probabilities = rows.zip(&candidates.tokens).map(|(row, token)| row[token.index()]);
+    let tokens = candidates.tokens.iter();
+    tokens.map(|&token| DraftedToken { token, p_draft: probabilities.next(), p_target: None }).collect()
 }

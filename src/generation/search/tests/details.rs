@@ -108,3 +108,37 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #[test]
+    fn drafts_add_up_to_the_tokens(
+        sampling in any::<bool>(),
+        num_tokens in 1..6_usize,
+        seed in any::<u64>(),
+        eos in any::<bool>(),
+    ) {
+        let config = config().max_new_tokens(12).prompt_lookup_num_tokens(num_tokens).pad_token_id(0);
+        let config = if sampling { config.do_sample(true).seed(seed).top_k(2).num_return_sequences(2) } else { config };
+        let config = if eos { config.eos_token_id(7) } else { config };
+        let prompt = || single(&[3, 10, 8, 9, 3, 10]);
+        let transcript = generate(&config.clone().output_events(true), prompt());
+        let rounds: Vec<_> = transcript.details.iter().flat_map(|details| &details.drafts).collect();
+        for (index, row) in transcript.output.rows.iter().enumerate() {
+            let rounds = rounds.iter().filter(|round| round.row == index);
+            let mut tokens = Vec::new();
+            for round in rounds {
+                tokens.extend(round.proposed[..round.accepted].iter().map(|drafted| drafted.token));
+                tokens.extend(round.next);
+                let checked = round.proposed.iter().take(round.accepted + 1);
+                prop_assert!(checked.into_iter().all(|drafted| drafted.p_target.is_some() || round.next.is_none()));
+            }
+            prop_assert_eq!(&tokens, &row.token_ids);
+        }
+        let stats = transcript.output.draft_stats.unwrap();
+        prop_assert_eq!(stats.rounds as usize, rounds.len());
+        prop_assert_eq!(stats.accepted as usize, rounds.iter().map(|round| round.accepted).sum::<usize>());
+        let tokens = transcript.details.iter().map(|details| details.tokens.len()).sum::<usize>();
+        prop_assert_eq!(tokens, transcript.events.len());
+        prop_assert_eq!(generate(&config, prompt()).output.rows, transcript.output.rows);
+    }
+}

@@ -314,3 +314,13 @@ fn an_ensemble_of_little_weight_follows_the_assistant() {
     assert_eq!(row(&drafted).0[..5], row(&expected).0[..], "the sixth is the model's");
     assert_eq!(drafted.output.draft_stats.unwrap().accepted, 5);
 }
+
+#[test]
+fn an_assistant_sees_the_pad_token_where_the_text_holds_it() {
+    let context = with_draft(context());
+    let drafted = |pad: u32| {
+        let config = config().max_new_tokens(20).eos_token_id(2).pad_token_id(pad).do_sample(true).seed(3);
+        try_generate(&config, single(&[3, 5, 7]), &context, &mut assisted(4, Assistant::Similar)).unwrap()
+    };
+    assert_eq!(rows(&drafted(5)), rows(&drafted(1)));
+}

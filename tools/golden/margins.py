@@ -1,0 +1,70 @@
+"""How near to a tie the choices of transformers are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+#: Beams that do not count have scores below this, all alike.
+OUT_OF_THE_RACE = -1e8
+
+
+@contextmanager
+def margins() -> Iterator[list[float]]:
+    """Collects, of every choice that torch makes among scores, how far the nearest two of those considered are apart."""
+    found: list[float] = []
+    topk, argmax, multinomial, largest = torch.topk, torch.argmax, torch.multinomial, torch.Tensor.max
+    rand_like = torch.rand_like
+
+    def gap(values: torch.Tensor, count: int) -> None:
+        values = values.reshape(-1, values.shape[-1])
+        best = topk(values, min(count + 1, values.shape[-1]), dim=-1)[0]
+        gaps = (best[:, :-1] - best[:, 1:])[best[:, 1:] > OUT_OF_THE_RACE]
+        found.extend(gaps[torch.isfinite(gaps)].tolist())
+
+    def seen_topk(values: torch.Tensor, k: int, *args: Any, **kwargs: Any) -> Any:
+        if values.min() >= 0 and values.max() <= 1:
+            # The candidates of contrastive search: those on the border are what counts, by the ratio of their
+            # probabilities.
+            best = topk(values, min(k + 1, values.shape[-1]), dim=-1)[0].log()
+            gap(best[:, -2:], 1)
+        else:
+            gap(values, k)
+        return topk(values, k, *args, **kwargs)
+
+    def seen_largest(values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("dim") == -1 and values.is_floating_point():
+            # What contrastive search chooses.
+            gap(values, 1)
+        return largest(values, *args, **kwargs)
+
+    def seen_argmax(values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        gap(values, 1)
+        return argmax(values, *args, **kwargs)
+
+    def seen_multinomial(weights: torch.Tensor, num_samples: int, *args: Any, **kwargs: Any) -> Any:
+        state = torch.get_rng_state()
+        noise = torch.empty_like(weights, dtype=torch.float32).exponential_(1)
+        gap(weights.log() - noise.to(weights.dtype).log(), num_samples)
+        torch.set_rng_state(state)
+        # The draws of float32, whatever the weights are in.
+        return multinomial(weights.float(), num_samples, *args, **kwargs)
+
+    def seen_rand_like(ratios: torch.Tensor) -> torch.Tensor:
+        # What speculative sampling compares the probability of a drafted token with.
+        drawn = rand_like(ratios, dtype=torch.float32)
+        found.extend((ratios - drawn).abs().reshape(-1).tolist())
+        return drawn.to(ratios.dtype)
+
+    torch.topk, torch.argmax, torch.multinomial = seen_topk, seen_argmax, seen_multinomial
+    torch.rand_like = seen_rand_like
+    torch.Tensor.max = seen_largest  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        torch.topk, torch.argmax, torch.multinomial = topk, argmax, multinomial
+        torch.rand_like = rand_like
+        torch.Tensor.max = largest  # type: ignore[method-assign]
