@@ -148,7 +148,7 @@ impl Drafter {
         }
         // A draft leaves room for the token that follows it; its last token is not computed.
         let text_len = plan.prompts[row.prompt_index].tokens.len() + row.new_tokens(plan).len();
-        let context = (self.settings.draft.context_len + 1).saturating_sub(text_len);
+        let context = self.settings.draft.context_len.saturating_add(1).saturating_sub(text_len);
         draft.limit = draft.schedule.num_tokens().min(row.room(plan)).min(context);
         draft.is_done = draft.limit == 0;
         if !draft.is_done {
