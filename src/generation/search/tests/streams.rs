@@ -192,7 +192,9 @@ impl LogitsProcessor for RemovesAll {
 
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         let lowered = if row.input_ids.len() > 6 { f32::INFINITY } else { 50.0 };
-        scores.iter_mut().for_each(|score| *score -= lowered);
+        for score in scores {
+            *score -= lowered;
+        }
         Ok(())
     }
 }
