@@ -6,7 +6,7 @@
 
 mod collected;
 pub mod html;
-#[cfg(test)]
+#[cfg(all(test, feature = "cli"))]
 mod tests;
 #[cfg(feature = "cli")]
 pub mod text;

@@ -36,7 +36,10 @@ fn an_answer_that_may_not_fit_is_refused_before_it_starts() {
             "`max_new_tokens`",
         ],
     );
-    refused(generate(&rows.clone().output_events(true)), &["for `output_events`", "leave out `output_events`"]);
+    refused(
+        generate(&rows.clone().output_events(true)),
+        &["for `output_events`", "leave out `output_events`"],
+    );
     refused(generate(&rows.clone().output_logits(true)), &["269746176000 of them for `output_logits`"]);
     refused(generate(&rows.clone().top_logprobs(2048)), &["538181632000 of them for `top_logprobs`"]);
     refused(
