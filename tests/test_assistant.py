@@ -126,7 +126,9 @@ def test_what_is_no_assistant_is_refused(gen, given):
 
 
 def test_errors_say_what_to_do(gen, small, make_llama):
-    with pytest.raises(rsgen.ConfigError, match=r"`assistant_model` must be a Generator in assisted decoding"):
+    with pytest.raises(
+        rsgen.ConfigError, match=r"`assistant_model` must be a Generator in assisted decoding"
+    ):
         gen.assisted_decoding(PROMPT)
     with pytest.raises(rsgen.ConfigError, match="`assistant_model` and `assistant` are one argument"):
         gen.generate(PROMPT, assistant_model=small, assistant=gen)

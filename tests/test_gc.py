@@ -76,6 +76,24 @@ def test_a_stream_whose_callbacks_hold_it_is_collected_with_its_blocks(gen, name
     assert gen.stats().blocks_used == gen.stats().blocks_reserved == 0
 
 
+@pytest.mark.parametrize("tokens", [0, 1])
+def test_a_stream_whose_constraint_holds_it_is_collected_with_its_blocks(gen, tokens):
+    class Holds(rsgen.constraints.PhrasalConstraint):
+        pass
+
+    constraint = Holds([44])
+    constraint.stream = gen.stream(PROMPT, num_beams=2, constraints=[constraint], max_new_tokens=40)
+    for _ in range(tokens):
+        next(constraint.stream)
+    gc.collect()
+    gone = weakref.ref(constraint)
+    assert gen.stats().blocks_used + gen.stats().blocks_reserved > 0
+    del constraint
+    gc.collect()
+    assert gone() is None
+    assert gen.stats().blocks_used == gen.stats().blocks_reserved == 0
+
+
 def test_a_stream_in_a_cycle_goes_on_as_long_as_somebody_has_it(gen):
     plain = [token.id for token in gen.stream(PROMPT, max_new_tokens=5)]
     stream = Reader(gen, logits_processor=lambda reader: reader.scores).stream

@@ -163,7 +163,10 @@ impl World {
                 let (max_blocks, segment) = (self.max_blocks(), self.pool.capacity().segment_blocks());
                 let PoolStats { used_blocks, reserved_blocks, .. } = self.pool.stats();
                 let set = self.pool.set_limit(limit);
-                assert!(set == max_blocks || (set % segment == 0 && set <= max_blocks), "{set} blocks");
+                assert!(
+                    set == max_blocks || (set.is_multiple_of(segment) && set <= max_blocks),
+                    "{set} blocks"
+                );
                 assert!(
                     set >= used_blocks + reserved_blocks && set >= limit.min(max_blocks) / segment * segment
                 );

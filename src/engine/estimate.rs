@@ -3,6 +3,7 @@
 //! The numbers are those of the longest answers that the limits of a request allow.
 
 use super::core::Engine;
+use super::executor::MAX_ROWS;
 use super::request::RequestBlocks;
 use super::slot::DraftModel;
 use crate::cache::SharedPool;
@@ -70,6 +71,13 @@ impl Estimate {
         // The results of the pass, and a copy before processors or for the accumulated scores of beams.
         let copies = if plan.mode().has_beams() { 3 } else { 2 };
         estimate.step = (rows * plan.prompts().len() as u64).saturating_mul(vocab_bytes * copies);
+        // Of candidates their probabilities are kept, and the logits of a step that takes several passes.
+        let candidates =
+            (0..plan.prompts().len()).map(|index| rows.saturating_mul(plan.num_candidates(index) as u64));
+        let candidates = candidates.fold(0_u64, u64::saturating_add);
+        let is_drawn = plan.seed().is_some() && plan.draft().is_some();
+        let kept = u64::from(is_drawn) + u64::from(candidates.saturating_add(rows) > MAX_ROWS as u64);
+        estimate.step = estimate.step.saturating_add(candidates.saturating_mul(vocab_bytes * kept));
         let RequestBlocks { target, draft } = RequestBlocks::of(engine, draft, plan);
         (estimate.blocks, estimate.draft_blocks) = (target, draft);
         estimate

@@ -15,7 +15,7 @@ use crate::model::{ForwardBatch, ForwardOutput, PassKind, Stage, Timing};
 
 /// The most rows of a pass. More rows read the weights less often, but make everything else wait longer: interrupts are
 /// polled between operations, and one operation on 256 rows of a billion parameters takes about 0.1 s on one thread.
-const MAX_ROWS: usize = 256;
+pub(super) const MAX_ROWS: usize = 256;
 
 /// Builds and runs batches. Reuses its memory from step to step.
 pub(super) struct BatchExecutor {

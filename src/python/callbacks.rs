@@ -123,6 +123,11 @@ impl Code {
         Ok(Self { name: string(&name)?, object: Slot::new(object) })
     }
 
+    /// The object, to be shown to Python's collector.
+    pub(super) fn slot(&self) -> Arc<Slot> {
+        Arc::clone(&self.object)
+    }
+
     /// The function of an argument.
     fn callable(argument: &str, function: &Bound<'_, PyAny>, slots: &mut Vec<Arc<Slot>>) -> PyResult<Self> {
         if !function.is_callable() {
@@ -133,7 +138,7 @@ impl Code {
             )));
         }
         let code = Self::new(function)?;
-        slots.push(Arc::clone(&code.object));
+        slots.push(code.slot());
         Ok(code)
     }
 

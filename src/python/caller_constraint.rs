@@ -13,6 +13,7 @@ use super::callbacks::Code;
 use super::config::field_value;
 use super::constraints::{phrase, token};
 use super::errors::replaced;
+use super::held::Slot;
 use super::prompts::shown;
 use crate::error::Result;
 use crate::generation::FieldValue;
@@ -22,8 +23,11 @@ use crate::types::TokenId;
 /// What makes an object a constraint.
 const METHODS: [&str; 5] = ["advance", "does_advance", "update", "remaining", "copy"];
 
-/// A constraint of the caller's.
-pub(super) fn own(object: &Bound<'_, PyAny>) -> PyResult<Arc<dyn constraint::Constraint>> {
+/// A constraint of the caller's. What it holds of Python goes to `slots`.
+pub(super) fn own(
+    object: &Bound<'_, PyAny>,
+    slots: &mut Vec<Arc<Slot>>,
+) -> PyResult<Arc<dyn constraint::Constraint>> {
     for method in METHODS {
         if !object.getattr_opt(method)?.is_some_and(|method| method.is_callable()) {
             return Err(PyTypeError::new_err(format!(
@@ -33,7 +37,9 @@ pub(super) fn own(object: &Bound<'_, PyAny>) -> PyResult<Arc<dyn constraint::Con
             )));
         }
     }
-    Ok(Arc::new(Own::new(object)?))
+    let own = Own::new(object)?;
+    slots.push(own.code.slot());
+    Ok(Arc::new(own))
 }
 
 /// A constraint that is an object of the caller's. A search never changes it: it works on copies.

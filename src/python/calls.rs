@@ -104,7 +104,7 @@ impl Generator {
         for criterion in stopping_criteria::criteria(keyword(criteria)?.as_ref(), &mut slots)? {
             call = call.criterion(criterion);
         }
-        for constraint in constraints::constraints(keyword(constraints)?.as_ref())? {
+        for constraint in constraints::constraints(keyword(constraints)?.as_ref(), &mut slots)? {
             call = call.constraint(constraint);
         }
         match assistant(given.keywords, assistants)? {

@@ -11,6 +11,7 @@ use super::callbacks::each;
 use super::caller_constraint::own;
 use super::config::{field_value, python_value};
 use super::errors::{config_error, guarded, to_python, undefined};
+use super::held::Slot;
 use super::prompts::shown;
 use super::walk::Walk;
 use crate::error::Result;
@@ -89,11 +90,12 @@ pub(super) struct PhrasalConstraint;
 )]
 pub(super) struct DisjunctiveConstraint;
 
-/// The constraints of an argument: one, a list of them, or nothing.
+/// The constraints of an argument: one, a list of them, or nothing. What they hold of Python goes to `slots`.
 pub(super) fn constraints(
     given: Option<&Bound<'_, PyAny>>,
+    slots: &mut Vec<Arc<Slot>>,
 ) -> PyResult<Vec<Arc<dyn constraint::Constraint>>> {
-    each(given)?.into_iter().map(|object| native(&object).map_or_else(|| own(&object), Ok)).collect()
+    each(given)?.into_iter().map(|object| native(&object).map_or_else(|| own(&object, slots), Ok)).collect()
 }
 
 /// The constraint of an object whose class is one of this file's, and none that a caller has derived from it.
@@ -209,7 +211,7 @@ impl Constraint {
     ///     CallbackError: The constraint can never be fulfilled.
     fn test(slf: &Bound<'_, Self>) -> PyResult<()> {
         guarded(|| {
-            let constraint = native(slf.as_any()).map_or_else(|| own(slf.as_any()), Ok)?;
+            let constraint = native(slf.as_any()).map_or_else(|| own(slf.as_any(), &mut Vec::new()), Ok)?;
             constraint::check(&*constraint).map_err(|error| to_python(slf.py(), error))
         })
     }

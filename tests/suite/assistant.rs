@@ -247,3 +247,14 @@ fn sampling_with_drafts_of_another_tokenizer_gives_the_tokens_of_transformers() 
         assert_eq!(serde_json::json!(tokens), case["tokens"], "{}", case["config"]);
     }
 }
+
+#[test]
+fn drafts_that_take_more_memory_than_there_is_are_refused_before_they_begin() {
+    let generator = assisted();
+    let config = GenerationConfig::new().do_sample(true).num_return_sequences(60_000).max_new_tokens(400);
+    let config = config.num_assistant_tokens(400_usize);
+    let error = generator.generate("One day", &config).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Capacity);
+    assert!(error.to_string().starts_with("60000 rows of up to 400 new tokens may take "), "{error}");
+    assert_eq!(taken(&generator), 0);
+}

@@ -58,7 +58,7 @@ impl PromptLookup {
             let occurrences = ids.windows(ngram_size).enumerate().filter(|(_, window)| *window == newest);
             for (index, _) in occurrences {
                 let start = index + ngram_size;
-                let followed = &ids[start..(start + self.num_tokens).min(ids.len())];
+                let followed = &ids[start..start.saturating_add(self.num_tokens).min(ids.len())];
                 let possible = if followed.is_empty() { 0 } else { allowed(followed)? };
                 if possible > 0 {
                     let possible = &followed[..possible];

@@ -93,6 +93,11 @@ impl GenerationPlan {
         self.search.draft
     }
 
+    /// The most candidates of a row of prompt `prompt_index` that a step checks.
+    pub fn num_candidates(&self, prompt_index: usize) -> usize {
+        self.search.num_candidates.min(self.max_new_tokens(prompt_index))
+    }
+
     /// The most tokens of a draft sequence of prompt `prompt_index`, 0 without any.
     pub fn draft_len(&self, prompt_index: usize) -> usize {
         let most = self.prompts[prompt_index].tokens.len() + self.max_new_tokens(prompt_index);

@@ -42,6 +42,8 @@ pub(in crate::generation) struct SearchPlan {
     pub(in crate::generation) sequences_each: usize,
     /// The sequences that it drafts in, if a model drafts.
     pub(in crate::generation) draft: Option<DraftPlan>,
+    /// The most candidates of a row in a step.
+    pub(in crate::generation) num_candidates: usize,
     make: Arc<dyn Fn(GenerationPlan) -> Box<dyn Search> + Send + Sync>,
 }
 
@@ -51,12 +53,23 @@ impl SearchPlan {
         sequences_each: usize,
         make: impl Fn(GenerationPlan) -> S + Send + Sync + 'static,
     ) -> Self {
-        Self { sequences_each, draft: None, make: Arc::new(move |plan| Box::new(make(plan))) }
+        Self {
+            sequences_each,
+            draft: None,
+            num_candidates: 0,
+            make: Arc::new(move |plan| Box::new(make(plan))),
+        }
     }
 
     /// The same, with drafts of a model.
     pub(super) fn with_draft(mut self, draft: DraftPlan) -> Self {
         self.draft = Some(draft);
+        self
+    }
+
+    /// The same, with up to so many candidates of each row.
+    pub(super) fn with_candidates(mut self, num_candidates: usize) -> Self {
+        self.num_candidates = num_candidates;
         self
     }
 

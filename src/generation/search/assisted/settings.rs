@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 
 use super::super::super::candidate::PromptLookup;
-use super::super::super::config::GenerationConfig;
+use super::super::super::config::{AssistantTokensSchedule, GenerationConfig};
 use super::super::super::plan::{DraftContext, DraftPlan, DraftSource, PlanContext};
 use super::super::registry::SearchPlan;
 use super::drafting::{DraftSettings, Drafter, TranslationSettings};
@@ -24,10 +24,11 @@ const LOOKBEHIND: usize = 10;
 pub(in crate::generation::search) fn plan_lookup(config: &GenerationConfig) -> Result<SearchPlan> {
     let lookup =
         PromptLookup::of(config)?.ok_or_else(|| Error::internal("assisted decoding without candidates"))?;
-    Ok(SearchPlan::of_rows(config, move |plan| {
+    let search = SearchPlan::of_rows(config, move |plan| {
         let source = Source::Lookup(Lookup::new(&plan, lookup));
         AssistedSearch::new(plan, source, None)
-    }))
+    });
+    Ok(search.with_candidates(config.prompt_lookup_num_tokens.unwrap_or(0)))
 }
 
 /// Plans drafts of an assistant. Fields that the call leaves unset have been taken from the assistant's file.
@@ -79,12 +80,15 @@ pub(in crate::generation::search) fn plan_drafts(
         ensemble_weight: config.assistant_ensemble_weight,
         kept: kept.clone(),
     };
+    // A heuristic schedule may go as far as there is room.
+    let is_constant = settings.schedule == AssistantTokensSchedule::Constant;
+    let num_candidates = if is_constant { settings.num_tokens } else { usize::MAX };
     let search = SearchPlan::of_rows(config, move |plan| {
         let weight = settings.ensemble_weight;
         let source = Source::Assistant(Box::new(Drafter::new(&plan, settings.clone())));
         AssistedSearch::new(plan, source, weight)
     });
-    Ok(search.with_draft(draft))
+    Ok(search.with_draft(draft).with_candidates(num_candidates))
 }
 
 /// Refuses an assistant whose tokens cannot become those of the model.

@@ -99,7 +99,9 @@ impl LogitsProcessor for CountUses {
         if uses[..] != ids[prompt_len..] {
             return Err(Error::internal(format!("the state has seen {uses:?}, the row holds {ids:?}")));
         }
-        uses.iter().for_each(|token| scores[token.index()] -= 0.5);
+        for token in uses {
+            scores[token.index()] -= 0.5;
+        }
         Ok(())
     }
 }
