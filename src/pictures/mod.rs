@@ -6,7 +6,8 @@
 
 mod collected;
 pub mod html;
-#[cfg(all(test, feature = "cli"))]
+#[cfg(feature = "cli")]
+#[cfg(test)]
 mod tests;
 #[cfg(feature = "cli")]
 pub mod text;
