@@ -42,6 +42,7 @@ ARGUMENTS = {
     "Timings._restore": ((1.0, 2.0),),
     "CacheStats._restore": ([1] * 9,),
     "TokenScores._restore": ([],),
+    "GenerationOutput.save_trace": ("nowhere.json",),
     "GenerationOutput._restore": (({}, None, None),),
     "__getattr__": ("banana",),
     "__getattribute__": ("banana",),

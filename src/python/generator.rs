@@ -140,7 +140,7 @@ impl Generator {
                 cache_dir,
                 generation_config: generation_config.to_owned(),
             };
-            let path = options::model_path(py, model)?;
+            let path = options::model_path(py, "model", model)?;
             let given = assistant.map(|given| options::assistant(py, given)).transpose()?;
             let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
             let (mut options, assistant) = (options.check(py)?, PyOnceLock::new());

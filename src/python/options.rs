@@ -119,7 +119,10 @@ impl Options {
         if let Some(folder) = &self.cache_dir {
             // Another process may be in another folder.
             let absolute = std::path::absolute(folder);
-            changed.set_item("cache_dir", path_text(py, absolute.unwrap_or_else(|_| folder.clone()))?)?;
+            changed.set_item(
+                "cache_dir",
+                path_text(py, "cache_dir", absolute.unwrap_or_else(|_| folder.clone()))?,
+            )?;
         }
         Ok(changed)
     }
@@ -279,14 +282,14 @@ fn positive(py: Python<'_>, argument: &str, given: Option<i64>) -> PyResult<Opti
 }
 
 /// The folder or Hub id that names the model; that of the bundled one for `None`.
-pub(super) fn model_path(py: Python<'_>, model: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
-    let Some(model) = model else { return path_text(py, bundled(py)?) };
+pub(super) fn model_path(py: Python<'_>, option: &str, model: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
+    let Some(model) = model else { return path_text(py, option, bundled(py)?) };
     if let Ok(name) = model.cast::<PyString>() {
         // A byte of a path that is no UTF-8 is half of a surrogate pair in Python.
-        return name.extract().map_err(|_| not_utf8(py, &shown(model)));
+        return name.extract().map_err(|_| not_utf8(py, option, &shown(model)));
     }
     match model.extract() {
-        Ok(path) => path_text(py, path),
+        Ok(path) => path_text(py, option, path),
         Err(error) => Err(replaced(py, error, |_| {
             let rule =
                 "`model` must be a folder, the id of a model in the Hub cache, or None for the bundled one";
@@ -311,10 +314,10 @@ pub(super) fn assistant(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Gi
         return Ok(GivenAssistant::Open(generator.clone().unbind()));
     }
     if given.eq(DRAFT.0)? {
-        let path = path_text(py, packaged(py, DRAFT.1)?)?;
+        let path = path_text(py, "assistant", packaged(py, DRAFT.1)?)?;
         return Ok(GivenAssistant::Path { path, name: DRAFT.0.to_owned() });
     }
-    let path = model_path(py, Some(given)).map_err(|error| {
+    let path = model_path(py, "assistant", Some(given)).map_err(|error| {
         if !error.is_instance_of::<PyTypeError>(py) {
             return error;
         }
@@ -336,11 +339,12 @@ fn packaged(py: Python<'_>, folder: &str) -> PyResult<PathBuf> {
     Ok(package.with_file_name(folder))
 }
 
-fn path_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {
-    path.into_os_string().into_string().map_err(|path| not_utf8(py, &path.to_string_lossy()))
+fn path_text(py: Python<'_>, option: &str, path: PathBuf) -> PyResult<String> {
+    path.into_os_string().into_string().map_err(|path| not_utf8(py, option, &path.to_string_lossy()))
 }
 
-fn not_utf8(py: Python<'_>, path: &str) -> PyErr {
-    let message = format!("the path of a model must be UTF-8, got {path}; rename the folder, or link to it");
+fn not_utf8(py: Python<'_>, option: &str, path: &str) -> PyErr {
+    let message =
+        format!("the path of `{option}` must be UTF-8, got {path}; rename the folder, or link to it");
     exception(py, ErrorKind::Load, &message)
 }

@@ -123,7 +123,7 @@ impl Tokenizer {
         guarded(|| {
             options::refuse_unknown("Tokenizer", &NAMES, unknown)?;
             let options = Options { local_files_only, revision, cache_dir, ..Options::default() };
-            let path = options::model_path(py, model)?;
+            let path = options::model_path(py, "model", model)?;
             let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
             let options = options.check(py)?;
             let (revision, cache_dir) = (options.revision.as_deref(), options.cache_dir.as_deref());
