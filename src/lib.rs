@@ -35,7 +35,7 @@ pub mod engine;
 
 pub mod generator;
 
-#[cfg(any(feature = "cli", feature = "python"))]
+#[cfg(any(feature = "cli", feature = "python", feature = "fuzzing"))]
 pub mod pictures;
 
 #[cfg(feature = "cli")]

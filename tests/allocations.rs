@@ -146,7 +146,8 @@ fn every_allocation_that_is_refused_is_an_error() {
 
 fn sweep_requests(refused: Refused, rows: usize, generator: &Generator) {
     let scored = || {
-        let mut config = endless(GenerationConfig::new(), 3).output_scores(true).output_logits(true);
+        let mut config =
+            endless(GenerationConfig::new(), 3).output_scores(true).output_logits(true).output_events(true);
         config.top_logprobs = Some(2000);
         config
     };

@@ -13,6 +13,7 @@ pub use text::{conversation, decoding};
 use serde_json::Value;
 
 use crate::cache::KvDtype;
+use crate::engine::trace::Trace;
 use crate::engine::{Engine, EngineOptions};
 use crate::error::{Error, ErrorKind};
 use crate::escape;
@@ -20,6 +21,7 @@ use crate::generation::GenerationConfig;
 use crate::kernels::{Isa, Workers};
 use crate::memory;
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
+use crate::pictures::{Pictures, View};
 use crate::tensor::ComputeDtype;
 use crate::text::{ChatOptions, ChatTemplate, Detokenizer, Message, Tokenizer};
 use crate::types::TokenId;
@@ -55,6 +57,26 @@ pub fn header(data: &[u8]) {
             }
         }
         Err(error) => expect(&error, &[ErrorKind::Load]),
+    }
+}
+
+/// A trace, drawn as `rsgen show` and notebooks draw it.
+pub fn trace(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let trace = match Trace::from_json(text) {
+        Ok(trace) => trace,
+        Err(error) => return expect(&error, &[ErrorKind::Input]),
+    };
+    let pictures = Pictures::of(&trace.events);
+    let html = pictures.html(&[View::Probs, View::Beams, View::Drafts]);
+    assert!(
+        !html.contains("<script") && !html.chars().any(|letter| letter != '\n' && escape::is_hidden(letter))
+    );
+    #[cfg(feature = "cli")]
+    for view in pictures.views() {
+        let look = crate::pictures::text::Look { width: 80, max_lines: 100, unicode: false, colors: false };
+        let text = pictures.text(view, &look);
+        assert!(text.is_ascii() && text.lines().all(|line| line.len() <= 80) && text.lines().count() <= 100);
     }
 }
 

@@ -6,9 +6,6 @@ use super::tree::Tree;
 use crate::engine::GenerationOutput;
 use crate::engine::trace::{Draft, FinishedRow, GenerationEvent, TimedEvent, Token};
 
-/// What is shown of a prompt before a row, in characters: its end.
-const LONGEST_BEGINNING: usize = 120;
-
 /// A kind of picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
@@ -103,14 +100,6 @@ impl Pictures {
             (View::Probs, self.rows.values().any(|tokens| !tokens.is_empty())),
         ];
         all.into_iter().filter(|(_, is_there)| *is_there).map(|(view, _)| view).collect()
-    }
-
-    /// The end of the text that a row continues.
-    pub(super) fn beginning(&self, row: usize) -> String {
-        let of_row = self.finished.iter().find(|finished| finished.row == row).map_or(0, |row| row.prompt);
-        let prompt = self.prompts.get(of_row).map(String::as_str).unwrap_or_default();
-        let tail = prompt.chars().rev().take(LONGEST_BEGINNING).collect::<Vec<_>>();
-        tail.into_iter().rev().collect()
     }
 
     /// Whether there are several rows.

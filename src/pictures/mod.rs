@@ -6,6 +6,7 @@
 
 mod collected;
 pub mod html;
+#[cfg(feature = "cli")]
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "cli")]

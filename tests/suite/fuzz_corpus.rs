@@ -11,7 +11,7 @@ use rsgen::fuzzing;
 const MAX_CORPUS_BYTES: u64 = 500_000;
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 8] = [
+const TARGETS: [Target; 9] = [
     ("config", fuzzing::config),
     ("conversation", fuzzing::conversation),
     ("decoding", fuzzing::decoding),
@@ -20,6 +20,7 @@ const TARGETS: [Target; 8] = [
     ("sentencepiece", fuzzing::sentencepiece),
     ("template", fuzzing::template),
     ("tokenizer", fuzzing::tokenizer),
+    ("trace", fuzzing::trace),
 ];
 
 fn folder(name: &str) -> PathBuf {

@@ -5,6 +5,8 @@ use super::super::{heat, ordinal, percent};
 use super::paint::{Look, Paint, cut, last, padded, width};
 use crate::engine::trace::{Alternative, Token};
 
+/// What is shown of a prompt before a row, in characters: its end.
+const LONGEST_BEGINNING: usize = 120;
 /// The tokens that are explained below the strip.
 const EXPLAINED: usize = 3;
 
@@ -16,7 +18,7 @@ pub(super) fn lines(pictures: &Pictures, look: &Look) -> Vec<String> {
             lines.extend((!lines.is_empty()).then(String::new));
             lines.push(look.paint(Paint::Bold, &heading));
         }
-        strip(&pictures.beginning(*row), tokens, look, &mut lines);
+        strip(&beginning(pictures, *row), tokens, look, &mut lines);
         lines.push(String::new());
         lines.extend(summary(tokens, look));
         for token in least_sure(tokens, EXPLAINED) {
@@ -24,6 +26,14 @@ pub(super) fn lines(pictures: &Pictures, look: &Look) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The end of the text that a row continues.
+fn beginning(pictures: &Pictures, row: usize) -> String {
+    let of_row = pictures.finished.iter().find(|finished| finished.row == row).map_or(0, |row| row.prompt);
+    let prompt = pictures.prompts.get(of_row).map(String::as_str).unwrap_or_default();
+    let tail = prompt.chars().rev().take(LONGEST_BEGINNING).collect::<Vec<_>>();
+    tail.into_iter().rev().collect()
 }
 
 /// The end of the prompt and the text, and under each token the less sure a bar, the higher.
