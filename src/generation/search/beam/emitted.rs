@@ -21,8 +21,8 @@ pub(super) struct Emitted(usize);
 impl Path<'_> {
     /// An end-of-sequence token that was appended without being chosen has neither log-probability nor score.
     fn event(&self, row: usize, index: usize) -> Option<TokenEvent> {
-        let value = |values: &[f32]| values.get(index).copied().unwrap_or(f32::NAN);
-        let (logprob, score) = (value(&self.trace.logprobs), value(&self.trace.scores));
+        let (logprob, score) =
+            self.trace.get(index).map_or((f32::NAN, f32::NAN), |token| (token.logprob, token.score));
         Some(TokenEvent { row, token: *self.tokens.get(index)?, logprob, score, finish: None })
     }
 }

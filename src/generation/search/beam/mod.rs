@@ -453,9 +453,9 @@ impl Search for BeamSearch {
                 prompt_index,
                 token_ids: best.tokens,
                 finish_reason: best.finish.unwrap_or(reason),
-                logprobs: best.trace.logprobs,
+                logprobs: best.trace.logprobs(),
                 score: Some(best.score),
-                beam_indices: best.trace.beam_indices,
+                beam_indices: best.trace.beam_indices(),
             })
         });
         SearchOutput {

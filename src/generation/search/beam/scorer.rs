@@ -410,7 +410,7 @@ impl ScorerBeamSearch {
         let mut rows = Vec::new();
         for (prompt_index, hypotheses) in best.into_iter().enumerate() {
             let mut emitted = self.items[prompt_index].emitted;
-            for Hypothesis { score, mut tokens, mut trace, finish } in hypotheses {
+            for Hypothesis { score, mut tokens, trace, finish } in hypotheses {
                 if let Some(step) = &mut ended {
                     if let Some(&eos) = plan.eos_token_ids.first()
                         && tokens.len() < width
@@ -420,14 +420,15 @@ impl ScorerBeamSearch {
                     emitted.end(rows.len(), Path { tokens: &tokens, trace: &trace }, finish, step);
                     emitted = Emitted::default();
                 }
-                trace.logprobs.resize(tokens.len(), f32::NAN);
+                let mut logprobs = trace.logprobs();
+                logprobs.resize(tokens.len(), f32::NAN);
                 rows.push(OutputRow {
                     prompt_index,
                     token_ids: tokens,
                     finish_reason: finish,
-                    logprobs: trace.logprobs,
+                    logprobs,
                     score: Some(score as f32),
-                    beam_indices: trace.beam_indices,
+                    beam_indices: trace.beam_indices(),
                 });
             }
         }
