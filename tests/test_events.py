@@ -156,7 +156,10 @@ def test_without_the_field_there_are_none(gen, tmp_path):
     assert out.events is None
     with pytest.raises(rsgen.InputError, match="output_events=True"):
         out.save_trace(tmp_path / "x.json")
-    with gen.stream(PROMPT, max_new_tokens=2) as stream, pytest.raises(rsgen.InputError, match="output_events=True"):
+    with (
+        gen.stream(PROMPT, max_new_tokens=2) as stream,
+        pytest.raises(rsgen.InputError, match="output_events=True"),
+    ):
         stream.events()
 
 
@@ -177,7 +180,10 @@ def test_a_trace_is_one_json_document(gen, tmp_path):
 
 
 def test_the_types_have_the_fields_of_the_events(gen):
-    kinds = {hints["type"].__args__[0]: hints for hints in map(typing.get_type_hints, typing.get_args(types.GenerationEvent))}
+    kinds = {
+        hints["type"].__args__[0]: hints
+        for hints in map(typing.get_type_hints, typing.get_args(types.GenerationEvent))
+    }
     assert kinds.keys() == {"start", "prompt", "token", "beam", "draft", "finish"}
     for fields in [SEARCHES["sample"], SEARCHES["beam_search"], SEARCHES["prompt_lookup"]]:
         for event in gen.generate("One day. One day", max_new_tokens=4, output_events=True, **fields).events:

@@ -95,7 +95,9 @@ def write_golden() -> None:
     )
     tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in (STORY, OUT)]
     cases = []
-    for seed, prompt in enumerate(["Once upon a time", "One day, a little fox", "Near the lake there was"] * 2):
+    for seed, prompt in enumerate(
+        ["Once upon a time", "One day, a little fox", "Near the lake there was"] * 2
+    ):
         fields = {"max_new_tokens": 40, "temperature": 0.8, "top_k": 0 if seed % 2 else 50}
         drafts = {"num_assistant_tokens": 2 + seed, "assistant_confidence_threshold": 0.1 * (seed % 3)}
         for name, value in drafts.items():
