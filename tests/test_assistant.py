@@ -89,7 +89,8 @@ def test_the_memory_of_drafts_counts_in_the_same_cache(gen, small):
 
 def test_the_assistant_is_the_one_that_was_given(small):
     gen = rsgen.Generator(assistant=small, num_threads=2)
-    assert gen.assistant is small and copy.copy(gen).assistant is small
+    assert gen.assistant is small
+    assert copy.copy(gen).assistant is small
     assert small.assistant is None
     opened = rsgen.Generator(assistant=DRAFT, num_threads=2)
     assert opened.assistant is opened.assistant
