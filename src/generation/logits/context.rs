@@ -5,7 +5,7 @@ use std::any::Any;
 use crate::kernels::Isa;
 use crate::types::TokenId;
 
-use super::super::search::details::WatchedToken;
+use super::watched::WatchedToken;
 
 /// The scores of the rows of one request: `[num_rows, vocab_size]`, changed in place.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{Result, ResultExt};
 use crate::types::TokenId;
 
-use super::super::search::details::note_removed;
+use super::watched::note_removed;
 use super::{LogitsProcessor, PROCESSORS, ProcessContext, ProcessorStates, ScoreRows};
 
 /// Processors in their order of application.

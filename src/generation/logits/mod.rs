@@ -41,6 +41,7 @@ mod top_h;
 mod top_k;
 mod top_p;
 mod typical;
+pub(in crate::generation) mod watched;
 
 use std::sync::Arc;
 

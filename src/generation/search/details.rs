@@ -8,7 +8,7 @@ use crate::kernels::{Isa, softmax};
 use crate::memory;
 use crate::types::TokenId;
 
-use super::super::output::top_logprobs;
+use super::super::logits::watched::WatchedToken;
 
 /// The alternatives that are kept for each token, the chosen one not counted if it is not among them.
 pub const NUM_ALTERNATIVES: usize = 5;
@@ -55,32 +55,6 @@ pub struct Alternative {
     pub p_final: f32,
     /// The field that switches on the processor that removed it, or the name of the caller's processor.
     pub cut_by: Option<String>,
-}
-
-/// A token whose score is looked at after each processor.
-#[derive(Clone)]
-pub(in crate::generation) struct WatchedToken {
-    token: TokenId,
-    cut_by: Option<String>,
-}
-
-/// The most probable tokens of a row of the model's own logits, to be watched.
-pub(in crate::generation) fn watched(isa: Isa, logits: &[f32]) -> Result<Vec<WatchedToken>> {
-    let top = top_logprobs(isa, logits, NUM_ALTERNATIVES)?;
-    Ok(top.into_iter().map(|(token, _)| WatchedToken { token, cut_by: None }).collect())
-}
-
-/// Notes which of the watched tokens of a row have been removed by now; `source` names who did it.
-pub(in crate::generation) fn note_removed(
-    watched: &mut [WatchedToken],
-    scores: &[f32],
-    source: impl Fn() -> String,
-) {
-    for watched in watched.iter_mut().filter(|watched| watched.cut_by.is_none()) {
-        if scores.get(watched.token.index()).is_none_or(|&score| score == f32::NEG_INFINITY) {
-            watched.cut_by = Some(source());
-        }
-    }
 }
 
 impl TokenDetails {
@@ -209,13 +183,14 @@ pub enum DraftOrigin {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::logits::watched::{note_removed, watched};
     use super::*;
 
     #[test]
     fn a_token_comes_with_its_rank_its_entropy_and_what_was_cut() {
         let isa = Isa::fastest();
         let raw: Vec<f32> = [0.4_f32, 0.3, 0.15, 0.1, 0.03, 0.02].iter().map(|p| p.ln()).collect();
-        let mut watched = watched(isa, &raw).unwrap();
+        let mut watched = watched(isa, &raw, NUM_ALTERNATIVES).unwrap();
         let mut processed = raw.clone();
         processed[0] = f32::NEG_INFINITY;
         note_removed(&mut watched, &processed, || "suppress_tokens".to_owned());
@@ -241,7 +216,7 @@ mod tests {
     fn logits_without_an_order_give_probabilities_of_zero() {
         let isa = Isa::fastest();
         let raw = [f32::NAN, 1.0];
-        let watched = watched(isa, &raw).unwrap();
+        let watched = watched(isa, &raw, NUM_ALTERNATIVES).unwrap();
         let details = TokenDetails::new(isa, &raw, &[0.0, 0.0], TokenId(1), watched).unwrap();
         assert_eq!(details.entropy, 0.0);
         assert_eq!((details.top.len(), details.top[0].p_raw, details.top[0].p_final), (1, 0.0, 0.5));

@@ -6,10 +6,11 @@ use crate::error::{Result, ResultExt};
 use crate::memory;
 use crate::types::{FinishReason, RowOutputs, TokenId};
 
+use super::super::logits::watched::note_removed;
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
 use super::super::stopping::StopContext;
-use super::details::{TokenDetails, note_removed};
+use super::details::TokenDetails;
 use super::sequences::{LogitsScratch, Sequences};
 use super::{SearchInputs, SearchResults, SearchStep, TokenEvent};
 

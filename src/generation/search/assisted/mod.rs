@@ -17,10 +17,10 @@ mod verify;
 use crate::error::{Error, Result};
 use crate::types::FinishReason;
 
+use super::super::logits::watched::WatchedToken;
 use super::super::logits::{LogitsProcessorList, ProcessContext, RowContext, ScoreRows};
 use super::super::output::{DraftStats, OutputRow, SearchOutput};
 use super::super::plan::GenerationPlan;
-use super::details::WatchedToken;
 use super::{ModelRole, Search, SearchInputs, SearchResults, SearchStep};
 use drafting::Drafter;
 use lookup::Lookup;
