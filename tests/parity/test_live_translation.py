@@ -14,7 +14,7 @@ candidates = pytest.importorskip("transformers.generation.candidate_generator")
 
 import rsgen  # noqa: E402
 import torch  # noqa: E402
-from parity_settings import BASE_SEED, ROOT  # noqa: E402
+from parity_settings import BASE_SEED, CASES, ROOT  # noqa: E402
 
 if not hasattr(candidates, "UniversalSpeculativeDecodingGenerator"):
     pytest.skip("transformers is too old for assistants of another tokenizer", allow_module_level=True)
@@ -22,7 +22,6 @@ if not hasattr(candidates, "UniversalSpeculativeDecodingGenerator"):
 STORY = ROOT / "python" / "rsgen" / "models" / "story-3m"
 OTHER = ROOT / "tests" / "golden" / "models" / "other_tokenizer"
 PROMPTS = ["Once upon a time", "One day, a little fox", "Near the lake there was", "Tom had a red kite."]
-CASES = 12
 
 
 class Side:
