@@ -90,7 +90,7 @@ fn rows_of_a_batch_and_unconditional_sequences_keep_their_candidates_apart() {
 }
 
 /// Stops a row at the second token of this value.
-struct SecondOf(TokenId);
+pub(super) struct SecondOf(pub(super) TokenId);
 
 impl StoppingCriterion for SecondOf {
     fn name(&self) -> &'static str {

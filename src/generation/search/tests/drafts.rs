@@ -8,7 +8,7 @@ use crate::error::Error;
 use super::super::super::config::AssistantTokensSchedule;
 use super::super::super::logits::{LogitsProcessor, ProcessorState, RowContext};
 use super::super::super::plan::{DraftContext, DraftSource};
-use super::assisted::{assert_same, repeating};
+use super::assisted::{SecondOf, assert_same, repeating};
 use super::callers::FollowUnconditional;
 use super::*;
 
@@ -103,20 +103,6 @@ impl LogitsProcessor for CountUses {
             scores[token.index()] -= 0.5;
         }
         Ok(())
-    }
-}
-
-/// Stops a row at the second token of this value.
-struct SecondOf(TokenId);
-
-impl StoppingCriterion for SecondOf {
-    fn name(&self) -> &'static str {
-        "SecondOf"
-    }
-
-    fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
-        let count = row.new_tokens().iter().filter(|token| **token == self.0).count();
-        Ok((count >= 2).then_some(FinishReason::Stop))
     }
 }
 
