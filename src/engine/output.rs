@@ -80,10 +80,7 @@ pub struct Timings {
 
 impl GenerationOutput {
     /// The output of a request that has ended or was cancelled.
-    ///
-    /// # Errors
-    /// `Capacity` when there is no memory for its events.
-    pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Result<Self> {
+    pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Self {
         let (first_token, total) = request.elapsed();
         let prompts = request.prompts().to_vec();
         let prompt_tokens = prompts.iter().map(|prompt| prompt.tokens().len()).sum();
@@ -99,7 +96,7 @@ impl GenerationOutput {
             let prompt_ids = prompt.input_ids().to_vec();
             rows.push(GeneratedRow { prompt_ids, generated, text, text_ends: text_ends.unwrap_or_default() });
         }
-        Ok(Self {
+        Self {
             rows,
             sequences: output.sequences,
             pad_token_id: output.pad_token_id,
@@ -107,8 +104,8 @@ impl GenerationOutput {
             draft_stats: output.draft_stats,
             usage,
             timings: Timings { first_token, total },
-            events: events.transpose()?,
-        })
+            events,
+        }
     }
 
     /// Joins the outputs of several requests.

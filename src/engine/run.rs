@@ -72,7 +72,7 @@ pub fn run(
         ended.sort_unstable();
         for &index in ended.iter().rev() {
             let (request, prompt) = (running.remove(index), indices.remove(index));
-            finished(prompt, outputs[prompt].insert(GenerationOutput::new(request, tokenizer)?))?;
+            finished(prompt, outputs[prompt].insert(GenerationOutput::new(request, tokenizer)))?;
         }
         first = next.saturating_sub(ended.iter().filter(|&&index| index < next).count());
         first = if first < running.len() { first } else { 0 };

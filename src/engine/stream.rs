@@ -129,7 +129,7 @@ impl TokenStream {
     /// the stream gave.
     pub fn close(&mut self) {
         if let Some(request) = self.request.take() {
-            self.output = GenerationOutput::new(request, self.tokenizer.as_ref()).ok();
+            self.output = Some(GenerationOutput::new(request, self.tokenizer.as_ref()));
             timing::report(&self.engine, &self.executor.timing);
         }
     }

@@ -97,15 +97,12 @@ impl Recorder {
     }
 
     /// Records the end, and returns all events.
-    ///
-    /// # Errors
-    /// `Capacity` when there is no memory.
     pub(in crate::engine) fn finish(
         mut self,
         rows: &[OutputRow],
         usage: Usage,
         (first_token, total): (Duration, Duration),
-    ) -> Result<Vec<TimedEvent>> {
+    ) -> Vec<TimedEvent> {
         let finished = |(index, row): (usize, &OutputRow)| FinishedRow {
             row: index,
             prompt: row.prompt_index,
@@ -118,18 +115,23 @@ impl Recorder {
             usage,
             timings: Seconds { first_token: first_token.as_secs_f64(), total: total.as_secs_f64() },
         };
-        self.push(total, GenerationEvent::Finish(finish))?;
-        Ok(self.events)
+        self.append(total, GenerationEvent::Finish(finish));
+        self.events
     }
 
     fn push(&mut self, elapsed: Duration, event: GenerationEvent) -> Result<()> {
         let len = self.events.len();
-        if len == self.events.capacity() {
+        // There is always room for the end, which nothing can refuse.
+        if len + 1 >= self.events.capacity() {
             memory::reserve(&mut self.events, len.max(64), "events")?;
         }
+        self.append(elapsed, event);
+        Ok(())
+    }
+
+    fn append(&mut self, elapsed: Duration, event: GenerationEvent) {
         let t_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         self.events.push(TimedEvent { seq: self.events.len() as u64, t_us, event });
-        Ok(())
     }
 
     /// The text that each token of a prompt adds.
