@@ -1,10 +1,6 @@
 //! Tokens of a row that are looked at after each processor, to tell which one removes them.
 
-use crate::error::Result;
-use crate::kernels::Isa;
 use crate::types::TokenId;
-
-use super::super::output::top_logprobs;
 
 /// A token whose score is looked at after each processor.
 #[derive(Clone)]
@@ -12,12 +8,6 @@ pub(in crate::generation) struct WatchedToken {
     pub(in crate::generation) token: TokenId,
     /// What removed it, if anything has.
     pub(in crate::generation) cut_by: Option<String>,
-}
-
-/// The `count` most probable tokens of a row of the model's own logits, to be watched.
-pub(in crate::generation) fn watched(isa: Isa, logits: &[f32], count: usize) -> Result<Vec<WatchedToken>> {
-    let top = top_logprobs(isa, logits, count)?;
-    Ok(top.into_iter().map(|(token, _)| WatchedToken { token, cut_by: None }).collect())
 }
 
 /// Notes which of the watched tokens of a row have been removed by now; `source` names who did it.

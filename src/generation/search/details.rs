@@ -9,6 +9,7 @@ use crate::memory;
 use crate::types::TokenId;
 
 use super::super::logits::watched::WatchedToken;
+use super::super::output::top_logprobs;
 
 /// The alternatives that are kept for each token, the chosen one not counted if it is not among them.
 pub const NUM_ALTERNATIVES: usize = 5;
@@ -55,6 +56,12 @@ pub struct Alternative {
     pub p_final: f32,
     /// The field that switches on the processor that removed it, or the name of the caller's processor.
     pub cut_by: Option<String>,
+}
+
+/// The most probable tokens of a row of the model's own logits, to be watched.
+pub(super) fn watched(isa: Isa, logits: &[f32]) -> Result<Vec<WatchedToken>> {
+    let top = top_logprobs(isa, logits, NUM_ALTERNATIVES)?;
+    Ok(top.into_iter().map(|(token, _)| WatchedToken { token, cut_by: None }).collect())
 }
 
 impl TokenDetails {
@@ -183,14 +190,14 @@ pub enum DraftOrigin {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::logits::watched::{note_removed, watched};
+    use super::super::super::logits::watched::note_removed;
     use super::*;
 
     #[test]
     fn a_token_comes_with_its_rank_its_entropy_and_what_was_cut() {
         let isa = Isa::fastest();
         let raw: Vec<f32> = [0.4_f32, 0.3, 0.15, 0.1, 0.03, 0.02].iter().map(|p| p.ln()).collect();
-        let mut watched = watched(isa, &raw, NUM_ALTERNATIVES).unwrap();
+        let mut watched = watched(isa, &raw).unwrap();
         let mut processed = raw.clone();
         processed[0] = f32::NEG_INFINITY;
         note_removed(&mut watched, &processed, || "suppress_tokens".to_owned());
@@ -216,7 +223,7 @@ mod tests {
     fn logits_without_an_order_give_probabilities_of_zero() {
         let isa = Isa::fastest();
         let raw = [f32::NAN, 1.0];
-        let watched = watched(isa, &raw, NUM_ALTERNATIVES).unwrap();
+        let watched = watched(isa, &raw).unwrap();
         let details = TokenDetails::new(isa, &raw, &[0.0, 0.0], TokenId(1), watched).unwrap();
         assert_eq!(details.entropy, 0.0);
         assert_eq!((details.top.len(), details.top[0].p_raw, details.top[0].p_final), (1, 0.0, 0.5));

@@ -9,10 +9,10 @@ use crate::kernels::{Isa, log_sum_exp};
 use crate::memory::{self, recycled};
 use crate::types::{RowOutputs, SeqId, TokenId};
 
-use super::super::logits::watched::{WatchedToken, watched};
+use super::super::logits::watched::WatchedToken;
 use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows, UnconditionalLogits};
 use super::super::plan::GenerationPlan;
-use super::details::NUM_ALTERNATIVES;
+use super::details::watched;
 use super::{SearchInputs, SearchResults};
 
 /// The sequences of a request.
@@ -317,10 +317,7 @@ impl Sequences {
         };
         self.step += 1;
         let watched = if plan.output_events && !plan.mode.has_beams() {
-            scores
-                .chunks_exact(vocab_size)
-                .map(|row| watched(plan.isa, row, NUM_ALTERNATIVES))
-                .collect::<Result<_>>()?
+            scores.chunks_exact(vocab_size).map(|row| watched(plan.isa, row)).collect::<Result<_>>()?
         } else {
             Vec::new()
         };

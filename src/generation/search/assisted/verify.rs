@@ -6,10 +6,10 @@ use crate::memory;
 use crate::types::TokenId;
 
 use super::super::super::logits::UnconditionalLogits;
-use super::super::super::logits::watched::{WatchedToken, watched};
+use super::super::super::logits::watched::WatchedToken;
 use super::super::super::plan::{DraftSource, GenerationPlan};
 use super::super::super::stopping::StopContext;
-use super::super::details::{DraftOrigin, DraftRound, DraftedToken, NUM_ALTERNATIVES, TokenDetails};
+use super::super::details::{DraftOrigin, DraftRound, DraftedToken, TokenDetails, watched};
 use super::super::greedy::HighestScore;
 use super::super::rows::TokenChoice;
 use super::super::sample::Draw;
@@ -150,7 +150,7 @@ impl Verifier {
         memory::extend(&mut self.scores, raw, "scores")?;
         self.watched.clear();
         if plan.output_events {
-            self.watched.push(watched(plan.isa, raw, NUM_ALTERNATIVES)?);
+            self.watched.push(watched(plan.isa, raw)?);
         }
         let mut states = std::mem::take(&mut row.states);
         let context = row.context(plan, &row.ids, unconditional, Some(&mut states));
