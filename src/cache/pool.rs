@@ -141,7 +141,10 @@ impl BlockPool {
         if self.free.is_empty() {
             self.grow();
         }
-        self.free.pop().or_else(|| self.prefixes.evict())
+        if self.free.is_empty() {
+            self.prefixes.evict(&mut self.free);
+        }
+        self.free.pop()
     }
 
     /// One more table holds a published block. When nobody held it, it counts like an allocated one: what remains of
@@ -168,6 +171,11 @@ impl BlockPool {
         }
         self.blocks[block.index()].count += 1;
         true
+    }
+
+    /// A held block is about to be written again; see [`PrefixIndex::unpublish`].
+    pub(super) fn unpublish(&mut self, block: BlockId) {
+        self.prefixes.unpublish(block, &mut self.free);
     }
 
     /// How many tables hold `block`.
@@ -246,8 +254,8 @@ impl BlockPool {
         self.limit = limit.max(needed.next_multiple_of(segment)).min(self.limit);
         if self.limit < self.blocks.len() {
             self.blocks.truncate(self.limit);
+            self.prefixes.truncate(self.limit, &mut self.free);
             self.free.retain(|block| block.index() < self.limit);
-            self.prefixes.truncate(self.limit);
         }
     }
 

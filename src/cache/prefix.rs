@@ -6,9 +6,9 @@
 //!
 //! The key of a block is its 32 tokens and the identity of the published block before it, or the salt of the sequence for
 //! the first block. The index compares keys themselves, not their hashes, and an identity is never given twice. So no
-//! collision can confuse two texts or two salts. A block whose predecessor is gone cannot be found.
+//! collision can confuse two texts or two salts. The predecessor of a published block is published, too.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::layout::BLOCK_TOKENS;
@@ -19,7 +19,7 @@ use crate::types::{BlockId, TokenId};
 pub(super) struct PrefixId(u64);
 
 /// A block as it was published. It is current as long as the block stays published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct PublishedBlock {
     pub(super) block: BlockId,
     id: PrefixId,
@@ -37,13 +37,15 @@ pub(super) struct PrefixKey {
 enum Before {
     /// Nothing; only sequences of the same salt share.
     Salt(Option<Arc<str>>),
-    Block(PrefixId),
+    Block(PublishedBlock),
 }
 
 #[derive(Debug)]
 struct Entry {
     id: PrefixId,
     key: PrefixKey,
+    /// The blocks whose predecessor it is.
+    next: BTreeSet<BlockId>,
     /// When its last holder let go; a key of `idle`.
     idle_since: Option<u64>,
 }
@@ -74,25 +76,39 @@ impl PrefixIndex {
         self.entries.get(&block).map(|entry| PublishedBlock { block, id: entry.id })
     }
 
-    /// Publishes a block that somebody holds. Its former key is forgotten. When the key is taken, its first block stays.
+    /// Publishes a block that somebody holds, after a current one. When the key is taken, its first block stays.
     pub(super) fn publish(&mut self, block: BlockId, key: PrefixKey) -> PublishedBlock {
-        if let Some(first) = self.find(&key) {
+        if let Some(first) = self.find(&key).or_else(|| self.published(block)) {
             return first;
         }
-        self.unpublish(block);
+        if let Some(before) = self.before(&key) {
+            before.next.insert(block);
+        }
         let id = PrefixId(self.tick());
         self.by_key.insert(key.clone(), block);
-        self.entries.insert(block, Entry { id, key, idle_since: None });
+        self.entries.insert(block, Entry { id, key, next: BTreeSet::new(), idle_since: None });
         PublishedBlock { block, id }
     }
 
-    /// Forgets a block that is held or about to be reused.
-    pub(super) fn unpublish(&mut self, block: BlockId) {
-        if let Some(entry) = self.entries.remove(&block) {
+    /// Forgets a block, and all that follow it, since they cannot be found any more. Those that were idle go to `free`.
+    pub(super) fn unpublish(&mut self, block: BlockId, free: &mut Vec<BlockId>) {
+        let (mut block, mut others) = (Some(block), Vec::new());
+        while let Some(entry) = block.and_then(|block| self.entries.remove(&block)) {
             self.by_key.remove(&entry.key);
-            if let Some(since) = entry.idle_since {
-                self.idle.remove(&since);
+            if let Some(before) = self.before(&entry.key) {
+                block.map(|block| before.next.remove(&block));
             }
+            free.extend(entry.idle_since.and_then(|since| self.idle.remove(&since)));
+            others.extend(entry.next);
+            block = others.pop();
+        }
+    }
+
+    /// The entry of the block before that of `key`.
+    fn before(&mut self, key: &PrefixKey) -> Option<&mut Entry> {
+        match &key.before {
+            Before::Salt(_) => None,
+            Before::Block(before) => self.entries.get_mut(&before.block),
         }
     }
 
@@ -112,19 +128,19 @@ impl PrefixIndex {
         }
     }
 
-    /// Forgets the idle block that was used least recently, and returns it.
-    pub(super) fn evict(&mut self) -> Option<BlockId> {
-        let (_, &block) = self.idle.first_key_value()?;
-        self.unpublish(block);
-        Some(block)
+    /// Forgets the idle block that was used least recently, which goes to `free`.
+    pub(super) fn evict(&mut self, free: &mut Vec<BlockId>) {
+        if let Some((_, &block)) = self.idle.first_key_value() {
+            self.unpublish(block, free);
+        }
     }
 
     /// Forgets the blocks from `num_blocks` on.
-    pub(super) fn truncate(&mut self, num_blocks: usize) {
+    pub(super) fn truncate(&mut self, num_blocks: usize, free: &mut Vec<BlockId>) {
         let gone: Vec<BlockId> =
             self.entries.keys().copied().filter(|block| block.index() >= num_blocks).collect();
         for block in gone {
-            self.unpublish(block);
+            self.unpublish(block, free);
         }
     }
 
@@ -167,7 +183,7 @@ impl Chain {
         let tokens = *tokens.get(self.len * BLOCK_TOKENS..)?.first_chunk()?;
         let before = match self.end {
             None => Before::Salt(self.salt.clone()),
-            Some(end) => Before::Block(end.id),
+            Some(end) => Before::Block(end),
         };
         Some(PrefixKey { before, tokens })
     }
@@ -222,10 +238,21 @@ pub(super) fn check(
         if index.by_key.get(&entry.key) != Some(&block) {
             return Err(format!("block {block} is not found by its key"));
         }
+        if let Before::Block(before) = entry.key.before {
+            let knows = index.entries.get(&before.block).is_some_and(|entry| entry.next.contains(&block));
+            if !knows || index.published(before.block) != Some(before) {
+                return Err(format!("block {block} is published, but not block {} before it", before.block));
+            }
+        }
         let is_idle = entry.idle_since.and_then(|since| index.idle.get(&since)) == Some(&block);
         if is_idle == is_held(block) || is_idle != entry.idle_since.is_some() {
             return Err(format!("block {block} is published, held: {}, idle: {is_idle}", is_held(block)));
         }
+    }
+    let is_first = |entry: &&Entry| matches!(entry.key.before, Before::Salt(_));
+    let followers: usize = index.entries.values().map(|entry| entry.next.len()).sum();
+    if followers + index.entries.values().filter(is_first).count() != index.entries.len() {
+        return Err("a block follows another and is not published".to_owned());
     }
     let idle = index.entries.values().filter(|entry| entry.idle_since.is_some()).count();
     if idle != index.idle.len() {

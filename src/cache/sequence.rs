@@ -84,7 +84,7 @@ impl SequenceCache {
         if !split {
             if filled > 0 {
                 // After a rollback: the block will no longer hold what it was published for.
-                pool.prefixes.unpublish(blocks[held - 1]);
+                pool.unpublish(blocks[held - 1]);
             }
             return Ok(None);
         }
