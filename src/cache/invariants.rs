@@ -4,7 +4,6 @@
 
 use super::layout::blocks_for;
 use super::pool::BlockPool;
-use super::prefix;
 use super::shared::SharedPool;
 use super::table::BlockTable;
 use crate::types::BlockId;
@@ -15,7 +14,7 @@ use crate::types::BlockId;
 /// - A block's count is the number of tables that hold it.
 /// - The free list, the idle blocks and the blocks in use partition the range the pool has grown to, which is within the
 ///   maximum.
-/// - Each published block is found by its key, and is idle exactly when no table holds it.
+/// - Each published block is found by its tokens and those before it, and is idle exactly when no table holds it.
 /// - Reserved blocks never exceed what is free or not yet grown, and add up over the reservations.
 ///
 /// # Errors
@@ -24,7 +23,7 @@ pub fn check<'a>(pool: &SharedPool, tables: impl IntoIterator<Item = &'a BlockTa
     let pool = pool.lock();
     let holders = count_holders(pool.blocks.len(), tables)?;
     check_counts(&pool, &holders)?;
-    prefix::check(&pool.prefixes, holders.len(), |block| holders[block.index()] > 0)?;
+    pool.prefixes.check(holders.len(), |block| holders[block.index()] > 0)?;
     check_reservations(&pool)
 }
 

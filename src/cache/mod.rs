@@ -28,6 +28,7 @@
 //! | `table` | which blocks hold the tokens of a sequence |
 //! | `sequence` | append, fork, truncate, drop, with copy on write; publish and adopt |
 //! | `prefix` | the published blocks, which sequences with the same beginning share |
+//! | `chain` | which of them a sequence continues |
 //! | `preempt` | gives all blocks of a request back, and takes as many again |
 //! | `reorder` | moves, forks and drops beams |
 //! | `segment`, `slab`, `store` | the floats |
@@ -57,6 +58,7 @@
 //! ```
 
 mod capacity;
+mod chain;
 pub mod invariants;
 mod layout;
 mod pool;
@@ -77,7 +79,7 @@ pub use layout::{BLOCK_TOKENS, BlockCopy, KvDtype, KvLayout, VALUE_PLANE, blocks
 pub use pool::PoolStats;
 pub use preempt::{Preempted, RecomputedTokens};
 pub use reorder::{ReorderPlan, ReorderStep};
-pub use sequence::SequenceCache;
+pub use sequence::{Adopted, SequenceCache};
 pub use shared::{Reservation, SharedPool};
 pub use slab::{KvRows, TypedKv};
 pub use store::{KvStore, KvView};

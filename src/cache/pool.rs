@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::num::NonZeroU64;
 
 use super::capacity::KvCapacity;
-use super::layout::BLOCK_TOKENS;
-use super::prefix::{PrefixIndex, PublishedBlock};
+use super::layout::{BLOCK_TOKENS, BlockCopy};
+use super::prefix::{Before, PrefixIndex, PublishedBlock};
 use crate::error::{Error, Result};
-use crate::types::BlockId;
+use crate::types::{BlockId, TokenId};
 
 /// The state of a pool, in blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -173,9 +173,34 @@ impl BlockPool {
         true
     }
 
-    /// A held block is about to be written again; see [`PrefixIndex::unpublish`].
-    pub(super) fn unpublish(&mut self, block: BlockId) {
-        self.prefixes.unpublish(block, &mut self.free);
+    /// A held block, of which `len` tokens are left, is about to be written.
+    pub(super) fn unpublish_beyond(&mut self, block: BlockId, len: usize) {
+        self.prefixes.unpublish_beyond(block, len, &mut self.free);
+    }
+
+    /// See [`PrefixIndex::publish`].
+    pub(super) fn publish(&mut self, block: BlockId, before: &Before, tokens: &[TokenId]) -> PublishedBlock {
+        self.prefixes.publish(block, before, tokens, &mut self.free)
+    }
+
+    /// Pushes a block of its own for the first of `tokens`, those that follow `before`, which another block has already.
+    /// Returns the copy that brings them there; `None` when none is published or the blocks do not suffice.
+    pub(super) fn copy_longest(
+        &mut self,
+        before: &Before,
+        tokens: &[TokenId],
+        reservation: Option<ReservationId>,
+        into: &mut Vec<BlockId>,
+    ) -> Option<BlockCopy> {
+        let (source, tokens) = self.prefixes.find_longest(before, tokens)?;
+        // Held, so that it is not the block that is allocated.
+        if tokens == BLOCK_TOKENS || !self.adopt(source, reservation) {
+            return None;
+        }
+        let is_allocated = self.allocate(1, reservation, into).is_ok();
+        self.release(source.block);
+        let target = *into.last().filter(|_| is_allocated)?;
+        Some(BlockCopy { source: source.block, target, tokens })
     }
 
     /// How many tables hold `block`.

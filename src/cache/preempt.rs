@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::chain::Chain;
 use super::layout::BLOCK_TOKENS;
-use super::prefix::{Chain, PublishedBlock};
+use super::prefix::PublishedBlock;
 use super::sequence::SequenceCache;
 use super::shared::SharedPool;
 use super::table::BlockTable;
@@ -82,6 +83,11 @@ impl SharedPool {
             }
             tables.push(PreemptedTable { len, chain, blocks: indices });
         }
+        for PreemptedBlock { published, tokens } in &mut blocks {
+            // What is beyond the published tokens need not be computed yet.
+            *published =
+                published.filter(|&published| pool.prefixes.len_of(published) >= tokens.positions.len());
+        }
         Preempted { pool: self.clone(), tables, blocks }
     }
 }
@@ -131,7 +137,9 @@ impl Preempted {
             sequence.table.blocks.iter().for_each(|&block| pool.retain(block));
         }
         // Every block was held once from the start.
-        blocks.iter().for_each(|&block| pool.release(block));
+        for &block in &blocks {
+            pool.release(block);
+        }
         let lost = self.blocks.iter().zip(&adopted).filter(|(_, adopted)| adopted.is_none());
         Ok(in_order(lost.map(|(block, _)| block.tokens.clone()).collect()))
     }
@@ -213,9 +221,9 @@ mod tests {
         beams[1].publish(&(0..100).map(TokenId).collect::<Vec<_>>());
         let preempted = pool.preempt(&mut beams);
         let lost = preempted.restore(&mut beams).unwrap();
-        assert_eq!(spans(&lost), [(0, 64..70), (1, 96..100)]);
+        assert_eq!(spans(&lost), [(0, 64..70)]);
         let preempted = pool.preempt(&mut beams);
-        // Takes the two unpublished blocks and the last of the text.
+        // Takes the unpublished block and the last two of the text.
         drop(sequence(&pool, 96));
         let lost = preempted.restore(&mut beams).unwrap();
         assert_eq!(spans(&lost), [(0, 64..70), (1, 64..100)]);

@@ -1,51 +1,47 @@
 //! The index of published blocks, by the tokens that they hold and those before them.
 //!
-//! A full block can be *published* once its rows are computed. From then on every sequence that begins with the same tokens
-//! finds it, whether or not somebody still holds it. A published block that nobody holds is *idle*: it counts as
-//! available, and the least recently used one is taken when no other block is left.
+//! Once its rows are computed, a block can be *published*. From then on every sequence that begins with the same tokens
+//! finds it, whether or not somebody still holds it: a full block is shared, and of the last block of a text, which need not
+//! be full, the common tokens are copied. A published block that nobody holds is *idle*: it counts as available, and the
+//! least recently used one is taken when no other block is left.
 //!
-//! The key of a block is its 32 tokens and the identity of the published block before it, or the salt of the sequence for
-//! the first block. The index compares keys themselves, not their hashes, and an identity is never given twice. So no
-//! collision can confuse two texts or two salts. The predecessor of a published block is published, too.
+//! The published blocks form trees, one for each salt: a block is a child of the full block before it, by its tokens. The
+//! index compares the tokens and salts themselves, not their hashes, and never gives an identity twice. So no collision can
+//! confuse two texts or two salts.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::layout::BLOCK_TOKENS;
 use crate::types::{BlockId, TokenId};
 
-/// The identity of a published block; never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct PrefixId(u64);
-
 /// A block as it was published. It is current as long as the block stays published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PublishedBlock {
     pub(super) block: BlockId,
-    id: PrefixId,
-}
-
-/// What a published block is found by.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct PrefixKey {
-    before: Before,
-    tokens: [TokenId; BLOCK_TOKENS],
+    /// Never given twice.
+    id: u64,
 }
 
 /// What precedes a block.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Before {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Before {
     /// Nothing; only sequences of the same salt share.
     Salt(Option<Arc<str>>),
     Block(PublishedBlock),
 }
 
+/// Blocks by their tokens, in the order of the tokens: those that begin alike are neighbours.
+type Children = BTreeMap<Box<[TokenId]>, BlockId>;
+
 #[derive(Debug)]
 struct Entry {
-    id: PrefixId,
-    key: PrefixKey,
-    /// The blocks whose predecessor it is.
-    next: BTreeSet<BlockId>,
+    id: u64,
+    before: Before,
+    /// At most as many as fit in a block; only a full block has children.
+    tokens: Box<[TokenId]>,
+    children: Children,
     /// When its last holder let go; a key of `idle`.
     idle_since: Option<u64>,
 }
@@ -53,8 +49,9 @@ struct Entry {
 /// The published blocks of a pool.
 #[derive(Debug, Default)]
 pub(super) struct PrefixIndex {
-    by_key: HashMap<PrefixKey, BlockId>,
     entries: HashMap<BlockId, Entry>,
+    /// The first blocks of texts, by salt; never empty.
+    roots: HashMap<Option<Arc<str>>, Children>,
     /// The published blocks that nobody holds, least recently used first.
     idle: BTreeMap<u64, BlockId>,
     /// Counts up; the source of identities and of times.
@@ -65,50 +62,103 @@ pub(super) struct PrefixIndex {
 }
 
 impl PrefixIndex {
-    /// The block published under `key`.
-    pub(super) fn find(&self, key: &PrefixKey) -> Option<PublishedBlock> {
-        let block = *self.by_key.get(key)?;
-        self.published(block)
-    }
-
     /// The publication of `block`.
     pub(super) fn published(&self, block: BlockId) -> Option<PublishedBlock> {
         self.entries.get(&block).map(|entry| PublishedBlock { block, id: entry.id })
     }
 
-    /// Publishes a block that somebody holds, after a current one. When the key is taken, its first block stays.
-    pub(super) fn publish(&mut self, block: BlockId, key: PrefixKey) -> PublishedBlock {
-        if let Some(first) = self.find(&key).or_else(|| self.published(block)) {
+    /// How many tokens of a block are published: none unless it is current.
+    pub(super) fn len_of(&self, published: PublishedBlock) -> usize {
+        let entry = self.entries.get(&published.block).filter(|entry| entry.id == published.id);
+        entry.map_or(0, |entry| entry.tokens.len())
+    }
+
+    /// The block of exactly these tokens.
+    pub(super) fn find(&self, before: &Before, tokens: &[TokenId]) -> Option<PublishedBlock> {
+        self.published(*self.children(before)?.get(tokens)?)
+    }
+
+    /// The block that begins with the most of `tokens`, and how many those are.
+    pub(super) fn find_longest(
+        &self,
+        before: &Before,
+        tokens: &[TokenId],
+    ) -> Option<(PublishedBlock, usize)> {
+        let children = self.children(before)?;
+        let lower = children.range::<[TokenId], _>((Bound::Unbounded, Bound::Included(tokens))).next_back();
+        let upper = children.range::<[TokenId], _>((Bound::Included(tokens), Bound::Unbounded)).next();
+        let common = |other: &[TokenId]| tokens.iter().zip(other).take_while(|(a, b)| a == b).count();
+        let neighbours = lower.into_iter().chain(upper).map(|(other, &block)| (common(other), block));
+        let (len, block) = neighbours.max_by_key(|&(len, _)| len).filter(|&(len, _)| len > 0)?;
+        Some((self.published(block)?, len))
+    }
+
+    /// Publishes the tokens of a block that somebody holds; `before` is current. The block is forgotten under its former
+    /// tokens. Where another block of the same tokens is published, that one stays.
+    pub(super) fn publish(
+        &mut self,
+        block: BlockId,
+        before: &Before,
+        tokens: &[TokenId],
+        free: &mut Vec<BlockId>,
+    ) -> PublishedBlock {
+        if let Some(first) = self.find(before, tokens) {
             return first;
         }
-        if let Some(before) = self.before(&key) {
-            before.next.insert(block);
+        self.unpublish(block, free);
+        let (id, tokens) = (self.tick(), Box::<[TokenId]>::from(tokens));
+        if let Before::Salt(salt) = before {
+            self.roots.entry(salt.clone()).or_default();
         }
-        let id = PrefixId(self.tick());
-        self.by_key.insert(key.clone(), block);
-        self.entries.insert(block, Entry { id, key, next: BTreeSet::new(), idle_since: None });
+        if let Some(siblings) = self.children_mut(before) {
+            siblings.insert(tokens.clone(), block);
+            let entry =
+                Entry { id, before: before.clone(), tokens, children: Children::new(), idle_since: None };
+            self.entries.insert(block, entry);
+        }
         PublishedBlock { block, id }
     }
 
     /// Forgets a block, and all that follow it, since they cannot be found any more. Those that were idle go to `free`.
     pub(super) fn unpublish(&mut self, block: BlockId, free: &mut Vec<BlockId>) {
-        let (mut block, mut others) = (Some(block), Vec::new());
-        while let Some(entry) = block.and_then(|block| self.entries.remove(&block)) {
-            self.by_key.remove(&entry.key);
-            if let Some(before) = self.before(&entry.key) {
-                block.map(|block| before.next.remove(&block));
+        let (mut next, mut others) = (Some(block), Vec::new());
+        while let Some(entry) = next.and_then(|block| self.entries.remove(&block)) {
+            if let Some(siblings) = self.children_mut(&entry.before) {
+                siblings.remove(&entry.tokens);
+                if let (true, Before::Salt(salt)) = (siblings.is_empty(), &entry.before) {
+                    self.roots.remove(salt);
+                }
             }
             free.extend(entry.idle_since.and_then(|since| self.idle.remove(&since)));
-            others.extend(entry.next);
-            block = others.pop();
+            others.extend(entry.children.into_values());
+            next = others.pop();
         }
     }
 
-    /// The entry of the block before that of `key`.
-    fn before(&mut self, key: &PrefixKey) -> Option<&mut Entry> {
-        match &key.before {
-            Before::Salt(_) => None,
-            Before::Block(before) => self.entries.get_mut(&before.block),
+    /// A block of which `len` tokens are left is about to be written: it is forgotten if more are published.
+    pub(super) fn unpublish_beyond(&mut self, block: BlockId, len: usize, free: &mut Vec<BlockId>) {
+        if self.entries.get(&block).is_some_and(|entry| entry.tokens.len() > len) {
+            self.unpublish(block, free);
+        }
+    }
+
+    fn children(&self, before: &Before) -> Option<&Children> {
+        match before {
+            Before::Salt(salt) => self.roots.get(salt),
+            Before::Block(before) => {
+                let entry = self.entries.get(&before.block).filter(|entry| entry.id == before.id);
+                entry.map(|entry| &entry.children)
+            }
+        }
+    }
+
+    fn children_mut(&mut self, before: &Before) -> Option<&mut Children> {
+        match before {
+            Before::Salt(salt) => self.roots.get_mut(salt),
+            Before::Block(before) => {
+                let entry = self.entries.get_mut(&before.block).filter(|entry| entry.id == before.id);
+                entry.map(|entry| &mut entry.children)
+            }
         }
     }
 
@@ -149,116 +199,48 @@ impl PrefixIndex {
         self.idle.len()
     }
 
-    /// Published blocks.
+    /// Published blocks that are full.
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
+    pub(super) fn num_full(&self) -> usize {
+        self.entries.values().filter(|entry| entry.tokens.len() == BLOCK_TOKENS).count()
     }
 
     fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
     }
-}
 
-/// The salt of a sequence, and how many of its first blocks are known to be published.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Chain {
-    salt: Option<Arc<str>>,
-    /// The number of blocks.
-    pub(super) len: usize,
-    /// The publication of the tokens of the last of them. The block may be one of another sequence.
-    end: Option<PublishedBlock>,
-    /// The tokens that were looked up so far.
-    queried: usize,
-}
-
-impl Chain {
-    pub(super) fn new(salt: Option<Arc<str>>) -> Self {
-        Self { salt, ..Self::default() }
-    }
-
-    /// The key of the next block, which `tokens`, those of the whole sequence, must fill.
-    pub(super) fn key(&self, tokens: &[TokenId]) -> Option<PrefixKey> {
-        let tokens = *tokens.get(self.len * BLOCK_TOKENS..)?.first_chunk()?;
-        let before = match self.end {
-            None => Before::Salt(self.salt.clone()),
-            Some(end) => Before::Block(end),
-        };
-        Some(PrefixKey { before, tokens })
-    }
-
-    /// Adds the next block.
-    pub(super) fn extend(&mut self, next: PublishedBlock) {
-        self.len += 1;
-        self.end = Some(next);
-    }
-
-    /// Follows the published blocks of `tokens`, those of the whole sequence. Starts again when its end has been forgotten.
-    pub(super) fn follow(&mut self, index: &PrefixIndex, tokens: &[TokenId]) {
-        if self.end.is_some_and(|end| index.published(end.block) != Some(end)) {
-            (self.len, self.end) = (0, None);
-        }
-        while let Some(next) = self.key(tokens).and_then(|key| index.find(&key)) {
-            self.extend(next);
-        }
-    }
-
-    /// The sequence has only `tokens` tokens left.
-    pub(super) fn truncate(&mut self, tokens: usize) {
-        if tokens / BLOCK_TOKENS < self.len {
-            (self.len, self.end) = (0, None);
-        }
-        self.queried = self.queried.min(tokens);
-    }
-
-    /// Counts the tokens from `from` to `to` as looked up, each once.
-    pub(super) fn count_query(&mut self, index: &mut PrefixIndex, from: usize, to: usize) {
-        index.queries += to.saturating_sub(from.max(self.queried)) as u64;
-        self.queried = self.queried.max(to);
-    }
-}
-
-/// Checks the index against itself, `num_blocks` blocks and whether each is held.
-///
-/// # Errors
-/// The first rule that is broken, in words.
-pub(super) fn check(
-    index: &PrefixIndex,
-    num_blocks: usize,
-    is_held: impl Fn(BlockId) -> bool,
-) -> Result<(), String> {
-    if index.by_key.len() != index.entries.len() {
-        return Err(format!("{} keys lead to {} published blocks", index.by_key.len(), index.entries.len()));
-    }
-    for (&block, entry) in &index.entries {
-        if block.index() >= num_blocks {
-            return Err(format!("block {block} is published but does not exist"));
-        }
-        if index.by_key.get(&entry.key) != Some(&block) {
-            return Err(format!("block {block} is not found by its key"));
-        }
-        if let Before::Block(before) = entry.key.before {
-            let knows = index.entries.get(&before.block).is_some_and(|entry| entry.next.contains(&block));
-            if !knows || index.published(before.block) != Some(before) {
-                return Err(format!("block {block} is published, but not block {} before it", before.block));
+    /// Checks the index against itself, `num_blocks` blocks and whether each is held.
+    ///
+    /// # Errors
+    /// The first rule that is broken, in words.
+    pub(super) fn check(&self, num_blocks: usize, is_held: impl Fn(BlockId) -> bool) -> Result<(), String> {
+        for (&block, entry) in &self.entries {
+            if block.index() >= num_blocks {
+                return Err(format!("block {block} is published but does not exist"));
+            }
+            if self.find(&entry.before, &entry.tokens).map(|found| found.block) != Some(block) {
+                return Err(format!("block {block} is published but not found"));
+            }
+            if entry.tokens.len() < BLOCK_TOKENS && !entry.children.is_empty() {
+                return Err(format!("block {block} is not full, but others follow it"));
+            }
+            let is_idle = entry.idle_since.and_then(|since| self.idle.get(&since)) == Some(&block);
+            if is_idle == is_held(block) {
+                return Err(format!("block {block} is published, held: {}, idle: {is_idle}", is_held(block)));
             }
         }
-        let is_idle = entry.idle_since.and_then(|since| index.idle.get(&since)) == Some(&block);
-        if is_idle == is_held(block) || is_idle != entry.idle_since.is_some() {
-            return Err(format!("block {block} is published, held: {}, idle: {is_idle}", is_held(block)));
+        let children = self.entries.values().map(|entry| &entry.children).chain(self.roots.values());
+        let (found, idle) = (children.map(BTreeMap::len).sum::<usize>(), self.idle.len());
+        let listed = self.entries.values().filter(|entry| entry.idle_since.is_some()).count();
+        if found != self.entries.len() || idle != listed || self.roots.values().any(BTreeMap::is_empty) {
+            return Err(format!(
+                "{} blocks are published and {listed} of them idle, but {found} found and {idle} listed",
+                self.entries.len()
+            ));
         }
+        Ok(())
     }
-    let is_first = |entry: &&Entry| matches!(entry.key.before, Before::Salt(_));
-    let followers: usize = index.entries.values().map(|entry| entry.next.len()).sum();
-    if followers + index.entries.values().filter(is_first).count() != index.entries.len() {
-        return Err("a block follows another and is not published".to_owned());
-    }
-    let idle = index.entries.values().filter(|entry| entry.idle_since.is_some()).count();
-    if idle != index.idle.len() {
-        return Err(format!("{idle} published blocks are idle, but {} are listed", index.idle.len()));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -266,7 +248,7 @@ mod tests {
     use super::*;
     use crate::cache::invariants;
     use crate::cache::tests::pool_of;
-    use crate::cache::{SequenceCache, SharedPool};
+    use crate::cache::{Adopted, BlockCopy, SequenceCache, SharedPool};
 
     /// `blocks` full blocks, each of one token; `rest` more tokens.
     fn text(blocks: &[u32], rest: usize) -> Vec<TokenId> {
@@ -284,7 +266,7 @@ mod tests {
 
     /// How many tokens a new sequence would find.
     fn found(pool: &SharedPool, tokens: &[TokenId]) -> usize {
-        SequenceCache::new(pool).adopt(tokens)
+        SequenceCache::new(pool).adopt(tokens).tokens
     }
 
     #[test]
@@ -292,7 +274,7 @@ mod tests {
         let pool = pool_of(8);
         let first = computed(&pool, &text(&[1, 2], 6));
         let mut second = SequenceCache::new(&pool);
-        assert_eq!(second.adopt(&text(&[1, 2, 3], 0)), 64);
+        assert_eq!(second.adopt(&text(&[1, 2, 3], 0)), Adopted { tokens: 64, copy: None });
         assert_eq!(second.append(40).unwrap(), None);
         assert_eq!(second.table().blocks()[..2], first.table().blocks()[..2]);
         assert_eq!(found(&pool, &text(&[1, 3], 0)), 32);
@@ -311,12 +293,59 @@ mod tests {
         let mut first = salted("a");
         first.append(64).unwrap();
         first.publish(&text(&[1, 2], 0));
-        assert_eq!(salted("b").adopt(&text(&[1, 2], 0)), 0);
+        assert_eq!(salted("b").adopt(&text(&[1, 2], 0)).tokens, 0);
         assert_eq!(found(&pool, &text(&[1, 2], 0)), 0);
-        assert_eq!(salted("a").adopt(&text(&[1, 2], 0)), 64);
+        assert_eq!(salted("a").adopt(&text(&[1, 2], 0)).tokens, 64);
         let mut emptied = first.fork();
         emptied.truncate(0);
-        assert_eq!(emptied.adopt(&text(&[1], 0)), 32, "it keeps its salt");
+        assert_eq!(emptied.adopt(&text(&[1], 0)).tokens, 32, "it keeps its salt");
+    }
+
+    #[test]
+    fn the_beginning_of_a_block_is_copied() {
+        let pool = pool_of(16);
+        let first = computed(&pool, &text(&[1, 2], 6));
+        let others = [text(&[1, 3], 0), text(&[1], 9)].map(|text| computed(&pool, &text));
+        let second_block = first.table().blocks()[1];
+        let mut cut = SequenceCache::new(&pool);
+        let Adopted { tokens, copy } = cut.adopt(&[&text(&[1, 2], 0)[..50], &text(&[4], 0)].concat());
+        let target = cut.table().blocks()[1];
+        assert_eq!((tokens, copy), (50, Some(BlockCopy { source: second_block, target, tokens: 18 })));
+        assert_eq!(cut.append(20).unwrap(), None, "the copy is its own");
+        let tail = SequenceCache::new(&pool).adopt(&text(&[1, 2], 20));
+        assert_eq!((tail.tokens, tail.copy.map(|copy| copy.tokens)), (70, Some(6)));
+        invariants::check(
+            &pool,
+            [first.table(), cut.table()].into_iter().chain(others.iter().map(SequenceCache::table)),
+        )
+        .unwrap();
+    }
+
+    #[test]
+    fn the_end_of_a_text_is_published_again_as_it_grows() {
+        let pool = pool_of(4);
+        let mut sequence = computed(&pool, &text(&[], 6));
+        sequence.append(20).unwrap();
+        assert_eq!(found(&pool, &text(&[], 31)), 6, "the rest may not be computed yet");
+        sequence.publish(&text(&[], 26));
+        assert_eq!(found(&pool, &text(&[], 31)), 26);
+        sequence.truncate(10);
+        sequence.append(1).unwrap();
+        assert_eq!(found(&pool, &text(&[], 31)), 0, "it is written again");
+        sequence.publish(&text(&[], 11));
+        assert_eq!(found(&pool, &text(&[], 31)), 11);
+        drop(sequence);
+        assert_eq!(found(&pool, &text(&[], 31)), 11);
+    }
+
+    #[test]
+    fn the_only_free_block_is_not_copied_onto_itself() {
+        let pool = pool_of(1);
+        drop(computed(&pool, &text(&[], 6)));
+        let mut sequence = SequenceCache::new(&pool);
+        assert_eq!(sequence.adopt(&text(&[], 8)), Adopted { tokens: 0, copy: None });
+        sequence.append(8).unwrap();
+        invariants::check(&pool, [sequence.table()]).unwrap();
     }
 
     #[test]
@@ -365,7 +394,7 @@ mod tests {
         let first = computed(&pool, &text(&[1, 2], 0));
         let second = computed(&pool, &text(&[1, 2], 0));
         let mut third = SequenceCache::new(&pool);
-        third.adopt(&text(&[1, 2], 0));
+        assert_eq!(third.adopt(&text(&[1, 2], 0)).tokens, 64);
         assert_eq!(third.table(), first.table());
         drop((third, second));
         assert_eq!(pool.stats().idle_blocks, 0);
@@ -380,7 +409,7 @@ mod tests {
         sequence.truncate(40);
         assert_eq!(found(&pool, &text(&[1, 2], 0)), 64, "nothing was written yet");
         let mut other = SequenceCache::new(&pool);
-        other.adopt(&text(&[1, 2], 0));
+        assert_eq!(other.adopt(&text(&[1, 2], 0)).tokens, 64);
         assert!(sequence.append(1).unwrap().is_some(), "the other one keeps the block");
         assert_eq!(found(&pool, &text(&[1, 2], 0)), 64);
 
@@ -396,12 +425,12 @@ mod tests {
         let tokens = text(&[1, 2, 3, 4], 0);
         let mut late = SequenceCache::new(&pool);
         late.append(32).unwrap();
-        assert_eq!(late.adopt(&tokens), 0, "nothing is published");
+        assert_eq!(late.adopt(&tokens).tokens, 0, "nothing is published");
         let early = computed(&pool, &tokens[..96]);
-        assert_eq!(late.adopt(&tokens), 64);
+        assert_eq!(late.adopt(&tokens).tokens, 64);
         assert_eq!(late.table().blocks()[1..], early.table().blocks()[1..]);
         late.append(1).unwrap();
-        assert_eq!(late.adopt(&tokens), 0, "it ends within a block");
+        assert_eq!(late.adopt(&tokens).tokens, 0, "it ends within a block");
         let stats = pool.stats();
         assert_eq!((stats.prefix_cache_queries, stats.prefix_cache_hits), (96, 64), "each token counts once");
     }
@@ -413,10 +442,14 @@ mod tests {
         drop(computed(&pool, &text(&[2, 3], 0)));
         let reservation = pool.reserve(1).unwrap();
         let mut shared = SequenceCache::within(&reservation);
-        assert_eq!((shared.adopt(&text(&[1], 0)), reservation.remaining()), (32, 1));
+        assert_eq!((shared.adopt(&text(&[1], 0)).tokens, reservation.remaining()), (32, 1));
         let mut idle = SequenceCache::within(&reservation);
         let _others = pool.reserve(2).unwrap();
-        assert_eq!(idle.adopt(&text(&[2, 3], 0)), 32, "the second block belongs to the other reservation");
+        assert_eq!(
+            idle.adopt(&text(&[2, 3], 0)).tokens,
+            32,
+            "the second block belongs to the other reservation"
+        );
         assert_eq!((reservation.remaining(), pool.stats().available_blocks), (0, 0));
         drop(first);
         invariants::check(&pool, [shared.table(), idle.table()]).unwrap();

@@ -6,9 +6,9 @@
 use std::mem;
 use std::sync::Arc;
 
+use super::chain::Chain;
 use super::layout::{BLOCK_TOKENS, BlockCopy, blocks_for};
 use super::pool::ReservationId;
-use super::prefix::Chain;
 use super::shared::{Reservation, SharedPool};
 use super::table::BlockTable;
 use crate::error::Result;
@@ -22,6 +22,16 @@ pub struct SequenceCache {
     pub(super) chain: Chain,
     pub(super) pool: SharedPool,
     pub(super) reservation: Option<ReservationId>,
+}
+
+/// What a sequence has adopted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the sequence has become longer"]
+pub struct Adopted {
+    /// The number of tokens.
+    pub tokens: usize,
+    /// A copy that must be made as for [`SequenceCache::append`].
+    pub copy: Option<BlockCopy>,
 }
 
 impl SequenceCache {
@@ -83,8 +93,8 @@ impl SequenceCache {
         *len = end;
         if !split {
             if filled > 0 {
-                // After a rollback: the block will no longer hold what it was published for.
-                pool.unpublish(blocks[held - 1]);
+                // After a rollback the block will no longer hold what it was published for.
+                pool.unpublish_beyond(blocks[held - 1], filled);
             }
             return Ok(None);
         }
@@ -125,42 +135,48 @@ impl SequenceCache {
         }
     }
 
-    /// Publishes the full blocks of `tokens`, the first tokens of the sequence, so that other sequences find them. The rows
-    /// of these tokens must be computed in all layers, and depend on nothing but the tokens. O(blocks not published yet).
+    /// Publishes `tokens`, the first tokens of the sequence, so that other sequences find them. Their rows must be computed
+    /// in all layers, and depend on nothing but the tokens. O(blocks not published yet).
     ///
     /// When the same tokens are published already, the first block stays and this one remains private.
     pub fn publish(&mut self, tokens: &[TokenId]) {
         let tokens = &tokens[..tokens.len().min(self.len())];
-        if tokens.len() / BLOCK_TOKENS <= self.chain.len {
-            return;
-        }
         let Some(mut pool) = self.pool.lock_at_home() else { return };
         self.chain.follow(&pool.prefixes, tokens);
-        while let Some(key) = self.chain.key(tokens) {
-            let published = pool.prefixes.publish(self.table.blocks[self.chain.len], key);
+        loop {
+            let next = self.chain.next_tokens(tokens);
+            if next.is_empty() {
+                return;
+            }
+            let published = pool.publish(self.table.blocks[self.chain.len], &self.chain.before(), next);
+            if next.len() < BLOCK_TOKENS {
+                return;
+            }
             self.chain.extend(published);
         }
     }
 
-    /// Continues the sequence with published blocks, and returns how many tokens they hold: these need not be computed.
-    /// `tokens` are those of the sequence and those that may be adopted. A sequence that ends within a block adopts none.
+    /// Continues the sequence with published blocks; these tokens need not be computed. `tokens` are those of the sequence
+    /// and those that may be adopted. A sequence that ends within a block adopts none.
     ///
     /// Other sequences publish while this one is computed, so it pays to ask at each block boundary of a long prompt.
     ///
-    /// A block that others hold costs nothing. One that nobody holds counts as an allocated one: it comes out of the
-    /// reservation or of the available blocks, and without either the sequence ends before it.
-    pub fn adopt(&mut self, tokens: &[TokenId]) -> usize {
-        let Some(mut pool) = self.pool.lock_at_home() else { return 0 };
+    /// A full block that others hold costs nothing. One that nobody holds counts as an allocated one: it comes out of the
+    /// reservation or of the available blocks, and without either the sequence ends before it. So does the block that gets
+    /// a copy of the beginning of another.
+    pub fn adopt(&mut self, tokens: &[TokenId]) -> Adopted {
+        let none = Adopted { tokens: 0, copy: None };
+        let Some(mut pool) = self.pool.lock_at_home() else { return none };
         let (before, held) = (self.table.len, self.table.blocks.len());
         self.chain.count_query(&mut pool.prefixes, before, tokens.len());
-        if !before.is_multiple_of(BLOCK_TOKENS) || tokens.len() < before + BLOCK_TOKENS {
-            return 0;
+        if !before.is_multiple_of(BLOCK_TOKENS) || tokens.len() <= before {
+            return none;
         }
         self.chain.follow(&pool.prefixes, &tokens[..before]);
         if self.chain.len < held {
-            return 0;
+            return none;
         }
-        while let Some(found) = self.chain.key(tokens).and_then(|key| pool.prefixes.find(&key)) {
+        while let Some(found) = self.chain.next(&pool.prefixes, tokens) {
             if !pool.adopt(found, self.reservation) {
                 break;
             }
@@ -168,8 +184,12 @@ impl SequenceCache {
             self.table.blocks.push(found.block);
             self.table.len += BLOCK_TOKENS;
         }
-        pool.prefixes.hits += (self.table.len - before) as u64;
-        self.table.len - before
+        let (next, blocks) = (self.chain.next_tokens(tokens), &mut self.table.blocks);
+        let copy = pool.copy_longest(&self.chain.before(), next, self.reservation, blocks);
+        self.table.len += copy.map_or(0, |copy| copy.tokens);
+        let tokens = self.table.len - before;
+        pool.prefixes.hits += tokens as u64;
+        Adopted { tokens, copy }
     }
 }
 

@@ -91,8 +91,10 @@ struct World {
     /// A dropped reservation leaves its place empty.
     reservations: Vec<Option<Reservation>>,
     preempted: Vec<(Preempted, Vec<Live>)>,
-    /// The tokens of each block that was ever published with all before it, and whether they had a salt.
+    /// The tokens of each full block that was ever published with all before it, and whether they had a salt.
     published: HashSet<(bool, Vec<TokenId>)>,
+    /// All that was ever published.
+    texts: Vec<(bool, Vec<TokenId>)>,
     next_token: u32,
 }
 
@@ -137,6 +139,7 @@ impl World {
             reservations: Vec::new(),
             preempted: Vec::new(),
             published: HashSet::new(),
+            texts: Vec::new(),
             next_token: 2,
         }
     }
@@ -205,7 +208,8 @@ impl World {
                 self.reservations[index] = None;
             }
             Step::Limit(limit) => {
-                let (max_blocks, segment) = (self.max_blocks(), self.pool.capacity().segment_blocks());
+                let capacity = self.pool.capacity();
+                let (max_blocks, segment) = (capacity.max_blocks(), capacity.segment_blocks());
                 let PoolStats { used_blocks, reserved_blocks, .. } = self.pool.stats();
                 let set = self.pool.set_limit(limit);
                 assert!(
@@ -222,6 +226,7 @@ impl World {
                 let Live { cache, has_salt, ids, .. } = &mut self.live[index % count];
                 cache.publish(ids);
                 let ends = (0..=ids.len()).step_by(BLOCK_TOKENS).skip(1);
+                self.texts.push((*has_salt, ids.clone()));
                 self.published.extend(ends.map(|end| (*has_salt, ids[..end].to_vec())));
             }
             Step::Preempt(indices) if count > 0 => {
@@ -231,7 +236,6 @@ impl World {
                 self.live = others.into_iter().map(|(_, sequence)| sequence).collect();
                 let mut chosen: Vec<_> = chosen.into_iter().map(|(_, sequence)| sequence).collect();
                 let preempted = self.pool.preempt(chosen.iter_mut().map(|sequence| &mut sequence.cache));
-                assert!(chosen.iter().all(|sequence| sequence.cache.is_empty()));
                 self.preempted.push((preempted, chosen));
             }
             Step::Restore(index) if !self.preempted.is_empty() => {
@@ -253,11 +257,6 @@ impl World {
         }
     }
 
-    /// The capacity.
-    fn max_blocks(&self) -> usize {
-        self.pool.capacity().max_blocks()
-    }
-
     fn begin(&mut self, reservation: Option<usize>, has_salt: bool) {
         let cache = match reservation.and_then(|index| self.reservations[index].as_ref()) {
             Some(reservation) => SequenceCache::within(reservation),
@@ -271,7 +270,7 @@ impl World {
     fn append(&mut self, index: usize, (tokens, id): Text) -> Option<BlockCopy> {
         let new = (self.next_token..).take(tokens).map(|new| TokenId(id.unwrap_or(new))).collect::<Vec<_>>();
         self.next_token += tokens as u32;
-        let adopted = self.adopt(index, &new);
+        let Adopted { tokens: adopted, copy: adopted_copy } = self.adopt(index, &new);
         let (new, tokens) = (&new[adopted..], tokens - adopted);
         let (room, needed) = (self.room(index), self.needed(index, tokens));
         let sequence = &mut self.live[index];
@@ -281,28 +280,36 @@ impl World {
             needed <= room,
             "{needed} blocks are needed, {room} are there: {result:?}"
         );
-        let copy = result.ok()?;
-        sequence.extend(new);
-        copy
+        if result.is_ok() {
+            sequence.extend(new);
+        }
+        let copy = result.ok().flatten();
+        assert!(adopted_copy.is_none() || copy.is_none());
+        adopted_copy.or(copy)
     }
 
-    /// Adopts as many of `new` as are published. The model knows what was ever published, and as long as none of it is
-    /// lost, what must be found.
-    fn adopt(&mut self, index: usize, new: &[TokenId]) -> usize {
-        let (room, is_complete) = (self.room(index), self.pool.lock().prefixes.len() == self.published.len());
+    /// Adopts as many of `new` as are published. The model knows what was ever published, and as long as no full block of it
+    /// is lost, which full blocks must be found.
+    fn adopt(&mut self, index: usize, new: &[TokenId]) -> Adopted {
+        let room = self.room(index);
+        let is_complete = self.pool.lock().prefixes.num_full() == self.published.len();
         let sequence = &mut self.live[index];
-        let before = sequence.ids.len();
-        let all = [&sequence.ids, new].concat();
+        let (before, all) = (sequence.ids.len(), [&sequence.ids, new].concat());
         let adopted = sequence.cache.adopt(&all);
-        assert!(adopted.is_multiple_of(BLOCK_TOKENS) && sequence.cache.len() == before + adopted);
+        assert_eq!(sequence.cache.len(), before + adopted.tokens);
+        assert!(adopted.tokens == 0 || before.is_multiple_of(BLOCK_TOKENS));
+        let texts = self.texts.iter().filter(|(has_salt, _)| *has_salt == sequence.has_salt);
+        let common = texts.map(|(_, ids)| ids.iter().zip(&all).take_while(|(a, b)| a == b).count());
+        let most = common.max().unwrap_or(0).saturating_sub(before);
+        assert!(adopted.tokens <= most, "{} tokens were found, {most} published", adopted.tokens);
         let is_known = |end: usize| self.published.contains(&(sequence.has_salt, all[..end].to_vec()));
         let ends = (before..=all.len()).step_by(BLOCK_TOKENS);
         let known = ends.take_while(|&end| end.is_multiple_of(BLOCK_TOKENS) && (end == 0 || is_known(end)));
-        let most = known.last().map_or(0, |end| end - before);
-        assert!(adopted <= most, "{adopted} tokens were found, {most} published");
-        assert!(adopted == most || !is_complete || room < blocks_for(most), "{adopted} of {most} were found");
-        sequence.extend(&new[..adopted]);
-        sequence.written += adopted;
+        let least = known.last().map_or(0, |end| end - before);
+        let is_found = adopted.tokens >= least || !is_complete || room < blocks_for(least);
+        assert!(is_found, "{} tokens of {least} were found", adopted.tokens);
+        sequence.extend(&new[..adopted.tokens]);
+        sequence.written += adopted.tokens;
         adopted
     }
 
@@ -311,7 +318,9 @@ impl World {
         let pool = self.pool.lock();
         let mut computed: HashSet<(BlockId, usize)> = HashSet::new();
         let is_there = |computed: &HashSet<_>, block, offset| {
-            pool.prefixes.published(block).is_some() || computed.contains(&(block, offset))
+            let published = pool.prefixes.published(block);
+            published.is_some_and(|published| pool.prefixes.len_of(published) > offset)
+                || computed.contains(&(block, offset))
         };
         self.store.ensure(pool.blocks.len()).unwrap();
         for RecomputedTokens { sequence, positions } in lost {
@@ -374,8 +383,7 @@ impl World {
     fn check(&self) {
         let preempted = self.preempted.iter().flat_map(|(_, sequences)| sequences);
         check(&self.pool, self.live.iter().chain(preempted).map(|sequence| sequence.cache.table())).unwrap();
-        let PoolStats { prefix_cache_queries, prefix_cache_hits, .. } = self.pool.stats();
-        assert!(prefix_cache_hits <= prefix_cache_queries);
+        assert!(self.pool.stats().prefix_cache_hits <= self.pool.stats().prefix_cache_queries);
         for layer in 0..self.store.layout().num_layers() {
             match self.store.blocks(layer) {
                 KvView::F32(view) => self.check_layer(layer, &view),
