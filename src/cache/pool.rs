@@ -248,6 +248,14 @@ impl BlockPool {
         Ok(id)
     }
 
+    /// Whether there can ever be so many blocks.
+    ///
+    /// # Errors
+    /// `Capacity` when the limit is lower.
+    pub(super) fn check_limit(&self, blocks: usize) -> Result<()> {
+        if blocks > self.limit { Err(self.refusal(blocks, self.available())) } else { Ok(()) }
+    }
+
     /// Gives back what remains of a reservation. Blocks taken from it stay with their sequences.
     pub(super) fn unreserve(&mut self, id: ReservationId) {
         if let Some(account) = self.accounts.remove(&id) {

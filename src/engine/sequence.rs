@@ -5,8 +5,8 @@
 //! that recompute all earlier tokens are inserted before the first row with the other factors. transformers does the same:
 //! its Phi-3 drops the cache at that point. So a sequence always equals the same text as a prompt.
 
-use super::request::RowPosition;
-use crate::cache::{BlockCopy, BlockTable, Reservation, SequenceCache};
+use super::pending::RowPosition;
+use crate::cache::{BlockCopy, BlockTable, Reservation, SequenceCache, SharedPool};
 use crate::error::Result;
 use crate::generation::search::{ModelRole, RowInput, WantedRow};
 use crate::types::RowOutputs;
@@ -24,13 +24,14 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// An empty sequence of a model that takes its blocks from `reservation`.
-    pub(super) fn within(
+    /// An empty sequence of a model that takes its blocks from `reservation` first.
+    pub(super) fn new(
         model: ModelRole,
-        reservation: &Reservation,
+        pool: &SharedPool,
+        reservation: Option<&Reservation>,
         longrope_threshold: Option<usize>,
     ) -> Self {
-        let cache = SequenceCache::within(reservation);
+        let cache = reservation.map_or_else(|| SequenceCache::new(pool), SequenceCache::within);
         Self { model, cache, longrope_threshold, inputs: Vec::new(), is_long: false }
     }
 
@@ -129,7 +130,8 @@ mod tests {
 
     /// A sequence of the tokens 0, 1, 2 …, computed for a text of `rope_seq_len` tokens.
     fn cached(reservation: &Reservation, len: u32, rope_seq_len: usize) -> Sequence {
-        let mut sequence = Sequence::within(ModelRole::Target, reservation, Some(THRESHOLD));
+        let mut sequence =
+            Sequence::new(ModelRole::Target, reservation.pool(), Some(reservation), Some(THRESHOLD));
         for token in 0..len {
             sequence.append(&row(0, token).input, rope_seq_len).unwrap();
         }

@@ -1,0 +1,340 @@
+//! The rows that a request wants computed, with the sequences that they continue.
+//!
+//! The caller of the request fills it in for each step; whoever leads a pass changes the sequences, takes rows from it and
+//! leaves the results. Between steps nobody holds its lock, so that the leader can also take the blocks of a request that
+//! nobody reads.
+
+use std::sync::Arc;
+
+use super::batching::{BatchBuilder, OutputCursor};
+use super::blocks::RequestCache;
+use super::core::Engine;
+use super::sequence::{Sequence, insert_recomputed};
+use super::slot::{DraftModel, Slot};
+use crate::cache::{BlockCopy, ReorderPlan};
+use crate::error::{Error, Result};
+use crate::generation::SearchInputs;
+use crate::generation::search::{ModelRole, SequenceOp};
+use crate::memory;
+use crate::model::{CausalLm, ForwardOutput, Row};
+use crate::sync::Mutex;
+use crate::types::SeqId;
+
+/// Shared by the caller of a request and the leader of a pass.
+pub(super) type SharedRows = Arc<Mutex<PendingRows>>;
+
+/// The sequences of a request, and its rows that are to be computed.
+pub(super) struct PendingRows {
+    /// The place in the order of arrival: lower is older.
+    pub(super) age: u64,
+    /// Whether somebody waits for each token.
+    pub(super) is_streamed: bool,
+    cache: RequestCache,
+    /// By [`SeqId`].
+    sequences: Vec<Option<Sequence>>,
+    /// What the search wants in this step.
+    inputs: SearchInputs,
+    /// Whether the operations have been performed, and the rows have positions.
+    is_placed: bool,
+    /// The position of each row.
+    positions: Vec<RowPosition>,
+    /// Scratch: the ends of the sequences with the rows positioned so far.
+    ends: Vec<usize>,
+    /// How many of the rows have slots in the cache: more than are computed after a pass that was interrupted.
+    appended: usize,
+    /// How many of the rows are computed.
+    computed: usize,
+    /// Copies that the next pass has to make before it writes.
+    copies: Vec<BlockCopy>,
+    /// The most rows of this request in one pass.
+    chunk: usize,
+    /// The length of a text that is handed in by parts; see [`Row::rope_seq_len`].
+    text_len: Option<usize>,
+    /// The results of the computed rows.
+    results: ForwardOutput,
+    /// Scratch: the sequences of the rows in a pass.
+    used: Vec<SeqId>,
+}
+
+/// The position of a row; see [`Row`].
+#[derive(Clone, Copy)]
+pub(super) struct RowPosition {
+    pub(super) position: usize,
+    pub(super) rope_seq_len: usize,
+}
+
+impl PendingRows {
+    /// Without sequences and rows.
+    pub(super) fn new(cache: RequestCache, age: u64, chunk: Option<usize>) -> Self {
+        Self {
+            age,
+            is_streamed: false,
+            cache,
+            sequences: Vec::new(),
+            inputs: SearchInputs::default(),
+            is_placed: true,
+            positions: Vec::new(),
+            ends: Vec::new(),
+            appended: 0,
+            computed: 0,
+            copies: Vec::new(),
+            chunk: chunk.unwrap_or(usize::MAX),
+            text_len: None,
+            results: ForwardOutput::default(),
+            used: Vec::new(),
+        }
+    }
+
+    /// Of a text of so many tokens, which is handed in by parts.
+    pub(super) fn of_text(self, len: usize) -> Self {
+        Self { text_len: Some(len), ..self }
+    }
+
+    /// Begins a step: `want` fills in the empty inputs, and `results` lends its memory.
+    pub(super) fn begin(&mut self, mut results: ForwardOutput, want: impl FnOnce(&mut SearchInputs)) {
+        self.inputs.clear();
+        want(&mut self.inputs);
+        (self.is_placed, self.appended, self.computed) = (false, 0, 0);
+        results.logits.clear();
+        results.hidden_states.clear();
+        results.layer_logits.clear();
+        self.results = results;
+    }
+
+    /// The results of the step; lets go of them.
+    pub(super) fn take_results(&mut self) -> ForwardOutput {
+        std::mem::take(&mut self.results)
+    }
+
+    /// Whether all rows of the step are computed.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_placed && self.computed == self.inputs.rows.len()
+    }
+
+    /// The model of the rows.
+    pub(super) fn role(&self) -> ModelRole {
+        self.inputs.rows.first().map_or_else(ModelRole::default, |row| row.model)
+    }
+
+    /// Whether the next row belongs to a prompt.
+    pub(super) fn is_prompt(&self) -> bool {
+        self.inputs.rows.get(self.computed).is_some_and(|row| row.is_prompt)
+    }
+
+    /// The draft model that the rows are for; `None` for the engine's own.
+    pub(super) fn draft(&self) -> Option<&Arc<DraftModel>> {
+        match self.role() {
+            ModelRole::Target => None,
+            ModelRole::Draft => self.cache.draft_model(),
+        }
+    }
+
+    /// The slot that computes the rows.
+    pub(super) fn slot<'a>(&'a self, engine: &'a Engine) -> &'a Slot {
+        self.draft().map_or_else(|| engine.slot(), |draft| &draft.slot)
+    }
+
+    /// The model that computes the rows.
+    pub(super) fn model<'a>(&'a self, engine: &'a Engine) -> &'a dyn CausalLm {
+        self.draft().map_or_else(|| engine.model(), |draft| draft.model())
+    }
+
+    /// Adds at most `budget` rows to a batch and returns their number.
+    ///
+    /// # Errors
+    /// `Capacity` when there is no room for a single one: it may be tried again.
+    pub(super) fn add_rows(&mut self, budget: usize, builder: &mut BatchBuilder) -> Result<usize> {
+        self.cache.admit()?;
+        self.place()?;
+        let most = budget.min(self.chunk).min(self.inputs.rows.len() - self.computed);
+        let first_table = builder.tables().len();
+        let mut used = std::mem::take(&mut self.used);
+        used.clear();
+        let mut added = Ok(0);
+        for index in self.computed..self.computed + most {
+            match self.append(index, &used) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) if index == self.computed => {
+                    added = Err(error);
+                    break;
+                }
+                // Those before it go first; perhaps there is room after them.
+                Err(_) => break,
+            }
+            let (wanted, RowPosition { position, rope_seq_len }) =
+                (&self.inputs.rows[index], self.positions[index]);
+            let known = used.iter().rposition(|&seq| seq == wanted.seq);
+            let table = first_table + known.unwrap_or(used.len());
+            if known.is_none() {
+                used.push(wanted.seq);
+            }
+            builder.has_prompt |= wanted.is_prompt;
+            let input = builder.input(&wanted.input);
+            let (last_layer, outputs) = (wanted.last_layer, wanted.outputs);
+            builder.rows.push(Row { input, table, position, rope_seq_len, last_layer, outputs });
+            added = Ok(index + 1 - self.computed);
+        }
+        for &seq in &used {
+            builder.push_table(live(&mut self.sequences, seq)?.table());
+        }
+        self.used = used;
+        builder.copies.extend_from_slice(&self.copies);
+        added
+    }
+
+    /// Gives a row its slot, unless it has one. False when it must wait for the next pass: `used` are the sequences of this
+    /// pass.
+    fn append(&mut self, index: usize, used: &[SeqId]) -> Result<bool> {
+        if index < self.appended {
+            return Ok(true);
+        }
+        let (wanted, row_position) = (&self.inputs.rows[index], self.positions[index]);
+        let sequence = live(&mut self.sequences, wanted.seq)?;
+        if row_position.position == 0 && sequence.len() > 0 {
+            // The sequence is recomputed from here; earlier rows and copies of this pass still need its old tokens.
+            if used.contains(&wanted.seq) || !self.copies.is_empty() {
+                return Ok(false);
+            }
+            sequence.truncate(0);
+        }
+        self.copies.extend(sequence.append(&wanted.input, row_position.rope_seq_len)?);
+        self.appended += 1;
+        Ok(true)
+    }
+
+    /// The copies of its rows have been made.
+    pub(super) fn copied(&mut self) {
+        self.copies.clear();
+    }
+
+    /// Takes the results of its next `count` rows.
+    ///
+    /// # Errors
+    /// `Capacity` when there is no memory for them.
+    pub(super) fn take(&mut self, count: usize, outputs: &mut OutputCursor<'_>) -> Result<()> {
+        let part = outputs.next(&self.inputs.rows[self.computed..self.computed + count]);
+        self.computed += count;
+        let ForwardOutput { logits, hidden_states, layer_logits } = &mut self.results;
+        memory::extend(logits, part.logits, "logits")?;
+        memory::extend(hidden_states, part.hidden_states, "hidden states")?;
+        memory::extend(layer_logits, part.layer_logits, "logits")
+    }
+
+    /// [`PendingRows::take`] of a pass without other rows: exchanges the lists.
+    pub(super) fn take_all(&mut self, count: usize, out: &mut ForwardOutput) {
+        self.computed += count;
+        std::mem::swap(&mut self.results, out);
+    }
+
+    /// Whether no results of this step are there yet.
+    pub(super) fn is_first(&self) -> bool {
+        self.computed == 0
+    }
+
+    /// Performs the operations of the step and gives its rows their positions, once.
+    fn place(&mut self) -> Result<()> {
+        if self.is_placed {
+            return Ok(());
+        }
+        let mut ops = std::mem::take(&mut self.inputs.ops);
+        for op in ops.drain(..) {
+            self.change_sequences(op)?;
+        }
+        self.inputs.ops = ops;
+        self.assign_positions()?;
+        self.is_placed = true;
+        Ok(())
+    }
+
+    fn change_sequences(&mut self, op: SequenceOp) -> Result<()> {
+        match op {
+            SequenceOp::Create { seq, model } => {
+                let sequence = self.cache.sequence(model)?;
+                self.put(seq, sequence)
+            }
+            SequenceOp::Fork { parent, child } => {
+                let fork = live(&mut self.sequences, parent)?.fork();
+                self.put(child, fork)
+            }
+            SequenceOp::Truncate { seq, len } => {
+                live(&mut self.sequences, seq)?.truncate(len);
+                Ok(())
+            }
+            SequenceOp::Release { seq } => {
+                live(&mut self.sequences, seq)?;
+                self.sequences[seq.index()] = None;
+                Ok(())
+            }
+            SequenceOp::Reorder { seqs, parents } => self.reorder(&seqs, &parents),
+        }
+    }
+
+    /// Replaces each of `seqs` by a copy of its parent, all at once.
+    fn reorder(&mut self, seqs: &[SeqId], parents: &[SeqId]) -> Result<()> {
+        let unknown = || Error::internal("a reorder names a parent that is not among its sequences");
+        let indices =
+            parents.iter().map(|parent| seqs.iter().position(|seq| seq == parent).ok_or_else(unknown));
+        let plan = ReorderPlan::new(&indices.collect::<Result<Vec<_>>>()?, seqs.len())?;
+        let mut current = Vec::with_capacity(seqs.len());
+        for &seq in seqs {
+            live(&mut self.sequences, seq)?;
+            current.extend(self.sequences[seq.index()].take());
+        }
+        for (&seq, sequence) in seqs.iter().zip(plan.apply_with(current, Sequence::fork)) {
+            self.put(seq, sequence)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, seq: SeqId, sequence: Sequence) -> Result<()> {
+        if self.sequences.len() <= seq.index() {
+            self.sequences.resize_with(seq.index() + 1, || None);
+        }
+        match self.sequences[seq.index()].replace(sequence) {
+            None => Ok(()),
+            Some(_) => Err(Error::internal(format!("a search creates sequence {seq}, which exists already"))),
+        }
+    }
+
+    /// Assigns each requested row its position and its RoPE sequence length.
+    fn assign_positions(&mut self) -> Result<()> {
+        let role = self.role();
+        let Self { inputs, sequences, positions, ends, .. } = self;
+        ends.clear();
+        ends.extend(sequences.iter().map(|sequence| sequence.as_ref().map_or(0, Sequence::len)));
+        positions.clear();
+        for wanted in &inputs.rows {
+            let sequence = live(sequences, wanted.seq)?;
+            if wanted.model != role || sequence.model() != role {
+                return Err(Error::internal(
+                    "a search wants rows of two models, or of a sequence of another model",
+                ));
+            }
+            let end = &mut ends[wanted.seq.index()];
+            positions.push(RowPosition { position: *end, rope_seq_len: *end + 1 });
+            *end += 1;
+        }
+        // Candidates after a prompt do not count as part of it.
+        let mut prompt_end: Option<(SeqId, usize)> = None;
+        for (wanted, row_position) in inputs.rows.iter().zip(positions).rev().filter(|(row, _)| row.is_prompt)
+        {
+            if prompt_end.is_none_or(|(seq, _)| seq != wanted.seq) {
+                prompt_end = Some((wanted.seq, row_position.position + 1));
+            }
+            row_position.rope_seq_len = self.text_len.unwrap_or(prompt_end.map_or(0, |(_, end)| end));
+        }
+        insert_recomputed(
+            &mut self.inputs.rows,
+            &mut self.positions,
+            &self.sequences,
+            self.cache.longrope_threshold(role)?,
+        );
+        Ok(())
+    }
+}
+
+fn live(sequences: &mut [Option<Sequence>], seq: SeqId) -> Result<&mut Sequence> {
+    let sequence = sequences.get_mut(seq.index()).and_then(Option::as_mut);
+    sequence.ok_or_else(|| Error::internal(format!("a search names sequence {seq}, which does not exist")))
+}
