@@ -11,10 +11,10 @@ use super::blocks::RequestCache;
 use super::core::Engine;
 use super::sequence::{Sequence, insert_recomputed};
 use super::slot::{DraftModel, Slot};
-use crate::cache::{BlockCopy, ReorderPlan};
+use crate::cache::{Adopted, BLOCK_TOKENS, BlockCopy, ReorderPlan};
 use crate::error::{Error, Result};
 use crate::generation::SearchInputs;
-use crate::generation::search::{ModelRole, SequenceOp};
+use crate::generation::search::{ModelRole, SequenceOp, WantedRow};
 use crate::memory;
 use crate::model::{CausalLm, ForwardOutput, Row};
 use crate::sync::Mutex;
@@ -54,6 +54,8 @@ pub(super) struct PendingRows {
     results: ForwardOutput,
     /// Scratch: the sequences of the rows in a pass.
     used: Vec<SeqId>,
+    /// The rows of prompts that other requests had computed.
+    cached_prompt_rows: usize,
 }
 
 /// The position of a row; see [`Row`].
@@ -82,12 +84,14 @@ impl PendingRows {
             text_len: None,
             results: ForwardOutput::default(),
             used: Vec::new(),
+            cached_prompt_rows: 0,
         }
     }
 
     /// Of a text of so many tokens, which is handed in by parts.
-    pub(super) fn of_text(self, len: usize) -> Self {
-        Self { text_len: Some(len), ..self }
+    pub(super) fn of_text(mut self, len: usize) -> Self {
+        self.text_len = Some(len);
+        self
     }
 
     /// Begins a step: `want` fills in the empty inputs, and `results` lends its memory.
@@ -146,12 +150,20 @@ impl PendingRows {
     pub(super) fn add_rows(&mut self, budget: usize, builder: &mut BatchBuilder) -> Result<usize> {
         self.cache.admit()?;
         self.place()?;
-        let most = budget.min(self.chunk).min(self.inputs.rows.len() - self.computed);
+        let most = budget.min(self.chunk);
         let first_table = builder.tables().len();
         let mut used = std::mem::take(&mut self.used);
         used.clear();
         let mut added = Ok(0);
-        for index in self.computed..self.computed + most {
+        for index in self.computed..self.computed.saturating_add(most) {
+            // Rows of the sequence may have gone since the last turn: those that others had computed.
+            let Some(seq) = self.inputs.rows.get(index).map(|row| row.seq) else { break };
+            if used.last() != Some(&seq) {
+                self.push_text(index, builder);
+                if !self.adopt(index, builder)? {
+                    break;
+                }
+            }
             match self.append(index, &used) {
                 Ok(true) => {}
                 Ok(false) => break,
@@ -175,12 +187,68 @@ impl PendingRows {
             builder.rows.push(Row { input, table, position, rope_seq_len, last_layer, outputs });
             added = Ok(index + 1 - self.computed);
         }
+        let end = self.computed + added.as_ref().map_or(0, |&added| added);
+        self.push_text(end, builder);
         for &seq in &used {
             builder.push_table(live(&mut self.sequences, seq)?.table());
         }
+        if !used.is_empty() {
+            builder.copies.extend_from_slice(&self.copies);
+        }
         self.used = used;
-        builder.copies.extend_from_slice(&self.copies);
         added
+    }
+
+    /// Before a row that begins the part of its sequence in a pass: leaves out the rows from there on that other requests
+    /// have computed. False when it must wait for the next pass, because this one computes the same tokens for another.
+    fn adopt(&mut self, index: usize, builder: &BatchBuilder) -> Result<bool> {
+        let Self { inputs, sequences, positions, cache, copies, .. } = self;
+        let sequence = live(sequences, inputs.rows[index].seq)?;
+        // The last row is computed in any case, so that the pass has one.
+        let rows = &inputs.rows[index..inputs.rows.len() - 1];
+        if index < self.appended || !sequence.len().is_multiple_of(BLOCK_TOKENS) {
+            return Ok(true);
+        }
+        let Some(text) = sequence.shared_text(rows) else { return Ok(true) };
+        if builder.computes(cache.salt(), &text, sequence.len()) {
+            return Ok(false);
+        }
+        let Adopted { tokens, copy } = sequence.adopt(&text);
+        if rows[0].is_prompt && sequence.model() == ModelRole::Target {
+            self.cached_prompt_rows += tokens;
+        }
+        inputs.rows.drain(index..index + tokens);
+        positions.drain(index..index + tokens);
+        copies.extend(copy);
+        Ok(true)
+    }
+
+    /// Notes which text the rows before `end` compute in this pass, if they are rows of a prompt.
+    fn push_text(&self, end: usize, builder: &mut BatchBuilder) {
+        let Some(last) = end.checked_sub(1).filter(|&last| last >= self.computed) else { return };
+        let WantedRow { seq, is_prompt, .. } = self.inputs.rows[last];
+        let goes_on = self.inputs.rows.get(end).is_some_and(|next| next.seq == seq && next.is_prompt);
+        let sequence = self.sequences[seq.index()].as_ref().filter(|_| is_prompt);
+        if let Some(text) = sequence.and_then(|sequence| sequence.tokens(self.positions[last].position + 1)) {
+            builder.push_text(self.cache.salt(), text, goes_on);
+        }
+    }
+
+    /// Lets other requests find the tokens of prompts in the next `count` rows, which are computed.
+    fn publish(&mut self, count: usize) {
+        let rows = &self.inputs.rows[self.computed..self.computed + count];
+        for (offset, row) in rows.iter().enumerate().filter(|(_, row)| row.is_prompt) {
+            if rows.get(offset + 1).is_none_or(|next| next.seq != row.seq)
+                && let Some(sequence) = &mut self.sequences[row.seq.index()]
+            {
+                sequence.publish(self.positions[self.computed + offset].position + 1);
+            }
+        }
+    }
+
+    /// The tokens of prompts that other requests had computed.
+    pub(super) fn cached_prompt_tokens(&self) -> usize {
+        self.cached_prompt_rows
     }
 
     /// Gives a row its slot, unless it has one. False when it must wait for the next pass: `used` are the sequences of this
@@ -198,7 +266,7 @@ impl PendingRows {
             }
             sequence.truncate(0);
         }
-        self.copies.extend(sequence.append(&wanted.input, row_position.rope_seq_len)?);
+        self.copies.extend(sequence.append(wanted, row_position.rope_seq_len)?);
         self.appended += 1;
         Ok(true)
     }
@@ -214,6 +282,7 @@ impl PendingRows {
     /// `Capacity` when there is no memory for them.
     pub(super) fn take(&mut self, count: usize, outputs: &mut OutputCursor<'_>) -> Result<()> {
         let part = outputs.next(&self.inputs.rows[self.computed..self.computed + count]);
+        self.publish(count);
         self.computed += count;
         let ForwardOutput { logits, hidden_states, layer_logits } = &mut self.results;
         memory::extend(logits, part.logits, "logits")?;
@@ -223,6 +292,7 @@ impl PendingRows {
 
     /// [`PendingRows::take`] of a pass without other rows: exchanges the lists.
     pub(super) fn take_all(&mut self, count: usize, out: &mut ForwardOutput) {
+        self.publish(count);
         self.computed += count;
         std::mem::swap(&mut self.results, out);
     }
@@ -242,6 +312,8 @@ impl PendingRows {
             self.change_sequences(op)?;
         }
         self.inputs.ops = ops;
+        // All that is left of the last step is computed.
+        self.sequences.iter_mut().flatten().for_each(Sequence::publish_full);
         self.assign_positions()?;
         self.is_placed = true;
         Ok(())
@@ -331,6 +403,14 @@ impl PendingRows {
             self.cache.longrope_threshold(role)?,
         );
         Ok(())
+    }
+}
+
+impl Drop for PendingRows {
+    fn drop(&mut self) {
+        if self.is_complete() {
+            self.sequences.iter_mut().flatten().for_each(|sequence| sequence.publish(sequence.len()));
+        }
     }
 }
 

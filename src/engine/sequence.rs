@@ -1,4 +1,8 @@
-//! A cached sequence of a request, and its recomputation when longrope changes its factors.
+//! A cached sequence of a request: which of its blocks other requests may share, and its recomputation when longrope changes
+//! its factors.
+//!
+//! Blocks are shared when their tokens are all that their keys and values depend on: not those of embeddings or of an early
+//! exit, nor of models with dynamic RoPE or longrope.
 //!
 //! Longrope models have short and long factors ([`CausalLm::longrope_threshold`]). When a sequence crosses the threshold,
 //! in either direction, the keys and values of all its tokens change. Sequences of such models keep their inputs, and rows
@@ -6,10 +10,10 @@
 //! its Phi-3 drops the cache at that point. So a sequence always equals the same text as a prompt.
 
 use super::pending::RowPosition;
-use crate::cache::{BlockCopy, BlockTable, Reservation, SequenceCache, SharedPool};
+use crate::cache::{Adopted, BLOCK_TOKENS, BlockCopy, BlockTable, SequenceCache};
 use crate::error::Result;
 use crate::generation::search::{ModelRole, RowInput, WantedRow};
-use crate::types::RowOutputs;
+use crate::types::{RowOutputs, TokenId};
 
 /// The cached tokens of one sequence.
 pub(super) struct Sequence {
@@ -21,23 +25,28 @@ pub(super) struct Sequence {
     inputs: Vec<RowInput>,
     /// Whether the cached tokens were computed with the long factors.
     is_long: bool,
+    /// The cached tokens; `None` when its blocks cannot be shared.
+    tokens: Option<Vec<TokenId>>,
+    /// How many of them are published.
+    published: usize,
 }
 
 impl Sequence {
-    /// An empty sequence of a model that takes its blocks from `reservation` first.
+    /// A sequence of a model, in an empty cache. Its blocks are shared with other requests if `is_shared`.
     pub(super) fn new(
         model: ModelRole,
-        pool: &SharedPool,
-        reservation: Option<&Reservation>,
+        cache: SequenceCache,
         longrope_threshold: Option<usize>,
+        is_shared: bool,
     ) -> Self {
-        let cache = reservation.map_or_else(|| SequenceCache::new(pool), SequenceCache::within);
-        Self { model, cache, longrope_threshold, inputs: Vec::new(), is_long: false }
+        let tokens = is_shared.then(Vec::new);
+        Self { model, cache, longrope_threshold, inputs: Vec::new(), is_long: false, tokens, published: 0 }
     }
 
     /// A second sequence with the same tokens.
     pub(super) fn fork(&self) -> Self {
-        Self { cache: self.cache.fork(), inputs: self.inputs.clone(), ..*self }
+        let (inputs, tokens) = (self.inputs.clone(), self.tokens.clone());
+        Self { cache: self.cache.fork(), inputs, tokens, ..*self }
     }
 
     /// The model that computes it.
@@ -45,20 +54,70 @@ impl Sequence {
         self.model
     }
 
-    /// Appends a slot for one token; see [`SequenceCache::append`].
-    pub(super) fn append(&mut self, input: &RowInput, rope_seq_len: usize) -> Result<Option<BlockCopy>> {
+    /// Appends a slot for one row; see [`SequenceCache::append`].
+    pub(super) fn append(&mut self, row: &WantedRow, rope_seq_len: usize) -> Result<Option<BlockCopy>> {
         let copy = self.cache.append(1)?;
         if let Some(threshold) = self.longrope_threshold {
-            self.inputs.push(input.clone());
+            self.inputs.push(row.input.clone());
             self.is_long = rope_seq_len > threshold;
         }
+        match (&mut self.tokens, shared_token(row)) {
+            (Some(tokens), Some(token)) => tokens.push(token),
+            _ => self.tokens = None,
+        }
         Ok(copy)
+    }
+
+    /// The tokens up to now, followed by those of rows that need not be computed if other requests have: the rows at the
+    /// start of `rows` that want no results. `None` when there is nothing to share.
+    pub(super) fn shared_text(&self, rows: &[WantedRow]) -> Option<Vec<TokenId>> {
+        let tokens = self.tokens.as_ref()?;
+        let same = rows.iter().take_while(|row| row.seq == rows[0].seq && row.outputs.is_none());
+        let new = same.map_while(shared_token);
+        let text: Vec<TokenId> = tokens.iter().copied().chain(new).collect();
+        (text.len() > tokens.len()).then_some(text)
+    }
+
+    /// Its first `len` tokens, when they can be shared.
+    pub(super) fn tokens(&self, len: usize) -> Option<Vec<TokenId>> {
+        self.tokens.as_ref().map(|tokens| tokens[..len].to_vec())
+    }
+
+    /// Adopts blocks that hold tokens of `text`; see [`SequenceCache::adopt`].
+    pub(super) fn adopt(&mut self, text: &[TokenId]) -> Adopted {
+        let adopted = self.cache.adopt(text);
+        if let Some(tokens) = &mut self.tokens {
+            tokens.extend_from_slice(&text[tokens.len()..self.cache.len()]);
+        }
+        if adopted.tokens > 0 {
+            self.published = self.cache.len();
+        }
+        adopted
+    }
+
+    /// Lets other requests find its first `len` tokens, which must be computed; see [`SequenceCache::publish`].
+    pub(super) fn publish(&mut self, len: usize) {
+        if let Some(tokens) = self.tokens.as_ref().filter(|_| len > self.published) {
+            self.cache.publish(&tokens[..len]);
+            self.published = len;
+        }
+    }
+
+    /// [`Sequence::publish`] of all tokens, if they fill a block that is not published yet.
+    pub(super) fn publish_full(&mut self) {
+        if self.len() / BLOCK_TOKENS > self.published / BLOCK_TOKENS {
+            self.publish(self.len());
+        }
     }
 
     /// Drops all tokens from `len` on.
     pub(super) fn truncate(&mut self, len: usize) {
         self.cache.truncate(len);
         self.inputs.truncate(len);
+        if let Some(tokens) = &mut self.tokens {
+            tokens.truncate(len);
+        }
+        self.published = self.published.min(len);
     }
 
     /// The number of tokens.
@@ -69,6 +128,14 @@ impl Sequence {
     /// The blocks of the tokens.
     pub(super) fn table(&self) -> &BlockTable {
         self.cache.table()
+    }
+}
+
+/// The token of a row, if the keys and values of all layers are computed from it.
+fn shared_token(row: &WantedRow) -> Option<TokenId> {
+    match row.input {
+        RowInput::Token(token) if row.last_layer.is_none() => Some(token),
+        _ => None,
     }
 }
 
@@ -112,7 +179,7 @@ pub(super) fn insert_recomputed(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{KvCapacity, KvDtype, KvLayout, SharedPool};
+    use crate::cache::{KvCapacity, KvDtype, KvLayout, Reservation, SharedPool};
     use crate::types::{SeqId, TokenId};
 
     const THRESHOLD: usize = 4;
@@ -131,9 +198,9 @@ mod tests {
     /// A sequence of the tokens 0, 1, 2 …, computed for a text of `rope_seq_len` tokens.
     fn cached(reservation: &Reservation, len: u32, rope_seq_len: usize) -> Sequence {
         let mut sequence =
-            Sequence::new(ModelRole::Target, reservation.pool(), Some(reservation), Some(THRESHOLD));
+            Sequence::new(ModelRole::Target, SequenceCache::within(reservation), Some(THRESHOLD), false);
         for token in 0..len {
-            sequence.append(&row(0, token).input, rope_seq_len).unwrap();
+            sequence.append(&row(0, token), rope_seq_len).unwrap();
         }
         sequence
     }
