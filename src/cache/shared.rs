@@ -74,6 +74,11 @@ impl SharedPool {
         self.lock().check_limit(blocks)
     }
 
+    /// Whether both are handles of one pool.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Never hold this while dropping a sequence or a reservation: they lock, too.
     pub(super) fn lock(&self) -> MutexGuard<'_, BlockPool> {
         self.0.blocks.lock()
