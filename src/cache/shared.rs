@@ -65,11 +65,6 @@ impl SharedPool {
         Ok(Reservation { pool: self.clone(), id })
     }
 
-    /// Whether both are handles of one pool.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
     /// Whether the pool can ever have `blocks` blocks.
     ///
     /// # Errors
@@ -77,6 +72,11 @@ impl SharedPool {
     pub fn check_limit(&self, blocks: usize) -> Result<()> {
         self.0.owner.check()?;
         self.lock().check_limit(blocks)
+    }
+
+    /// Whether both are handles of one pool.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Never hold this while dropping a sequence or a reservation: they lock, too.

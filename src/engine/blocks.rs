@@ -106,6 +106,21 @@ impl RequestCache {
         Ok(())
     }
 
+    /// Gives back what is set aside: it has to be admitted again.
+    pub(super) fn give_back(&mut self) {
+        self.target.reservation = None;
+    }
+
+    /// Whether something is set aside for it.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.target.reservation.is_some()
+    }
+
+    /// The blocks of a model.
+    pub(super) fn pool(&self, model: ModelRole) -> Option<&SharedPool> {
+        self.of(model).ok().map(|cache| &cache.pool)
+    }
+
     /// The model that drafts.
     pub(super) fn draft_model(&self) -> Option<&Arc<DraftModel>> {
         self.draft.as_ref().map(|(model, _)| model)

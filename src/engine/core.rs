@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::pass::PassState;
 use super::queue::{Caller, Queue};
+use super::residents::Residents;
 use super::slot::{DraftModel, DraftSlots, Slot};
 use super::timing;
 use crate::cache::{KvCapacity, KvDtype, KvStore, SharedPool};
@@ -46,6 +47,8 @@ pub struct Engine {
     queue: Arc<Queue>,
     /// Held by the pass that runs.
     pass_state: Mutex<PassState>,
+    /// The requests that may hold blocks.
+    residents: Residents,
     /// How many requests have arrived.
     arrivals: AtomicU64,
     owner: OwnerPid,
@@ -71,6 +74,7 @@ impl Engine {
             prefix_caching,
             queue: Arc::default(),
             pass_state: Mutex::default(),
+            residents: Residents::default(),
             arrivals: AtomicU64::new(0),
             owner: OwnerPid::current(),
             limits,
@@ -154,6 +158,11 @@ impl Engine {
     /// The place of a new request in the order of arrival.
     pub(super) fn next_age(&self) -> u64 {
         self.arrivals.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The requests that may hold blocks.
+    pub(super) fn residents(&self) -> &Residents {
+        &self.residents
     }
 
     /// What the leaders of passes hand on.

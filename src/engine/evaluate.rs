@@ -1,7 +1,6 @@
 //! Evaluation of given tokens: the logits at every position, and the probability and rank of each token of texts.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use super::blocks::RequestCache;
 use super::core::{Engine, Interrupt};
@@ -15,7 +14,6 @@ use crate::generation::search::ModelRole;
 use crate::kernels::{Work, log_sum_exp};
 use crate::memory;
 use crate::model::{ForwardOutput, Stage};
-use crate::sync::Mutex;
 use crate::types::{RowOutputs, SeqId, TokenId};
 
 /// The tokens that are handed in at a time. Bounds the memory for logits.
@@ -200,7 +198,7 @@ impl Engine {
         Ok(Evaluation {
             ticket: None,
             token_ids,
-            rows: Arc::new(Mutex::new(rows)),
+            rows: self.residents().add(rows),
             computed: 0,
             handed_in: 0,
             results: ForwardOutput::default(),

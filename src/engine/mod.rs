@@ -22,6 +22,7 @@ mod pass;
 mod pending;
 mod queue;
 mod request;
+mod residents;
 mod resources;
 mod run;
 mod sequence;

@@ -1,13 +1,14 @@
 //! A pass for everybody who waits: the leader collects rows, computes them once, and leaves the results with each request.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::batching::{BatchBuilder, OutputCursor};
 use super::core::{Engine, Interrupt};
-use super::pending::{PendingRows, SharedRows};
 use super::queue::{Queue, WaitingRows};
-use super::slot::{PassMemory, Slot};
+use super::residents::Room;
+use super::slot::{DraftModel, PassMemory, Slot};
 use crate::cache::BlockTable;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::search::ModelRole;
@@ -40,6 +41,10 @@ pub(super) struct PassState {
     pace: Pace,
     /// Whether each request has a pass of its own, because the last one has failed.
     is_alone: bool,
+    /// The number of the pass.
+    number: u64,
+    /// Whether the last pass was for the draft model.
+    was_draft: bool,
 }
 
 /// The rows of one request in a pass.
@@ -115,17 +120,34 @@ impl PassState {
         interrupted: &mut Interrupt<'_>,
     ) -> Result<bool> {
         let start = Instant::now();
-        let Some(first) = self.waiting.first() else { return Ok(false) };
-        let first = SharedRows::clone(&first.rows);
-        let (draft, role) = {
-            let rows = first.lock();
-            (rows.draft().cloned(), rows.role())
-        };
-        let slot = draft.as_ref().map_or_else(|| engine.slot(), |draft| &*draft.slot);
-        let prompt_rows = self.compose(engine, queue, slot, streaming);
-        if self.contributions.is_empty() {
-            return Ok(false);
+        self.number += 1;
+        // The models take turns: a long prompt of one does not keep the other.
+        let was_draft = self.was_draft;
+        let mut slots: Vec<(Option<Arc<DraftModel>>, ModelRole)> = Vec::new();
+        for waiting in &self.waiting {
+            let rows = waiting.rows.lock();
+            let (draft, role) = (rows.draft(), rows.role());
+            let is_same = |other: &Option<Arc<DraftModel>>| match (other, draft) {
+                (Some(one), Some(other)) => Arc::ptr_eq(&one.slot, &other.slot),
+                (one, other) => one.is_none() && other.is_none(),
+            };
+            if !slots.iter().any(|(other, _)| is_same(other)) {
+                slots.push((draft.cloned(), role));
+            }
         }
+        slots.sort_by_key(|(draft, _)| draft.is_some() == was_draft);
+        let mut chosen = None;
+        for (draft, role) in slots {
+            let slot = draft.as_ref().map_or_else(|| engine.slot(), |draft| &*draft.slot);
+            let prompt_rows = self.compose(engine, queue, slot, role, streaming);
+            if !self.contributions.is_empty() {
+                chosen = Some((draft, role, prompt_rows));
+                break;
+            }
+        }
+        let Some((draft, role, prompt_rows)) = chosen else { return Ok(false) };
+        let slot = draft.as_ref().map_or_else(|| engine.slot(), |draft| &*draft.slot);
+        self.was_draft = draft.is_some();
         let kind = match role {
             ModelRole::Draft => PassKind::Draft,
             ModelRole::Target if self.builder.has_prompt => PassKind::Prompt,
@@ -185,46 +207,63 @@ impl PassState {
         if since.is_some() { Err(Error::cancelled()) } else { Ok(true) }
     }
 
-    /// Collects rows for a slot: first those that are no prompt's, in the order in which they were handed in, then those of
+    /// Collects rows for a model: first those that are no prompt's, in the order in which they were handed in, then those of
     /// prompts, the oldest request first. Returns the number of rows of prompts.
-    fn compose(&mut self, engine: &Engine, queue: &Queue, slot: &Slot, streaming: bool) -> usize {
-        let Self { builder, waiting, contributions, pace, is_alone, .. } = self;
+    fn compose(
+        &mut self,
+        engine: &Engine,
+        queue: &Queue,
+        slot: &Slot,
+        role: ModelRole,
+        streaming: bool,
+    ) -> usize {
+        let Self { builder, waiting, contributions, pace, is_alone, number: pass, .. } = self;
         builder.clear();
         contributions.clear();
-        let of_slot = |rows: &PendingRows| std::ptr::eq(rows.slot(engine), slot);
         let (mut steps, mut prompts, mut has_stream) = (Vec::new(), Vec::new(), streaming);
         for (index, waiting) in waiting.iter().enumerate() {
             let rows = waiting.rows.lock();
-            if !of_slot(&rows) {
+            if !std::ptr::eq(rows.slot(engine), slot) {
                 continue;
             }
             if rows.is_prompt() {
                 prompts.push((rows.age, index));
             } else {
                 has_stream |= rows.is_streamed;
-                steps.push(index);
+                // What had no room goes first, before others take the room again.
+                steps.push((if rows.is_blocked { rows.age } else { u64::MAX }, index));
             }
         }
+        steps.sort_unstable();
         prompts.sort_unstable();
-        let step_rows = if prompts.is_empty() { MAX_ROWS } else { MAX_ROWS - MIN_PROMPT_ROWS };
         let mut add = |index: usize, limit: usize, builder: &mut BatchBuilder| {
+            let WaitingRows { number, rows: shared, .. } = &waiting[index];
             let budget = limit.saturating_sub(builder.rows.len());
             if budget == 0 || (*is_alone && !contributions.is_empty()) {
                 return;
             }
-            let mut rows = waiting[index].rows.lock();
-            match rows.add_rows(budget, builder) {
-                Ok(0) if rows.is_complete() => {
-                    queue.done(waiting[index].number, Ok(()), false);
-                }
-                Ok(0) => {}
-                Ok(added) => contributions.push(Contribution { waiting: index, rows: added }),
-                // Room becomes free when others end.
-                Err(error) if error.kind() == ErrorKind::Capacity => {}
-                Err(error) => queue.done(waiting[index].number, Err(error), false),
+            let mut rows = shared.lock();
+            loop {
+                return match rows.add_rows(role, budget, builder) {
+                    Ok(0) if rows.is_complete() => queue.done(*number, Ok(()), false),
+                    Ok(0) => {}
+                    Ok(added) => {
+                        rows.last_pass = *pass;
+                        contributions.push(Contribution { waiting: index, rows: added });
+                    }
+                    Err(error) if error.kind() == ErrorKind::Capacity => {
+                        match engine.residents().make_room(shared, rows.age, *pass) {
+                            Room::Made => continue,
+                            Room::Later => {}
+                            Room::Never => queue.done(*number, Err(error), false),
+                        }
+                    }
+                    Err(error) => queue.done(*number, Err(error), false),
+                };
             }
         };
-        for index in steps {
+        let step_rows = if prompts.is_empty() { MAX_ROWS } else { MAX_ROWS - MIN_PROMPT_ROWS };
+        for (_, index) in steps {
             add(index, step_rows, builder);
         }
         let before = builder.rows.len();

@@ -5,13 +5,14 @@
 //! nobody reads.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::batching::{BatchBuilder, OutputCursor};
 use super::blocks::RequestCache;
 use super::core::Engine;
 use super::sequence::{Sequence, insert_recomputed};
 use super::slot::{DraftModel, Slot};
-use crate::cache::{Adopted, BLOCK_TOKENS, BlockCopy, ReorderPlan};
+use crate::cache::{Adopted, BLOCK_TOKENS, BlockCopy, Preempted, ReorderPlan, SequenceCache};
 use crate::error::{Error, Result};
 use crate::generation::SearchInputs;
 use crate::generation::search::{ModelRole, SequenceOp, WantedRow};
@@ -54,8 +55,19 @@ pub(super) struct PendingRows {
     results: ForwardOutput,
     /// Scratch: the sequences of the rows in a pass.
     used: Vec<SeqId>,
-    /// The rows of prompts that other requests had computed.
-    cached_prompt_rows: usize,
+    /// The tokens of prompts that other requests had computed.
+    cached_prompt_tokens: usize,
+    /// The blocks that were taken away, by [`ModelRole`].
+    preempted: [Option<Preempted>; 2],
+    /// Cached tokens that must be computed again before anything else, in reverse order.
+    lost: Vec<(SeqId, usize)>,
+    /// How many of the lost tokens are in the current pass.
+    recomputing: usize,
+    /// The last pass that it had rows in.
+    pub(super) last_pass: u64,
+    /// Whether the last pass had no room for it.
+    pub(super) is_blocked: bool,
+    last_active: Instant,
 }
 
 /// The position of a row; see [`Row`].
@@ -84,7 +96,13 @@ impl PendingRows {
             text_len: None,
             results: ForwardOutput::default(),
             used: Vec::new(),
-            cached_prompt_rows: 0,
+            cached_prompt_tokens: 0,
+            preempted: [None, None],
+            lost: Vec::new(),
+            recomputing: 0,
+            last_pass: 0,
+            is_blocked: false,
+            last_active: Instant::now(),
         }
     }
 
@@ -103,6 +121,7 @@ impl PendingRows {
         results.hidden_states.clear();
         results.layer_logits.clear();
         self.results = results;
+        self.last_active = Instant::now();
     }
 
     /// The results of the step; lets go of them.
@@ -115,14 +134,19 @@ impl PendingRows {
         self.is_placed && self.computed == self.inputs.rows.len()
     }
 
-    /// The model of the rows.
+    /// The model of the next rows.
     pub(super) fn role(&self) -> ModelRole {
+        if let Some(&(seq, _)) = self.lost.last() {
+            return self.sequences[seq.index()].as_ref().map_or_else(ModelRole::default, Sequence::model);
+        }
         self.inputs.rows.first().map_or_else(ModelRole::default, |row| row.model)
     }
 
-    /// Whether the next row belongs to a prompt.
+    /// Whether the next row belongs to a prompt, or to tokens that are computed again.
     pub(super) fn is_prompt(&self) -> bool {
-        self.inputs.rows.get(self.computed).is_some_and(|row| row.is_prompt)
+        self.is_preempted()
+            || !self.lost.is_empty()
+            || self.inputs.rows.get(self.computed).is_some_and(|row| row.is_prompt)
     }
 
     /// The draft model that the rows are for; `None` for the engine's own.
@@ -143,12 +167,26 @@ impl PendingRows {
         self.draft().map_or_else(|| engine.model(), |draft| draft.model())
     }
 
-    /// Adds at most `budget` rows to a batch and returns their number.
+    /// Adds at most `budget` rows to a batch for the model `role` and returns their number.
     ///
     /// # Errors
     /// `Capacity` when there is no room for a single one: it may be tried again.
-    pub(super) fn add_rows(&mut self, budget: usize, builder: &mut BatchBuilder) -> Result<usize> {
+    pub(super) fn add_rows(
+        &mut self,
+        role: ModelRole,
+        budget: usize,
+        builder: &mut BatchBuilder,
+    ) -> Result<usize> {
+        (self.recomputing, self.is_blocked) = (0, true);
         self.cache.admit()?;
+        self.restore()?;
+        self.is_blocked = false;
+        if self.role() != role {
+            return Ok(0);
+        }
+        if !self.lost.is_empty() {
+            return self.add_lost(budget, builder);
+        }
         self.place()?;
         let most = budget.min(self.chunk);
         let first_table = builder.tables().len();
@@ -156,7 +194,7 @@ impl PendingRows {
         used.clear();
         let mut added = Ok(0);
         for index in self.computed..self.computed.saturating_add(most) {
-            // Rows of the sequence may have gone since the last turn: those that others had computed.
+            // There may be fewer rows than before: those that others had computed are left out.
             let Some(seq) = self.inputs.rows.get(index).map(|row| row.seq) else { break };
             if used.last() != Some(&seq) {
                 self.push_text(index, builder);
@@ -168,6 +206,7 @@ impl PendingRows {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) if index == self.computed => {
+                    self.is_blocked = true;
                     added = Err(error);
                     break;
                 }
@@ -187,8 +226,7 @@ impl PendingRows {
             builder.rows.push(Row { input, table, position, rope_seq_len, last_layer, outputs });
             added = Ok(index + 1 - self.computed);
         }
-        let end = self.computed + added.as_ref().map_or(0, |&added| added);
-        self.push_text(end, builder);
+        self.push_text(self.computed + added.as_ref().map_or(0, |&added| added), builder);
         for &seq in &used {
             builder.push_table(live(&mut self.sequences, seq)?.table());
         }
@@ -209,14 +247,13 @@ impl PendingRows {
         if index < self.appended || !sequence.len().is_multiple_of(BLOCK_TOKENS) {
             return Ok(true);
         }
-        let Some(text) = sequence.shared_text(rows) else { return Ok(true) };
+        let Some(text) = sequence.text_with(rows) else { return Ok(true) };
         if builder.computes(cache.salt(), &text, sequence.len()) {
             return Ok(false);
         }
+        let is_prompt = rows[0].is_prompt && sequence.model() == ModelRole::Target;
         let Adopted { tokens, copy } = sequence.adopt(&text);
-        if rows[0].is_prompt && sequence.model() == ModelRole::Target {
-            self.cached_prompt_rows += tokens;
-        }
+        self.cached_prompt_tokens += if is_prompt { tokens } else { 0 };
         inputs.rows.drain(index..index + tokens);
         positions.drain(index..index + tokens);
         copies.extend(copy);
@@ -229,13 +266,13 @@ impl PendingRows {
         let WantedRow { seq, is_prompt, .. } = self.inputs.rows[last];
         let goes_on = self.inputs.rows.get(end).is_some_and(|next| next.seq == seq && next.is_prompt);
         let sequence = self.sequences[seq.index()].as_ref().filter(|_| is_prompt);
-        if let Some(text) = sequence.and_then(|sequence| sequence.tokens(self.positions[last].position + 1)) {
+        if let Some(text) = sequence.and_then(|sequence| sequence.text(self.positions[last].position + 1)) {
             builder.push_text(self.cache.salt(), text, goes_on);
         }
     }
 
     /// Lets other requests find the tokens of prompts in the next `count` rows, which are computed.
-    fn publish(&mut self, count: usize) {
+    fn publish_prompts(&mut self, count: usize) {
         let rows = &self.inputs.rows[self.computed..self.computed + count];
         for (offset, row) in rows.iter().enumerate().filter(|(_, row)| row.is_prompt) {
             if rows.get(offset + 1).is_none_or(|next| next.seq != row.seq)
@@ -246,9 +283,112 @@ impl PendingRows {
         }
     }
 
+    /// Lets other requests find all its tokens, if they are computed.
+    fn publish_all(&mut self) {
+        if self.lost.is_empty() && self.appended == self.computed {
+            self.sequences.iter_mut().flatten().for_each(|sequence| sequence.publish(sequence.len()));
+        }
+    }
+
     /// The tokens of prompts that other requests had computed.
     pub(super) fn cached_prompt_tokens(&self) -> usize {
-        self.cached_prompt_rows
+        self.cached_prompt_tokens
+    }
+
+    /// Adds rows of tokens that are computed again.
+    fn add_lost(&mut self, budget: usize, builder: &mut BatchBuilder) -> Result<usize> {
+        let Self { lost, sequences, used, .. } = self;
+        let first_table = builder.tables().len();
+        // All of one model: a pass computes for one. Both models never lose theirs within a row of each other.
+        let model =
+            |seq: SeqId, sequences: &[Option<Sequence>]| sequences[seq.index()].as_ref().map(Sequence::model);
+        let role = lost.last().and_then(|&(seq, _)| model(seq, sequences));
+        used.clear();
+        let next = lost.iter().rev().take(budget.min(self.chunk));
+        let mut count = 0;
+        for &(seq, position) in next {
+            if model(seq, sequences) != role {
+                break;
+            }
+            let (wanted, row_position) = live(sequences, seq)?.recomputed(seq, position);
+            let known = used.iter().rposition(|&other| other == seq);
+            let table = first_table + known.unwrap_or(used.len());
+            if known.is_none() {
+                used.push(seq);
+            }
+            let input = builder.input(&wanted.input);
+            let RowPosition { position, rope_seq_len } = row_position;
+            let WantedRow { last_layer, outputs, .. } = wanted;
+            builder.rows.push(Row { input, table, position, rope_seq_len, last_layer, outputs });
+            count += 1;
+        }
+        for &seq in &*used {
+            builder.push_table(live(sequences, seq)?.table());
+        }
+        builder.has_prompt = true;
+        self.recomputing = count;
+        Ok(count)
+    }
+
+    /// Takes all its blocks, for others; they are computed again when its turn comes.
+    pub(super) fn preempt(&mut self) {
+        self.publish_all();
+        for (role, preempted) in [ModelRole::Target, ModelRole::Draft].into_iter().zip(&mut self.preempted) {
+            let Some(pool) = self.cache.pool(role).filter(|_| preempted.is_none()) else { continue };
+            *preempted = Some(pool.preempt(of_model(&mut self.sequences, role)));
+        }
+        self.cache.give_back();
+        self.copies.clear();
+        self.lost.clear();
+    }
+
+    /// Gets its blocks back.
+    ///
+    /// # Errors
+    /// `Capacity` while there are not enough.
+    fn restore(&mut self) -> Result<()> {
+        if !self.is_preempted() {
+            return Ok(());
+        }
+        for role in [ModelRole::Target, ModelRole::Draft] {
+            let Some(preempted) = self.preempted[role as usize].take() else { continue };
+            match preempted.restore(of_model(&mut self.sequences, role)) {
+                Ok(tokens) => {
+                    let sequences = self.sequences.iter().enumerate();
+                    let seqs: Vec<SeqId> = sequences
+                        .filter(|(_, sequence)| sequence.as_ref().is_some_and(|own| own.model() == role))
+                        .map(|(index, _)| SeqId(index as u32))
+                        .collect();
+                    let tokens = tokens.into_iter();
+                    self.lost.extend(tokens.flat_map(|tokens| {
+                        tokens.positions.map(|position| (seqs[tokens.sequence], position)).collect::<Vec<_>>()
+                    }));
+                }
+                Err(error) => {
+                    self.preempted[role as usize] = Some(preempted);
+                    // Never holds blocks of one model while it waits for those of the other.
+                    self.preempt();
+                    return Err(error);
+                }
+            }
+        }
+        self.lost.reverse();
+        Ok(())
+    }
+
+    fn is_preempted(&self) -> bool {
+        self.preempted.iter().any(Option::is_some)
+    }
+
+    /// Whether it has blocks, or has set some aside.
+    pub(super) fn holds_blocks(&self) -> bool {
+        let mut sequences = self.sequences.iter().flatten();
+        !self.is_preempted() && (self.cache.is_admitted() || sequences.any(|sequence| sequence.len() > 0))
+    }
+
+    /// How long nobody has asked for its next tokens.
+    pub(super) fn idle_for(&self) -> Duration {
+        if self.is_complete() { self.last_active.elapsed() } else { Duration::ZERO }
     }
 
     /// Gives a row its slot, unless it has one. False when it must wait for the next pass: `used` are the sequences of this
@@ -281,8 +421,11 @@ impl PendingRows {
     /// # Errors
     /// `Capacity` when there is no memory for them.
     pub(super) fn take(&mut self, count: usize, outputs: &mut OutputCursor<'_>) -> Result<()> {
+        if self.took_lost() {
+            return Ok(());
+        }
+        self.publish_prompts(count);
         let part = outputs.next(&self.inputs.rows[self.computed..self.computed + count]);
-        self.publish(count);
         self.computed += count;
         let ForwardOutput { logits, hidden_states, layer_logits } = &mut self.results;
         memory::extend(logits, part.logits, "logits")?;
@@ -292,9 +435,19 @@ impl PendingRows {
 
     /// [`PendingRows::take`] of a pass without other rows: exchanges the lists.
     pub(super) fn take_all(&mut self, count: usize, out: &mut ForwardOutput) {
-        self.publish(count);
+        if self.took_lost() {
+            return;
+        }
+        self.publish_prompts(count);
         self.computed += count;
         std::mem::swap(&mut self.results, out);
+    }
+
+    /// Whether the pass computed lost tokens, which have no results.
+    fn took_lost(&mut self) -> bool {
+        let count = std::mem::take(&mut self.recomputing);
+        self.lost.truncate(self.lost.len() - count);
+        count > 0
     }
 
     /// Whether no results of this step are there yet.
@@ -312,7 +465,7 @@ impl PendingRows {
             self.change_sequences(op)?;
         }
         self.inputs.ops = ops;
-        // All that is left of the last step is computed.
+        // What is left of the last step is computed, and not taken back.
         self.sequences.iter_mut().flatten().for_each(Sequence::publish_full);
         self.assign_positions()?;
         self.is_placed = true;
@@ -372,6 +525,7 @@ impl PendingRows {
     /// Assigns each requested row its position and its RoPE sequence length.
     fn assign_positions(&mut self) -> Result<()> {
         let role = self.role();
+        let text_len = self.text_len;
         let Self { inputs, sequences, positions, ends, .. } = self;
         ends.clear();
         ends.extend(sequences.iter().map(|sequence| sequence.as_ref().map_or(0, Sequence::len)));
@@ -394,7 +548,7 @@ impl PendingRows {
             if prompt_end.is_none_or(|(seq, _)| seq != wanted.seq) {
                 prompt_end = Some((wanted.seq, row_position.position + 1));
             }
-            row_position.rope_seq_len = self.text_len.unwrap_or(prompt_end.map_or(0, |(_, end)| end));
+            row_position.rope_seq_len = text_len.unwrap_or(prompt_end.map_or(0, |(_, end)| end));
         }
         insert_recomputed(
             &mut self.inputs.rows,
@@ -408,10 +562,14 @@ impl PendingRows {
 
 impl Drop for PendingRows {
     fn drop(&mut self) {
-        if self.is_complete() {
-            self.sequences.iter_mut().flatten().for_each(|sequence| sequence.publish(sequence.len()));
-        }
+        self.publish_all();
     }
+}
+
+/// The caches of the sequences of a model.
+fn of_model(sequences: &mut [Option<Sequence>], role: ModelRole) -> impl Iterator<Item = &mut SequenceCache> {
+    let of_model = sequences.iter_mut().flatten().filter(move |sequence| sequence.model() == role);
+    of_model.map(Sequence::cache_mut)
 }
 
 fn live(sequences: &mut [Option<Sequence>], seq: SeqId) -> Result<&mut Sequence> {

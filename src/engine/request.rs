@@ -14,7 +14,6 @@ use crate::generation::plan::PlannedPrompt;
 use crate::generation::search;
 use crate::generation::{GenerationPlan, Search, SearchOutput, SearchResults, SearchStep};
 use crate::model::ForwardOutput;
-use crate::sync::Mutex;
 
 /// A search with its sequences. Dropping it stops the work and returns its cache blocks.
 pub(super) struct Request {
@@ -49,7 +48,7 @@ impl Request {
             ticket: None,
             prompts: plan.prompts().to_vec(),
             search: search::build(plan),
-            pending: Arc::new(Mutex::new(pending)),
+            pending: engine.residents().add(pending),
             stepped: SearchStep::default(),
             results: ForwardOutput::default(),
             started: Instant::now(),

@@ -1,19 +1,32 @@
-//! A cached sequence of a request: which of its blocks other requests may share, and its recomputation when longrope changes
-//! its factors.
+//! A cached sequence of a request with the inputs of its tokens, and its recomputation when longrope changes its factors.
 //!
-//! Blocks are shared when their tokens are all that their keys and values depend on: not those of embeddings or of an early
-//! exit, nor of models with dynamic RoPE or longrope.
+//! The inputs are kept so that a request can give its blocks back and be computed again, and so that other requests can share
+//! its blocks. Those can be shared whose keys and values depend on tokens alone: not on embeddings, on an early exit, or on
+//! the length of the text, as with dynamic RoPE and longrope.
 //!
-//! Longrope models have short and long factors ([`CausalLm::longrope_threshold`]). When a sequence crosses the threshold,
-//! in either direction, the keys and values of all its tokens change. Sequences of such models keep their inputs, and rows
-//! that recompute all earlier tokens are inserted before the first row with the other factors. transformers does the same:
-//! its Phi-3 drops the cache at that point. So a sequence always equals the same text as a prompt.
+//! Longrope models have short and long factors ([`CausalLm::longrope_threshold`]). When a sequence crosses the threshold, in
+//! either direction, the keys and values of all its tokens change: rows that recompute all earlier tokens are inserted before
+//! the first row with the other factors. transformers does the same: its Phi-3 drops the cache at that point. So a sequence
+//! always equals the same text as a prompt.
+
+use std::sync::Arc;
 
 use super::pending::RowPosition;
 use crate::cache::{Adopted, BLOCK_TOKENS, BlockCopy, BlockTable, SequenceCache};
 use crate::error::Result;
 use crate::generation::search::{ModelRole, RowInput, WantedRow};
-use crate::types::{RowOutputs, TokenId};
+use crate::types::{RowOutputs, SeqId, TokenId};
+
+/// The input of a cached token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CachedInput {
+    /// `None` for an embedding.
+    token: Option<TokenId>,
+    /// See [`Row::rope_seq_len`](crate::model::Row::rope_seq_len).
+    rope_seq_len: u32,
+    /// See [`Row::last_layer`](crate::model::Row::last_layer).
+    last_layer: Option<u16>,
+}
 
 /// The cached tokens of one sequence.
 pub(super) struct Sequence {
@@ -21,32 +34,36 @@ pub(super) struct Sequence {
     cache: SequenceCache,
     /// The length above which the model uses the long factors.
     longrope_threshold: Option<usize>,
-    /// The inputs of the cached tokens; empty for models without longrope.
-    inputs: Vec<RowInput>,
+    /// The inputs of the cached tokens.
+    inputs: Vec<CachedInput>,
+    /// The inputs that are no tokens, by position.
+    embeddings: Vec<(usize, Arc<[f32]>)>,
     /// Whether the cached tokens were computed with the long factors.
     is_long: bool,
-    /// The cached tokens; `None` when its blocks cannot be shared.
-    tokens: Option<Vec<TokenId>>,
-    /// How many of them are published.
-    published: usize,
+    /// Whether other requests may share its blocks.
+    is_shared: bool,
 }
 
 impl Sequence {
-    /// A sequence of a model, in an empty cache. Its blocks are shared with other requests if `is_shared`.
+    /// A sequence of a model, in an empty cache. `is_shared`: other requests may share its blocks.
     pub(super) fn new(
         model: ModelRole,
         cache: SequenceCache,
         longrope_threshold: Option<usize>,
         is_shared: bool,
     ) -> Self {
-        let tokens = is_shared.then(Vec::new);
-        Self { model, cache, longrope_threshold, inputs: Vec::new(), is_long: false, tokens, published: 0 }
+        let (inputs, embeddings) = Default::default();
+        Self { model, cache, longrope_threshold, inputs, embeddings, is_long: false, is_shared }
     }
 
     /// A second sequence with the same tokens.
     pub(super) fn fork(&self) -> Self {
-        let (inputs, tokens) = (self.inputs.clone(), self.tokens.clone());
-        Self { cache: self.cache.fork(), inputs, tokens, ..*self }
+        Self {
+            cache: self.cache.fork(),
+            inputs: self.inputs.clone(),
+            embeddings: self.embeddings.clone(),
+            ..*self
+        }
     }
 
     /// The model that computes it.
@@ -54,70 +71,106 @@ impl Sequence {
         self.model
     }
 
-    /// Appends a slot for one row; see [`SequenceCache::append`].
-    pub(super) fn append(&mut self, row: &WantedRow, rope_seq_len: usize) -> Result<Option<BlockCopy>> {
+    /// Appends a slot for one token; see [`SequenceCache::append`].
+    pub(super) fn append(&mut self, wanted: &WantedRow, rope_seq_len: usize) -> Result<Option<BlockCopy>> {
         let copy = self.cache.append(1)?;
+        let token = match &wanted.input {
+            RowInput::Token(token) => Some(*token),
+            RowInput::Embedding(embedding) => {
+                self.embeddings.push((self.inputs.len(), embedding.as_slice().into()));
+                None
+            }
+        };
+        let last_layer = wanted.last_layer.and_then(|layer| u16::try_from(layer).ok());
+        let rope_len = u32::try_from(rope_seq_len).unwrap_or(u32::MAX);
+        self.inputs.push(CachedInput { token, rope_seq_len: rope_len, last_layer });
         if let Some(threshold) = self.longrope_threshold {
-            self.inputs.push(row.input.clone());
             self.is_long = rope_seq_len > threshold;
-        }
-        match (&mut self.tokens, shared_token(row)) {
-            (Some(tokens), Some(token)) => tokens.push(token),
-            _ => self.tokens = None,
         }
         Ok(copy)
     }
 
-    /// The tokens up to now, followed by those of rows that need not be computed if other requests have: the rows at the
-    /// start of `rows` that want no results. `None` when there is nothing to share.
-    pub(super) fn shared_text(&self, rows: &[WantedRow]) -> Option<Vec<TokenId>> {
-        let tokens = self.tokens.as_ref()?;
-        let same = rows.iter().take_while(|row| row.seq == rows[0].seq && row.outputs.is_none());
-        let new = same.map_while(shared_token);
-        let text: Vec<TokenId> = tokens.iter().copied().chain(new).collect();
-        (text.len() > tokens.len()).then_some(text)
+    /// Its first `len` tokens; `None` when other requests cannot share them.
+    pub(super) fn text(&self, len: usize) -> Option<Vec<TokenId>> {
+        let tokens =
+            self.inputs.get(..len)?.iter().map(|input| input.token.filter(|_| input.last_layer.is_none()));
+        tokens.collect::<Option<_>>().filter(|_| self.is_shared)
     }
 
-    /// Its first `len` tokens, when they can be shared.
-    pub(super) fn tokens(&self, len: usize) -> Option<Vec<TokenId>> {
-        self.tokens.as_ref().map(|tokens| tokens[..len].to_vec())
+    /// All its tokens and those of the first of `rows` that can be left out if other requests have computed them: rows of the
+    /// sequence that want no results. `None` when there are none.
+    pub(super) fn text_with(&self, rows: &[WantedRow]) -> Option<Vec<TokenId>> {
+        let new = rows.iter().take_while(|row| row.seq == rows[0].seq && row.outputs.is_none());
+        let mut new = new.map_while(|row| match row.input {
+            RowInput::Token(token) if row.last_layer.is_none() => Some(token),
+            _ => None,
+        });
+        let first = new.next()?;
+        let mut text = self.text(self.len())?;
+        text.push(first);
+        text.extend(new);
+        Some(text)
     }
 
-    /// Adopts blocks that hold tokens of `text`; see [`SequenceCache::adopt`].
+    /// Continues with tokens of `text` that other requests have computed; see [`SequenceCache::adopt`].
     pub(super) fn adopt(&mut self, text: &[TokenId]) -> Adopted {
         let adopted = self.cache.adopt(text);
-        if let Some(tokens) = &mut self.tokens {
-            tokens.extend_from_slice(&text[tokens.len()..self.cache.len()]);
-        }
-        if adopted.tokens > 0 {
-            self.published = self.cache.len();
-        }
+        let new = (self.inputs.len()..self.cache.len()).map(|position| CachedInput {
+            token: Some(text[position]),
+            rope_seq_len: u32::try_from(position + 1).unwrap_or(u32::MAX),
+            last_layer: None,
+        });
+        self.inputs.extend(new);
         adopted
     }
 
     /// Lets other requests find its first `len` tokens, which must be computed; see [`SequenceCache::publish`].
     pub(super) fn publish(&mut self, len: usize) {
-        if let Some(tokens) = self.tokens.as_ref().filter(|_| len > self.published) {
-            self.cache.publish(&tokens[..len]);
-            self.published = len;
+        if let Some(text) = self.text(len) {
+            self.cache.publish(&text);
         }
     }
 
-    /// [`Sequence::publish`] of all tokens, if they fill a block that is not published yet.
+    /// [`Sequence::publish`] of all tokens, if there is a full block that is not published.
     pub(super) fn publish_full(&mut self) {
-        if self.len() / BLOCK_TOKENS > self.published / BLOCK_TOKENS {
+        if self.is_shared && self.len() / BLOCK_TOKENS > self.cache.published_blocks() {
             self.publish(self.len());
         }
+    }
+
+    /// The row that computes a cached token again, and its position.
+    pub(super) fn recomputed(&self, seq: SeqId, position: usize) -> (WantedRow, RowPosition) {
+        let CachedInput { rope_seq_len, last_layer, .. } = self.inputs[position];
+        let wanted = WantedRow {
+            model: self.model,
+            seq,
+            input: self.input(position),
+            is_prompt: true,
+            last_layer: last_layer.map(usize::from),
+            outputs: RowOutputs::NONE,
+        };
+        (wanted, RowPosition { position, rope_seq_len: rope_seq_len as usize })
+    }
+
+    /// The input of a cached token.
+    fn input(&self, position: usize) -> RowInput {
+        let embedding = || {
+            let found = self.embeddings.iter().find(|(at, _)| *at == position);
+            RowInput::Embedding(found.map(|(_, embedding)| embedding.to_vec()).unwrap_or_default())
+        };
+        self.inputs[position].token.map_or_else(embedding, RowInput::Token)
+    }
+
+    /// Its part of the cache.
+    pub(super) fn cache_mut(&mut self) -> &mut SequenceCache {
+        &mut self.cache
     }
 
     /// Drops all tokens from `len` on.
     pub(super) fn truncate(&mut self, len: usize) {
         self.cache.truncate(len);
         self.inputs.truncate(len);
-        if let Some(tokens) = &mut self.tokens {
-            tokens.truncate(len);
-        }
-        self.published = self.published.min(len);
+        self.embeddings.retain(|(position, _)| *position < len);
     }
 
     /// The number of tokens.
@@ -128,14 +181,6 @@ impl Sequence {
     /// The blocks of the tokens.
     pub(super) fn table(&self) -> &BlockTable {
         self.cache.table()
-    }
-}
-
-/// The token of a row, if the keys and values of all layers are computed from it.
-fn shared_token(row: &WantedRow) -> Option<TokenId> {
-    match row.input {
-        RowInput::Token(token) if row.last_layer.is_none() => Some(token),
-        _ => None,
     }
 }
 
@@ -163,10 +208,12 @@ pub(super) fn insert_recomputed(
     let (wanted, wanted_positions) = (std::mem::take(rows), std::mem::take(positions));
     for (index, (row, row_position)) in wanted.iter().zip(wanted_positions).enumerate() {
         if switching[index] {
-            let past = sequences[row.seq.index()].iter().flat_map(|sequence| &sequence.inputs);
-            let new = wanted[..index].iter().filter(|other| other.seq == row.seq).map(|row| &row.input);
-            for (position, input) in past.chain(new).enumerate() {
-                let (input, outputs) = (input.clone(), RowOutputs::NONE);
+            let cached = sequences[row.seq.index()].iter();
+            let past =
+                cached.flat_map(|sequence| (0..sequence.len()).map(|position| sequence.input(position)));
+            let new = wanted[..index].iter().filter(|other| other.seq == row.seq);
+            for (position, input) in past.chain(new.map(|row| row.input.clone())).enumerate() {
+                let outputs = RowOutputs::NONE;
                 rows.push(WantedRow { input, is_prompt: true, last_layer: None, outputs, ..row.clone() });
                 positions.push(RowPosition { position, rope_seq_len: row_position.rope_seq_len });
             }
@@ -180,7 +227,6 @@ pub(super) fn insert_recomputed(
 mod tests {
     use super::*;
     use crate::cache::{KvCapacity, KvDtype, KvLayout, Reservation, SharedPool};
-    use crate::types::{SeqId, TokenId};
 
     const THRESHOLD: usize = 4;
 
