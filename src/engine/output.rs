@@ -151,6 +151,7 @@ impl GenerationOutput {
                 all.draft_stats.get_or_insert_default().add(stats);
             }
             all.usage.prompt_tokens += output.usage.prompt_tokens;
+            all.usage.cached_prompt_tokens += output.usage.cached_prompt_tokens;
             all.usage.generated_tokens += output.usage.generated_tokens;
             all.timings.first_token = all.timings.first_token.max(output.timings.first_token);
             all.timings.total = all.timings.total.max(output.timings.total);

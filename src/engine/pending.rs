@@ -178,7 +178,10 @@ impl PendingRows {
         builder: &mut BatchBuilder,
     ) -> Result<usize> {
         (self.recomputing, self.is_blocked) = (0, true);
-        self.cache.admit()?;
+        // Later it has its sequences: restoring them takes what they had, and not what it began with as well.
+        if self.sequences.is_empty() {
+            self.cache.admit()?;
+        }
         self.restore()?;
         self.is_blocked = false;
         if self.role() != role {
