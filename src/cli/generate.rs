@@ -14,7 +14,7 @@ use super::terminal::Terminal;
 use super::wording::in_shell_words;
 use super::{model, progress, prompt, show};
 use crate::engine::trace::TimedEvent;
-use crate::engine::{GenerationOutput, Interrupt, TokenStream};
+use crate::engine::{GenerationOutput, Interrupt, TokenStream, Usage};
 use crate::error::Error;
 use crate::generation::SequenceScores;
 use crate::generator::{Generator, Prepared};
@@ -246,19 +246,12 @@ pub(super) struct Report<'a> {
     events: Option<&'a [TimedEvent]>,
     /// `null` without sampling.
     seed: Option<u64>,
-    usage: UsageReport,
+    usage: Usage,
     timings: TimingsReport,
 }
 
 /// The most probable tokens of each token of a row.
 type RowTopLogprobs<'a> = Vec<&'a [(TokenId, f32)]>;
-
-#[derive(Serialize)]
-struct UsageReport {
-    prompt_tokens: usize,
-    cached_prompt_tokens: usize,
-    generated_tokens: usize,
-}
 
 #[derive(Serialize)]
 struct TimingsReport {
@@ -301,11 +294,7 @@ impl<'a> Report<'a> {
                 .collect(),
             events: output.events.as_deref(),
             seed: output.seeds.first().copied(),
-            usage: UsageReport {
-                prompt_tokens: output.usage.prompt_tokens,
-                cached_prompt_tokens: output.usage.cached_prompt_tokens,
-                generated_tokens: output.usage.generated_tokens,
-            },
+            usage: output.usage,
             timings: TimingsReport {
                 load: loading.as_secs_f64(),
                 first_token: output.timings.first_token.as_secs_f64(),

@@ -12,10 +12,10 @@ use super::blocks::RequestCache;
 use super::core::Engine;
 use super::sequence::{Sequence, insert_recomputed};
 use super::slot::{DraftModel, Slot};
-use crate::cache::{Adopted, BLOCK_TOKENS, BlockCopy, Preempted, ReorderPlan, SequenceCache};
+use crate::cache::{BlockCopy, Preempted, SequenceCache};
 use crate::error::{Error, Result};
 use crate::generation::SearchInputs;
-use crate::generation::search::{ModelRole, SequenceOp, WantedRow};
+use crate::generation::search::{ModelRole, WantedRow};
 use crate::memory;
 use crate::model::{CausalLm, ForwardOutput, Row};
 use crate::sync::Mutex;
@@ -30,23 +30,23 @@ pub(super) struct PendingRows {
     pub(super) age: u64,
     /// Whether somebody waits for each token.
     pub(super) is_streamed: bool,
-    cache: RequestCache,
+    pub(super) cache: RequestCache,
     /// By [`SeqId`].
-    sequences: Vec<Option<Sequence>>,
+    pub(super) sequences: Vec<Option<Sequence>>,
     /// What the search wants in this step.
-    inputs: SearchInputs,
+    pub(super) inputs: SearchInputs,
     /// Whether the operations have been performed, and the rows have positions.
     is_placed: bool,
     /// The position of each row.
-    positions: Vec<RowPosition>,
+    pub(super) positions: Vec<RowPosition>,
     /// Scratch: the ends of the sequences with the rows positioned so far.
     ends: Vec<usize>,
     /// How many of the rows have slots in the cache: more than are computed after a pass that was interrupted.
-    appended: usize,
+    pub(super) appended: usize,
     /// How many of the rows are computed.
-    computed: usize,
+    pub(super) computed: usize,
     /// Copies that the next pass has to make before it writes.
-    copies: Vec<BlockCopy>,
+    pub(super) copies: Vec<BlockCopy>,
     /// The most rows of this request in one pass.
     chunk: usize,
     /// The length of a text that is handed in by parts; see [`Row::rope_seq_len`].
@@ -56,11 +56,11 @@ pub(super) struct PendingRows {
     /// Scratch: the sequences of the rows in a pass.
     used: Vec<SeqId>,
     /// The tokens of prompts that other requests had computed.
-    cached_prompt_tokens: usize,
+    pub(super) cached_prompt_tokens: usize,
     /// The blocks that were taken away, by [`ModelRole`].
     preempted: [Option<Preempted>; 2],
     /// Cached tokens that must be computed again before anything else, in reverse order.
-    lost: Vec<(SeqId, usize)>,
+    pub(super) lost: Vec<(SeqId, usize)>,
     /// How many of the lost tokens are in the current pass.
     recomputing: usize,
     /// The last pass that it had rows in.
@@ -240,64 +240,6 @@ impl PendingRows {
         added
     }
 
-    /// Before a row that begins the part of its sequence in a pass: leaves out the rows from there on that other requests
-    /// have computed. False when it must wait for the next pass, because this one computes the same tokens for another.
-    fn adopt(&mut self, index: usize, builder: &BatchBuilder) -> Result<bool> {
-        let Self { inputs, sequences, positions, cache, copies, .. } = self;
-        let sequence = live(sequences, inputs.rows[index].seq)?;
-        // The last row is computed in any case, so that the pass has one.
-        let rows = &inputs.rows[index..inputs.rows.len() - 1];
-        if index < self.appended || !sequence.len().is_multiple_of(BLOCK_TOKENS) {
-            return Ok(true);
-        }
-        let Some(text) = sequence.text_with(rows) else { return Ok(true) };
-        if builder.computes(cache.salt(), &text, sequence.len()) {
-            return Ok(false);
-        }
-        let is_prompt = rows[0].is_prompt && sequence.model() == ModelRole::Target;
-        let Adopted { tokens, copy } = sequence.adopt(&text);
-        self.cached_prompt_tokens += if is_prompt { tokens } else { 0 };
-        inputs.rows.drain(index..index + tokens);
-        positions.drain(index..index + tokens);
-        copies.extend(copy);
-        Ok(true)
-    }
-
-    /// Notes which text the rows before `end` compute in this pass, if they are rows of a prompt.
-    fn push_text(&self, end: usize, builder: &mut BatchBuilder) {
-        let Some(last) = end.checked_sub(1).filter(|&last| last >= self.computed) else { return };
-        let WantedRow { seq, is_prompt, .. } = self.inputs.rows[last];
-        let goes_on = self.inputs.rows.get(end).is_some_and(|next| next.seq == seq && next.is_prompt);
-        let sequence = self.sequences[seq.index()].as_ref().filter(|_| is_prompt);
-        if let Some(text) = sequence.and_then(|sequence| sequence.text(self.positions[last].position + 1)) {
-            builder.push_text(self.cache.salt(), text, goes_on);
-        }
-    }
-
-    /// Lets other requests find the tokens of prompts in the next `count` rows, which are computed.
-    fn publish_prompts(&mut self, count: usize) {
-        let rows = &self.inputs.rows[self.computed..self.computed + count];
-        for (offset, row) in rows.iter().enumerate().filter(|(_, row)| row.is_prompt) {
-            if rows.get(offset + 1).is_none_or(|next| next.seq != row.seq)
-                && let Some(sequence) = &mut self.sequences[row.seq.index()]
-            {
-                sequence.publish(self.positions[self.computed + offset].position + 1);
-            }
-        }
-    }
-
-    /// Lets other requests find all its tokens, if they are computed.
-    fn publish_all(&mut self) {
-        if self.lost.is_empty() && self.appended == self.computed {
-            self.sequences.iter_mut().flatten().for_each(|sequence| sequence.publish(sequence.len()));
-        }
-    }
-
-    /// The tokens of prompts that other requests had computed.
-    pub(super) fn cached_prompt_tokens(&self) -> usize {
-        self.cached_prompt_tokens
-    }
-
     /// Adds rows of tokens that are computed again.
     fn add_lost(&mut self, budget: usize, builder: &mut BatchBuilder) -> Result<usize> {
         let Self { lost, sequences, used, .. } = self;
@@ -475,56 +417,6 @@ impl PendingRows {
         Ok(())
     }
 
-    fn change_sequences(&mut self, op: SequenceOp) -> Result<()> {
-        match op {
-            SequenceOp::Create { seq, model } => {
-                let sequence = self.cache.sequence(model)?;
-                self.put(seq, sequence)
-            }
-            SequenceOp::Fork { parent, child } => {
-                let fork = live(&mut self.sequences, parent)?.fork();
-                self.put(child, fork)
-            }
-            SequenceOp::Truncate { seq, len } => {
-                live(&mut self.sequences, seq)?.truncate(len);
-                Ok(())
-            }
-            SequenceOp::Release { seq } => {
-                live(&mut self.sequences, seq)?;
-                self.sequences[seq.index()] = None;
-                Ok(())
-            }
-            SequenceOp::Reorder { seqs, parents } => self.reorder(&seqs, &parents),
-        }
-    }
-
-    /// Replaces each of `seqs` by a copy of its parent, all at once.
-    fn reorder(&mut self, seqs: &[SeqId], parents: &[SeqId]) -> Result<()> {
-        let unknown = || Error::internal("a reorder names a parent that is not among its sequences");
-        let indices =
-            parents.iter().map(|parent| seqs.iter().position(|seq| seq == parent).ok_or_else(unknown));
-        let plan = ReorderPlan::new(&indices.collect::<Result<Vec<_>>>()?, seqs.len())?;
-        let mut current = Vec::with_capacity(seqs.len());
-        for &seq in seqs {
-            live(&mut self.sequences, seq)?;
-            current.extend(self.sequences[seq.index()].take());
-        }
-        for (&seq, sequence) in seqs.iter().zip(plan.apply_with(current, Sequence::fork)) {
-            self.put(seq, sequence)?;
-        }
-        Ok(())
-    }
-
-    fn put(&mut self, seq: SeqId, sequence: Sequence) -> Result<()> {
-        if self.sequences.len() <= seq.index() {
-            self.sequences.resize_with(seq.index() + 1, || None);
-        }
-        match self.sequences[seq.index()].replace(sequence) {
-            None => Ok(()),
-            Some(_) => Err(Error::internal(format!("a search creates sequence {seq}, which exists already"))),
-        }
-    }
-
     /// Assigns each requested row its position and its RoPE sequence length.
     fn assign_positions(&mut self) -> Result<()> {
         let role = self.role();
@@ -563,19 +455,13 @@ impl PendingRows {
     }
 }
 
-impl Drop for PendingRows {
-    fn drop(&mut self) {
-        self.publish_all();
-    }
-}
-
 /// The caches of the sequences of a model.
 fn of_model(sequences: &mut [Option<Sequence>], role: ModelRole) -> impl Iterator<Item = &mut SequenceCache> {
     let of_model = sequences.iter_mut().flatten().filter(move |sequence| sequence.model() == role);
     of_model.map(Sequence::cache_mut)
 }
 
-fn live(sequences: &mut [Option<Sequence>], seq: SeqId) -> Result<&mut Sequence> {
+pub(super) fn live(sequences: &mut [Option<Sequence>], seq: SeqId) -> Result<&mut Sequence> {
     let sequence = sequences.get_mut(seq.index()).and_then(Option::as_mut);
     sequence.ok_or_else(|| Error::internal(format!("a search names sequence {seq}, which does not exist")))
 }

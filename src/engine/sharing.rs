@@ -1,0 +1,77 @@
+//! What a request shares with others: it leaves out rows that they have computed, and lets them find its own.
+//!
+//! A prompt waits while the same pass computes its next tokens for another request, and adopts them afterwards. So prompts with
+//! the same beginning that arrive at once compute it about once.
+
+use super::batching::BatchBuilder;
+use super::pending::{PendingRows, live};
+use super::sequence::Sequence;
+use crate::cache::{Adopted, BLOCK_TOKENS};
+use crate::error::Result;
+use crate::generation::search::{ModelRole, WantedRow};
+
+impl PendingRows {
+    /// Before a row that begins the part of its sequence in a pass: leaves out the rows from there on that other requests
+    /// have computed. False when it must wait for the next pass, because this one computes the same tokens for another.
+    pub(super) fn adopt(&mut self, index: usize, builder: &BatchBuilder) -> Result<bool> {
+        let Self { inputs, sequences, positions, cache, copies, .. } = self;
+        let sequence = live(sequences, inputs.rows[index].seq)?;
+        // The last row is computed in any case, so that the pass has one.
+        let rows = &inputs.rows[index..inputs.rows.len() - 1];
+        if index < self.appended || !sequence.len().is_multiple_of(BLOCK_TOKENS) {
+            return Ok(true);
+        }
+        let Some(text) = sequence.text_with(rows) else { return Ok(true) };
+        if builder.computes(cache.salt(), &text, sequence.len()) {
+            return Ok(false);
+        }
+        let is_prompt = rows[0].is_prompt && sequence.model() == ModelRole::Target;
+        let Adopted { tokens, copy } = sequence.adopt(&text);
+        self.cached_prompt_tokens += if is_prompt { tokens } else { 0 };
+        inputs.rows.drain(index..index + tokens);
+        positions.drain(index..index + tokens);
+        copies.extend(copy);
+        Ok(true)
+    }
+
+    /// Notes which text the rows before `end` compute in this pass, if they are rows of a prompt.
+    pub(super) fn push_text(&self, end: usize, builder: &mut BatchBuilder) {
+        let Some(last) = end.checked_sub(1).filter(|&last| last >= self.computed) else { return };
+        let WantedRow { seq, is_prompt, .. } = self.inputs.rows[last];
+        let goes_on = self.inputs.rows.get(end).is_some_and(|next| next.seq == seq && next.is_prompt);
+        let sequence = self.sequences[seq.index()].as_ref().filter(|_| is_prompt);
+        if let Some(text) = sequence.and_then(|sequence| sequence.text(self.positions[last].position + 1)) {
+            builder.push_text(self.cache.salt(), text, goes_on);
+        }
+    }
+
+    /// Lets other requests find the tokens of prompts in the next `count` rows, which are computed.
+    pub(super) fn publish_prompts(&mut self, count: usize) {
+        let rows = &self.inputs.rows[self.computed..self.computed + count];
+        for (offset, row) in rows.iter().enumerate().filter(|(_, row)| row.is_prompt) {
+            if rows.get(offset + 1).is_none_or(|next| next.seq != row.seq)
+                && let Some(sequence) = &mut self.sequences[row.seq.index()]
+            {
+                sequence.publish(self.positions[self.computed + offset].position + 1);
+            }
+        }
+    }
+
+    /// Lets other requests find all its tokens, if they are computed.
+    pub(super) fn publish_all(&mut self) {
+        if self.lost.is_empty() && self.appended == self.computed {
+            self.sequences.iter_mut().flatten().for_each(|sequence| sequence.publish(sequence.len()));
+        }
+    }
+
+    /// The tokens of prompts that other requests had computed.
+    pub(super) fn cached_prompt_tokens(&self) -> usize {
+        self.cached_prompt_tokens
+    }
+}
+
+impl Drop for PendingRows {
+    fn drop(&mut self) {
+        self.publish_all();
+    }
+}
