@@ -753,6 +753,8 @@ class Generator:
             with the same options and shares the KV cache.
         kv_cache_bytes (int | None): The memory limit of the KV cache in bytes. None is half of the
             memory that is available.
+        prefix_caching (bool): Whether prompts with the same beginning share what was computed for
+            it. The results are the same.
         local_files_only (bool): Must be True: rsgen never downloads.
         revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
         cache_dir (str | os.PathLike[str] | None): The Hub cache. None is that of the environment.
@@ -786,6 +788,7 @@ class Generator:
         num_threads: int | None = None,
         assistant: str | os.PathLike[str] | Generator | None = None,
         kv_cache_bytes: int | None = None,
+        prefix_caching: bool = True,
         local_files_only: bool = True,
         revision: str | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
@@ -1425,6 +1428,7 @@ class Generator:
         num_threads: int | None = None,
         assistant: str | os.PathLike[str] | Generator | None = None,
         kv_cache_bytes: int | None = None,
+        prefix_caching: bool = True,
         local_files_only: bool = True,
         revision: str | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
@@ -2145,6 +2149,9 @@ class Usage:
 
     def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     @property
+    def cached_prompt_tokens(self) -> int:
+        """Of these, the tokens that were computed before, for a prompt with the same beginning."""
+    @property
     def generated_tokens(self) -> int:
         """Generated tokens of all rows."""
     @property
@@ -2279,6 +2286,12 @@ class CacheStats:
     @property
     def draft_bytes_allocated(self) -> int:
         """Of the allocated bytes, those of models that draft."""
+    @property
+    def prefix_cache_hits(self) -> int:
+        """Of these, the tokens that were computed already."""
+    @property
+    def prefix_cache_queries(self) -> int:
+        """The prompt tokens that requests have looked up so far."""
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -2440,7 +2453,7 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
         ...     for token in stream:
         ...         print(token, end="", flush=True)
         >>> stream.output.usage
-        Usage(prompt_tokens=5, generated_tokens=60)
+        Usage(prompt_tokens=5, cached_prompt_tokens=0, generated_tokens=60)
     """
 
     def __aenter__(self) -> Future[Self]: ...

@@ -5,7 +5,6 @@
 
 use super::batching::BatchBuilder;
 use super::pending::{PendingRows, live};
-use super::sequence::Sequence;
 use crate::cache::{Adopted, BLOCK_TOKENS};
 use crate::error::Result;
 use crate::generation::search::{ModelRole, WantedRow};
