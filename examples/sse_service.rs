@@ -307,7 +307,7 @@ pub(crate) fn send_tokens(mut stream: TokenStream, sender: &mpsc::Sender<Event>,
                 ("token", json!({ "id": id.0, "text": text, "logprob": logprob, "finish_reason": reason }))
             }
             Ok(None) => {
-                let Usage { prompt_tokens, generated_tokens } =
+                let Usage { prompt_tokens, generated_tokens, .. } =
                     stream.output().map(|output| output.usage).unwrap_or_default();
                 ("usage", json!({ "prompt_tokens": prompt_tokens, "generated_tokens": generated_tokens }))
             }

@@ -156,6 +156,11 @@ impl SequenceCache {
         }
     }
 
+    /// How many of its first blocks are known to be published.
+    pub fn published_blocks(&self) -> usize {
+        self.chain.len
+    }
+
     /// Continues the sequence with published blocks; these tokens need not be computed. `tokens` are those of the sequence
     /// and those that may be adopted. A sequence that ends within a block adopts none.
     ///

@@ -145,6 +145,9 @@ pub(super) struct LoadingArguments {
     #[arg(long, value_name = "BYTES", env = "RSGEN_KV_CACHE_BYTES", value_parser = bytes)]
     #[arg(hide_short_help = true)]
     pub(super) kv_cache_bytes: Option<usize>,
+    /// Compute each prompt anew, also one that begins like another
+    #[arg(long, env = "RSGEN_NO_PREFIX_CACHING", hide_short_help = true)]
+    pub(super) no_prefix_caching: bool,
     /// auto, or ignore: without the model's own defaults
     #[arg(long, value_name = "FILE", env = "RSGEN_GENERATION_CONFIG", hide_default_value = true)]
     #[arg(value_enum, default_value_t = ModelDefaults::Auto, hide_possible_values = true, hide_short_help = true)]
@@ -248,6 +251,7 @@ impl LoadingArguments {
             kv_dtype: self.kv_dtype.dtype(),
             num_threads: self.num_threads,
             kv_cache_bytes: self.kv_cache_bytes,
+            prefix_caching: Some(!self.no_prefix_caching),
             ignore_generation_config: self.generation_config == ModelDefaults::Ignore,
             ..GeneratorOptions::default()
         }

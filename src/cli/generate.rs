@@ -256,6 +256,7 @@ type RowTopLogprobs<'a> = Vec<&'a [(TokenId, f32)]>;
 #[derive(Serialize)]
 struct UsageReport {
     prompt_tokens: usize,
+    cached_prompt_tokens: usize,
     generated_tokens: usize,
 }
 
@@ -302,6 +303,7 @@ impl<'a> Report<'a> {
             seed: output.seeds.first().copied(),
             usage: UsageReport {
                 prompt_tokens: output.usage.prompt_tokens,
+                cached_prompt_tokens: output.usage.cached_prompt_tokens,
                 generated_tokens: output.usage.generated_tokens,
             },
             timings: TimingsReport {

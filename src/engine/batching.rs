@@ -1,9 +1,11 @@
 //! The batch of one pass: requests add their rows to it, and later read their results.
 
-use crate::cache::{BlockCopy, BlockTable};
+use std::sync::Arc;
+
+use crate::cache::{BLOCK_TOKENS, BlockCopy, BlockTable};
 use crate::generation::search::{RowInput as WantedInput, WantedRow};
 use crate::model::{Row, RowInput};
-use crate::types::RowOutputs;
+use crate::types::{RowOutputs, TokenId};
 
 /// Collects the rows of one pass.
 #[derive(Default)]
@@ -17,17 +19,34 @@ pub(super) struct BatchBuilder {
     /// The tables of the rows' sequences, as they are for this pass. The first `num_tables` are in use.
     tables: Vec<BlockTable>,
     num_tables: usize,
+    /// The texts that the rows of prompts compute.
+    texts: Vec<PromptText>,
 }
 
 impl BatchBuilder {
     /// Empties the lists and keeps their memory.
     pub(super) fn clear(&mut self) {
-        let Self { rows, copies, embeddings, has_prompt, num_tables, .. } = self;
+        let Self { rows, copies, embeddings, has_prompt, num_tables, texts, .. } = self;
         rows.clear();
         copies.clear();
         embeddings.clear();
         *has_prompt = false;
         *num_tables = 0;
+        texts.clear();
+    }
+
+    /// Notes that the pass computes `tokens`, and whether their prompt goes on.
+    pub(super) fn push_text(&mut self, salt: Option<&Arc<str>>, tokens: Vec<TokenId>, goes_on: bool) {
+        self.texts.push(PromptText { salt: salt.cloned(), tokens, goes_on });
+    }
+
+    /// Whether the pass computes what continues the first `len` tokens of `text`: a block at least, or the part of a prompt
+    /// that may go on like `text`. Whoever waits for the next pass can adopt it.
+    pub(super) fn computes(&self, salt: Option<&Arc<str>>, text: &[TokenId], len: usize) -> bool {
+        self.texts.iter().filter(|other| other.salt.as_ref() == salt).any(|other| {
+            let common = text.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count();
+            common >= len + BLOCK_TOKENS || (common > len && common == other.tokens.len() && other.goes_on)
+        })
     }
 
     /// Adds the table of a sequence.
@@ -55,6 +74,13 @@ impl BatchBuilder {
             }
         }
     }
+}
+
+/// The text of a prompt up to the end of a pass.
+struct PromptText {
+    salt: Option<Arc<str>>,
+    tokens: Vec<TokenId>,
+    goes_on: bool,
 }
 
 /// The results of a pass that no request has read yet, in the order of the rows.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::core::Engine;
 use super::sequence::Sequence;
 use super::slot::DraftModel;
-use crate::cache::{BLOCK_TOKENS, Reservation, SharedPool, blocks_for};
+use crate::cache::{BLOCK_TOKENS, Reservation, SequenceCache, SharedPool, blocks_for};
 use crate::error::{Error, Result, ResultExt};
 use crate::generation::search::ModelRole;
 use crate::generation::{DraftSource, GenerationPlan};
@@ -27,6 +27,9 @@ struct ModelCache {
     first: usize,
     /// Those blocks, once they are set aside.
     reservation: Option<Reservation>,
+    /// Whether its sequences share blocks with other requests of the same salt.
+    is_shared: bool,
+    salt: Option<Arc<str>>,
 }
 
 /// The most cache blocks that a request can need, by model.
@@ -66,12 +69,17 @@ impl RequestCache {
         let most = RequestBlocks::of(engine, draft.map(|draft| &**draft), plan);
         let first = first_blocks(plan, engine.model().longrope_threshold()).min(most.target);
         engine.pool().check_limit(most.target)?;
-        let target = ModelCache::new(engine.pool(), engine.model(), first);
+        let cache = |pool, model: &dyn CausalLm, first| ModelCache {
+            is_shared: engine.prefix_caching() && !model.keys_depend_on_length(),
+            salt: plan.cache_salt().cloned(),
+            ..ModelCache::new(pool, model, first)
+        };
+        let target = cache(engine.pool(), engine.model(), first);
         let draft = draft.filter(|_| most.draft > 0).map(|draft| {
             draft.pool().check_limit(most.draft).context(|| {
                 format!("the assistant, which shares the {} bytes of the KV cache", engine.kv_cache_bytes())
             })?;
-            Ok((Arc::clone(draft), ModelCache::new(draft.pool(), draft.model(), 0)))
+            Ok((Arc::clone(draft), cache(draft.pool(), draft.model(), 0)))
         });
         Ok(Self { target, draft: draft.transpose()? })
     }
@@ -123,8 +131,14 @@ impl RequestCache {
     /// # Errors
     /// `Internal` for a draft model that the request does not have.
     pub(super) fn sequence(&self, role: ModelRole) -> Result<Sequence> {
-        let cache = self.of(role)?;
-        Ok(Sequence::new(role, &cache.pool, cache.reservation.as_ref(), cache.longrope_threshold))
+        let ModelCache { pool, longrope_threshold, reservation, is_shared, salt, .. } = self.of(role)?;
+        let cache = reservation.as_ref().map_or_else(|| SequenceCache::new(pool), SequenceCache::within);
+        Ok(Sequence::new(role, cache.with_salt(salt.clone()), *longrope_threshold, *is_shared))
+    }
+
+    /// What separates its blocks from those of other requests.
+    pub(super) fn salt(&self) -> Option<&Arc<str>> {
+        self.target.salt.as_ref()
     }
 
     /// See [`CausalLm::longrope_threshold`].
@@ -145,9 +159,11 @@ impl RequestCache {
 }
 
 impl ModelCache {
+    /// Of a request that shares nothing.
     fn new(pool: &SharedPool, model: &dyn CausalLm, first: usize) -> Self {
         let longrope_threshold = model.longrope_threshold();
-        Self { pool: pool.clone(), longrope_threshold, first, reservation: None }
+        let pool = pool.clone();
+        Self { pool, longrope_threshold, first, reservation: None, is_shared: false, salt: None }
     }
 }
 

@@ -25,6 +25,8 @@ pub struct EngineOptions {
     pub kv_dtype: KvDtype,
     /// The most memory that the KV cache may take, in bytes, those of draft models included.
     pub kv_cache_bytes: usize,
+    /// Whether requests share the computed blocks of texts with the same beginning.
+    pub prefix_caching: bool,
     /// Whether calls log where their time went.
     pub is_timed: bool,
 }
@@ -40,6 +42,7 @@ pub struct Engine {
     /// The models that draft for this one.
     drafts: DraftSlots,
     kv_cache_bytes: usize,
+    prefix_caching: bool,
     /// What waits for the next pass, of any slot.
     queue: Arc<Queue>,
     /// Held by the pass that runs.
@@ -59,7 +62,7 @@ impl Engine {
     /// # Errors
     /// When the cache is too small for a single token.
     pub fn new(model: Box<dyn CausalLm>, workers: Workers, options: EngineOptions) -> Result<Self> {
-        let EngineOptions { kv_dtype, kv_cache_bytes, is_timed } = options;
+        let EngineOptions { kv_dtype, kv_cache_bytes, prefix_caching, is_timed } = options;
         let capacity = KvCapacity::from_bytes(model.kv_layout(kv_dtype)?, kv_cache_bytes)?;
         let limits = is_timed.then(|| timing::limits(&workers));
         Ok(Self {
@@ -68,6 +71,7 @@ impl Engine {
             slot: Slot::new(capacity),
             drafts: DraftSlots::default(),
             kv_cache_bytes,
+            prefix_caching,
             queue: Arc::default(),
             pass_state: Mutex::default(),
             residents: Residents::default(),
@@ -116,6 +120,11 @@ impl Engine {
     /// The most bytes of the KV cache.
     pub(super) fn kv_cache_bytes(&self) -> usize {
         self.kv_cache_bytes
+    }
+
+    /// Whether requests share the computed blocks of texts with the same beginning.
+    pub(super) fn prefix_caching(&self) -> bool {
+        self.prefix_caching
     }
 
     /// The slot of its own model.

@@ -61,12 +61,24 @@ impl GeneratedRow {
 }
 
 /// Token counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+///
+/// Two are equal when the counts of prompts and generated tokens are: what was cached depends on other calls.
+#[derive(Debug, Clone, Copy, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens of the prompts, padding left out.
     pub prompt_tokens: usize,
+    /// Of these, the tokens that earlier or simultaneous requests had computed already: see
+    /// [`EngineOptions::prefix_caching`](super::EngineOptions::prefix_caching).
+    #[serde(default)]
+    pub cached_prompt_tokens: usize,
     /// Generated tokens of all rows.
     pub generated_tokens: usize,
+}
+
+impl PartialEq for Usage {
+    fn eq(&self, other: &Self) -> bool {
+        (self.prompt_tokens, self.generated_tokens) == (other.prompt_tokens, other.generated_tokens)
+    }
 }
 
 /// Where the time of a request went.
@@ -84,9 +96,10 @@ impl GenerationOutput {
         let (first_token, total) = request.elapsed();
         let prompts = request.prompts().to_vec();
         let prompt_tokens = prompts.iter().map(|prompt| prompt.tokens().len()).sum();
+        let cached_prompt_tokens = request.cached_prompt_tokens().min(prompt_tokens);
         let (output, recorder) = request.finish();
         let generated_tokens = output.rows.iter().map(|row| row.token_ids.len()).sum();
-        let usage = Usage { prompt_tokens, generated_tokens };
+        let usage = Usage { prompt_tokens, cached_prompt_tokens, generated_tokens };
         let events = recorder.map(|recorder| recorder.finish(&output.rows, usage, (first_token, total)));
         let mut rows = Vec::with_capacity(output.rows.len());
         for generated in output.rows {

@@ -12,7 +12,7 @@ use super::blocks::RequestCache;
 use super::core::Engine;
 use super::sequence::{Sequence, insert_recomputed};
 use super::slot::{DraftModel, Slot};
-use crate::cache::{BlockCopy, Preempted, ReorderPlan, SequenceCache};
+use crate::cache::{Adopted, BLOCK_TOKENS, BlockCopy, Preempted, ReorderPlan, SequenceCache};
 use crate::error::{Error, Result};
 use crate::generation::SearchInputs;
 use crate::generation::search::{ModelRole, SequenceOp, WantedRow};
@@ -55,6 +55,8 @@ pub(super) struct PendingRows {
     results: ForwardOutput,
     /// Scratch: the sequences of the rows in a pass.
     used: Vec<SeqId>,
+    /// The tokens of prompts that other requests had computed.
+    cached_prompt_tokens: usize,
     /// The blocks that were taken away, by [`ModelRole`].
     preempted: [Option<Preempted>; 2],
     /// Cached tokens that must be computed again before anything else, in reverse order.
@@ -94,6 +96,7 @@ impl PendingRows {
             text_len: None,
             results: ForwardOutput::default(),
             used: Vec::new(),
+            cached_prompt_tokens: 0,
             preempted: [None, None],
             lost: Vec::new(),
             recomputing: 0,
@@ -104,8 +107,9 @@ impl PendingRows {
     }
 
     /// Of a text of so many tokens, which is handed in by parts.
-    pub(super) fn of_text(self, len: usize) -> Self {
-        Self { text_len: Some(len), ..self }
+    pub(super) fn of_text(mut self, len: usize) -> Self {
+        self.text_len = Some(len);
+        self
     }
 
     /// Begins a step: `want` fills in the empty inputs, and `results` lends its memory.
@@ -193,12 +197,20 @@ impl PendingRows {
             return self.add_lost(budget, builder);
         }
         self.place()?;
-        let most = budget.min(self.chunk).min(self.inputs.rows.len() - self.computed);
+        let most = budget.min(self.chunk);
         let first_table = builder.tables().len();
         let mut used = std::mem::take(&mut self.used);
         used.clear();
         let mut added = Ok(0);
-        for index in self.computed..self.computed + most {
+        for index in self.computed..self.computed.saturating_add(most) {
+            // There may be fewer rows than before: those that others had computed are left out.
+            let Some(seq) = self.inputs.rows.get(index).map(|row| row.seq) else { break };
+            if used.last() != Some(&seq) {
+                self.push_text(index, builder);
+                if !self.adopt(index, builder)? {
+                    break;
+                }
+            }
             match self.append(index, &used) {
                 Ok(true) => {}
                 Ok(false) => break,
@@ -223,12 +235,73 @@ impl PendingRows {
             builder.rows.push(Row { input, table, position, rope_seq_len, last_layer, outputs });
             added = Ok(index + 1 - self.computed);
         }
+        self.push_text(self.computed + added.as_ref().map_or(0, |&added| added), builder);
         for &seq in &used {
             builder.push_table(live(&mut self.sequences, seq)?.table());
         }
+        if !used.is_empty() {
+            builder.copies.extend_from_slice(&self.copies);
+        }
         self.used = used;
-        builder.copies.extend_from_slice(&self.copies);
         added
+    }
+
+    /// Before a row that begins the part of its sequence in a pass: leaves out the rows from there on that other requests
+    /// have computed. False when it must wait for the next pass, because this one computes the same tokens for another.
+    fn adopt(&mut self, index: usize, builder: &BatchBuilder) -> Result<bool> {
+        let Self { inputs, sequences, positions, cache, copies, .. } = self;
+        let sequence = live(sequences, inputs.rows[index].seq)?;
+        // The last row is computed in any case, so that the pass has one.
+        let rows = &inputs.rows[index..inputs.rows.len() - 1];
+        if index < self.appended || !sequence.len().is_multiple_of(BLOCK_TOKENS) {
+            return Ok(true);
+        }
+        let Some(text) = sequence.text_with(rows) else { return Ok(true) };
+        if builder.computes(cache.salt(), &text, sequence.len()) {
+            return Ok(false);
+        }
+        let is_prompt = rows[0].is_prompt && sequence.model() == ModelRole::Target;
+        let Adopted { tokens, copy } = sequence.adopt(&text);
+        self.cached_prompt_tokens += if is_prompt { tokens } else { 0 };
+        inputs.rows.drain(index..index + tokens);
+        positions.drain(index..index + tokens);
+        copies.extend(copy);
+        Ok(true)
+    }
+
+    /// Notes which text the rows before `end` compute in this pass, if they are rows of a prompt.
+    fn push_text(&self, end: usize, builder: &mut BatchBuilder) {
+        let Some(last) = end.checked_sub(1).filter(|&last| last >= self.computed) else { return };
+        let WantedRow { seq, is_prompt, .. } = self.inputs.rows[last];
+        let goes_on = self.inputs.rows.get(end).is_some_and(|next| next.seq == seq && next.is_prompt);
+        let sequence = self.sequences[seq.index()].as_ref().filter(|_| is_prompt);
+        if let Some(text) = sequence.and_then(|sequence| sequence.text(self.positions[last].position + 1)) {
+            builder.push_text(self.cache.salt(), text, goes_on);
+        }
+    }
+
+    /// Lets other requests find the tokens of prompts in the next `count` rows, which are computed.
+    fn publish_prompts(&mut self, count: usize) {
+        let rows = &self.inputs.rows[self.computed..self.computed + count];
+        for (offset, row) in rows.iter().enumerate().filter(|(_, row)| row.is_prompt) {
+            if rows.get(offset + 1).is_none_or(|next| next.seq != row.seq)
+                && let Some(sequence) = &mut self.sequences[row.seq.index()]
+            {
+                sequence.publish(self.positions[self.computed + offset].position + 1);
+            }
+        }
+    }
+
+    /// Lets other requests find all its tokens, if they are computed.
+    fn publish_all(&mut self) {
+        if self.lost.is_empty() && self.appended == self.computed {
+            self.sequences.iter_mut().flatten().for_each(|sequence| sequence.publish(sequence.len()));
+        }
+    }
+
+    /// The tokens of prompts that other requests had computed.
+    pub(super) fn cached_prompt_tokens(&self) -> usize {
+        self.cached_prompt_tokens
     }
 
     /// Adds rows of tokens that are computed again.
@@ -268,6 +341,7 @@ impl PendingRows {
 
     /// Takes all its blocks, for others; they are computed again when its turn comes.
     pub(super) fn preempt(&mut self) {
+        self.publish_all();
         for (role, preempted) in [ModelRole::Target, ModelRole::Draft].into_iter().zip(&mut self.preempted) {
             let Some(pool) = self.cache.pool(role).filter(|_| preempted.is_none()) else { continue };
             *preempted = Some(pool.preempt(of_model(&mut self.sequences, role)));
@@ -359,6 +433,7 @@ impl PendingRows {
         if self.took_lost() {
             return Ok(());
         }
+        self.publish_prompts(count);
         let part = outputs.next(&self.inputs.rows[self.computed..self.computed + count]);
         self.computed += count;
         let ForwardOutput { logits, hidden_states, layer_logits } = &mut self.results;
@@ -372,6 +447,7 @@ impl PendingRows {
         if self.took_lost() {
             return;
         }
+        self.publish_prompts(count);
         self.computed += count;
         std::mem::swap(&mut self.results, out);
     }
@@ -398,6 +474,8 @@ impl PendingRows {
             self.change_sequences(op)?;
         }
         self.inputs.ops = ops;
+        // What is left of the last step is computed, and not taken back.
+        self.sequences.iter_mut().flatten().for_each(Sequence::publish_full);
         self.assign_positions()?;
         self.is_placed = true;
         Ok(())
@@ -488,6 +566,12 @@ impl PendingRows {
             self.cache.longrope_threshold(role)?,
         );
         Ok(())
+    }
+}
+
+impl Drop for PendingRows {
+    fn drop(&mut self) {
+        self.publish_all();
     }
 }
 

@@ -78,6 +78,11 @@ impl Request {
         &self.prompts
     }
 
+    /// The tokens of its prompts that other requests had computed.
+    pub(super) fn cached_prompt_tokens(&self) -> usize {
+        self.pending.lock().cached_prompt_tokens()
+    }
+
     /// The time from the start to the first token, and to now.
     pub(super) fn elapsed(&self) -> (Duration, Duration) {
         let now = self.started.elapsed();

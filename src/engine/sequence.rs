@@ -1,13 +1,18 @@
 //! A cached sequence of a request with the inputs of its tokens, and its recomputation when longrope changes its factors.
 //!
-//! The inputs are kept so that a request can give its blocks back and be computed again. Longrope models have short and long factors ([`CausalLm::longrope_threshold`]). When a sequence crosses the threshold,
-//! in either direction, the keys and values of all its tokens change: rows that recompute all earlier tokens are inserted before the first row with the other factors. transformers does the same:
-//! its Phi-3 drops the cache at that point. So a sequence always equals the same text as a prompt.
+//! The inputs are kept so that a request can give its blocks back and be computed again, and so that other requests can share
+//! its blocks. Those can be shared whose keys and values depend on tokens alone: not on embeddings, on an early exit, or on
+//! the length of the text, as with dynamic RoPE and longrope.
+//!
+//! Longrope models have short and long factors ([`CausalLm::longrope_threshold`]). When a sequence crosses the threshold, in
+//! either direction, the keys and values of all its tokens change: rows that recompute all earlier tokens are inserted before
+//! the first row with the other factors. transformers does the same: its Phi-3 drops the cache at that point. So a sequence
+//! always equals the same text as a prompt.
 
 use std::sync::Arc;
 
 use super::pending::RowPosition;
-use crate::cache::{BlockCopy, BlockTable, Reservation, SequenceCache, SharedPool};
+use crate::cache::{Adopted, BLOCK_TOKENS, BlockCopy, BlockTable, SequenceCache};
 use crate::error::Result;
 use crate::generation::search::{ModelRole, RowInput, WantedRow};
 use crate::types::{RowOutputs, SeqId, TokenId};
@@ -35,18 +40,20 @@ pub(super) struct Sequence {
     embeddings: Vec<(usize, Arc<[f32]>)>,
     /// Whether the cached tokens were computed with the long factors.
     is_long: bool,
+    /// Whether other requests may share its blocks.
+    is_shared: bool,
 }
 
 impl Sequence {
-    /// An empty sequence of a model that takes its blocks from `reservation` first.
+    /// A sequence of a model, in an empty cache. `is_shared`: other requests may share its blocks.
     pub(super) fn new(
         model: ModelRole,
-        pool: &SharedPool,
-        reservation: Option<&Reservation>,
+        cache: SequenceCache,
         longrope_threshold: Option<usize>,
+        is_shared: bool,
     ) -> Self {
-        let cache = reservation.map_or_else(|| SequenceCache::new(pool), SequenceCache::within);
-        Self { model, cache, longrope_threshold, inputs: Vec::new(), embeddings: Vec::new(), is_long: false }
+        let (inputs, embeddings) = Default::default();
+        Self { model, cache, longrope_threshold, inputs, embeddings, is_long: false, is_shared }
     }
 
     /// A second sequence with the same tokens.
@@ -81,6 +88,54 @@ impl Sequence {
             self.is_long = rope_seq_len > threshold;
         }
         Ok(copy)
+    }
+
+    /// Its first `len` tokens; `None` when other requests cannot share them.
+    pub(super) fn text(&self, len: usize) -> Option<Vec<TokenId>> {
+        let tokens =
+            self.inputs.get(..len)?.iter().map(|input| input.token.filter(|_| input.last_layer.is_none()));
+        tokens.collect::<Option<_>>().filter(|_| self.is_shared)
+    }
+
+    /// All its tokens and those of the first of `rows` that can be left out if other requests have computed them: rows of the
+    /// sequence that want no results. `None` when there are none.
+    pub(super) fn text_with(&self, rows: &[WantedRow]) -> Option<Vec<TokenId>> {
+        let new = rows.iter().take_while(|row| row.seq == rows[0].seq && row.outputs.is_none());
+        let mut new = new.map_while(|row| match row.input {
+            RowInput::Token(token) if row.last_layer.is_none() => Some(token),
+            _ => None,
+        });
+        let first = new.next()?;
+        let mut text = self.text(self.len())?;
+        text.push(first);
+        text.extend(new);
+        Some(text)
+    }
+
+    /// Continues with tokens of `text` that other requests have computed; see [`SequenceCache::adopt`].
+    pub(super) fn adopt(&mut self, text: &[TokenId]) -> Adopted {
+        let adopted = self.cache.adopt(text);
+        let new = (self.inputs.len()..self.cache.len()).map(|position| CachedInput {
+            token: Some(text[position]),
+            rope_seq_len: u32::try_from(position + 1).unwrap_or(u32::MAX),
+            last_layer: None,
+        });
+        self.inputs.extend(new);
+        adopted
+    }
+
+    /// Lets other requests find its first `len` tokens, which must be computed; see [`SequenceCache::publish`].
+    pub(super) fn publish(&mut self, len: usize) {
+        if let Some(text) = self.text(len) {
+            self.cache.publish(&text);
+        }
+    }
+
+    /// [`Sequence::publish`] of all tokens, if there is a full block that is not published.
+    pub(super) fn publish_full(&mut self) {
+        if self.is_shared && self.len() / BLOCK_TOKENS > self.cache.published_blocks() {
+            self.publish(self.len());
+        }
     }
 
     /// The row that computes a cached token again, and its position.
@@ -171,7 +226,7 @@ pub(super) fn insert_recomputed(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{KvCapacity, KvDtype, KvLayout, SharedPool};
+    use crate::cache::{KvCapacity, KvDtype, KvLayout, Reservation, SharedPool};
 
     const THRESHOLD: usize = 4;
 
@@ -189,7 +244,7 @@ mod tests {
     /// A sequence of the tokens 0, 1, 2 …, computed for a text of `rope_seq_len` tokens.
     fn cached(reservation: &Reservation, len: u32, rope_seq_len: usize) -> Sequence {
         let mut sequence =
-            Sequence::new(ModelRole::Target, reservation.pool(), Some(reservation), Some(THRESHOLD));
+            Sequence::new(ModelRole::Target, SequenceCache::within(reservation), Some(THRESHOLD), false);
         for token in 0..len {
             sequence.append(&row(0, token), rope_seq_len).unwrap();
         }

@@ -130,7 +130,12 @@ fn run_model(config: &ModelConfig) {
         warnings: std::cell::RefCell::default(),
     };
     let engine = model::load(config, &Loader::new(weights.root(), &options)).and_then(|model| {
-        let options = EngineOptions { kv_dtype: KvDtype::F32, kv_cache_bytes: 1 << 22, is_timed: false };
+        let options = EngineOptions {
+            kv_dtype: KvDtype::F32,
+            kv_cache_bytes: 1 << 22,
+            prefix_caching: true,
+            is_timed: false,
+        };
         Engine::new(model, workers, options)
     });
     let ids: Vec<TokenId> = (0..3).map(|id| TokenId(id % config.vocab_size as u32)).collect();

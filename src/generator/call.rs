@@ -54,6 +54,7 @@ pub struct Call<'a> {
     /// Whether something has to draft.
     is_assisted: bool,
     is_chat: bool,
+    cache_salt: Option<Arc<str>>,
     warnings: Vec<String>,
 }
 
@@ -82,6 +83,7 @@ impl<'a> Call<'a> {
             has_own_assistant: false,
             is_assisted: false,
             is_chat: false,
+            cache_salt: None,
             warnings: Vec::new(),
         }
     }
@@ -136,6 +138,13 @@ impl<'a> Call<'a> {
     /// Makes it assisted decoding: a call that nothing drafts for is an error.
     pub fn assisted(mut self) -> Self {
         self.is_assisted = true;
+        self
+    }
+
+    /// Shares computed prompts only with calls of the same salt, so that the time of a call tells one tenant nothing about the
+    /// prompts of another. Without a salt it shares with all others without.
+    pub fn cache_salt(mut self, salt: impl Into<Arc<str>>) -> Self {
+        self.cache_salt = Some(salt.into());
         self
     }
 
@@ -203,6 +212,7 @@ impl<'a> Call<'a> {
             has_own_assistant,
             is_assisted,
             is_chat,
+            cache_salt,
             mut warnings,
         } = self;
         let shared = &generator.shared;
@@ -251,6 +261,7 @@ impl<'a> Call<'a> {
         context.processors = processors;
         context.prefix_allowed_tokens_fn = prefix_allowed_tokens_fn;
         context.criteria = criteria;
+        context.cache_salt = cache_salt;
         context.constraints = constraints;
         context.draft = assistant.as_ref().map(|assistant| generator.draft_context(assistant)).transpose()?;
         context.kept_tokens.clone_from(&shared.kept_tokens);

@@ -39,6 +39,8 @@ pub struct GeneratorOptions {
     /// The most memory that the KV cache may take, in bytes, that of the assistant included; half of what is available if
     /// `None`.
     pub kv_cache_bytes: Option<usize>,
+    /// Whether prompts with the same beginning share what was computed for it; true if `None`. Results are the same.
+    pub prefix_caching: Option<bool>,
     /// A smaller model with the same tokens that drafts for this one: see
     /// [`Generator::assisted_decoding`]. A model that is opened here gets the other options.
     pub assistant: Option<Assistant>,
@@ -180,7 +182,8 @@ impl Generator {
         warnings.extend(assistant.iter().flat_map(|assistant| &assistant.shared.warnings).cloned());
 
         let kv_cache_bytes = memory.kv_cache_bytes.value;
-        let options = EngineOptions { kv_dtype: precision.kv, kv_cache_bytes, is_timed };
+        let prefix_caching = options.prefix_caching.unwrap_or(true);
+        let options = EngineOptions { kv_dtype: precision.kv, kv_cache_bytes, prefix_caching, is_timed };
         let engine = Engine::new(model, workers, options)?;
         if let Some(assistant) = &assistant {
             engine.draft(assistant.engine())?;

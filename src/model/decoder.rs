@@ -243,6 +243,10 @@ impl CausalLm for Decoder {
         self.rotary.longrope_threshold()
     }
 
+    fn keys_depend_on_length(&self) -> bool {
+        self.rotary.depends_on_length()
+    }
+
     fn forward(
         &self,
         batch: &ForwardBatch<'_>,

@@ -59,6 +59,12 @@ pub trait CausalLm: Send + Sync {
         None
     }
 
+    /// Whether the keys of a token depend on the length of its text as well, and not only on the tokens up to it: with
+    /// dynamic RoPE and longrope.
+    fn keys_depend_on_length(&self) -> bool {
+        false
+    }
+
     /// Computes all rows of the batch: writes their keys and values to the cache, and the requested outputs to `out`.
     ///
     /// Of the other rows of the batch, a row depends only on the earlier ones of its own sequence.

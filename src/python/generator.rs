@@ -46,6 +46,8 @@ use crate::generator;
 ///         with the same options and shares the KV cache.
 ///     kv_cache_bytes (int | None): The memory limit of the KV cache in bytes. None is half of the
 ///         memory that is available.
+///     prefix_caching (bool): Whether prompts with the same beginning share what was computed for
+///         it. The results are the same.
 ///     local_files_only (bool): Must be True: rsgen never downloads.
 ///     revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
 ///     cache_dir (str | os.PathLike[str] | None): The Hub cache. None is that of the environment.
@@ -100,11 +102,11 @@ impl Generator {
     #[pyo3(
         signature = (
             model=None, *, dtype=None, compute_dtype=None, kv_dtype=None, num_threads=None, assistant=None, kv_cache_bytes=None,
-            local_files_only=true, revision=None, cache_dir=None, torch_dtype=None,
+            prefix_caching=true, local_files_only=true, revision=None, cache_dir=None, torch_dtype=None,
             generation_config="auto", progress=None, **unknown
         ),
         text_signature = "(model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', num_threads=None, \
-                          assistant=None, kv_cache_bytes=None, local_files_only=True, revision=None, cache_dir=None, torch_dtype=None, \
+                          assistant=None, kv_cache_bytes=None, prefix_caching=True, local_files_only=True, revision=None, cache_dir=None, torch_dtype=None, \
                           generation_config='auto', progress=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
@@ -117,6 +119,7 @@ impl Generator {
         #[pyo3(from_py_with = options::count)] num_threads: Option<i64>,
         assistant: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = options::count)] kv_cache_bytes: Option<i64>,
+        prefix_caching: bool,
         local_files_only: bool,
         revision: Option<String>,
         cache_dir: Option<PathBuf>,
@@ -135,6 +138,7 @@ impl Generator {
                 kv_dtype: kv_dtype.unwrap_or(default.kv_dtype),
                 num_threads,
                 kv_cache_bytes,
+                prefix_caching,
                 local_files_only,
                 revision,
                 cache_dir,
@@ -179,7 +183,7 @@ impl Generator {
     #[pyo3(
         signature = (model=None, **options),
         text_signature = "($cls, model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', \
-                          num_threads=None, assistant=None, kv_cache_bytes=None, local_files_only=True, revision=None, cache_dir=None, \
+                          num_threads=None, assistant=None, kv_cache_bytes=None, prefix_caching=True, local_files_only=True, revision=None, cache_dir=None, \
                           torch_dtype=None, generation_config='auto', progress=None)"
     )]
     fn from_pretrained<'py>(

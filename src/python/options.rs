@@ -22,7 +22,7 @@ const BUNDLED: &str = "models/story-3m";
 const DRAFT: (&str, &str) = ("draft", "models/story-draft");
 
 /// What a generator can be opened with.
-pub(super) const NAMES: [&str; 13] = [
+pub(super) const NAMES: [&str; 14] = [
     "model",
     "dtype",
     "torch_dtype",
@@ -31,6 +31,7 @@ pub(super) const NAMES: [&str; 13] = [
     "num_threads",
     "assistant",
     "kv_cache_bytes",
+    "prefix_caching",
     "local_files_only",
     "revision",
     "cache_dir",
@@ -71,6 +72,7 @@ pub(super) struct Options {
     pub(super) kv_dtype: String,
     pub(super) num_threads: Option<i64>,
     pub(super) kv_cache_bytes: Option<i64>,
+    pub(super) prefix_caching: bool,
     pub(super) local_files_only: bool,
     pub(super) revision: Option<String>,
     pub(super) cache_dir: Option<PathBuf>,
@@ -85,6 +87,7 @@ impl Default for Options {
             kv_dtype: "auto".to_owned(),
             num_threads: None,
             kv_cache_bytes: None,
+            prefix_caching: true,
             local_files_only: true,
             revision: None,
             cache_dir: None,
@@ -112,6 +115,9 @@ impl Options {
             if let Some(value) = value {
                 changed.set_item(name, value)?;
             }
+        }
+        if !self.prefix_caching {
+            changed.set_item("prefix_caching", false)?;
         }
         if let Some(revision) = &self.revision {
             changed.set_item("revision", revision)?;
@@ -149,6 +155,7 @@ impl Options {
             kv_dtype,
             num_threads: positive(py, "num_threads", self.num_threads)?,
             kv_cache_bytes: positive(py, "kv_cache_bytes", self.kv_cache_bytes)?,
+            prefix_caching: Some(self.prefix_caching),
             revision: self.revision,
             cache_dir: self.cache_dir,
             ignore_generation_config,

@@ -39,10 +39,11 @@ type OutputValues<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyList>>, Option<
 
 /// The number of tokens in and out.
 #[pyclass(module = "rsgen", frozen, get_all, eq)]
-#[derive(PartialEq)]
 pub(super) struct Usage {
     /// int: Tokens of the prompts, without padding.
     pub(super) prompt_tokens: usize,
+    /// int: Of these, the tokens that were computed before, for a prompt with the same beginning.
+    pub(super) cached_prompt_tokens: usize,
     /// int: Generated tokens of all rows.
     pub(super) generated_tokens: usize,
 }
@@ -272,8 +273,8 @@ impl GenerationOutput {
     #[getter]
     fn usage(&self) -> PyResult<Usage> {
         guarded(|| {
-            let engine::Usage { prompt_tokens, generated_tokens } = self.output.usage;
-            Ok(Usage { prompt_tokens, generated_tokens })
+            let engine::Usage { prompt_tokens, cached_prompt_tokens, generated_tokens } = self.output.usage;
+            Ok(Usage { prompt_tokens, cached_prompt_tokens, generated_tokens })
         })
     }
 
@@ -344,25 +345,40 @@ impl GenerationOutput {
     }
 }
 
+impl PartialEq for Usage {
+    fn eq(&self, other: &Self) -> bool {
+        (self.prompt_tokens, self.generated_tokens) == (other.prompt_tokens, other.generated_tokens)
+    }
+}
+
 #[pymethods]
 impl Usage {
     /// Returns the values, for pickle.
     ///
     /// Returns:
     ///     tuple[Any, tuple[Any]]: For pickle.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, (usize, usize)>> {
-        guarded(|| Ok((pickle::restorer(slf)?, ((slf.get().prompt_tokens, slf.get().generated_tokens),))))
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, [usize; 3]>> {
+        guarded(|| {
+            let Self { prompt_tokens, cached_prompt_tokens, generated_tokens } = *slf.get();
+            Ok((pickle::restorer(slf)?, ([prompt_tokens, cached_prompt_tokens, generated_tokens],)))
+        })
     }
 
     #[classmethod]
-    fn _restore(_class: &Bound<'_, PyType>, values: (usize, usize)) -> PyResult<Self> {
-        guarded(|| Ok(Self { prompt_tokens: values.0, generated_tokens: values.1 }))
+    fn _restore(_class: &Bound<'_, PyType>, values: [usize; 3]) -> PyResult<Self> {
+        guarded(|| {
+            let [prompt_tokens, cached_prompt_tokens, generated_tokens] = values;
+            Ok(Self { prompt_tokens, cached_prompt_tokens, generated_tokens })
+        })
     }
 
     fn __repr__(&self) -> PyResult<String> {
         guarded(|| {
-            let Self { prompt_tokens, generated_tokens } = self;
-            Ok(format!("Usage(prompt_tokens={prompt_tokens}, generated_tokens={generated_tokens})"))
+            let Self { prompt_tokens, cached_prompt_tokens, generated_tokens } = self;
+            Ok(format!(
+                "Usage(prompt_tokens={prompt_tokens}, cached_prompt_tokens={cached_prompt_tokens}, \
+                 generated_tokens={generated_tokens})"
+            ))
         })
     }
 }

@@ -102,9 +102,10 @@ impl GenerationOutput {
 fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = value.py();
     if let Ok(usage) = value.cast::<Usage>() {
-        let Usage { prompt_tokens, generated_tokens } = usage.get();
+        let Usage { prompt_tokens, cached_prompt_tokens, generated_tokens } = usage.get();
         let dict = PyDict::new(py);
         dict.set_item("prompt_tokens", prompt_tokens)?;
+        dict.set_item("cached_prompt_tokens", cached_prompt_tokens)?;
         dict.set_item("generated_tokens", generated_tokens)?;
         return Ok(dict.into_any());
     }

@@ -32,7 +32,14 @@ pub(super) struct CacheStats {
     draft_blocks_used: usize,
     /// int: Of the allocated bytes, those of models that draft.
     draft_bytes_allocated: usize,
+    /// int: The prompt tokens that requests have looked up so far.
+    prefix_cache_queries: u64,
+    /// int: Of these, the tokens that were computed already.
+    prefix_cache_hits: u64,
 }
+
+/// The values as they are pickled: blocks and bytes, then tokens.
+type Values = ([usize; 9], [u64; 2]);
 
 impl CacheStats {
     pub(super) fn of(engine: &Engine) -> Result<Self> {
@@ -48,6 +55,7 @@ impl CacheStats {
                 [used, reserved, free, total, bytes(used), bytes(stats.num_blocks), bytes(total)]
             })
             .collect();
+        let prefixes = engine.pool().stats();
         let sum = |field: usize| counts.iter().map(|counts| counts[field]).sum::<usize>();
         let drafts = |field: usize| sum(field) - counts[0][field];
         let [used, reserved, free, total, bytes_used, bytes_allocated, bytes_total] =
@@ -62,6 +70,8 @@ impl CacheStats {
             bytes_total,
             draft_blocks_used: drafts(0),
             draft_bytes_allocated: drafts(5),
+            prefix_cache_queries: prefixes.prefix_cache_queries,
+            prefix_cache_hits: prefixes.prefix_cache_hits,
         })
     }
 }
@@ -72,7 +82,7 @@ impl CacheStats {
     ///
     /// Returns:
     ///     tuple[Any, tuple[Any]]: For pickle.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, [usize; 9]>> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, Values>> {
         guarded(|| {
             let stats = slf.get();
             let values = [
@@ -86,12 +96,12 @@ impl CacheStats {
                 stats.draft_blocks_used,
                 stats.draft_bytes_allocated,
             ];
-            Ok((pickle::restorer(slf)?, (values,)))
+            Ok((pickle::restorer(slf)?, ((values, [stats.prefix_cache_queries, stats.prefix_cache_hits]),)))
         })
     }
 
     #[classmethod]
-    fn _restore(_class: &Bound<'_, PyType>, values: [usize; 9]) -> PyResult<Self> {
+    fn _restore(_class: &Bound<'_, PyType>, values: Values) -> PyResult<Self> {
         guarded(|| {
             let [
                 blocks_used,
@@ -103,7 +113,8 @@ impl CacheStats {
                 bytes_total,
                 draft_blocks_used,
                 draft_bytes_allocated,
-            ] = values;
+            ] = values.0;
+            let [prefix_cache_queries, prefix_cache_hits] = values.1;
             Ok(Self {
                 blocks_used,
                 blocks_reserved,
@@ -114,6 +125,8 @@ impl CacheStats {
                 bytes_total,
                 draft_blocks_used,
                 draft_bytes_allocated,
+                prefix_cache_queries,
+                prefix_cache_hits,
             })
         })
     }
@@ -122,7 +135,8 @@ impl CacheStats {
         guarded(|| {
             Ok(format!(
                 "CacheStats(blocks_used={}, blocks_reserved={}, blocks_free={}, blocks_total={}, bytes_used={}, \
-                 bytes_allocated={}, bytes_total={}, draft_blocks_used={}, draft_bytes_allocated={})",
+                 bytes_allocated={}, bytes_total={}, draft_blocks_used={}, draft_bytes_allocated={}, \
+                 prefix_cache_queries={}, prefix_cache_hits={})",
                 self.blocks_used,
                 self.blocks_reserved,
                 self.blocks_free,
@@ -131,7 +145,9 @@ impl CacheStats {
                 self.bytes_allocated,
                 self.bytes_total,
                 self.draft_blocks_used,
-                self.draft_bytes_allocated
+                self.draft_bytes_allocated,
+                self.prefix_cache_queries,
+                self.prefix_cache_hits
             ))
         })
     }

@@ -47,7 +47,7 @@ const BUSY: &str = "the stream is being read already, by another thread or task 
 ///     ...     for token in stream:
 ///     ...         print(token, end="", flush=True)
 ///     >>> stream.output.usage
-///     Usage(prompt_tokens=5, generated_tokens=60)
+///     Usage(prompt_tokens=5, cached_prompt_tokens=0, generated_tokens=60)
 #[pyclass(module = "rsgen", name = "TokenStream", frozen)]
 pub(super) struct TokenStream {
     /// Held while a token is computed. Nobody who is attached to Python waits for it: whoever finds it locked there has

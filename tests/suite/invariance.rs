@@ -21,8 +21,13 @@ const PROMPTS: [&str; 8] = [
 ];
 const NEW_TOKENS: usize = 60;
 
+/// Every call computes its whole prompt.
+fn computed_anew() -> GeneratorOptions {
+    GeneratorOptions { prefix_caching: Some(false), ..GeneratorOptions::default() }
+}
+
 fn generator(isa: Option<Isa>, num_threads: usize) -> Generator {
-    let options = GeneratorOptions { isa, num_threads: Some(num_threads), ..GeneratorOptions::default() };
+    let options = GeneratorOptions { isa, num_threads: Some(num_threads), ..computed_anew() };
     Generator::bundled_with(&options).unwrap()
 }
 
@@ -67,13 +72,8 @@ fn opened(
     compute_dtype: ComputeDtype,
     kv_dtype: Option<KvDtype>,
 ) -> Generator {
-    let options = GeneratorOptions {
-        isa,
-        num_threads: Some(num_threads),
-        compute_dtype,
-        kv_dtype,
-        ..GeneratorOptions::default()
-    };
+    let options =
+        GeneratorOptions { isa, num_threads: Some(num_threads), compute_dtype, kv_dtype, ..computed_anew() };
     Generator::bundled_with(&options).unwrap()
 }
 
@@ -238,7 +238,7 @@ const WINDOWED: [&str; 3] = ["mistral_window", "qwen2_layer_types", "qwen3_windo
 const SWITCHING: [&str; 2] = ["phi3_longrope", "phi3_longrope_partial"];
 
 fn tiny(name: &str, isa: Option<Isa>, num_threads: usize) -> Generator {
-    let options = GeneratorOptions { isa, num_threads: Some(num_threads), ..GeneratorOptions::default() };
+    let options = GeneratorOptions { isa, num_threads: Some(num_threads), ..computed_anew() };
     let folder = format!("{}/tests/golden/models/{name}", env!("CARGO_MANIFEST_DIR"));
     Generator::open_with(folder, &options).unwrap()
 }

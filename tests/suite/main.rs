@@ -18,6 +18,7 @@ mod golden_support;
 mod invariance;
 mod listed_differences;
 mod memory;
+mod prefix_caching;
 mod rust_source;
 mod service;
 mod strategies;

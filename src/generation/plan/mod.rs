@@ -76,6 +76,8 @@ pub struct PlanContext {
     pub prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
     /// How many prompts of the same call come before those of this request.
     pub first_prompt: usize,
+    /// Requests of different salts share no computed prompts.
+    pub cache_salt: Option<Arc<str>>,
     /// The caller's criteria.
     pub criteria: Vec<Arc<dyn StoppingCriterion>>,
     /// The caller's constraints.
@@ -103,6 +105,7 @@ impl PlanContext {
             processors: Vec::new(),
             prefix_allowed_tokens_fn: None,
             first_prompt: 0,
+            cache_salt: None,
             criteria: Vec::new(),
             constraints: Vec::new(),
             draft: None,
@@ -188,6 +191,7 @@ pub struct GenerationPlan {
     model_name: String,
     parameters: Map<String, Value>,
     prefill_chunk_size: Option<usize>,
+    cache_salt: Option<Arc<str>>,
     warnings: Vec<String>,
 }
 
@@ -296,6 +300,7 @@ impl GenerationPlan {
             parameters: if output_events { merged.to_json() } else { Map::new() },
             max_length: lengths.max_length,
             prefill_chunk_size: merged.prefill_chunk_size,
+            cache_salt: context.cache_salt.clone(),
             warnings,
         })
     }
@@ -359,6 +364,11 @@ impl GenerationPlan {
     /// Whether events tell how each token was found.
     pub fn output_events(&self) -> bool {
         self.output_events
+    }
+
+    /// What separates the computed prompts of this request from those of others.
+    pub fn cache_salt(&self) -> Option<&Arc<str>> {
+        self.cache_salt.as_ref()
     }
 
     /// The model's name; empty without `output_events`.

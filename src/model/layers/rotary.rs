@@ -94,6 +94,11 @@ impl RotaryEmbedding {
         }
     }
 
+    /// Whether the frequencies depend on the length of the sequence.
+    pub(in crate::model) fn depends_on_length(&self) -> bool {
+        !matches!(self.update, FrequencyUpdate::Constant)
+    }
+
     /// Computes cosines and sines of every row, `[num_rows, num_frequencies]` each.
     pub(in crate::model) fn angles(&self, rows: &ActiveRows<'_>, cos: &mut Vec<f32>, sin: &mut Vec<f32>) {
         let half = self.num_frequencies();
