@@ -224,7 +224,14 @@ impl Verifier {
         }
         let score = self.scores[token.index()];
         let top_logprobs = row.recorded.alternatives(None)?;
-        step.events.push(TokenEvent { row: row.index, token, logprob, score, finish: row.finish, top_logprobs });
+        step.events.push(TokenEvent {
+            row: row.index,
+            token,
+            logprob,
+            score,
+            finish: row.finish,
+            top_logprobs,
+        });
         Ok(())
     }
 }

@@ -330,9 +330,11 @@ impl BeamSearch {
         // The last token of a slot waits for the finish reason that it carries.
         let mut finished = item.finished.iter().filter(|slot| slot.finish.is_some()).peekable();
         let best = finished.peek().map_or(f32::INFINITY, |slot| slot.score);
-        let finished = finished
-            .take_while(|slot| slot.score >= best || best.is_nan())
-            .map(|slot| Path { tokens: &slot.tokens[..slot.tokens.len() - 1], trace: &slot.trace, recorded });
+        let finished = finished.take_while(|slot| slot.score >= best || best.is_nan()).map(|slot| Path {
+            tokens: &slot.tokens[..slot.tokens.len() - 1],
+            trace: &slot.trace,
+            recorded,
+        });
         // Draws are from what is possible, so an impossible beam is never the best.
         let possible = |beam: &Beam| self.rng.is_none() || beam.score > f32::NEG_INFINITY;
         let first_sequence = prompt_index * plan.num_beams;

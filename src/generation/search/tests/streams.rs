@@ -226,7 +226,8 @@ fn a_slot_that_holds_no_more_than_was_emitted_cannot_end_its_row() {
             .max_new_tokens(5)
             .length_penalty(-12.0)
             .early_stopping(true)
-            .output_scores(true).top_logprobs(2),
+            .output_scores(true)
+            .top_logprobs(2),
         seed: 2_754_017_585,
         sharpness: 3.0,
         num_prompts: 2,
