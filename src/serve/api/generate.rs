@@ -10,10 +10,9 @@ use serde_json::{Value, json};
 use super::decoding::{check_size, named, strategy};
 use super::fields::GENERATE;
 use super::prompts::{self, EncodedPrompt, check_context};
-use super::public;
 use super::request::{Request, contradiction};
 use super::usage::with_ignored;
-use crate::engine::{Interrupt, TokenStream};
+use crate::engine::{GenerationOutput, Interrupt, TokenStream};
 use crate::error::Error;
 use crate::generation::{GenerationConfig, GenerationMode};
 use crate::generator::{Generator, Prepared, Prompt};
@@ -38,12 +37,14 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
     let head = json!({ "id": app.new_id("gen"), "system_fingerprint": app.fingerprint, "model": app.model });
     let streams = request.flag("stream").unwrap_or(true);
     if !streams {
+        let held = place.clone();
         let output = work::run(&app, place, move |generator, interrupted| {
             Ok(prepare(generator, &request, interrupted)
                 .and_then(|prepared| prepared.run(interrupted).map_err(|error| named(error, &request))))
         })
         .await?
-        .map_err(|failure| public(&app, failure))?;
+        .map_err(|failure| app.public(failure))?;
+        app.metrics.finished(&held, &output);
         let mut answer = head.clone();
         answer["object"] = "rsgen.generation".into();
         if let Value::Object(fields) = value(&output)? {
@@ -54,13 +55,18 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
         }
         return Ok(with_ignored(axum::Json(answer).into_response(), &ignored));
     }
-    let stream = work::prepare(&app, move |generator, interrupted| {
+    let stream = work::run(&app, place.clone(), move |generator, interrupted| {
         Ok(prepare(generator, &request, interrupted)
             .and_then(|prepared| prepared.stream().map_err(|error| named(error, &request))))
     })
     .await?
-    .map_err(|failure| public(&app, failure))?;
-    let mut receiver = work::items(&app, place, move |interrupted, send| events(stream, interrupted, send));
+    .map_err(|failure| app.public(failure))?;
+    let (metrics, held) = (Arc::clone(&app.metrics), place.clone());
+    let mut receiver = work::items(&app, place, move |interrupted, send| {
+        let output = events(stream, interrupted, send)?;
+        metrics.finished(&held, &output);
+        Ok(())
+    });
     let response = sse::events(move |events| async move {
         while let Some(event) = receiver.next().await {
             let mut event = event?;
@@ -77,14 +83,14 @@ fn events(
     mut stream: TokenStream,
     interrupted: &mut Interrupt<'_>,
     send: &mut dyn FnMut(Value) -> crate::Result<()>,
-) -> crate::Result<()> {
+) -> crate::Result<GenerationOutput> {
     let mut seq = 0;
     while let Some(event) = stream.event(seq, interrupted)? {
         let event = serde_json::to_value(event).map_err(|error| Error::internal(error.to_string()))?;
         send(event)?;
         seq += 1;
     }
-    Ok(())
+    stream.into_output()
 }
 
 /// Adds the request to its `start`. The model has its name in the API, which is not the path of its folder.

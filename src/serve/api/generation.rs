@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::answer::{Answer, AnswerSettings, Piece};
 use super::decoding::{Decoding, named};
 use super::prompts::{EncodedPrompt, check_context};
-use super::public;
 use super::request::Request;
 use super::usage::{Counts, with_ignored};
 use crate::engine::{GenerationOutput, Interrupt, StreamedToken, TokenScore, TokenStream};
@@ -140,6 +139,7 @@ impl Job {
         request: &Request,
         form: &Form,
         interrupted: &mut Interrupt<'_>,
+        finished: impl FnOnce(&GenerationOutput),
     ) -> Result<(Vec<Value>, Counts), Failure> {
         let n = self.decoding.n;
         let mut choices = Vec::with_capacity(self.prompts.len() * n);
@@ -151,7 +151,9 @@ impl Job {
                 self.prompts.iter().map(|prompt| Prompt::Ids(prompt.ids.clone())).collect();
             let call = self.decoding.apply(generator, generator.call(prompts))?;
             let output = call.prepare(false, interrupted).and_then(|prepared| prepared.run(interrupted));
-            Some(output.map_err(|error| named(error, request))?)
+            let output = output.map_err(|error| named(error, request))?;
+            finished(&output);
+            Some(output)
         };
         for prompt in 0..self.prompts.len() {
             let echo = self.echo(prompt)?;
@@ -266,12 +268,14 @@ pub(super) async fn answer(
         stream(app, request, place, form).await?
     } else {
         let head = Head::new(&app, form, false);
+        let (metrics, held) = (Arc::clone(&app.metrics), place.clone());
         let (choices, counts) = work::run(&app, place, move |generator, interrupted| {
+            let finished = |output: &GenerationOutput| metrics.finished(&held, output);
             Ok(Job::new(generator, &request, form, interrupted)
-                .and_then(|job| job.run(generator, &request, form, interrupted)))
+                .and_then(|job| job.run(generator, &request, form, interrupted, finished)))
         })
         .await?
-        .map_err(|failure| public(&app, failure))?;
+        .map_err(|failure| app.public(failure))?;
         let mut answer = head.with(choices);
         answer["usage"] = counts.json();
         axum::Json(answer).into_response()
@@ -294,14 +298,14 @@ async fn stream(
         }
     };
     let (includes_usage, continuous) = (option("include_usage")?, option("continuous_usage_stats")?);
-    let (job, streams) = work::prepare(&app, move |generator, interrupted| {
+    let (job, streams) = work::run(&app, place.clone(), move |generator, interrupted| {
         Ok(Job::new(generator, &request, form, interrupted).and_then(|job| {
             let streams = if job.only_scores() { Vec::new() } else { job.streams(generator, &request)? };
             Ok((job, streams))
         }))
     })
     .await?
-    .map_err(|failure| public(&app, failure))?;
+    .map_err(|failure| app.public(failure))?;
     let head = Head::new(&app, form, true);
     let receivers =
         streams.into_iter().map(|stream| Some(work::tokens(&app, stream, place.clone()))).collect();

@@ -27,7 +27,6 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use super::app::App;
-use super::failure::Failure;
 
 /// The routes that need the model.
 pub(super) fn routes() -> Router<Arc<App>> {
@@ -42,9 +41,4 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/tokenizer_info", get(tokens::tokenizer_info))
         .route("/apply-template", post(tokens::apply_template))
         .route("/openapi.json", get(openapi::openapi))
-}
-
-/// A failure without the path of the model's folder, which is no affair of clients.
-fn public(app: &App, failure: Failure) -> Failure {
-    Failure { message: failure.message.replace(app.generator.name(), &app.model), ..failure }
 }
