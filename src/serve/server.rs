@@ -23,9 +23,10 @@ use tokio::time::{sleep, timeout};
 
 use super::app::{App, Phase};
 use super::connections::{Connection, Connections, Stage};
+use super::hosts::Rule;
 use super::options::ServeOptions;
+use super::routes;
 use super::socket::Socket;
-use super::{hosts, routes};
 use crate::engine::Interrupt;
 use crate::error::{Error, Result};
 use crate::generator::Generator;
@@ -42,15 +43,15 @@ const POLL: Duration = Duration::from_millis(50);
 /// The threads that read and write connections. They compute nothing.
 const IO_THREADS: usize = 2;
 
-/// A server that listens, and has yet to start.
+/// A server that has its port, and no model yet: a taken port shows before a large model is loaded.
 ///
 /// ```no_run
 /// # #[cfg(feature = "bundled")] {
 /// use rsgen::serve::{ServeOptions, Server};
 ///
-/// let server = Server::bind(rsgen::Generator::bundled()?, ServeOptions::default())?;
-/// println!("on {}", server.url());
-/// let mut running = server.start()?;
+/// let server = Server::bind(ServeOptions::default())?;
+/// let mut running = server.start(rsgen::Generator::bundled()?)?;
+/// println!("{} on {}", running.model(), running.url());
 /// running.wait(&mut || false)?;
 /// # }
 /// # Ok::<(), rsgen::Error>(())
@@ -58,7 +59,8 @@ const IO_THREADS: usize = 2;
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
-    app: Arc<App>,
+    options: ServeOptions,
+    hosts: Rule,
     url: String,
 }
 
@@ -77,7 +79,7 @@ impl Server {
     /// # Errors
     /// `Config` when an option breaks its rule, when the address is unknown or taken, or when it can be reached from other
     /// machines and there is no key.
-    pub fn bind(generator: Generator, options: ServeOptions) -> Result<Self> {
+    pub fn bind(options: ServeOptions) -> Result<Self> {
         options.check()?;
         let (host, port) = (options.host.trim_matches(['[', ']']), options.port);
         let unknown = |error: &io::Error| {
@@ -111,8 +113,8 @@ impl Server {
             ip if ip.is_unspecified() => format!("http://localhost:{}", address.port()),
             _ => format!("http://{address}"),
         };
-        let hosts = hosts::Rule::of(&options, is_local);
-        Ok(Self { listener, app: Arc::new(App::new(generator, options, hosts)), url })
+        let hosts = Rule::of(&options, is_local);
+        Ok(Self { listener, options, hosts, url })
     }
 
     /// The address, such as `http://127.0.0.1:8000`.
@@ -120,17 +122,13 @@ impl Server {
         &self.url
     }
 
-    /// The model's name in the API.
-    pub fn model(&self) -> &str {
-        &self.app.model
-    }
-
-    /// Starts to serve, on threads of its own.
+    /// Serves a model, on threads of its own.
     ///
     /// # Errors
     /// `Capacity` when the system has no more threads.
-    pub fn start(self) -> Result<Running> {
-        let Self { listener, app, url } = self;
+    pub fn start(self, generator: Generator) -> Result<Running> {
+        let Self { listener, options, hosts, url } = self;
+        let app = Arc::new(App::new(generator, options, hosts));
         let no_threads = |error: io::Error| {
             Error::capacity(format!("the server's threads cannot be started; end other programs: {error}"))
         };
@@ -160,6 +158,11 @@ impl Running {
     /// The address, such as `http://127.0.0.1:8000`.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The model's name in the API.
+    pub fn model(&self) -> &str {
+        &self.app.model
     }
 
     /// Ends the server: it takes no more requests, and finishes those that run within the time of grace.
