@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use super::answer::{Answer, AnswerSettings, Piece};
 use super::decoding::{Decoding, blamed, named, unbounded};
 use super::prompts::{EncodedPrompt, check_context};
-use super::public;
 use super::request::Request;
 use super::usage::{Counts, with_ignored};
+use super::{outcome, public};
 use crate::engine::{GenerationOutput, Interrupt, StreamedToken, TokenScore, TokenStream};
 use crate::generation::{GenerationConfig, OneOrMany};
 use crate::generator::{Generator, Prompt};
@@ -136,14 +136,14 @@ impl Job {
         self.decoding.max_tokens == Some(0)
     }
 
-    /// The answers, and their token counts.
+    /// The answers, their token counts, and the output that they are made of.
     fn run(
         &self,
         generator: &Generator,
         request: &Request,
         form: &Form,
         interrupted: &mut Interrupt<'_>,
-    ) -> Result<(Vec<Value>, Counts), Failure> {
+    ) -> Result<(Vec<Value>, Counts, Option<GenerationOutput>), Failure> {
         let n = self.decoding.n;
         let mut choices = Vec::with_capacity(self.prompts.len() * n);
         let mut counts = Counts { prompt_tokens: self.num_prompt_tokens(), ..Counts::default() };
@@ -185,7 +185,7 @@ impl Job {
                 choices.push(choice);
             }
         }
-        Ok((choices, counts))
+        Ok((choices, counts, output))
     }
 
     /// A stream for each prompt.
@@ -269,12 +269,16 @@ pub(super) async fn answer(
         stream(app, request, place, form).await?
     } else {
         let head = Head::new(&app, form, false);
-        let (choices, counts) = work::run(&app, place, move |generator, interrupted| {
-            Ok(Job::new(generator, &request, form, interrupted)
-                .and_then(|job| job.run(generator, &request, form, interrupted)))
-        })
-        .await?
-        .map_err(|failure| public(&app, failure))?;
+        let held = place.clone();
+        let answered = work::run(&app, place, move |generator, interrupted| {
+            let answers = Job::new(generator, &request, form, interrupted)
+                .and_then(|job| job.run(generator, &request, form, interrupted));
+            outcome(answers, interrupted)
+        });
+        let (choices, counts, output) = answered.await?.map_err(|failure| public(&app, failure))?;
+        if let Some(output) = &output {
+            app.metrics.finished(&held, output);
+        }
         let mut answer = head.with(choices);
         answer["usage"] = counts.json();
         axum::Json(answer).into_response()
@@ -297,14 +301,14 @@ async fn stream(
         }
     };
     let (includes_usage, continuous) = (option("include_usage")?, option("continuous_usage_stats")?);
-    let (job, streams) = work::prepare(&app, move |generator, interrupted| {
-        Ok(Job::new(generator, &request, form, interrupted).and_then(|job| {
+    let prepared = work::prepare(&app, move |generator, interrupted| {
+        let prepared = Job::new(generator, &request, form, interrupted).and_then(|job| {
             let streams = if job.only_scores() { Vec::new() } else { job.streams(generator, &request)? };
             Ok((job, streams))
-        }))
-    })
-    .await?
-    .map_err(|failure| public(&app, failure))?;
+        });
+        outcome(prepared, interrupted)
+    });
+    let (job, streams) = prepared.await?.map_err(|failure| public(&app, failure))?;
     let head = Head::new(&app, form, true);
     let receivers =
         streams.into_iter().map(|stream| Some(work::tokens(&app, stream, place.clone()))).collect();
