@@ -42,7 +42,7 @@ fn check(request: &Request) -> Result<(), Failure> {
         return Err(Failure::invalid("messages", "`messages` is missing; give a list of messages"));
     }
     match request.get("response_format").map(|format| &format["type"]) {
-        None => Ok(()),
+        None | Some(Value::Null) => Ok(()),
         Some(format) if format == "text" => Ok(()),
         Some(format) => Err(Failure::unsupported(
             "response_format",

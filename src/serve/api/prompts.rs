@@ -152,7 +152,7 @@ pub(super) fn render(
     request: &Request,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<String, Failure> {
-    if request.get("chat_template").is_some() {
+    if request.get("chat_template").is_some_and(|template| template != "") {
         let message = "`chat_template` must be the model's own: templates are programs, which clients cannot bring; leave it out";
         return Err(Failure::unsupported("chat_template", message));
     }

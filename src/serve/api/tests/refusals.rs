@@ -156,7 +156,7 @@ fn the_description_of_the_api_has_every_route_and_field() {
         assert!(!field.doc.is_empty(), "{}", field.name);
         assert_eq!(
             field.kind.refuses(&Value::Null).is_none(),
-            matches!(field.kind, Kind::Checked(_)),
+            matches!(field.kind, Kind::Checked(_) | Kind::Unsupported),
             "{}",
             field.name
         );
@@ -226,4 +226,49 @@ proptest! {
         prop_assert!(status.is_success() || status.is_client_error(), "{body}: {text}");
         prop_assert!(!text.contains("\"server_error\""), "{body}: {text}");
     }
+}
+
+/// The tables of `docs/server_fields.md`.
+fn tables() -> String {
+    let mut text =
+        "| field | routes | value | default | sets | what it does |\n|---|---|---|---|---|---|\n".to_owned();
+    let routes = |routes: fields::Routes| {
+        let names = [
+            (COMPLETIONS, "completions"),
+            (CHAT, "chat"),
+            (GENERATE, "generate"),
+            (fields::TOKENIZE, "tokenize"),
+            (fields::DETOKENIZE, "detokenize"),
+            (fields::TEMPLATE, "apply-template"),
+        ];
+        let names = names.iter().filter(|(route, _)| routes & route != 0).map(|(_, name)| *name);
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let (own, of_config) = fields::FIELDS.split_at(fields::OWN.len());
+    for field in own {
+        let fields::Field { name, default, sets, doc, .. } = field;
+        let (routes, value) = (routes(field.routes), field.kind.describe());
+        text += &format!("| `{name}` | {routes} | {value} | {default} | {sets} | {doc} |\n");
+    }
+    text += "\nFields of `GenerationConfig`, which every request that generates may have:\n\n";
+    text += "| field | value | default | what it does |\n|---|---|---|---|\n";
+    for field in of_config {
+        let fields::Field { name, default, doc, .. } = field;
+        text += &format!("| `{name}` | {} | {default} | {doc} |\n", field.kind.describe());
+    }
+    text
+}
+
+#[test]
+fn the_page_server_fields_has_the_tables_of_the_program() {
+    let path = format!("{}/docs/server_fields.md", env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (start, rest) = page.split_once("<!-- fields -->\n").unwrap();
+    let (_, end) = rest.split_once("<!-- end -->").unwrap();
+    let expected = format!("{start}<!-- fields -->\n{}<!-- end -->{end}", tables());
+    if std::env::var_os("RSGEN_WRITE_DOCS").is_some() {
+        std::fs::write(&path, &expected).unwrap();
+        return;
+    }
+    assert!(page == expected, "docs/server_fields.md is old: run this test with RSGEN_WRITE_DOCS=1");
 }
