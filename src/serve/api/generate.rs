@@ -134,9 +134,10 @@ fn prepare<'a>(
     let merged = config.merged_over(generator.generation_config());
     let rows = merged.num_return_sequences.max(merged.num_beams).unwrap_or(1);
     check_size(prompts.len().max(1), rows)?;
-    let prompts = match prompts.is_empty() {
-        true => vec![prompts::encode_chat(generator, request, interrupted)?],
-        false => prompts::encode(generator, request, prompts, interrupted)?,
+    let prompts = if prompts.is_empty() {
+        vec![prompts::encode_chat(generator, request, interrupted)?]
+    } else {
+        prompts::encode(generator, request, prompts, interrupted)?
     };
     check_context(generator, &prompts, config.max_new_tokens.unwrap_or(1), "max_new_tokens")?;
     let mut prompts: Vec<Prompt> =

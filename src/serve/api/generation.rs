@@ -17,7 +17,7 @@ use super::usage::{Counts, with_ignored};
 use super::{outcome, public};
 use crate::engine::{GenerationOutput, Interrupt, StreamedToken, TokenScore, TokenStream};
 use crate::generation::{GenerationConfig, OneOrMany};
-use crate::generator::{Generator, Prompt};
+use crate::generator::{Generator, Prepared, Prompt};
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
@@ -175,7 +175,9 @@ impl Job {
                 let mut answer = self.answer(prompt, &echo);
                 let mut whole =
                     Piece { text: echo.text.clone(), tokens: echo.tokens.clone(), ..Piece::default() };
-                tokens.iter().for_each(|token| whole.extend(answer.push(token)));
+                for token in tokens {
+                    whole.extend(answer.push(token));
+                }
                 whole.finish = whole.finish.or(Some(FinishReason::Length));
                 let mut choice = (form.choice)(&self.settings, choices.len(), &whole);
                 if self.settings.returns_ids {
@@ -199,7 +201,7 @@ impl Job {
                 config.seed = Some(OneOrMany::One(seed.wrapping_add(index)));
             }
             let prepared = call.config(&config).prepare(false, &mut || false);
-            prepared.and_then(|prepared| prepared.stream()).map_err(|error| named(error, request))
+            prepared.and_then(Prepared::stream).map_err(|error| named(error, request))
         };
         (0..).zip(&self.prompts).map(stream).collect()
     }
@@ -243,7 +245,7 @@ impl Head {
         }
     }
 
-    fn with(&self, choices: Vec<Value>) -> Value {
+    fn with(&self, choices: &[Value]) -> Value {
         json!({
             "id": self.id,
             "object": self.object,
@@ -279,7 +281,7 @@ pub(super) async fn answer(
         if let Some(output) = &output {
             app.metrics.finished(&held, output);
         }
-        let mut answer = head.with(choices);
+        let mut answer = head.with(&choices);
         answer["usage"] = counts.json();
         axum::Json(answer).into_response()
     };
@@ -357,7 +359,7 @@ impl Writer {
             }
         }
         if self.includes_usage {
-            let mut last = self.head.with(Vec::new());
+            let mut last = self.head.with(&[]);
             last["usage"] = self.counts.json();
             self.events.send(&last).await;
         }
@@ -400,7 +402,7 @@ impl Writer {
     }
 
     async fn send_choice(&mut self, choice: Value) {
-        let mut chunk = self.head.with(vec![choice]);
+        let mut chunk = self.head.with(&[choice]);
         if self.continuous {
             chunk["usage"] = self.counts.json();
         } else if self.includes_usage {

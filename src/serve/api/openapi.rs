@@ -1,4 +1,4 @@
-//! `GET /openapi.json`: the API in the form of OpenAPI 3.1, made from the table of fields.
+//! `GET /openapi.json`: the API in the form of `OpenAPI` 3.1, made from the table of fields.
 
 use std::sync::Arc;
 
@@ -141,8 +141,10 @@ fn describe(last: usize) -> Value {
     })
 }
 
-/// The routes without a body: path, name, summary, fields of the answer.
-const READS: &[(&str, &str, &str, &[(&str, &str)])] = &[
+/// A route without a body: path, name, summary, fields of the answer.
+type Read = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+const READS: &[Read] = &[
     ("/v1/models", "listModels", "The models.", &[("object", "string"), ("data", "array")]),
     (
         "/v1/models/{id}",
