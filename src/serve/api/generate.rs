@@ -7,12 +7,13 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::decoding::{check_size, named, strategy};
+use super::decoding::{blamed, check_size, named, strategy, unbounded};
 use super::fields::GENERATE;
+use super::outcome;
 use super::prompts::{self, EncodedPrompt, check_context};
 use super::request::{Request, contradiction};
 use super::usage::with_ignored;
-use crate::engine::{GenerationOutput, Interrupt, TokenStream};
+use crate::engine::{Interrupt, TokenStream};
 use crate::error::Error;
 use crate::generation::{GenerationConfig, GenerationMode};
 use crate::generator::{Generator, Prepared, Prompt};
@@ -35,15 +36,15 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
     }
     let ignored = request.ignored().to_vec();
     let head = json!({ "id": app.new_id("gen"), "system_fingerprint": app.fingerprint, "model": app.model });
-    let streams = request.flag("stream").unwrap_or(true);
-    if !streams {
+    let unbounded = unbounded(&request);
+    if !request.flag("stream").unwrap_or(true) {
         let held = place.clone();
-        let output = work::run(&app, place, move |generator, interrupted| {
-            Ok(prepare(generator, &request, interrupted)
-                .and_then(|prepared| prepared.run(interrupted).map_err(|error| named(error, &request))))
-        })
-        .await?
-        .map_err(|failure| app.public(failure))?;
+        let generated = work::run(&app, place, move |generator, interrupted| {
+            let output = prepare(generator, &request, interrupted)
+                .and_then(|prepared| prepared.run(interrupted).map_err(|error| named(error, &request)));
+            outcome(output, interrupted)
+        });
+        let output = generated.await?.map_err(|failure| app.public(failure))?;
         app.metrics.finished(&held, &output);
         let mut answer = head.clone();
         answer["object"] = "rsgen.generation".into();
@@ -55,21 +56,23 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
         }
         return Ok(with_ignored(axum::Json(answer).into_response(), &ignored));
     }
-    let stream = work::run(&app, place.clone(), move |generator, interrupted| {
-        Ok(prepare(generator, &request, interrupted)
-            .and_then(|prepared| prepared.stream().map_err(|error| named(error, &request))))
-    })
-    .await?
-    .map_err(|failure| app.public(failure))?;
-    let (metrics, held) = (Arc::clone(&app.metrics), place.clone());
+    let prepared = work::run(&app, place.clone(), move |generator, interrupted| {
+        let stream = prepare(generator, &request, interrupted)
+            .and_then(|prepared| prepared.stream().map_err(|error| named(error, &request)));
+        outcome(stream, interrupted)
+    });
+    let mut stream = prepared.await?.map_err(|failure| app.public(failure))?;
+    let (shared, held) = (Arc::clone(&app), place.clone());
     let mut receiver = work::items(&app, place, move |interrupted, send| {
-        let output = events(stream, interrupted, send)?;
-        metrics.finished(&held, &output);
+        events(&mut stream, interrupted, send)?;
+        if let Some(output) = stream.output() {
+            shared.metrics.finished(&held, output);
+        }
         Ok(())
     });
     let response = sse::events(move |events| async move {
         while let Some(event) = receiver.next().await {
-            let mut event = event?;
+            let mut event = event.map_err(|failure| blamed(failure, unbounded))?;
             add_head(&mut event, &head);
             events.send(&event).await;
         }
@@ -80,17 +83,17 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
 
 /// Sends the events of a stream as they happen.
 fn events(
-    mut stream: TokenStream,
+    stream: &mut TokenStream,
     interrupted: &mut Interrupt<'_>,
     send: &mut dyn FnMut(Value) -> crate::Result<()>,
-) -> crate::Result<GenerationOutput> {
+) -> crate::Result<()> {
     let mut seq = 0;
     while let Some(event) = stream.event(seq, interrupted)? {
         let event = serde_json::to_value(event).map_err(|error| Error::internal(error.to_string()))?;
         send(event)?;
         seq += 1;
     }
-    stream.into_output()
+    Ok(())
 }
 
 /// Adds the request to its `start`. The model has its name in the API, which is not the path of its folder.
@@ -131,9 +134,10 @@ fn prepare<'a>(
     let merged = config.merged_over(generator.generation_config());
     let rows = merged.num_return_sequences.max(merged.num_beams).unwrap_or(1);
     check_size(prompts.len().max(1), rows)?;
-    let prompts = match prompts.is_empty() {
-        true => vec![prompts::encode_chat(generator, request, interrupted)?],
-        false => prompts::encode(generator, request, prompts, interrupted)?,
+    let prompts = if prompts.is_empty() {
+        vec![prompts::encode_chat(generator, request, interrupted)?]
+    } else {
+        prompts::encode(generator, request, prompts, interrupted)?
     };
     check_context(generator, &prompts, config.max_new_tokens.unwrap_or(1), "max_new_tokens")?;
     let mut prompts: Vec<Prompt> =

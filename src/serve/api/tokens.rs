@@ -21,21 +21,18 @@ use crate::serve::work;
 /// The tokens of a text or of a conversation.
 pub(super) async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Result<Response, Failure> {
     answer(app, TOKENIZE, body, |generator, request, interrupted| {
-        let prompt = match prompts::is_chat(request)? {
-            true => prompts::encode_chat(generator, request, interrupted)?,
-            false => {
-                let text = Prompt::Text(request.text("prompt").unwrap_or_default().to_owned());
-                let add_special_tokens = request.flag("add_special_tokens").unwrap_or(true);
-                let ids = generator.encode_text(text, add_special_tokens, interrupted)?;
-                prompts::EncodedPrompt { ids, text: None }
-            }
+        let ids = if prompts::is_chat(request)? {
+            prompts::encode_chat(generator, request, interrupted)?.ids
+        } else {
+            let text = Prompt::Text(request.text("prompt").unwrap_or_default().to_owned());
+            generator.encode_text(text, request.flag("add_special_tokens").unwrap_or(true), interrupted)?
         };
         let tokenizer = generator.tokenizer()?;
-        let texts = || prompt.ids.iter().map(|&id| tokenizer.token(id)).collect::<Value>();
+        let texts = || ids.iter().map(|&id| tokenizer.token(id)).collect::<Value>();
         Ok(json!({
-            "count": prompt.ids.len(),
+            "count": ids.len(),
             "max_model_len": prompts::context(generator),
-            "tokens": prompt.ids,
+            "tokens": ids,
             "token_strs": if request.is("return_token_strs") { texts() } else { Value::Null },
         }))
     })
