@@ -194,7 +194,7 @@ pub(super) fn blamed(failure: Failure, unbounded: Option<&'static str>) -> Failu
 }
 
 /// An error of the configuration, with the name that the request has for its field.
-pub(super) fn named(error: crate::Error, request: &Request) -> Failure {
+pub(super) fn named(error: crate::error::Error, request: &Request) -> Failure {
     let mut failure = blamed(Failure::from(error), unbounded(request));
     let alias = |field: &str| match field {
         "max_new_tokens" => &["max_tokens", "max_completion_tokens"][..],

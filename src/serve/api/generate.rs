@@ -85,8 +85,8 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
 fn events(
     stream: &mut TokenStream,
     interrupted: &mut Interrupt<'_>,
-    send: &mut dyn FnMut(Value) -> crate::Result<()>,
-) -> crate::Result<()> {
+    send: &mut dyn FnMut(Value) -> crate::error::Result<()>,
+) -> crate::error::Result<()> {
     let mut seq = 0;
     while let Some(event) = stream.event(seq, interrupted)? {
         let event = serde_json::to_value(event).map_err(|error| Error::internal(error.to_string()))?;

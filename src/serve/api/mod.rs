@@ -50,6 +50,6 @@ pub(super) fn routes() -> Router<Arc<App>> {
 fn outcome<T>(
     result: Result<T, Failure>,
     interrupted: &mut Interrupt<'_>,
-) -> crate::Result<Result<T, Failure>> {
+) -> crate::error::Result<Result<T, Failure>> {
     if result.is_err() && interrupted() { Err(Error::cancelled()) } else { Ok(result) }
 }

@@ -180,7 +180,7 @@ pub(super) fn render(
     };
     let text = generator.apply_chat_template_interruptible(&messages, &options, interrupted);
     text.map_err(|error| match error.kind() {
-        crate::ErrorKind::Input => Failure::invalid("messages", error.to_string()),
+        crate::error::ErrorKind::Input => Failure::invalid("messages", error.to_string()),
         _ => error.into(),
     })
 }

@@ -91,6 +91,7 @@ fn wrong_paths_methods_and_bodies_are_answered_in_the_shape_of_openai() {
     let mut stream = sent(service.address(), &head);
     // The server may close before it has all.
     let _ = (0..3).try_for_each(|_| stream.write_all(chunk.as_bytes()));
+    let _ = stream.write_all(b"0\r\n\r\n");
     let _ = stream.read_to_string(&mut chunked);
     assert!(chunked.starts_with("HTTP/1.1 413 "), "{chunked}");
     let mut invalid = service.post(&json!({ "prompt": PROMPT, "temperature": -1 }));
