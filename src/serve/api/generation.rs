@@ -14,7 +14,6 @@ use super::decoding::{Decoding, blamed, named, unbounded};
 use super::prompts::{EncodedPrompt, check_context};
 use super::request::Request;
 use super::usage::{Counts, with_ignored};
-use super::{outcome, public};
 use crate::engine::{GenerationOutput, Interrupt, StreamedToken, TokenScore, TokenStream};
 use crate::generation::{GenerationConfig, OneOrMany};
 use crate::generator::{Generator, Prepared, Prompt};
@@ -275,9 +274,9 @@ pub(super) async fn answer(
         let answered = work::run(&app, place, move |generator, interrupted| {
             let answers = Job::new(generator, &request, form, interrupted)
                 .and_then(|job| job.run(generator, &request, form, interrupted));
-            outcome(answers, interrupted)
+            Ok(answers)
         });
-        let (choices, counts, output) = answered.await?.map_err(|failure| public(&app, failure))?;
+        let (choices, counts, output) = answered.await?.map_err(|failure| app.public(failure))?;
         if let Some(output) = &output {
             app.metrics.finished(&held, output);
         }
@@ -303,14 +302,14 @@ async fn stream(
         }
     };
     let (includes_usage, continuous) = (option("include_usage")?, option("continuous_usage_stats")?);
-    let prepared = work::prepare(&app, move |generator, interrupted| {
+    let prepared = work::run(&app, place.clone(), move |generator, interrupted| {
         let prepared = Job::new(generator, &request, form, interrupted).and_then(|job| {
             let streams = if job.only_scores() { Vec::new() } else { job.streams(generator, &request)? };
             Ok((job, streams))
         });
-        outcome(prepared, interrupted)
+        Ok(prepared)
     });
-    let (job, streams) = prepared.await?.map_err(|failure| public(&app, failure))?;
+    let (job, streams) = prepared.await?.map_err(|failure| app.public(failure))?;
     let head = Head::new(&app, form, true);
     let receivers =
         streams.into_iter().map(|stream| Some(work::tokens(&app, stream, place.clone()))).collect();

@@ -8,9 +8,9 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::fields::{DETOKENIZE, Routes, TEMPLATE, TOKENIZE};
+use super::prompts;
 use super::request::Request;
 use super::usage::with_ignored;
-use super::{prompts, public};
 use crate::engine::Interrupt;
 use crate::generator::{Generator, Prompt};
 use crate::serve::app::App;
@@ -75,10 +75,7 @@ async fn answer(
     let ignored = request.ignored().to_vec();
     let answered =
         work::prepare(&app, move |generator, interrupted| Ok(work(generator, &request, interrupted)));
-    Ok(with_ignored(
-        Json(answered.await?.map_err(|failure| public(&app, failure))?).into_response(),
-        &ignored,
-    ))
+    Ok(with_ignored(Json(answered.await?.map_err(|failure| app.public(failure))?).into_response(), &ignored))
 }
 
 /// The special tokens, and the chat template: what a client that tokenizes by itself asks for.
