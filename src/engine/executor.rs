@@ -45,6 +45,12 @@ impl Executor {
                 Err(error) => self.advanced.push((index, Err(error))),
             }
         }
+        // Others may compute them while the caller reads: at most one step ahead.
+        for (index, result) in &self.advanced {
+            if result.is_ok() && !requests[*index].stepped().finished {
+                requests[*index].hand_in(&self.caller);
+            }
+        }
         self.timing.lap(Stage::Search, Work::default);
         Ok(())
     }

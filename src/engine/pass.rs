@@ -47,6 +47,14 @@ pub(super) struct PassState {
     was_draft: bool,
 }
 
+/// A prompt that waits.
+struct Waiting {
+    age: u64,
+    /// The rows that are left.
+    left: usize,
+    index: usize,
+}
+
 /// The rows of one request in a pass.
 struct Contribution {
     waiting: usize,
@@ -208,7 +216,7 @@ impl PassState {
     }
 
     /// Collects rows for a model: first those that are no prompt's, in the order in which they were handed in, then those of
-    /// prompts, the oldest request first. Returns the number of rows of prompts.
+    /// prompts, the oldest request first, except for a share that goes to short ones. Returns the number of rows of prompts.
     fn compose(
         &mut self,
         engine: &Engine,
@@ -227,7 +235,7 @@ impl PassState {
                 continue;
             }
             if rows.is_prompt() {
-                prompts.push((rows.age, index));
+                prompts.push(Waiting { age: rows.age, left: rows.rows_left(), index });
             } else {
                 has_stream |= rows.is_streamed;
                 // What had no room goes first, before others take the room again.
@@ -235,7 +243,7 @@ impl PassState {
             }
         }
         steps.sort_unstable();
-        prompts.sort_unstable();
+        prompts.sort_unstable_by_key(|prompt| prompt.age);
         let mut add = |index: usize, limit: usize, builder: &mut BatchBuilder| {
             let WaitingRows { number, rows: shared, .. } = &waiting[index];
             let budget = limit.saturating_sub(builder.rows.len());
@@ -268,8 +276,21 @@ impl PassState {
         }
         let before = builder.rows.len();
         let prompt_rows = if has_stream && before > 0 { pace.prompt_rows() } else { MAX_ROWS };
-        for (_, index) in prompts {
-            add(index, MAX_ROWS.min(before + prompt_rows), builder);
+        let all = MAX_ROWS.min(before + prompt_rows);
+        if let Some((oldest, others)) = prompts.split_first_mut() {
+            // A short prompt does not wait for long ones before it: a quarter of the rows goes to the shortest.
+            others.sort_by_key(|prompt| prompt.left);
+            let is_short = |prompt: &&Waiting| prompt.left < prompt_rows / 4;
+            let num_short = others.iter().take_while(is_short).count();
+            let (short, long) = others.split_at_mut(num_short);
+            for prompt in &*short {
+                add(prompt.index, all.min(before + prompt_rows / 4), builder);
+            }
+            add(oldest.index, all, builder);
+            long.sort_by_key(|prompt| prompt.age);
+            for prompt in &*long {
+                add(prompt.index, all, builder);
+            }
         }
         builder.rows.len() - before
     }

@@ -149,6 +149,15 @@ impl PendingRows {
             || self.inputs.rows.get(self.computed).is_some_and(|row| row.is_prompt)
     }
 
+    /// How many rows of the step are left.
+    pub(super) fn rows_left(&self) -> usize {
+        if self.is_preempted() {
+            usize::MAX
+        } else {
+            self.lost.len() + self.inputs.rows.len() - self.computed
+        }
+    }
+
     /// The draft model that the rows are for; `None` for the engine's own.
     pub(super) fn draft(&self) -> Option<&Arc<DraftModel>> {
         match self.role() {

@@ -15,7 +15,6 @@ use super::exit::{attached, is_ending};
 use super::logging;
 use super::signals::INTERVAL;
 use super::stream::TokenStream;
-use crate::executor::Task;
 
 /// A future of the next token.
 pub(super) fn next<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py, PyAny>> {
@@ -30,7 +29,7 @@ pub(super) fn next<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py,
     if stream.get().set_awaited(true) {
         return Err(TokenStream::busy());
     }
-    stream.get().executor().add(Box::new(NextToken(waiter)), false).map_err(|error| {
+    stream.get().executor().add(Box::new(move || compute(waiter)), false).map_err(|error| {
         stream.get().set_awaited(false);
         to_python(py, error)
     })?;
@@ -44,7 +43,7 @@ pub(super) fn close<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py
         return ready(py.None().bind(py));
     }
     let (waiter, future) = Waiter::new(stream)?;
-    let added = stream.get().executor().add(Box::new(CloseStream(waiter)), true);
+    let added = stream.get().executor().add(Box::new(move || wait_and_close(waiter)), true);
     added.map_err(|error| to_python(py, error))?;
     Ok(future)
 }
@@ -63,44 +62,33 @@ struct Waiter {
     future: Py<PyAny>,
 }
 
-/// Computes the next token, a pass at each step.
-struct NextToken(Waiter);
-
-/// Waits for the current step of a closed stream.
-struct CloseStream(Waiter);
-
-impl Task for NextToken {
-    fn step(self: Box<Self>) -> Option<Box<dyn Task>> {
-        let Self(waiter) = &*self;
-        let mut last = Instant::now();
-        let mut interrupted = || {
-            if is_ending() || last.elapsed() < INTERVAL {
-                return is_ending();
-            }
-            last = Instant::now();
-            attached(|py| waiter.loop_is_closed(py)).unwrap_or(true)
-        };
-        let Some(computed) = waiter.stream.get().step(&mut interrupted) else { return Some(self) };
-        self.0.settle(|py, stream| {
-            let token = stream.get().take(py, computed);
-            logging::flush(py);
-            // Before the loop hears of it, which may ask for the next token at once.
-            stream.get().set_awaited(false);
-            Ok(token?.ok_or_else(|| stop(stream))?.into_pyobject(py)?.into_any())
-        });
-        None
-    }
+/// Computes the next token.
+fn compute(waiter: Waiter) {
+    let mut last = Instant::now();
+    let mut interrupted = || {
+        if is_ending() || last.elapsed() < INTERVAL {
+            return is_ending();
+        }
+        last = Instant::now();
+        attached(|py| waiter.loop_is_closed(py)).unwrap_or(true)
+    };
+    let computed = waiter.stream.get().compute(&mut interrupted);
+    waiter.settle(|py, stream| {
+        let token = stream.get().take(py, computed);
+        logging::flush(py);
+        // Before the loop hears of it, which may ask for the next token at once.
+        stream.get().set_awaited(false);
+        Ok(token?.ok_or_else(|| stop(stream))?.into_pyobject(py)?.into_any())
+    });
 }
 
-impl Task for CloseStream {
-    fn step(self: Box<Self>) -> Option<Box<dyn Task>> {
-        self.0.stream.get().wait();
-        self.0.settle(|py, stream| {
-            stream.get().end(py)?;
-            Ok(py.None().into_bound(py))
-        });
-        None
-    }
+/// Waits for the token that a closed stream computes.
+fn wait_and_close(waiter: Waiter) {
+    waiter.stream.get().wait();
+    waiter.settle(|py, stream| {
+        stream.get().end(py)?;
+        Ok(py.None().into_bound(py))
+    });
 }
 
 impl Waiter {

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 
 use pyo3::exceptions::{PyStopIteration, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -99,7 +98,7 @@ pub(super) struct StreamedToken {
 /// The fields of a token, in their order.
 type TokenValues = (u32, String, usize, f32, f32, Option<String>);
 
-/// What a step towards the next token has brought: the token, or the end.
+/// The next token, or the end.
 pub(super) type Computed = Result<Option<engine::StreamedToken>>;
 
 impl TokenStream {
@@ -157,18 +156,14 @@ impl TokenStream {
         self.records_events
     }
 
-    /// A pass towards the next token, on a thread that is detached from Python. `None`: it takes more of them.
-    pub(super) fn step(&self, interrupted: &mut Interrupt<'_>) -> Option<Computed> {
+    /// The next token, computed on a thread that is detached from Python.
+    pub(super) fn compute(&self, interrupted: &mut Interrupt<'_>) -> Computed {
         let mut state = self.state.lock();
-        let State::Running(stream) = &mut *state else { return Some(Ok(None)) };
-        match caught(|| stream.poll_token(interrupted)).flatten() {
-            Ok(Poll::Pending) => None,
-            Ok(Poll::Ready(token)) => Some(Ok(token)),
-            Err(error) => Some(Err(error)),
-        }
+        let State::Running(stream) = &mut *state else { return Ok(None) };
+        caught(|| stream.next_token(interrupted)).flatten()
     }
 
-    /// What [`TokenStream::step`] has brought, as Python is to see it.
+    /// What [`TokenStream::compute`] has brought, as Python is to see it.
     pub(super) fn take(&self, py: Python<'_>, computed: Computed) -> PyResult<Option<StreamedToken>> {
         let next = computed.map_err(|error| to_python(py, error));
         match self.state.try_lock() {

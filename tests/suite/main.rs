@@ -20,6 +20,7 @@ mod listed_differences;
 mod memory;
 mod prefix_caching;
 mod rust_source;
+#[cfg(feature = "serve")]
 mod service;
 mod strategies;
 mod support;

@@ -1,0 +1,53 @@
+//! The model over HTTP: OpenAI's API, every strategy of `generate()`, metrics and health.
+//!
+//! [`router`] gives the routes to a service that has its own server. [`Server`] is the one of `rsgen serve`: it adds
+//! limits of connections, API keys, and an end that waits for the requests that run.
+//!
+//! Each running request has a blocking thread that computes, and a bounded channel to the connection that answers. When
+//! the client leaves, the connection drops its end, which the thread checks every few milliseconds, also within a long
+//! prompt; then the request's part of the KV cache is free.
+
+mod api;
+mod app;
+mod connections;
+mod failure;
+mod gate;
+mod hosts;
+mod json;
+mod keys;
+mod metrics;
+mod options;
+mod places;
+mod routes;
+mod server;
+mod socket;
+mod sse;
+mod work;
+
+use std::sync::Arc;
+
+use axum::Router;
+
+pub use options::{Secret, ServeOptions};
+pub use server::{Running, Server};
+
+use crate::error::Result;
+use crate::generator::Generator;
+use app::App;
+use hosts::Rule;
+
+/// The routes with default options, to mount in a service: the limits of requests and bodies hold, while connections,
+/// keys and hosts are up to the service.
+pub fn router(generator: Generator) -> Router {
+    routes::mounted(&Arc::new(App::new(generator, ServeOptions::default(), Rule::Any)))
+}
+
+/// [`router`] with options, of which keys and allowed hosts are checked if there are any.
+///
+/// # Errors
+/// `Config` when an option breaks its rule.
+pub fn router_with(generator: Generator, options: ServeOptions) -> Result<Router> {
+    options.check()?;
+    let hosts = if options.allowed_hosts.is_empty() { Rule::Any } else { Rule::of(&options, true) };
+    Ok(routes::mounted(&Arc::new(App::new(generator, options, hosts))))
+}
