@@ -216,14 +216,13 @@ impl PendingRows {
             }
             match self.append(index, &used) {
                 Ok(true) => {}
-                Ok(false) => break,
                 Err(error) if index == self.computed => {
                     self.is_blocked = true;
                     added = Err(error);
                     break;
                 }
-                // Those before it go first; perhaps there is room after them.
-                Err(_) => break,
+                // It waits for the next pass, or for room that those before it may leave.
+                Ok(false) | Err(_) => break,
             }
             let (wanted, RowPosition { position, rope_seq_len }) =
                 (&self.inputs.rows[index], self.positions[index]);

@@ -188,8 +188,8 @@ impl Drop for Leadership<'_> {
         let mut state = self.0.0.lock();
         state.is_led = false;
         state.gathering = None;
-        let waiting = state.entries.values().filter(|entry| matches!(entry.status, Status::Waiting));
-        let next = waiting.filter_map(|entry| state.callers.get(&entry.caller)?.waiting.as_ref()).next();
+        let mut waiting = state.entries.values().filter(|entry| matches!(entry.status, Status::Waiting));
+        let next = waiting.find_map(|entry| state.callers.get(&entry.caller)?.waiting.as_ref());
         next.inspect(|thread| thread.unpark());
     }
 }

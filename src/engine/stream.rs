@@ -43,14 +43,14 @@ impl TokenStream {
     /// `Capacity` when the cache can never have room for it, or the memory none for its answer.
     pub fn new(
         engine: Arc<Engine>,
-        draft: Option<Arc<DraftModel>>,
+        draft: Option<&Arc<DraftModel>>,
         tokenizer: Option<Tokenizer>,
         plan: GenerationPlan,
     ) -> Result<Self> {
-        estimate::check(&engine, draft.as_deref(), std::slice::from_ref(&plan), 1)?;
+        estimate::check(&engine, draft.map(|draft| &**draft), std::slice::from_ref(&plan), 1)?;
         let texts = RowTexts::of_plan(tokenizer.as_ref(), &plan);
         let recorder = Recorder::new(&plan, tokenizer.as_ref())?;
-        let request = Request::new(&engine, draft.as_ref(), plan)?.recorded_by(recorder).streamed();
+        let request = Request::new(&engine, draft, plan)?.recorded_by(recorder).streamed();
         Ok(Self {
             executor: Executor::new(&engine),
             engine,

@@ -361,9 +361,12 @@ impl Prepared<'_> {
         let shared = &self.generator.shared;
         let mut plans = self.plans;
         match (plans.pop(), plans.is_empty()) {
-            (Some(plan), true) => {
-                TokenStream::new(Arc::clone(&shared.engine), self.draft, shared.tokenizer.clone(), plan)
-            }
+            (Some(plan), true) => TokenStream::new(
+                Arc::clone(&shared.engine),
+                self.draft.as_ref(),
+                shared.tokenizer.clone(),
+                plan,
+            ),
             _ => Err(Error::input(
                 "a stream has one prompt; open a stream for each, they can be read in turns",
             )),

@@ -38,6 +38,7 @@ pub(super) struct Decoding {
     pub(super) stop_token_ids: Vec<TokenId>,
     is_assisted: bool,
     allowed: Option<Vec<TokenId>>,
+    cache_salt: Option<Arc<str>>,
 }
 
 impl Decoding {
@@ -139,6 +140,7 @@ impl Decoding {
             stop_token_ids,
             is_assisted,
             allowed,
+            cache_salt: request.text("cache_salt").map(Arc::from),
         })
     }
 
@@ -163,6 +165,9 @@ impl Decoding {
         let mut call = call.config(&self.config);
         if self.is_assisted {
             call = call.assisted();
+        }
+        if let Some(salt) = self.cache_salt.clone() {
+            call = call.cache_salt(salt);
         }
         if let Some(allowed) = self.allowed.clone() {
             call = call.prefix_allowed_tokens_fn(Arc::new(move |_: usize, _: &[TokenId]| allowed.clone()));

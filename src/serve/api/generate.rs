@@ -145,5 +145,8 @@ fn prepare<'a>(
     if strategy.is_some_and(|strategy| strategy.mode == GenerationMode::AssistedDecoding) {
         call = call.assisted();
     }
+    if let Some(salt) = request.text("cache_salt") {
+        call = call.cache_salt(salt);
+    }
     call.config(&config).prepare(true, interrupted).map_err(|error| named(error, request))
 }
