@@ -39,6 +39,7 @@ type OutputValues<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyList>>, Option<
 
 /// The number of tokens in and out.
 #[pyclass(module = "rsgen", frozen, get_all, eq)]
+#[expect(clippy::struct_field_names, reason = "they are the names in Python")]
 pub(super) struct Usage {
     /// int: Tokens of the prompts, without padding.
     pub(super) prompt_tokens: usize,
