@@ -248,13 +248,13 @@ fn tables() -> String {
     for field in own {
         let fields::Field { name, default, sets, doc, .. } = field;
         let (routes, value) = (routes(field.routes), field.kind.describe());
-        text += &format!("| `{name}` | {routes} | {value} | {default} | {sets} | {doc} |\n");
+        text.extend([format!("| `{name}` | {routes} | {value} | {default} | {sets} | {doc} |\n")]);
     }
     text += "\nFields of `GenerationConfig`, which every request that generates may have:\n\n";
     text += "| field | value | default | what it does |\n|---|---|---|---|\n";
     for field in of_config {
         let fields::Field { name, default, doc, .. } = field;
-        text += &format!("| `{name}` | {} | {default} | {doc} |\n", field.kind.describe());
+        text.extend([format!("| `{name}` | {} | {default} | {doc} |\n", field.kind.describe())]);
     }
     text
 }
