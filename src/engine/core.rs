@@ -160,6 +160,16 @@ impl Engine {
         self.arrivals.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// How many passes have been computed, of all models.
+    pub fn passes(&self) -> u64 {
+        self.queue.passes()
+    }
+
+    /// How often a request has lost its blocks to an older one, to be computed again later.
+    pub fn preemptions(&self) -> u64 {
+        self.residents.preemptions()
+    }
+
     /// The requests that may hold blocks.
     pub(super) fn residents(&self) -> &Residents {
         &self.residents

@@ -48,6 +48,7 @@ struct State {
     gathering: Option<Thread>,
     /// How long the last pass took.
     last_pass: Duration,
+    passes: u64,
 }
 
 /// The rows of one request.
@@ -266,7 +267,14 @@ impl Queue {
 
     /// Notes how long a pass took.
     pub(super) fn took(&self, elapsed: Duration) {
-        self.0.lock().last_pass = elapsed;
+        let mut state = self.0.lock();
+        state.last_pass = elapsed;
+        state.passes += 1;
+    }
+
+    /// How many passes there were.
+    pub(super) fn passes(&self) -> u64 {
+        self.0.lock().passes
     }
 }
 

@@ -4,6 +4,7 @@
 //! an older one, and is computed again from its tokens when its turn comes; no result depends on that. So the oldest always
 //! goes on. A request that nobody reads makes room for everybody.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,7 +16,11 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// All requests of an engine.
 #[derive(Default)]
-pub(super) struct Residents(Mutex<Vec<Weak<Mutex<PendingRows>>>>);
+pub(super) struct Residents {
+    all: Mutex<Vec<Weak<Mutex<PendingRows>>>>,
+    /// How often a request has lost its blocks.
+    preemptions: AtomicU64,
+}
 
 /// What became of the wish for blocks.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,7 +37,7 @@ impl Residents {
     /// Adds a request.
     pub(super) fn add(&self, rows: PendingRows) -> SharedRows {
         let rows = Arc::new(Mutex::new(rows));
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         if all.len() == all.capacity() {
             all.retain(|rows| rows.strong_count() > 0);
         }
@@ -40,10 +45,15 @@ impl Residents {
         rows
     }
 
+    /// How often a request has lost its blocks.
+    pub(super) fn preemptions(&self) -> u64 {
+        self.preemptions.load(Ordering::Relaxed)
+    }
+
     /// Takes the blocks of another request for `one`, which is locked and arrived as number `age`: of the youngest after it, or
     /// of the youngest that nobody reads. Those with rows in this `pass` keep theirs.
     pub(super) fn make_room(&self, one: &SharedRows, age: u64, pass: u64) -> Room {
-        let all: Vec<SharedRows> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        let all: Vec<SharedRows> = self.all.lock().iter().filter_map(Weak::upgrade).collect();
         let (mut victim, mut others_hold): (Option<(u64, &SharedRows)>, bool) = (None, false);
         for shared in all.iter().filter(|other| !Arc::ptr_eq(other, one)) {
             let Some(rows) = shared.try_lock() else {
@@ -63,6 +73,7 @@ impl Residents {
         match victim.and_then(|(_, shared)| shared.try_lock()) {
             Some(mut rows) => {
                 rows.preempt();
+                self.preemptions.fetch_add(1, Ordering::Relaxed);
                 Room::Made
             }
             None if others_hold => Room::Later,

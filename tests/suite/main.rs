@@ -9,6 +9,7 @@ mod cancel;
 mod chat_limits;
 mod chat_messages;
 mod chat_templates;
+mod continuous;
 mod embedding;
 mod engine;
 mod forward;
