@@ -63,3 +63,17 @@ def events(server: Server, path: str, body: dict[str, Any]) -> Iterator[dict[str
                 yield event
     finally:
         connection.close()
+
+
+def metric(server: Server, name: str) -> float:
+    """The value of one of the server's metrics."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    try:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    finally:
+        connection.close()
+    values = [float(line.split()[-1]) for line in text.splitlines() if re.match(rf"{name}[ {{]", line)]
+    if not values:
+        raise RuntimeError(f"the server has no metric {name}")
+    return sum(values)
