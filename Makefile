@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # `fuzzing` is for the tests: they run the committed inputs of the fuzz targets.
-RUST_FEATURES := --no-default-features --features cli,bundled,fuzzing
+RUST_FEATURES := --no-default-features --features cli,bundled,fuzzing,serve
 
 FUZZ_SECONDS ?= 10
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
@@ -92,7 +92,7 @@ format: $(VENV)/.checkers ## lay the sources out, and mend what ruff can mend
 lint: ## clippy for the library alone, the command and the extension
 	cargo clippy --locked --all-targets --no-default-features -- -D warnings
 	cargo clippy --locked --all-targets $(RUST_FEATURES) -- -D warnings
-	cargo clippy --locked --lib --no-default-features --features python,cli -- -D warnings
+	cargo clippy --locked --lib --no-default-features --features python,cli,serve -- -D warnings
 
 .PHONY: doc
 doc: ## the Rust documentation, without a warning

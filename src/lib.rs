@@ -38,6 +38,9 @@ pub mod generator;
 #[cfg(any(feature = "cli", feature = "python", feature = "fuzzing"))]
 pub mod pictures;
 
+#[cfg(feature = "serve")]
+pub mod serve;
+
 #[cfg(feature = "cli")]
 pub mod cli;
 

@@ -23,6 +23,9 @@ pub struct StreamedToken {
     pub score: f32,
     /// Why the row ends with this token, if it does.
     pub finish_reason: Option<FinishReason>,
+    /// With `top_logprobs`, the most probable tokens at its place with their log-probabilities under the model's own
+    /// logits, the most probable first.
+    pub top_logprobs: Vec<(TokenId, f32)>,
 }
 
 /// The texts of the rows of a request.
@@ -67,6 +70,7 @@ impl RowTexts {
             logprob: event.logprob,
             score: event.score,
             finish_reason: event.finish,
+            top_logprobs: event.top_logprobs,
         }
     }
 }

@@ -106,7 +106,7 @@ impl TokenStream {
             Ok(None) => self.request = Some(request),
             Ok(Some(())) => {
                 let step = request.stepped();
-                self.ready.extend(step.events.iter().map(|&event| self.texts.token(event)));
+                self.ready.extend(step.events.iter().map(|event| self.texts.token(event.clone())));
                 let finished = step.finished;
                 self.request = Some(request);
                 if finished {

@@ -116,6 +116,15 @@ impl SequenceScores {
         }
     }
 
+    /// A copy of the alternatives of a step, or of the newest one; empty unless they are requested.
+    pub(super) fn alternatives(&self, step: Option<usize>) -> Result<Vec<(TokenId, f32)>> {
+        let steps = self.top_logprobs.as_deref().unwrap_or_default();
+        let of_step = step.map_or(steps.last(), |step| steps.get(step));
+        let (mut copied, of_step) = (Vec::new(), of_step.map(Vec::as_slice).unwrap_or_default());
+        memory::extend(&mut copied, of_step, "log-probabilities")?;
+        Ok(copied)
+    }
+
     /// Records the processed scores of a step, if they are requested.
     pub(super) fn keep_scores(&mut self, scores: &[f32]) -> Result<()> {
         if let Some(kept) = &mut self.scores {

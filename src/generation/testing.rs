@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::{Error, Result};
 use crate::types::{RowOutputs, SeqId, TokenId};
 
-use super::output::{OutputRow, SearchOutput};
+use super::output::SearchOutput;
 use super::search::{
     ModelRole, RowInput, Search, SearchInputs, SearchResults, SearchStep, SequenceOp, StepDetails,
     TokenEvent, WantedRow,
@@ -231,11 +231,11 @@ pub fn run_steps(mut search: Box<dyn Search>, model: &mut ScriptedModel, most: u
         let mut logits = model.compute(&inputs)?;
         step.clear();
         search.advance(SearchResults::of_logits(&mut logits, model.vocab_size), &mut step)?;
-        for &event in &step.events {
+        for event in &step.events {
             if events.iter().any(|earlier| earlier.row == event.row && earlier.finish.is_some()) {
                 return Err(broken(format!("row {} has an event after its end", event.row)));
             }
-            events.push(event);
+            events.push(event.clone());
         }
         details.push(step.details.clone());
         if step.finished {
@@ -245,19 +245,27 @@ pub fn run_steps(mut search: Box<dyn Search>, model: &mut ScriptedModel, most: u
     // The caller releases the sequences that the search still holds.
     model.sequences.clear();
     let output = search.finish();
-    for (index, row) in output.rows.iter().enumerate() {
-        check_events(index, row, &events, step.finished)?;
+    for index in 0..output.rows.len() {
+        check_events(index, &output, &events, step.finished)?;
     }
     Ok(Transcript { events, details, output, is_finished: step.finished })
 }
 
-/// Checks that the events of a row are its first tokens; all of them, the last one with the reason, when it has ended.
-fn check_events(index: usize, row: &OutputRow, events: &[TokenEvent], is_finished: bool) -> Result<()> {
+/// Checks that the events of a row are its first tokens with their alternatives; all of them, the last one with the
+/// reason, when it has ended.
+fn check_events(index: usize, output: &SearchOutput, events: &[TokenEvent], is_finished: bool) -> Result<()> {
+    let row = &output.rows[index];
+    let sequences: Vec<usize> = row.sequences(index).collect();
+    let top = |at: usize| {
+        let scores = output.sequences.get(*sequences.get(at)?)?;
+        scores.top_logprobs.as_ref()?.get(at).map(Vec::as_slice)
+    };
     let events: Vec<&TokenEvent> = events.iter().filter(|event| event.row == index).collect();
     let reason = |event: usize| (event + 1 == row.token_ids.len()).then_some(row.finish_reason);
     let equal = events.iter().zip(0..).all(|(event, at)| {
         row.token_ids.get(at) == Some(&event.token)
             && row.logprobs[at].to_bits() == event.logprob.to_bits()
+            && event.top_logprobs == top(at).unwrap_or_default()
             && (event.finish == reason(at) || !is_finished && event.finish.is_none())
     });
     if equal && (!is_finished || events.len() == row.token_ids.len()) {

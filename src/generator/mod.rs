@@ -208,14 +208,28 @@ impl Generator {
         bos: Option<TokenId>,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<Vec<TokenId>> {
-        let mut token_ids = match prompt {
-            Prompt::Ids(token_ids) => token_ids,
+        self.begun(self.encode_text(prompt, true, interrupted)?, bos)
+    }
+
+    /// The tokens of a prompt as it is; a text may get those that the tokenizer adds.
+    pub(crate) fn encode_text(
+        &self,
+        prompt: Prompt,
+        add_special_tokens: bool,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<Vec<TokenId>> {
+        match prompt {
+            Prompt::Ids(token_ids) => Ok(token_ids),
             Prompt::Text(text) => {
                 let tokenizer = self.tokenizer()?;
                 self.check_bytes(&text)?;
-                tokenizer.encode_interruptible(&text, true, interrupted)?
+                tokenizer.encode_interruptible(&text, add_special_tokens, interrupted)
             }
-        };
+        }
+    }
+
+    /// A prompt that has at least one token.
+    pub(crate) fn begun(&self, mut token_ids: Vec<TokenId>, bos: Option<TokenId>) -> Result<Vec<TokenId>> {
         if token_ids.is_empty() {
             let model = self.shared.generation_config.bos_token_id.or(self.shared.config.bos_token_id);
             token_ids.extend(bos.or(model));

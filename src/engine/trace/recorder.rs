@@ -89,7 +89,7 @@ impl Recorder {
             self.push(elapsed, event)?;
         }
         let mut details = step.details.tokens.iter();
-        for &event in &step.events {
+        for event in &step.events {
             let event = GenerationEvent::Token(self.token(event, details.next()));
             self.push(elapsed, event)?;
         }
@@ -150,10 +150,10 @@ impl Recorder {
         Ok(texts)
     }
 
-    fn token(&mut self, event: TokenEvent, details: Option<&TokenDetails>) -> Token {
+    fn token(&mut self, event: &TokenEvent, details: Option<&TokenDetails>) -> Token {
         let pos = self.lengths[event.row];
         self.lengths[event.row] += 1;
-        let streamed = self.texts.token(event);
+        let streamed = self.texts.token(TokenEvent { top_logprobs: Vec::new(), ..*event });
         let p_final = details.and_then(|details| {
             details.top.iter().find(|top| top.token == event.token).map(|top| top.p_final.ln())
         });

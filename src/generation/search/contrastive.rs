@@ -119,7 +119,8 @@ impl ContrastiveSearch {
             isa: self.plan.isa,
         })?;
         let score = item.processed[token.index()];
-        step.events.push(TokenEvent { row: prompt_index, token, logprob, score, finish: item.finish });
+        let (finish, top_logprobs) = (item.finish, item.recorded.alternatives(None)?);
+        step.events.push(TokenEvent { row: prompt_index, token, logprob, score, finish, top_logprobs });
         if item.finish.is_some() {
             for sequence in 0..self.plan.sequences_each() {
                 self.sequences.end(prompt_index * self.plan.sequences_each() + sequence);

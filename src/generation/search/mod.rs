@@ -72,7 +72,7 @@ impl SearchStep {
 }
 
 /// A token of a row.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct TokenEvent {
     /// The row of the output.
@@ -85,4 +85,7 @@ pub struct TokenEvent {
     pub score: f32,
     /// Why the row ends with this token, if it does.
     pub finish: Option<FinishReason>,
+    /// With `top_logprobs`, the most probable tokens at its place with their log-probabilities under the model's own
+    /// logits, the most probable first.
+    pub top_logprobs: Vec<(TokenId, f32)>,
 }

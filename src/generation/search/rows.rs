@@ -119,7 +119,8 @@ impl RowSearch {
                 let watched = std::mem::take(watched);
                 step.details.tokens.push(TokenDetails::new(self.plan.isa, raw, processed, token, watched)?);
             }
-            step.events.push(TokenEvent { row, token, logprob, score: processed[token.index()], finish });
+            let (score, top_logprobs) = (processed[token.index()], self.recorded[row].alternatives(None)?);
+            step.events.push(TokenEvent { row, token, logprob, score, finish, top_logprobs });
             logits_row += 1;
         }
         (self.raw, self.scratch) = (raw, scratch);

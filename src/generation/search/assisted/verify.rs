@@ -223,7 +223,15 @@ impl Verifier {
             step.details.tokens.push(TokenDetails::new(plan.isa, raw, &self.scores, token, watched)?);
         }
         let score = self.scores[token.index()];
-        step.events.push(TokenEvent { row: row.index, token, logprob, score, finish: row.finish });
+        let top_logprobs = row.recorded.alternatives(None)?;
+        step.events.push(TokenEvent {
+            row: row.index,
+            token,
+            logprob,
+            score,
+            finish: row.finish,
+            top_logprobs,
+        });
         Ok(())
     }
 }

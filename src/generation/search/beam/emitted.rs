@@ -1,8 +1,10 @@
 //! The tokens that a beam search emits before its end: the beginning of a prompt's best row that no later step can
 //! change.
 
+use crate::error::Result;
 use crate::types::{FinishReason, TokenId};
 
+use super::super::super::output::SequenceScores;
 use super::super::{SearchStep, TokenEvent};
 use super::trace::Trace;
 
@@ -12,6 +14,8 @@ pub(super) struct Path<'a> {
     /// The generated tokens.
     pub(super) tokens: &'a [TokenId],
     pub(super) trace: &'a Trace,
+    /// The scores of all sequences.
+    pub(super) recorded: &'a [SequenceScores],
 }
 
 /// How many tokens of a row have been emitted.
@@ -23,7 +27,15 @@ impl Path<'_> {
     fn event(&self, row: usize, index: usize) -> Option<TokenEvent> {
         let (logprob, score) =
             self.trace.get(index).map_or((f32::NAN, f32::NAN), |token| (token.logprob, token.score));
-        Some(TokenEvent { row, token: *self.tokens.get(index)?, logprob, score, finish: None })
+        let token = *self.tokens.get(index)?;
+        Some(TokenEvent { row, token, logprob, score, finish: None, top_logprobs: Vec::new() })
+    }
+
+    /// The event with the alternatives of its token.
+    fn with_alternatives(&self, event: TokenEvent, index: usize) -> Result<TokenEvent> {
+        let scores = self.trace.get(index).and_then(|token| self.recorded.get(token.sequence as usize));
+        let top_logprobs = scores.map(|scores| scores.alternatives(Some(index))).transpose()?;
+        Ok(TokenEvent { top_logprobs: top_logprobs.unwrap_or_default(), ..event })
     }
 }
 
@@ -34,23 +46,41 @@ impl Emitted {
 
     /// Emits the further tokens on which all `paths` agree. The best row must continue one of them, and end with a
     /// token that is not in it. Compares each token of a path once, and one more in each step.
-    pub(super) fn agree(&mut self, row: usize, paths: &[Path<'_>], step: &mut SearchStep) {
-        let Some((first, others)) = paths.split_first() else { return };
+    ///
+    /// # Errors
+    /// `Capacity` when there is no memory for the alternatives of the tokens.
+    pub(super) fn agree(&mut self, row: usize, paths: &[Path<'_>], step: &mut SearchStep) -> Result<()> {
+        let Some((first, others)) = paths.split_first() else { return Ok(()) };
         while let Some(event) = first.event(row, self.0)
-            && others.iter().all(|path| path.event(row, self.0) == Some(event))
+            && others.iter().all(|path| path.event(row, self.0).as_ref() == Some(&event))
         {
-            step.events.push(event);
+            step.events.push(first.with_alternatives(event, self.0)?);
             self.0 += 1;
         }
+        Ok(())
     }
 
     /// Emits the rest of a row, which has ended.
-    pub(super) fn end(self, row: usize, path: Path<'_>, finish: FinishReason, step: &mut SearchStep) {
+    ///
+    /// # Errors
+    /// As for [`Emitted::agree`].
+    pub(super) fn end(
+        self,
+        row: usize,
+        path: Path<'_>,
+        finish: FinishReason,
+        step: &mut SearchStep,
+    ) -> Result<()> {
         let first = step.events.len();
-        step.events.extend((self.0..path.tokens.len()).filter_map(|index| path.event(row, index)));
+        for index in self.0..path.tokens.len() {
+            if let Some(event) = path.event(row, index) {
+                step.events.push(path.with_alternatives(event, index)?);
+            }
+        }
         if let Some(last) = step.events[first..].last_mut() {
             last.finish = Some(finish);
         }
+        Ok(())
     }
 }
 
@@ -70,8 +100,8 @@ mod tests {
         let mut emitted = Emitted::default();
         let mut agree = |paths: &[(&[TokenId], &Trace)]| {
             let mut step = SearchStep::default();
-            let paths: Vec<_> = paths.iter().map(|&(tokens, trace)| Path { tokens, trace }).collect();
-            emitted.agree(2, &paths, &mut step);
+            let path = |&(tokens, trace)| Path { tokens, trace, recorded: &[] };
+            emitted.agree(2, &paths.iter().map(path).collect::<Vec<_>>(), &mut step).unwrap();
             step.events.iter().map(|event| (event.row, event.token.0, event.score)).collect::<Vec<_>>()
         };
         assert_eq!(agree(&[(&tokens, &same), (&[], &same)]), []);
@@ -80,7 +110,8 @@ mod tests {
         assert_eq!(agree(&[(&tokens, &same), (&other, &same)]), []);
 
         let mut step = SearchStep::default();
-        emitted.end(2, Path { tokens: &tokens, trace: &trace(&[-1.0, -2.0]) }, FinishReason::Eos, &mut step);
+        let path = Path { tokens: &tokens, trace: &trace(&[-1.0, -2.0]), recorded: &[] };
+        emitted.end(2, path, FinishReason::Eos, &mut step).unwrap();
         let [TokenEvent { token: TokenId(6), logprob, score, finish: Some(FinishReason::Eos), .. }] =
             step.events[..]
         else {

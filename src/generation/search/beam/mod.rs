@@ -309,30 +309,32 @@ impl BeamSearch {
         }
         let next = if item.done { &[] } else { &next[..] };
         self.record_nodes(prompt_index, &candidates, next);
-        self.emit(prompt_index, step);
-        Ok(())
+        self.emit(prompt_index, step)
     }
 
     /// Emits what no later step can change: the rows of a prompt that is done, or what all that may become its best row
     /// agree on. That is the best slot, those that equal it, and what continues a running beam.
-    fn emit(&mut self, prompt_index: usize, step: &mut SearchStep) {
-        let (plan, item) = (&self.plan, &mut self.items[prompt_index]);
+    fn emit(&mut self, prompt_index: usize, step: &mut SearchStep) -> Result<()> {
+        let (plan, item, recorded) = (&self.plan, &mut self.items[prompt_index], &self.recorded[..]);
         let first_row = prompt_index * plan.num_return_sequences;
         if item.done {
             let mut emitted = item.emitted;
             for (row, best) in (first_row..).zip(item.best(prompt_index, &self.sequences, plan)) {
                 let reason = best.finish.unwrap_or(FinishReason::Length);
-                emitted.end(row, Path { tokens: &best.tokens, trace: &best.trace }, reason, step);
+                let path = Path { tokens: &best.tokens, trace: &best.trace, recorded };
+                emitted.end(row, path, reason, step)?;
                 emitted = Emitted::default();
             }
-            return;
+            return Ok(());
         }
         // The last token of a slot waits for the finish reason that it carries.
         let mut finished = item.finished.iter().filter(|slot| slot.finish.is_some()).peekable();
         let best = finished.peek().map_or(f32::INFINITY, |slot| slot.score);
-        let finished = finished
-            .take_while(|slot| slot.score >= best || best.is_nan())
-            .map(|slot| Path { tokens: &slot.tokens[..slot.tokens.len() - 1], trace: &slot.trace });
+        let finished = finished.take_while(|slot| slot.score >= best || best.is_nan()).map(|slot| Path {
+            tokens: &slot.tokens[..slot.tokens.len() - 1],
+            trace: &slot.trace,
+            recorded,
+        });
         // Draws are from what is possible, so an impossible beam is never the best.
         let possible = |beam: &Beam| self.rng.is_none() || beam.score > f32::NEG_INFINITY;
         let first_sequence = prompt_index * plan.num_beams;
@@ -340,8 +342,9 @@ impl BeamSearch {
         let running = running.map(|(sequence, beam)| Path {
             tokens: &self.sequences.sequence(sequence).ids[plan.prompt_len..],
             trace: &beam.trace,
+            recorded,
         });
-        item.emitted.agree(first_row, &running.chain(finished).collect::<Vec<_>>(), step);
+        item.emitted.agree(first_row, &running.chain(finished).collect::<Vec<_>>(), step)
     }
 }
 

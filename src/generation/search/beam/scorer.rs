@@ -344,22 +344,26 @@ impl ScorerBeamSearch {
     /// Emits what all hypotheses and running beams that may become the best row of a prompt agree on. Of the hypotheses
     /// those with the highest score: it is never lost. None of them holds its end-of-sequence token, which its row gets
     /// at the end.
-    fn emit(&mut self, prompt_index: usize, step: &mut SearchStep) {
-        let (plan, group_size) = (&self.plan, self.group_size());
+    fn emit(&mut self, prompt_index: usize, step: &mut SearchStep) -> Result<()> {
+        let (plan, group_size, recorded) = (&self.plan, self.group_size(), &self.recorded[..]);
         let Item { running, groups, emitted } = &mut self.items[prompt_index];
         let all = || groups.iter().flat_map(|group| group.hypotheses.iter());
         let highest = all().map(|hypothesis| hypothesis.score).max_by(f64::total_cmp);
         let finished =
             all().filter(|hypothesis| highest.is_some_and(|best| hypothesis.score.total_cmp(&best).is_eq()));
-        let finished =
-            finished.map(|hypothesis| Path { tokens: &hypothesis.tokens, trace: &hypothesis.trace });
+        let finished = finished.map(|hypothesis| Path {
+            tokens: &hypothesis.tokens,
+            trace: &hypothesis.trace,
+            recorded,
+        });
         let running = running.iter().enumerate().filter(|(beam, _)| !groups[beam / group_size].done);
         let running = running.map(|(beam, Beam { trace, .. })| Path {
             tokens: &self.sequences.sequence(prompt_index * plan.num_beams + beam).ids[plan.prompt_len..],
             trace,
+            recorded,
         });
         let paths: Vec<_> = running.chain(finished).collect();
-        emitted.agree(prompt_index * plan.num_return_sequences, &paths, step);
+        emitted.agree(prompt_index * plan.num_return_sequences, &paths, step)
     }
 
     /// The best hypotheses of a prompt, running beams included. `finished` tells whether the search ended by itself.
@@ -400,7 +404,7 @@ impl ScorerBeamSearch {
     }
 
     /// The rows, those of each prompt in turn. Those of a search that ended by itself are emitted to `ended`.
-    fn rows(&self, mut ended: Option<&mut SearchStep>) -> Vec<OutputRow> {
+    fn rows(&self, mut ended: Option<&mut SearchStep>) -> Result<Vec<OutputRow>> {
         let plan = &self.plan;
         let of_items = self.items.iter().enumerate();
         let best: Vec<_> =
@@ -417,7 +421,8 @@ impl ScorerBeamSearch {
                     {
                         tokens.push(eos);
                     }
-                    emitted.end(rows.len(), Path { tokens: &tokens, trace: &trace }, finish, step);
+                    let path = Path { tokens: &tokens, trace: &trace, recorded: &self.recorded };
+                    emitted.end(rows.len(), path, finish, step)?;
                     emitted = Emitted::default();
                 }
                 let mut logprobs = trace.logprobs();
@@ -432,7 +437,7 @@ impl ScorerBeamSearch {
                 });
             }
         }
-        rows
+        Ok(rows)
     }
 }
 
@@ -457,16 +462,17 @@ impl Search for ScorerBeamSearch {
         step.finished = self.is_finished();
         if step.finished {
             self.check_fulfilled()?;
-            self.finished = Some(self.rows(Some(step)));
+            self.finished = Some(self.rows(Some(step))?);
         } else {
-            (0..self.items.len()).for_each(|prompt_index| self.emit(prompt_index, step));
+            (0..self.items.len()).try_for_each(|prompt_index| self.emit(prompt_index, step))?;
         }
         step.details.beams.extend(self.nodes.iter_mut().flat_map(|nodes| nodes.drain(step.finished)));
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> SearchOutput {
-        let rows = self.finished.take().unwrap_or_else(|| self.rows(None));
+        // Only what is emitted can fail.
+        let rows = self.finished.take().unwrap_or_else(|| self.rows(None).unwrap_or_default());
         SearchOutput {
             rows,
             pad_token_id: self.plan.pad_token_id,

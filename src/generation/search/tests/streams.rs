@@ -149,7 +149,8 @@ fn cases() -> impl Strategy<Value = Case> {
                 .early_stopping(
                     [EarlyStopping::True, EarlyStopping::False, EarlyStopping::Never][early as usize],
                 )
-                .output_scores(true);
+                .output_scores(true)
+                .top_logprobs(2);
             config = match kind {
                 0 => config,
                 1 => config.do_sample(true).seed(u64::from(seed)).top_k(4),
@@ -225,7 +226,8 @@ fn a_slot_that_holds_no_more_than_was_emitted_cannot_end_its_row() {
             .max_new_tokens(5)
             .length_penalty(-12.0)
             .early_stopping(true)
-            .output_scores(true),
+            .output_scores(true)
+            .top_logprobs(2),
         seed: 2_754_017_585,
         sharpness: 3.0,
         num_prompts: 2,
@@ -248,7 +250,7 @@ fn a_model_that_is_sure_is_streamed_as_it_goes() {
             _ => config.compat(Compat::V4_49),
         };
         let case = Case {
-            config: config.output_scores(true),
+            config: config.output_scores(true).top_logprobs(2),
             seed: 5,
             sharpness: 60.0,
             num_prompts: 1,

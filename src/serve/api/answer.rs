@@ -1,0 +1,150 @@
+//! An answer while it grows: the text of its tokens, where it ends, and their log-probabilities.
+//!
+//! Whole answers are made of the same pieces as streams, so both have the same text.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::decoding::Decoding;
+use super::logprobs::{Scored, TokenNames};
+use super::request::Request;
+use super::stop::{HeldText, Stops};
+use crate::engine::{StreamedToken, TokenScore};
+use crate::generator::Generator;
+use crate::text::{Detokenizer, Tokenizer};
+use crate::types::{FinishReason, TokenId};
+
+/// What all answers to a request have in common.
+pub(super) struct AnswerSettings {
+    stops: Arc<Stops>,
+    stop_token_ids: Vec<TokenId>,
+    tokenizer: Option<Tokenizer>,
+    skip_special_tokens: bool,
+    pub(super) logprobs: Option<usize>,
+    pub(super) names: TokenNames,
+    pub(super) returns_ids: bool,
+}
+
+/// An answer in the making.
+pub(super) struct Answer {
+    settings: Arc<AnswerSettings>,
+    detokenizer: Option<Detokenizer>,
+    text: HeldText,
+    /// The characters of its text so far, those that are held back included.
+    offset: usize,
+}
+
+/// What an answer gains.
+#[derive(Debug, Default)]
+pub(super) struct Piece {
+    pub(super) text: String,
+    pub(super) tokens: Vec<Scored>,
+    pub(super) finish: Option<FinishReason>,
+    /// The stop string or the token of `stop_token_ids` that ended it.
+    pub(super) stop_reason: Value,
+}
+
+impl AnswerSettings {
+    pub(super) fn new(generator: &Generator, request: &Request, decoding: &Decoding) -> Self {
+        let tokenizer = generator.tokenizer().ok().cloned();
+        Self {
+            stops: Arc::clone(&decoding.stops),
+            stop_token_ids: decoding.stop_token_ids.clone(),
+            names: TokenNames {
+                tokenizer: tokenizer.clone(),
+                as_ids: request.is("return_tokens_as_token_ids"),
+            },
+            tokenizer,
+            skip_special_tokens: request.flag("skip_special_tokens").unwrap_or(true),
+            logprobs: decoding.logprobs,
+            returns_ids: request.is("return_token_ids"),
+        }
+    }
+
+    /// The text of a prompt, where it was not given as text.
+    pub(super) fn decode(&self, ids: &[TokenId]) -> crate::Result<String> {
+        match &self.tokenizer {
+            Some(tokenizer) => tokenizer.decode(ids, self.skip_special_tokens),
+            None => Ok(String::new()),
+        }
+    }
+
+    /// The tokens of a prompt, with their places in its text.
+    pub(super) fn prompt_tokens(&self, scores: &[TokenScore]) -> Vec<Scored> {
+        let mut detokenizer = self.detokenizer(&[]);
+        let mut offset = 0;
+        let token = |score: &TokenScore| {
+            let scored = Scored {
+                id: score.token_id,
+                logprob: (score.rank > 0).then_some(score.logprob),
+                top: score.top_logprobs.iter().copied().take(self.logprobs.unwrap_or(0)).collect(),
+                offset,
+            };
+            offset += detokenizer
+                .as_mut()
+                .map_or(0, |detokenizer| detokenizer.push(score.token_id).chars().count());
+            scored
+        };
+        scores.iter().map(token).collect()
+    }
+
+    fn detokenizer(&self, prompt: &[TokenId]) -> Option<Detokenizer> {
+        self.tokenizer.as_ref().map(|tokenizer| Detokenizer::new(tokenizer, prompt, self.skip_special_tokens))
+    }
+}
+
+impl Answer {
+    /// An answer to a prompt, whose text begins after `offset` characters.
+    pub(super) fn new(settings: &Arc<AnswerSettings>, prompt: &[TokenId], offset: usize) -> Self {
+        Self {
+            detokenizer: settings.detokenizer(prompt),
+            text: HeldText::new(Arc::clone(&settings.stops)),
+            settings: Arc::clone(settings),
+            offset,
+        }
+    }
+
+    /// Adds a token.
+    pub(super) fn push(&mut self, token: &StreamedToken) -> Piece {
+        let mut text = String::new();
+        if let Some(detokenizer) = &mut self.detokenizer {
+            text = detokenizer.push(token.id);
+            if token.finish_reason.is_some() {
+                text.push_str(&detokenizer.flush());
+            }
+        }
+        let tokens = self.settings.logprobs.map(|_| Scored {
+            id: token.id,
+            logprob: Some(token.logprob),
+            top: token.top_logprobs.clone(),
+            offset: self.offset,
+        });
+        self.offset += text.chars().count();
+        let (text, stop) = self.text.push(&text, token.finish_reason);
+        let stop_reason = match token.finish_reason {
+            Some(FinishReason::Stop) => stop.into(),
+            Some(FinishReason::Eos) if self.settings.stop_token_ids.contains(&token.id) => token.id.0.into(),
+            _ => Value::Null,
+        };
+        Piece { text, tokens: tokens.into_iter().collect(), finish: token.finish_reason, stop_reason }
+    }
+}
+
+impl Piece {
+    /// Adds what follows it.
+    pub(super) fn extend(&mut self, next: Self) {
+        self.text.push_str(&next.text);
+        self.tokens.extend(next.tokens);
+        self.finish = next.finish;
+        self.stop_reason = next.stop_reason;
+    }
+}
+
+/// OpenAI's name of the reason why an answer ended.
+pub(super) fn finish_reason(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Eos | FinishReason::Stop | FinishReason::Cancelled => "stop",
+        FinishReason::Length | FinishReason::Time => "length",
+    }
+}

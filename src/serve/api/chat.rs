@@ -1,0 +1,91 @@
+//! `POST /v1/chat/completions`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::answer::{AnswerSettings, Piece, finish_reason};
+use super::fields::CHAT;
+use super::generation::{self, Form};
+use super::prompts;
+use super::request::Request;
+use crate::serve::app::App;
+use crate::serve::failure::Failure;
+use crate::serve::json::Admitted;
+
+static FORM: Form = Form {
+    route: CHAT,
+    id: "chatcmpl",
+    object: "chat.completion",
+    chunk: "chat.completion.chunk",
+    check,
+    num_prompts: |_| 1,
+    prompts: |generator, request, interrupted| {
+        Ok(vec![prompts::encode_chat(generator, request, interrupted)?])
+    },
+    choice,
+    first: |index| {
+        Some(part(index, &json!({ "role": "assistant", "content": "" }), None, None, &Value::Null))
+    },
+    delta,
+};
+
+/// Replies to a conversation.
+pub(super) async fn chat(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
+    generation::answer(app, admitted, &FORM).await
+}
+
+fn check(request: &Request) -> Result<(), Failure> {
+    if request.get("messages").is_none() {
+        return Err(Failure::invalid("messages", "`messages` is missing; give a list of messages"));
+    }
+    match request.get("response_format").map(|format| &format["type"]) {
+        None => Ok(()),
+        Some(format) if format == "text" => Ok(()),
+        Some(format) => Err(Failure::unsupported(
+            "response_format",
+            format!(
+                "`response_format` must be of the type \"text\" in this version, but is {format}; leave it out"
+            ),
+        )),
+    }
+}
+
+fn choice(settings: &AnswerSettings, index: usize, piece: &Piece) -> Value {
+    json!({
+        "index": index,
+        "message": { "role": "assistant", "content": piece.text, "refusal": null },
+        "logprobs": settings.logprobs.map(|_| settings.names.chat(&piece.tokens)),
+        "finish_reason": piece.finish.map(finish_reason),
+        "stop_reason": piece.stop_reason,
+    })
+}
+
+/// A part of a reply, and its end.
+fn delta(settings: &AnswerSettings, index: usize, piece: &Piece) -> Vec<Value> {
+    let logprobs = settings.logprobs.map(|_| settings.names.chat(&piece.tokens));
+    let mut parts = Vec::new();
+    if !piece.text.is_empty() || !piece.tokens.is_empty() || piece.finish.is_none() {
+        parts.push(part(index, &json!({ "content": piece.text }), logprobs, None, &Value::Null));
+    }
+    if let Some(finish) = piece.finish {
+        parts.push(part(index, &json!({}), None, Some(finish_reason(finish)), &piece.stop_reason));
+    }
+    parts
+}
+
+fn part(
+    index: usize,
+    delta: &Value,
+    logprobs: Option<Value>,
+    finish: Option<&str>,
+    stop_reason: &Value,
+) -> Value {
+    let mut part = json!({ "index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish });
+    if !stop_reason.is_null() {
+        part["stop_reason"] = stop_reason.clone();
+    }
+    part
+}

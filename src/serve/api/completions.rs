@@ -1,0 +1,64 @@
+//! `POST /v1/completions`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::answer::{AnswerSettings, Piece, finish_reason};
+use super::fields::COMPLETIONS;
+use super::generation::{self, Form};
+use super::prompts;
+use super::request::{Request, contradiction};
+use crate::serve::app::App;
+use crate::serve::failure::Failure;
+use crate::serve::json::Admitted;
+
+static FORM: Form = Form {
+    route: COMPLETIONS,
+    id: "cmpl",
+    object: "text_completion",
+    chunk: "text_completion",
+    check,
+    num_prompts: |request| prompts::given(request).map_or(1, |prompts| prompts.len()),
+    prompts: |generator, request, interrupted| {
+        prompts::encode(generator, request, prompts::given(request)?, interrupted)
+    },
+    choice,
+    first: |_| None,
+    delta: |settings, index, piece| vec![choice(settings, index, piece)],
+};
+
+/// Completes prompts.
+pub(super) async fn completions(
+    State(app): State<Arc<App>>,
+    admitted: Admitted,
+) -> Result<Response, Failure> {
+    generation::answer(app, admitted, &FORM).await
+}
+
+fn check(request: &Request) -> Result<(), Failure> {
+    prompts::given(request)?;
+    if request.text("suffix").is_some_and(|suffix| !suffix.is_empty()) {
+        let message =
+            "`suffix` is not supported: the model continues prompts, and cannot fill them in; leave it out";
+        return Err(Failure::unsupported("suffix", message));
+    }
+    if request.is("stream") && request.get("prompt_logprobs").is_some() {
+        let message =
+            "`prompt_logprobs` is not sent in a stream; leave out one of them, or use `echo` with `logprobs`";
+        return Err(contradiction("prompt_logprobs", message));
+    }
+    Ok(())
+}
+
+fn choice(settings: &AnswerSettings, index: usize, piece: &Piece) -> Value {
+    json!({
+        "index": index,
+        "text": piece.text,
+        "logprobs": settings.logprobs.map(|_| settings.names.legacy(&piece.tokens)),
+        "finish_reason": piece.finish.map(finish_reason),
+        "stop_reason": piece.stop_reason,
+    })
+}

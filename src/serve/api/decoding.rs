@@ -1,0 +1,365 @@
+//! How OpenAI's requests decode: their fields as a [`GenerationConfig`], and what has no field there.
+
+use std::sync::Arc;
+
+use super::fields::{CHAT, MAX_ROWS, strategies};
+use super::request::{Request, contradiction};
+use super::stop::{StopInNewText, Stops};
+use crate::generation::{
+    DolaLayers, GenerationConfig, GenerationMode, LogitBias, OneOrMany, StoppingCriterion, Strategy,
+};
+use crate::generator::{Call, Generator};
+use crate::serve::failure::Failure;
+use crate::types::TokenId;
+
+/// The lowest temperature: with less, scores would leave the range of their type.
+const LOWEST_TEMPERATURE: f64 = 0.01;
+/// The new tokens of a completion that does not say how many.
+const DEFAULT_NEW_TOKENS: usize = 16;
+/// The fields that this file reads itself.
+const OWN: &[&str] =
+    &["temperature", "top_k", "max_new_tokens", "num_return_sequences", "eos_token_id", "bad_words_ids"];
+
+/// How a request decodes.
+pub(super) struct Decoding {
+    pub(super) config: GenerationConfig,
+    /// The answers to each prompt.
+    pub(super) n: usize,
+    /// The rows that each prompt gets: more than `n` with `best_of`, and one where all would be equal.
+    pub(super) rows: usize,
+    /// The new tokens that the request asks for; `None` when it does not say.
+    pub(super) max_tokens: Option<usize>,
+    /// The field that says so.
+    pub(super) max_tokens_field: &'static str,
+    /// The alternatives of each token that the answer tells; `None` for no log-probabilities.
+    pub(super) logprobs: Option<usize>,
+    pub(super) stops: Arc<Stops>,
+    /// The tokens of `stop_token_ids`.
+    pub(super) stop_token_ids: Vec<TokenId>,
+    is_assisted: bool,
+    allowed: Option<Vec<TokenId>>,
+}
+
+impl Decoding {
+    /// Reads the fields of a request to `/v1/completions` or `/v1/chat/completions`. `num_prompts` counts its prompts.
+    ///
+    /// # Errors
+    /// When fields contradict each other, or ask for too much.
+    pub(super) fn new(
+        generator: &Generator,
+        request: &Request,
+        route: u8,
+        num_prompts: usize,
+    ) -> Result<Self, Failure> {
+        let mut config = request.config(OWN)?;
+        let (max_tokens_field, max_tokens) = max_tokens(request)?;
+        config.max_new_tokens = max_tokens.filter(|&new| new > 0);
+        let least = ("min_tokens", request.count("min_tokens"));
+        config.min_new_tokens = request.either(least, ("min_new_tokens", config.min_new_tokens))?;
+
+        let n = request.either(
+            ("n", request.count("n")),
+            ("num_return_sequences", request.count("num_return_sequences")),
+        )?;
+        let n = n.unwrap_or(1);
+        let best_of = request.count("best_of").unwrap_or(n);
+        if best_of < n {
+            let message = format!("`best_of` must be at least `n` ({n}), but is {best_of}");
+            return Err(contradiction("best_of", message));
+        }
+        if request.is("stream") && best_of > n {
+            let message =
+                "`best_of` needs all answers before the first can be sent; leave it out, or `stream`";
+            return Err(contradiction("best_of", message));
+        }
+        if request.is("use_beam_search") {
+            let given = (("num_beams", config.num_beams), ("best_of", request.count("best_of")));
+            config.num_beams = Some(request.either(given.0, given.1)?.unwrap_or(n));
+        }
+
+        let strategy = strategy(request)?;
+        sampling(request, strategy, &mut config)?;
+        if let Some(strategy) = strategy {
+            config =
+                strategy.apply(&config, &GenerationConfig::new()).map_err(|error| named(error, request))?;
+        }
+        let is_assisted = strategy.is_some_and(|strategy| strategy.mode == GenerationMode::AssistedDecoding);
+        let merged = config.merged_over(generator.generation_config());
+        let mode = GenerationMode::of(&merged, false);
+        let beams = merged.num_beams.unwrap_or(1);
+        if mode.has_beams() && best_of != n && best_of != beams {
+            let message = format!(
+                "`best_of` ({best_of}) must be `num_beams` ({beams}) in beam search; leave out one of them"
+            );
+            return Err(contradiction("best_of", message));
+        }
+        let rows = match () {
+            () if mode.has_beams() => n,
+            () if config.do_sample == Some(true) => best_of,
+            // All rows would be equal.
+            () => 1,
+        };
+        config.num_return_sequences = Some(rows);
+        if max_tokens != Some(0) {
+            check_size(num_prompts, rows.max(n).max(beams))?;
+        }
+
+        let logprobs = match (route, request.is("logprobs")) {
+            (CHAT, true) => Some(request.count("top_logprobs").unwrap_or(0)),
+            (CHAT, false) if request.count("top_logprobs").is_some_and(|count| count > 0) => {
+                let message = "`top_logprobs` needs `logprobs`: set it to true, or leave both out";
+                return Err(contradiction("top_logprobs", message));
+            }
+            (CHAT, false) => None,
+            _ => request.count("logprobs"),
+        };
+        let vocab_size = generator.engine().model().vocab_size();
+        config.top_logprobs = logprobs.filter(|&count| count > 0).map(|count| count.min(vocab_size));
+
+        let stop_token_ids = request.ids("stop_token_ids").unwrap_or_default();
+        check_ids("stop_token_ids", &stop_token_ids, vocab_size)?;
+        config.eos_token_id = end_tokens(request, &merged, &stop_token_ids)?;
+        config.bad_words_ids = bad_words(generator, request)?;
+        check_biases(config.logit_bias.as_ref(), vocab_size)?;
+        let allowed = request.ids("allowed_token_ids");
+        if allowed.as_ref().is_some_and(Vec::is_empty) {
+            let message = "`allowed_token_ids` must hold at least one token id, but is empty; leave it out to allow all";
+            return Err(contradiction("allowed_token_ids", message));
+        }
+        check_ids("allowed_token_ids", allowed.as_deref().unwrap_or_default(), vocab_size)?;
+        let stops = Arc::new(Stops::new(request.texts("stop"), request.is("include_stop_str_in_output"))?);
+        Ok(Self {
+            config,
+            n,
+            rows,
+            max_tokens,
+            max_tokens_field,
+            logprobs,
+            stops,
+            stop_token_ids,
+            is_assisted,
+            allowed,
+        })
+    }
+
+    /// Limits the new tokens of prompts of up to `longest` tokens, where the request does not.
+    pub(super) fn limit(&mut self, generator: &Generator, route: u8, longest: usize) {
+        if self.config.max_new_tokens.is_some() || self.config.max_length.is_some() {
+            return;
+        }
+        let rest = super::prompts::context(generator).saturating_sub(longest).max(1);
+        let default = generator.generation_config().max_new_tokens;
+        self.config.max_new_tokens = Some(match route {
+            CHAT => default.unwrap_or(rest),
+            _ => DEFAULT_NEW_TOKENS.min(rest),
+        });
+    }
+
+    /// Adds everything to a call.
+    ///
+    /// # Errors
+    /// When a stop string cannot be matched.
+    pub(super) fn apply<'a>(&self, generator: &Generator, call: Call<'a>) -> Result<Call<'a>, Failure> {
+        let mut call = call.config(&self.config);
+        if self.is_assisted {
+            call = call.assisted();
+        }
+        if let Some(allowed) = self.allowed.clone() {
+            call = call.prefix_allowed_tokens_fn(Arc::new(move |_: usize, _: &[TokenId]| allowed.clone()));
+        }
+        if !self.stops.is_empty() {
+            let criterion: Arc<dyn StoppingCriterion> = Arc::new(StopInNewText::new(generator, &self.stops)?);
+            call = call.criterion(criterion);
+        }
+        Ok(call)
+    }
+}
+
+/// An error of the configuration, with the name that the request has for its field.
+pub(super) fn named(error: crate::Error, request: &Request) -> Failure {
+    let mut failure = Failure::from(error);
+    let alias = |field: &str| match field {
+        "max_new_tokens" => &["max_tokens", "max_completion_tokens"][..],
+        "min_new_tokens" => &["min_tokens"],
+        "num_return_sequences" => &["n", "best_of"],
+        "bad_words_ids" => &["bad_words"],
+        "eos_token_id" => &["stop_token_ids"],
+        "do_sample" => &["temperature"],
+        "top_logprobs" => &["logprobs"],
+        "stop_strings" => &["stop"],
+        "num_beams" => &["use_beam_search"],
+        "prefix_allowed_tokens_fn" => &["allowed_token_ids"],
+        _ => &[],
+    };
+    if let Some(param) = &failure.param
+        && request.get(param).is_none()
+        && let Some(own) = alias(param).iter().find(|own| request.get(own).is_some())
+    {
+        failure.param = Some((*own).to_owned());
+    }
+    failure
+}
+
+/// Refuses more rows than a request may compute.
+///
+/// # Errors
+/// When prompts times rows exceed the limit.
+pub(super) fn check_size(num_prompts: usize, rows: usize) -> Result<(), Failure> {
+    let all = num_prompts.saturating_mul(rows);
+    if all <= MAX_ROWS {
+        return Ok(());
+    }
+    let message = format!(
+        "a request computes at most {MAX_ROWS} rows, but {num_prompts} prompts with {rows} rows or beams each are {all}; \
+         make several requests"
+    );
+    Err(contradiction(if num_prompts > 1 { "prompt" } else { "n" }, message))
+}
+
+fn max_tokens(request: &Request) -> Result<(&'static str, Option<usize>), Failure> {
+    let fields =
+        ["max_tokens", "max_completion_tokens", "max_new_tokens"].map(|name| (name, request.count(name)));
+    let mut given = ("max_tokens", None);
+    for (name, value) in fields {
+        request.either(given, (name, value))?;
+        if value.is_some() && given.1.is_none() {
+            given = (name, value);
+        }
+    }
+    if request.get("max_length").is_some() && given.1.is_some() {
+        let message = format!("`{}` and `max_length` both limit the answer; leave out one of them", given.0);
+        return Err(contradiction("max_length", message));
+    }
+    Ok(given)
+}
+
+/// The strategy that the request names.
+///
+/// # Errors
+/// When there is none of that name.
+pub(super) fn strategy(request: &Request) -> Result<Option<&'static Strategy>, Failure> {
+    let Some(name) = request.text("strategy") else { return Ok(None) };
+    let has_name = |strategy: &&Strategy| {
+        strategy.name == name || strategy.name.strip_suffix("_search").is_some_and(|short| short == name)
+    };
+    let found = Strategy::ALL.iter().find(has_name);
+    let message = || format!("`strategy` must be one of {}, but is {name:?}", strategies());
+    found.map(Some).ok_or_else(|| Failure::invalid("strategy", message()))
+}
+
+/// Whether the request samples, and the fields of sampling with OpenAI's defaults: everything that the model's file says
+/// about them is left out.
+fn sampling(
+    request: &Request,
+    strategy: Option<&Strategy>,
+    config: &mut GenerationConfig,
+) -> Result<(), Failure> {
+    let temperature = request.number("temperature");
+    let is_deterministic = request.is("use_beam_search")
+        || config.num_beams.is_some_and(|beams| beams > 1)
+        || config.penalty_alpha.is_some_and(|alpha| alpha > 0.0)
+        || config.dola_layers.is_some()
+        || config.force_words_ids.is_some();
+    let of_strategy = strategy.map(|strategy| {
+        use GenerationMode::{AssistedDecoding, BeamSample, Dola, PromptLookup, Sample};
+        match strategy.mode {
+            Sample | BeamSample => true,
+            Dola | PromptLookup | AssistedDecoding => temperature.is_some_and(|value| value > 0.0),
+            _ => false,
+        }
+    });
+    let default = of_strategy.unwrap_or(match temperature {
+        Some(temperature) => temperature > 0.0 && !request.is("use_beam_search"),
+        None => !is_deterministic,
+    });
+    let samples = config.do_sample.unwrap_or(default);
+    match temperature {
+        Some(0.0) if samples => {
+            return Err(contradiction(
+                "temperature",
+                "`temperature` is 0, which takes the most probable token, but the request asks for sampling; leave out one of them",
+            ));
+        }
+        // 1 is the default, which clients send unasked.
+        Some(value) if value != 0.0 && value != 1.0 && !samples => {
+            return Err(contradiction(
+                "temperature",
+                format!(
+                    "`temperature` is {value}, but the request asks for a search that does not sample; leave out one of them"
+                ),
+            ));
+        }
+        _ => {}
+    }
+    config.do_sample = Some(samples);
+    config.top_k = request.integer("top_k").map(|top_k| top_k.max(0) as usize);
+    if samples {
+        config.temperature = Some(temperature.unwrap_or(1.0).max(LOWEST_TEMPERATURE));
+        config.top_p = config.top_p.or(Some(1.0));
+        config.top_k = config.top_k.or(Some(0));
+    }
+    let is_dola = strategy.is_some_and(|strategy| strategy.mode == GenerationMode::Dola);
+    if is_dola && config.dola_layers.is_none() {
+        config.dola_layers = Some(DolaLayers::High);
+    }
+    Ok(())
+}
+
+/// The tokens that end an answer; `None` for the model's own.
+fn end_tokens(
+    request: &Request,
+    merged: &GenerationConfig,
+    stop_token_ids: &[TokenId],
+) -> Result<Option<OneOrMany<TokenId>>, Failure> {
+    let given = request.config(&[])?;
+    let own = given.eos_token_id.clone().or_else(|| {
+        let is_off = given.switched_off.contains("eos_token_id");
+        if is_off { Some(OneOrMany::Many(Vec::new())) } else { None }
+    });
+    let ignores = request.is("ignore_eos");
+    if ignores && given.eos_token_id.is_some() {
+        let message = "`ignore_eos` leaves out the end-of-sequence tokens that `eos_token_id` names; leave out one of them";
+        return Err(contradiction("ignore_eos", message));
+    }
+    if own.is_none() && !ignores && stop_token_ids.is_empty() {
+        return Ok(None);
+    }
+    let mut ids = match (ignores, own.as_ref().or(merged.eos_token_id.as_ref())) {
+        (false, Some(ids)) => ids.as_slice().to_vec(),
+        _ => Vec::new(),
+    };
+    ids.extend(stop_token_ids);
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(Some(OneOrMany::Many(ids)))
+}
+
+/// The tokens of `bad_words`, each with and without a space before it, and those of `bad_words_ids`.
+fn bad_words(generator: &Generator, request: &Request) -> Result<Option<Vec<Vec<TokenId>>>, Failure> {
+    let mut all = request.config(&[])?.bad_words_ids.unwrap_or_default();
+    for word in request.texts("bad_words") {
+        for text in [word.clone(), format!(" {}", word.trim_start())] {
+            let ids = generator.tokenizer()?.encode(&text, false)?;
+            if !ids.is_empty() && !all.contains(&ids) {
+                all.push(ids);
+            }
+        }
+    }
+    Ok((!all.is_empty()).then_some(all))
+}
+
+fn check_biases(biases: Option<&LogitBias>, vocab_size: usize) -> Result<(), Failure> {
+    let ids: Vec<TokenId> = biases.iter().flat_map(|bias| bias.entries()).map(|(id, _)| *id).collect();
+    check_ids("logit_bias", &ids, vocab_size)
+}
+
+/// Refuses ids outside of the vocabulary.
+fn check_ids(field: &str, ids: &[TokenId], vocab_size: usize) -> Result<(), Failure> {
+    match ids.iter().find(|id| id.index() >= vocab_size) {
+        None => Ok(()),
+        Some(id) => Err(Failure::invalid(
+            field,
+            format!("`{field}` holds the id {id}, but the vocabulary has the ids 0 to {}", vocab_size - 1),
+        )),
+    }
+}

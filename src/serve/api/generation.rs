@@ -1,0 +1,422 @@
+//! What `/v1/completions` and `/v1/chat/completions` have in common: from a request to its answers, whole or as a
+//! stream.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::answer::{Answer, AnswerSettings, Piece};
+use super::decoding::{Decoding, named};
+use super::prompts::{EncodedPrompt, check_context};
+use super::public;
+use super::request::Request;
+use super::usage::{Counts, with_ignored};
+use crate::engine::{GenerationOutput, Interrupt, StreamedToken, TokenScore, TokenStream};
+use crate::generation::{GenerationConfig, OneOrMany};
+use crate::generator::{Generator, Prompt};
+use crate::serve::app::App;
+use crate::serve::failure::Failure;
+use crate::serve::json::Admitted;
+use crate::serve::places::Place;
+use crate::serve::sse::{self, Events};
+use crate::serve::work::{self, TokenReceiver};
+use crate::types::{FinishReason, TokenId};
+
+/// How a route of OpenAI reads requests and writes answers.
+pub(super) struct Form {
+    pub(super) route: u8,
+    /// What ids begin with.
+    pub(super) id: &'static str,
+    /// The type of a whole answer, and of a part of one in a stream.
+    pub(super) object: &'static str,
+    pub(super) chunk: &'static str,
+    /// Refuses what this route does not support.
+    pub(super) check: fn(&Request) -> Result<(), Failure>,
+    /// Counts the prompts before they are encoded.
+    pub(super) num_prompts: fn(&Request) -> usize,
+    pub(super) prompts: fn(&Generator, &Request, &mut Interrupt<'_>) -> Result<Vec<EncodedPrompt>, Failure>,
+    /// A whole answer.
+    pub(super) choice: fn(&AnswerSettings, usize, &Piece) -> Value,
+    /// The events that begin an answer in a stream, and those of a part of it.
+    pub(super) first: fn(usize) -> Option<Value>,
+    pub(super) delta: fn(&AnswerSettings, usize, &Piece) -> Vec<Value>,
+}
+
+/// A request that is ready to run.
+struct Job {
+    prompts: Vec<EncodedPrompt>,
+    decoding: Decoding,
+    settings: Arc<AnswerSettings>,
+    /// With `echo` or `prompt_logprobs`, the scores of each prompt.
+    scores: Vec<Vec<TokenScore>>,
+    echoes: bool,
+    returns_prompt_logprobs: bool,
+}
+
+/// What the parts of an answer have in common.
+struct Head {
+    id: String,
+    object: &'static str,
+    created: u64,
+    model: String,
+    fingerprint: String,
+}
+
+impl Job {
+    fn new(
+        generator: &Generator,
+        request: &Request,
+        form: &Form,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<Self, Failure> {
+        let mut decoding = Decoding::new(generator, request, form.route, (form.num_prompts)(request))?;
+        let prompts = (form.prompts)(generator, request, interrupted)?;
+        let at_least = decoding.max_tokens.unwrap_or(1);
+        check_context(generator, &prompts, at_least, decoding.max_tokens_field)?;
+        let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(0);
+        decoding.limit(generator, form.route, longest);
+        let settings = Arc::new(AnswerSettings::new(generator, request, &decoding));
+        let (echoes, prompt_logprobs) = (request.is("echo"), request.count("prompt_logprobs"));
+        let of_echo = decoding.logprobs.filter(|_| echoes);
+        let mut scores = Vec::new();
+        if let Some(top) = prompt_logprobs.max(of_echo) {
+            let top = top.min(generator.engine().model().vocab_size());
+            let texts = prompts.iter().map(|prompt| Ok(Prompt::Ids(prompt.ids.clone())));
+            generator.score_texts(texts, top, interrupted, &mut |_, scored| {
+                scores.push(scored?);
+                Ok(())
+            })?;
+        }
+        let returns_prompt_logprobs = prompt_logprobs.is_some();
+        Ok(Self { prompts, decoding, settings, scores, echoes, returns_prompt_logprobs })
+    }
+
+    /// The prompt as the beginning of its answers; empty without `echo`.
+    fn echo(&self, prompt: usize) -> Result<Piece, Failure> {
+        if !self.echoes {
+            return Ok(Piece::default());
+        }
+        let EncodedPrompt { ids, text } = &self.prompts[prompt];
+        let text = match text {
+            Some(text) => text.clone(),
+            None => self.settings.decode(ids)?,
+        };
+        let scores = self.scores.get(prompt).filter(|_| self.settings.logprobs.is_some());
+        let tokens = scores.map(|scores| self.settings.prompt_tokens(scores)).unwrap_or_default();
+        Ok(Piece { text, tokens, ..Piece::default() })
+    }
+
+    fn answer(&self, prompt: usize, echo: &Piece) -> Answer {
+        Answer::new(&self.settings, &self.prompts[prompt].ids, echo.text.chars().count())
+    }
+
+    /// What an answer tells of its prompt.
+    fn add_prompt(&self, prompt: usize, choice: &mut Value) {
+        if self.returns_prompt_logprobs {
+            choice["prompt_logprobs"] = self.settings.names.prompt(&self.scores[prompt]);
+        }
+        if self.settings.returns_ids {
+            choice["prompt_token_ids"] = json!(self.prompts[prompt].ids);
+        }
+    }
+
+    fn num_prompt_tokens(&self) -> usize {
+        self.prompts.iter().map(|prompt| prompt.ids.len()).sum()
+    }
+
+    /// Whether the request only scores its prompts.
+    fn only_scores(&self) -> bool {
+        self.decoding.max_tokens == Some(0)
+    }
+
+    /// The answers, and their token counts.
+    fn run(
+        &self,
+        generator: &Generator,
+        request: &Request,
+        form: &Form,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<(Vec<Value>, Counts), Failure> {
+        let n = self.decoding.n;
+        let mut choices = Vec::with_capacity(self.prompts.len() * n);
+        let mut counts = Counts { prompt_tokens: self.num_prompt_tokens(), ..Counts::default() };
+        let output = if self.only_scores() {
+            None
+        } else {
+            let prompts: Vec<Prompt> =
+                self.prompts.iter().map(|prompt| Prompt::Ids(prompt.ids.clone())).collect();
+            let call = self.decoding.apply(generator, generator.call(prompts))?;
+            let output = call.prepare(false, interrupted).and_then(|prepared| prepared.run(interrupted));
+            Some(output.map_err(|error| named(error, request))?)
+        };
+        for prompt in 0..self.prompts.len() {
+            let echo = self.echo(prompt)?;
+            let mut rows = match &output {
+                Some(output) => rows(output, prompt * self.decoding.rows..(prompt + 1) * self.decoding.rows),
+                None => vec![Vec::new()],
+            };
+            counts.completion_tokens += rows.iter().map(Vec::len).sum::<usize>();
+            if self.decoding.rows > n {
+                rows.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
+            }
+            for index in 0..n {
+                // Rows that would be equal are computed once.
+                let tokens = rows.get(index).unwrap_or(&rows[0]);
+                if index >= rows.len() {
+                    counts.completion_tokens += tokens.len();
+                }
+                let mut answer = self.answer(prompt, &echo);
+                let mut whole =
+                    Piece { text: echo.text.clone(), tokens: echo.tokens.clone(), ..Piece::default() };
+                tokens.iter().for_each(|token| whole.extend(answer.push(token)));
+                whole.finish = whole.finish.or(Some(FinishReason::Length));
+                let mut choice = (form.choice)(&self.settings, choices.len(), &whole);
+                if self.settings.returns_ids {
+                    choice["token_ids"] = tokens.iter().map(|token| token.id.0).collect();
+                }
+                self.add_prompt(prompt, &mut choice);
+                choices.push(choice);
+            }
+        }
+        Ok((choices, counts))
+    }
+
+    /// A stream for each prompt.
+    fn streams(&self, generator: &Generator, request: &Request) -> Result<Vec<TokenStream>, Failure> {
+        let seed = self.decoding.config.seed.clone();
+        let stream = |(index, prompt): (u64, &EncodedPrompt)| {
+            let call = self.decoding.apply(generator, generator.call(Prompt::Ids(prompt.ids.clone())))?;
+            let mut config: GenerationConfig = self.decoding.config.clone();
+            // As for a list of prompts.
+            if let Some(OneOrMany::One(seed)) = seed {
+                config.seed = Some(OneOrMany::One(seed.wrapping_add(index)));
+            }
+            let prepared = call.config(&config).prepare(false, &mut || false);
+            prepared.and_then(|prepared| prepared.stream()).map_err(|error| named(error, request))
+        };
+        (0..).zip(&self.prompts).map(stream).collect()
+    }
+}
+
+/// The rows of an output in a range, as the tokens of a stream.
+fn rows(output: &GenerationOutput, range: std::ops::Range<usize>) -> Vec<Vec<StreamedToken>> {
+    let row = |index: usize| {
+        let generated = &output.rows[index].generated;
+        let top = output.top_logprobs(index).unwrap_or_default();
+        let last = generated.token_ids.len().saturating_sub(1);
+        let tokens = generated.token_ids.iter().enumerate();
+        let token = |(step, &id): (usize, &TokenId)| StreamedToken {
+            id,
+            text: String::new(),
+            index,
+            logprob: generated.logprobs.get(step).copied().unwrap_or(f32::NAN),
+            score: f32::NAN,
+            finish_reason: (step == last).then_some(generated.finish_reason),
+            top_logprobs: top.get(step).map(|top| top.to_vec()).unwrap_or_default(),
+        };
+        tokens.map(token).collect()
+    };
+    range.map(row).collect()
+}
+
+/// The average log-probability of a row's tokens.
+fn mean(tokens: &[StreamedToken]) -> f32 {
+    tokens.iter().map(|token| token.logprob).sum::<f32>() / tokens.len().max(1) as f32
+}
+
+impl Head {
+    fn new(app: &App, form: &Form, is_stream: bool) -> Self {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self {
+            id: app.new_id(form.id),
+            object: if is_stream { form.chunk } else { form.object },
+            created: now.unwrap_or_default().as_secs(),
+            model: app.model.clone(),
+            fingerprint: app.fingerprint.clone(),
+        }
+    }
+
+    fn with(&self, choices: Vec<Value>) -> Value {
+        json!({
+            "id": self.id,
+            "object": self.object,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": choices,
+        })
+    }
+}
+
+/// Answers a request.
+pub(super) async fn answer(
+    app: Arc<App>,
+    admitted: Admitted,
+    form: &'static Form,
+) -> Result<Response, Failure> {
+    let Admitted { body, place } = admitted;
+    let request = Request::new(&app, form.route, body)?;
+    (form.check)(&request)?;
+    let ignored = request.ignored().to_vec();
+    let response = if request.is("stream") {
+        stream(app, request, place, form).await?
+    } else {
+        let head = Head::new(&app, form, false);
+        let (choices, counts) = work::run(&app, place, move |generator, interrupted| {
+            Ok(Job::new(generator, &request, form, interrupted)
+                .and_then(|job| job.run(generator, &request, form, interrupted)))
+        })
+        .await?
+        .map_err(|failure| public(&app, failure))?;
+        let mut answer = head.with(choices);
+        answer["usage"] = counts.json();
+        axum::Json(answer).into_response()
+    };
+    Ok(with_ignored(response, &ignored))
+}
+
+async fn stream(
+    app: Arc<App>,
+    request: Request,
+    place: Place,
+    form: &'static Form,
+) -> Result<Response, Failure> {
+    let options = request.get("stream_options").cloned().unwrap_or_default();
+    let option = |name: &str| match &options[name] {
+        Value::Null => Ok(false),
+        Value::Bool(value) => Ok(*value),
+        _ => {
+            Err(Failure::invalid("stream_options", format!("`stream_options.{name}` must be true or false")))
+        }
+    };
+    let (includes_usage, continuous) = (option("include_usage")?, option("continuous_usage_stats")?);
+    let (job, streams) = work::prepare(&app, move |generator, interrupted| {
+        Ok(Job::new(generator, &request, form, interrupted).and_then(|job| {
+            let streams = if job.only_scores() { Vec::new() } else { job.streams(generator, &request)? };
+            Ok((job, streams))
+        }))
+    })
+    .await?
+    .map_err(|failure| public(&app, failure))?;
+    let head = Head::new(&app, form, true);
+    let receivers =
+        streams.into_iter().map(|stream| Some(work::tokens(&app, stream, place.clone()))).collect();
+    drop(place);
+    Ok(sse::events(move |events| async move {
+        let mut writer =
+            Writer { job, form, head, events, counts: Counts::default(), includes_usage, continuous };
+        writer.write(receivers).await
+    }))
+}
+
+/// Writes the events of a stream.
+struct Writer {
+    job: Job,
+    form: &'static Form,
+    head: Head,
+    events: Events,
+    counts: Counts,
+    includes_usage: bool,
+    continuous: bool,
+}
+
+impl Writer {
+    async fn write(&mut self, mut receivers: Vec<Option<TokenReceiver>>) -> Result<(), Failure> {
+        let (n, rows) = (self.job.decoding.n, self.job.decoding.rows);
+        self.counts.prompt_tokens = self.job.num_prompt_tokens();
+        let mut answers = Vec::with_capacity(self.job.prompts.len() * rows);
+        for prompt in 0..self.job.prompts.len() {
+            let mut echo = self.job.echo(prompt)?;
+            if receivers.is_empty() {
+                echo.finish = Some(FinishReason::Length);
+            }
+            for index in prompt * n..(prompt + 1) * n {
+                self.begin(prompt, index, &echo).await;
+            }
+            answers.extend((0..rows).map(|_| self.job.answer(prompt, &echo)));
+        }
+        while let Some((prompt, token)) = next(&mut receivers).await {
+            let token = token?;
+            let piece = answers[prompt * rows + token.index].push(&token);
+            // Rows that would be equal are computed once.
+            let copies = if rows < n { 0..n } else { token.index..token.index + 1 };
+            for copy in copies {
+                self.counts.completion_tokens += 1;
+                self.send(prompt * n + copy, &piece, Some(token.id)).await;
+            }
+        }
+        if self.includes_usage {
+            let mut last = self.head.with(Vec::new());
+            last["usage"] = self.counts.json();
+            self.events.send(&last).await;
+        }
+        self.events.send_text("[DONE]").await;
+        Ok(())
+    }
+
+    /// The beginning of an answer: its role, its prompt.
+    async fn begin(&mut self, prompt: usize, index: usize, echo: &Piece) {
+        let first = (self.form.first)(index);
+        let is_silent =
+            first.is_none() && echo.text.is_empty() && echo.tokens.is_empty() && echo.finish.is_none();
+        let mut choices: Vec<Value> = first.into_iter().collect();
+        if choices.is_empty()
+            && (!is_silent || self.job.settings.returns_ids || self.job.returns_prompt_logprobs)
+        {
+            choices = (self.form.delta)(&self.job.settings, index, echo);
+        }
+        if let Some(choice) = choices.first_mut() {
+            self.job.add_prompt(prompt, choice);
+        }
+        for choice in choices {
+            self.send_choice(choice).await;
+        }
+    }
+
+    async fn send(&mut self, index: usize, piece: &Piece, id: Option<TokenId>) {
+        // A token that only begins a character has nothing to say yet.
+        let has_ids = self.job.settings.returns_ids && id.is_some();
+        if piece.text.is_empty() && piece.tokens.is_empty() && piece.finish.is_none() && !has_ids {
+            return;
+        }
+        let mut choices = (self.form.delta)(&self.job.settings, index, piece);
+        if let (true, Some(id), Some(choice)) = (has_ids, id, choices.first_mut()) {
+            choice["token_ids"] = json!([id]);
+        }
+        for choice in choices {
+            self.send_choice(choice).await;
+        }
+    }
+
+    async fn send_choice(&mut self, choice: Value) {
+        let mut chunk = self.head.with(vec![choice]);
+        if self.continuous {
+            chunk["usage"] = self.counts.json();
+        } else if self.includes_usage {
+            chunk["usage"] = Value::Null;
+        }
+        self.events.send(&chunk).await;
+    }
+}
+
+/// The next token of any of these streams, with the index of its stream; `None` when all have ended.
+async fn next(receivers: &mut [Option<TokenReceiver>]) -> Option<(usize, Result<StreamedToken, Failure>)> {
+    poll_fn(|context| {
+        let mut has_ended = true;
+        for (index, slot) in receivers.iter_mut().enumerate() {
+            let Some(receiver) = slot else { continue };
+            let polled = pin!(receiver.next()).poll(context);
+            match polled {
+                Poll::Ready(Some(token)) => return Poll::Ready(Some((index, token))),
+                Poll::Ready(None) => *slot = None,
+                Poll::Pending => has_ended = false,
+            }
+        }
+        if has_ended { Poll::Ready(None) } else { Poll::Pending }
+    })
+    .await
+}

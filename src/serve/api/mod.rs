@@ -1,0 +1,50 @@
+//! The routes of the API: what requests may say, and how answers look.
+//!
+//! `fields` is the table of all fields; `request` checks a body against it, `decoding` makes a configuration of it, and
+//! `generation` runs it. One file for each kind of route.
+
+mod answer;
+mod chat;
+mod completions;
+mod decoding;
+mod fields;
+mod generate;
+mod generation;
+mod logprobs;
+mod models;
+mod openapi;
+mod prompts;
+mod request;
+mod stop;
+#[cfg(all(test, feature = "bundled"))]
+mod tests;
+mod tokens;
+mod usage;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+
+use super::app::App;
+use super::failure::Failure;
+
+/// The routes that need the model.
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/v1/completions", post(completions::completions))
+        .route("/v1/chat/completions", post(chat::chat))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*id}", get(models::get))
+        .route("/rsgen/v1/generate", post(generate::generate))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
+        .route("/tokenizer_info", get(tokens::tokenizer_info))
+        .route("/apply-template", post(tokens::apply_template))
+        .route("/openapi.json", get(openapi::openapi))
+}
+
+/// A failure without the path of the model's folder, which is no affair of clients.
+fn public(app: &App, failure: Failure) -> Failure {
+    Failure { message: failure.message.replace(app.generator.name(), &app.model), ..failure }
+}

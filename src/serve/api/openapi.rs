@@ -1,0 +1,232 @@
+//! `GET /openapi.json`: the API in the form of OpenAPI 3.1, made from the table of fields.
+
+use std::sync::{Arc, LazyLock};
+
+use axum::Json;
+use axum::extract::State;
+use serde_json::{Map, Value, json};
+
+use super::fields::{self, CHAT, COMPLETIONS, DETOKENIZE, Field, GENERATE, Routes, TEMPLATE, TOKENIZE};
+use super::usage::IGNORED;
+use crate::serve::app::App;
+
+/// A route that takes a body.
+struct Operation {
+    path: &'static str,
+    name: &'static str,
+    summary: &'static str,
+    route: Routes,
+    required: &'static [&'static str],
+    /// The fields that an answer always has, with their types.
+    answer: &'static [(&'static str, &'static str)],
+    streams: bool,
+}
+
+const OPERATIONS: &[Operation] = &[
+    Operation {
+        path: "/v1/completions",
+        name: "createCompletion",
+        summary: "Continues prompts.",
+        route: COMPLETIONS,
+        required: &["prompt"],
+        answer: COMPLETION,
+        streams: true,
+    },
+    Operation {
+        path: "/v1/chat/completions",
+        name: "createChatCompletion",
+        summary: "Replies to a conversation.",
+        route: CHAT,
+        required: &["messages"],
+        answer: COMPLETION,
+        streams: true,
+    },
+    Operation {
+        path: "/rsgen/v1/generate",
+        name: "generate",
+        summary: "Generates with transformers' names and defaults; its events tell how each token was found.",
+        route: GENERATE,
+        required: &[],
+        answer: &[("id", "string"), ("model", "string"), ("rows", "array"), ("usage", "object")],
+        streams: true,
+    },
+    Operation {
+        path: "/tokenize",
+        name: "tokenize",
+        summary: "The tokens of a text or of a conversation.",
+        route: TOKENIZE,
+        required: &[],
+        answer: &[("count", "integer"), ("max_model_len", "integer"), ("tokens", "array")],
+        streams: false,
+    },
+    Operation {
+        path: "/detokenize",
+        name: "detokenize",
+        summary: "The text of tokens.",
+        route: DETOKENIZE,
+        required: &["tokens"],
+        answer: &[("prompt", "string")],
+        streams: false,
+    },
+    Operation {
+        path: "/apply-template",
+        name: "applyTemplate",
+        summary: "The prompt that the model's template makes of a conversation.",
+        route: TEMPLATE,
+        required: &["messages"],
+        answer: &[("prompt", "string")],
+        streams: false,
+    },
+];
+
+const COMPLETION: &[(&str, &str)] = &[
+    ("id", "string"),
+    ("object", "string"),
+    ("created", "integer"),
+    ("model", "string"),
+    ("system_fingerprint", "string"),
+    ("choices", "array"),
+    ("usage", "object"),
+];
+
+/// The statuses of errors, with what they mean.
+const ERRORS: &[(&str, &str)] = &[
+    ("400", "A field breaks a rule; `param` names it."),
+    ("401", "The API key is missing or wrong."),
+    ("403", "The `Host` or `Origin` of the request is not allowed."),
+    ("404", "There is no such model or route."),
+    ("405", "The route has no such method."),
+    ("408", "The body did not arrive in time."),
+    ("413", "The body is too large."),
+    ("415", "The body is not JSON."),
+    ("500", "A defect of the server."),
+    ("503", "The server is full or shutting down; `Retry-After` says when to come again."),
+];
+
+/// Describes the API.
+pub(super) async fn openapi(State(app): State<Arc<App>>) -> Json<Value> {
+    static DESCRIPTION: LazyLock<Value> = LazyLock::new(describe);
+    let mut description = DESCRIPTION.clone();
+    if !app.options.api_keys.is_empty() {
+        description["security"] = json!([{ "key": [] }]);
+    }
+    Json(description)
+}
+
+fn describe() -> Value {
+    let mut paths = Map::new();
+    for operation in OPERATIONS {
+        paths.insert(operation.path.to_owned(), json!({ "post": post(operation) }));
+    }
+    for (path, name, summary, answer) in READS {
+        let mut get = json!({ "operationId": name, "summary": summary, "responses": responses(&object(answer), false) });
+        if path.contains("{id}") {
+            get["parameters"] = json!([{ "name": "id", "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 } }]);
+        }
+        paths.insert((*path).to_owned(), json!({ "get": get }));
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "rsgen",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "OpenAI's API for one model, with every decoding strategy of transformers' `generate()`.",
+            "license": { "name": env!("CARGO_PKG_LICENSE") },
+        },
+        "paths": paths,
+        "components": {
+            "schemas": { "Error": error() },
+            "securitySchemes": { "key": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+/// The routes without a body: path, name, summary, fields of the answer.
+const READS: &[(&str, &str, &str, &[(&str, &str)])] = &[
+    ("/v1/models", "listModels", "The models.", &[("object", "string"), ("data", "array")]),
+    (
+        "/v1/models/{id}",
+        "retrieveModel",
+        "A model.",
+        &[
+            ("id", "string"),
+            ("object", "string"),
+            ("created", "integer"),
+            ("max_model_len", "integer"),
+            ("meta", "object"),
+        ],
+    ),
+    (
+        "/tokenizer_info",
+        "tokenizerInfo",
+        "The special tokens and the chat template.",
+        &[("vocab_size", "integer")],
+    ),
+    ("/openapi.json", "openapi", "This description.", &[("openapi", "string"), ("paths", "object")]),
+];
+
+fn post(operation: &Operation) -> Value {
+    let properties: Map<String, Value> = fields::of_route(operation.route)
+        .map(|field| (field.name.to_owned(), property(field, operation)))
+        .collect();
+    let body = json!({ "type": "object", "properties": properties, "required": operation.required });
+    json!({
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "requestBody": { "required": true, "content": { "application/json": { "schema": body } } },
+        "responses": responses(&object(operation.answer), operation.streams),
+    })
+}
+
+fn property(field: &Field, operation: &Operation) -> Value {
+    let mut schema = field.kind.schema();
+    if operation.required.contains(&field.name)
+        && let Some(kind) = schema["type"].as_array().and_then(|kinds| kinds.first()).cloned()
+    {
+        schema["type"] = kind;
+    }
+    let default =
+        if field.default.is_empty() { String::new() } else { format!(" Default: {}.", field.default) };
+    let sets = if field.sets.is_empty() { String::new() } else { format!(" Sets: {}.", field.sets) };
+    schema["description"] = format!("{}{default}{sets}", field.doc).into();
+    schema
+}
+
+fn object(fields: &[(&str, &str)]) -> Value {
+    let properties: Map<_, _> =
+        fields.iter().map(|(name, kind)| ((*name).to_owned(), json!({ "type": kind }))).collect();
+    let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+    json!({ "type": "object", "properties": properties, "required": names })
+}
+
+fn responses(answer: &Value, streams: bool) -> Value {
+    let mut content = json!({ "application/json": { "schema": answer } });
+    if streams {
+        content["text/event-stream"] = json!({ "schema": { "type": "string" } });
+    }
+    let ignored = json!({ "schema": { "type": "string" }, "description": "The fields that had no effect." });
+    let mut responses = Map::new();
+    responses.insert(
+        "200".to_owned(),
+        json!({ "description": "The answer.", "headers": { IGNORED: ignored }, "content": content }),
+    );
+    for (status, description) in ERRORS {
+        let schema = json!({ "$ref": "#/components/schemas/Error" });
+        let content = json!({ "application/json": { "schema": schema } });
+        responses.insert((*status).to_owned(), json!({ "description": description, "content": content }));
+    }
+    Value::Object(responses)
+}
+
+fn error() -> Value {
+    let text = json!({ "type": ["string", "null"] });
+    json!({
+        "type": "object",
+        "required": ["error"],
+        "properties": { "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": { "message": { "type": "string" }, "type": { "type": "string" }, "param": text, "code": text },
+        } },
+    })
+}

@@ -1,0 +1,257 @@
+//! The prompts of a request: their forms, their tokens, and whether they fit into the context.
+
+use serde_json::Value;
+
+use super::request::{Request, check_prompts, id};
+use crate::cache::BLOCK_TOKENS;
+use crate::engine::Interrupt;
+use crate::generator::{Generator, Prompt};
+use crate::serve::failure::Failure;
+use crate::text::{ChatOptions, Message};
+use crate::types::TokenId;
+
+/// The most bytes of `chat_template_kwargs`.
+const MAX_KWARGS: usize = 16 << 10;
+
+/// A prompt with its tokens.
+pub(super) struct EncodedPrompt {
+    pub(super) ids: Vec<TokenId>,
+    /// The text as it was given.
+    pub(super) text: Option<String>,
+}
+
+/// The prompts of the field `prompt`.
+///
+/// # Errors
+/// When it is missing, empty, or of another form.
+pub(super) fn given(request: &Request) -> Result<Vec<Prompt>, Failure> {
+    let wrong = || {
+        let message =
+            "`prompt` must be a text, a list of texts, a list of token ids, or a list of such lists";
+        Failure::invalid("prompt", message)
+    };
+    let ids = |values: &[Value]| values.iter().map(id).collect::<Option<Vec<_>>>().map(Prompt::Ids);
+    match request.get("prompt") {
+        None => Err(Failure::invalid("prompt", "`prompt` is missing; give a text, or token ids")),
+        Some(Value::String(text)) => Ok(vec![Prompt::Text(text.clone())]),
+        Some(Value::Array(values)) if values.first().is_some_and(Value::is_number) => {
+            Ok(vec![ids(values).ok_or_else(|| wrong_id(values))?])
+        }
+        Some(Value::Array(values)) => {
+            check_prompts(values.len())?;
+            let one = |value: &Value| match value {
+                Value::String(text) => Ok(Prompt::Text(text.clone())),
+                Value::Array(values) => ids(values).ok_or_else(|| wrong_id(values)),
+                _ => Err(wrong()),
+            };
+            values.iter().map(one).collect()
+        }
+        Some(_) => Err(wrong()),
+    }
+}
+
+fn wrong_id(values: &[Value]) -> Failure {
+    let (index, value) =
+        values.iter().enumerate().find(|(_, value)| id(value).is_none()).unwrap_or((0, &Value::Null));
+    let value = crate::generation::config::FieldValue::from(value.clone());
+    Failure::invalid("prompt", format!("`prompt`: token {index} must be a token id, but is {value}"))
+}
+
+/// Encodes prompts, shortens them as `truncate_prompt_tokens` says, and checks their ids.
+///
+/// # Errors
+/// When a prompt cannot be encoded, or holds an id outside of the vocabulary; when interrupted.
+pub(super) fn encode(
+    generator: &Generator,
+    request: &Request,
+    prompts: Vec<Prompt>,
+    interrupted: &mut Interrupt<'_>,
+) -> Result<Vec<EncodedPrompt>, Failure> {
+    let add_special_tokens = request.flag("add_special_tokens").unwrap_or(true);
+    let one = |prompt: Prompt| {
+        let text = match &prompt {
+            Prompt::Text(text) => Some(text.clone()),
+            Prompt::Ids(_) => None,
+        };
+        let ids = generator.begun(generator.encode_text(prompt, add_special_tokens, interrupted)?, None)?;
+        checked(generator, request, ids, text)
+    };
+    prompts.into_iter().map(one).collect()
+}
+
+/// A prompt within the vocabulary, shortened as the request says.
+fn checked(
+    generator: &Generator,
+    request: &Request,
+    mut ids: Vec<TokenId>,
+    mut text: Option<String>,
+) -> Result<EncodedPrompt, Failure> {
+    let vocab_size = generator.engine().model().vocab_size();
+    if let Some(index) = ids.iter().position(|id| id.index() >= vocab_size) {
+        return Err(Failure::invalid(
+            "prompt",
+            format!(
+                "`prompt` holds the id {} (token {index}), but the vocabulary has the ids 0 to {}",
+                ids[index],
+                vocab_size - 1
+            ),
+        ));
+    }
+    let kept = match request.integer("truncate_prompt_tokens") {
+        None => ids.len(),
+        // Room for one new token.
+        Some(-1) => context(generator).saturating_sub(1),
+        Some(count) if count < 1 => {
+            let message = "`truncate_prompt_tokens` must be 1 or more, or -1, but is 0";
+            return Err(Failure::invalid("truncate_prompt_tokens", message));
+        }
+        Some(count) => count as usize,
+    };
+    if kept < ids.len() {
+        ids.drain(..ids.len() - kept);
+        text = None;
+    }
+    Ok(EncodedPrompt { ids, text })
+}
+
+/// The most tokens of a sequence: of the model's context, what the KV cache holds.
+pub(super) fn context(generator: &Generator) -> usize {
+    let cache = generator.engine().pool().stats().max_blocks.saturating_mul(BLOCK_TOKENS);
+    generator.config().context_len().min(cache)
+}
+
+/// Refuses prompts that leave no room for what is asked of them: `new` tokens, named by the field `param`.
+///
+/// # Errors
+/// 400 `context_length_exceeded`, with the numbers.
+pub(super) fn check_context(
+    generator: &Generator,
+    prompts: &[EncodedPrompt],
+    new: usize,
+    param: &str,
+) -> Result<(), Failure> {
+    let context = context(generator);
+    let Some(longest) = prompts.iter().map(|prompt| prompt.ids.len()).max() else { return Ok(()) };
+    let wanted = longest.saturating_add(new);
+    if wanted <= context {
+        return Ok(());
+    }
+    let message = format!(
+        "the context holds {context} tokens, but the prompt has {longest} and `{param}` asks for {new} more, {wanted} \
+         together; shorten the prompt, or lower `{param}`"
+    );
+    Err(Failure::invalid(param, message).with_code("context_length_exceeded"))
+}
+
+/// The prompt that the model's template makes of a conversation, as text.
+///
+/// # Errors
+/// When the template refuses it, or a field breaks a rule; when interrupted.
+pub(super) fn render(
+    generator: &Generator,
+    request: &Request,
+    interrupted: &mut Interrupt<'_>,
+) -> Result<String, Failure> {
+    if request.get("chat_template").is_some() {
+        let message = "`chat_template` must be the model's own: templates are programs, which clients cannot bring; leave it out";
+        return Err(Failure::unsupported("chat_template", message));
+    }
+    let messages: Vec<Message> = request
+        .get("messages")
+        .and_then(Value::as_array)
+        .ok_or_else(|| Failure::invalid("messages", "`messages` is missing; give a list of messages"))?
+        .iter()
+        .enumerate()
+        .map(|(index, message)| self::message(index, message))
+        .collect::<Result<_, _>>()?;
+    let continues = request.is("continue_final_message");
+    if continues && request.is("add_generation_prompt") {
+        let message = "`continue_final_message` goes on with the last message, and `add_generation_prompt` begins a new one; leave out one of them";
+        return Err(Failure::invalid("continue_final_message", message));
+    }
+    let list = |name: &str| request.get(name).and_then(Value::as_array).cloned();
+    let options = ChatOptions {
+        tools: list("tools").filter(|tools| !tools.is_empty() && request.text("tool_choice") != Some("none")),
+        documents: list("documents"),
+        chat_template: None,
+        add_generation_prompt: !continues && request.flag("add_generation_prompt").unwrap_or(true),
+        continue_final_message: continues.then(|| "content".to_owned()),
+        chat_template_kwargs: kwargs(generator, request)?,
+    };
+    let text = generator.apply_chat_template_interruptible(&messages, &options, interrupted);
+    text.map_err(|error| match error.kind() {
+        crate::ErrorKind::Input => Failure::invalid("messages", error.to_string()),
+        _ => error.into(),
+    })
+}
+
+fn message(index: usize, value: &Value) -> Result<Message, Failure> {
+    let wrong = |rule: &str| {
+        Failure::invalid(format!("messages[{index}]"), format!("`messages[{index}]` must have {rule}"))
+    };
+    let fields = value.as_object().ok_or_else(|| wrong("the form of an object"))?;
+    if !fields.get("role").is_some_and(|role| role.as_str().is_some_and(|role| !role.is_empty())) {
+        return Err(wrong("a `role`, such as \"user\""));
+    }
+    match fields.get("content") {
+        None | Some(Value::Null) if fields.contains_key("tool_calls") => {}
+        Some(Value::String(_)) => {}
+        Some(Value::Array(parts))
+            if parts.iter().all(|part| part.get("text").is_some_and(Value::is_string)) => {}
+        _ => return Err(wrong("`content`: a text, or a list of parts of the type \"text\"")),
+    }
+    Ok(Message::from(fields.clone()))
+}
+
+/// The variables of a template that clients may set: no special tokens, and not the size of a bomb.
+fn kwargs(generator: &Generator, request: &Request) -> Result<serde_json::Map<String, Value>, Failure> {
+    let name = "chat_template_kwargs";
+    let Some(kwargs) = request.get(name).and_then(Value::as_object) else {
+        return Ok(serde_json::Map::new());
+    };
+    let bytes = serde_json::to_string(kwargs).map_or(usize::MAX, |text| text.len());
+    if bytes > MAX_KWARGS {
+        let message = format!("`{name}` must have at most {MAX_KWARGS} bytes, but has {bytes}");
+        return Err(Failure::invalid(name, message));
+    }
+    let special = |own: &str| {
+        generator.tokenizer().is_ok_and(|it| it.special_tokens_map().any(|(token, _)| token == own))
+    };
+    match kwargs.keys().find(|own| special(own)) {
+        Some(own) => Err(Failure::invalid(
+            name,
+            format!("`{name}` must not set the special token `{own}`; leave it out"),
+        )),
+        None => Ok(kwargs.clone()),
+    }
+}
+
+/// The tokens of a conversation's prompt.
+///
+/// # Errors
+/// As for [`render`], and when the text cannot be encoded.
+pub(super) fn encode_chat(
+    generator: &Generator,
+    request: &Request,
+    interrupted: &mut Interrupt<'_>,
+) -> Result<EncodedPrompt, Failure> {
+    let text = render(generator, request, interrupted)?;
+    // The template writes the special tokens.
+    let add_special_tokens = request.flag("add_special_tokens").unwrap_or(false);
+    let ids = generator.encode_text(Prompt::Text(text.clone()), add_special_tokens, interrupted)?;
+    checked(generator, request, ids, Some(text))
+}
+
+/// Either `prompt` or `messages`.
+///
+/// # Errors
+/// When both are there, or none is.
+pub(super) fn is_chat(request: &Request) -> Result<bool, Failure> {
+    match (request.get("prompt").is_some(), request.get("messages").is_some()) {
+        (true, true) => {
+            Err(Failure::invalid("messages", "`prompt` and `messages` are both given; leave out one of them"))
+        }
+        (false, false) => Err(Failure::invalid("prompt", "`prompt` is missing; give it, or `messages`")),
+        (_, is_chat) => Ok(is_chat),
+    }
+}

@@ -1,0 +1,252 @@
+//! A request: its fields, each of a type and in a range that the table of fields allows.
+
+use serde_json::{Map, Value};
+
+use super::fields::{self, Field, Kind, MAX_PROMPTS, OPENAI, Routes, integer};
+use crate::generation::GenerationConfig;
+use crate::generation::config::FieldValue;
+use crate::serve::app::App;
+use crate::serve::failure::Failure;
+use crate::types::TokenId;
+
+/// The fields of a request that have a value.
+pub(super) struct Request {
+    route: Routes,
+    fields: Map<String, Value>,
+    /// Fields that the route does not know.
+    ignored: Vec<String>,
+}
+
+impl Request {
+    /// Checks a body.
+    ///
+    /// # Errors
+    /// For the first field that breaks a rule, with its name; for an unknown model; with `strict_api` for an unknown
+    /// field.
+    pub(super) fn new(app: &App, route: Routes, body: Map<String, Value>) -> Result<Self, Failure> {
+        let mut request = Self { route, fields: Map::new(), ignored: Vec::new() };
+        let mut own = None;
+        for (name, value) in body {
+            match name.as_str() {
+                "rsgen" if route & OPENAI != 0 => own = Some(value),
+                _ => request.add(name, value)?,
+            }
+        }
+        match own {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(own)) => {
+                own.into_iter().try_for_each(|(name, value)| request.add_own(name, value))?
+            }
+            Some(_) => return Err(Failure::invalid("rsgen", "`rsgen` must be an object of fields")),
+        }
+        if let Some(unknown) = request.ignored.first().filter(|_| app.options.strict_api) {
+            let message = match GenerationConfig::is_known(unknown) {
+                true => format!("`{unknown}` has no place in this answer; leave it out"),
+                false => {
+                    format!("`{unknown}` is not a field of this request; leave it out, or mend its name")
+                }
+            };
+            return Err(Failure::unsupported(unknown.clone(), message));
+        }
+        match request.text("model") {
+            Some(model) if model != app.model => Err(Failure::not_found(
+                "model_not_found",
+                format!(
+                    "the model {model:?} is not served here; it is {:?}, or leave `model` out",
+                    app.model
+                ),
+            )),
+            _ => Ok(request),
+        }
+    }
+
+    /// A field of the body. Null is no value, but for a field of transformers in the request of that kind.
+    fn add(&mut self, name: String, value: Value) -> Result<(), Failure> {
+        let Some(field) = self.field(&name) else {
+            if self.generates() {
+                self.refuse_known(&name, &value)?;
+            }
+            self.ignored.push(name);
+            return Ok(());
+        };
+        if !value.is_null() {
+            check(field, &value)?;
+        } else if self.route != fields::GENERATE || !GenerationConfig::is_field(&name) {
+            return Ok(());
+        }
+        self.fields.insert(name, value);
+        Ok(())
+    }
+
+    /// A field of the object `rsgen`: one of transformers', or `strategy`.
+    fn add_own(&mut self, name: String, value: Value) -> Result<(), Failure> {
+        if name != "strategy" && !GenerationConfig::is_field(&name) {
+            self.refuse_known(&name, &value)?;
+            return Err(Failure::unsupported(
+                format!("rsgen.{name}"),
+                GenerationConfig::unknown_field(&name),
+            ));
+        }
+        let Some(field) = self.field(&name) else {
+            self.ignored.push(format!("rsgen.{name}"));
+            return Ok(());
+        };
+        match self.fields.get(&name) {
+            Some(other) if *other != value => Err(Failure::invalid(
+                format!("rsgen.{name}"),
+                format!(
+                    "`{name}` is given twice, as {other} and in `rsgen` as {value}; leave out one of them"
+                ),
+            )),
+            _ => {
+                if !value.is_null() {
+                    check(field, &value)?;
+                }
+                self.fields.insert(name, value);
+                Ok(())
+            }
+        }
+    }
+
+    /// Refuses what transformers knows and rsgen has not: to ignore it would change the tokens.
+    fn refuse_known(&self, name: &str, value: &Value) -> Result<(), Failure> {
+        if GenerationConfig::is_field(name) || !GenerationConfig::is_known(name) {
+            return Ok(());
+        }
+        let value = FieldValue::from(value.clone());
+        GenerationConfig::new()
+            .set(name, &value)
+            .map_err(|error| Failure::unsupported(name, error.to_string()))
+    }
+
+    fn field(&self, name: &str) -> Option<&'static Field> {
+        fields::of_route(self.route).find(|field| field.name == name)
+    }
+
+    fn generates(&self) -> bool {
+        self.route & (OPENAI | fields::GENERATE) != 0
+    }
+
+    /// The value of a field; `None` for null.
+    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+        self.fields.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Option<bool> {
+        self.get(name)?.as_bool()
+    }
+
+    pub(super) fn is(&self, name: &str) -> bool {
+        self.flag(name) == Some(true)
+    }
+
+    pub(super) fn integer(&self, name: &str) -> Option<i64> {
+        integer(self.get(name)?)?.try_into().ok()
+    }
+
+    /// An integer that the table allows no negative value for.
+    pub(super) fn count(&self, name: &str) -> Option<usize> {
+        self.integer(name)?.try_into().ok()
+    }
+
+    pub(super) fn number(&self, name: &str) -> Option<f64> {
+        self.get(name)?.as_f64()
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.get(name)?.as_str()
+    }
+
+    /// A text or a list of texts.
+    pub(super) fn texts(&self, name: &str) -> Vec<String> {
+        match self.get(name) {
+            Some(Value::String(text)) => vec![text.clone()],
+            Some(Value::Array(texts)) => texts.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A list of token ids.
+    pub(super) fn ids(&self, name: &str) -> Option<Vec<TokenId>> {
+        Some(self.get(name)?.as_array()?.iter().filter_map(id).collect())
+    }
+
+    /// One of two names for the same.
+    ///
+    /// # Errors
+    /// When both have a value, and different ones.
+    pub(super) fn either<T: PartialEq + std::fmt::Display>(
+        &self,
+        (name, value): (&str, Option<T>),
+        (other_name, other): (&str, Option<T>),
+    ) -> Result<Option<T>, Failure> {
+        match (value, other) {
+            (Some(value), Some(other)) if value != other => Err(contradiction(
+                name,
+                format!("`{name}` is {value} and `{other_name}` is {other}; leave out one of them"),
+            )),
+            (value, other) => Ok(value.or(other)),
+        }
+    }
+
+    /// The fields of transformers as they were given, but for those in `except`; null switches one off.
+    ///
+    /// # Errors
+    /// For the first value of a wrong type.
+    pub(super) fn config(&self, except: &[&str]) -> Result<GenerationConfig, Failure> {
+        let mut config = GenerationConfig::new();
+        for (name, value) in &self.fields {
+            if !GenerationConfig::is_field(name) || except.contains(&name.as_str()) {
+                continue;
+            }
+            let is_integer = self.field(name).is_some_and(|field| matches!(field.kind, Kind::Integer(..)));
+            let value = match integer(value).filter(|_| is_integer) {
+                Some(value) => FieldValue::Int(value),
+                None => value.clone().into(),
+            };
+            config
+                .set_in_call(name, &value)
+                .map_err(|error| Failure::invalid(name.as_str(), error.to_string()))?;
+        }
+        Ok(config)
+    }
+
+    /// The names of the fields that have no effect.
+    pub(super) fn ignored(&self) -> &[String] {
+        &self.ignored
+    }
+}
+
+/// Two fields that exclude each other.
+pub(super) fn contradiction(param: &str, message: impl Into<String>) -> Failure {
+    Failure::invalid(param, message)
+}
+
+fn check(field: &Field, value: &Value) -> Result<(), Failure> {
+    match field.kind.refuses(value) {
+        None => Ok(()),
+        Some(rule) => Err(Failure::invalid(
+            field.name,
+            format!("`{}` must be {rule}, but is {}", field.name, FieldValue::from(value.clone())),
+        )),
+    }
+}
+
+/// A token id, as far as JSON tells.
+pub(super) fn id(value: &Value) -> Option<TokenId> {
+    integer(value)?.try_into().ok().map(TokenId)
+}
+
+/// Refuses more prompts than a request may have.
+pub(super) fn check_prompts(count: usize) -> Result<(), Failure> {
+    match count {
+        0 => Err(Failure::invalid("prompt", "`prompt` must hold at least one prompt, but is empty")),
+        1..=MAX_PROMPTS => Ok(()),
+        _ => Err(Failure::invalid(
+            "prompt",
+            format!(
+                "`prompt` must hold at most {MAX_PROMPTS} prompts, but holds {count}; make several requests"
+            ),
+        )),
+    }
+}

@@ -1,0 +1,597 @@
+//! The API against the library: answers over HTTP equal the calls with the same fields.
+
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request, StatusCode};
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use super::fields::{self, CHAT, COMPLETIONS, GENERATE, Kind};
+use crate::generation::{GenerationConfig, Strategy as Decoding};
+use crate::generator::Generator;
+use crate::serve::{ServeOptions, router_with};
+use crate::text::{ChatOptions, Message};
+use crate::types::TokenId;
+
+const PROMPT: &str = "Once upon a time";
+
+struct Server {
+    runtime: Runtime,
+    generator: Generator,
+    router: Router,
+}
+
+static SERVER: LazyLock<Server> = LazyLock::new(|| Server::new(ServeOptions::default()));
+
+impl Server {
+    fn new(options: ServeOptions) -> Self {
+        let generator = Generator::bundled().unwrap();
+        let router = router_with(generator.clone(), options).unwrap();
+        Self { runtime: Runtime::new().unwrap(), generator, router }
+    }
+
+    fn request(&self, method: &str, path: &str, body: String) -> (StatusCode, HeaderMap, String) {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let request = request.body(Body::from(body)).unwrap();
+        let service = TowerToHyperService::new(self.router.clone());
+        self.runtime.block_on(async {
+            let response = service.call(request).await.unwrap();
+            let (parts, body) = response.into_parts();
+            let text = to_bytes(body, 64 << 20).await.unwrap();
+            (parts.status, parts.headers, String::from_utf8(text.to_vec()).unwrap())
+        })
+    }
+}
+
+fn post(path: &str, body: &Value) -> (StatusCode, Value) {
+    let (status, _, text) = SERVER.request("POST", path, body.to_string());
+    (status, serde_json::from_str(&text).unwrap())
+}
+
+fn ok(path: &str, body: &Value) -> Value {
+    let (status, answer) = post(path, body);
+    assert_eq!(status, 200, "{body}: {answer}");
+    answer
+}
+
+fn get(path: &str) -> (StatusCode, Value) {
+    let (status, _, text) = SERVER.request("GET", path, String::new());
+    (status, serde_json::from_str(&text).unwrap())
+}
+
+/// The events of a stream; its last line is `[DONE]` on OpenAI's routes.
+fn events(path: &str, body: &Value) -> Vec<Value> {
+    let (status, headers, text) = SERVER.request("POST", path, body.to_string());
+    assert_eq!((status, &headers["content-type"] == "text/event-stream"), (StatusCode::OK, true), "{text}");
+    let data: Vec<&str> =
+        text.split_terminator("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect();
+    let (last, data) = data.split_last().unwrap();
+    let mut events: Vec<Value> = data.iter().map(|data| serde_json::from_str(data).unwrap()).collect();
+    match path {
+        "/rsgen/v1/generate" => events.push(serde_json::from_str(last).unwrap()),
+        _ => assert_eq!(*last, "[DONE]"),
+    }
+    events
+}
+
+/// The body with further fields.
+fn with(body: &Value, fields: Value) -> Value {
+    let mut body = body.clone();
+    body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    body
+}
+
+fn texts(answer: &Value) -> Vec<&str> {
+    answer["choices"].as_array().unwrap().iter().map(|choice| choice["text"].as_str().unwrap()).collect()
+}
+
+/// The texts that the library generates.
+fn generated(prompts: Vec<&str>, config: &GenerationConfig) -> Vec<String> {
+    let output = SERVER.generator.generate(prompts, config).unwrap();
+    output.texts().map(str::to_owned).collect()
+}
+
+#[test]
+fn completions_are_what_the_library_generates() {
+    let config = || GenerationConfig::new().max_new_tokens(6);
+    let greedy = config().do_sample(false);
+    let drawn = config().do_sample(true).temperature(1.0).top_p(1.0).top_k(0);
+    for (fields, expected) in [
+        (json!({ "temperature": 0 }), greedy.clone()),
+        (json!({ "seed": 7 }), drawn.clone().seed(7)),
+        (
+            json!({ "seed": -1, "temperature": 0.5, "top_p": 0.9, "top_k": 20, "min_p": 0.01 }),
+            drawn.clone().seed(u64::MAX).temperature(0.5).top_p(0.9).top_k(20).min_p(0.01),
+        ),
+        (
+            json!({ "seed": 7, "n": 2, "presence_penalty": 1.0, "frequency_penalty": -0.5, "repetition_penalty": 1.1 }),
+            drawn
+                .clone()
+                .seed(7)
+                .num_return_sequences(2)
+                .presence_penalty(1.0)
+                .frequency_penalty(-0.5)
+                .repetition_penalty(1.1),
+        ),
+        (
+            json!({ "n": 3, "use_beam_search": true, "length_penalty": 0.5 }),
+            greedy.clone().num_beams(3).num_return_sequences(3).length_penalty(0.5),
+        ),
+        (
+            json!({ "num_beams": 4, "num_beam_groups": 2, "diversity_penalty": 0.5, "n": 2 }),
+            greedy.clone().num_beams(4).num_beam_groups(2).diversity_penalty(0.5).num_return_sequences(2),
+        ),
+        (json!({ "penalty_alpha": 0.6, "top_k": 4 }), greedy.clone().penalty_alpha(0.6).top_k(4)),
+        (json!({ "temperature": 0, "prompt_lookup_num_tokens": 4 }), greedy.clone()),
+        (
+            json!({ "rsgen": { "dola_layers": "low", "repetition_penalty": 1.2 } }),
+            greedy.clone().dola_layers(crate::generation::DolaLayers::Low).repetition_penalty(1.2),
+        ),
+        (
+            json!({ "temperature": 0, "logit_bias": { "262": -100, "13": 2.5 } }),
+            greedy
+                .clone()
+                .logit_bias(crate::generation::LogitBias::new([(TokenId(262), -100.0), (TokenId(13), 2.5)])),
+        ),
+        (
+            json!({ "temperature": 0, "ignore_eos": true, "min_tokens": 6 }),
+            greedy.clone().eos_token_id(Vec::new()).min_new_tokens(6),
+        ),
+        (
+            json!({ "force_words_ids": [[262]], "num_beams": 2 }),
+            greedy
+                .clone()
+                .num_beams(2)
+                .force_words_ids(vec![crate::generation::config::ForcedWord::Phrase(vec![TokenId(262)])]),
+        ),
+    ] {
+        let body = with(&json!({ "prompt": [PROMPT, "One day"], "max_tokens": 6 }), fields);
+        let answer = ok("/v1/completions", &body);
+        assert_eq!(texts(&answer), generated(vec![PROMPT, "One day"], &expected), "{body}");
+        assert_eq!(answer["object"], "text_completion");
+        let ids: Vec<u32> = SERVER
+            .generator
+            .tokenizer()
+            .unwrap()
+            .encode(PROMPT, true)
+            .unwrap()
+            .iter()
+            .map(|id| id.0)
+            .collect();
+        let of_ids = ok("/v1/completions", &with(&body, json!({ "prompt": [ids] })));
+        assert_eq!(texts(&of_ids), &texts(&answer)[..texts(&of_ids).len()]);
+    }
+}
+
+/// A whole answer and the joined parts of a stream, in one form.
+fn compare(path: &str, body: &Value) {
+    let whole = ok(path, body);
+    let parts =
+        events(path, &with(body, json!({ "stream": true, "stream_options": { "include_usage": true } })));
+    let mut joined: Vec<Value> = whole["choices"].as_array().unwrap().iter().map(|choice| {
+        json!({ "index": choice["index"], "text": "", "finish_reason": null, "stop_reason": null, "logprobs": null })
+    }).collect();
+    let (last, parts) = parts.split_last().unwrap();
+    for part in parts {
+        assert_eq!(part["usage"], Value::Null);
+        let choice = &part["choices"][0];
+        let into = &mut joined[choice["index"].as_u64().unwrap() as usize];
+        assert_eq!(into["finish_reason"], Value::Null, "nothing follows the end");
+        let text = choice["text"].as_str().or(choice["delta"]["content"].as_str()).unwrap_or_default();
+        into["text"] = format!("{}{text}", into["text"].as_str().unwrap()).into();
+        into["finish_reason"] = choice["finish_reason"].clone();
+        into["stop_reason"] = choice["stop_reason"].clone();
+        for (name, values) in choice["logprobs"].as_object().into_iter().flatten() {
+            let Some(values) = values.as_array() else { continue };
+            if into["logprobs"][name].is_null() {
+                into["logprobs"][name] = json!([]);
+            }
+            into["logprobs"][name].as_array_mut().unwrap().extend(values.clone());
+        }
+    }
+    assert_eq!((&last["choices"], &last["usage"]), (&json!([]), &whole["usage"]), "{body}");
+    for (choice, joined) in whole["choices"].as_array().unwrap().iter().zip(joined) {
+        let text = choice["text"].as_str().or(choice["message"]["content"].as_str()).unwrap();
+        assert_eq!(joined["text"], text, "{body}");
+        for name in ["finish_reason", "stop_reason", "index"] {
+            assert_eq!(joined[name], choice[name], "{body}: {name}");
+        }
+        for (name, values) in choice["logprobs"].as_object().into_iter().flatten() {
+            if values.is_array() {
+                assert_eq!(&joined["logprobs"][name], values, "{body}: {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_parts_of_a_stream_joined_are_the_whole_answer() {
+    let body = json!({ "prompt": PROMPT, "max_tokens": 7, "seed": 3 });
+    for fields in [
+        json!({}),
+        json!({ "logprobs": 3 }),
+        json!({ "n": 2, "logprobs": 0 }),
+        json!({ "temperature": 0, "n": 2 }),
+        json!({ "prompt": [PROMPT, "One day"], "n": 2 }),
+        json!({ "use_beam_search": true, "n": 3, "logprobs": 2 }),
+        json!({ "num_beams": 3, "early_stopping": true }),
+        json!({ "echo": true, "logprobs": 2 }),
+        json!({ "echo": true, "max_tokens": 0, "logprobs": 1 }),
+        json!({ "temperature": 0, "stop": ["there was", " little"] }),
+        json!({ "temperature": 0, "stop": " w", "include_stop_str_in_output": true }),
+        json!({ "strategy": "contrastive", "logprobs": 2, "seed": null }),
+        json!({ "prompt_lookup_num_tokens": 3, "logprobs": 2 }),
+        json!({ "logit_bias": { "200": 100 }, "max_tokens": 4, "return_token_ids": true }),
+    ] {
+        compare("/v1/completions", &with(&body, fields));
+    }
+    let messages = json!([{ "role": "user", "content": "Tell me a story." }]);
+    let body = json!({ "messages": messages, "max_tokens": 6, "seed": 3 });
+    for fields in
+        [json!({}), json!({ "logprobs": true, "top_logprobs": 2, "n": 2 }), json!({ "num_beams": 2 })]
+    {
+        compare("/v1/chat/completions", &with(&body, fields));
+    }
+}
+
+#[test]
+fn a_prompt_is_scored_exactly() {
+    let scores = SERVER.generator.token_scores([PROMPT], 2).unwrap().remove(0);
+    for max_tokens in [0, 1] {
+        let body = json!({ "prompt": PROMPT, "max_tokens": max_tokens, "echo": true, "logprobs": 2, "temperature": 0, "prompt_logprobs": 1 });
+        let answer = ok("/v1/completions", &body);
+        let choice = &answer["choices"][0];
+        assert_eq!(answer["usage"]["completion_tokens"], max_tokens);
+        assert!(choice["text"].as_str().unwrap().starts_with(PROMPT));
+        let logprobs = &choice["logprobs"];
+        let numbers = logprobs["token_logprobs"].as_array().unwrap();
+        assert_eq!(numbers.len(), scores.len() + max_tokens);
+        assert_eq!((&numbers[0], &logprobs["top_logprobs"][0]), (&Value::Null, &Value::Null));
+        for (index, score) in scores.iter().enumerate().skip(1) {
+            assert_eq!(numbers[index], f64::from(score.logprob));
+            let prompt = &choice["prompt_logprobs"][index][score.token_id.to_string()];
+            assert_eq!((&prompt["logprob"], &prompt["rank"]), (&numbers[index], &json!(score.rank)));
+        }
+        for (index, name) in logprobs["tokens"].as_array().unwrap().iter().enumerate().skip(1) {
+            let top = logprobs["top_logprobs"][index].as_object().unwrap();
+            assert_eq!(
+                top[name.as_str().unwrap()],
+                numbers[index],
+                "the token is there, with the same number"
+            );
+            let best = top.values().filter_map(Value::as_f64).fold(f64::NEG_INFINITY, f64::max);
+            let is_best = scores.get(index).is_none_or(|score| score.rank == 1);
+            assert_eq!(numbers[index] == best, is_best, "the best token is the one with the best number");
+        }
+        let text: String =
+            logprobs["tokens"].as_array().unwrap().iter().map(|token| token.as_str().unwrap()).collect();
+        assert!(text.ends_with(choice["text"].as_str().unwrap()), "{text}");
+    }
+    let many: Vec<&str> = vec![PROMPT; 128];
+    assert_eq!(
+        ok("/v1/completions", &json!({ "prompt": many, "max_tokens": 0 }))["choices"]
+            .as_array()
+            .unwrap()
+            .len(),
+        128
+    );
+}
+
+#[test]
+fn every_strategy_is_reached_by_its_name() {
+    for strategy in Decoding::ALL {
+        let mut fields = json!({ "strategy": strategy.name, "max_new_tokens": 5, "seed": 5 });
+        let mut config = GenerationConfig::new().max_new_tokens(5).seed(5);
+        match strategy.name {
+            "constrained_beam_search" => {
+                fields["force_words_ids"] = json!([[262]]);
+                config = config
+                    .force_words_ids(vec![crate::generation::config::ForcedWord::Phrase(vec![TokenId(262)])]);
+            }
+            "assisted_decoding" => {
+                fields["assistant_early_exit"] = 1.into();
+                config = config.assistant_early_exit(1);
+            }
+            _ => {}
+        }
+        let config = strategy.apply(&config, &GenerationConfig::new()).unwrap();
+        let whole = ok("/rsgen/v1/generate", &with(&fields, json!({ "prompt": PROMPT, "stream": false })));
+        let expected = SERVER.generator.generate(PROMPT, &config).unwrap();
+        assert_eq!(whole["rows"][0]["text"], expected.text(), "{}", strategy.name);
+        let stream = events("/rsgen/v1/generate", &with(&fields, json!({ "prompt": PROMPT })));
+        assert_eq!((&stream[0]["type"], &stream[0]["strategy"]), (&json!("start"), &json!(strategy.name)));
+        assert_eq!(stream.last().unwrap()["type"], "finish");
+        assert!(stream.iter().zip(0..).all(|(event, seq)| event["seq"] == seq), "no gap");
+        let tokens = stream.iter().filter(|event| event["type"] == "token");
+        let text: String = tokens.map(|event| event["text"].as_str().unwrap()).collect();
+        assert_eq!(text, expected.text(), "{}", strategy.name);
+        // On OpenAI's routes too, where sampling has OpenAI's defaults.
+        if config.do_sample != Some(true) {
+            let own = fields.as_object().unwrap().clone();
+            let answer = ok("/v1/completions", &json!({ "prompt": PROMPT, "rsgen": own }));
+            assert_eq!(texts(&answer), [expected.text()], "{}", strategy.name);
+        }
+    }
+    let (status, answer) = post("/v1/completions", &json!({ "prompt": PROMPT, "strategy": "guess" }));
+    assert_eq!((status.as_u16(), &answer["error"]["param"]), (400, &json!("strategy")));
+}
+
+#[test]
+fn a_chat_is_what_the_library_replies() {
+    let messages = [Message::system("Be brief."), Message::user("Tell me a story.")];
+    let config = GenerationConfig::new().do_sample(false).max_new_tokens(6);
+    let expected = SERVER.generator.chat(&messages, &ChatOptions::default(), &config).unwrap();
+    let messages: Vec<_> = messages.iter().map(|message| Value::Object(message.fields().clone())).collect();
+    let body = json!({ "messages": messages, "max_completion_tokens": 6, "temperature": 0, "logprobs": true, "top_logprobs": 3 });
+    let answer = ok("/v1/chat/completions", &body);
+    let choice = &answer["choices"][0];
+    assert_eq!(
+        choice["message"],
+        json!({ "role": "assistant", "content": expected.text(), "refusal": null })
+    );
+    assert_eq!(choice["finish_reason"], "length");
+    for (entry, logprob) in
+        choice["logprobs"]["content"].as_array().unwrap().iter().zip(&expected.rows[0].generated.logprobs)
+    {
+        assert_eq!(entry["logprob"], f64::from(*logprob));
+        assert_eq!(entry["top_logprobs"].as_array().unwrap().len(), 3);
+        assert_eq!(entry["top_logprobs"][0]["token"], entry["token"]);
+        let bytes: Vec<u8> = serde_json::from_value(entry["bytes"].clone()).unwrap();
+        assert_eq!(String::from_utf8(bytes).unwrap(), entry["token"].as_str().unwrap());
+    }
+    let parts = events("/v1/chat/completions", &with(&body, json!({ "stream": true })));
+    assert_eq!(parts[0]["choices"][0]["delta"]["role"], "assistant", "the role comes first");
+    let rendered = ok("/apply-template", &json!({ "messages": messages }));
+    let tokens = ok("/tokenize", &json!({ "messages": messages }));
+    assert_eq!(tokens["count"], answer["usage"]["prompt_tokens"]);
+    assert!(rendered["prompt"].as_str().unwrap().contains("Tell me a story."));
+}
+
+#[test]
+fn the_best_of_several_answers_have_the_greatest_average() {
+    let body = json!({ "prompt": PROMPT, "max_tokens": 5, "seed": 9, "logprobs": 0 });
+    let all = ok("/v1/completions", &with(&body, json!({ "n": 5 })));
+    let mean = |choice: &Value| {
+        let numbers = choice["logprobs"]["token_logprobs"].as_array().unwrap();
+        numbers.iter().filter_map(Value::as_f64).sum::<f64>() / numbers.len() as f64
+    };
+    let mut choices = all["choices"].as_array().unwrap().clone();
+    choices.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
+    let best = ok("/v1/completions", &with(&body, json!({ "n": 2, "best_of": 5 })));
+    assert_eq!(texts(&best), texts(&json!({ "choices": choices[..2] })));
+    assert_eq!(best["usage"], all["usage"], "all of them were generated");
+}
+
+#[test]
+fn tokens_and_texts_go_there_and_back() {
+    let (text, tokenizer) = ("Once upon 日", SERVER.generator.tokenizer().unwrap());
+    for add_special_tokens in [true, false] {
+        let body =
+            json!({ "prompt": text, "add_special_tokens": add_special_tokens, "return_token_strs": true });
+        let answer = ok("/tokenize", &body);
+        let ids: Vec<u32> =
+            tokenizer.encode(text, add_special_tokens).unwrap().iter().map(|id| id.0).collect();
+        assert_eq!(answer["tokens"], json!(ids));
+        assert_eq!(answer["token_strs"].as_array().unwrap().len(), ids.len());
+    }
+    let ids = &ok("/tokenize", &json!({ "prompt": text, "add_special_tokens": false }))["tokens"];
+    assert_eq!(ok("/detokenize", &json!({ "tokens": ids }))["prompt"], text);
+    let (status, info) = get("/tokenizer_info");
+    assert!(status == 200 && info["eos_token"].is_string() && info["chat_template"].is_string(), "{info}");
+    let (_, models) = get("/v1/models");
+    let id = models["data"][0]["id"].as_str().unwrap();
+    assert_eq!(get(&format!("/v1/models/{id}")).1["max_model_len"], 512);
+    let (status, error) = get("/v1/models/other/model");
+    assert_eq!((status.as_u16(), &error["error"]["code"]), (404, &json!("model_not_found")));
+}
+
+#[test]
+fn every_number_has_its_range() {
+    for (route, path) in
+        [(COMPLETIONS, "/v1/completions"), (CHAT, "/v1/chat/completions"), (GENERATE, "/rsgen/v1/generate")]
+    {
+        let body = match route {
+            CHAT => json!({ "messages": [{ "role": "user", "content": "Hi" }] }),
+            _ => json!({ "prompt": PROMPT }),
+        };
+        for field in fields::of_route(route) {
+            let beyond: Vec<Value> = match field.kind {
+                Kind::Integer(least, most) => {
+                    vec![
+                        json!(i128::from(least) - 1),
+                        json!(i128::from(most) + 1),
+                        json!(1_u64 << 63),
+                        json!(0.5),
+                    ]
+                }
+                Kind::Number(least, most) => {
+                    vec![json!(least - 0.001), json!(most * 1.001 + 0.001), json!(1e300)]
+                }
+                _ => continue,
+            };
+            let beyond = beyond.into_iter().filter(|value| value.is_number());
+            for value in beyond.chain([json!("NaN"), json!({ "__float__": "NaN" }), json!([]), json!(true)]) {
+                let (status, answer) = post(path, &with(&body, json!({ field.name: value })));
+                assert_eq!(
+                    (status.as_u16(), &answer["error"]["param"]),
+                    (400, &json!(field.name)),
+                    "{value}: {answer}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_name_of_its_field() {
+    let long = "word ".repeat(600);
+    for (fields, param, words) in [
+        (json!({ "prompt": null }), "prompt", "is missing"),
+        (json!({ "prompt": [] }), "prompt", "at least one prompt"),
+        (json!({ "prompt": [1, "a"] }), "prompt", "token 1 must be a token id"),
+        (json!({ "prompt": [[1], [99999]] }), "prompt", "the id 99999 (token 0)"),
+        (json!({ "prompt": vec!["a"; 129] }), "prompt", "at most 128 prompts"),
+        (json!({ "prompt": vec!["a"; 33], "n": 2 }), "prompt", "at most 64 rows"),
+        (json!({ "prompt": long }), "max_tokens", "the context holds 512 tokens"),
+        (json!({ "max_tokens": 510 }), "max_tokens", "asks for 510 more"),
+        (json!({ "suffix": "end" }), "suffix", "not supported"),
+        (json!({ "n": 3, "best_of": 2 }), "best_of", "at least `n`"),
+        (json!({ "best_of": 2, "stream": true }), "best_of", "leave it out"),
+        (json!({ "n": 2, "num_return_sequences": 3 }), "n", "leave out one"),
+        (json!({ "max_tokens": 2, "max_new_tokens": 3 }), "max_tokens", "leave out one"),
+        (json!({ "top_k": 2, "rsgen": { "top_k": 3 } }), "rsgen.top_k", "given twice"),
+        (json!({ "rsgen": { "topk": 3 } }), "rsgen.topk", "did you mean `top_k`"),
+        (json!({ "temperature": 0, "do_sample": true }), "temperature", "leave out one"),
+        (json!({ "temperature": 0.7, "use_beam_search": true, "n": 2 }), "temperature", "does not sample"),
+        (json!({ "strategy": "beam_search", "num_beams": 1 }), "num_beams", "2 or more"),
+        (json!({ "guidance_scale": 2.0 }), "guidance_scale", "not possible"),
+        (json!({ "stop": vec!["a"; 17] }), "stop", "up to 16"),
+        (json!({ "stop": "" }), "stop", "1 to 4096 bytes"),
+        (json!({ "stop": ["a".repeat(4000), "b".repeat(4000)] }), "stop", "4096 bytes together"),
+        (json!({ "logit_bias": { "99999": 1 } }), "logit_bias", "the id 99999"),
+        (json!({ "logit_bias": { "1": 101 } }), "logit_bias", "-100 to 100"),
+        (json!({ "stop_token_ids": [99999] }), "stop_token_ids", "the id 99999"),
+        (json!({ "allowed_token_ids": [] }), "allowed_token_ids", "at least one"),
+        (json!({ "prompt_logprobs": 1, "stream": true }), "prompt_logprobs", "stream"),
+        (
+            json!({ "stream": true, "stream_options": { "include_usage": 1 } }),
+            "stream_options",
+            "true or false",
+        ),
+        (json!({ "model": "gpt-4" }), "", "is not served"),
+        (json!({ "cache_salt": "" }), "cache_salt", "1 to 1024 bytes"),
+    ] {
+        let body = with(&json!({ "prompt": PROMPT }), fields);
+        let (status, answer) = post("/v1/completions", &body);
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(status.is_client_error() && message.contains(words), "{words}: {answer}");
+        assert_eq!(answer["error"]["param"].as_str().unwrap_or_default(), param, "{answer}");
+    }
+    let messages = json!([{ "role": "user", "content": "Hi" }]);
+    for (fields, param) in [
+        (json!({ "chat_template": "{{ 1 }}" }), "chat_template"),
+        (json!({ "response_format": { "type": "json_object" } }), "response_format"),
+        (json!({ "top_logprobs": 2 }), "top_logprobs"),
+        (json!({ "chat_template_kwargs": { "eos_token": "x" } }), "chat_template_kwargs"),
+        (json!({ "chat_template_kwargs": { "a": "x".repeat(20_000) } }), "chat_template_kwargs"),
+        (json!({ "messages": [{ "content": "Hi" }] }), "messages[0]"),
+        (json!({ "messages": [] }), "messages"),
+        (json!({ "messages": null }), "messages"),
+        (json!({ "tool_choice": "required" }), "tool_choice"),
+    ] {
+        let (status, answer) = post("/v1/chat/completions", &with(&json!({ "messages": messages }), fields));
+        assert_eq!((status.as_u16(), &answer["error"]["param"]), (400, &json!(param)), "{answer}");
+    }
+    let (status, answer) = post("/v1/completions", &json!({ "prompt": vec![5; 500], "max_tokens": 13 }));
+    assert_eq!((status.as_u16(), &answer["error"]["code"]), (400, &json!("context_length_exceeded")));
+    for name in ["output_scores", "output_logits"] {
+        let (status, _) = post("/rsgen/v1/generate", &json!({ "prompt": PROMPT, name: true }));
+        assert_eq!(status, 400);
+    }
+}
+
+#[test]
+fn unknown_fields_are_ignored_and_named_or_refused() {
+    let body = json!({ "prompt": PROMPT, "max_tokens": 1, "store": true, "temprature": 0.1, "a\nb": 1 });
+    let (status, headers, _) = SERVER.request("POST", "/v1/completions", body.to_string());
+    assert_eq!(
+        (status.as_u16(), headers["x-rsgen-ignored"].to_str().unwrap()),
+        (200, "store, temprature, a?b")
+    );
+    let strict = Server::new(ServeOptions { strict_api: true, ..ServeOptions::default() });
+    let (status, _, text) = strict.request("POST", "/v1/completions", body.to_string());
+    assert!(status == 400 && text.contains("`store` is not a field of this request"), "{text}");
+}
+
+#[test]
+fn the_description_of_the_api_has_every_route_and_field() {
+    let (status, description) = get("/openapi.json");
+    assert_eq!(status, 200);
+    let source = include_str!("mod.rs");
+    let routes = source
+        .split(".route(\"")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap().replace("{*id}", "{id}"));
+    for route in routes {
+        assert!(description["paths"][&route].is_object(), "{route}");
+    }
+    for field in fields::FIELDS.iter() {
+        assert!(!field.doc.is_empty(), "{}", field.name);
+        assert_eq!(
+            field.kind.refuses(&Value::Null).is_none(),
+            matches!(field.kind, Kind::Checked(_)),
+            "{}",
+            field.name
+        );
+    }
+    for info in GenerationConfig::FIELDS {
+        for route in [COMPLETIONS, CHAT, GENERATE] {
+            let known = fields::of_route(route).any(|field| field.name == info.name);
+            let of_outputs = info.name.starts_with("output_")
+                || info.name == "return_dict_in_generate"
+                || info.name == "top_logprobs";
+            assert!(known || of_outputs && route != GENERATE, "{}", info.name);
+        }
+    }
+    for route in [COMPLETIONS, CHAT, GENERATE] {
+        let mut names: Vec<_> = fields::of_route(route).map(|field| field.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "no field is there twice");
+    }
+}
+
+/// A value, often one that some field takes.
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-3_i64..30).prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (-2.0_f64..2.0).prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "[a-z .日\u{0}]{0,6}".prop_map(Value::from),
+        Just(json!("low")),
+        Just(json!({ "__float__": "NaN" })),
+        Just(json!([[[5, 6], -1.5], [[3], 1e300]])),
+        Just(json!({ "7": -50.0, "5": 100 })),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::vec(("[a-z0-9]{1,3}", inner), 0..3)
+                .prop_map(|entries| Value::Object(entries.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_request_is_a_defect_of_the_server(
+        route in 0_usize..3,
+        chosen in proptest::collection::vec((any::<prop::sample::Index>(), value()), 0..5),
+        many in prop::bool::weighted(0.2),
+    ) {
+        let (mask, path) = [(COMPLETIONS, "/v1/completions"), (CHAT, "/v1/chat/completions"), (GENERATE, "/rsgen/v1/generate")][route];
+        let names: Vec<&str> = fields::of_route(mask).map(|field| field.name).collect();
+        let mut body = match mask {
+            CHAT => json!({ "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": 2 }),
+            COMPLETIONS => json!({ "prompt": if many { json!(["a", "b"]) } else { json!("a") }, "max_tokens": 2 }),
+            _ => json!({ "prompt": "a", "max_new_tokens": 2 }),
+        };
+        for (index, value) in chosen {
+            body[*index.get(&names)] = value;
+        }
+        let (status, _, text) = SERVER.request("POST", path, body.to_string());
+        prop_assert!(status.is_success() || status.is_client_error(), "{body}: {text}");
+        prop_assert!(!text.contains("\"server_error\""), "{body}: {text}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Text to tokens and back: `/tokenize`, `/detokenize`, `/tokenizer_info` and `/apply-template`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+use super::fields::{DETOKENIZE, Routes, TEMPLATE, TOKENIZE};
+use super::request::Request;
+use super::usage::with_ignored;
+use super::{prompts, public};
+use crate::engine::Interrupt;
+use crate::generator::{Generator, Prompt};
+use crate::serve::app::App;
+use crate::serve::failure::Failure;
+use crate::serve::json::Body;
+use crate::serve::work;
+
+/// The tokens of a text or of a conversation.
+pub(super) async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Result<Response, Failure> {
+    answer(app, TOKENIZE, body, |generator, request, interrupted| {
+        let prompt = match prompts::is_chat(request)? {
+            true => prompts::encode_chat(generator, request, interrupted)?,
+            false => {
+                let text = Prompt::Text(request.text("prompt").unwrap_or_default().to_owned());
+                let add_special_tokens = request.flag("add_special_tokens").unwrap_or(true);
+                let ids = generator.encode_text(text, add_special_tokens, interrupted)?;
+                prompts::EncodedPrompt { ids, text: None }
+            }
+        };
+        let tokenizer = generator.tokenizer()?;
+        let texts = || prompt.ids.iter().map(|&id| tokenizer.token(id)).collect::<Value>();
+        Ok(json!({
+            "count": prompt.ids.len(),
+            "max_model_len": prompts::context(generator),
+            "tokens": prompt.ids,
+            "token_strs": if request.is("return_token_strs") { texts() } else { Value::Null },
+        }))
+    })
+    .await
+}
+
+/// The text of tokens.
+pub(super) async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Result<Response, Failure> {
+    answer(app, DETOKENIZE, body, |generator, request, interrupted| {
+        let missing = || Failure::invalid("tokens", "`tokens` is missing; give a list of token ids");
+        let ids = request.ids("tokens").ok_or_else(missing)?;
+        let tokenizer = generator.tokenizer()?;
+        if let Some(id) = ids.iter().find(|id| id.index() >= tokenizer.len()) {
+            let message = format!(
+                "`tokens` holds the id {id}, but the tokenizer has the ids 0 to {}",
+                tokenizer.len() - 1
+            );
+            return Err(Failure::invalid("tokens", message));
+        }
+        Ok(json!({ "prompt": tokenizer.decode_interruptible(&ids, false, interrupted)? }))
+    })
+    .await
+}
+
+/// The prompt of a conversation.
+pub(super) async fn apply_template(State(app): State<Arc<App>>, body: Body) -> Result<Response, Failure> {
+    answer(app, TEMPLATE, body, |generator, request, interrupted| {
+        Ok(json!({ "prompt": prompts::render(generator, request, interrupted)? }))
+    })
+    .await
+}
+
+async fn answer(
+    app: Arc<App>,
+    route: Routes,
+    Body(body): Body,
+    work: fn(&Generator, &Request, &mut Interrupt<'_>) -> Result<Value, Failure>,
+) -> Result<Response, Failure> {
+    let request = Request::new(&app, route, body)?;
+    let ignored = request.ignored().to_vec();
+    let answered =
+        work::prepare(&app, move |generator, interrupted| Ok(work(generator, &request, interrupted)));
+    Ok(with_ignored(
+        Json(answered.await?.map_err(|failure| public(&app, failure))?).into_response(),
+        &ignored,
+    ))
+}
+
+/// The special tokens, and the chat template: what a client that tokenizes by itself asks for.
+pub(super) async fn tokenizer_info(State(app): State<Arc<App>>) -> Result<Json<Value>, Failure> {
+    let tokenizer = app.generator.tokenizer().map_err(|error| app.failure(error))?;
+    let mut info: Map<String, Value> = ["bos_token", "eos_token", "pad_token", "unk_token"]
+        .into_iter()
+        .map(|name| (name.to_owned(), Value::Null))
+        .collect();
+    info.extend(tokenizer.special_tokens_map().map(|(name, token)| (name.to_owned(), token.into())));
+    for (name, id) in [("bos", tokenizer.bos()), ("eos", tokenizer.eos()), ("pad", tokenizer.pad())] {
+        info.insert(format!("{name}_token_id"), id.map(|id| id.0).into());
+        let text = id.and_then(|id| tokenizer.token(id)).map(Value::from);
+        let known = info.get(&format!("{name}_token")).filter(|known| !known.is_null()).cloned();
+        info.insert(format!("{name}_token"), known.or(text).unwrap_or_default());
+    }
+    info.insert("vocab_size".to_owned(), tokenizer.vocab_size().into());
+    info.insert("model_max_length".to_owned(), prompts::context(&app.generator).into());
+    let template = app.generator.chat_templates().choose(None, false).ok();
+    info.insert("chat_template".to_owned(), template.map(|template| template.source().to_owned()).into());
+    Ok(Json(Value::Object(info)))
+}

@@ -1,0 +1,49 @@
+//! What answers say about a request: its token counts, and the fields that had no effect.
+
+use axum::http::HeaderValue;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+/// The header that names the fields of a request that were ignored.
+pub(super) const IGNORED: &str = "x-rsgen-ignored";
+/// The most bytes of that header.
+const MAX_HEADER: usize = 1024;
+
+/// The token counts of a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub(super) prompt_tokens: usize,
+    pub(super) completion_tokens: usize,
+}
+
+impl Counts {
+    pub(super) fn json(self) -> Value {
+        let Self { prompt_tokens, completion_tokens } = self;
+        json!({
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+        })
+    }
+}
+
+/// The response with a header that names ignored fields, if there are any.
+pub(super) fn with_ignored(mut response: Response, ignored: &[String]) -> Response {
+    let mut names = String::new();
+    for name in ignored {
+        let shown =
+            name.chars().take(64).map(|char| if char.is_ascii_graphic() && char != ',' { char } else { '?' });
+        let shown: String = shown.collect();
+        if names.len() + shown.len() + 2 > MAX_HEADER {
+            break;
+        }
+        if !names.is_empty() {
+            names.push_str(", ");
+        }
+        names.push_str(&shown);
+    }
+    if let (false, Ok(value)) = (names.is_empty(), HeaderValue::from_str(&names)) {
+        response.headers_mut().insert(IGNORED, value);
+    }
+    response
+}

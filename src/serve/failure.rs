@@ -1,0 +1,129 @@
+//! Errors as clients get them: a status, and a body in the shape of OpenAI's.
+
+use std::time::Duration;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::error::{Error, ErrorKind};
+use crate::escape;
+
+/// An error as a client gets it.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    pub(super) status: StatusCode,
+    /// The `type` of the body, such as `invalid_request_error`.
+    pub(super) kind: &'static str,
+    pub(super) message: String,
+    /// The field of the request that is wrong.
+    pub(super) param: Option<String>,
+    pub(super) code: Option<&'static str>,
+    /// When to come again.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// An error of any status.
+    pub(super) fn new(
+        status: StatusCode,
+        kind: &'static str,
+        code: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        let message = escape::message(&message.into()).into_owned();
+        Self { status, kind, message, param: None, code: Some(code), retry_after: None }
+    }
+
+    /// 400: a field of the request is wrong.
+    pub(super) fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { param: Some(param.into()), code: None, ..Self::bad_request(message) }
+    }
+
+    /// 400: the request as a whole is wrong.
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        let invalid = Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", "", message);
+        Self { code: None, ..invalid }
+    }
+
+    /// 400: a field that other servers have, and this one has not.
+    pub(super) fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: Some("unsupported_parameter"), ..Self::invalid(param, message) }
+    }
+
+    /// 404.
+    pub(super) fn not_found(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "invalid_request_error", code, message)
+    }
+
+    /// 503: come again.
+    pub(super) fn overloaded(message: impl Into<String>, retry_after: Duration) -> Self {
+        let failure =
+            Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", "server_overloaded", message);
+        Self { retry_after: Some(retry_after), ..failure }
+    }
+
+    /// 500.
+    pub(super) fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "internal_error", message)
+    }
+
+    /// The same error with a code.
+    pub(super) fn with_code(self, code: &'static str) -> Self {
+        Self { code: Some(code), ..self }
+    }
+
+    /// The body of the answer, or the last event of a stream.
+    pub(super) fn body(&self) -> Value {
+        let Self { kind, message, param, code, .. } = self;
+        json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
+    }
+
+    /// Whether the same request can succeed later.
+    fn is_passing(&self) -> bool {
+        matches!(
+            self.status,
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
+        )
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        match error.kind() {
+            ErrorKind::Config | ErrorKind::Input => {
+                let param = message.strip_prefix('`').and_then(|rest| rest.split_once('`'));
+                let param = param.map(|(field, _)| field.to_owned());
+                Self { param, ..Self::bad_request(message) }
+            }
+            ErrorKind::Capacity => Self::overloaded(message, Duration::from_secs(1)),
+            ErrorKind::Cancelled => Self::overloaded(
+                "the server ended this request, because it is shutting down",
+                Duration::from_secs(1),
+            ),
+            ErrorKind::Numerical => Self { code: Some("numerical_error"), ..Self::internal(message) },
+            _ => {
+                log::error!(target: "rsgen::serve", "{}", escape::message(&message));
+                Self::internal("a defect of the server ended this request; its log says more")
+            }
+        }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, axum::Json(self.body())).into_response();
+        let headers = response.headers_mut();
+        headers.insert(
+            "x-should-retry",
+            HeaderValue::from_static(if self.is_passing() { "true" } else { "false" }),
+        );
+        if let Some(wait) = self.retry_after {
+            let milliseconds = wait.as_millis().min(u128::from(u32::MAX)) as u64;
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(milliseconds.div_ceil(1000).max(1)));
+            headers.insert("retry-after-ms", HeaderValue::from(milliseconds));
+        }
+        response
+    }
+}

@@ -1,0 +1,143 @@
+//! The options of a server, with their defaults and rules.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// A secret, such as an API key: it is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hides a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub(super) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// How a server is reached, what it accepts, and how long it waits.
+///
+/// ```
+/// use rsgen::serve::ServeOptions;
+///
+/// let options = ServeOptions { port: 0, max_requests: 8, ..ServeOptions::default() };
+/// assert_eq!(options.host, "127.0.0.1");
+/// ```
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// The address or the name to listen on.
+    pub host: String,
+    /// The port to listen on; 0 takes a free one.
+    pub port: u16,
+    /// The keys of which each request must bear one; without any, no key is needed.
+    pub api_keys: Vec<Secret>,
+    /// Allows a server without a key to be reached from other machines.
+    pub insecure_no_auth: bool,
+    /// Further names by which browsers may call this server, in `Host` and `Origin`.
+    pub allowed_hosts: Vec<String>,
+    /// The model's name in the API; by default the Hub id, or the name of its folder.
+    pub model: Option<String>,
+    /// The most requests that are computed at a time; each takes a thread.
+    pub max_requests: usize,
+    /// The most requests that wait for their turn.
+    pub max_queue: usize,
+    /// The most prompt tokens of the requests that wait, estimated as a quarter of their bytes.
+    pub max_queued_tokens: usize,
+    /// How long a request may wait for its turn.
+    pub queue_timeout: Duration,
+    /// The most bytes of a request's body.
+    pub max_body_bytes: usize,
+    /// The most connections; the one that has been idle for longest is closed for a further one.
+    pub max_connections: usize,
+    /// How long a client may take to send the head of a request.
+    pub header_timeout: Duration,
+    /// How long a client may take to send the body of a request.
+    pub body_timeout: Duration,
+    /// How long a connection may wait for its next request.
+    pub idle_timeout: Duration,
+    /// How long a client may read nothing of an answer.
+    pub write_timeout: Duration,
+    /// How long running requests may go on after the signal to stop.
+    pub grace: Duration,
+    /// Refuses requests with unknown fields, which are ignored otherwise.
+    pub strict_api: bool,
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 8000,
+            api_keys: Vec::new(),
+            insecure_no_auth: false,
+            allowed_hosts: Vec::new(),
+            model: None,
+            max_requests: 64,
+            max_queue: 256,
+            max_queued_tokens: 1 << 20,
+            queue_timeout: seconds(60),
+            max_body_bytes: 2 << 20,
+            max_connections: 1024,
+            header_timeout: seconds(10),
+            body_timeout: seconds(30),
+            idle_timeout: seconds(75),
+            write_timeout: seconds(30),
+            grace: seconds(30),
+            strict_api: false,
+        }
+    }
+}
+
+impl ServeOptions {
+    /// Checks what the type of a field does not say.
+    pub(super) fn check(&self) -> Result<()> {
+        let at_least_one = [
+            ("max_requests", self.max_requests),
+            ("max_body_bytes", self.max_body_bytes),
+            ("max_connections", self.max_connections),
+        ];
+        for (name, value) in at_least_one {
+            if value == 0 {
+                return Err(Error::config(format!(
+                    "`{name}` must be 1 or more, but is 0; leave it out for the default"
+                )));
+            }
+        }
+        let waits = [
+            ("header_timeout", self.header_timeout),
+            ("body_timeout", self.body_timeout),
+            ("idle_timeout", self.idle_timeout),
+            ("write_timeout", self.write_timeout),
+        ];
+        for (name, value) in waits {
+            if value.is_zero() {
+                return Err(Error::config(format!(
+                    "`{name}` must be more than 0 seconds, but is 0; leave it out for the default"
+                )));
+            }
+        }
+        if self.api_keys.iter().any(|key| key.expose().trim().is_empty()) {
+            return Err(Error::config(
+                "`api_keys` must not hold an empty key; give each key a text, or leave it out",
+            ));
+        }
+        match &self.model {
+            Some(name) if name.is_empty() => {
+                Err(Error::config("`model` must not be empty; leave it out for the model's own name"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

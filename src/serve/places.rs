@@ -1,0 +1,196 @@
+//! Admission: a bounded number of requests runs, a bounded number waits, and further ones are refused at once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::connections::{Busy, Connection};
+use super::failure::Failure;
+use super::options::ServeOptions;
+use crate::error::Result;
+use crate::sync::Mutex;
+
+/// How many ended requests tell how fast places become free.
+const REMEMBERED: usize = 32;
+/// The bounds of the time after which a refused client is told to come again.
+const SOONEST: Duration = Duration::from_secs(1);
+const LATEST: Duration = Duration::from_secs(60);
+
+/// The places of running requests, and the line before them: first come, first served.
+#[derive(Debug)]
+pub(super) struct Places {
+    shared: Arc<Shared>,
+    running: Arc<Semaphore>,
+    max_running: usize,
+    max_waiting: usize,
+    max_tokens: usize,
+    patience: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Shared(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: usize,
+    /// The prompt tokens of the requests that wait.
+    tokens: usize,
+    /// When the last requests ended.
+    ended: VecDeque<Instant>,
+}
+
+/// The place of a running request, until the last clone of it is dropped.
+#[derive(Debug, Clone)]
+pub(super) struct Place(Arc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    arrived: Instant,
+    admitted: Instant,
+    shared: Arc<Shared>,
+    _permit: OwnedSemaphorePermit,
+    _busy: Option<Busy>,
+}
+
+/// A request that waits.
+struct Waiting<'a>(&'a Shared, usize);
+
+impl Places {
+    pub(super) fn new(options: &ServeOptions) -> Self {
+        Self {
+            shared: Arc::default(),
+            running: Arc::new(Semaphore::new(options.max_requests.min(Semaphore::MAX_PERMITS))),
+            max_running: options.max_requests,
+            max_waiting: options.max_queue,
+            max_tokens: options.max_queued_tokens,
+            patience: options.queue_timeout,
+        }
+    }
+
+    /// The requests that run.
+    pub(super) fn num_running(&self) -> usize {
+        self.max_running - self.running.available_permits().min(self.max_running)
+    }
+
+    /// The requests that wait.
+    pub(super) fn num_waiting(&self) -> usize {
+        self.shared.0.lock().waiting
+    }
+
+    /// Refuses when a further request could not even wait.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.running.available_permits() > 0 {
+            return Ok(());
+        }
+        self.room(&self.shared.0.lock(), 0)
+    }
+
+    /// Waits for a place. `tokens` estimates the prompt.
+    pub(super) async fn enter(
+        &self,
+        tokens: usize,
+        connection: Option<Connection>,
+    ) -> Result<Place, Failure> {
+        let arrived = Instant::now();
+        let busy = connection.map(Connection::into_busy);
+        let permit = match Arc::clone(&self.running).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => self.wait(tokens).await?,
+        };
+        let shared = Arc::clone(&self.shared);
+        let held = Held { arrived, admitted: Instant::now(), shared, _permit: permit, _busy: busy };
+        Ok(Place(Arc::new(held)))
+    }
+
+    async fn wait(&self, tokens: usize) -> Result<OwnedSemaphorePermit, Failure> {
+        let _waiting = {
+            let mut state = self.shared.0.lock();
+            self.room(&state, tokens)?;
+            state.waiting += 1;
+            state.tokens += tokens;
+            Waiting(&self.shared, tokens)
+        };
+        match timeout(self.patience, Arc::clone(&self.running).acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(self.refusal(format!(
+                "the request waited {} seconds for one of {} places; come again later",
+                self.patience.as_secs_f32(),
+                self.max_running
+            ))),
+        }
+    }
+
+    /// Refuses when the line is full. An empty line takes a prompt of any length.
+    fn room(&self, state: &State, tokens: usize) -> Result<(), Failure> {
+        if state.waiting >= self.max_waiting {
+            let Self { max_running, max_waiting, .. } = self;
+            return Err(self.refuse(
+                state,
+                format!(
+                    "{max_running} requests run and {max_waiting} wait, which is all this server takes; come again later"
+                ),
+            ));
+        }
+        if state.waiting > 0 && state.tokens + tokens > self.max_tokens {
+            return Err(self.refuse(
+                state,
+                format!(
+                    "the requests that wait have about {} prompt tokens, of at most {}; come again later",
+                    state.tokens, self.max_tokens
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, state: &State, message: String) -> Failure {
+        Failure::overloaded(message, retry_after(state))
+    }
+
+    /// A refusal that says when to come again.
+    pub(super) fn refusal(&self, message: String) -> Failure {
+        self.refuse(&self.shared.0.lock(), message)
+    }
+}
+
+/// When those who wait now will have had their turn, by the rate at which the last requests ended.
+fn retry_after(state: &State) -> Duration {
+    let (Some(first), Some(last)) = (state.ended.front(), state.ended.back()) else { return SOONEST };
+    // An end long ago means that requests take long now.
+    let span = last.elapsed().max(last.duration_since(*first));
+    let each = span.div_f64(state.ended.len() as f64);
+    (each * (state.waiting as u32 + 1)).clamp(SOONEST, LATEST)
+}
+
+impl Place {
+    /// When the request arrived, with its body.
+    pub(super) fn arrived(&self) -> Instant {
+        self.0.arrived
+    }
+
+    /// When it got this place.
+    pub(super) fn admitted(&self) -> Instant {
+        self.0.admitted
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut state = self.shared.0.lock();
+        state.ended.push_back(Instant::now());
+        if state.ended.len() > REMEMBERED {
+            state.ended.pop_front();
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.0.lock();
+        state.waiting -= 1;
+        state.tokens -= self.1;
+    }
+}
