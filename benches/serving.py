@@ -25,6 +25,11 @@ class Server:
         )
         self.port = self.find_port()
 
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
     def find_port(self) -> int:
         """What the server says first."""
         assert self.process.stdout is not None
