@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         TokenStream,
         Usage,
         __version__,
+        serve,
     )
     from ._streamer import TextStreamer
 
@@ -65,6 +66,7 @@ __all__ = [
     "Tokenizer",
     "Usage",
     "__version__",
+    "serve",
 ]
 
 

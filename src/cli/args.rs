@@ -14,6 +14,7 @@ use super::completions::CompletionsArguments;
 use super::decoding::DecodingArguments;
 use super::doctor::DoctorArguments;
 use super::score::ScoreArguments;
+use super::serve::ServeArguments;
 use super::show::{PictureArguments, ShowArguments};
 use super::tokenize::TokenizeArguments;
 use crate::generator::{GeneratorOptions, KvDtype};
@@ -55,6 +56,7 @@ pub(super) struct Arguments {
 pub(super) enum Subcommand {
     Generate(Box<GenerateArguments>),
     Chat(Box<ChatArguments>),
+    Serve(Box<ServeArguments>),
     Score(ScoreArguments),
     Show(ShowArguments),
     Tokenize(TokenizeArguments),

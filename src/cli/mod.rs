@@ -23,6 +23,7 @@ mod output;
 mod progress;
 mod prompt;
 mod score;
+mod serve;
 mod show;
 mod terminal;
 mod tokenize;
@@ -92,6 +93,7 @@ fn run_subcommand(
     match &arguments.subcommand {
         Subcommand::Generate(arguments) => generate::run(arguments, bundled, terminal, interrupted),
         Subcommand::Chat(arguments) => chat::run(arguments, bundled, terminal, interrupted),
+        Subcommand::Serve(arguments) => serve::run(arguments, bundled, terminal, interrupted),
         Subcommand::Score(arguments) => score::run(arguments, bundled, terminal, interrupted),
         Subcommand::Show(arguments) => show::run(arguments, terminal),
         Subcommand::Tokenize(arguments) => tokenize::run(arguments, bundled, terminal),

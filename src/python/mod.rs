@@ -41,6 +41,8 @@ mod processors;
 mod progress;
 mod prompts;
 mod scores;
+#[cfg(feature = "serve")]
+mod serve;
 mod signals;
 mod signatures;
 mod stats;
@@ -83,6 +85,9 @@ mod _rsgen {
     use super::processors::{BuiltInLogitsProcessor, LogitsProcessor, tables};
     #[pymodule_export]
     use super::scores::TokenScores;
+    #[cfg(feature = "serve")]
+    #[pymodule_export]
+    use super::serve::serve;
     #[pymodule_export]
     use super::stats::CacheStats;
     #[pymodule_export]

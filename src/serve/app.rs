@@ -8,6 +8,9 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, watch};
 
 use super::failure::Failure;
+use super::hosts::Rule;
+use super::keys::Keys;
+use super::metrics::{Metrics, Refused};
 use super::options::ServeOptions;
 use super::places::Places;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,6 +37,9 @@ pub(super) struct App {
     /// The model's name in the API.
     pub(super) model: String,
     pub(super) options: ServeOptions,
+    pub(super) hosts: Rule,
+    pub(super) keys: Keys,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) places: Places,
     /// As many as prompts are encoded at a time.
     pub(super) preparing: Arc<Semaphore>,
@@ -48,11 +54,15 @@ pub(super) struct App {
 }
 
 impl App {
-    pub(super) fn new(generator: Generator, options: ServeOptions) -> Self {
+    pub(super) fn new(generator: Generator, options: ServeOptions, hosts: Rule) -> Self {
         let model = options.model.clone().unwrap_or_else(|| model_name(generator.name()));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let metrics = Arc::<Metrics>::default();
         Self {
-            places: Places::new(&options),
+            hosts,
+            keys: Keys::new(&options.api_keys),
+            places: Places::new(&options, &metrics),
+            metrics,
             preparing: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
             fingerprint: fingerprint(&generator),
             generator,
@@ -72,10 +82,15 @@ impl App {
 
     /// An error as clients get it: without the path of the model, and with the time to come again.
     pub(super) fn failure(&self, error: Error) -> Failure {
-        let is_capacity = error.kind() == ErrorKind::Capacity;
+        let kind = error.kind();
         let failure = Failure::from(error);
         let message = failure.message.replace(self.generator.name(), &self.model);
-        if is_capacity { self.places.refusal(message) } else { Failure { message, ..failure } }
+        match kind {
+            ErrorKind::Capacity => return self.places.refusal(Refused::Capacity, message),
+            ErrorKind::Numerical => self.metrics.numeric_errors.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        Failure { message, ..failure }
     }
 
     /// Refuses new requests of a server that is about to stop.
@@ -83,7 +98,9 @@ impl App {
         if self.phase() == Phase::Serving {
             return Ok(());
         }
-        Err(self.places.refusal("the server is shutting down; come again when it is back".to_owned()))
+        Err(self
+            .places
+            .refusal(Refused::Draining, "the server is shutting down; come again when it is back".to_owned()))
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -103,6 +120,15 @@ impl App {
     pub(super) async fn reached(&self, phase: Phase) {
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
+    }
+}
+
+impl std::fmt::Debug for App {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("App")
+            .field("model", &self.model)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 

@@ -68,6 +68,11 @@ impl Failure {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "internal_error", message)
     }
 
+    /// 500: a panic, which has been printed.
+    pub(super) fn panicked() -> Self {
+        Self::internal("a defect of the server ended this request; its log says more")
+    }
+
     /// The same error with a code.
     pub(super) fn with_code(self, code: &'static str) -> Self {
         Self { code: Some(code), ..self }
@@ -105,7 +110,7 @@ impl From<Error> for Failure {
             ErrorKind::Numerical => Self { code: Some("numerical_error"), ..Self::internal(message) },
             _ => {
                 log::error!(target: "rsgen::serve", "{}", escape::message(&message));
-                Self::internal("a defect of the server ended this request; its log says more")
+                Self::panicked()
             }
         }
     }

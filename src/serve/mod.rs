@@ -11,9 +11,16 @@ mod api;
 mod app;
 mod connections;
 mod failure;
+mod gate;
+mod hosts;
 mod json;
+mod keys;
+mod metrics;
 mod options;
 mod places;
+mod routes;
+mod server;
+mod socket;
 mod sse;
 mod work;
 
@@ -22,26 +29,25 @@ use std::sync::Arc;
 use axum::Router;
 
 pub use options::{Secret, ServeOptions};
+pub use server::{Running, Server};
 
 use crate::error::Result;
 use crate::generator::Generator;
 use app::App;
+use hosts::Rule;
 
-/// The routes of the API with default options, to mount in a service: limits of requests and bodies hold, but who may
-/// call them is the service's affair.
+/// The routes with default options, to mount in a service: the limits of requests and bodies hold, while connections,
+/// keys and hosts are up to the service.
 pub fn router(generator: Generator) -> Router {
-    routes(Arc::new(App::new(generator, ServeOptions::default())))
+    routes::mounted(&Arc::new(App::new(generator, ServeOptions::default(), Rule::Any)))
 }
 
-/// [`router`] with options.
+/// [`router`] with options, of which keys and allowed hosts are checked if there are any.
 ///
 /// # Errors
 /// `Config` when an option breaks its rule.
 pub fn router_with(generator: Generator, options: ServeOptions) -> Result<Router> {
     options.check()?;
-    Ok(routes(Arc::new(App::new(generator, options))))
-}
-
-fn routes(app: Arc<App>) -> Router {
-    api::routes().with_state(app)
+    let hosts = if options.allowed_hosts.is_empty() { Rule::Any } else { Rule::of(&options, true) };
+    Ok(routes::mounted(&Arc::new(App::new(generator, options, hosts))))
 }

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::connections::{Busy, Connection};
 use super::failure::Failure;
+use super::metrics::{Metrics, Refused};
 use super::options::ServeOptions;
 use crate::error::Result;
 use crate::sync::Mutex;
@@ -23,6 +24,7 @@ const LATEST: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Places {
     shared: Arc<Shared>,
+    metrics: Arc<Metrics>,
     running: Arc<Semaphore>,
     max_running: usize,
     max_waiting: usize,
@@ -59,8 +61,9 @@ struct Held {
 struct Waiting<'a>(&'a Shared, usize);
 
 impl Places {
-    pub(super) fn new(options: &ServeOptions) -> Self {
+    pub(super) fn new(options: &ServeOptions, metrics: &Arc<Metrics>) -> Self {
         Self {
+            metrics: Arc::clone(metrics),
             shared: Arc::default(),
             running: Arc::new(Semaphore::new(options.max_requests.min(Semaphore::MAX_PERMITS))),
             max_running: options.max_requests,
@@ -100,6 +103,7 @@ impl Places {
             Ok(permit) => permit,
             Err(_) => self.wait(tokens).await?,
         };
+        self.metrics.admitted(arrived.elapsed());
         let shared = Arc::clone(&self.shared);
         let held = Held { arrived, admitted: Instant::now(), shared, _permit: permit, _busy: busy };
         Ok(Place(Arc::new(held)))
@@ -115,11 +119,14 @@ impl Places {
         };
         match timeout(self.patience, Arc::clone(&self.running).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
-            _ => Err(self.refusal(format!(
-                "the request waited {} seconds for one of {} places; come again later",
-                self.patience.as_secs_f32(),
-                self.max_running
-            ))),
+            _ => Err(self.refusal(
+                Refused::QueueTimeout,
+                format!(
+                    "the request waited {} seconds for one of {} places; come again later",
+                    self.patience.as_secs_f32(),
+                    self.max_running
+                ),
+            )),
         }
     }
 
@@ -129,6 +136,7 @@ impl Places {
             let Self { max_running, max_waiting, .. } = self;
             return Err(self.refuse(
                 state,
+                Refused::QueueFull,
                 format!(
                     "{max_running} requests run and {max_waiting} wait, which is all this server takes; come again later"
                 ),
@@ -137,6 +145,7 @@ impl Places {
         if state.waiting > 0 && state.tokens + tokens > self.max_tokens {
             return Err(self.refuse(
                 state,
+                Refused::QueueTokens,
                 format!(
                     "the requests that wait have about {} prompt tokens, of at most {}; come again later",
                     state.tokens, self.max_tokens
@@ -146,13 +155,14 @@ impl Places {
         Ok(())
     }
 
-    fn refuse(&self, state: &State, message: String) -> Failure {
+    fn refuse(&self, state: &State, why: Refused, message: String) -> Failure {
+        self.metrics.refused(why);
         Failure::overloaded(message, retry_after(state))
     }
 
     /// A refusal that says when to come again.
-    pub(super) fn refusal(&self, message: String) -> Failure {
-        self.refuse(&self.shared.0.lock(), message)
+    pub(super) fn refusal(&self, why: Refused, message: String) -> Failure {
+        self.refuse(&self.shared.0.lock(), why, message)
     }
 }
 

@@ -14,6 +14,8 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_stream::Stream;
 
 use super::failure::Failure;
+use super::gate::caught;
+use crate::error::Result;
 
 /// How often a silent stream says that it lives: proxies close what is silent for longer.
 const PING: Duration = Duration::from_secs(15);
@@ -46,7 +48,7 @@ where
     let last = events.clone();
     let written = write(events);
     let writing = async move {
-        if let Err(failure) = written.await {
+        if let Err(failure) = caught(written).await.and_then(|written| written) {
             last.send(&failure.body()).await;
         }
     };

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, error::SendTimeoutError};
@@ -11,9 +11,10 @@ use tokio::task::spawn_blocking;
 
 use super::app::{App, Phase};
 use super::failure::Failure;
+use super::metrics::Cancelled;
 use super::places::Place;
 use crate::engine::{GenerationOutput, Interrupt, StreamedToken, TokenStream};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::generator::Generator;
 
 /// The items that are computed ahead of a client that reads slowly.
@@ -29,7 +30,18 @@ pub(super) async fn prepare<T: Send + 'static>(
     blocking(app, permit, work).await
 }
 
-/// Runs a whole call.
+/// Generates to the end.
+pub(super) async fn generate(
+    app: &Arc<App>,
+    place: Place,
+    work: impl FnOnce(&Generator, &mut Interrupt<'_>) -> Result<GenerationOutput> + Send + 'static,
+) -> Result<GenerationOutput, Failure> {
+    let output = run(app, place.clone(), work).await?;
+    app.metrics.finished(&place, &output);
+    Ok(output)
+}
+
+/// Runs work that takes long, such as scoring.
 pub(super) async fn run<T: Send + 'static>(
     app: &Arc<App>,
     place: Place,
@@ -49,11 +61,14 @@ async fn blocking<T: Send + 'static>(
     let shared = Arc::clone(app);
     let worked = spawn_blocking(move || {
         let _held = held;
-        work(&shared.generator, &mut || gone.load(Ordering::Relaxed) || shared.phase() == Phase::Ended)
+        let result =
+            work(&shared.generator, &mut || gone.load(Ordering::Relaxed) || shared.phase() == Phase::Ended);
+        count_cancelled(&shared, &result, || gone.load(Ordering::Relaxed));
+        result
     });
     match worked.await {
         Ok(result) => result.map_err(|error| app.failure(error)),
-        Err(_) => Err(panicked()),
+        Err(_) => Err(Failure::panicked()),
     }
 }
 
@@ -63,11 +78,6 @@ impl Drop for SetOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-/// The panic itself has been printed.
-fn panicked() -> Failure {
-    Failure::internal("a defect of the server ended this request; its log says more")
 }
 
 enum Message<T, R> {
@@ -101,7 +111,7 @@ impl<T, R> Receiver<T, R> {
             }
             None => {
                 self.has_ended = true;
-                return Some(Err(panicked()));
+                return Some(Err(Failure::panicked()));
             }
         }
         self.has_ended = true;
@@ -116,12 +126,32 @@ impl<T, R> Receiver<T, R> {
 
 /// Computes the tokens of a stream on a thread.
 pub(super) fn tokens(app: &Arc<App>, mut stream: TokenStream, place: Place) -> TokenReceiver {
-    items(app, place, move |interrupted, send| {
+    let shared = Arc::clone(app);
+    items(app, place.clone(), move |interrupted, send| {
+        let (metrics, mut last) = (&shared.metrics, None);
         while let Some(token) = stream.next_token(interrupted)? {
+            metrics.token(last.is_none(), last.unwrap_or(place.arrived()).elapsed());
+            last = Some(Instant::now());
             send(token)?;
         }
-        stream.into_output()
+        let output = stream.into_output()?;
+        metrics.finished(&place, &output);
+        Ok(output)
     })
+}
+
+/// Counts work that ended early.
+fn count_cancelled<T>(app: &App, result: &Result<T>, is_gone: impl FnOnce() -> bool) {
+    if !result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
+        return;
+    }
+    app.metrics.cancelled(if app.phase() == Phase::Ended {
+        Cancelled::Shutdown
+    } else if is_gone() {
+        Cancelled::Client
+    } else {
+        Cancelled::SlowReader
+    });
 }
 
 /// Computes items on a thread: `work` gives each to its second argument, which waits for slow clients, and fails when the
@@ -138,6 +168,7 @@ pub(super) fn items<T: Send + 'static, R: Send + 'static>(
         let result = work(&mut || sender.is_closed() || app.phase() == Phase::Ended, &mut |item| {
             send(&sender, Message::Item(item), patience)
         });
+        count_cancelled(&app, &result, || sender.is_closed());
         // Its place is free before the client knows the end.
         drop(place);
         let last = match result {

@@ -175,9 +175,27 @@ impl Decoding {
     }
 }
 
+/// Fields whose numbers have no bounds, so that scores may leave the real numbers.
+const UNBOUNDED: &[&str] = &["sequence_bias", "exponential_decay_length_penalty"];
+
+/// The field of a request that explains scores that are no numbers, if there is one.
+pub(super) fn unbounded(request: &Request) -> Option<&'static str> {
+    UNBOUNDED.iter().copied().find(|name| request.get(name).is_some())
+}
+
+/// The failure, which is the client's own where such a field is there.
+pub(super) fn blamed(failure: Failure, unbounded: Option<&'static str>) -> Failure {
+    match unbounded {
+        Some(field) if failure.code == Some("numerical_error") => {
+            Failure::invalid(field, format!("`{field}` must be nearer to 0: {}", failure.message))
+        }
+        _ => failure,
+    }
+}
+
 /// An error of the configuration, with the name that the request has for its field.
 pub(super) fn named(error: crate::Error, request: &Request) -> Failure {
-    let mut failure = Failure::from(error);
+    let mut failure = blamed(Failure::from(error), unbounded(request));
     let alias = |field: &str| match field {
         "max_new_tokens" => &["max_tokens", "max_completion_tokens"][..],
         "min_new_tokens" => &["min_tokens"],

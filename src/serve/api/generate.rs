@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::decoding::{check_size, named, strategy};
+use super::decoding::{blamed, check_size, named, strategy, unbounded};
 use super::fields::GENERATE;
 use super::prompts::{self, EncodedPrompt, check_context};
 use super::public;
@@ -36,8 +36,8 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
     }
     let ignored = request.ignored().to_vec();
     let head = json!({ "id": app.new_id("gen"), "system_fingerprint": app.fingerprint, "model": app.model });
-    let streams = request.flag("stream").unwrap_or(true);
-    if !streams {
+    let unbounded = unbounded(&request);
+    if !request.flag("stream").unwrap_or(true) {
         let output = work::run(&app, place, move |generator, interrupted| {
             Ok(prepare(generator, &request, interrupted)
                 .and_then(|prepared| prepared.run(interrupted).map_err(|error| named(error, &request))))
@@ -63,7 +63,7 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
     let mut receiver = work::items(&app, place, move |interrupted, send| events(stream, interrupted, send));
     let response = sse::events(move |events| async move {
         while let Some(event) = receiver.next().await {
-            let mut event = event?;
+            let mut event = event.map_err(|failure| blamed(failure, unbounded))?;
             add_head(&mut event, &head);
             events.send(&event).await;
         }

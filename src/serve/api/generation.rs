@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, AnswerSettings, Piece};
-use super::decoding::{Decoding, named};
+use super::decoding::{Decoding, blamed, named, unbounded};
 use super::prompts::{EncodedPrompt, check_context};
 use super::public;
 use super::request::Request;
@@ -55,6 +55,8 @@ struct Job {
     scores: Vec<Vec<TokenScore>>,
     echoes: bool,
     returns_prompt_logprobs: bool,
+    /// The field that explains scores that are no numbers.
+    unbounded: Option<&'static str>,
 }
 
 /// What the parts of an answer have in common.
@@ -92,7 +94,8 @@ impl Job {
             })?;
         }
         let returns_prompt_logprobs = prompt_logprobs.is_some();
-        Ok(Self { prompts, decoding, settings, scores, echoes, returns_prompt_logprobs })
+        let unbounded = unbounded(request);
+        Ok(Self { prompts, decoding, settings, scores, echoes, returns_prompt_logprobs, unbounded })
     }
 
     /// The prompt as the beginning of its answers; empty without `echo`.
@@ -340,7 +343,7 @@ impl Writer {
             answers.extend((0..rows).map(|_| self.job.answer(prompt, &echo)));
         }
         while let Some((prompt, token)) = next(&mut receivers).await {
-            let token = token?;
+            let token = token.map_err(|failure| blamed(failure, self.job.unbounded))?;
             let piece = answers[prompt * rows + token.index].push(&token);
             // Rows that would be equal are computed once.
             let copies = if rows < n { 0..n } else { token.index..token.index + 1 };

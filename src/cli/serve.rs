@@ -1,0 +1,229 @@
+//! `rsgen serve`: the model over HTTP. What it answers is the business of the module `serve`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::args::{AssistantArguments, LoadingArguments, OutputArguments, positive};
+
+const EXAMPLES: &str = "\
+Examples:
+  rsgen serve
+  rsgen serve path/to/llama --port 8080
+  RSGEN_API_KEY=… rsgen serve path/to/llama --host 0.0.0.0";
+
+const SERVER: &str = "Server";
+const LIMITS: &str = "Limits";
+
+/// Answer requests over HTTP, as OpenAI's API does
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+#[cfg_attr(
+    not(feature = "serve"),
+    expect(dead_code, reason = "a program without the server still explains it")
+)]
+pub(super) struct ServeArguments {
+    /// A folder or a Hub cache id [default: bundled]
+    #[arg(env = "RSGEN_MODEL")]
+    model: Option<String>,
+
+    /// The address to listen on
+    #[arg(long, value_name = "HOST", env = "RSGEN_HOST", default_value = "127.0.0.1", help_heading = SERVER)]
+    host: String,
+    /// The port; 0: a free one
+    #[arg(long, value_name = "PORT", env = "RSGEN_PORT", default_value = "8000", help_heading = SERVER)]
+    port: u16,
+    /// A key that clients must send; may repeat
+    #[arg(long, value_name = "KEY", env = "RSGEN_API_KEY", help_heading = SERVER)]
+    api_key: Vec<String>,
+    /// A file with a key on each line
+    #[arg(long, value_name = "FILE", env = "RSGEN_API_KEY_FILE", help_heading = SERVER, hide_short_help = true)]
+    api_key_file: Option<PathBuf>,
+    /// Let other machines in without a key
+    #[arg(long, env = "RSGEN_INSECURE_NO_AUTH", help_heading = SERVER, hide_short_help = true)]
+    insecure_no_auth: bool,
+    /// A name that browsers may call the server; may repeat
+    #[arg(long, value_name = "NAME", env = "RSGEN_ALLOWED_HOST", help_heading = SERVER, hide_short_help = true)]
+    allowed_host: Vec<String>,
+    /// The model's name in the API
+    #[arg(long, value_name = "NAME", env = "RSGEN_SERVED_MODEL_NAME", help_heading = SERVER, hide_short_help = true)]
+    served_model_name: Option<String>,
+    /// Refuse unknown fields
+    #[arg(long, env = "RSGEN_STRICT_API", help_heading = SERVER, hide_short_help = true)]
+    strict_api: bool,
+
+    /// How many requests run at a time
+    #[arg(long, value_name = "N", env = "RSGEN_MAX_REQUESTS", value_parser = positive, default_value = "64")]
+    #[arg(help_heading = LIMITS)]
+    max_requests: usize,
+    /// How many wait for their turn
+    #[arg(long, value_name = "N", env = "RSGEN_MAX_QUEUE", default_value = "256", help_heading = LIMITS)]
+    max_queue: usize,
+    /// How many prompt tokens wait
+    #[arg(long, value_name = "N", env = "RSGEN_MAX_QUEUED_TOKENS", default_value = "1048576")]
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    max_queued_tokens: usize,
+    /// Seconds that a request may wait
+    #[arg(long, value_name = "SECONDS", env = "RSGEN_QUEUE_TIMEOUT", value_parser = seconds, default_value = "60")]
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    queue_timeout: Duration,
+    /// How many connections
+    #[arg(long, value_name = "N", env = "RSGEN_MAX_CONNECTIONS", value_parser = positive, default_value = "1024")]
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    max_connections: usize,
+    /// Seconds for running requests at the end
+    #[arg(long, value_name = "SECONDS", env = "RSGEN_GRACE", value_parser = seconds, default_value = "30")]
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    grace: Duration,
+
+    #[command(flatten)]
+    loading: LoadingArguments,
+    #[command(flatten)]
+    assistant: AssistantArguments,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "it must be a number of seconds, 0 or more".to_owned())
+}
+
+#[cfg(feature = "serve")]
+pub(super) use with_server::run;
+
+#[cfg(feature = "serve")]
+mod with_server {
+    use std::fs;
+    use std::io::{Write as _, stdout};
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use serde::Serialize;
+
+    use super::super::args::{ModelArguments, NamedModelArguments};
+    use super::super::failure::Failure;
+    use super::super::model;
+    use super::super::output::{SCHEMA_VERSION, write_json};
+    use super::super::terminal::Terminal;
+    use super::ServeArguments;
+    use crate::engine::Interrupt;
+    use crate::error::Error;
+    use crate::serve::{Running, Secret, ServeOptions, Server};
+
+    /// What `--json` writes when the server listens.
+    #[derive(Serialize)]
+    struct Report<'a> {
+        schema_version: u32,
+        model: &'a str,
+        url: &'a str,
+    }
+
+    pub(in super::super) fn run(
+        arguments: &ServeArguments,
+        bundled: Option<&Path>,
+        terminal: &Terminal,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<(), Failure> {
+        let server = Server::bind(arguments.options()?)?;
+        let named = NamedModelArguments { model: arguments.model.clone() };
+        let model = ModelArguments { named, loading: arguments.loading.clone() };
+        let generator = model::load(&model, Some(&arguments.assistant), bundled, terminal)?;
+        let mut running = server.start(generator)?;
+        let terminated = on_signals();
+        let mut interrupted = || terminated.swap(false, Ordering::Relaxed) || interrupted();
+        // The first question installs the handler of Ctrl-C.
+        if interrupted() {
+            return Err(Failure::Interrupted);
+        }
+        arguments.announce(&running)?;
+        if running.wait(&mut interrupted).is_ok() {
+            return Ok(());
+        }
+        terminal.note("finishing the requests that run; a second signal ends the server at once");
+        running.stop();
+        running.wait(&mut interrupted).map_err(|_| Failure::Interrupted)
+    }
+
+    impl ServeArguments {
+        fn options(&self) -> Result<ServeOptions, Error> {
+            let mut api_keys: Vec<Secret> = self.api_key.iter().map(Secret::new).collect();
+            if let Some(file) = &self.api_key_file {
+                let unreadable = |error| {
+                    let file = file.display();
+                    Error::config(format!(
+                        "`api_key_file` must be a readable file, but {file} is none: {error}"
+                    ))
+                };
+                let text = fs::read_to_string(file).map_err(unreadable)?;
+                let before = api_keys.len();
+                api_keys.extend(text.lines().map(str::trim).filter(|key| !key.is_empty()).map(Secret::new));
+                if api_keys.len() == before {
+                    return Err(Error::config("`api_key_file` holds no key; write one on each line"));
+                }
+            }
+            Ok(ServeOptions {
+                host: self.host.clone(),
+                port: self.port,
+                api_keys,
+                insecure_no_auth: self.insecure_no_auth,
+                allowed_hosts: self.allowed_host.clone(),
+                model: self.served_model_name.clone(),
+                max_requests: self.max_requests,
+                max_queue: self.max_queue,
+                max_queued_tokens: self.max_queued_tokens,
+                queue_timeout: self.queue_timeout,
+                max_connections: self.max_connections,
+                grace: self.grace,
+                strict_api: self.strict_api,
+                ..ServeOptions::default()
+            })
+        }
+
+        /// Says where the server is and how to try it.
+        fn announce(&self, running: &Running) -> std::io::Result<()> {
+            let (model, url) = (running.model(), running.url());
+            let mut out = stdout().lock();
+            if self.output.json {
+                return write_json(&mut out, &Report { schema_version: SCHEMA_VERSION, model, url });
+            }
+            let has_key = !self.api_key.is_empty() || self.api_key_file.is_some();
+            let key = if has_key { " -H \"authorization: Bearer $RSGEN_API_KEY\"" } else { "" };
+            writeln!(out, "{model} on {url}; Ctrl-C ends it")?;
+            writeln!(
+                out,
+                "try: curl {url}/v1/completions{key} --json '{{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}}'"
+            )?;
+            out.flush()
+        }
+    }
+
+    /// A flag that SIGTERM sets. SIGHUP, which closing a terminal sends, changes nothing from here on.
+    fn on_signals() -> Arc<AtomicBool> {
+        let terminated = Arc::new(AtomicBool::new(false));
+        #[cfg(unix)]
+        {
+            use signal_hook::{consts::SIGHUP, consts::SIGTERM, flag};
+            // Without the handlers the signals end the process at once.
+            let _ = flag::register(SIGTERM, Arc::clone(&terminated))
+                .and_then(|_| flag::register(SIGHUP, Arc::default()));
+        }
+        terminated
+    }
+}
+
+#[cfg(not(feature = "serve"))]
+pub(super) fn run(
+    _: &ServeArguments,
+    _: Option<&std::path::Path>,
+    _: &super::terminal::Terminal,
+    _: &mut crate::engine::Interrupt<'_>,
+) -> Result<(), super::failure::Failure> {
+    Err(crate::error::Error::config(
+        "this program was built without the server; install it with `pip install rsgen`, or build it with `cargo install \
+         --path . --features serve`",
+    )
+    .into())
+}

@@ -1,0 +1,221 @@
+//! What requests may not say: ranges, contradictions, unknown fields, and anything at random.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::fields::{self, CHAT, COMPLETIONS, GENERATE, Kind};
+use super::{PROMPT, SERVER, Server, get, post, with};
+use crate::generation::GenerationConfig;
+use crate::serve::ServeOptions;
+
+#[test]
+fn every_number_has_its_range() {
+    for (route, path) in
+        [(COMPLETIONS, "/v1/completions"), (CHAT, "/v1/chat/completions"), (GENERATE, "/rsgen/v1/generate")]
+    {
+        let body = match route {
+            CHAT => json!({ "messages": [{ "role": "user", "content": "Hi" }] }),
+            _ => json!({ "prompt": PROMPT }),
+        };
+        for field in fields::of_route(route) {
+            let beyond: Vec<Value> = match field.kind {
+                Kind::Integer(least, most) => {
+                    // Some are beyond the integers of Rust.
+                    let number = |value: i128| serde_json::from_str(&value.to_string()).unwrap();
+                    vec![
+                        number(i128::from(least) - 1),
+                        number(i128::from(most) + 1),
+                        number(1 << 63),
+                        json!(0.5),
+                    ]
+                }
+                Kind::Number(least, most) => {
+                    vec![json!(least - 0.001), json!(most * 1.001 + 0.001), json!(1e300)]
+                }
+                _ => continue,
+            };
+            for value in beyond.into_iter().chain([
+                json!("NaN"),
+                json!({ "__float__": "NaN" }),
+                json!([]),
+                json!(true),
+            ]) {
+                let (status, answer) = post(path, &with(&body, json!({ field.name: value })));
+                assert_eq!(
+                    (status.as_u16(), &answer["error"]["param"]),
+                    (400, &json!(field.name)),
+                    "{value}: {answer}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_name_of_its_field() {
+    let long = "word ".repeat(600);
+    for (fields, param, words) in [
+        (json!({ "prompt": null }), "prompt", "is missing"),
+        (json!({ "prompt": [] }), "prompt", "at least one prompt"),
+        (json!({ "prompt": [1, "a"] }), "prompt", "token 1 must be a token id"),
+        (json!({ "prompt": [[1], [99999]] }), "prompt", "the id 99999 (token 0)"),
+        (json!({ "prompt": vec!["a"; 129] }), "prompt", "at most 128 prompts"),
+        (json!({ "prompt": vec!["a"; 33], "n": 2 }), "prompt", "at most 64 rows"),
+        (json!({ "prompt": long }), "max_tokens", "the context holds 512 tokens"),
+        (json!({ "max_tokens": 510 }), "max_tokens", "asks for 510 more"),
+        (json!({ "suffix": "end" }), "suffix", "not supported"),
+        (json!({ "n": 3, "best_of": 2 }), "best_of", "at least `n`"),
+        (json!({ "best_of": 2, "stream": true }), "best_of", "leave it out"),
+        (json!({ "n": 2, "num_return_sequences": 3 }), "n", "leave out one"),
+        (json!({ "max_tokens": 2, "max_new_tokens": 3 }), "max_tokens", "leave out one"),
+        (json!({ "top_k": 2, "rsgen": { "top_k": 3 } }), "rsgen.top_k", "given twice"),
+        (json!({ "rsgen": { "topk": 3 } }), "rsgen.topk", "did you mean `top_k`"),
+        (json!({ "temperature": 0, "do_sample": true }), "temperature", "leave out one"),
+        (json!({ "temperature": 0.7, "use_beam_search": true, "n": 2 }), "temperature", "does not sample"),
+        (json!({ "strategy": "beam_search", "num_beams": 1 }), "num_beams", "2 or more"),
+        (json!({ "guidance_scale": 2.0 }), "guidance_scale", "not possible"),
+        (json!({ "stop": vec!["a"; 17] }), "stop", "up to 16"),
+        (json!({ "stop": "" }), "stop", "1 to 4096 bytes"),
+        (json!({ "stop": ["a".repeat(4000), "b".repeat(4000)] }), "stop", "4096 bytes together"),
+        (json!({ "logit_bias": { "99999": 1 } }), "logit_bias", "the id 99999"),
+        (json!({ "logit_bias": { "1": 101 } }), "logit_bias", "-100 to 100"),
+        (json!({ "stop_token_ids": [99999] }), "stop_token_ids", "the id 99999"),
+        (json!({ "allowed_token_ids": [] }), "allowed_token_ids", "at least one"),
+        (json!({ "prompt_logprobs": 1, "stream": true }), "prompt_logprobs", "stream"),
+        (
+            json!({ "stream": true, "stream_options": { "include_usage": 1 } }),
+            "stream_options",
+            "true or false",
+        ),
+        (json!({ "model": "gpt-4" }), "", "is not served"),
+        (json!({ "cache_salt": "" }), "cache_salt", "1 to 1024 bytes"),
+    ] {
+        let body = with(&json!({ "prompt": PROMPT }), fields);
+        let (status, answer) = post("/v1/completions", &body);
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(status.is_client_error() && message.contains(words), "{words}: {answer}");
+        assert_eq!(answer["error"]["param"].as_str().unwrap_or_default(), param, "{answer}");
+    }
+    let messages = json!([{ "role": "user", "content": "Hi" }]);
+    for (fields, param) in [
+        (json!({ "chat_template": "{{ 1 }}" }), "chat_template"),
+        (json!({ "response_format": { "type": "json_object" } }), "response_format"),
+        (json!({ "top_logprobs": 2 }), "top_logprobs"),
+        (json!({ "chat_template_kwargs": { "eos_token": "x" } }), "chat_template_kwargs"),
+        (json!({ "chat_template_kwargs": { "a": "x".repeat(20_000) } }), "chat_template_kwargs"),
+        (json!({ "messages": [{ "content": "Hi" }] }), "messages[0]"),
+        (json!({ "messages": [] }), "messages"),
+        (json!({ "messages": null }), "messages"),
+        (json!({ "tool_choice": "required" }), "tool_choice"),
+    ] {
+        let (status, answer) = post("/v1/chat/completions", &with(&json!({ "messages": messages }), fields));
+        assert_eq!((status.as_u16(), &answer["error"]["param"]), (400, &json!(param)), "{answer}");
+    }
+    let (status, answer) = post("/v1/completions", &json!({ "prompt": vec![5; 500], "max_tokens": 13 }));
+    assert_eq!((status.as_u16(), &answer["error"]["code"]), (400, &json!("context_length_exceeded")));
+    for name in ["output_scores", "output_logits"] {
+        let (status, _) = post("/rsgen/v1/generate", &json!({ "prompt": PROMPT, name: true }));
+        assert_eq!(status, 400);
+    }
+}
+
+#[test]
+fn unknown_fields_are_ignored_and_named_or_refused() {
+    let body = json!({ "prompt": PROMPT, "max_tokens": 1, "store": true, "temprature": 0.1, "a\nb": 1 });
+    let (status, headers, _) = SERVER.request("POST", "/v1/completions", body.to_string());
+    assert_eq!(
+        (status.as_u16(), headers["x-rsgen-ignored"].to_str().unwrap()),
+        (200, "store, temprature, a?b")
+    );
+    let strict = Server::new(ServeOptions { strict_api: true, ..ServeOptions::default() });
+    let (status, _, text) = strict.request("POST", "/v1/completions", body.to_string());
+    assert!(status == 400 && text.contains("`store` is not a field of this request"), "{text}");
+}
+
+#[test]
+fn the_description_of_the_api_has_every_route_and_field() {
+    let (status, description) = get("/openapi.json");
+    assert_eq!(status, 200);
+    let source = include_str!("../mod.rs");
+    let routes = source
+        .split(".route(\"")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap().replace("{*id}", "{id}"));
+    for route in routes {
+        assert!(description["paths"][&route].is_object(), "{route}");
+    }
+    for field in fields::FIELDS.iter() {
+        assert!(!field.doc.is_empty(), "{}", field.name);
+        assert_eq!(
+            field.kind.refuses(&Value::Null).is_none(),
+            matches!(field.kind, Kind::Checked(_)),
+            "{}",
+            field.name
+        );
+    }
+    for info in GenerationConfig::FIELDS {
+        for route in [COMPLETIONS, CHAT, GENERATE] {
+            let known = fields::of_route(route).any(|field| field.name == info.name);
+            let of_outputs = info.name.starts_with("output_")
+                || info.name == "return_dict_in_generate"
+                || info.name == "top_logprobs";
+            assert!(known || of_outputs && route != GENERATE, "{}", info.name);
+        }
+    }
+    for route in [COMPLETIONS, CHAT, GENERATE] {
+        let mut names: Vec<_> = fields::of_route(route).map(|field| field.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "no field is there twice");
+    }
+}
+
+/// A value, often one that some field takes.
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-3_i64..30).prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (-2.0_f64..2.0).prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "[a-z .日\u{0}]{0,6}".prop_map(Value::from),
+        Just(json!("low")),
+        Just(json!({ "__float__": "NaN" })),
+        Just(json!([[[5, 6], -1.5], [[3], 1e300]])),
+        Just(json!({ "7": -50.0, "5": 100 })),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::vec(("[a-z0-9]{1,3}", inner), 0..3)
+                .prop_map(|entries| Value::Object(entries.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_request_is_a_defect_of_the_server(
+        route in 0_usize..3,
+        chosen in proptest::collection::vec((any::<prop::sample::Index>(), value()), 0..5),
+        many in prop::bool::weighted(0.2),
+    ) {
+        let (mask, path) = [(COMPLETIONS, "/v1/completions"), (CHAT, "/v1/chat/completions"), (GENERATE, "/rsgen/v1/generate")][route];
+        let names: Vec<&str> = fields::of_route(mask).map(|field| field.name).collect();
+        let mut body = match mask {
+            CHAT => json!({ "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": 2 }),
+            COMPLETIONS => json!({ "prompt": if many { json!(["a", "b"]) } else { json!("a") }, "max_tokens": 2 }),
+            _ => json!({ "prompt": "a", "max_new_tokens": 2 }),
+        };
+        for (index, value) in chosen {
+            body[*index.get(&names)] = value;
+        }
+        let (status, _, text) = SERVER.request("POST", path, body.to_string());
+        prop_assert!(status.is_success() || status.is_client_error(), "{body}: {text}");
+        prop_assert!(!text.contains("\"server_error\""), "{body}: {text}");
+    }
+}

@@ -1,0 +1,255 @@
+//! Metrics in Prometheus' text format, under the names that vLLM's dashboards know with another prefix.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::app::App;
+use super::places::Place;
+use crate::engine::GenerationOutput;
+use crate::types::FinishReason;
+
+/// The bounds of histograms of whole requests and of single tokens, in seconds.
+const REQUEST: &[f64] = &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0];
+const TOKEN: &[f64] = &[0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
+
+/// Why a request was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Too many requests wait.
+    QueueFull,
+    /// The prompts that wait have too many tokens.
+    QueueTokens,
+    /// It waited for too long.
+    QueueTimeout,
+    /// The KV cache has no room.
+    Capacity,
+    /// The server is about to stop.
+    Draining,
+}
+
+impl Refused {
+    const NAMES: [&str; 5] = ["queue_full", "queue_tokens", "queue_timeout", "capacity", "draining"];
+}
+
+/// Why a running request ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cancelled {
+    /// The client left.
+    Client,
+    /// The client read nothing for too long.
+    SlowReader,
+    /// The server stopped.
+    Shutdown,
+}
+
+impl Cancelled {
+    const NAMES: [&str; 3] = ["client", "slow_reader", "shutdown"];
+}
+
+/// What a server counts.
+#[derive(Debug, Default)]
+pub(super) struct Metrics {
+    refused: [AtomicU64; Refused::NAMES.len()],
+    cancelled: [AtomicU64; Cancelled::NAMES.len()],
+    finished: [AtomicU64; FinishReason::ALL.len()],
+    prompt_tokens: AtomicU64,
+    generation_tokens: AtomicU64,
+    pub(super) numeric_errors: AtomicU64,
+    drafts: AtomicU64,
+    draft_tokens: AtomicU64,
+    accepted_tokens: AtomicU64,
+    pub(super) time_to_first_token: Histogram<{ REQUEST.len() }>,
+    pub(super) inter_token_latency: Histogram<{ TOKEN.len() }>,
+    e2e_request_latency: Histogram<{ REQUEST.len() }>,
+    queue_time: Histogram<{ REQUEST.len() }>,
+    prefill_time: Histogram<{ REQUEST.len() }>,
+    decode_time: Histogram<{ REQUEST.len() }>,
+}
+
+/// How many durations were at most each bound, and their sum.
+#[derive(Debug)]
+pub(super) struct Histogram<const N: usize> {
+    /// Those up to each bound and above the one before it.
+    counts: [AtomicU64; N],
+    above: AtomicU64,
+    microseconds: AtomicU64,
+}
+
+impl<const N: usize> Default for Histogram<N> {
+    fn default() -> Self {
+        let counts = std::array::from_fn(|_| AtomicU64::default());
+        Self { counts, above: AtomicU64::default(), microseconds: AtomicU64::default() }
+    }
+}
+
+impl<const N: usize> Histogram<N> {
+    /// Adds a duration. `bounds` are those of its kind.
+    fn add(&self, bounds: &[f64], duration: Duration) {
+        let bound = bounds.iter().position(|&bound| duration.as_secs_f64() <= bound);
+        let count = bound.and_then(|index| self.counts.get(index)).unwrap_or(&self.above);
+        count.fetch_add(1, Ordering::Relaxed);
+        self.microseconds.fetch_add(duration.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    fn write(&self, text: &mut String, name: &str, help: &str, bounds: &[f64]) {
+        head(text, name, "histogram", help);
+        let mut sum = 0;
+        for (count, bound) in self.counts.iter().zip(bounds) {
+            sum += count.load(Ordering::Relaxed);
+            line(text, format_args!("{name}_bucket{{le=\"{bound}\"}} {sum}"));
+        }
+        sum += self.above.load(Ordering::Relaxed);
+        line(text, format_args!("{name}_bucket{{le=\"+Inf\"}} {sum}"));
+        let seconds = self.microseconds.load(Ordering::Relaxed) as f64 / 1e6;
+        line(text, format_args!("{name}_sum {seconds}"));
+        line(text, format_args!("{name}_count {sum}"));
+    }
+}
+
+impl Metrics {
+    pub(super) fn refused(&self, why: Refused) {
+        self.refused[why as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn cancelled(&self, why: Cancelled) {
+        self.cancelled[why as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A request has got its place.
+    pub(super) fn admitted(&self, waited: Duration) {
+        self.queue_time.add(REQUEST, waited);
+    }
+
+    /// A token has come, the first of its request or a later one.
+    pub(super) fn token(&self, is_first: bool, waited: Duration) {
+        if is_first {
+            self.time_to_first_token.add(REQUEST, waited);
+        } else {
+            self.inter_token_latency.add(TOKEN, waited);
+        }
+    }
+
+    /// A call has ended, streamed or not.
+    pub(super) fn finished(&self, place: &Place, output: &GenerationOutput) {
+        let count = |counter: &AtomicU64, number: u64| {
+            counter.fetch_add(number, Ordering::Relaxed);
+        };
+        for row in &output.rows {
+            let reason = FinishReason::ALL.iter().position(|&reason| reason == row.generated.finish_reason);
+            count(&self.finished[reason.unwrap_or_default()], 1);
+        }
+        count(&self.prompt_tokens, output.usage.prompt_tokens as u64);
+        count(&self.generation_tokens, output.usage.generated_tokens as u64);
+        if let Some(stats) = &output.draft_stats {
+            count(&self.drafts, stats.rounds);
+            count(&self.draft_tokens, stats.drafted);
+            count(&self.accepted_tokens, stats.accepted);
+        }
+        let timings = output.timings;
+        self.e2e_request_latency.add(REQUEST, place.arrived().elapsed());
+        self.prefill_time.add(REQUEST, timings.first_token);
+        self.decode_time.add(REQUEST, timings.total.saturating_sub(timings.first_token));
+    }
+}
+
+/// The metrics of a server.
+pub(super) fn text(app: &App) -> String {
+    let (metrics, mut text) = (&app.metrics, String::new());
+    let blocks = app.generator.engine().pool().stats();
+    let used = 1.0 - blocks.available_blocks as f64 / blocks.max_blocks.max(1) as f64;
+    for (name, value, help) in [
+        ("rsgen_requests_running", app.places.num_running() as f64, "Requests that run"),
+        ("rsgen_requests_waiting", app.places.num_waiting() as f64, "Requests that wait for their turn"),
+        ("rsgen_kv_cache_usage_ratio", used, "The part of the KV cache's blocks in use, 0 to 1"),
+    ] {
+        head(&mut text, name, "gauge", help);
+        line(&mut text, format_args!("{name} {value}"));
+    }
+    for (name, counter, help) in [
+        ("rsgen_prompt_tokens_total", &metrics.prompt_tokens, "Prompt tokens of finished requests"),
+        (
+            "rsgen_generation_tokens_total",
+            &metrics.generation_tokens,
+            "Generated tokens of finished requests",
+        ),
+        ("rsgen_spec_drafts_total", &metrics.drafts, "Rounds of assisted decoding"),
+        ("rsgen_spec_draft_tokens_total", &metrics.draft_tokens, "Drafted tokens"),
+        ("rsgen_spec_accepted_tokens_total", &metrics.accepted_tokens, "Drafted tokens that were accepted"),
+        ("rsgen_numeric_errors_total", &metrics.numeric_errors, "Requests that left the real numbers"),
+    ] {
+        head(&mut text, name, "counter", help);
+        line(&mut text, format_args!("{name} {}", counter.load(Ordering::Relaxed)));
+    }
+    let reasons = FinishReason::ALL.map(FinishReason::as_str);
+    let (finished, refused, cancelled) = (&metrics.finished, &metrics.refused, &metrics.cancelled);
+    labelled(&mut text, "rsgen_request_success_total", "Finished rows", "finish_reason", &reasons, finished);
+    labelled(
+        &mut text,
+        "rsgen_admission_rejections_total",
+        "Refused requests",
+        "reason",
+        &Refused::NAMES,
+        refused,
+    );
+    labelled(
+        &mut text,
+        "rsgen_cancelled_total",
+        "Requests that ended early",
+        "cause",
+        &Cancelled::NAMES,
+        cancelled,
+    );
+    let name = "rsgen_inter_token_latency_seconds";
+    metrics.inter_token_latency.write(&mut text, name, "Between two tokens of a stream", TOKEN);
+    for (name, histogram, help) in [
+        ("rsgen_time_to_first_token_seconds", &metrics.time_to_first_token, "To the first token of a stream"),
+        ("rsgen_e2e_request_latency_seconds", &metrics.e2e_request_latency, "Whole requests"),
+        ("rsgen_request_queue_time_seconds", &metrics.queue_time, "Before a request had its turn"),
+        ("rsgen_request_prefill_time_seconds", &metrics.prefill_time, "Up to the first token"),
+        ("rsgen_request_decode_time_seconds", &metrics.decode_time, "After the first token"),
+    ] {
+        histogram.write(&mut text, name, help, REQUEST);
+    }
+    text
+}
+
+fn labelled(text: &mut String, name: &str, help: &str, label: &str, values: &[&str], counters: &[AtomicU64]) {
+    head(text, name, "counter", help);
+    for (value, counter) in values.iter().zip(counters) {
+        line(text, format_args!("{name}{{{label}=\"{value}\"}} {}", counter.load(Ordering::Relaxed)));
+    }
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    line(text, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
+}
+
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_add_up() {
+        let histogram = Histogram::<{ REQUEST.len() }>::default();
+        for milliseconds in [1, 10, 11, 2_000, 1_000_000] {
+            histogram.add(REQUEST, Duration::from_millis(milliseconds));
+        }
+        let mut text = String::new();
+        histogram.write(&mut text, "x", "Help", REQUEST);
+        for expected in [
+            "x_bucket{le=\"0.01\"} 2\n",
+            "x_bucket{le=\"3\"} 4\n",
+            "x_bucket{le=\"+Inf\"} 5\n",
+            "x_count 5\n",
+            "x_sum 1002.022\n",
+        ] {
+            assert!(text.contains(expected), "{expected} in {text}");
+        }
+    }
+}

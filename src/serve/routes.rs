@@ -1,0 +1,97 @@
+//! The routes: those of the API, and those about the server itself.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router, middleware};
+use serde_json::{Value, json};
+
+use super::api;
+use super::app::App;
+use super::failure::Failure;
+use super::gate::{LIVE, gate};
+use super::metrics;
+use crate::error::Result;
+
+/// What OpenAI's API has and this one has not.
+const FOREIGN: [&str; 14] = [
+    "assistants",
+    "audio",
+    "batches",
+    "containers",
+    "embeddings",
+    "evals",
+    "files",
+    "fine_tuning",
+    "images",
+    "messages",
+    "moderations",
+    "realtime",
+    "responses",
+    "vector_stores",
+];
+
+/// The routes, to mount in another service, which has its own answer to unknown paths.
+pub(super) fn mounted(app: &Arc<App>) -> Router {
+    let layer = middleware::from_fn_with_state(Arc::clone(app), gate);
+    routes().layer(layer).with_state(Arc::clone(app))
+}
+
+/// All that a server answers.
+pub(super) fn of_server(app: &Arc<App>) -> Router {
+    let layer = middleware::from_fn_with_state(Arc::clone(app), gate);
+    routes().fallback(unknown).layer(layer).with_state(Arc::clone(app))
+}
+
+fn routes() -> Router<Arc<App>> {
+    api::routes()
+        .route("/health", get(health))
+        .route(LIVE, get(async || Json(json!({ "status": "ok" }))))
+        .route("/health/ready", get(health))
+        .route("/version", get(async || Json(json!({ "version": env!("CARGO_PKG_VERSION") }))))
+        .route("/metrics", get(write_metrics))
+        .method_not_allowed_fallback(wrong_method)
+}
+
+/// Whether the server takes requests, and how much it has to do.
+async fn health(State(app): State<Arc<App>>) -> Result<Json<Value>, Failure> {
+    app.check_serving()?;
+    let blocks = app.generator.engine().pool().stats();
+    Ok(Json(json!({
+        "status": "ok",
+        "model": app.model,
+        "running": app.places.num_running(),
+        "waiting": app.places.num_waiting(),
+        "free_blocks": blocks.available_blocks,
+        "max_blocks": blocks.max_blocks,
+    })))
+}
+
+async fn write_metrics(State(app): State<Arc<App>>) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics::text(&app))
+        .into_response()
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Failure {
+    Failure::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "invalid_request_error",
+        "method_not_allowed",
+        format!("{method} is not a method of {}; the header `allow` names those it has", uri.path()),
+    )
+}
+
+async fn unknown(uri: Uri) -> Failure {
+    let path = uri.path();
+    let resource = path.strip_prefix("/v1/").and_then(|rest| rest.split('/').next());
+    let hint = match resource {
+        Some(resource) if FOREIGN.contains(&resource) => {
+            "rsgen generates text: use /v1/completions or /v1/chat/completions"
+        }
+        _ => "/openapi.json describes all paths",
+    };
+    Failure::not_found("not_found", format!("there is no path {path}; {hint}"))
+}

@@ -1,0 +1,110 @@
+//! The socket of a connection, with the time limits that HTTP libraries leave out: for the head of a request, from its
+//! first byte, and for a client that reads nothing.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+use super::connections::{Connection, Stage};
+
+/// A socket whose client has to go on within time limits.
+pub(super) struct Socket {
+    stream: TcpStream,
+    connection: Connection,
+    /// Runs while the head of a request is incomplete.
+    head: Timer,
+    /// Runs while the client reads nothing.
+    stall: Timer,
+}
+
+struct Timer {
+    limit: Duration,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Timer {
+    fn new(limit: Duration) -> Self {
+        Self { limit, sleep: None }
+    }
+
+    /// An error once it has run for its limit.
+    fn poll<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep(self.limit)));
+        sleep.as_mut().poll(context).map(|()| Err(ErrorKind::TimedOut.into()))
+    }
+
+    fn stop(&mut self) {
+        self.sleep = None;
+    }
+}
+
+impl Socket {
+    pub(super) fn new(stream: TcpStream, connection: Connection, head: Duration, stall: Duration) -> Self {
+        Self { stream, connection, head: Timer::new(head), stall: Timer::new(stall) }
+    }
+
+    fn written<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_pending() {
+            return self.stall.poll(context);
+        }
+        self.stall.stop();
+        written
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(context, buffer);
+        if read.is_pending() && this.connection.stage() == Stage::Head {
+            return this.head.poll(context);
+        }
+        if this.connection.stage() != Stage::Head {
+            this.head.stop();
+        }
+        if buffer.filled().len() > before {
+            this.connection.change(Stage::Idle, Stage::Head);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.written(context, written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(context, slices);
+        this.written(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
