@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -24,6 +25,8 @@ class Server:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         self.port = self.find_port()
+        # Whatever it says later must not fill the pipe.
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
     @property
     def url(self) -> str:
@@ -46,10 +49,10 @@ class Server:
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
         self.process.terminate()
         try:
-            self.process.communicate(timeout=PATIENCE)
+            self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.communicate()
+            self.process.wait()
 
 
 def events(server: Server, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
