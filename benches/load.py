@@ -1,7 +1,7 @@
 """Hard times for the server: slow connections, clients that leave, and more requests than it takes.
 
 python benches/load.py target/peers/models/S             # all three, in full length: two minutes
-python benches/load.py MODEL --task refusals
+python benches/load.py --task refusals                 # of the story model
 
 It needs the Python package, with the command `rsgen serve`. Everything happens on 127.0.0.1 and ends by itself.
 """
@@ -224,14 +224,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model")
+    parser.add_argument("model", nargs="?", help="a folder; the story model if not given")
     parser.add_argument(
         "--task", action="append", choices=["slow", "leave", "refusals"], help="all if not given"
     )
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     tasks = arguments.task or ["slow", "leave", "refusals"]
-    command = [arguments.model, "--num-threads", str(arguments.threads)]
+    command = [*([arguments.model] if arguments.model else []), "--num-threads", str(arguments.threads)]
     with Server(command) as server:
         if "slow" in tasks:
             found = slow(server)

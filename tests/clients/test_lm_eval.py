@@ -22,7 +22,9 @@ Samples = dict[str, list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module", params=[1, 4], ids=["one by one", "in batches"])
-def samples(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Samples:
+def samples(
+    request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Samples:
     """What the client gets for each item of each task."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
@@ -80,7 +82,9 @@ def test_each_story_goes_on_as_in_the_library(samples: Samples, gen: rsgen.Gener
         assert row["filtered_resps"] == [text.split(".")[0].split("\n")[0]]
 
 
-def test_the_loglikelihood_of_each_whole_story_is_that_of_the_library(samples: Samples, gen: rsgen.Generator) -> None:
+def test_the_loglikelihood_of_each_whole_story_is_that_of_the_library(
+    samples: Samples, gen: rsgen.Generator
+) -> None:
     rows = samples["story_whole"]
     assert len(rows) == len(ITEMS)
     for row, item in zip(rows, ITEMS, strict=True):

@@ -48,7 +48,9 @@ def test_a_completion_is_typed_and_equals_the_library(
     assert completion.model_fields_set >= {"id", "choices", "created", "model", "object", "usage"}
 
 
-def test_a_list_of_prompts_has_a_choice_for_each(client: openai.OpenAI, model: str, gen: rsgen.Generator) -> None:
+def test_a_list_of_prompts_has_a_choice_for_each(
+    client: openai.OpenAI, model: str, gen: rsgen.Generator
+) -> None:
     prompts = [PROMPT, "One day", "The dog"]
     completion = client.completions.create(model=model, prompt=prompts, max_tokens=8, temperature=0)
     texts = [gen.generate(prompt, max_new_tokens=8, do_sample=False).text for prompt in prompts]
@@ -56,7 +58,9 @@ def test_a_list_of_prompts_has_a_choice_for_each(client: openai.OpenAI, model: s
     assert [choice.index for choice in completion.choices] == [0, 1, 2]
 
 
-def test_a_chat_is_typed_and_equals_the_library(client: openai.OpenAI, model: str, gen: rsgen.Generator) -> None:
+def test_a_chat_is_typed_and_equals_the_library(
+    client: openai.OpenAI, model: str, gen: rsgen.Generator
+) -> None:
     chat = client.chat.completions.create(model=model, messages=HELLO, max_tokens=12, temperature=0)
     assert isinstance(chat, ChatCompletion)
     [choice] = chat.choices
@@ -115,7 +119,9 @@ def test_asynchronous_calls_and_streams_at_once_equal_each_alone(
         async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
 
             async def whole(prompt: str) -> str:
-                answer = await client.completions.create(model=model, prompt=prompt, max_tokens=16, temperature=0)
+                answer = await client.completions.create(
+                    model=model, prompt=prompt, max_tokens=16, temperature=0
+                )
                 return answer.choices[0].text
 
             async def streamed(prompt: str) -> str:
@@ -136,7 +142,9 @@ def test_extra_body_selects_each_strategy(
 ) -> None:
     answer = client.completions.create(model=model, prompt=PROMPT, max_tokens=12, extra_body=fields)
     assert answer.choices[0].text == gen.generate(PROMPT, max_new_tokens=12, **fields).text
-    nested = client.completions.create(model=model, prompt=PROMPT, max_tokens=12, extra_body={"rsgen": fields})
+    nested = client.completions.create(
+        model=model, prompt=PROMPT, max_tokens=12, extra_body={"rsgen": fields}
+    )
     assert nested.choices[0].text == answer.choices[0].text
 
 
@@ -212,7 +220,11 @@ class Busy:
 
     def __init__(self, server: Server) -> None:
         self.stream = client_of(server).completions.create(
-            model=MODEL, prompt=PROMPT, max_tokens=400, stream=True, extra_body={"ignore_eos": True, "num_beams": 8}
+            model=MODEL,
+            prompt=PROMPT,
+            max_tokens=400,
+            stream=True,
+            extra_body={"ignore_eos": True, "num_beams": 8},
         )
         next(iter(self.stream))
 
@@ -260,5 +272,7 @@ def test_an_error_in_a_stream_raises() -> None:
 def test_a_client_that_leaves_a_stream_makes_room(small_server: Server) -> None:
     with Busy(small_server):
         pass
-    answer = client_of(small_server, max_retries=2).completions.create(model=MODEL, prompt=PROMPT, max_tokens=1)
+    answer = client_of(small_server, max_retries=2).completions.create(
+        model=MODEL, prompt=PROMPT, max_tokens=1
+    )
     assert answer.usage is not None
