@@ -12,7 +12,9 @@ use crate::types::BlockId;
 ///
 /// - A table holds exactly the blocks that its length needs, each once.
 /// - A block's count is the number of tables that hold it.
-/// - The free list and the blocks in use partition the range the pool has grown to, which is within the maximum.
+/// - The free list, the idle blocks and the blocks in use partition the range the pool has grown to, which is within the
+///   maximum.
+/// - Each published block is found by its tokens and those before it, and is idle exactly when no table holds it.
 /// - Reserved blocks never exceed what is free or not yet grown, and add up over the reservations.
 ///
 /// # Errors
@@ -21,6 +23,7 @@ pub fn check<'a>(pool: &SharedPool, tables: impl IntoIterator<Item = &'a BlockTa
     let pool = pool.lock();
     let holders = count_holders(pool.blocks.len(), tables)?;
     check_counts(&pool, &holders)?;
+    pool.prefixes.check(holders.len(), |block| holders[block.index()] > 0)?;
     check_reservations(&pool)
 }
 
@@ -64,7 +67,8 @@ fn check_counts(pool: &BlockPool, holders: &[u32]) -> Result<(), String> {
         let block = BlockId(index as u32);
         let count = state.count;
         require(count == held, || format!("block {block} has the count {count}, but {held} tables hold it"))?;
-        require(is_free[index] == (count == 0), || {
+        let is_idle = pool.prefixes.published(block).is_some() && count == 0;
+        require(is_free[index] == (count == 0 && !is_idle), || {
             format!("block {block} has the count {count}, and is it in the free list: {}", is_free[index])
         })?;
         require(count > 0 || state.owner.is_none(), || format!("block {block} is free but still charged"))?;
@@ -83,7 +87,7 @@ fn check_reservations(pool: &BlockPool) -> Result<(), String> {
     require(pool.reserved == remaining, || {
         format!("{} blocks are reserved, but the reservations add up to {remaining}", pool.reserved)
     })?;
-    let spare = pool.limit - (pool.blocks.len() - pool.free.len());
+    let spare = pool.limit - pool.used();
     require(remaining <= spare, || format!("{remaining} blocks are reserved, but only {spare} are left"))
 }
 

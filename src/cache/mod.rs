@@ -12,7 +12,7 @@
 //!
 //!   pool              block      0   1   2   3   4   5   6   7 ┊ grows by segments up to the maximum
 //!                     count      ·   ·   1   ·   2   1   ·   2 ┊
-//!                     free list  0   1       3           6     ┊
+//!                     free list  0   1       3           6     ┊     a free block may still be found by its tokens
 //!
 //!   store, block 5    [ layer 0: K | V ][ layer 1: K | V ] …
 //!                       K  [kv head][head_dim][32 tokens]         a token is a column
@@ -26,7 +26,10 @@
 //! | `pool` | reference counts, free list, growth, reserved blocks: integers only |
 //! | `shared` | the pool behind a lock, and reservations that return their blocks on drop |
 //! | `table` | which blocks hold the tokens of a sequence |
-//! | `sequence` | append, fork, truncate, drop, with copy on write |
+//! | `sequence` | append, fork, truncate, drop, with copy on write; publish and adopt |
+//! | `prefix` | the published blocks, which sequences with the same beginning share |
+//! | `chain` | which of them a sequence continues |
+//! | `preempt` | gives all blocks of a request back, and takes as many again |
 //! | `reorder` | moves, forks and drops beams |
 //! | `segment`, `slab`, `store` | the floats |
 //! | `invariants` | checks of the pool against all tables |
@@ -55,9 +58,12 @@
 //! ```
 
 mod capacity;
+mod chain;
 pub mod invariants;
 mod layout;
 mod pool;
+mod preempt;
+mod prefix;
 mod reorder;
 mod segment;
 mod sequence;
@@ -71,8 +77,9 @@ mod tests;
 pub use capacity::KvCapacity;
 pub use layout::{BLOCK_TOKENS, BlockCopy, KvDtype, KvLayout, VALUE_PLANE, blocks_for};
 pub use pool::PoolStats;
+pub use preempt::{Preempted, RecomputedTokens};
 pub use reorder::{ReorderPlan, ReorderStep};
-pub use sequence::SequenceCache;
+pub use sequence::{Adopted, SequenceCache};
 pub use shared::{Reservation, SharedPool};
 pub use slab::{KvRows, TypedKv};
 pub use store::{KvStore, KvView};

@@ -1,15 +1,16 @@
 //! The bookkeeping of the KV cache: reference counts, the free list, growth, and blocks set aside for requests.
 //!
-//! Integers only: it runs between passes, under a lock. Each operation takes constant time per block; only growth writes a
+//! No floats: it runs between passes, under a lock. Each operation takes about constant time per block; only growth writes a
 //! whole segment of integers. When blocks do not suffice it returns an error and never waits.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 
 use super::capacity::KvCapacity;
-use super::layout::BLOCK_TOKENS;
+use super::layout::{BLOCK_TOKENS, BlockCopy};
+use super::prefix::{Before, PrefixIndex, PublishedBlock};
 use crate::error::{Error, Result};
-use crate::types::BlockId;
+use crate::types::{BlockId, TokenId};
 
 /// The state of a pool, in blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,6 +25,12 @@ pub struct PoolStats {
     pub reserved_blocks: usize,
     /// Blocks that anyone may take or reserve: neither used nor reserved, grown or not.
     pub available_blocks: usize,
+    /// Published blocks that no sequence holds: free to take, and found as long as nobody does.
+    pub idle_blocks: usize,
+    /// Tokens that sequences have looked up in the published blocks so far.
+    pub prefix_cache_queries: u64,
+    /// Those of them that were found.
+    pub prefix_cache_hits: u64,
 }
 
 /// The id of a reservation; never reused.
@@ -59,8 +66,10 @@ pub(super) struct BlockPool {
     pub(super) limit: usize,
     /// One entry per block grown so far.
     pub(super) blocks: Vec<BlockState>,
-    /// Last in, first out: a block that was just released is most likely in the CPU cache.
+    /// Unpublished blocks. Last in, first out: a block that was just released is most likely in the CPU cache.
     pub(super) free: Vec<BlockId>,
+    /// The published blocks, which are free, too, when they are idle.
+    pub(super) prefixes: PrefixIndex,
     pub(super) accounts: HashMap<ReservationId, Account>,
     /// The blocks that remain in all accounts.
     pub(super) reserved: usize,
@@ -75,6 +84,7 @@ impl BlockPool {
             limit: capacity.max_blocks(),
             blocks: Vec::new(),
             free: Vec::new(),
+            prefixes: PrefixIndex::default(),
             accounts: HashMap::new(),
             reserved: 0,
             next_reservation: NonZeroU64::MIN,
@@ -85,9 +95,12 @@ impl BlockPool {
         PoolStats {
             max_blocks: self.limit,
             num_blocks: self.blocks.len(),
-            used_blocks: self.blocks.len() - self.free.len(),
+            used_blocks: self.used(),
             reserved_blocks: self.reserved,
             available_blocks: self.available(),
+            idle_blocks: self.prefixes.num_idle(),
+            prefix_cache_queries: self.prefixes.queries,
+            prefix_cache_hits: self.prefixes.hits,
         }
     }
 
@@ -115,15 +128,79 @@ impl BlockPool {
 
         into.reserve(count);
         for taken in 0..count {
-            if self.free.is_empty() {
-                self.grow();
-            }
-            let block = self.free.pop().expect("the maximum exceeds the used blocks, as checked above");
+            let block = self.take_free().expect("the maximum exceeds the used blocks, as checked above");
             let owner = if taken < drawn { reservation } else { None };
             self.blocks[block.index()] = BlockState { count: 1, owner };
             into.push(block);
         }
         Ok(())
+    }
+
+    /// A free block: an unpublished one, else a new one, else the idle one that was used least recently.
+    fn take_free(&mut self) -> Option<BlockId> {
+        if self.free.is_empty() {
+            self.grow();
+        }
+        if self.free.is_empty() {
+            self.prefixes.evict(&mut self.free);
+        }
+        self.free.pop()
+    }
+
+    /// One more table holds a published block. When nobody held it, it counts like an allocated one: what remains of
+    /// `reservation` is drawn down, else an available block. Returns false when neither is left, or the block was reused.
+    pub(super) fn adopt(&mut self, published: PublishedBlock, reservation: Option<ReservationId>) -> bool {
+        let block = published.block;
+        if self.prefixes.published(block) != Some(published) {
+            return false;
+        }
+        if self.count(block) == 0 {
+            let account = reservation.and_then(|id| self.accounts.get_mut(&id));
+            let drawn = account.filter(|account| account.remaining() > 0);
+            let owner = if let Some(account) = drawn {
+                account.used += 1;
+                self.reserved -= 1;
+                reservation
+            } else if self.available() > 0 {
+                None
+            } else {
+                return false;
+            };
+            self.prefixes.retain(block);
+            self.blocks[block.index()].owner = owner;
+        }
+        self.blocks[block.index()].count += 1;
+        true
+    }
+
+    /// A held block, of which `len` tokens are left, is about to be written.
+    pub(super) fn unpublish_beyond(&mut self, block: BlockId, len: usize) {
+        self.prefixes.unpublish_beyond(block, len, &mut self.free);
+    }
+
+    /// See [`PrefixIndex::publish`].
+    pub(super) fn publish(&mut self, block: BlockId, before: &Before, tokens: &[TokenId]) -> PublishedBlock {
+        self.prefixes.publish(block, before, tokens, &mut self.free)
+    }
+
+    /// Pushes a block of its own for the first of `tokens`, those that follow `before`, which another block has already.
+    /// Returns the copy that brings them there; `None` when none is published or the blocks do not suffice.
+    pub(super) fn copy_longest(
+        &mut self,
+        before: &Before,
+        tokens: &[TokenId],
+        reservation: Option<ReservationId>,
+        into: &mut Vec<BlockId>,
+    ) -> Option<BlockCopy> {
+        let (source, tokens) = self.prefixes.find_longest(before, tokens)?;
+        // Held, so that it is not the block that is allocated.
+        if tokens == BLOCK_TOKENS || !self.adopt(source, reservation) {
+            return None;
+        }
+        let is_allocated = self.allocate(1, reservation, into).is_ok();
+        self.release(source.block);
+        let target = *into.last().filter(|_| is_allocated)?;
+        Some(BlockCopy { source: source.block, target, tokens })
     }
 
     /// How many tables hold `block`.
@@ -150,7 +227,9 @@ impl BlockPool {
             account.used -= 1;
             self.reserved += 1;
         }
-        self.free.push(block);
+        if !self.prefixes.release(block) {
+            self.free.push(block);
+        }
     }
 
     /// Sets `count` blocks aside.
@@ -169,6 +248,14 @@ impl BlockPool {
         Ok(id)
     }
 
+    /// Whether there can ever be so many blocks.
+    ///
+    /// # Errors
+    /// `Capacity` when the limit is lower.
+    pub(super) fn check_limit(&self, blocks: usize) -> Result<()> {
+        if blocks > self.limit { Err(self.refusal(blocks, self.available())) } else { Ok(()) }
+    }
+
     /// Gives back what remains of a reservation. Blocks taken from it stay with their sequences.
     pub(super) fn unreserve(&mut self, id: ReservationId) {
         if let Some(account) = self.accounts.remove(&id) {
@@ -176,9 +263,14 @@ impl BlockPool {
         }
     }
 
+    /// Blocks that some table holds.
+    pub(super) fn used(&self) -> usize {
+        self.blocks.len() - self.free.len() - self.prefixes.num_idle()
+    }
+
     /// Blocks neither used nor reserved, grown or not.
     fn available(&self) -> usize {
-        self.limit - (self.blocks.len() - self.free.len()) - self.reserved
+        self.limit - self.used() - self.reserved
     }
 
     /// Changes the most blocks to `limit`, less what is no whole segment. A lower limit drops free blocks at the end of the
@@ -191,10 +283,11 @@ impl BlockPool {
             return;
         }
         let end = self.blocks.iter().rposition(|state| state.count > 0).map_or(0, |last| last + 1);
-        let needed = end.max(self.blocks.len() - self.free.len() + self.reserved);
+        let needed = end.max(self.used() + self.reserved);
         self.limit = limit.max(needed.next_multiple_of(segment)).min(self.limit);
         if self.limit < self.blocks.len() {
             self.blocks.truncate(self.limit);
+            self.prefixes.truncate(self.limit, &mut self.free);
             self.free.retain(|block| block.index() < self.limit);
         }
     }

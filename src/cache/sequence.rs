@@ -4,25 +4,40 @@
 //! block must be split, it returns the [`BlockCopy`] that the store must perform.
 
 use std::mem;
+use std::sync::Arc;
 
+use super::chain::Chain;
 use super::layout::{BLOCK_TOKENS, BlockCopy, blocks_for};
 use super::pool::ReservationId;
 use super::shared::{Reservation, SharedPool};
 use super::table::BlockTable;
 use crate::error::Result;
+use crate::types::TokenId;
 
 /// The blocks of one sequence, returned to their pool on drop.
 #[derive(Debug)]
 pub struct SequenceCache {
-    table: BlockTable,
-    pool: SharedPool,
-    reservation: Option<ReservationId>,
+    pub(super) table: BlockTable,
+    /// Never longer than the table.
+    pub(super) chain: Chain,
+    pub(super) pool: SharedPool,
+    pub(super) reservation: Option<ReservationId>,
+}
+
+/// What a sequence has adopted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the sequence has become longer"]
+pub struct Adopted {
+    /// The number of tokens.
+    pub tokens: usize,
+    /// A copy that must be made as for [`SequenceCache::append`].
+    pub copy: Option<BlockCopy>,
 }
 
 impl SequenceCache {
     /// An empty sequence that takes blocks as they are available.
     pub fn new(pool: &SharedPool) -> Self {
-        Self { table: BlockTable::default(), pool: pool.clone(), reservation: None }
+        Self { table: BlockTable::default(), chain: Chain::default(), pool: pool.clone(), reservation: None }
     }
 
     /// An empty sequence that, like its forks, takes blocks of `reservation` first.
@@ -30,6 +45,13 @@ impl SequenceCache {
         let mut sequence = Self::new(reservation.pool());
         sequence.reservation = Some(reservation.id());
         sequence
+    }
+
+    /// Shares published blocks only with sequences of the same `salt`. For an empty sequence; its forks inherit it.
+    #[must_use]
+    pub fn with_salt(mut self, salt: Option<Arc<str>>) -> Self {
+        self.chain = Chain::new(salt);
+        self
     }
 
     /// The block table.
@@ -70,6 +92,10 @@ impl SequenceCache {
         pool.allocate(blocks_for(end) - held + usize::from(split), self.reservation, blocks)?;
         *len = end;
         if !split {
+            if filled > 0 {
+                // After a rollback the block will no longer hold what it was published for.
+                pool.unpublish_beyond(blocks[held - 1], filled);
+            }
             return Ok(None);
         }
         let target = blocks.pop().expect("one block was allocated for the copy");
@@ -88,6 +114,7 @@ impl SequenceCache {
         }
         Self {
             table: BlockTable { blocks: self.table.blocks.clone(), len: self.table.len },
+            chain: self.chain.clone(),
             pool: self.pool.clone(),
             reservation: self.reservation,
         }
@@ -100,11 +127,69 @@ impl SequenceCache {
             return;
         }
         self.table.len = len;
+        self.chain.truncate(len);
         let Some(mut pool) = self.pool.lock_at_home() else { return };
         // From the end, so that the free list returns them in order.
         for block in self.table.blocks.drain(blocks_for(len)..).rev() {
             pool.release(block);
         }
+    }
+
+    /// Publishes `tokens`, the first tokens of the sequence, so that other sequences find them. Their rows must be computed
+    /// in all layers, and depend on nothing but the tokens. O(blocks not published yet).
+    ///
+    /// When the same tokens are published already, the first block stays and this one remains private.
+    pub fn publish(&mut self, tokens: &[TokenId]) {
+        let tokens = &tokens[..tokens.len().min(self.len())];
+        let Some(mut pool) = self.pool.lock_at_home() else { return };
+        self.chain.follow(&pool.prefixes, tokens);
+        loop {
+            let next = self.chain.next_tokens(tokens);
+            if next.is_empty() {
+                return;
+            }
+            let published = pool.publish(self.table.blocks[self.chain.len], &self.chain.before(), next);
+            if next.len() < BLOCK_TOKENS {
+                return;
+            }
+            self.chain.extend(published);
+        }
+    }
+
+    /// Continues the sequence with published blocks; these tokens need not be computed. `tokens` are those of the sequence
+    /// and those that may be adopted. A sequence that ends within a block adopts none.
+    ///
+    /// Other sequences publish while this one is computed, so it pays to ask at each block boundary of a long prompt.
+    ///
+    /// A full block that others hold costs nothing. One that nobody holds counts as an allocated one: it comes out of the
+    /// reservation or of the available blocks, and without either the sequence ends before it. So does the block that gets
+    /// a copy of the beginning of another.
+    pub fn adopt(&mut self, tokens: &[TokenId]) -> Adopted {
+        let none = Adopted { tokens: 0, copy: None };
+        let Some(mut pool) = self.pool.lock_at_home() else { return none };
+        let (before, held) = (self.table.len, self.table.blocks.len());
+        self.chain.count_query(&mut pool.prefixes, before, tokens.len());
+        if !before.is_multiple_of(BLOCK_TOKENS) || tokens.len() <= before {
+            return none;
+        }
+        self.chain.follow(&pool.prefixes, &tokens[..before]);
+        if self.chain.len < held {
+            return none;
+        }
+        while let Some(found) = self.chain.next(&pool.prefixes, tokens) {
+            if !pool.adopt(found, self.reservation) {
+                break;
+            }
+            self.chain.extend(found);
+            self.table.blocks.push(found.block);
+            self.table.len += BLOCK_TOKENS;
+        }
+        let (next, blocks) = (self.chain.next_tokens(tokens), &mut self.table.blocks);
+        let copy = pool.copy_longest(&self.chain.before(), next, self.reservation, blocks);
+        self.table.len += copy.map_or(0, |copy| copy.tokens);
+        let tokens = self.table.len - before;
+        pool.prefixes.hits += tokens as u64;
+        Adopted { tokens, copy }
     }
 }
 

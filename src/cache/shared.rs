@@ -65,6 +65,20 @@ impl SharedPool {
         Ok(Reservation { pool: self.clone(), id })
     }
 
+    /// Whether the pool can ever have `blocks` blocks.
+    ///
+    /// # Errors
+    /// `Capacity` when its limit is lower; `Fork` in a forked process.
+    pub fn check_limit(&self, blocks: usize) -> Result<()> {
+        self.0.owner.check()?;
+        self.lock().check_limit(blocks)
+    }
+
+    /// Whether both are handles of one pool.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Never hold this while dropping a sequence or a reservation: they lock, too.
     pub(super) fn lock(&self) -> MutexGuard<'_, BlockPool> {
         self.0.blocks.lock()

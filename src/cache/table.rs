@@ -1,7 +1,7 @@
 //! The block table of a sequence.
 //!
-//! The model reads tables; only [`SequenceCache`](super::SequenceCache) changes them. A table owns no blocks, so it cannot
-//! be cloned.
+//! The model reads tables; only [`SequenceCache`](super::SequenceCache) changes them. A table owns no blocks: a copy serves
+//! one pass, whose rows have slots in it.
 
 use super::layout::BLOCK_TOKENS;
 use crate::types::BlockId;
@@ -14,6 +14,12 @@ pub struct BlockTable {
 }
 
 impl BlockTable {
+    /// Becomes a copy of another table, for one pass. Keeps its memory.
+    pub(crate) fn clone_from_sequence(&mut self, table: &Self) {
+        self.blocks.clone_from(&table.blocks);
+        self.len = table.len;
+    }
+
     /// The blocks, the first tokens first.
     pub fn blocks(&self) -> &[BlockId] {
         &self.blocks

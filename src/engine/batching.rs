@@ -1,9 +1,9 @@
 //! The batch of one pass: requests add their rows to it, and later read their results.
 
-use crate::cache::BlockCopy;
+use crate::cache::{BlockCopy, BlockTable};
 use crate::generation::search::{RowInput as WantedInput, WantedRow};
 use crate::model::{Row, RowInput};
-use crate::types::{RowOutputs, SeqId};
+use crate::types::RowOutputs;
 
 /// Collects the rows of one pass.
 #[derive(Default)]
@@ -14,19 +14,34 @@ pub(super) struct BatchBuilder {
     pub(super) embeddings: Vec<f32>,
     /// Whether one of the rows belongs to a prompt.
     pub(super) has_prompt: bool,
-    /// The sequences of the rows, in the order of their block tables: request by request.
-    pub(super) used: Vec<SeqId>,
+    /// The tables of the rows' sequences, as they are for this pass. The first `num_tables` are in use.
+    tables: Vec<BlockTable>,
+    num_tables: usize,
 }
 
 impl BatchBuilder {
     /// Empties the lists and keeps their memory.
     pub(super) fn clear(&mut self) {
-        let Self { rows, copies, embeddings, has_prompt, used } = self;
+        let Self { rows, copies, embeddings, has_prompt, num_tables, .. } = self;
         rows.clear();
         copies.clear();
         embeddings.clear();
         *has_prompt = false;
-        used.clear();
+        *num_tables = 0;
+    }
+
+    /// Adds the table of a sequence.
+    pub(super) fn push_table(&mut self, table: &BlockTable) {
+        if self.num_tables == self.tables.len() {
+            self.tables.push(BlockTable::default());
+        }
+        self.tables[self.num_tables].clone_from_sequence(table);
+        self.num_tables += 1;
+    }
+
+    /// The tables of the rows' sequences.
+    pub(super) fn tables(&self) -> &[BlockTable] {
+        &self.tables[..self.num_tables]
     }
 
     /// Adds the input of a row.

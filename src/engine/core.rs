@@ -1,15 +1,19 @@
 //! A model with its threads and its KV cache, and the forward pass that all requests share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::slot::{DraftModel, DraftSlots, PassMemory, Slot};
-use super::ticket_lock::TicketLock;
+use super::pass::PassState;
+use super::queue::{Caller, Queue};
+use super::residents::Residents;
+use super::slot::{DraftModel, DraftSlots, Slot};
 use super::timing;
-use crate::cache::{BlockCopy, KvCapacity, KvDtype, SharedPool};
+use crate::cache::{KvCapacity, KvDtype, KvStore, SharedPool};
 use crate::error::Result;
-use crate::kernels::{Limits, Work, Workers};
-use crate::model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Stage, Timing};
+use crate::kernels::{Limits, Workers};
+use crate::model::{CausalLm, Timing};
 use crate::process::OwnerPid;
+use crate::sync::Mutex;
 
 /// Polled at least every few milliseconds, on the thread that drives the work. Returns true to stop the work.
 pub type Interrupt<'a> = dyn FnMut() -> bool + 'a;
@@ -27,7 +31,8 @@ pub struct EngineOptions {
 
 /// A model that can run any number of requests, from any number of threads.
 ///
-/// Calls from several threads alternate pass by pass. In a forked process every call is an error.
+/// Calls from several threads join the same passes, whatever their strategy: a pass reads the weights once for all of them.
+/// In a forked process every call is an error.
 pub struct Engine {
     model: Box<dyn CausalLm>,
     workers: Workers,
@@ -35,8 +40,14 @@ pub struct Engine {
     /// The models that draft for this one.
     drafts: DraftSlots,
     kv_cache_bytes: usize,
-    /// Held by the pass that runs, of any slot.
-    turn: TicketLock<()>,
+    /// What waits for the next pass, of any slot.
+    queue: Arc<Queue>,
+    /// Held by the pass that runs.
+    pass_state: Mutex<PassState>,
+    /// The requests that may hold blocks.
+    residents: Residents,
+    /// How many requests have arrived.
+    arrivals: AtomicU64,
     owner: OwnerPid,
     /// The peak rates of the threads; `None` unless calls are timed.
     limits: Option<Limits>,
@@ -57,7 +68,10 @@ impl Engine {
             slot: Slot::new(capacity),
             drafts: DraftSlots::default(),
             kv_cache_bytes,
-            turn: TicketLock::new(()),
+            queue: Arc::default(),
+            pass_state: Mutex::default(),
+            residents: Residents::default(),
+            arrivals: AtomicU64::new(0),
             owner: OwnerPid::current(),
             limits,
         })
@@ -127,40 +141,35 @@ impl Engine {
         self.limits.as_ref()
     }
 
-    /// Computes rows of one model, `draft` or its own, whose slots have been appended to their tables.
-    ///
-    /// `copies` are the block copies that the appends returned, in the same order. The results go to memory of the caller,
-    /// so that no code of the caller runs while the lock is held.
-    pub(super) fn pass(
-        &self,
-        draft: Option<&DraftModel>,
-        batch: &ForwardBatch<'_>,
-        copies: &[BlockCopy],
-        timing: &mut Timing,
-        interrupted: &mut Interrupt<'_>,
-        out: &mut ForwardOutput,
-    ) -> Result<()> {
-        self.check_process()?;
-        let _turn = self.turn.lock(interrupted)?;
-        timing.lap(Stage::Wait, Work::default);
-        let (model, slot, workers) = match draft {
-            None => (&*self.model, &self.slot, &self.workers),
-            Some(draft) => (draft.model(), &*draft.slot, &draft.workers),
-        };
-        let (mut memory, num_blocks) = (slot.memory.lock(), slot.pool.num_blocks());
-        let PassMemory { store, scratch } = &mut *memory;
+    /// Somebody new who hands in rows.
+    pub(super) fn caller(&self) -> Caller {
+        Caller::new(&self.queue)
+    }
+
+    /// The place of a new request in the order of arrival.
+    pub(super) fn next_age(&self) -> u64 {
+        self.arrivals.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The requests that may hold blocks.
+    pub(super) fn residents(&self) -> &Residents {
+        &self.residents
+    }
+
+    /// What the leaders of passes hand on.
+    pub(super) fn pass_state(&self) -> &Mutex<PassState> {
+        &self.pass_state
+    }
+
+    /// Gives the store of a slot memory for all blocks of its pool; other slots give up what their pools have dropped.
+    pub(super) fn ensure(&self, slot: &Slot, store: &mut KvStore) -> Result<()> {
+        let num_blocks = slot.pool.num_blocks();
         if store.num_blocks() < num_blocks {
             let drafts = self.drafts.all();
             let others = drafts.iter().map(|draft| &**draft).chain([&self.slot]);
             others.filter(|other| !std::ptr::eq(*other, slot)).for_each(Slot::shrink);
         }
-        store.ensure(num_blocks)?;
-        for copy in copies {
-            store.copy(copy);
-        }
-        timing.lap(Stage::Cache, Work::default);
-        let mut context = ForwardContext { workers, scratch, timing, interrupted };
-        model.forward(batch, store, &mut context, out)
+        store.ensure(num_blocks)
     }
 }
 

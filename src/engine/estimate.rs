@@ -2,9 +2,9 @@
 //!
 //! The numbers are those of the longest answers that the limits of a request allow.
 
+use super::blocks::RequestBlocks;
 use super::core::Engine;
-use super::executor::MAX_ROWS;
-use super::request::RequestBlocks;
+use super::pass::MAX_ROWS;
 use super::slot::DraftModel;
 use crate::cache::SharedPool;
 use crate::error::{Error, Result};

@@ -1,21 +1,26 @@
 //! Evaluation of given tokens: the logits at every position, and the probability and rank of each token of texts.
 
 use std::collections::VecDeque;
-use std::iter::Peekable;
 
+use super::blocks::RequestCache;
 use super::core::{Engine, Interrupt};
 use super::estimate::ScoredTexts;
+use super::pending::{PendingRows, SharedRows};
+use super::queue::{Caller, Ticket};
 use super::timing;
-use crate::cache::{BlockCopy, Reservation, SequenceCache, blocks_for};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::output::top_logprobs;
+use crate::generation::search::ModelRole;
 use crate::kernels::{Work, log_sum_exp};
 use crate::memory;
-use crate::model::{ForwardBatch, ForwardOutput, PassKind, Row, RowInput, Stage};
-use crate::types::{RowOutputs, TokenId};
+use crate::model::{ForwardOutput, Stage};
+use crate::types::{RowOutputs, SeqId, TokenId};
 
-/// The tokens of a pass. Bounds the memory for logits, which are read before the next pass.
+/// The tokens that are handed in at a time. Bounds the memory for logits.
 const CHUNK: usize = 128;
+
+/// The sequence of a text.
+const SEQUENCE: SeqId = SeqId(0);
 
 /// How well the model predicts a token of a text from those before it.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,12 +37,17 @@ pub struct TokenScore {
     pub top_logprobs: Vec<(TokenId, f32)>,
 }
 
-/// A sequence under evaluation, with its results so far.
+/// A text under evaluation, with its results so far.
 struct Evaluation<T> {
+    // Dropped first: it takes the rows out of the queue.
+    ticket: Option<Ticket>,
     token_ids: Vec<TokenId>,
-    sequence: SequenceCache,
-    /// Declared after `sequence`, which must return its blocks first.
-    _reservation: Reservation,
+    rows: SharedRows,
+    /// The tokens that are computed, and those that have been handed in.
+    computed: usize,
+    handed_in: usize,
+    /// The memory for the results of the next pass.
+    results: ForwardOutput,
     value: T,
 }
 
@@ -110,71 +120,57 @@ impl Engine {
         self.evaluate(texts, interrupted, take, done)
     }
 
-    /// Computes sequences, as many as fit in each pass. `take` receives the tokens of a sequence, the index where a
-    /// chunk begins, and the logits of the chunk, and adds to the sequence's result; `done` receives the results in
-    /// order.
+    /// Computes texts, several of them together. `take` receives the tokens of a text, the index where a chunk begins, and the
+    /// logits of the chunk, and adds to the result of the text; `done` receives the results in order.
     fn evaluate<T: Default>(
         &self,
-        texts: impl Iterator<Item = Result<Vec<TokenId>>>,
+        mut texts: impl Iterator<Item = Result<Vec<TokenId>>>,
         interrupted: &mut Interrupt<'_>,
         mut take: impl FnMut(&mut T, &[TokenId], usize, &[f32]) -> Result<()>,
         done: &mut dyn FnMut(usize, Result<T>) -> Result<()>,
     ) -> Result<()> {
         self.check_process()?;
-        let vocab_size = self.model().vocab_size();
-        let (mut out, mut timing) = (ForwardOutput::default(), self.timing());
-        let mut texts = texts.peekable();
+        let (caller, mut timing) = (self.caller(), self.timing());
         let mut open: VecDeque<Result<Evaluation<T>>> = VecDeque::new();
-        let (mut rows, mut copies, mut index) = (Vec::new(), Vec::new(), 0);
+        let mut index = 0;
         loop {
             timing.start();
-            rows.clear();
-            copies.clear();
-            // The tokens that each open sequence has in this pass.
-            let mut counts = Vec::new();
-            while rows.len() < CHUNK {
-                if counts.len() == open.len() {
-                    let Some(opened) = self.open_next(&mut texts, open.is_empty()) else { break };
-                    match opened {
-                        Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
-                        opened => open.push_back(opened),
-                    }
+            // The first text goes on whatever the others wait for.
+            let mut budget = CHUNK;
+            for (place, evaluation) in open.iter_mut().enumerate() {
+                if let Ok(evaluation) = evaluation {
+                    let budget_of = if place == 0 { CHUNK } else { budget };
+                    budget = budget.saturating_sub(evaluation.hand_in(&caller, budget_of));
                 }
-                let Ok(evaluation) = &mut open[counts.len()] else {
-                    counts.push(0);
-                    continue;
-                };
-                let table = counts.iter().filter(|&&count| count > 0).count();
-                let before = rows.len();
-                copies.extend(evaluation.add_rows(table, &mut rows)?);
-                counts.push(rows.len() - before);
+            }
+            while budget > 0 {
+                let Some(text) = texts.next() else { break };
+                let mut opened = text.and_then(|token_ids| self.open_text(token_ids));
+                match &mut opened {
+                    Ok(evaluation) => budget -= evaluation.hand_in(&caller, budget),
+                    Err(error) if error.kind() == ErrorKind::Cancelled => return Err(Error::cancelled()),
+                    Err(_) => {}
+                }
+                open.push_back(opened);
             }
             if open.is_empty() {
                 break;
             }
-            if !rows.is_empty() {
-                timing.pass(PassKind::Prompt, rows.len());
-                timing.lap(Stage::Prepare, Work::default);
-                let in_pass = open.iter().zip(&counts).filter(|(_, count)| **count > 0);
-                let tables: Vec<_> =
-                    in_pass.filter_map(|(open, _)| Some(open.as_ref().ok()?.sequence.table())).collect();
-                let batch = ForwardBatch { rows: &rows, tables: &tables, embeddings: &[] };
-                self.pass(None, &batch, &copies, &mut timing, interrupted, &mut out)?;
+            timing.lap(Stage::Prepare, Work::default);
+            if open.iter().flatten().any(|evaluation| evaluation.ticket.is_some()) {
+                caller.wait(self, &mut timing, interrupted)?;
             }
-            let mut logits = &out.logits[..];
-            for (open, count) in open.iter_mut().zip(counts) {
-                let (Ok(evaluation), 1..) = (&mut *open, count) else { continue };
-                let (own, others) = logits.split_at(count * vocab_size);
-                logits = others;
-                let first = evaluation.sequence.len() - count;
-                if let Err(error) = take(&mut evaluation.value, &evaluation.token_ids, first, own) {
-                    *open = Err(error);
+            for evaluation in &mut open {
+                if let Ok(open) = evaluation
+                    && let Err(error) = open.advance(self.model().vocab_size(), &mut take)
+                {
+                    *evaluation = Err(error);
                 }
             }
             timing.lap(Stage::Search, Work::default);
             while let Some(first) = open.pop_front() {
                 match first {
-                    Ok(evaluation) if evaluation.sequence.len() < evaluation.token_ids.len() => {
+                    Ok(evaluation) if evaluation.computed < evaluation.token_ids.len() => {
                         open.push_front(Ok(evaluation));
                         break;
                     }
@@ -187,28 +183,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Reserves the cache of the next sequence. `None` at the end, and while the cache has no room for it.
-    fn open_next<T: Default>(
-        &self,
-        texts: &mut Peekable<impl Iterator<Item = Result<Vec<TokenId>>>>,
-        is_first: bool,
-    ) -> Option<Result<Evaluation<T>>> {
-        let reservation = match texts.peek()? {
-            Ok(token_ids) => self.reserve_for(token_ids),
-            Err(_) => Err(Error::internal("replaced by the error of the text")),
-        };
-        if !is_first && reservation.as_ref().is_err_and(|error| error.kind() == ErrorKind::Capacity) {
-            return None;
-        }
-        let evaluation = texts.next()?.and_then(|token_ids| {
-            let reservation = reservation?;
-            let sequence = SequenceCache::within(&reservation);
-            Ok(Evaluation { token_ids, sequence, _reservation: reservation, value: T::default() })
-        });
-        Some(evaluation)
-    }
-
-    fn reserve_for(&self, token_ids: &[TokenId]) -> Result<Reservation> {
+    fn open_text<T: Default>(&self, token_ids: Vec<TokenId>) -> Result<Evaluation<T>> {
         let vocab_size = self.model().vocab_size();
         if let Some(position) = token_ids.iter().position(|token| token.index() >= vocab_size) {
             return Err(Error::input(format!(
@@ -218,24 +193,52 @@ impl Engine {
                 token_ids[position]
             )));
         }
-        self.pool().reserve(blocks_for(token_ids.len()))
+        let cache = RequestCache::of_text(self, token_ids.len())?;
+        let rows = PendingRows::new(cache, self.next_age(), None).of_text(token_ids.len());
+        Ok(Evaluation {
+            ticket: None,
+            token_ids,
+            rows: self.residents().add(rows),
+            computed: 0,
+            handed_in: 0,
+            results: ForwardOutput::default(),
+            value: T::default(),
+        })
     }
 }
 
 impl<T> Evaluation<T> {
-    /// Adds the next rows, as many as fit into the pass.
-    fn add_rows(&mut self, table: usize, rows: &mut Vec<Row>) -> Result<Option<BlockCopy>> {
-        let first = self.sequence.len();
-        let end = self.token_ids.len().min(first + CHUNK - rows.len());
-        rows.extend((first..end).map(|position| Row {
-            input: RowInput::Token(self.token_ids[position]),
-            table,
-            position,
-            rope_seq_len: self.token_ids.len(),
-            last_layer: None,
-            outputs: RowOutputs::LOGITS,
-        }));
-        self.sequence.append(end - first)
+    /// Hands its next tokens in, at most `budget`, unless the last ones are still to be computed. Returns how many wait now.
+    fn hand_in(&mut self, caller: &Caller, budget: usize) -> usize {
+        let Self { ticket, token_ids, rows, computed, handed_in, results, .. } = self;
+        if ticket.is_none() && budget > 0 && *computed < token_ids.len() {
+            *handed_in = token_ids.len().min(*computed + budget);
+            rows.lock().begin(std::mem::take(results), |inputs| {
+                if *computed == 0 {
+                    inputs.create_for(ModelRole::Target, SEQUENCE);
+                }
+                let next = &token_ids[*computed..*handed_in];
+                inputs.prompt(SEQUENCE, next, RowOutputs::LOGITS, RowOutputs::LOGITS);
+            });
+            *ticket = Some(caller.hand_in(rows));
+        }
+        *handed_in - *computed
+    }
+
+    /// Hands the logits over to `take` if they are there.
+    fn advance(
+        &mut self,
+        vocab_size: usize,
+        take: &mut impl FnMut(&mut T, &[TokenId], usize, &[f32]) -> Result<()>,
+    ) -> Result<()> {
+        let Some(computed) = self.ticket.as_ref().and_then(Ticket::result) else { return Ok(()) };
+        self.ticket = None;
+        computed?;
+        self.results = self.rows.lock().take_results();
+        debug_assert_eq!(self.results.logits.len(), (self.handed_in - self.computed) * vocab_size);
+        take(&mut self.value, &self.token_ids, self.computed, &self.results.logits)?;
+        self.computed = self.handed_in;
+        Ok(())
     }
 }
 

@@ -1,29 +1,33 @@
 //! Runs searches on a model: batching, threads, the KV cache and cancellation.
 //!
-//! A call, a stream and a list of prompts are all sets of requests. Each pass computes rows of all requests together, on
-//! the caller's thread. There is no background thread: a request that is not driven costs only its cache blocks, and
-//! dropping it returns them.
+//! A call, a stream and a list of prompts are all sets of requests. Each pass computes rows of all requests that wait,
+//! whoever made them, on the thread of one of their callers. There is no background thread: a request that is not driven
+//! costs only its cache blocks, and dropping it returns them.
 //!
 //! ```text
-//!  Request ── wants() ──▶ rows ─┐
-//!  Request ── wants() ──▶ rows ─┼─▶ BatchBuilder ─▶ Engine::pass ─▶ logits ─┬─▶ advance() ─▶ events
-//!  Request ── wants() ──▶ rows ─┘   (≤ 256 rows)  (one at a time)       └─▶ …
+//!  Request ── wants() ──▶ PendingRows ─┐                                    ┌─▶ advance() ─▶ events
+//!  Request ── wants() ──▶ PendingRows ─┼─▶ Queue ─▶ a pass (≤ 256 rows) ────┼─▶ advance() ─▶ events
+//!  Request ── wants() ──▶ PendingRows ─┘            led by one caller       └─▶ …
 //! ```
 
 mod batching;
+mod blocks;
 mod core;
 mod estimate;
 mod evaluate;
 mod events;
 mod executor;
 mod output;
+mod pass;
+mod pending;
+mod queue;
 mod request;
+mod residents;
 mod resources;
 mod run;
 mod sequence;
 mod slot;
 mod stream;
-mod ticket_lock;
 mod timing;
 pub mod trace;
 mod vocabulary;

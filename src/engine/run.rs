@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::core::{Engine, Interrupt};
 use super::estimate;
-use super::executor::BatchExecutor;
+use super::executor::Executor;
 use super::output::GenerationOutput;
-use super::request::{Request, RequestCache};
+use super::request::Request;
 use super::slot::DraftModel;
 use super::timing;
 use super::trace::Recorder;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::generation::GenerationPlan;
 use crate::text::Tokenizer;
 
@@ -36,30 +36,23 @@ pub fn run(
     estimate::check(engine, draft.map(|draft| &**draft), &plans, MAX_TOGETHER)?;
     let mut outputs: Vec<Option<GenerationOutput>> = plans.iter().map(|_| None).collect();
     let many = outputs.len() > 1;
-    let mut waiting = plans.into_iter().enumerate().peekable();
+    let mut waiting = plans.into_iter().enumerate();
     // The running requests, and their indices in the list.
     let (mut running, mut indices): (Vec<Request>, Vec<usize>) = Default::default();
-    let mut executor = BatchExecutor::new(engine, draft.cloned());
+    let mut executor = Executor::new(engine);
     let mut ended = Vec::new();
-    let mut first = 0;
     loop {
         while running.len() < MAX_TOGETHER {
-            let Some((_, plan)) = waiting.peek() else { break };
-            let cache = match RequestCache::reserve(engine, draft.map(|draft| &**draft), plan) {
-                Ok(cache) => cache,
-                // Room becomes free when a running request ends.
-                Err(error) if error.kind() == ErrorKind::Capacity && !running.is_empty() => break,
-                Err(error) => return Err(error),
-            };
             let Some((index, plan)) = waiting.next() else { break };
+            let named = |error: Error| if many { error.context(format!("prompt {index}")) } else { error };
             let recorder = Recorder::new(&plan, tokenizer)?;
-            running.push(Request::new(plan, cache).recorded_by(recorder));
+            running.push(Request::new(engine, draft, plan).map_err(named)?.recorded_by(recorder));
             indices.push(index);
         }
         if running.is_empty() {
             break;
         }
-        let next = executor.step(engine, &mut running, first, interrupted)?;
+        executor.step(engine, &mut running, interrupted)?;
         ended.clear();
         for (index, result) in executor.advanced.drain(..) {
             let prompt = indices[index];
@@ -69,13 +62,10 @@ pub fn run(
             }
         }
         // From the back, so that removing one does not move the next.
-        ended.sort_unstable();
         for &index in ended.iter().rev() {
             let (request, prompt) = (running.remove(index), indices.remove(index));
             finished(prompt, outputs[prompt].insert(GenerationOutput::new(request, tokenizer)))?;
         }
-        first = next.saturating_sub(ended.iter().filter(|&&index| index < next).count());
-        first = if first < running.len() { first } else { 0 };
     }
     timing::report(engine, &executor.timing);
     outputs

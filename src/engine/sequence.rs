@@ -1,15 +1,27 @@
-//! A cached sequence of a request, and its recomputation when longrope changes its factors.
+//! A cached sequence of a request with the inputs of its tokens, and its recomputation when longrope changes its factors.
 //!
-//! Longrope models have short and long factors ([`CausalLm::longrope_threshold`]). When a sequence crosses the threshold,
-//! in either direction, the keys and values of all its tokens change. Sequences of such models keep their inputs, and rows
-//! that recompute all earlier tokens are inserted before the first row with the other factors. transformers does the same:
+//! The inputs are kept so that a request can give its blocks back and be computed again. Longrope models have short and long factors ([`CausalLm::longrope_threshold`]). When a sequence crosses the threshold,
+//! in either direction, the keys and values of all its tokens change: rows that recompute all earlier tokens are inserted before the first row with the other factors. transformers does the same:
 //! its Phi-3 drops the cache at that point. So a sequence always equals the same text as a prompt.
 
-use super::request::RowPosition;
-use crate::cache::{BlockCopy, BlockTable, Reservation, SequenceCache};
+use std::sync::Arc;
+
+use super::pending::RowPosition;
+use crate::cache::{BlockCopy, BlockTable, Reservation, SequenceCache, SharedPool};
 use crate::error::Result;
 use crate::generation::search::{ModelRole, RowInput, WantedRow};
-use crate::types::RowOutputs;
+use crate::types::{RowOutputs, SeqId, TokenId};
+
+/// The input of a cached token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CachedInput {
+    /// `None` for an embedding.
+    token: Option<TokenId>,
+    /// See [`Row::rope_seq_len`](crate::model::Row::rope_seq_len).
+    rope_seq_len: u32,
+    /// See [`Row::last_layer`](crate::model::Row::last_layer).
+    last_layer: Option<u16>,
+}
 
 /// The cached tokens of one sequence.
 pub(super) struct Sequence {
@@ -17,26 +29,34 @@ pub(super) struct Sequence {
     cache: SequenceCache,
     /// The length above which the model uses the long factors.
     longrope_threshold: Option<usize>,
-    /// The inputs of the cached tokens; empty for models without longrope.
-    inputs: Vec<RowInput>,
+    /// The inputs of the cached tokens.
+    inputs: Vec<CachedInput>,
+    /// The inputs that are no tokens, by position.
+    embeddings: Vec<(usize, Arc<[f32]>)>,
     /// Whether the cached tokens were computed with the long factors.
     is_long: bool,
 }
 
 impl Sequence {
-    /// An empty sequence of a model that takes its blocks from `reservation`.
-    pub(super) fn within(
+    /// An empty sequence of a model that takes its blocks from `reservation` first.
+    pub(super) fn new(
         model: ModelRole,
-        reservation: &Reservation,
+        pool: &SharedPool,
+        reservation: Option<&Reservation>,
         longrope_threshold: Option<usize>,
     ) -> Self {
-        let cache = SequenceCache::within(reservation);
-        Self { model, cache, longrope_threshold, inputs: Vec::new(), is_long: false }
+        let cache = reservation.map_or_else(|| SequenceCache::new(pool), SequenceCache::within);
+        Self { model, cache, longrope_threshold, inputs: Vec::new(), embeddings: Vec::new(), is_long: false }
     }
 
     /// A second sequence with the same tokens.
     pub(super) fn fork(&self) -> Self {
-        Self { cache: self.cache.fork(), inputs: self.inputs.clone(), ..*self }
+        Self {
+            cache: self.cache.fork(),
+            inputs: self.inputs.clone(),
+            embeddings: self.embeddings.clone(),
+            ..*self
+        }
     }
 
     /// The model that computes it.
@@ -45,19 +65,57 @@ impl Sequence {
     }
 
     /// Appends a slot for one token; see [`SequenceCache::append`].
-    pub(super) fn append(&mut self, input: &RowInput, rope_seq_len: usize) -> Result<Option<BlockCopy>> {
+    pub(super) fn append(&mut self, wanted: &WantedRow, rope_seq_len: usize) -> Result<Option<BlockCopy>> {
         let copy = self.cache.append(1)?;
+        let token = match &wanted.input {
+            RowInput::Token(token) => Some(*token),
+            RowInput::Embedding(embedding) => {
+                self.embeddings.push((self.inputs.len(), embedding.as_slice().into()));
+                None
+            }
+        };
+        let last_layer = wanted.last_layer.and_then(|layer| u16::try_from(layer).ok());
+        let rope_len = u32::try_from(rope_seq_len).unwrap_or(u32::MAX);
+        self.inputs.push(CachedInput { token, rope_seq_len: rope_len, last_layer });
         if let Some(threshold) = self.longrope_threshold {
-            self.inputs.push(input.clone());
             self.is_long = rope_seq_len > threshold;
         }
         Ok(copy)
+    }
+
+    /// The row that computes a cached token again, and its position.
+    pub(super) fn recomputed(&self, seq: SeqId, position: usize) -> (WantedRow, RowPosition) {
+        let CachedInput { rope_seq_len, last_layer, .. } = self.inputs[position];
+        let wanted = WantedRow {
+            model: self.model,
+            seq,
+            input: self.input(position),
+            is_prompt: true,
+            last_layer: last_layer.map(usize::from),
+            outputs: RowOutputs::NONE,
+        };
+        (wanted, RowPosition { position, rope_seq_len: rope_seq_len as usize })
+    }
+
+    /// The input of a cached token.
+    fn input(&self, position: usize) -> RowInput {
+        let embedding = || {
+            let found = self.embeddings.iter().find(|(at, _)| *at == position);
+            RowInput::Embedding(found.map(|(_, embedding)| embedding.to_vec()).unwrap_or_default())
+        };
+        self.inputs[position].token.map_or_else(embedding, RowInput::Token)
+    }
+
+    /// Its part of the cache.
+    pub(super) fn cache_mut(&mut self) -> &mut SequenceCache {
+        &mut self.cache
     }
 
     /// Drops all tokens from `len` on.
     pub(super) fn truncate(&mut self, len: usize) {
         self.cache.truncate(len);
         self.inputs.truncate(len);
+        self.embeddings.retain(|(position, _)| *position < len);
     }
 
     /// The number of tokens.
@@ -95,10 +153,12 @@ pub(super) fn insert_recomputed(
     let (wanted, wanted_positions) = (std::mem::take(rows), std::mem::take(positions));
     for (index, (row, row_position)) in wanted.iter().zip(wanted_positions).enumerate() {
         if switching[index] {
-            let past = sequences[row.seq.index()].iter().flat_map(|sequence| &sequence.inputs);
-            let new = wanted[..index].iter().filter(|other| other.seq == row.seq).map(|row| &row.input);
-            for (position, input) in past.chain(new).enumerate() {
-                let (input, outputs) = (input.clone(), RowOutputs::NONE);
+            let cached = sequences[row.seq.index()].iter();
+            let past =
+                cached.flat_map(|sequence| (0..sequence.len()).map(|position| sequence.input(position)));
+            let new = wanted[..index].iter().filter(|other| other.seq == row.seq);
+            for (position, input) in past.chain(new.map(|row| row.input.clone())).enumerate() {
+                let outputs = RowOutputs::NONE;
                 rows.push(WantedRow { input, is_prompt: true, last_layer: None, outputs, ..row.clone() });
                 positions.push(RowPosition { position, rope_seq_len: row_position.rope_seq_len });
             }
@@ -112,7 +172,6 @@ pub(super) fn insert_recomputed(
 mod tests {
     use super::*;
     use crate::cache::{KvCapacity, KvDtype, KvLayout, SharedPool};
-    use crate::types::{SeqId, TokenId};
 
     const THRESHOLD: usize = 4;
 
@@ -129,9 +188,10 @@ mod tests {
 
     /// A sequence of the tokens 0, 1, 2 …, computed for a text of `rope_seq_len` tokens.
     fn cached(reservation: &Reservation, len: u32, rope_seq_len: usize) -> Sequence {
-        let mut sequence = Sequence::within(ModelRole::Target, reservation, Some(THRESHOLD));
+        let mut sequence =
+            Sequence::new(ModelRole::Target, reservation.pool(), Some(reservation), Some(THRESHOLD));
         for token in 0..len {
-            sequence.append(&row(0, token).input, rope_seq_len).unwrap();
+            sequence.append(&row(0, token), rope_seq_len).unwrap();
         }
         sequence
     }

@@ -8,9 +8,9 @@ use std::task::Poll;
 use super::core::{Engine, Interrupt};
 use super::estimate;
 use super::events::{RowTexts, StreamedToken};
-use super::executor::BatchExecutor;
+use super::executor::Executor;
 use super::output::GenerationOutput;
-use super::request::{Request, RequestCache};
+use super::request::Request;
 use super::slot::DraftModel;
 use super::timing;
 use super::trace::{Recorder, TimedEvent};
@@ -31,15 +31,16 @@ pub struct TokenStream {
     texts: RowTexts,
     ready: VecDeque<StreamedToken>,
     output: Option<GenerationOutput>,
-    executor: BatchExecutor,
+    executor: Executor,
     cancelled: Arc<AtomicBool>,
 }
 
 impl TokenStream {
-    /// Admits the request; nothing is computed yet. `draft` is the model of its drafts.
+    /// A stream of which nothing is computed yet. Its first token waits for room in the cache. `draft` is the model of its
+    /// drafts.
     ///
     /// # Errors
-    /// `Capacity` when the cache has no room for it, or the memory none for its answer.
+    /// `Capacity` when the cache can never have room for it, or the memory none for its answer.
     pub fn new(
         engine: Arc<Engine>,
         draft: Option<Arc<DraftModel>>,
@@ -48,11 +49,10 @@ impl TokenStream {
     ) -> Result<Self> {
         estimate::check(&engine, draft.as_deref(), std::slice::from_ref(&plan), 1)?;
         let texts = RowTexts::of_plan(tokenizer.as_ref(), &plan);
-        let cache = RequestCache::reserve(&engine, draft.as_deref(), &plan)?;
         let recorder = Recorder::new(&plan, tokenizer.as_ref())?;
-        let request = Request::new(plan, cache).recorded_by(recorder);
+        let request = Request::new(&engine, draft.as_ref(), plan)?.recorded_by(recorder).streamed();
         Ok(Self {
-            executor: BatchExecutor::new(&engine, draft),
+            executor: Executor::new(&engine),
             engine,
             tokenizer,
             request: Some(request),
@@ -100,8 +100,8 @@ impl TokenStream {
         let requests = std::slice::from_mut(&mut request);
         let stepped = self
             .executor
-            .step(&self.engine, requests, 0, &mut interrupted)
-            .and_then(|_| self.executor.advanced.pop().map(|(_, result)| result).transpose());
+            .step(&self.engine, requests, &mut interrupted)
+            .and_then(|()| self.executor.advanced.pop().map(|(_, result)| result).transpose());
         match stepped {
             Ok(None) => self.request = Some(request),
             Ok(Some(())) => {

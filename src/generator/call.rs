@@ -415,12 +415,12 @@ fn check_lists(config: &GenerationConfig, defaults: &GenerationConfig, requests:
     }
 }
 
-/// The tokens of each row that fit into the free part of the cache. Limits only calls without a limit of their own:
+/// The tokens of each row that fit into the cache. Limits only calls without a limit of their own:
 /// one that asks for more is an error.
 fn room_in_cache(generator: &Generator, draft: Option<&DraftModel>, config: &GenerationConfig) -> usize {
     let rows = config.num_return_sequences.max(config.num_beams).unwrap_or(1).max(1);
-    let blocks = generator.shared.engine.pool().stats().available_blocks;
-    let blocks = draft.map_or(blocks, |draft| blocks.min(draft.pool().stats().available_blocks));
+    let blocks = generator.shared.engine.pool().stats().max_blocks;
+    let blocks = draft.map_or(blocks, |draft| blocks.min(draft.pool().stats().max_blocks));
     // One block is reserved for the copy of a shared one.
     blocks.saturating_sub(usize::from(rows > 1)) / rows * BLOCK_TOKENS
 }

@@ -32,7 +32,8 @@ fn a_clone_is_a_handle_of_the_same_model() {
     let clone = generator.clone();
     assert!(Arc::ptr_eq(generator.engine(), clone.engine()));
     // Its cache is the same as well, so that a limit holds for all clones together.
-    let stream = clone.stream(PROMPT, &config()).unwrap();
+    let mut stream = clone.stream(PROMPT, &config()).unwrap();
+    let _ = stream.next_token(&mut || false).unwrap();
     let stats = generator.engine().pool().stats();
     assert!(stats.available_blocks < stats.max_blocks);
     drop(clone);

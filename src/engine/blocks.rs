@@ -1,0 +1,195 @@
+//! The cache blocks of a request: those it must have to begin, and the most that it can need.
+
+use std::sync::Arc;
+
+use super::core::Engine;
+use super::sequence::Sequence;
+use super::slot::DraftModel;
+use crate::cache::{BLOCK_TOKENS, Reservation, SharedPool, blocks_for};
+use crate::error::{Error, Result, ResultExt};
+use crate::generation::search::ModelRole;
+use crate::generation::{DraftSource, GenerationPlan};
+use crate::model::CausalLm;
+use crate::types::TokenId;
+
+/// The cache blocks of a request, of each of its models.
+pub(super) struct RequestCache {
+    target: ModelCache,
+    draft: Option<(Arc<DraftModel>, ModelCache)>,
+}
+
+/// The cache blocks of a request for one model.
+struct ModelCache {
+    pool: SharedPool,
+    /// See [`CausalLm::longrope_threshold`].
+    longrope_threshold: Option<usize>,
+    /// The blocks that it needs to begin.
+    first: usize,
+    /// Those blocks, once they are set aside.
+    reservation: Option<Reservation>,
+}
+
+/// The most cache blocks that a request can need, by model.
+#[derive(Clone, Copy)]
+pub(super) struct RequestBlocks {
+    pub(super) target: usize,
+    pub(super) draft: usize,
+}
+
+impl RequestBlocks {
+    pub(super) fn of(engine: &Engine, draft: Option<&DraftModel>, plan: &GenerationPlan) -> Self {
+        let threshold = engine.model().longrope_threshold();
+        let (target, source) = (blocks_at_most(plan, threshold), plan.draft().map(|draft| draft.source));
+        match (source, draft) {
+            (Some(DraftSource::Model), Some(draft)) => {
+                Self { target, draft: draft_blocks_at_most(plan, draft.model().longrope_threshold()) }
+            }
+            (Some(DraftSource::EarlyExit { .. }), _) => {
+                Self { target: target + draft_blocks_at_most(plan, threshold), draft: 0 }
+            }
+            _ => Self { target, draft: 0 },
+        }
+    }
+}
+
+impl RequestCache {
+    /// For a request: nothing is set aside yet. It begins once there is room for its prompts and one token more of each row,
+    /// and grows.
+    ///
+    /// # Errors
+    /// `Capacity` when the cache can never have room for all that the request can need.
+    pub(super) fn new(
+        engine: &Engine,
+        draft: Option<&Arc<DraftModel>>,
+        plan: &GenerationPlan,
+    ) -> Result<Self> {
+        let most = RequestBlocks::of(engine, draft.map(|draft| &**draft), plan);
+        let first = first_blocks(plan, engine.model().longrope_threshold()).min(most.target);
+        engine.pool().check_limit(most.target)?;
+        let target = ModelCache::new(engine.pool(), engine.model(), first);
+        let draft = draft.filter(|_| most.draft > 0).map(|draft| {
+            draft.pool().check_limit(most.draft).context(|| {
+                format!("the assistant, which shares the {} bytes of the KV cache", engine.kv_cache_bytes())
+            })?;
+            Ok((Arc::clone(draft), ModelCache::new(draft.pool(), draft.model(), 0)))
+        });
+        Ok(Self { target, draft: draft.transpose()? })
+    }
+
+    /// For one text of so many tokens.
+    ///
+    /// # Errors
+    /// `Capacity` when the cache can never have room for it.
+    pub(super) fn of_text(engine: &Engine, tokens: usize) -> Result<Self> {
+        let blocks = blocks_for(tokens);
+        engine.pool().check_limit(blocks)?;
+        Ok(Self { target: ModelCache::new(engine.pool(), engine.model(), blocks), draft: None })
+    }
+
+    /// Sets aside what the request needs to begin, once.
+    ///
+    /// # Errors
+    /// `Capacity` while the cache has not enough free blocks.
+    pub(super) fn admit(&mut self) -> Result<()> {
+        let ModelCache { pool, first, reservation, .. } = &mut self.target;
+        if reservation.is_none() {
+            *reservation = Some(pool.reserve(*first)?);
+        }
+        Ok(())
+    }
+
+    /// Gives back what is set aside: it has to be admitted again.
+    pub(super) fn give_back(&mut self) {
+        self.target.reservation = None;
+    }
+
+    /// Whether something is set aside for it.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.target.reservation.is_some()
+    }
+
+    /// The blocks of a model.
+    pub(super) fn pool(&self, model: ModelRole) -> Option<&SharedPool> {
+        self.of(model).ok().map(|cache| &cache.pool)
+    }
+
+    /// The model that drafts.
+    pub(super) fn draft_model(&self) -> Option<&Arc<DraftModel>> {
+        self.draft.as_ref().map(|(model, _)| model)
+    }
+
+    /// An empty sequence of a model.
+    ///
+    /// # Errors
+    /// `Internal` for a draft model that the request does not have.
+    pub(super) fn sequence(&self, role: ModelRole) -> Result<Sequence> {
+        let cache = self.of(role)?;
+        Ok(Sequence::new(role, &cache.pool, cache.reservation.as_ref(), cache.longrope_threshold))
+    }
+
+    /// See [`CausalLm::longrope_threshold`].
+    ///
+    /// # Errors
+    /// As for [`RequestCache::sequence`].
+    pub(super) fn longrope_threshold(&self, role: ModelRole) -> Result<Option<usize>> {
+        self.of(role).map(|cache| cache.longrope_threshold)
+    }
+
+    fn of(&self, model: ModelRole) -> Result<&ModelCache> {
+        let cache = match model {
+            ModelRole::Target => Some(&self.target),
+            ModelRole::Draft => self.draft.as_ref().map(|(_, cache)| cache),
+        };
+        cache.ok_or_else(|| Error::internal("a search uses a draft model, but its plan names none"))
+    }
+}
+
+impl ModelCache {
+    fn new(pool: &SharedPool, model: &dyn CausalLm, first: usize) -> Self {
+        let longrope_threshold = model.longrope_threshold();
+        Self { pool: pool.clone(), longrope_threshold, first, reservation: None }
+    }
+}
+
+/// The blocks of the prompts of a request and of the first new token of each row.
+fn first_blocks(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> usize {
+    let of = |tokens: usize| blocks_of(tokens, 1, plan.sequences_each(), longrope_threshold);
+    let prompts = plan.prompts().iter().map(|prompt| {
+        of(prompt.tokens().len()) + prompt.unconditional().map(|tokens| of(tokens.len())).sum::<usize>()
+    });
+    prompts.sum()
+}
+
+/// The most blocks that the rows of a request can need, with their unconditional sequences.
+fn blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> usize {
+    let rows = plan.sequences_each();
+    let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
+        let new_tokens = plan.max_new_tokens(index);
+        let of_prompt = |tokens: &[TokenId]| blocks_of(tokens.len(), new_tokens, rows, longrope_threshold);
+        of_prompt(prompt.tokens()) + prompt.unconditional().map(of_prompt).sum::<usize>()
+    });
+    prompts.sum()
+}
+
+/// The most blocks that the draft sequences of a request can need.
+fn draft_blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> usize {
+    let Some(draft) = plan.draft() else { return 0 };
+    let rows = draft.sequences_each;
+    let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
+        let len = plan.draft_len(index);
+        // Translated prompts are not shared.
+        let tokens = if draft.is_translated { 0 } else { prompt.tokens().len().min(len) };
+        blocks_of(tokens, len - tokens, rows, longrope_threshold)
+    });
+    prompts.sum()
+}
+
+/// The most blocks of the sequences that continue a prompt: its full blocks once, all later blocks for each sequence.
+/// Sequences that are recomputed share no blocks.
+fn blocks_of(tokens: usize, new_tokens: usize, rows: usize, longrope_threshold: Option<usize>) -> usize {
+    let switches = longrope_threshold.is_some_and(|above| tokens <= above && above < tokens + new_tokens);
+    let shared = if switches { 0 } else { tokens / BLOCK_TOKENS };
+    let own = blocks_for(tokens + new_tokens) - shared;
+    // While a shared last block is copied, its source still exists.
+    shared + own * rows + usize::from(rows > 1)
+}

@@ -1,0 +1,311 @@
+//! The queue of rows that wait for a pass, and the choice of who leads it.
+//!
+//! Every caller waits on its own thread. The first that finds nobody leading becomes the leader of one pass: it gives those
+//! who are about to come back a moment, takes rows of all that wait, computes them once, and wakes whoever is served.
+//! Everybody then advances their own searches on their own threads. There is no thread in the background: where nobody
+//! waits, nothing runs.
+//!
+//! ```text
+//!  caller 1 ── hand_in(rows) ──▶ ┌───────┐                                ┌─▶ caller 1 advances its searches
+//!  caller 2 ── hand_in(rows) ──▶ │ queue │ ── leader: one pass for all ───┼─▶ caller 2 …
+//!  caller 3 ── hand_in(rows) ──▶ └───────┘    (caller 1, say)             └─▶ caller 3 …
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use super::core::{Engine, Interrupt};
+use super::pass;
+use super::pending::SharedRows;
+use crate::error::{Error, Result};
+use crate::kernels::Work;
+use crate::model::{Stage, Timing};
+use crate::sync::Mutex;
+
+/// How often those who wait poll their interrupt.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A leader waits for those who are about to come back for at most this part of the time that the last pass took.
+const GATHERING_SHARE: u32 = 8;
+
+/// How long a caller counts as reading a stream after its last token.
+const STREAMING: Duration = Duration::from_millis(500);
+
+/// Rows that wait, and their callers.
+#[derive(Default)]
+pub(super) struct Queue(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// By the order in which they were handed in.
+    entries: BTreeMap<u64, Entry>,
+    callers: HashMap<u64, CallerState>,
+    next: u64,
+    is_led: bool,
+    /// The leader, while it waits for others.
+    gathering: Option<Thread>,
+    /// How long the last pass took.
+    last_pass: Duration,
+}
+
+/// The rows of one request.
+struct Entry {
+    rows: SharedRows,
+    caller: u64,
+    status: Status,
+}
+
+enum Status {
+    Waiting,
+    Done(Result<()>),
+}
+
+#[derive(Default)]
+struct CallerState {
+    /// The thread, while it waits.
+    waiting: Option<Thread>,
+    /// Since when it has results and has handed nothing in.
+    out_since: Option<Instant>,
+    /// Whether it took too long the last time.
+    is_slow: bool,
+    /// When it last got a token of a stream.
+    streamed: Option<Instant>,
+}
+
+/// Rows that wait, as the leader of a pass sees them.
+pub(super) struct WaitingRows {
+    pub(super) number: u64,
+    pub(super) caller: u64,
+    pub(super) rows: SharedRows,
+}
+
+/// Somebody who hands rows in: a call, or a stream. It leaves the queue when it is dropped.
+pub(super) struct Caller {
+    queue: Arc<Queue>,
+    pub(super) id: u64,
+}
+
+/// Rows in the queue. They leave it when it is dropped: a pass that has begun with them goes on for the others.
+pub(super) struct Ticket {
+    queue: Arc<Queue>,
+    number: u64,
+}
+
+/// The right to compute a pass. The next leader is woken when it is dropped.
+struct Leadership<'a>(&'a Queue);
+
+impl Caller {
+    pub(super) fn new(queue: &Arc<Queue>) -> Self {
+        let mut state = queue.0.lock();
+        let id = state.number();
+        state.callers.insert(id, CallerState::default());
+        drop(state);
+        Self { queue: Arc::clone(queue), id }
+    }
+
+    /// Adds rows to the queue.
+    pub(super) fn hand_in(&self, rows: &SharedRows) -> Ticket {
+        let mut state = self.queue.0.lock();
+        let number = state.number();
+        state.come_back(self.id);
+        let entry = Entry { rows: Arc::clone(rows), caller: self.id, status: Status::Waiting };
+        state.entries.insert(number, entry);
+        drop(state);
+        Ticket { queue: Arc::clone(&self.queue), number }
+    }
+
+    /// Waits until some of its rows are computed or have failed; leads passes when nobody else does.
+    ///
+    /// # Errors
+    /// `Cancelled` when `interrupted` returns true; its rows stay in the queue as long as their tickets. `Fork`.
+    pub(super) fn wait(
+        &self,
+        engine: &Engine,
+        timing: &mut Timing,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        loop {
+            engine.check_process()?;
+            let turn = self.queue.0.lock().turn(self.id);
+            match turn {
+                Turn::Served => return Ok(()),
+                Turn::Lead => {
+                    let leadership = Leadership(&self.queue);
+                    self.queue.gather(interrupted)?;
+                    timing.lap(Stage::Wait, Work::default);
+                    let computed = pass::compute(engine, &self.queue, self.id, timing, interrupted)?;
+                    drop(leadership);
+                    if computed {
+                        continue;
+                    }
+                }
+                Turn::Wait => {}
+            }
+            thread::park_timeout(POLL_INTERVAL);
+            timing.lap(Stage::Wait, Work::default);
+            if interrupted() {
+                return Err(Error::cancelled());
+            }
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let mut state = self.queue.0.lock();
+        state.come_back(self.id);
+        state.callers.remove(&self.id);
+    }
+}
+
+impl Ticket {
+    /// How it went; `None` while the rows are not computed.
+    pub(super) fn result(&self) -> Option<Result<()>> {
+        let mut state = self.queue.0.lock();
+        let entry = state.entries.get_mut(&self.number)?;
+        match std::mem::replace(&mut entry.status, Status::Waiting) {
+            Status::Waiting => None,
+            Status::Done(result) => {
+                state.entries.remove(&self.number);
+                Some(result)
+            }
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let entry = self.queue.0.lock().entries.remove(&self.number);
+        // The last handle of the rows gives their blocks back: not under the lock of the queue.
+        drop(entry);
+    }
+}
+
+impl Drop for Leadership<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.0.lock();
+        state.is_led = false;
+        state.gathering = None;
+        let waiting = state.entries.values().filter(|entry| matches!(entry.status, Status::Waiting));
+        let next = waiting.filter_map(|entry| state.callers.get(&entry.caller)?.waiting.as_ref()).next();
+        next.inspect(|thread| thread.unpark());
+    }
+}
+
+/// What a caller does next.
+enum Turn {
+    Served,
+    Lead,
+    Wait,
+}
+
+impl Queue {
+    /// Waits until all are back whom the last pass has served and who are usually quick.
+    fn gather(&self, interrupted: &mut Interrupt<'_>) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let mut state = self.0.lock();
+            let limit = state.last_pass / GATHERING_SHARE;
+            let expected = state.callers.values_mut();
+            let mut expected =
+                expected.filter(|caller| caller.out_since.is_some() && !caller.is_slow).peekable();
+            if expected.peek().is_none() {
+                state.gathering = None;
+                return Ok(());
+            }
+            let Some(left) = limit.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) else {
+                expected.for_each(|caller| caller.is_slow = true);
+                state.gathering = None;
+                return Ok(());
+            };
+            state.gathering = Some(thread::current());
+            drop(state);
+            thread::park_timeout(left.min(POLL_INTERVAL));
+            if interrupted() {
+                return Err(Error::cancelled());
+            }
+        }
+    }
+
+    /// Appends all that wait to the list, in the order in which they were handed in.
+    pub(super) fn waiting(&self, into: &mut Vec<WaitingRows>) {
+        let state = self.0.lock();
+        let waiting = state.entries.iter().filter(|(_, entry)| matches!(entry.status, Status::Waiting));
+        into.extend(waiting.map(|(&number, entry)| WaitingRows {
+            number,
+            caller: entry.caller,
+            rows: Arc::clone(&entry.rows),
+        }));
+    }
+
+    /// Whether somebody reads a stream.
+    pub(super) fn is_streaming(&self) -> bool {
+        let state = self.0.lock();
+        let mut streamed = state.callers.values().filter_map(|caller| caller.streamed);
+        streamed.any(|last| last.elapsed() < STREAMING)
+    }
+
+    /// Notes that rows are computed or have failed, and wakes their caller.
+    pub(super) fn done(&self, number: u64, result: Result<()>, is_streamed: bool) {
+        let mut state = self.0.lock();
+        let State { entries, callers, .. } = &mut *state;
+        let Some(entry) = entries.get_mut(&number) else { return };
+        entry.status = Status::Done(result);
+        let Some(caller) = callers.get_mut(&entry.caller) else { return };
+        let now = Instant::now();
+        caller.out_since.get_or_insert(now);
+        if is_streamed {
+            caller.streamed = Some(now);
+        }
+        if let Some(thread) = &caller.waiting {
+            thread.unpark();
+        }
+    }
+
+    /// Notes how long a pass took.
+    pub(super) fn took(&self, elapsed: Duration) {
+        self.0.lock().last_pass = elapsed;
+    }
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// A caller is back, or gone for good.
+    fn come_back(&mut self, id: u64) {
+        let limit = self.last_pass / GATHERING_SHARE;
+        let Some(caller) = self.callers.get_mut(&id) else { return };
+        let Some(since) = caller.out_since.take() else { return };
+        caller.is_slow = since.elapsed() > limit;
+        if let Some(leader) = &self.gathering {
+            leader.unpark();
+        }
+    }
+
+    /// What the caller does next: this is also where it becomes the leader.
+    fn turn(&mut self, id: u64) -> Turn {
+        let State { entries, callers, is_led, .. } = self;
+        let Some(caller) = callers.get_mut(&id) else { return Turn::Served };
+        let (mut is_served, mut waits) = (false, false);
+        for entry in entries.values() {
+            let is_done = matches!(entry.status, Status::Done(_));
+            is_served |= is_done && entry.caller == id;
+            waits |= !is_done;
+        }
+        if is_served {
+            caller.waiting = None;
+            return Turn::Served;
+        }
+        caller.waiting = Some(thread::current());
+        if *is_led || !waits {
+            return Turn::Wait;
+        }
+        *is_led = true;
+        Turn::Lead
+    }
+}
