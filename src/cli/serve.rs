@@ -11,7 +11,7 @@ const EXAMPLES: &str = "\
 Examples:
   rsgen serve
   rsgen serve path/to/llama --port 8080
-  RSGEN_API_KEY=… rsgen serve path/to/llama --host 0.0.0.0";
+  rsgen serve path/to/llama --host 0.0.0.0 --api-key-file keys.txt";
 
 const SERVER: &str = "Server";
 const LIMITS: &str = "Limits";
@@ -43,9 +43,10 @@ pub(super) struct ServeArguments {
     /// Let other machines in without a key
     #[arg(long, env = "RSGEN_INSECURE_NO_AUTH", help_heading = SERVER, hide_short_help = true)]
     insecure_no_auth: bool,
-    /// A name that browsers may call the server; may repeat
-    #[arg(long, value_name = "NAME", env = "RSGEN_ALLOWED_HOST", help_heading = SERVER, hide_short_help = true)]
-    allowed_host: Vec<String>,
+    /// Further names of the server for browsers
+    #[arg(long, value_name = "NAMES", env = "RSGEN_ALLOWED_HOSTS", value_delimiter = ',')]
+    #[arg(help_heading = SERVER, hide_short_help = true)]
+    allowed_hosts: Vec<String>,
     /// The model's name in the API
     #[arg(long, value_name = "NAME", env = "RSGEN_SERVED_MODEL_NAME", help_heading = SERVER, hide_short_help = true)]
     served_model_name: Option<String>,
@@ -131,7 +132,7 @@ mod with_server {
         let named = NamedModelArguments { model: arguments.model.clone() };
         let model = ModelArguments { named, loading: arguments.loading.clone() };
         let generator = model::load(&model, Some(&arguments.assistant), bundled, terminal)?;
-        let mut running = server.start(generator)?;
+        let running = server.start(generator)?;
         let terminated = on_signals();
         let mut interrupted = || terminated.swap(false, Ordering::Relaxed) || interrupted();
         // The first question installs the handler of Ctrl-C.
@@ -169,8 +170,8 @@ mod with_server {
                 port: self.port,
                 api_keys,
                 insecure_no_auth: self.insecure_no_auth,
-                allowed_hosts: self.allowed_host.clone(),
-                model: self.served_model_name.clone(),
+                allowed_hosts: self.allowed_hosts.clone(),
+                served_model_name: self.served_model_name.clone(),
                 max_requests: self.max_requests,
                 max_queue: self.max_queue,
                 max_queued_tokens: self.max_queued_tokens,

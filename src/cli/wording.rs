@@ -3,8 +3,26 @@
 use crate::generation::GenerationConfig;
 
 /// Names of options that are not fields of a configuration.
-const OTHERS: [&str; 6] =
-    ["num_threads", "kv_cache_bytes", "compute_dtype", "kv_dtype", "dtype", "chat_template"];
+const OTHERS: [&str; 18] = [
+    "num_threads",
+    "kv_cache_bytes",
+    "compute_dtype",
+    "kv_dtype",
+    "dtype",
+    "chat_template",
+    "host",
+    "port",
+    "api_key",
+    "api_key_file",
+    "insecure_no_auth",
+    "allowed_hosts",
+    "served_model_name",
+    "max_requests",
+    "max_queue",
+    "max_connections",
+    "queue_timeout",
+    "grace",
+];
 
 /// Replaces the names of fields in a message by those of options, except where it is about the model's file.
 pub(super) fn in_shell_words(message: &str) -> String {

@@ -81,7 +81,7 @@ pub(super) fn serve(
             api_keys: keys.into_iter().map(Secret::new).collect(),
             insecure_no_auth,
             allowed_hosts: names.unwrap_or_default(),
-            model: served_model_name,
+            served_model_name,
             max_requests: count(py, "max_requests", max_requests)?,
             max_queue: count(py, "max_queue", max_queue)?,
             queue_timeout: seconds(py, "queue_timeout", queue_timeout)?,
@@ -95,7 +95,7 @@ pub(super) fn serve(
             model => py.get_type::<Generator>().call1((model,))?,
         };
         let generator = generator.cast::<Generator>()?.get().inner().clone();
-        let mut running = server.start(generator).map_err(|error| to_python(py, error))?;
+        let running = server.start(generator).map_err(|error| to_python(py, error))?;
         match on_start {
             Some(call) => call.call1((running.url(),)).map(drop)?,
             None => py

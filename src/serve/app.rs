@@ -7,13 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, watch};
 
-use super::failure::Failure;
+use super::failure::{self, Failure};
 use super::hosts::Rule;
 use super::keys::Keys;
 use super::metrics::{Metrics, Refused};
 use super::options::ServeOptions;
 use super::places::Places;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::generator::Generator;
 use crate::types::TokenId;
 
@@ -55,7 +55,7 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(generator: Generator, options: ServeOptions, hosts: Rule) -> Self {
-        let model = options.model.clone().unwrap_or_else(|| model_name(generator.name()));
+        let model = options.served_model_name.clone().unwrap_or_else(|| model_name(generator.name()));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let metrics = Arc::<Metrics>::default();
         Self {
@@ -80,17 +80,23 @@ impl App {
         format!("{kind}-{:016x}{:08x}", self.id_prefix, self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// An error as clients get it: without the path of the model, and with the time to come again.
+    /// An error as clients get it.
     pub(super) fn failure(&self, error: Error) -> Failure {
-        let kind = error.kind();
-        let failure = Failure::from(error);
+        self.public(Failure::from(error))
+    }
+
+    /// A failure without the path of the model's folder, which is no affair of clients; a full cache tells when to come
+    /// again.
+    pub(super) fn public(&self, failure: Failure) -> Failure {
         let message = failure.message.replace(self.generator.name(), &self.model);
-        match kind {
-            ErrorKind::Capacity => return self.places.refusal(Refused::Capacity, message),
-            ErrorKind::Numerical => self.metrics.numeric_errors.fetch_add(1, Ordering::Relaxed),
-            _ => 0,
-        };
-        Failure { message, ..failure }
+        match failure.code {
+            Some(failure::OVERLOADED) => self.places.refusal(Refused::Capacity, message),
+            Some(failure::NUMERICAL) => {
+                self.metrics.numeric_errors.fetch_add(1, Ordering::Relaxed);
+                Failure { message, ..failure }
+            }
+            _ => Failure { message, ..failure },
+        }
     }
 
     /// Refuses new requests of a server that is about to stop.

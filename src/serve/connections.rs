@@ -73,14 +73,21 @@ impl Connections {
         self.0.open.lock().tasks.len()
     }
 
+    /// A connection that sends its first request.
+    pub(super) fn connection(&self) -> Connection {
+        let state = Arc::new(State { stage: AtomicU8::new(Stage::Head as u8), since: AtomicU64::new(0) });
+        let connection = Connection { connections: self.clone(), state };
+        connection.set(Stage::Head);
+        connection
+    }
+
     /// Starts the task of a connection.
     pub(super) fn spawn<F: Future + Send + 'static>(&self, serve: impl FnOnce(Connection) -> F)
     where
         F::Output: Send,
     {
-        let state = Arc::new(State { stage: AtomicU8::new(Stage::Head as u8), since: AtomicU64::new(0) });
-        let connection = Connection { connections: self.clone(), state: Arc::clone(&state) };
-        connection.set(Stage::Head);
+        let connection = self.connection();
+        let state = Arc::clone(&connection.state);
         let served = serve(connection);
         let mut open = self.0.open.lock();
         let (number, connections) = (open.next, self.clone());

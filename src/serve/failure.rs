@@ -9,6 +9,10 @@ use serde_json::{Value, json};
 use crate::error::{Error, ErrorKind};
 use crate::escape;
 
+/// The codes of failures that the server counts.
+pub(super) const OVERLOADED: &str = "server_overloaded";
+pub(super) const NUMERICAL: &str = "numerical_error";
+
 /// An error as a client gets it.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
@@ -58,8 +62,7 @@ impl Failure {
 
     /// 503: come again.
     pub(super) fn overloaded(message: impl Into<String>, retry_after: Duration) -> Self {
-        let failure =
-            Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", "server_overloaded", message);
+        let failure = Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", OVERLOADED, message);
         Self { retry_after: Some(retry_after), ..failure }
     }
 
@@ -103,11 +106,11 @@ impl From<Error> for Failure {
                 Self { param, ..Self::bad_request(message) }
             }
             ErrorKind::Capacity => Self::overloaded(message, Duration::from_secs(1)),
-            ErrorKind::Cancelled => Self::overloaded(
-                "the server ended this request, because it is shutting down",
-                Duration::from_secs(1),
-            ),
-            ErrorKind::Numerical => Self { code: Some("numerical_error"), ..Self::internal(message) },
+            ErrorKind::Cancelled => {
+                let message = "the server ended this request, because it is shutting down";
+                Self { code: Some("shutting_down"), ..Self::overloaded(message, Duration::from_secs(1)) }
+            }
+            ErrorKind::Numerical => Self { code: Some(NUMERICAL), ..Self::internal(message) },
             _ => {
                 log::error!(target: "rsgen::serve", "{}", escape::message(&message));
                 Self::panicked()

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::app::App;
 use super::failure::Failure;
+use super::json::discard;
 use crate::error::Result;
 use crate::escape;
 
@@ -30,7 +31,10 @@ pub(super) async fn gate(State(app): State<Arc<App>>, request: Request, next: Ne
     let place = format!("{} {}", request.method(), request.uri().path());
     let mut response = match check(&app, &request) {
         Ok(()) => caught(next.run(request)).await.unwrap_or_else(IntoResponse::into_response),
-        Err(failure) => failure.into_response(),
+        Err(failure) => {
+            discard(request, &app).await;
+            failure.into_response()
+        }
     };
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);

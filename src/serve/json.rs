@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
+use axum::body::Body as HttpBody;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeSeed as _;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
+use tokio_stream::StreamExt as _;
 
 use super::app::App;
 use super::failure::Failure;
@@ -19,6 +20,8 @@ use crate::json::{Budget, Strict};
 const MAX_DEPTH: usize = 64;
 /// The memory that the values of a body may take.
 const MAX_VALUE_BYTES: usize = 64 << 20;
+/// How many times the limit is read of a body that is too large.
+const READ_ON: usize = 4;
 /// The bytes of a prompt's token, for estimates before it is encoded.
 const BYTES_PER_TOKEN: usize = 4;
 
@@ -47,8 +50,10 @@ impl FromRequest<Arc<App>> for Admitted {
     type Rejection = Failure;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
-        app.check_serving()?;
-        app.places.check()?;
+        if let Err(failure) = app.check_serving().and_then(|()| app.places.check()) {
+            discard(request, app).await;
+            return Err(failure);
+        }
         let connection = request.extensions().get().cloned();
         let bytes = read(request, app).await?;
         let place = app.places.enter(bytes.len() / BYTES_PER_TOKEN, connection).await?;
@@ -57,17 +62,22 @@ impl FromRequest<Arc<App>> for Admitted {
 }
 
 /// The bytes of a body.
-async fn read(request: Request, app: &App) -> Result<Bytes, Failure> {
+async fn read(request: Request, app: &App) -> Result<Vec<u8>, Failure> {
     let (limit, wait) = (app.options.max_body_bytes, app.options.body_timeout);
-    check_type(request.headers())?;
-    let announced = request.headers().get(header::CONTENT_LENGTH);
-    let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|announced| announced > limit as u64) {
-        return Err(too_large(limit));
+    if let Err(failure) = check_type(request.headers()) {
+        discard(request, app).await;
+        return Err(failure);
     }
-    match timeout(wait, axum::body::to_bytes(request.into_body(), limit)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) if is_too_large(&error) => Err(too_large(limit)),
+    match timeout(wait, collect(request.into_body(), limit)).await {
+        Ok(Ok(Some(bytes))) => Ok(bytes),
+        Ok(Ok(None)) => Err(Failure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "invalid_request_error",
+            "request_too_large",
+            format!(
+                "the body of a request must have at most {limit} bytes; shorten it, or send several requests"
+            ),
+        )),
         Ok(Err(_)) => Err(Failure::bad_request("the body of the request ended early; send all of it")),
         Err(_) => Err(Failure::new(
             StatusCode::REQUEST_TIMEOUT,
@@ -76,6 +86,42 @@ async fn read(request: Request, app: &App) -> Result<Bytes, Failure> {
             format!("the body of a request must arrive within {} seconds; send it again", wait.as_secs_f32()),
         )),
     }
+}
+
+/// Reads a body of at most `limit` bytes. A longer one is read and forgotten up to a multiple of that: most clients read
+/// no answer before they have sent everything.
+async fn collect(body: HttpBody, limit: usize) -> Result<Option<Vec<u8>>, axum::Error> {
+    let (mut bytes, mut total, mut chunks) = (Vec::new(), 0usize, body.into_data_stream());
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk?;
+        total += chunk.len();
+        if total <= limit {
+            bytes.extend_from_slice(&chunk);
+        } else {
+            bytes = Vec::new();
+        }
+        if total > limit.saturating_mul(READ_ON) {
+            break;
+        }
+    }
+    Ok((total <= limit).then_some(bytes))
+}
+
+/// Reads the body of a request that is refused, so that the client gets to its answer.
+pub(super) async fn discard(request: Request, app: &App) {
+    // A client that goes on for ever finds a closed connection.
+    let limit = app.options.max_body_bytes;
+    let mut chunks = request.into_body().into_data_stream();
+    let read = async {
+        let mut total = 0;
+        while let Some(Ok(chunk)) = chunks.next().await {
+            total += chunk.len();
+            if total > limit {
+                break;
+            }
+        }
+    };
+    let _ = timeout(app.options.body_timeout, read).await;
 }
 
 /// Only JSON: a page of a browser cannot send it to another origin without asking first.
@@ -91,28 +137,6 @@ fn check_type(headers: &HeaderMap) -> Result<(), Failure> {
         "unsupported_media_type",
         format!("the header `content-type` must be application/json, but is {given:?}"),
     ))
-}
-
-fn is_too_large(error: &axum::Error) -> bool {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = source {
-        if error.to_string().contains("length limit exceeded") {
-            return true;
-        }
-        source = error.source();
-    }
-    false
-}
-
-fn too_large(limit: usize) -> Failure {
-    Failure::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "invalid_request_error",
-        "request_too_large",
-        format!(
-            "the body of a request must have at most {limit} bytes; shorten it, or send several requests"
-        ),
-    )
 }
 
 fn parse(text: &[u8]) -> Result<Map<String, Value>, Failure> {

@@ -47,7 +47,7 @@ pub struct ServeOptions {
     /// Further names by which browsers may call this server, in `Host` and `Origin`.
     pub allowed_hosts: Vec<String>,
     /// The model's name in the API; by default the Hub id, or the name of its folder.
-    pub model: Option<String>,
+    pub served_model_name: Option<String>,
     /// The most requests that are computed at a time; each takes a thread.
     pub max_requests: usize,
     /// The most requests that wait for their turn.
@@ -83,7 +83,7 @@ impl Default for ServeOptions {
             api_keys: Vec::new(),
             insecure_no_auth: false,
             allowed_hosts: Vec::new(),
-            model: None,
+            served_model_name: None,
             max_requests: 64,
             max_queue: 256,
             max_queued_tokens: 1 << 20,
@@ -130,13 +130,13 @@ impl ServeOptions {
         }
         if self.api_keys.iter().any(|key| key.expose().trim().is_empty()) {
             return Err(Error::config(
-                "`api_keys` must not hold an empty key; give each key a text, or leave it out",
+                "`api_key` must not be empty; give a text that is hard to guess, or leave it out",
             ));
         }
-        match &self.model {
-            Some(name) if name.is_empty() => {
-                Err(Error::config("`model` must not be empty; leave it out for the model's own name"))
-            }
+        match &self.served_model_name {
+            Some(name) if name.is_empty() => Err(Error::config(
+                "`served_model_name` must not be empty; leave it out for the model's own name",
+            )),
             _ => Ok(()),
         }
     }

@@ -51,7 +51,6 @@ pub(super) struct Place(Arc<Held>);
 #[derive(Debug)]
 struct Held {
     arrived: Instant,
-    admitted: Instant,
     shared: Arc<Shared>,
     _permit: OwnedSemaphorePermit,
     _busy: Option<Busy>,
@@ -105,7 +104,7 @@ impl Places {
         };
         self.metrics.admitted(arrived.elapsed());
         let shared = Arc::clone(&self.shared);
-        let held = Held { arrived, admitted: Instant::now(), shared, _permit: permit, _busy: busy };
+        let held = Held { arrived, shared, _permit: permit, _busy: busy };
         Ok(Place(Arc::new(held)))
     }
 
@@ -179,11 +178,6 @@ impl Place {
     /// When the request arrived, with its body.
     pub(super) fn arrived(&self) -> Instant {
         self.0.arrived
-    }
-
-    /// When it got this place.
-    pub(super) fn admitted(&self) -> Instant {
-        self.0.admitted
     }
 }
 

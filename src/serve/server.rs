@@ -4,8 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::{sleep, timeout};
 
 use super::app::{App, Phase};
@@ -52,7 +51,7 @@ const IO_THREADS: usize = 2;
 /// use rsgen::serve::{ServeOptions, Server};
 ///
 /// let server = Server::bind(ServeOptions::default())?;
-/// let mut running = server.start(rsgen::Generator::bundled()?)?;
+/// let running = server.start(rsgen::Generator::bundled()?)?;
 /// println!("{} on {}", running.model(), running.url());
 /// running.wait(&mut || false)?;
 /// # }
@@ -72,7 +71,27 @@ pub struct Running {
     runtime: Option<Runtime>,
     app: Arc<App>,
     url: String,
-    ended: Receiver<()>,
+    ended: Arc<Ended>,
+}
+
+/// Whether a server has ended, for threads that wait.
+#[derive(Debug, Default)]
+struct Ended {
+    has_ended: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Ended {
+    fn set(&self) {
+        *self.has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, at_most: Duration) -> bool {
+        let ended = self.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(ended, at_most, |ended| !*ended);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
 }
 
 impl Server {
@@ -141,16 +160,15 @@ impl Server {
             .enable_all()
             .build()
             .map_err(no_threads)?;
-        let (sender, ended) = channel();
-        let shared = Arc::clone(&app);
+        let (shared, ended) = (Arc::clone(&app), Arc::<Ended>::default());
+        let when_done = Arc::clone(&ended);
         let listener = {
             let _inside = runtime.enter();
             tokio::net::TcpListener::from_std(listener).map_err(no_threads)?
         };
         runtime.spawn(async move {
             serve(listener, shared).await;
-            // Nobody waits any more when it fails.
-            let _ = sender.send(());
+            when_done.set();
         });
         Ok(Running { runtime: Some(runtime), app, url, ended })
     }
@@ -176,8 +194,8 @@ impl Running {
     ///
     /// # Errors
     /// `Cancelled` when interrupted; the server goes on.
-    pub fn wait(&mut self, interrupted: &mut Interrupt<'_>) -> Result<()> {
-        while self.ended.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
+    pub fn wait(&self, interrupted: &mut Interrupt<'_>) -> Result<()> {
+        while !self.ended.wait(POLL) {
             if interrupted() {
                 return Err(Error::cancelled());
             }
@@ -190,7 +208,11 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.app.enter(Phase::Ended);
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(LAST_WORDS);
+            match Handle::try_current() {
+                // An asynchronous task must not wait.
+                Ok(_) => runtime.shutdown_background(),
+                Err(_) => runtime.shutdown_timeout(LAST_WORDS),
+            }
         }
     }
 }
@@ -202,7 +224,7 @@ async fn serve(listener: tokio::net::TcpListener, app: Arc<App>) {
     let mut http = http1::Builder::new();
     // The socket has the time limit of heads; this one is for idle connections.
     http.timer(TokioTimer::new()).header_read_timeout(app.options.idle_timeout);
-    http.max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
+    http.max_header_size(MAX_HEAD).max_headers(MAX_HEADERS);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,

@@ -108,3 +108,54 @@ impl AsyncWrite for Socket {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::time::Instant;
+
+    use tokio::net::TcpListener;
+    use tokio::runtime::Runtime;
+
+    use super::super::connections::Connections;
+    use super::*;
+
+    /// The error that ends a socket whose client does nothing.
+    fn error_of(work: impl AsyncFnOnce(Socket) -> io::Error + Send + 'static) -> ErrorKind {
+        let limit = Duration::from_millis(30);
+        Runtime::new().unwrap().block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let connection = Connections::new().connection();
+            let begin = Instant::now();
+            let error = work(Socket::new(stream, connection, limit, limit)).await;
+            assert!(begin.elapsed() >= limit);
+            error.kind()
+        })
+    }
+
+    #[test]
+    fn a_client_that_reads_nothing_is_given_up() {
+        let kind = error_of(async |mut socket| {
+            let bytes = vec![0; 1 << 20];
+            loop {
+                if let Err(error) = poll_fn(|context| Pin::new(&mut socket).poll_write(context, &bytes)).await
+                {
+                    return error;
+                }
+            }
+        });
+        assert_eq!(kind, ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_client_that_sends_nothing_is_given_up() {
+        let kind = error_of(async |mut socket| {
+            let mut bytes = [0; 1];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            poll_fn(|context| Pin::new(&mut socket).poll_read(context, &mut buffer)).await.unwrap_err()
+        });
+        assert_eq!(kind, ErrorKind::TimedOut);
+    }
+}

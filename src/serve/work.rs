@@ -1,6 +1,7 @@
 //! Blocking work of requests: it runs on threads of its own, ends when the client is gone or the server is, and a panic
 //! fails one request alone.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,8 +14,8 @@ use super::app::{App, Phase};
 use super::failure::Failure;
 use super::metrics::Cancelled;
 use super::places::Place;
-use crate::engine::{GenerationOutput, Interrupt, StreamedToken, TokenStream};
-use crate::error::{Error, ErrorKind, Result};
+use crate::engine::{Interrupt, StreamedToken, TokenStream};
+use crate::error::{Error, Result};
 use crate::generator::Generator;
 
 /// The items that are computed ahead of a client that reads slowly.
@@ -28,17 +29,6 @@ pub(super) async fn prepare<T: Send + 'static>(
     let permit = Arc::clone(&app.preparing).acquire_owned().await;
     let permit = permit.map_err(|error| Failure::internal(error.to_string()))?;
     blocking(app, permit, work).await
-}
-
-/// Generates to the end.
-pub(super) async fn generate(
-    app: &Arc<App>,
-    place: Place,
-    work: impl FnOnce(&Generator, &mut Interrupt<'_>) -> Result<GenerationOutput> + Send + 'static,
-) -> Result<GenerationOutput, Failure> {
-    let output = run(app, place.clone(), work).await?;
-    app.metrics.finished(&place, &output);
-    Ok(output)
 }
 
 /// Runs work that takes long, such as scoring.
@@ -61,9 +51,14 @@ async fn blocking<T: Send + 'static>(
     let shared = Arc::clone(app);
     let worked = spawn_blocking(move || {
         let _held = held;
-        let result =
-            work(&shared.generator, &mut || gone.load(Ordering::Relaxed) || shared.phase() == Phase::Ended);
-        count_cancelled(&shared, &result, || gone.load(Ordering::Relaxed));
+        let mut cause = None;
+        let result = work(&shared.generator, &mut || {
+            cause = cause.or_else(|| cancelled(&shared, gone.load(Ordering::Relaxed)));
+            cause.is_some()
+        });
+        if let Some(cause) = cause {
+            shared.metrics.cancelled(cause);
+        }
         result
     });
     match worked.await {
@@ -80,47 +75,36 @@ impl Drop for SetOnDrop {
     }
 }
 
-enum Message<T, R> {
+enum Message<T> {
     Item(T),
-    End(Box<R>),
+    End,
     Failed(Failure),
 }
 
-/// The items that a thread computes, as they come, and its result. Dropping it ends the work.
-pub(super) struct Receiver<T, R> {
-    messages: mpsc::Receiver<Message<T, R>>,
-    output: Option<Box<R>>,
+/// The items that a thread computes, as they come. Dropping it ends the work.
+pub(super) struct Receiver<T> {
+    messages: mpsc::Receiver<Message<T>>,
     has_ended: bool,
 }
 
-/// The tokens of a stream and its output.
-pub(super) type TokenReceiver = Receiver<StreamedToken, GenerationOutput>;
+/// The tokens of a stream.
+pub(super) type TokenReceiver = Receiver<StreamedToken>;
 
-impl<T, R> Receiver<T, R> {
+impl<T> Receiver<T> {
     /// The next item; `None` at the end, also after an error.
     pub(super) async fn next(&mut self) -> Option<Result<T, Failure>> {
         if self.has_ended {
             return None;
         }
-        match self.messages.recv().await {
-            Some(Message::Item(item)) => return Some(Ok(item)),
-            Some(Message::End(output)) => self.output = Some(output),
-            Some(Message::Failed(failure)) => {
-                self.has_ended = true;
-                return Some(Err(failure));
-            }
-            None => {
-                self.has_ended = true;
-                return Some(Err(Failure::panicked()));
-            }
+        let message = self.messages.recv().await;
+        self.has_ended = !matches!(message, Some(Message::Item(_)));
+        match message {
+            Some(Message::Item(item)) => Some(Ok(item)),
+            Some(Message::End) => None,
+            Some(Message::Failed(failure)) => Some(Err(failure)),
+            // The thread has left without a word.
+            None => Some(Err(Failure::panicked())),
         }
-        self.has_ended = true;
-        None
-    }
-
-    /// The result, once, after the last item; `None` after an error.
-    pub(super) fn output(&mut self) -> Option<R> {
-        self.output.take().map(|output| *output)
     }
 }
 
@@ -134,57 +118,172 @@ pub(super) fn tokens(app: &Arc<App>, mut stream: TokenStream, place: Place) -> T
             last = Some(Instant::now());
             send(token)?;
         }
-        let output = stream.into_output()?;
-        metrics.finished(&place, &output);
-        Ok(output)
+        metrics.finished(&place, &stream.into_output()?);
+        Ok(())
     })
 }
 
-/// Counts work that ended early.
-fn count_cancelled<T>(app: &App, result: &Result<T>, is_gone: impl FnOnce() -> bool) {
-    if !result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
-        return;
+/// Why work has to end now.
+fn cancelled(app: &App, is_gone: bool) -> Option<Cancelled> {
+    match app.phase() {
+        Phase::Ended => Some(Cancelled::Shutdown),
+        _ if is_gone => Some(Cancelled::Client),
+        _ => None,
     }
-    app.metrics.cancelled(if app.phase() == Phase::Ended {
-        Cancelled::Shutdown
-    } else if is_gone() {
-        Cancelled::Client
-    } else {
-        Cancelled::SlowReader
-    });
 }
 
 /// Computes items on a thread: `work` gives each to its second argument, which waits for slow clients, and fails when the
 /// client is gone.
-pub(super) fn items<T: Send + 'static, R: Send + 'static>(
+pub(super) fn items<T: Send + 'static>(
     app: &Arc<App>,
     place: Place,
-    work: impl FnOnce(&mut Interrupt<'_>, &mut dyn FnMut(T) -> Result<()>) -> Result<R> + Send + 'static,
-) -> Receiver<T, R> {
+    work: impl FnOnce(&mut Interrupt<'_>, &mut dyn FnMut(T) -> Result<()>) -> Result<()> + Send + 'static,
+) -> Receiver<T> {
     let (sender, messages) = mpsc::channel(AHEAD);
     let app = Arc::clone(app);
     spawn_blocking(move || {
         let patience = app.options.write_timeout;
-        let result = work(&mut || sender.is_closed() || app.phase() == Phase::Ended, &mut |item| {
-            send(&sender, Message::Item(item), patience)
+        let cause = Cell::new(None);
+        let mut interrupted = || {
+            cause.set(cause.get().or_else(|| cancelled(&app, sender.is_closed())));
+            cause.get().is_some()
+        };
+        let result = work(&mut interrupted, &mut |item| {
+            send(&sender, Message::Item(item), patience).map_err(|why| {
+                cause.set(Some(why));
+                Error::cancelled()
+            })
         });
-        count_cancelled(&app, &result, || sender.is_closed());
+        if let Some(cause) = cause.get() {
+            app.metrics.cancelled(cause);
+        }
         // Its place is free before the client knows the end.
         drop(place);
         let last = match result {
-            Ok(output) => Message::End(Box::new(output)),
+            Ok(()) => Message::End,
             Err(error) => Message::Failed(app.failure(error)),
         };
         // Whoever does not read it is gone.
         let _ = send(&sender, last, patience);
     });
-    Receiver { messages, output: None, has_ended: false }
+    Receiver { messages, has_ended: false }
 }
 
 /// Sends from a blocking thread.
-fn send<M>(sender: &mpsc::Sender<M>, message: M, patience: Duration) -> Result<()> {
-    match Handle::current().block_on(sender.send_timeout(message, patience)) {
-        Ok(()) => Ok(()),
-        Err(SendTimeoutError::Timeout(_) | SendTimeoutError::Closed(_)) => Err(Error::cancelled()),
+fn send<M>(sender: &mpsc::Sender<M>, message: M, patience: Duration) -> Result<(), Cancelled> {
+    Handle::current().block_on(sender.send_timeout(message, patience)).map_err(|error| match error {
+        SendTimeoutError::Timeout(_) => Cancelled::SlowReader,
+        SendTimeoutError::Closed(_) => Cancelled::Client,
+    })
+}
+
+#[cfg(all(test, feature = "bundled"))]
+mod tests {
+    use axum::Router;
+    use axum::body::{Body, to_bytes};
+    use axum::extract::State;
+    use axum::http::Request;
+    use axum::middleware::from_fn_with_state;
+    use axum::response::Response;
+    use axum::routing::get;
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+    use tokio::runtime::Runtime;
+
+    use super::super::gate::gate;
+    use super::super::hosts::Rule;
+    use super::super::options::ServeOptions;
+    use super::super::sse;
+    use super::*;
+
+    fn app() -> Arc<App> {
+        let options = ServeOptions { max_requests: 1, ..ServeOptions::default() };
+        Arc::new(App::new(Generator::bundled().unwrap(), options, Rule::Any))
+    }
+
+    async fn in_a_handler() -> String {
+        panic!("on purpose")
+    }
+
+    async fn in_a_call(State(app): State<Arc<App>>) -> Result<String, Failure> {
+        let place = app.places.enter(1, None).await?;
+        run(&app, place, |_, _| panic!("on purpose")).await
+    }
+
+    async fn in_a_stream(State(app): State<Arc<App>>) -> Result<Response, Failure> {
+        let place = app.places.enter(1, None).await?;
+        let mut items = items::<usize>(&app, place, |_, send| {
+            send(1)?;
+            panic!("on purpose")
+        });
+        Ok(sse::events(move |events| async move {
+            while let Some(item) = items.next().await {
+                events.send(&item?.into()).await;
+            }
+            Ok(())
+        }))
+    }
+
+    async fn in_an_answer() -> Response {
+        sse::events(|events| async move {
+            events.send(&1.into()).await;
+            panic!("on purpose")
+        })
+    }
+
+    #[test]
+    fn a_panic_fails_one_request_and_gives_its_place_back() {
+        let app = app();
+        let routes = Router::new()
+            .route("/handler", get(in_a_handler))
+            .route("/call", get(in_a_call))
+            .route("/stream", get(in_a_stream))
+            .route("/answer", get(in_an_answer));
+        let router = routes.layer(from_fn_with_state(Arc::clone(&app), gate)).with_state(Arc::clone(&app));
+        Runtime::new().unwrap().block_on(async {
+            // Twice: the only place has to be free again.
+            for (path, status) in
+                [("/handler", 500), ("/call", 500), ("/stream", 200), ("/answer", 200)].repeat(2)
+            {
+                let request = Request::get(path).body(Body::empty()).unwrap();
+                let response = TowerToHyperService::new(router.clone()).call(request).await.unwrap();
+                assert_eq!(response.status(), status, "{path}");
+                assert!(response.headers().contains_key("x-request-id"));
+                let text = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+                let text = String::from_utf8(text.to_vec()).unwrap();
+                let begin = if status == 200 { "data: 1\n\ndata: " } else { "" };
+                let error = text.strip_prefix(begin).unwrap();
+                let error: serde_json::Value = serde_json::from_str(error).unwrap();
+                assert_eq!(error["error"]["code"], "internal_error", "{path}: {text}");
+                assert!(!text.contains("on purpose"));
+            }
+        });
+        assert_eq!(app.places.num_running(), 0);
+    }
+
+    #[test]
+    fn work_ends_when_its_future_is_dropped_or_its_reader_stalls() {
+        let app = app();
+        let (sender, ended) = std::sync::mpsc::channel();
+        Runtime::new().unwrap().block_on(async {
+            let place = app.places.enter(1, None).await.unwrap();
+            let long = run(&app, place, move |_, interrupted| {
+                while !interrupted() {
+                    std::thread::yield_now();
+                }
+                let _ = sender.send(());
+                Ok(())
+            });
+            assert!(tokio::time::timeout(Duration::from_millis(10), long).await.is_err());
+        });
+        assert!(ended.recv_timeout(Duration::from_secs(5)).is_ok());
+        let (sender, _receiver) = mpsc::channel(1);
+        Runtime::new().unwrap().block_on(async {
+            let stalled = spawn_blocking(move || {
+                send(&sender, 1, Duration::from_millis(5))
+                    .and_then(|()| send(&sender, 2, Duration::from_millis(5)))
+            });
+            assert_eq!(stalled.await.unwrap(), Err(Cancelled::SlowReader));
+        });
     }
 }

@@ -12,6 +12,8 @@ mod exit_codes;
 mod generate;
 mod inspect;
 mod score;
+#[cfg(feature = "serve")]
+mod serve;
 mod show;
 mod support;
 mod tokenize;

@@ -19,6 +19,7 @@ mod invariance;
 mod listed_differences;
 mod memory;
 mod rust_source;
+#[cfg(feature = "serve")]
 mod service;
 mod strategies;
 mod support;

@@ -63,7 +63,7 @@ impl AnswerSettings {
     }
 
     /// The text of a prompt, where it was not given as text.
-    pub(super) fn decode(&self, ids: &[TokenId]) -> crate::Result<String> {
+    pub(super) fn decode(&self, ids: &[TokenId]) -> crate::error::Result<String> {
         match &self.tokenizer {
             Some(tokenizer) => tokenizer.decode(ids, self.skip_special_tokens),
             None => Ok(String::new()),

@@ -26,9 +26,7 @@ static FORM: Form = Form {
         Ok(vec![prompts::encode_chat(generator, request, interrupted)?])
     },
     choice,
-    first: |index| {
-        Some(part(index, &json!({ "role": "assistant", "content": "" }), None, None, &Value::Null))
-    },
+    first: |index| Some(part(index, &json!({ "role": "assistant", "content": "" }))),
     delta,
 };
 
@@ -42,7 +40,7 @@ fn check(request: &Request) -> Result<(), Failure> {
         return Err(Failure::invalid("messages", "`messages` is missing; give a list of messages"));
     }
     match request.get("response_format").map(|format| &format["type"]) {
-        None => Ok(()),
+        None | Some(Value::Null) => Ok(()),
         Some(format) if format == "text" => Ok(()),
         Some(format) => Err(Failure::unsupported(
             "response_format",
@@ -65,27 +63,21 @@ fn choice(settings: &AnswerSettings, index: usize, piece: &Piece) -> Value {
 
 /// A part of a reply, and its end.
 fn delta(settings: &AnswerSettings, index: usize, piece: &Piece) -> Vec<Value> {
-    let logprobs = settings.logprobs.map(|_| settings.names.chat(&piece.tokens));
     let mut parts = Vec::new();
     if !piece.text.is_empty() || !piece.tokens.is_empty() || piece.finish.is_none() {
-        parts.push(part(index, &json!({ "content": piece.text }), logprobs, None, &Value::Null));
+        let mut content = part(index, &json!({ "content": piece.text }));
+        content["logprobs"] = settings.logprobs.map(|_| settings.names.chat(&piece.tokens)).into();
+        parts.push(content);
     }
     if let Some(finish) = piece.finish {
-        parts.push(part(index, &json!({}), None, Some(finish_reason(finish)), &piece.stop_reason));
+        let mut end = part(index, &json!({}));
+        end["finish_reason"] = finish_reason(finish).into();
+        end["stop_reason"] = piece.stop_reason.clone();
+        parts.push(end);
     }
     parts
 }
 
-fn part(
-    index: usize,
-    delta: &Value,
-    logprobs: Option<Value>,
-    finish: Option<&str>,
-    stop_reason: &Value,
-) -> Value {
-    let mut part = json!({ "index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish });
-    if !stop_reason.is_null() {
-        part["stop_reason"] = stop_reason.clone();
-    }
-    part
+fn part(index: usize, delta: &Value) -> Value {
+    json!({ "index": index, "delta": delta, "logprobs": null, "finish_reason": null })
 }

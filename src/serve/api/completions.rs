@@ -40,7 +40,7 @@ pub(super) async fn completions(
 
 fn check(request: &Request) -> Result<(), Failure> {
     prompts::given(request)?;
-    if request.text("suffix").is_some_and(|suffix| !suffix.is_empty()) {
+    if request.get("suffix").is_some_and(|suffix| suffix != "") {
         let message =
             "`suffix` is not supported: the model continues prompts, and cannot fill them in; leave it out";
         return Err(Failure::unsupported("suffix", message));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::fields::{CHAT, MAX_ROWS, strategies};
-use super::request::{Request, contradiction};
+use super::request::{Request, contradiction, either};
 use super::stop::{StopInNewText, Stops};
 use crate::generation::{
     DolaLayers, GenerationConfig, GenerationMode, LogitBias, OneOrMany, StoppingCriterion, Strategy,
@@ -55,9 +55,9 @@ impl Decoding {
         let (max_tokens_field, max_tokens) = max_tokens(request)?;
         config.max_new_tokens = max_tokens.filter(|&new| new > 0);
         let least = ("min_tokens", request.count("min_tokens"));
-        config.min_new_tokens = request.either(least, ("min_new_tokens", config.min_new_tokens))?;
+        config.min_new_tokens = either(least, ("min_new_tokens", config.min_new_tokens))?;
 
-        let n = request.either(
+        let n = either(
             ("n", request.count("n")),
             ("num_return_sequences", request.count("num_return_sequences")),
         )?;
@@ -74,7 +74,7 @@ impl Decoding {
         }
         if request.is("use_beam_search") {
             let given = (("num_beams", config.num_beams), ("best_of", request.count("best_of")));
-            config.num_beams = Some(request.either(given.0, given.1)?.unwrap_or(n));
+            config.num_beams = Some(either(given.0, given.1)?.unwrap_or(n));
         }
 
         let strategy = strategy(request)?;
@@ -194,7 +194,7 @@ pub(super) fn blamed(failure: Failure, unbounded: Option<&'static str>) -> Failu
 }
 
 /// An error of the configuration, with the name that the request has for its field.
-pub(super) fn named(error: crate::Error, request: &Request) -> Failure {
+pub(super) fn named(error: crate::error::Error, request: &Request) -> Failure {
     let mut failure = blamed(Failure::from(error), unbounded(request));
     let alias = |field: &str| match field {
         "max_new_tokens" => &["max_tokens", "max_completion_tokens"][..],
@@ -239,7 +239,7 @@ fn max_tokens(request: &Request) -> Result<(&'static str, Option<usize>), Failur
         ["max_tokens", "max_completion_tokens", "max_new_tokens"].map(|name| (name, request.count(name)));
     let mut given = ("max_tokens", None);
     for (name, value) in fields {
-        request.either(given, (name, value))?;
+        either(given, (name, value))?;
         if value.is_some() && given.1.is_none() {
             given = (name, value);
         }

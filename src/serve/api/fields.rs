@@ -77,6 +77,8 @@ pub(super) enum Kind {
     OneOf(&'static [&'static str]),
     /// A field of [`GenerationConfig`] that checks its values by itself.
     Checked(&'static str),
+    /// A field of other servers that is refused, never ignored. It may be empty.
+    Unsupported,
 }
 
 /// A field of a request.
@@ -108,7 +110,7 @@ const COUNT: Kind = Kind::Integer(0, MAX_COUNT);
 
 /// The fields that are not those of [`GenerationConfig`], or mean more here.
 #[rustfmt::skip]
-const OWN: &[Field] = &[
+pub(super) const OWN: &[Field] = &[
     field(OPENAI | TOKENIZE | DETOKENIZE | TEMPLATE | GENERATE, "model", Kind::Text(0, MAX_TEXT), "the served model", "", "The model's id; another one is not found."),
     field(COMPLETIONS, "prompt", Kind::Prompt, "required", "", "A text, token ids, or a list of either; at most 128."),
     field(GENERATE, "prompt", Kind::Prompt, "required, or `messages`", "", "A text, or token ids."),
@@ -162,8 +164,8 @@ const OWN: &[Field] = &[
     field(OPENAI, "rsgen", Kind::Object, "none", "", "`strategy`, and any field of `GenerationConfig` by its name in transformers. Null switches one off that the model's file sets."),
     field(GENERATING, "strategy", Kind::Text(0, MAX_TEXT), "what the fields select", "", "The name of a strategy: its method in Python, which sets the fields that define it."),
     // Other servers have these, and this one has not: they are refused, never ignored.
-    field(COMPLETIONS, "suffix", Kind::Text(0, usize::MAX), "none", "", "Not supported."),
-    field(CONVERSATION, "chat_template", Kind::Text(0, usize::MAX), "none", "", "Not supported: clients cannot bring a template."),
+    field(COMPLETIONS, "suffix", Kind::Unsupported, "none", "", "Not supported."),
+    field(CONVERSATION, "chat_template", Kind::Unsupported, "none", "", "Not supported: clients cannot bring a template."),
 ];
 
 /// The ranges of numbers in [`GenerationConfig`], as far as a service allows them: with these no computation leaves the
@@ -275,7 +277,7 @@ impl Kind {
             Self::Objects => value.as_array().is_some_and(|values| values.iter().all(Value::is_object)),
             Self::Object => value.is_object(),
             Self::OneOf(names) => value.as_str().is_some_and(|name| names.contains(&name)),
-            Self::Checked(_) => true,
+            Self::Checked(_) | Self::Unsupported => true,
         };
         (!is_valid).then(|| self.describe())
     }
@@ -305,12 +307,13 @@ impl Kind {
                 names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" or ")
             }
             Self::Checked(kind) => kind.to_owned(),
+            Self::Unsupported => "left out".to_owned(),
         }
     }
 
-    /// The JSON schema of valid values, null included.
-    pub(super) fn schema(self) -> Value {
-        let id = json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX });
+    /// The JSON schema of valid values, null included; `last` is the greatest token id.
+    pub(super) fn schema(self, last: usize) -> Value {
+        let id = json!({ "type": "integer", "minimum": 0, "maximum": last });
         let ids = json!({ "type": "array", "items": id });
         let text = json!({ "type": "string", "minLength": 1, "maxLength": MAX_TEXT });
         match self {
@@ -349,6 +352,7 @@ impl Kind {
                 json!({ "enum": names.iter().copied().map(Some).chain([None]).collect::<Vec<_>>() })
             }
             Self::Checked(_) => json!({}),
+            Self::Unsupported => json!({ "type": ["string", "null"], "maxLength": 0 }),
         }
     }
 }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::decoding::{blamed, check_size, named, strategy, unbounded};
 use super::fields::GENERATE;
+use super::outcome;
 use super::prompts::{self, EncodedPrompt, check_context};
-use super::public;
 use super::request::{Request, contradiction};
 use super::usage::with_ignored;
 use crate::engine::{Interrupt, TokenStream};
@@ -38,12 +38,14 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
     let head = json!({ "id": app.new_id("gen"), "system_fingerprint": app.fingerprint, "model": app.model });
     let unbounded = unbounded(&request);
     if !request.flag("stream").unwrap_or(true) {
-        let output = work::run(&app, place, move |generator, interrupted| {
-            Ok(prepare(generator, &request, interrupted)
-                .and_then(|prepared| prepared.run(interrupted).map_err(|error| named(error, &request))))
-        })
-        .await?
-        .map_err(|failure| public(&app, failure))?;
+        let held = place.clone();
+        let generated = work::run(&app, place, move |generator, interrupted| {
+            let output = prepare(generator, &request, interrupted)
+                .and_then(|prepared| prepared.run(interrupted).map_err(|error| named(error, &request)));
+            outcome(output, interrupted)
+        });
+        let output = generated.await?.map_err(|failure| app.public(failure))?;
+        app.metrics.finished(&held, &output);
         let mut answer = head.clone();
         answer["object"] = "rsgen.generation".into();
         if let Value::Object(fields) = value(&output)? {
@@ -54,13 +56,20 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
         }
         return Ok(with_ignored(axum::Json(answer).into_response(), &ignored));
     }
-    let stream = work::prepare(&app, move |generator, interrupted| {
-        Ok(prepare(generator, &request, interrupted)
-            .and_then(|prepared| prepared.stream().map_err(|error| named(error, &request))))
-    })
-    .await?
-    .map_err(|failure| public(&app, failure))?;
-    let mut receiver = work::items(&app, place, move |interrupted, send| events(stream, interrupted, send));
+    let prepared = work::run(&app, place.clone(), move |generator, interrupted| {
+        let stream = prepare(generator, &request, interrupted)
+            .and_then(|prepared| prepared.stream().map_err(|error| named(error, &request)));
+        outcome(stream, interrupted)
+    });
+    let mut stream = prepared.await?.map_err(|failure| app.public(failure))?;
+    let (shared, held) = (Arc::clone(&app), place.clone());
+    let mut receiver = work::items(&app, place, move |interrupted, send| {
+        events(&mut stream, interrupted, send)?;
+        if let Some(output) = stream.output() {
+            shared.metrics.finished(&held, output);
+        }
+        Ok(())
+    });
     let response = sse::events(move |events| async move {
         while let Some(event) = receiver.next().await {
             let mut event = event.map_err(|failure| blamed(failure, unbounded))?;
@@ -74,10 +83,10 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
 
 /// Sends the events of a stream as they happen.
 fn events(
-    mut stream: TokenStream,
+    stream: &mut TokenStream,
     interrupted: &mut Interrupt<'_>,
-    send: &mut dyn FnMut(Value) -> crate::Result<()>,
-) -> crate::Result<()> {
+    send: &mut dyn FnMut(Value) -> crate::error::Result<()>,
+) -> crate::error::Result<()> {
     let mut seq = 0;
     while let Some(event) = stream.event(seq, interrupted)? {
         let event = serde_json::to_value(event).map_err(|error| Error::internal(error.to_string()))?;
@@ -125,9 +134,10 @@ fn prepare<'a>(
     let merged = config.merged_over(generator.generation_config());
     let rows = merged.num_return_sequences.max(merged.num_beams).unwrap_or(1);
     check_size(prompts.len().max(1), rows)?;
-    let prompts = match prompts.is_empty() {
-        true => vec![prompts::encode_chat(generator, request, interrupted)?],
-        false => prompts::encode(generator, request, prompts, interrupted)?,
+    let prompts = if prompts.is_empty() {
+        vec![prompts::encode_chat(generator, request, interrupted)?]
+    } else {
+        prompts::encode(generator, request, prompts, interrupted)?
     };
     check_context(generator, &prompts, config.max_new_tokens.unwrap_or(1), "max_new_tokens")?;
     let mut prompts: Vec<Prompt> =

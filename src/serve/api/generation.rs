@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, AnswerSettings, Piece};
 use super::decoding::{Decoding, blamed, named, unbounded};
+use super::outcome;
 use super::prompts::{EncodedPrompt, check_context};
-use super::public;
 use super::request::Request;
 use super::usage::{Counts, with_ignored};
 use crate::engine::{GenerationOutput, Interrupt, StreamedToken, TokenScore, TokenStream};
 use crate::generation::{GenerationConfig, OneOrMany};
-use crate::generator::{Generator, Prompt};
+use crate::generator::{Generator, Prepared, Prompt};
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
@@ -136,14 +136,14 @@ impl Job {
         self.decoding.max_tokens == Some(0)
     }
 
-    /// The answers, and their token counts.
+    /// The answers, their token counts, and the output that they are made of.
     fn run(
         &self,
         generator: &Generator,
         request: &Request,
         form: &Form,
         interrupted: &mut Interrupt<'_>,
-    ) -> Result<(Vec<Value>, Counts), Failure> {
+    ) -> Result<(Vec<Value>, Counts, Option<GenerationOutput>), Failure> {
         let n = self.decoding.n;
         let mut choices = Vec::with_capacity(self.prompts.len() * n);
         let mut counts = Counts { prompt_tokens: self.num_prompt_tokens(), ..Counts::default() };
@@ -175,7 +175,9 @@ impl Job {
                 let mut answer = self.answer(prompt, &echo);
                 let mut whole =
                     Piece { text: echo.text.clone(), tokens: echo.tokens.clone(), ..Piece::default() };
-                tokens.iter().for_each(|token| whole.extend(answer.push(token)));
+                for token in tokens {
+                    whole.extend(answer.push(token));
+                }
                 whole.finish = whole.finish.or(Some(FinishReason::Length));
                 let mut choice = (form.choice)(&self.settings, choices.len(), &whole);
                 if self.settings.returns_ids {
@@ -185,7 +187,7 @@ impl Job {
                 choices.push(choice);
             }
         }
-        Ok((choices, counts))
+        Ok((choices, counts, output))
     }
 
     /// A stream for each prompt.
@@ -199,7 +201,7 @@ impl Job {
                 config.seed = Some(OneOrMany::One(seed.wrapping_add(index)));
             }
             let prepared = call.config(&config).prepare(false, &mut || false);
-            prepared.and_then(|prepared| prepared.stream()).map_err(|error| named(error, request))
+            prepared.and_then(Prepared::stream).map_err(|error| named(error, request))
         };
         (0..).zip(&self.prompts).map(stream).collect()
     }
@@ -243,7 +245,7 @@ impl Head {
         }
     }
 
-    fn with(&self, choices: Vec<Value>) -> Value {
+    fn with(&self, choices: &[Value]) -> Value {
         json!({
             "id": self.id,
             "object": self.object,
@@ -269,13 +271,17 @@ pub(super) async fn answer(
         stream(app, request, place, form).await?
     } else {
         let head = Head::new(&app, form, false);
-        let (choices, counts) = work::run(&app, place, move |generator, interrupted| {
-            Ok(Job::new(generator, &request, form, interrupted)
-                .and_then(|job| job.run(generator, &request, form, interrupted)))
-        })
-        .await?
-        .map_err(|failure| public(&app, failure))?;
-        let mut answer = head.with(choices);
+        let held = place.clone();
+        let answered = work::run(&app, place, move |generator, interrupted| {
+            let answers = Job::new(generator, &request, form, interrupted)
+                .and_then(|job| job.run(generator, &request, form, interrupted));
+            outcome(answers, interrupted)
+        });
+        let (choices, counts, output) = answered.await?.map_err(|failure| app.public(failure))?;
+        if let Some(output) = &output {
+            app.metrics.finished(&held, output);
+        }
+        let mut answer = head.with(&choices);
         answer["usage"] = counts.json();
         axum::Json(answer).into_response()
     };
@@ -297,14 +303,14 @@ async fn stream(
         }
     };
     let (includes_usage, continuous) = (option("include_usage")?, option("continuous_usage_stats")?);
-    let (job, streams) = work::prepare(&app, move |generator, interrupted| {
-        Ok(Job::new(generator, &request, form, interrupted).and_then(|job| {
+    let prepared = work::run(&app, place.clone(), move |generator, interrupted| {
+        let prepared = Job::new(generator, &request, form, interrupted).and_then(|job| {
             let streams = if job.only_scores() { Vec::new() } else { job.streams(generator, &request)? };
             Ok((job, streams))
-        }))
-    })
-    .await?
-    .map_err(|failure| public(&app, failure))?;
+        });
+        outcome(prepared, interrupted)
+    });
+    let (job, streams) = prepared.await?.map_err(|failure| app.public(failure))?;
     let head = Head::new(&app, form, true);
     let receivers =
         streams.into_iter().map(|stream| Some(work::tokens(&app, stream, place.clone()))).collect();
@@ -353,7 +359,7 @@ impl Writer {
             }
         }
         if self.includes_usage {
-            let mut last = self.head.with(Vec::new());
+            let mut last = self.head.with(&[]);
             last["usage"] = self.counts.json();
             self.events.send(&last).await;
         }
@@ -396,7 +402,7 @@ impl Writer {
     }
 
     async fn send_choice(&mut self, choice: Value) {
-        let mut chunk = self.head.with(vec![choice]);
+        let mut chunk = self.head.with(&[choice]);
         if self.continuous {
             chunk["usage"] = self.counts.json();
         } else if self.includes_usage {

@@ -157,7 +157,7 @@ mod tests {
     #[cfg(feature = "bundled")]
     #[test]
     fn different_tokens_have_different_names() {
-        let generator = crate::Generator::bundled().unwrap();
+        let generator = crate::generator::Generator::bundled().unwrap();
         let tokenizer = generator.tokenizer().unwrap().clone();
         let all: Vec<(TokenId, f32)> = (0..tokenizer.len() as u32).map(|id| (TokenId(id), -1.0)).collect();
         let names = TokenNames { tokenizer: Some(tokenizer), as_ids: false };

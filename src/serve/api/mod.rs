@@ -28,6 +28,8 @@ use axum::routing::{get, post};
 
 use super::app::App;
 use super::failure::Failure;
+use crate::engine::Interrupt;
+use crate::error::Error;
 
 /// The routes that need the model.
 pub(super) fn routes() -> Router<Arc<App>> {
@@ -44,7 +46,10 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/openapi.json", get(openapi::openapi))
 }
 
-/// A failure without the path of the model's folder, which is no affair of clients.
-fn public(app: &App, failure: Failure) -> Failure {
-    Failure { message: failure.message.replace(app.generator.name(), &app.model), ..failure }
+/// The result of blocking work: cancelled work is an error of its own, which is counted.
+fn outcome<T>(
+    result: Result<T, Failure>,
+    interrupted: &mut Interrupt<'_>,
+) -> crate::error::Result<Result<T, Failure>> {
+    if result.is_err() && interrupted() { Err(Error::cancelled()) } else { Ok(result) }
 }

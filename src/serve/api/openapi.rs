@@ -1,6 +1,6 @@
-//! `GET /openapi.json`: the API in the form of OpenAPI 3.1, made from the table of fields.
+//! `GET /openapi.json`: the API in the form of `OpenAPI` 3.1, made from the table of fields.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -105,18 +105,18 @@ const ERRORS: &[(&str, &str)] = &[
 
 /// Describes the API.
 pub(super) async fn openapi(State(app): State<Arc<App>>) -> Json<Value> {
-    static DESCRIPTION: LazyLock<Value> = LazyLock::new(describe);
-    let mut description = DESCRIPTION.clone();
+    let mut description = describe(app.generator.engine().model().vocab_size().saturating_sub(1));
     if !app.options.api_keys.is_empty() {
         description["security"] = json!([{ "key": [] }]);
     }
     Json(description)
 }
 
-fn describe() -> Value {
+/// `last` is the greatest token id.
+fn describe(last: usize) -> Value {
     let mut paths = Map::new();
     for operation in OPERATIONS {
-        paths.insert(operation.path.to_owned(), json!({ "post": post(operation) }));
+        paths.insert(operation.path.to_owned(), json!({ "post": post(operation, last) }));
     }
     for (path, name, summary, answer) in READS {
         let mut get = json!({ "operationId": name, "summary": summary, "responses": responses(&object(answer), false) });
@@ -141,8 +141,10 @@ fn describe() -> Value {
     })
 }
 
-/// The routes without a body: path, name, summary, fields of the answer.
-const READS: &[(&str, &str, &str, &[(&str, &str)])] = &[
+/// A route without a body: path, name, summary, fields of the answer.
+type Read = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+const READS: &[Read] = &[
     ("/v1/models", "listModels", "The models.", &[("object", "string"), ("data", "array")]),
     (
         "/v1/models/{id}",
@@ -165,9 +167,9 @@ const READS: &[(&str, &str, &str, &[(&str, &str)])] = &[
     ("/openapi.json", "openapi", "This description.", &[("openapi", "string"), ("paths", "object")]),
 ];
 
-fn post(operation: &Operation) -> Value {
+fn post(operation: &Operation, last: usize) -> Value {
     let properties: Map<String, Value> = fields::of_route(operation.route)
-        .map(|field| (field.name.to_owned(), property(field, operation)))
+        .map(|field| (field.name.to_owned(), property(field, operation, last)))
         .collect();
     let body = json!({ "type": "object", "properties": properties, "required": operation.required });
     json!({
@@ -178,8 +180,8 @@ fn post(operation: &Operation) -> Value {
     })
 }
 
-fn property(field: &Field, operation: &Operation) -> Value {
-    let mut schema = field.kind.schema();
+fn property(field: &Field, operation: &Operation, last: usize) -> Value {
+    let mut schema = field.kind.schema(last);
     if operation.required.contains(&field.name)
         && let Some(kind) = schema["type"].as_array().and_then(|kinds| kinds.first()).cloned()
     {

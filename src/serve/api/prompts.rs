@@ -152,7 +152,7 @@ pub(super) fn render(
     request: &Request,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<String, Failure> {
-    if request.get("chat_template").is_some() {
+    if request.get("chat_template").is_some_and(|template| template != "") {
         let message = "`chat_template` must be the model's own: templates are programs, which clients cannot bring; leave it out";
         return Err(Failure::unsupported("chat_template", message));
     }
@@ -180,7 +180,7 @@ pub(super) fn render(
     };
     let text = generator.apply_chat_template_interruptible(&messages, &options, interrupted);
     text.map_err(|error| match error.kind() {
-        crate::ErrorKind::Input => Failure::invalid("messages", error.to_string()),
+        crate::error::ErrorKind::Input => Failure::invalid("messages", error.to_string()),
         _ => error.into(),
     })
 }
@@ -190,7 +190,8 @@ fn message(index: usize, value: &Value) -> Result<Message, Failure> {
         Failure::invalid(format!("messages[{index}]"), format!("`messages[{index}]` must have {rule}"))
     };
     let fields = value.as_object().ok_or_else(|| wrong("the form of an object"))?;
-    if !fields.get("role").is_some_and(|role| role.as_str().is_some_and(|role| !role.is_empty())) {
+    let role = fields.get("role").and_then(Value::as_str).unwrap_or_default();
+    if role.is_empty() {
         return Err(wrong("a `role`, such as \"user\""));
     }
     match fields.get("content") {

@@ -35,16 +35,15 @@ impl Request {
         match own {
             None | Some(Value::Null) => {}
             Some(Value::Object(own)) => {
-                own.into_iter().try_for_each(|(name, value)| request.add_own(name, value))?
+                own.into_iter().try_for_each(|(name, value)| request.add_own(name, value))?;
             }
             Some(_) => return Err(Failure::invalid("rsgen", "`rsgen` must be an object of fields")),
         }
         if let Some(unknown) = request.ignored.first().filter(|_| app.options.strict_api) {
-            let message = match GenerationConfig::is_known(unknown) {
-                true => format!("`{unknown}` has no place in this answer; leave it out"),
-                false => {
-                    format!("`{unknown}` is not a field of this request; leave it out, or mend its name")
-                }
+            let message = if GenerationConfig::is_known(unknown) {
+                format!("`{unknown}` has no place in this answer; leave it out")
+            } else {
+                format!("`{unknown}` is not a field of this request; leave it out, or mend its name")
             };
             return Err(Failure::unsupported(unknown.clone(), message));
         }
@@ -64,7 +63,7 @@ impl Request {
     fn add(&mut self, name: String, value: Value) -> Result<(), Failure> {
         let Some(field) = self.field(&name) else {
             if self.generates() {
-                self.refuse_known(&name, &value)?;
+                Self::refuse_known(&name, &value)?;
             }
             self.ignored.push(name);
             return Ok(());
@@ -81,7 +80,7 @@ impl Request {
     /// A field of the object `rsgen`: one of transformers', or `strategy`.
     fn add_own(&mut self, name: String, value: Value) -> Result<(), Failure> {
         if name != "strategy" && !GenerationConfig::is_field(&name) {
-            self.refuse_known(&name, &value)?;
+            Self::refuse_known(&name, &value)?;
             return Err(Failure::unsupported(
                 format!("rsgen.{name}"),
                 GenerationConfig::unknown_field(&name),
@@ -109,7 +108,7 @@ impl Request {
     }
 
     /// Refuses what transformers knows and rsgen has not: to ignore it would change the tokens.
-    fn refuse_known(&self, name: &str, value: &Value) -> Result<(), Failure> {
+    fn refuse_known(name: &str, value: &Value) -> Result<(), Failure> {
         if GenerationConfig::is_field(name) || !GenerationConfig::is_known(name) {
             return Ok(());
         }
@@ -171,24 +170,6 @@ impl Request {
         Some(self.get(name)?.as_array()?.iter().filter_map(id).collect())
     }
 
-    /// One of two names for the same.
-    ///
-    /// # Errors
-    /// When both have a value, and different ones.
-    pub(super) fn either<T: PartialEq + std::fmt::Display>(
-        &self,
-        (name, value): (&str, Option<T>),
-        (other_name, other): (&str, Option<T>),
-    ) -> Result<Option<T>, Failure> {
-        match (value, other) {
-            (Some(value), Some(other)) if value != other => Err(contradiction(
-                name,
-                format!("`{name}` is {value} and `{other_name}` is {other}; leave out one of them"),
-            )),
-            (value, other) => Ok(value.or(other)),
-        }
-    }
-
     /// The fields of transformers as they were given, but for those in `except`; null switches one off.
     ///
     /// # Errors
@@ -214,6 +195,23 @@ impl Request {
     /// The names of the fields that have no effect.
     pub(super) fn ignored(&self) -> &[String] {
         &self.ignored
+    }
+}
+
+/// One of two names for the same.
+///
+/// # Errors
+/// When both have a value, and different ones.
+pub(super) fn either<T: PartialEq + std::fmt::Display>(
+    (name, value): (&str, Option<T>),
+    (other_name, other): (&str, Option<T>),
+) -> Result<Option<T>, Failure> {
+    match (value, other) {
+        (Some(value), Some(other)) if value != other => Err(contradiction(
+            name,
+            format!("`{name}` is {value} and `{other_name}` is {other}; leave out one of them"),
+        )),
+        (value, other) => Ok(value.or(other)),
     }
 }
 

@@ -8,9 +8,9 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::fields::{DETOKENIZE, Routes, TEMPLATE, TOKENIZE};
+use super::prompts;
 use super::request::Request;
 use super::usage::with_ignored;
-use super::{prompts, public};
 use crate::engine::Interrupt;
 use crate::generator::{Generator, Prompt};
 use crate::serve::app::App;
@@ -21,21 +21,18 @@ use crate::serve::work;
 /// The tokens of a text or of a conversation.
 pub(super) async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Result<Response, Failure> {
     answer(app, TOKENIZE, body, |generator, request, interrupted| {
-        let prompt = match prompts::is_chat(request)? {
-            true => prompts::encode_chat(generator, request, interrupted)?,
-            false => {
-                let text = Prompt::Text(request.text("prompt").unwrap_or_default().to_owned());
-                let add_special_tokens = request.flag("add_special_tokens").unwrap_or(true);
-                let ids = generator.encode_text(text, add_special_tokens, interrupted)?;
-                prompts::EncodedPrompt { ids, text: None }
-            }
+        let ids = if prompts::is_chat(request)? {
+            prompts::encode_chat(generator, request, interrupted)?.ids
+        } else {
+            let text = Prompt::Text(request.text("prompt").unwrap_or_default().to_owned());
+            generator.encode_text(text, request.flag("add_special_tokens").unwrap_or(true), interrupted)?
         };
         let tokenizer = generator.tokenizer()?;
-        let texts = || prompt.ids.iter().map(|&id| tokenizer.token(id)).collect::<Value>();
+        let texts = || ids.iter().map(|&id| tokenizer.token(id)).collect::<Value>();
         Ok(json!({
-            "count": prompt.ids.len(),
+            "count": ids.len(),
             "max_model_len": prompts::context(generator),
-            "tokens": prompt.ids,
+            "tokens": ids,
             "token_strs": if request.is("return_token_strs") { texts() } else { Value::Null },
         }))
     })
@@ -78,10 +75,7 @@ async fn answer(
     let ignored = request.ignored().to_vec();
     let answered =
         work::prepare(&app, move |generator, interrupted| Ok(work(generator, &request, interrupted)));
-    Ok(with_ignored(
-        Json(answered.await?.map_err(|failure| public(&app, failure))?).into_response(),
-        &ignored,
-    ))
+    Ok(with_ignored(Json(answered.await?.map_err(|failure| app.public(failure))?).into_response(), &ignored))
 }
 
 /// The special tokens, and the chat template: what a client that tokenizes by itself asks for.

@@ -32,10 +32,12 @@ impl Path<'_> {
     }
 
     /// The event with the alternatives of its token.
-    fn with_alternatives(&self, event: TokenEvent, index: usize) -> Result<TokenEvent> {
+    fn with_alternatives(&self, mut event: TokenEvent, index: usize) -> Result<TokenEvent> {
         let scores = self.trace.get(index).and_then(|token| self.recorded.get(token.sequence as usize));
-        let top_logprobs = scores.map(|scores| scores.alternatives(Some(index))).transpose()?;
-        Ok(TokenEvent { top_logprobs: top_logprobs.unwrap_or_default(), ..event })
+        if let Some(scores) = scores {
+            event.top_logprobs = scores.alternatives(Some(index))?;
+        }
+        Ok(event)
     }
 }
 

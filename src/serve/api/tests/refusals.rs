@@ -113,6 +113,14 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
     }
     let (status, answer) = post("/v1/completions", &json!({ "prompt": vec![5; 500], "max_tokens": 13 }));
     assert_eq!((status.as_u16(), &answer["error"]["code"]), (400, &json!("context_length_exceeded")));
+    let body = json!({ "prompt": "a", "sequence_bias": [[[5, 6], -1.5], [[3], 1e300]], "seed": 3, "do_sample": true });
+    for path in ["/v1/completions", "/rsgen/v1/generate"] {
+        let (status, answer) = post(path, &with(&body, json!({ "stream": false })));
+        assert_eq!((status.as_u16(), &answer["error"]["param"]), (400, &json!("sequence_bias")), "{answer}");
+        let (_, _, text) = SERVER.request("POST", path, with(&body, json!({ "stream": true })).to_string());
+        let last = text.trim_end().rsplit("data: ").next().unwrap();
+        assert_eq!(serde_json::from_str::<Value>(last).unwrap()["error"]["param"], "sequence_bias", "{text}");
+    }
     for name in ["output_scores", "output_logits"] {
         let (status, _) = post("/rsgen/v1/generate", &json!({ "prompt": PROMPT, name: true }));
         assert_eq!(status, 400);
@@ -148,7 +156,7 @@ fn the_description_of_the_api_has_every_route_and_field() {
         assert!(!field.doc.is_empty(), "{}", field.name);
         assert_eq!(
             field.kind.refuses(&Value::Null).is_none(),
-            matches!(field.kind, Kind::Checked(_)),
+            matches!(field.kind, Kind::Checked(_) | Kind::Unsupported),
             "{}",
             field.name
         );
@@ -196,7 +204,7 @@ fn value() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
     fn no_request_is_a_defect_of_the_server(
@@ -218,4 +226,49 @@ proptest! {
         prop_assert!(status.is_success() || status.is_client_error(), "{body}: {text}");
         prop_assert!(!text.contains("\"server_error\""), "{body}: {text}");
     }
+}
+
+/// The tables of `docs/server_fields.md`.
+fn tables() -> String {
+    let mut text =
+        "| field | routes | value | default | sets | what it does |\n|---|---|---|---|---|---|\n".to_owned();
+    let routes = |routes: fields::Routes| {
+        let names = [
+            (COMPLETIONS, "completions"),
+            (CHAT, "chat"),
+            (GENERATE, "generate"),
+            (fields::TOKENIZE, "tokenize"),
+            (fields::DETOKENIZE, "detokenize"),
+            (fields::TEMPLATE, "apply-template"),
+        ];
+        let names = names.iter().filter(|(route, _)| routes & route != 0).map(|(_, name)| *name);
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let (own, of_config) = fields::FIELDS.split_at(fields::OWN.len());
+    for field in own {
+        let fields::Field { name, default, sets, doc, .. } = field;
+        let (routes, value) = (routes(field.routes), field.kind.describe());
+        text += &format!("| `{name}` | {routes} | {value} | {default} | {sets} | {doc} |\n");
+    }
+    text += "\nFields of `GenerationConfig`, which every request that generates may have:\n\n";
+    text += "| field | value | default | what it does |\n|---|---|---|---|\n";
+    for field in of_config {
+        let fields::Field { name, default, doc, .. } = field;
+        text += &format!("| `{name}` | {} | {default} | {doc} |\n", field.kind.describe());
+    }
+    text
+}
+
+#[test]
+fn the_page_server_fields_has_the_tables_of_the_program() {
+    let path = format!("{}/docs/server_fields.md", env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (start, rest) = page.split_once("<!-- fields -->\n").unwrap();
+    let (_, end) = rest.split_once("<!-- end -->").unwrap();
+    let expected = format!("{start}<!-- fields -->\n{}<!-- end -->{end}", tables());
+    if std::env::var_os("RSGEN_WRITE_DOCS").is_some() {
+        std::fs::write(&path, &expected).unwrap();
+        return;
+    }
+    assert!(page == expected, "docs/server_fields.md is old: run this test with RSGEN_WRITE_DOCS=1");
 }

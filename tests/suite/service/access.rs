@@ -1,0 +1,154 @@
+//! Who may call a server, and what wrong requests are told.
+
+use std::io::{Read as _, Write as _};
+
+use rsgen::serve::{Secret, ServeOptions, Server};
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn every_route_needs_the_key_but_liveness() {
+    let service = Service::bundled(ServeOptions { api_keys: vec![Secret::new("canary")], ..options() });
+    let key = ("authorization", "Bearer canary");
+    let (status, text) = service.get("/openapi.json", &[key]);
+    assert_eq!(status, 200, "{text}");
+    let description: Value = serde_json::from_str(&text).unwrap();
+    let described = description["paths"].as_object().unwrap().keys().map(|path| path.replace("{id}", "x"));
+    let own = ["/health", "/health/ready", "/version", "/metrics", "/nowhere", "/"].map(str::to_owned);
+    let paths: Vec<String> = described.chain(own).collect();
+    assert!(paths.len() >= 16, "{paths:?}");
+    for path in paths.iter().filter(|path| *path != "/health/live") {
+        for wrong in [&[][..], &[("authorization", "Bearer canar")], &[("authorization", "Basic canary")]] {
+            let (status, text) = service.get(path, wrong);
+            assert!(
+                status == 401 && text.contains("invalid_api_key") && !text.contains("canary"),
+                "{path}: {text}"
+            );
+        }
+        for method in ["POST", "PUT", "DELETE", "OPTIONS", "HEAD"] {
+            let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            let mut answer = String::new();
+            sent(service.address(), &request).read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 401 "), "{method} {path}: {answer}");
+        }
+        assert_ne!(service.get(path, &[key]).0, 401, "{path}");
+    }
+    assert_eq!(service.get("/health/live", &[]).0, 200);
+}
+
+#[test]
+fn pages_of_other_sites_are_refused() {
+    let service = Service::bundled(options());
+    assert_eq!(service.get("/health", &[]).0, 200);
+    for headers in [
+        [("host", "evil.example"), ("accept", "*/*")],
+        [("host", "localhost"), ("origin", "http://evil.example")],
+        [("host", "localhost"), ("origin", "null")],
+    ] {
+        let (status, text) = service.get("/v1/models", &headers);
+        assert!(status == 403 && text.contains("host_not_allowed"), "{headers:?}: {status} {text}");
+    }
+    // A page can send forms and plain text to another origin without asking; JSON it cannot.
+    for kind in ["text/plain", "application/x-www-form-urlencoded", ""] {
+        let request = agent().post(format!("{}{COMPLETIONS}", service.url)).header("content-type", kind);
+        assert_eq!(request.send(stream_of(PROMPT, 1).to_string()).unwrap().status(), 415, "{kind}");
+    }
+    let mut answer = String::new();
+    let preflight = "OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost:3000\r\n\
+                     Access-Control-Request-Method: POST\r\nConnection: close\r\n\r\n";
+    sent(service.address(), preflight).read_to_string(&mut answer).unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 405 ") && !answer.to_lowercase().contains("access-control"),
+        "{answer}"
+    );
+}
+
+#[test]
+fn wrong_paths_methods_and_bodies_are_answered_in_the_shape_of_openai() {
+    let service = Service::bundled(options());
+    let error = |text: &str| serde_json::from_str::<Value>(text).unwrap()["error"].clone();
+    for (path, hint) in
+        [("/v1/responses", "/v1/completions"), ("/v1/embeddings/x", "/v1/chat"), ("/x", "/openapi.json")]
+    {
+        let (status, text) = service.get(path, &[]);
+        assert_eq!((status, &error(&text)["code"]), (404, &json!("not_found")));
+        assert!(text.contains(hint), "{text}");
+    }
+    let mut wrong = agent().get(format!("{}{COMPLETIONS}", service.url)).call().unwrap();
+    assert_eq!((wrong.status().as_u16(), &wrong.headers()["allow"]), (405, &"POST".parse().unwrap()));
+    assert_eq!(error(&wrong.body_mut().read_to_string().unwrap())["code"], "method_not_allowed");
+    let mut large = service.post(&json!({ "prompt": "a".repeat(2 << 20) }));
+    assert_eq!(
+        (large.status().as_u16(), &large.headers()["x-should-retry"]),
+        (413, &"false".parse().unwrap())
+    );
+    assert_eq!(error(&large.body_mut().read_to_string().unwrap())["code"], "request_too_large");
+    // Without its length.
+    let mut chunked = String::new();
+    let chunk = format!("{:x}\r\n{}\r\n", 1 << 20, "[".repeat(1 << 20));
+    let head = format!("{HALF_A_HEAD}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let mut stream = sent(service.address(), &head);
+    // The server may close before it has all.
+    let _ = (0..3).try_for_each(|_| stream.write_all(chunk.as_bytes()));
+    let _ = stream.write_all(b"0\r\n\r\n");
+    let _ = stream.read_to_string(&mut chunked);
+    assert!(chunked.starts_with("HTTP/1.1 413 "), "{chunked}");
+    let mut invalid = service.post(&json!({ "prompt": PROMPT, "temperature": -1 }));
+    assert_eq!(
+        (invalid.status().as_u16(), &invalid.headers()["x-should-retry"]),
+        (400, &"false".parse().unwrap())
+    );
+    assert_eq!(error(&invalid.body_mut().read_to_string().unwrap())["param"], "temperature");
+    service.wait_until_all_is_free();
+}
+
+#[test]
+fn requests_have_ids() {
+    let service = Service::bundled(options());
+    let id = |given: Option<&str>| {
+        let request = agent().get(format!("{}/health/live", service.url));
+        let request = given.iter().fold(request, |request, id| request.header("x-request-id", *id));
+        request.call().unwrap().headers()["x-request-id"].to_str().unwrap().to_owned()
+    };
+    assert_eq!(id(Some("mine-7")), "mine-7");
+    assert_ne!(id(None), id(None));
+    assert!(id(Some("not plain")).starts_with("req-"));
+}
+
+#[test]
+fn other_machines_need_a_key() {
+    for host in ["0.0.0.0", "::"] {
+        let open = ServeOptions { host: host.to_owned(), ..options() };
+        let error = Server::bind(open.clone()).unwrap_err().to_string();
+        assert!(error.contains("`host`") && error.contains("api_key"), "{error}");
+        for safe in [
+            ServeOptions { api_keys: vec![Secret::new("k")], ..open.clone() },
+            ServeOptions { insecure_no_auth: true, ..open.clone() },
+        ] {
+            // A machine may be without IPv6.
+            let bound = Server::bind(safe);
+            assert!(host == "::" || bound.is_ok(), "{bound:?}");
+        }
+    }
+    let server = Server::bind(options()).unwrap();
+    let port = server.url().rsplit(':').next().unwrap().parse().unwrap();
+    let taken = Server::bind(ServeOptions { port, ..options() }).unwrap_err();
+    assert!(taken.kind() == rsgen::ErrorKind::Config && taken.to_string().contains("is in use"), "{taken}");
+    let unknown = ServeOptions { host: "no such host".to_owned(), ..options() };
+    assert!(Server::bind(unknown).unwrap_err().to_string().contains("`host`"));
+    assert!(Server::bind(ServeOptions { api_keys: vec![Secret::new(" ")], ..options() }).is_err());
+}
+
+#[test]
+fn health_tells_what_is_free() {
+    let service = Service::bundled(options());
+    for path in ["/health", "/health/ready"] {
+        let (status, text) = service.get(path, &[]);
+        let health: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((status, &health["status"], &health["running"]), (200, &json!("ok"), &json!(0)));
+        assert_eq!(health["free_blocks"], service.stats().max_blocks);
+    }
+    let (_, version) = service.get("/version", &[]);
+    assert_eq!(serde_json::from_str::<Value>(&version).unwrap()["version"], env!("CARGO_PKG_VERSION"));
+}

@@ -1,0 +1,151 @@
+//! Requests from their beginning to their end: clients that stay, clients that leave, servers that stop.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rsgen::GenerationConfig;
+use rsgen::serve::ServeOptions;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// How long a client's blocks may stay after it has left. A test shares its cores with others, so the median counts.
+const PROMPTLY: Duration = Duration::from_millis(250);
+
+#[test]
+fn eight_clients_at_once_get_what_generate_gives_each_alone() {
+    let service = Service::bundled(options());
+    let prompts = ["Once upon a time", "One day, a little fox", "Near the lake", "A"];
+    std::thread::scope(|scope| {
+        for client in 0..8 {
+            let service = &service;
+            scope.spawn(move || {
+                let prompt = prompts[client % prompts.len()];
+                let config =
+                    GenerationConfig::new().do_sample(true).top_k(0).seed(client as u64).max_new_tokens(30);
+                let expected = service.generator.generate(prompt, &config).unwrap();
+                let mut request =
+                    json!({ "prompt": prompt, "max_tokens": 30, "seed": client, "stream": true });
+                assert_eq!(text_of(events(service.post(&request))), expected.text());
+                request["stream"] = false.into();
+                let mut answer = service.post(&request);
+                let answer: Value =
+                    serde_json::from_str(&answer.body_mut().read_to_string().unwrap()).unwrap();
+                assert_eq!(answer["choices"][0]["text"], expected.text());
+            });
+        }
+    });
+    service.wait_until_all_is_free();
+    assert_eq!(service.metric("rsgen_requests_running"), 0.0);
+    assert_eq!(service.metric("rsgen_e2e_request_latency_seconds_count"), 16.0);
+    assert_eq!(service.metric("rsgen_time_to_first_token_seconds_count"), 8.0);
+    assert!(service.metric("rsgen_generation_tokens_total") > 100.0);
+}
+
+#[test]
+fn a_client_that_leaves_frees_its_blocks_at_random_points_of_prompts_and_streams() {
+    let service = Service::new(patient_model(), options());
+    let (short, long) = (stream_of(PROMPT, 60_000), stream_of(&long_prompt(12_000), 30_000));
+    let whole = json!({ "prompt": long_prompt(12_000), "max_tokens": 30_000, "temperature": 0 });
+    let mut waits = Vec::new();
+    for (round, pause) in [3, 40, 0, 75, 21, 110, 58, 9, 33].into_iter().enumerate() {
+        let leave: Box<dyn FnOnce()> = match round % 3 {
+            0 => {
+                let mut events = events(service.post(&short));
+                events.next().unwrap();
+                Box::new(move || drop(events))
+            }
+            1 => {
+                let response = service.post(&long);
+                assert_eq!(response.status(), 200);
+                Box::new(move || drop(response))
+            }
+            _ => {
+                let connection = sent(service.address(), &request_text(&whole.to_string()));
+                Box::new(move || drop(connection))
+            }
+        };
+        std::thread::sleep(Duration::from_millis(pause));
+        leave();
+        let begin = Instant::now();
+        while service.metric("rsgen_requests_running") > 0.0 {
+            assert!(begin.elapsed() < LATEST);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        service.wait_until_all_is_free();
+        waits.push(begin.elapsed());
+    }
+    waits.sort_unstable();
+    assert!(waits[waits.len() / 2] < PROMPTLY, "{waits:?}");
+    assert!(service.metric("rsgen_cancelled_total{cause=\"client\"}") >= 6.0);
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_finishes_its_streams_and_takes_no_new_ones() {
+    let service = Service::new(patient_model(), options());
+    let mut stream = events(service.post(&stream_of(PROMPT, 200)));
+    stream.next().unwrap();
+    // A connection from before, which is kept.
+    let mut kept =
+        BufReader::new(sent(service.address(), "GET /health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    let mut line = String::new();
+    kept.read_line(&mut line).unwrap();
+    assert!(line.contains("200"), "{line}");
+    service.running.stop();
+    assert_eq!(stream.last().unwrap(), "[DONE]");
+    service.running.wait(&mut || false).unwrap();
+    assert!(TcpStream::connect(service.address()).is_err());
+    assert!(service.is_free());
+}
+
+#[test]
+fn what_still_runs_after_the_grace_ends_with_an_error_event() {
+    let grace = Duration::from_millis(50);
+    let service = Service::new(patient_model(), ServeOptions { grace, ..options() });
+    let mut stream = events(service.post(&stream_of(PROMPT, 60_000)));
+    stream.next().unwrap();
+    let mut whole = sent(
+        service.address(),
+        &request_text(&json!({ "prompt": PROMPT, "max_tokens": 60_000 }).to_string()),
+    );
+    while service.metric("rsgen_requests_running") < 2.0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    service.running.stop();
+    service.running.wait(&mut || false).unwrap();
+    let last: Value = serde_json::from_str(&stream.last().unwrap()).unwrap();
+    assert_eq!(last["error"]["code"], "shutting_down", "{last}");
+    let mut answer = String::new();
+    whole.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("shutting_down"), "{answer}");
+    service.wait_until_all_is_free();
+}
+
+#[test]
+fn a_dropped_server_ends_its_streams() {
+    let service = Service::new(patient_model(), options());
+    let mut stream = events(service.post(&stream_of(PROMPT, 60_000)));
+    stream.next().unwrap();
+    let Service { running, generator, .. } = service;
+    let begin = Instant::now();
+    drop(running);
+    assert!(begin.elapsed() < LATEST);
+    let stats = generator.engine().pool().stats();
+    assert_eq!(stats.available_blocks, stats.max_blocks);
+}
+
+#[test]
+fn a_waiting_thread_can_be_interrupted_and_an_idle_server_ends_at_once() {
+    let service = Service::bundled(options());
+    let error = service.running.wait(&mut || true).unwrap_err();
+    assert_eq!(error.kind(), rsgen::ErrorKind::Cancelled);
+    assert_eq!(service.get("/health/live", &[]).0, 200);
+    // An idle connection delays nothing.
+    let idle = sent(service.address(), "");
+    let begin = Instant::now();
+    service.running.stop();
+    service.running.wait(&mut || false).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(1));
+    drop(idle);
+}
