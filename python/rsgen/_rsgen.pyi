@@ -73,6 +73,7 @@ __all__ = [
     "_panic_after",
     "_tables",
     "cli",
+    "serve",
 ]
 
 __version__: str
@@ -2243,6 +2244,48 @@ class TokenScores:
     def __len__(self) -> int: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
+
+def serve(
+    model: Generator | str | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    api_key: str | Sequence[str] | None = None,
+    insecure_no_auth: bool = False,
+    allowed_hosts: Sequence[str] = (),
+    served_model_name: str | None = None,
+    max_requests: int = 64,
+    max_queue: int = 256,
+    queue_timeout: float = 60.0,
+    grace: float = 30.0,
+    strict_api: bool = False,
+    on_start: Callable[[str], object] | None = None,
+) -> None:
+    """Serves a model over HTTP, as OpenAI's API does, until Ctrl-C.
+
+    Ctrl-C ends it in an orderly way: it takes no more requests and finishes those that run, for at most `grace` seconds; a
+    second one ends it at once. In another thread than the main one it serves until the process ends.
+
+    Args:
+        model (Generator | str | None): A generator, a folder, or the id of a model in the Hub cache; the bundled story
+            model if `None`.
+        host (str): The address to listen on; one that other machines reach needs an `api_key`.
+        port (int): The port; 0 takes a free one.
+        api_key (str | Sequence[str] | None): The key, or keys, of which clients must send one.
+        insecure_no_auth (bool): Lets other machines in without a key.
+        allowed_hosts (Sequence[str]): Further names by which browsers may call the server.
+        served_model_name (str | None): The model's name in the API.
+        max_requests (int): How many requests run at a time.
+        max_queue (int): How many wait for their turn.
+        queue_timeout (float): Seconds that a request may wait.
+        grace (float): Seconds that requests may go on at the end.
+        strict_api (bool): Refuses unknown fields.
+        on_start (Callable[[str], object] | None): Gets the address once the server listens; it is printed if `None`.
+
+    Raises:
+        ConfigError: An option breaks its rule, or the port is in use.
+        LoadError: The model cannot be loaded.
+    """
 
 @final
 class CacheStats:

@@ -9,11 +9,10 @@ use serde_json::{Value, json};
 
 use super::decoding::{blamed, check_size, named, strategy, unbounded};
 use super::fields::GENERATE;
-use super::outcome;
 use super::prompts::{self, EncodedPrompt, check_context};
 use super::request::{Request, contradiction};
 use super::usage::with_ignored;
-use crate::engine::{Interrupt, TokenStream};
+use crate::engine::{GenerationOutput, Interrupt, TokenStream};
 use crate::error::Error;
 use crate::generation::{GenerationConfig, GenerationMode};
 use crate::generator::{Generator, Prepared, Prompt};
@@ -42,7 +41,7 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
         let generated = work::run(&app, place, move |generator, interrupted| {
             let output = prepare(generator, &request, interrupted)
                 .and_then(|prepared| prepared.run(interrupted).map_err(|error| named(error, &request)));
-            outcome(output, interrupted)
+            Ok(output)
         });
         let output = generated.await?.map_err(|failure| app.public(failure))?;
         app.metrics.finished(&held, &output);
@@ -59,15 +58,12 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
     let prepared = work::run(&app, place.clone(), move |generator, interrupted| {
         let stream = prepare(generator, &request, interrupted)
             .and_then(|prepared| prepared.stream().map_err(|error| named(error, &request)));
-        outcome(stream, interrupted)
+        Ok(stream)
     });
-    let mut stream = prepared.await?.map_err(|failure| app.public(failure))?;
-    let (shared, held) = (Arc::clone(&app), place.clone());
+    let stream = prepared.await?.map_err(|failure| app.public(failure))?;
+    let (metrics, held) = (Arc::clone(&app.metrics), place.clone());
     let mut receiver = work::items(&app, place, move |interrupted, send| {
-        events(&mut stream, interrupted, send)?;
-        if let Some(output) = stream.output() {
-            shared.metrics.finished(&held, output);
-        }
+        metrics.finished(&held, &events(stream, interrupted, send)?);
         Ok(())
     });
     let response = sse::events(move |events| async move {
@@ -83,17 +79,17 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
 
 /// Sends the events of a stream as they happen.
 fn events(
-    stream: &mut TokenStream,
+    mut stream: TokenStream,
     interrupted: &mut Interrupt<'_>,
     send: &mut dyn FnMut(Value) -> crate::error::Result<()>,
-) -> crate::error::Result<()> {
+) -> crate::error::Result<GenerationOutput> {
     let mut seq = 0;
     while let Some(event) = stream.event(seq, interrupted)? {
         let event = serde_json::to_value(event).map_err(|error| Error::internal(error.to_string()))?;
         send(event)?;
         seq += 1;
     }
-    Ok(())
+    stream.into_output()
 }
 
 /// Adds the request to its `start`. The model has its name in the API, which is not the path of its folder.

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, AnswerSettings, Piece};
 use super::decoding::{Decoding, blamed, named, unbounded};
-use super::outcome;
 use super::prompts::{EncodedPrompt, check_context};
 use super::request::Request;
 use super::usage::{Counts, with_ignored};
@@ -275,7 +274,7 @@ pub(super) async fn answer(
         let answered = work::run(&app, place, move |generator, interrupted| {
             let answers = Job::new(generator, &request, form, interrupted)
                 .and_then(|job| job.run(generator, &request, form, interrupted));
-            outcome(answers, interrupted)
+            Ok(answers)
         });
         let (choices, counts, output) = answered.await?.map_err(|failure| app.public(failure))?;
         if let Some(output) = &output {
@@ -308,7 +307,7 @@ async fn stream(
             let streams = if job.only_scores() { Vec::new() } else { job.streams(generator, &request)? };
             Ok((job, streams))
         });
-        outcome(prepared, interrupted)
+        Ok(prepared)
     });
     let (job, streams) = prepared.await?.map_err(|failure| app.public(failure))?;
     let head = Head::new(&app, form, true);

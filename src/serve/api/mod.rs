@@ -27,9 +27,6 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use super::app::App;
-use super::failure::Failure;
-use crate::engine::Interrupt;
-use crate::error::Error;
 
 /// The routes that need the model.
 pub(super) fn routes() -> Router<Arc<App>> {
@@ -44,12 +41,4 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/tokenizer_info", get(tokens::tokenizer_info))
         .route("/apply-template", post(tokens::apply_template))
         .route("/openapi.json", get(openapi::openapi))
-}
-
-/// The result of blocking work: cancelled work is an error of its own, which is counted.
-fn outcome<T>(
-    result: Result<T, Failure>,
-    interrupted: &mut Interrupt<'_>,
-) -> crate::error::Result<Result<T, Failure>> {
-    if result.is_err() && interrupted() { Err(Error::cancelled()) } else { Ok(result) }
 }

@@ -351,11 +351,7 @@ impl ScorerBeamSearch {
         let highest = all().map(|hypothesis| hypothesis.score).max_by(f64::total_cmp);
         let finished =
             all().filter(|hypothesis| highest.is_some_and(|best| hypothesis.score.total_cmp(&best).is_eq()));
-        let finished = finished.map(|hypothesis| Path {
-            tokens: &hypothesis.tokens,
-            trace: &hypothesis.trace,
-            recorded,
-        });
+        let finished = finished.map(|found| Path { tokens: &found.tokens, trace: &found.trace, recorded });
         let running = running.iter().enumerate().filter(|(beam, _)| !groups[beam / group_size].done);
         let running = running.map(|(beam, Beam { trace, .. })| Path {
             tokens: &self.sequences.sequence(prompt_index * plan.num_beams + beam).ids[plan.prompt_len..],
