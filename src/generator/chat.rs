@@ -1,7 +1,6 @@
 //! Conversations: prompts from the model's chat template, and replies.
 
 use super::{Call, Generator, Prompt, Prompts};
-use crate::cache::BLOCK_TOKENS;
 use crate::engine::{GenerationOutput, Interrupt, TokenStream};
 use crate::error::Result;
 use crate::generation::GenerationConfig;
@@ -106,8 +105,7 @@ impl Generator {
         config: &GenerationConfig,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<ChatPrompt> {
-        let cache = self.engine().pool().stats().max_blocks.saturating_mul(BLOCK_TOKENS);
-        let most = self.config().max_position_embeddings.min(cache);
+        let most = self.config().max_position_embeddings.min(self.cache_tokens());
         let most = most.min(config.max_length.unwrap_or(most));
         let reply = match config.max_new_tokens.or(self.generation_config().max_new_tokens) {
             Some(new) => new.min(most / 2),

@@ -25,6 +25,7 @@ pub use crate::cache::KvDtype;
 pub use crate::kernels::{Isa, IsaReason, Limits};
 pub use crate::tensor::{ComputeDtype, DType};
 
+use crate::cache::BLOCK_TOKENS;
 use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, Result};
 use crate::generation::{GenerationConfig, KeptTokens, Vocabulary, VocabularyMap};
@@ -240,6 +241,11 @@ impl Generator {
             ));
         }
         Ok(token_ids)
+    }
+
+    /// The tokens that the whole KV cache holds.
+    pub(crate) fn cache_tokens(&self) -> usize {
+        self.engine().pool().stats().max_blocks.saturating_mul(BLOCK_TOKENS)
     }
 
     fn check_bytes(&self, text: &str) -> Result<()> {

@@ -163,6 +163,6 @@ fn fingerprint(generator: &Generator) -> String {
     for logit in generator.forward(&[probe]).unwrap_or_default() {
         digest.update(logit.to_le_bytes());
     }
-    let digest = digest.finalize();
-    format!("fp_{}", digest[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    let number = digest.finalize()[..8].iter().fold(0u64, |number, &byte| number << 8 | u64::from(byte));
+    format!("fp_{number:016x}")
 }

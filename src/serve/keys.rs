@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 
 use super::failure::Failure;
@@ -23,7 +23,7 @@ impl Keys {
         if self.0.is_empty() {
             return Ok(());
         }
-        let given = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+        let given = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let given = given.and_then(|value| value.split_at_checked("Bearer ".len()));
         let key = given
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer "))

@@ -196,6 +196,7 @@ mod tests {
     use super::super::sse;
     use super::*;
 
+    #[expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
     fn app() -> Arc<App> {
         let options = ServeOptions { max_requests: 1, ..ServeOptions::default() };
         Arc::new(App::new(Generator::bundled().unwrap(), options, Rule::Any))

@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use super::request::{Request, check_prompts, id};
-use crate::cache::BLOCK_TOKENS;
 use crate::engine::Interrupt;
 use crate::generator::{Generator, Prompt};
 use crate::serve::failure::Failure;
@@ -116,8 +115,7 @@ fn checked(
 
 /// The most tokens of a sequence: of the model's context, what the KV cache holds.
 pub(super) fn context(generator: &Generator) -> usize {
-    let cache = generator.engine().pool().stats().max_blocks.saturating_mul(BLOCK_TOKENS);
-    generator.config().context_len().min(cache)
+    generator.config().context_len().min(generator.cache_tokens())
 }
 
 /// Refuses prompts that leave no room for what is asked of them: `new` tokens, named by the field `param`.

@@ -107,7 +107,7 @@ fn the_longest_idle_of_too_many_connections_is_closed_and_clients_are_served() {
     let _ = { first }.read_to_string(&mut answer);
     assert_eq!(answer, "");
     for _ in 0..3 {
-        assert_eq!(text_of(events(service.post(&stream_of(PROMPT, 3)))).is_empty(), false);
+        assert!(!text_of(events(service.post(&stream_of(PROMPT, 3)))).is_empty());
     }
     drop(others);
 }

@@ -1,4 +1,5 @@
 //! The API against the library: answers over HTTP equal the calls with the same fields.
+#![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
 
 mod refusals;
 
@@ -80,6 +81,7 @@ fn events(path: &str, body: &Value) -> Vec<Value> {
 }
 
 /// The body with further fields.
+#[expect(clippy::needless_pass_by_value, reason = "it is always made in place")]
 fn with(body: &Value, fields: Value) -> Value {
     let mut body = body.clone();
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());

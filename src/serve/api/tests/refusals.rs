@@ -1,5 +1,7 @@
 //! What requests may not say: ranges, contradictions, unknown fields, and anything at random.
 
+use std::fmt::Write as _;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -248,13 +250,13 @@ fn tables() -> String {
     for field in own {
         let fields::Field { name, default, sets, doc, .. } = field;
         let (routes, value) = (routes(field.routes), field.kind.describe());
-        text += &format!("| `{name}` | {routes} | {value} | {default} | {sets} | {doc} |\n");
+        let _ = writeln!(text, "| `{name}` | {routes} | {value} | {default} | {sets} | {doc} |");
     }
     text += "\nFields of `GenerationConfig`, which every request that generates may have:\n\n";
     text += "| field | value | default | what it does |\n|---|---|---|---|\n";
     for field in of_config {
         let fields::Field { name, default, doc, .. } = field;
-        text += &format!("| `{name}` | {} | {default} | {doc} |\n", field.kind.describe());
+        let _ = writeln!(text, "| `{name}` | {} | {default} | {doc} |", field.kind.describe());
     }
     text
 }
