@@ -9,7 +9,7 @@ import pytest
 import rsgen
 from serving import Server
 
-# On as many threads as the server, though results do not depend on it.
+# Of the servers and of the library. Results do not depend on it.
 THREADS = 2
 
 
