@@ -30,7 +30,7 @@ def post(url: str, body: dict[str, object], key: str = "") -> dict[str, object]:
 
 def in_thread(*arguments: object, **options: object) -> str:
     """Serves in a thread that ends with the process, and returns the address."""
-    urls: "queue.Queue[str]" = queue.Queue()
+    urls: queue.Queue[str] = queue.Queue()
     serve = lambda: rsgen.serve(*arguments, port=0, on_start=urls.put, **options)  # noqa: E731
     threading.Thread(target=serve, daemon=True).start()
     return urls.get(timeout=30)

@@ -19,10 +19,6 @@ const LIMITS: &str = "Limits";
 /// Answer requests over HTTP, as OpenAI's API does
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-#[cfg_attr(
-    not(feature = "serve"),
-    expect(dead_code, reason = "a program without the server still explains it")
-)]
 pub(super) struct ServeArguments {
     /// A folder or a Hub cache id [default: bundled]
     #[arg(env = "RSGEN_MODEL")]
