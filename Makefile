@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CLIENTS := .venv-clients
 # `fuzzing` is for the tests: they run the committed inputs of the fuzz targets.
 RUST_FEATURES := --no-default-features --features cli,bundled,fuzzing,serve
 
@@ -44,6 +45,10 @@ test-rust: ## unit tests, integration tests, examples and documentation in Rust
 .PHONY: test-python
 test-python: develop ## build the Python extension and run pytest (ARGS="-k stream" chooses)
 	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: test-clients
+test-clients: develop $(CLIENTS)/.ready ## test the server with the openai client, lm-eval and schemathesis (ARGS="-k beams" chooses)
+	PYTHONPATH=$(abspath python) $(CLIENTS)/bin/python -m pytest -c tests/clients/pytest.ini tests/clients $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10)
@@ -116,7 +121,7 @@ wheel: $(VENV)/.ready ## the wheel of a release, in dist/, checked for what it m
 .PHONY: clean
 clean: ## remove all that was built
 	cargo clean
-	rm -rf $(VENV) dist python/rsgen/*.so python/rsgen/*.pyd
+	rm -rf $(VENV) $(CLIENTS) dist python/rsgen/*.so python/rsgen/*.pyd
 
 # The environment. Tests are installed with the extension, by `maturin develop`.
 $(VENV)/.ready: pyproject.toml
@@ -126,6 +131,13 @@ $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet 'maturin>=1.9.4,<2' \
 	    || { echo 'error: the tools could not be installed: is the Python package index reachable?' >&2; exit 1; }
+	@touch $@
+
+# Clients that others wrote, with all that they need: apart, so that nothing of theirs counts for rsgen's own tests.
+$(CLIENTS)/.ready: tests/clients/requirements.txt
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install --quiet -r $< \
+	    || { echo 'error: the clients could not be installed: is the Python package index reachable?' >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.checkers: $(VENV)/.ready tools/checkers.txt

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from environments import WORK, Environment, run
+from tasks import CALLS, SERVING
 
 WORKERS = Path(__file__).resolve().parent / "workers"
 NUMPY = "numpy==2.4.6"
@@ -43,6 +44,8 @@ class Peer:
     # What its `load` is asked for.
     options: tuple[str, ...] = ()
     base: Environment | None = None
+    # What it is measured on.
+    tasks: tuple[str, ...] = CALLS
 
     @property
     def script(self) -> str:
@@ -71,14 +74,24 @@ class Peer:
         return folder
 
 
+LLAMA = ("llama-cpp-python==0.3.36", NUMPY)
+OPENVINO = ("openvino-genai==2026.4.1.0", NUMPY)
 PEERS = [
-    Peer("transformers bf16", "transformers", ("transformers==5.23.0",), base=TORCH),
-    Peer("llama.cpp bf16", "llama_cpp", ("llama-cpp-python==0.3.36", NUMPY), "bf16"),
+    Peer(
+        "transformers bf16", "transformers", ("transformers==5.23.0",), base=TORCH, tasks=(*CALLS, *SERVING)
+    ),
+    Peer("llama.cpp bf16", "llama_cpp", LLAMA, "bf16", ("calls",)),
+    # Its two caches for requests: one for all, or one for each.
+    Peer("llama.cpp bf16 unified", "llama_cpp", LLAMA, "bf16", ("unified",), tasks=SERVING),
+    Peer("llama.cpp bf16 separate", "llama_cpp", LLAMA, "bf16", ("separate",), tasks=SERVING),
     # Its two backends: each is ahead on some tasks.
-    Peer("OpenVINO bf16 paged", "openvino", ("openvino-genai==2026.4.1.0", NUMPY), "fp16", ("PA",)),
-    Peer("OpenVINO bf16 SDPA", "openvino", ("openvino-genai==2026.4.1.0", NUMPY), "fp16", ("SDPA",)),
+    Peer("OpenVINO bf16 paged", "openvino", OPENVINO, "fp16", ("PA",)),
+    Peer("OpenVINO bf16 SDPA", "openvino", OPENVINO, "fp16", ("SDPA",)),
+    # The tokens of a batch: 256 is its default.
+    Peer("OpenVINO bf16 batch256", "openvino", OPENVINO, "fp16", ("256",), tasks=SERVING),
+    Peer("OpenVINO bf16 batch2048", "openvino", OPENVINO, "fp16", ("2048",), tasks=SERVING),
     # It reads bfloat16 and computes in float32, of itself: told to keep bfloat16 it was three times slower.
     Peer("mistral.rs float32", "mistralrs", ("mistralrs==0.9.5",), "bf16"),
     # The largest comes last: memory may not do for all.
-    Peer("CTranslate2 float32", "ctranslate2", ("ctranslate2==4.8.5",), "float32"),
+    Peer("CTranslate2 float32", "ctranslate2", ("ctranslate2==4.8.5",), "float32", tasks=(*CALLS, *SERVING)),
 ]

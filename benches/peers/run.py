@@ -18,12 +18,14 @@ from peers import PEERS
 from picture import draw
 from report import LOAD_COLUMNS, TASK_COLUMNS, load_rows, table, task_rows
 from shapes import SHAPES, tensor_shapes, write_checkpoint
-from tasks import TASKS, Task
-from turns import Worker, measure, measure_loads, repeats, settle
+from tasks import CALLS, SERVING, TASKS
+from turns import Measured, Worker, measure, measure_loads, repeats, settle
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # The first is what the peers are held against.
 ARITHMETICS = ["bfloat16", "float32"]
+# How the name of the worker ends that calls rsgen from a thread for each prompt.
+CALLS_AT_ONCE = " calls"
 
 
 def rsgen_binary() -> str:
@@ -55,15 +57,28 @@ def read_bytes(shape: str) -> int:
     )
 
 
-def peer_workers(checkpoint: Path, threads: int, only: list[str] | None) -> list[Worker]:
-    """A worker for each peer, with the reason if it cannot be installed or converted for."""
+def rsgen_workers(binary: str, checkpoint: Path, threads: int) -> list[Worker]:
+    """rsgen in each arithmetic, a task in one call; and with a thread and a call for each request."""
+    serve = [binary, "serve", str(checkpoint), str(threads)]
+    lists = [Worker(f"rsgen {dtype}", [*serve, dtype], (*CALLS, *SERVING)) for dtype in ARITHMETICS]
+    return [
+        *lists,
+        Worker(f"rsgen {ARITHMETICS[0]}{CALLS_AT_ONCE}", [*serve, ARITHMETICS[0], "calls"], SERVING),
+    ]
+
+
+def peer_workers(checkpoint: Path, tasks: list[str], arguments: argparse.Namespace) -> list[Worker]:
+    """A worker for each peer that has one of the tasks, with the reason if it cannot be installed or converted for."""
     workers = []
     for peer in PEERS:
-        if only is None or any(peer.name.lower().startswith(name.lower()) for name in only):
+        wanted = (peer.name.lower().startswith(name.lower()) for name in arguments.only or [""])
+        if any(wanted) and not set(tasks).isdisjoint(peer.tasks):
+            worker = Worker(peer.name, tasks=peer.tasks)
+            workers.append(worker)
             try:
-                workers.append(Worker(peer.name, peer.command(checkpoint, threads)))
+                worker.command = peer.command(checkpoint, arguments.threads)
             except Missing as reason:
-                workers.append(Worker(peer.name, missing=str(reason)))
+                worker.missing = str(reason)
     return workers
 
 
@@ -71,25 +86,27 @@ def run(shape: str, tasks: list[str], binary: str, arguments: argparse.Namespace
     """All that is asked for on one shape, as data; prints it as it comes."""
     checkpoint, threads, rounds = checkpoint_of(shape), arguments.threads, arguments.rounds
     size = (checkpoint / "model.safetensors").stat().st_size
-    serve = [binary, "serve", str(checkpoint), str(threads)]
-    rsgen = [Worker(f"rsgen {dtype}", [*serve, dtype]) for dtype in ARITHMETICS]
+    rsgen = rsgen_workers(binary, checkpoint, threads)
+    rsgen = [worker for worker in rsgen if not set(tasks).isdisjoint(worker.tasks)]
     reader = Worker("read", [binary, "read", str(read_bytes(shape)), str(threads)])
-    peers = peer_workers(checkpoint, threads, arguments.only)
+    peers = peer_workers(checkpoint, tasks, arguments)
     names, workers = {peer.name for peer in peers}, [*rsgen, *peers]
     result: dict[str, Any] = {"tasks": {}}
     try:
         if "load" in tasks:
-            measure_loads(workers, rounds)
+            measure_loads([worker for worker in workers if "load" in worker.tasks], rounds)
         reader.start()
         settle(workers, size)
         for name in (name for name in tasks if name != "load"):
             task = TASKS[name]
             for worker in rsgen:
-                check(worker, task, name)
-            measured = measure(task, workers, reader, rounds)
+                if name in worker.tasks:
+                    check(worker, name)
+            measured = measure(name, workers, reader, rounds)
             for worker in rsgen:
-                if measured[worker.name].missing is not None:
+                if name in worker.tasks and measured[worker.name].missing is not None:
                     raise SystemExit(f"{worker.name}, {name}: {measured[worker.name].missing}")
+            compare(measured)
             rows = task_rows(shape, name, task, measured, names)
             result["tasks"][name] = rows
             print(
@@ -104,16 +121,25 @@ def run(shape: str, tasks: list[str], binary: str, arguments: argparse.Namespace
     return result
 
 
-def check(worker: Worker, task: Task, name: str) -> None:
+def check(worker: Worker, name: str) -> None:
     """A peer may be missing; rsgen may not, and gives the same tokens for the same prompts."""
     if worker.missing is None:
         try:
-            if repeats(task, worker):
+            if repeats(TASKS[name], worker):
                 return
             worker.missing = "it gave other tokens for the same prompts"
         except Missing as reason:
             worker.missing = str(reason)
     raise SystemExit(f"{worker.name}, {name}: {worker.missing}")
+
+
+def compare(measured: dict[str, Measured]) -> None:
+    """rsgen gives the same tokens to a list of prompts and to calls that run at once."""
+    one, each = (measured.get(f"rsgen {ARITHMETICS[0]}{calls}") for calls in ("", CALLS_AT_ONCE))
+    if one and each and one.tokens != each.tokens:
+        raise SystemExit(
+            "rsgen gave other tokens to calls that ran at once than to a list of the same prompts"
+        )
 
 
 def main() -> None:

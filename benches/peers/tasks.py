@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,12 +16,22 @@ class Task:
     """What is timed: a call, or, for `decoding`, what each new token but the first adds to it."""
 
     prompt_len: int
+    # Prompts of different lengths: `prompt_len` is the shortest, this the longest.
+    longest_prompt: int | None = None
     num_prompts: int = 1
     new_tokens: int = 1
     num_beams: int = 1
     decoding: bool = False
     # The tokens that the figure counts per second; None if the figure is the seconds themselves.
     counted: int | None = None
+
+    def prompt_lens(self) -> list[int]:
+        """The tokens of each prompt: the same in every run."""
+        choose = random.Random(0)
+        return [
+            choose.randint(self.prompt_len, self.longest_prompt or self.prompt_len)
+            for _ in range(self.num_prompts)
+        ]
 
     def seconds(self, call: Call, prompts: Callable[[], Ids]) -> float:
         """Runs the task once. Every call has prompts of its own, lest they are remembered."""
@@ -45,4 +56,9 @@ TASKS = {
     "decode_b8": Task(32, num_prompts=8, new_tokens=32, decoding=True, counted=8),
     "beam4": Task(128, new_tokens=64, num_beams=4),
     "beam8": Task(512, new_tokens=32, num_beams=8),
+    "serve16": Task(32, longest_prompt=512, num_prompts=16, new_tokens=64, counted=16 * 64),
 }
+# Requests of a service: only workers that batch prompts of different lengths run it.
+SERVING = ("serve16",)
+# What is one call of a library.
+CALLS = ("load", *(name for name in TASKS if name not in SERVING))

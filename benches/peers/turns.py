@@ -7,14 +7,14 @@ import random
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from environments import WORK, Missing, last_line
-from tasks import Ids, Task
+from tasks import CALLS, TASKS, Ids, Task
 
 # Seconds before each measurement, in which the threads of the worker before stop spinning.
 REST = 0.5
@@ -30,6 +30,8 @@ class Worker:
 
     name: str
     command: list[str] = field(default_factory=list)
+    # What it is measured on.
+    tasks: tuple[str, ...] = CALLS
     # Why it cannot be run.
     missing: str | None = None
     # Whether the process stays between its turns.
@@ -169,15 +171,16 @@ def settle(workers: list[Worker], checkpoint_bytes: int) -> None:
                 worker.stop()
 
 
-def measure(task: Task, workers: list[Worker], reader: Worker, rounds: int) -> dict[str, Measured]:
-    """All workers in turns, after one round that is not counted."""
+def measure(name: str, workers: list[Worker], reader: Worker, rounds: int) -> dict[str, Measured]:
+    """The task's workers in turns, after one round that is not counted."""
+    workers = [worker for worker in workers if name in worker.tasks]
     measured = {worker.name: Measured(missing=worker.missing) for worker in workers}
     for turn in range(rounds + 1):
         for worker in workers:
             result = measured[worker.name]
             if result.missing is None:
                 try:
-                    seconds, read = once(task, worker, reader, turn)
+                    seconds, read = once(name, worker, reader, turn)
                 except Missing as reason:
                     measured[worker.name] = Measured(missing=str(reason))
                     continue
@@ -188,25 +191,26 @@ def measure(task: Task, workers: list[Worker], reader: Worker, rounds: int) -> d
     return measured
 
 
-def once(task: Task, worker: Worker, reader: Worker, seed: int) -> tuple[float, float]:
+def once(name: str, worker: Worker, reader: Worker, turn: int) -> tuple[float, float]:
     """The seconds of the task, and of the plain read just before it."""
-    choose = random.Random(seed)
-
-    def prompts() -> Ids:
-        return [[choose.randrange(10, 7000) for _ in range(task.prompt_len)] for _ in range(task.num_prompts)]
-
+    task = TASKS[name]
     with worker.running() as fresh:
         if fresh:
-            task.seconds(worker.generate, prompts)
-            choose.seed(seed)
+            task.seconds(worker.generate, random_prompts(task, f"warm-up of {name}"))
         time.sleep(REST)
         read = statistics.median(reader.ask({})["seconds"] for _ in range(3))
-        return task.seconds(worker.generate, prompts), read
+        return task.seconds(worker.generate, random_prompts(task, f"{name} {turn}")), read
+
+
+def random_prompts(task: Task, seed: str) -> Callable[[], Ids]:
+    """Makes prompts: others for each call and for each seed, so that no prefix of them was computed before."""
+    choose = random.Random(seed)
+    return lambda: [[choose.randrange(10, 7000) for _ in range(length)] for length in task.prompt_lens()]
 
 
 def repeats(task: Task, worker: Worker) -> bool:
     """Whether the worker gives the same tokens for the same prompts."""
-    prompts = [[10 + 7 * i + j for i in range(task.prompt_len)] for j in range(task.num_prompts)]
+    prompts = [[10 + 7 * i + j for i in range(length)] for j, length in enumerate(task.prompt_lens())]
     with worker.running():
         worker.generate(prompts, task.new_tokens, task.num_beams)
         first = worker.tokens

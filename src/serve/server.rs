@@ -35,6 +35,8 @@ const MAX_HEAD: usize = 64 << 10;
 const MAX_HEADERS: usize = 100;
 /// How long to wait when no connection can be accepted, because the system has no more of something.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long to wait until a connection that was closed has given its descriptor back.
+const CLOSE_PAUSE: Duration = Duration::from_millis(1);
 /// How long requests that ran into the end of the grace have for their last event.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How often a waiting thread looks for interrupts.
@@ -230,8 +232,7 @@ async fn serve(listener: tokio::net::TcpListener, app: Arc<App>) {
         };
         let Ok((stream, _)) = accepted else {
             // Most likely there are no more descriptors.
-            connections.close_oldest();
-            sleep(ACCEPT_PAUSE).await;
+            sleep(if connections.close_oldest() { CLOSE_PAUSE } else { ACCEPT_PAUSE }).await;
             continue;
         };
         if connections.len() >= app.options.max_connections && !connections.close_oldest() {

@@ -1,4 +1,4 @@
-"""llama.cpp through the low-level interface of llama-cpp-python: many sequences in one cache, and beams built on it."""
+"""llama.cpp through the low-level interface of llama-cpp-python: lists, beams, and requests batched as its server does."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 import subprocess
 import sys
 import tarfile
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -15,9 +16,12 @@ from worker import Generate, Ids, main
 if TYPE_CHECKING:
     import numpy as np
 
-# Sequences: twice as many as beams, to reorder them.
+# Twice as many as beams, to reorder them.
 MAX_SEQUENCES = 16
-CONTEXT = 2048
+# The tokens of a batch, and those that are computed together.
+BATCH, MICRO_BATCH = 2048, 512
+# The cells of the cache: for calls, and for each request.
+CALL_CONTEXT, REQUEST_CONTEXT = 2048, 1024
 
 
 def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -> None:
@@ -39,10 +43,21 @@ def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -
         convert_hf_to_gguf.main()
 
 
-class Context:
-    """A model and its key-value cache."""
+@dataclass
+class Part:
+    """Tokens that a batch appends to a sequence."""
 
-    def __init__(self, folder: str, threads: int) -> None:
+    sequence: int
+    position: int
+    tokens: list[int]
+    # Whether the logits of its last token are wanted.
+    logits: bool = True
+
+
+class Context:
+    """A model and its key-value cache, which the sequences share if it is unified."""
+
+    def __init__(self, folder: str, threads: int, cells: int, unified: bool) -> None:
         import llama_cpp
 
         self.api = llama_cpp
@@ -50,34 +65,37 @@ class Context:
         path = str(Path(folder) / "model.gguf").encode()
         self.model = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
         params = llama_cpp.llama_context_default_params()
-        params.n_ctx = params.n_batch = CONTEXT
-        params.n_ubatch = 512
+        params.n_ctx, params.n_batch, params.n_ubatch = cells, BATCH, MICRO_BATCH
         params.n_seq_max = MAX_SEQUENCES
         params.n_threads = params.n_threads_batch = threads
-        params.kv_unified = True
+        params.kv_unified = unified
         self.context = llama_cpp.llama_init_from_model(self.model, params)
         self.memory = llama_cpp.llama_get_memory(self.context)
         self.vocab_size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
-        self.batch = llama_cpp.llama_batch_init(CONTEXT, 0, 1)
+        self.batch = llama_cpp.llama_batch_init(BATCH, 0, 1)
 
-    def forward(self, rows: Ids, position: int) -> np.ndarray:
-        """Appends a row to each of the first sequences; the logits of the last token of each."""
+    def forward(self, parts: list[Part]) -> np.ndarray:
+        """Appends to sequences, in one batch; a row of logits for each part that wants them."""
         import numpy as np
 
         batch, index = self.batch, 0
-        for sequence, row in enumerate(rows):
-            for offset, token in enumerate(row):
+        for part in parts:
+            for offset, token in enumerate(part.tokens):
                 batch.token[index] = token
-                batch.pos[index] = position + offset
+                batch.pos[index] = part.position + offset
                 batch.n_seq_id[index] = 1
-                batch.seq_id[index][0] = sequence
-                batch.logits[index] = offset == len(row) - 1
+                batch.seq_id[index][0] = part.sequence
+                batch.logits[index] = part.logits and offset == len(part.tokens) - 1
                 index += 1
         batch.n_tokens = index
         if self.api.llama_decode(self.context, batch) != 0:
             raise RuntimeError("llama_decode failed")
         logits = ctypes.cast(self.api.llama_get_logits(self.context), ctypes.POINTER(ctypes.c_float))
-        return np.ctypeslib.as_array(logits, (len(rows), self.vocab_size))
+        return np.ctypeslib.as_array(logits, (sum(part.logits for part in parts), self.vocab_size))
+
+    def extend(self, rows: Ids, position: int) -> np.ndarray:
+        """Appends a row to each of the first sequences; the logits of the last token of each."""
+        return self.forward([Part(sequence, position, row) for sequence, row in enumerate(rows)])
 
     def clear(self) -> None:
         """Forgets all sequences."""
@@ -102,10 +120,10 @@ class Context:
 def greedy(context: Context, prompts: Ids, new_tokens: int) -> Ids:
     """All prompts in one batch."""
     tokens: Ids = [[] for _ in prompts]
-    logits = context.forward(prompts, 0)
+    logits = context.extend(prompts, 0)
     for step in range(new_tokens):
         if step > 0:
-            logits = context.forward([row[-1:] for row in tokens], len(prompts[0]) + step - 1)
+            logits = context.extend([row[-1:] for row in tokens], len(prompts[0]) + step - 1)
         for row, best in zip(tokens, logits.argmax(axis=1).tolist(), strict=True):
             row.append(best)
     return tokens
@@ -115,14 +133,14 @@ def beam_search(context: Context, prompt: list[int], new_tokens: int, num_beams:
     """The best beam of those that all have the same length; the prompt is computed once."""
     import numpy as np
 
-    logits = context.forward([prompt], 0)
+    logits = context.extend([prompt], 0)
     for beam in range(1, num_beams):
         context.copy(0, beam)
     beams: Ids = [[]]
     scores = np.zeros(1, dtype=np.float32)
     for step in range(new_tokens):
         if step > 0:
-            logits = context.forward([beam[-1:] for beam in beams], len(prompt) + step - 1)
+            logits = context.extend([beam[-1:] for beam in beams], len(prompt) + step - 1)
         top = np.argpartition(logits, -2 * num_beams, axis=1)[:, -2 * num_beams :]
         highest = logits.max(axis=1, keepdims=True)
         log_sum = highest + np.log(np.exp(logits - highest).sum(axis=1, keepdims=True))
@@ -137,12 +155,41 @@ def beam_search(context: Context, prompt: list[int], new_tokens: int, num_beams:
     return beams[0]
 
 
-def load(folder: str, threads: int) -> Generate:
-    """Loads the model; every call begins with an empty cache."""
-    context = Context(folder, threads)
+def requests(context: Context, prompts: Ids, new_tokens: int) -> Ids:
+    """Requests that arrive at once. A batch has the next token of those that decode, then as much of prompts as fits."""
+    computed = [0] * len(prompts)
+    tokens: Ids = [[] for _ in prompts]
+    while any(len(row) < new_tokens for row in tokens):
+        batch = [
+            Part(sequence, len(prompt) + len(row) - 1, row[-1:])
+            for sequence, (prompt, row) in enumerate(zip(prompts, tokens, strict=True))
+            if 0 < len(row) < new_tokens
+        ]
+        room = BATCH - len(batch)
+        for sequence, prompt in enumerate(prompts):
+            chunk = prompt[computed[sequence] :][:room]
+            if chunk:
+                last = computed[sequence] + len(chunk) == len(prompt)
+                batch.append(Part(sequence, computed[sequence], chunk, last))
+                computed[sequence] += len(chunk)
+                room -= len(chunk)
+        best = context.forward(batch).argmax(axis=1).tolist()
+        for part, token in zip((part for part in batch if part.logits), best, strict=True):
+            tokens[part.sequence].append(token)
+    return tokens
+
+
+def load(folder: str, threads: int, mode: str) -> Generate:
+    """Loads the model; every call begins with an empty cache. Requests are batched in a cache that they share or not."""
+    if mode == "calls":
+        context = Context(folder, threads, CALL_CONTEXT, unified=True)
+    else:
+        context = Context(folder, threads, MAX_SEQUENCES * REQUEST_CONTEXT, unified=mode == "unified")
 
     def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
         context.clear()
+        if mode != "calls":
+            return requests(context, prompts, new_tokens)
         if num_beams == 1:
             return greedy(context, prompts, new_tokens)
         return [beam_search(context, prompt, new_tokens, num_beams) for prompt in prompts]

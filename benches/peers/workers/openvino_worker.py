@@ -1,4 +1,4 @@
-"""OpenVINO GenAI, with either of its attention backends, computing in bfloat16."""
+"""OpenVINO GenAI computing in bfloat16: calls with either of its attention backends, and continuous batching."""
 
 from __future__ import annotations
 
@@ -16,27 +16,32 @@ def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -
     subprocess.run([*command, "--weight-format", weights, "-m", str(checkpoint), str(folder)], check=True)
 
 
-def load(folder: str, threads: int, backend: str) -> Generate:
-    """Loads the model; no prompt is remembered for the next call."""
+def load(folder: str, threads: int, mode: str) -> Generate:
+    """Loads the model: `PA` and `SDPA` are backends of attention, a number is the tokens of a batch of requests."""
+    properties = {
+        "INFERENCE_PRECISION_HINT": "bf16",
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    if mode in ("PA", "SDPA"):
+        return load_calls(folder, properties, mode)
+    return load_requests(folder, properties, int(mode))
+
+
+def load_calls(folder: str, properties: dict[str, object], backend: str) -> Generate:
+    """Every call is a batch of its own; no prompt is remembered for the next one."""
     import numpy as np
     from openvino import Tensor
     from openvino_genai import LLMPipeline, SchedulerConfig, TokenizedInputs
 
-    properties: dict[str, object] = {"ATTENTION_BACKEND": backend}
+    properties["ATTENTION_BACKEND"] = backend
     if backend == "PA":
         scheduler = SchedulerConfig()
         scheduler.enable_prefix_caching = False
         # As the pipeline itself has it: a prompt is one batch.
         scheduler.max_num_batched_tokens = sys.maxsize
         properties["scheduler_config"] = scheduler
-    pipeline = LLMPipeline(
-        folder,
-        "CPU",
-        INFERENCE_PRECISION_HINT="bf16",
-        INFERENCE_NUM_THREADS=threads,
-        PERFORMANCE_HINT="LATENCY",
-        **properties,
-    )
+    pipeline = LLMPipeline(folder, "CPU", **properties)
 
     def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
         ids = np.array(prompts, dtype=np.int64)
@@ -49,6 +54,36 @@ def load(folder: str, threads: int, backend: str) -> Generate:
             do_sample=False,
         )
         return [list(tokens) for tokens in output.tokens]
+
+    return generate
+
+
+def load_requests(folder: str, properties: dict[str, object], batched_tokens: int) -> Generate:
+    """The prompts are requests that arrive at once; a batch has the next token of those that decode, then prompts."""
+    import numpy as np
+    from openvino import Tensor
+    from openvino_genai import ContinuousBatchingPipeline, GenerationConfig, SchedulerConfig
+
+    scheduler = SchedulerConfig()
+    scheduler.enable_prefix_caching = False
+    scheduler.dynamic_split_fuse = True
+    scheduler.max_num_batched_tokens = batched_tokens
+    # In gigabytes: more than the task takes.
+    scheduler.cache_size = 1
+    pipeline = ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
+
+    def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
+        config = GenerationConfig()
+        config.max_new_tokens = config.min_new_tokens = new_tokens
+        config.num_beams = num_beams
+        config.ignore_eos = True
+        requests = [
+            pipeline.add_request(index, Tensor(np.array([prompt], dtype=np.int64)), config)
+            for index, prompt in enumerate(prompts)
+        ]
+        while pipeline.has_non_finished_requests():
+            pipeline.step()
+        return [list(request.read_all()[0].generated_ids) for request in requests]
 
     return generate
 

@@ -1,7 +1,8 @@
 //! rsgen as a worker of the peer benchmark, and the plain read that it is held against.
 //!
-//! `cargo bench --bench rsgen_worker -- serve FOLDER THREADS [COMPUTE_DTYPE]`, then one JSON request per line:
-//! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}`.
+//! `cargo bench --bench rsgen_worker -- serve FOLDER THREADS [COMPUTE_DTYPE [calls]]`, then one JSON request per line:
+//! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}`. The prompts are one call; with `calls`, each has a thread
+//! and a call of its own.
 //!
 //! `cargo bench --bench rsgen_worker -- read BYTES THREADS`: every line is a request to read that many bytes.
 
@@ -25,7 +26,8 @@ fn main() -> Result<(), Failure> {
         ["serve", folder, threads, ref rest @ ..] => {
             let options = options(threads.parse()?, rest.first().copied())?;
             let generator = Generator::open_with(folder, &options)?;
-            answer_all(begin, |request| generate(&generator, request))
+            let run = if rest.get(1) == Some(&"calls") { calls } else { call };
+            answer_all(begin, |request| generate(&generator, request, run))
         }
         ["read", bytes, threads] => {
             let workers = Workers::new(threads.parse()?, Isa::select()?)?;
@@ -61,8 +63,8 @@ fn options(num_threads: usize, compute_dtype: Option<&str>) -> Result<GeneratorO
     Ok(GeneratorOptions { num_threads: Some(num_threads), compute_dtype, ..GeneratorOptions::default() })
 }
 
-/// Greedy or with beams, with the end of the sequence disabled; the time is that of the whole call.
-fn generate(generator: &Generator, request: &Value) -> Result<Value, Failure> {
+/// Greedy or with beams, with the end of the sequence disabled; the time is that of the whole run.
+fn generate(generator: &Generator, request: &Value, run: Run) -> Result<Value, Failure> {
     let number = |name: &str| request[name].as_u64().map(|number| number as usize);
     let prompts: Vec<Vec<TokenId>> = serde_json::from_value::<Vec<Vec<u32>>>(request["prompts"].clone())?
         .into_iter()
@@ -75,9 +77,37 @@ fn generate(generator: &Generator, request: &Value) -> Result<Value, Failure> {
         config = config.num_beams(beams);
     }
     let begin = Instant::now();
-    let output = generator.generate(prompts, &config)?;
-    let seconds = begin.elapsed().as_secs_f64();
-    let tokens: Vec<Vec<u32>> =
-        output.rows.iter().map(|row| row.generated.token_ids.iter().map(|token| token.0).collect()).collect();
-    Ok(json!({"seconds": seconds, "tokens": tokens}))
+    let tokens = run(generator, prompts, &config)?;
+    Ok(json!({"seconds": begin.elapsed().as_secs_f64(), "tokens": tokens}))
+}
+
+/// From prompts to the new tokens of each.
+type Run = fn(&Generator, Vec<Vec<TokenId>>, &GenerationConfig) -> rsgen::Result<Vec<Vec<u32>>>;
+
+/// All prompts in one call.
+fn call(
+    generator: &Generator,
+    prompts: Vec<Vec<TokenId>>,
+    config: &GenerationConfig,
+) -> rsgen::Result<Vec<Vec<u32>>> {
+    let output = generator.generate(prompts, config)?;
+    let tokens = output.rows.iter().map(|row| row.generated.token_ids.iter().map(|token| token.0).collect());
+    Ok(tokens.collect())
+}
+
+/// A thread and a call for each prompt, all at once.
+fn calls(
+    generator: &Generator,
+    prompts: Vec<Vec<TokenId>>,
+    config: &GenerationConfig,
+) -> rsgen::Result<Vec<Vec<u32>>> {
+    std::thread::scope(|scope| {
+        let start = |prompt| scope.spawn(move || call(generator, vec![prompt], config));
+        let threads: Vec<_> = prompts.into_iter().map(start).collect();
+        let mut tokens = Vec::new();
+        for thread in threads {
+            tokens.extend(thread.join().expect("a call does not panic")?);
+        }
+        Ok(tokens)
+    })
 }

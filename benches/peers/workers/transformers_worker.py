@@ -15,12 +15,14 @@ def load(folder: str, threads: int) -> Generate:
     model.generation_config.eos_token_id = None
 
     def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
-        # `generate` asks for the logits of the last position only.
-        ids = torch.tensor(prompts)
+        # `generate` asks for the logits of the last position only. Shorter prompts are padded on the left.
+        longest = max(map(len, prompts))
+        ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
+        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
         with torch.inference_mode():
             out = model.generate(
                 ids,
-                attention_mask=torch.ones_like(ids),
+                attention_mask=mask,
                 do_sample=False,
                 num_beams=num_beams,
                 max_new_tokens=new_tokens,

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 Ids = list[list[int]]
-# From prompts of one length, a number of new tokens and a number of beams to the new tokens of each prompt.
+# From prompts, a number of new tokens and a number of beams to the new tokens of each prompt.
 Generate = Callable[[Ids, int, int], Ids]
 # From a folder, a number of threads and further options.
 Load = Callable[..., Generate]

@@ -1,0 +1,57 @@
+"""schemathesis: requests that the description of the API allows, and others, get answers that it describes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from serving import Server
+
+# Requests that generate are kept short.
+MAX_TOKENS = 2
+LIMITS = {
+    "/v1/completions": "max_tokens",
+    "/v1/chat/completions": "max_completion_tokens",
+    "/rsgen/v1/generate": "max_new_tokens",
+}
+
+
+@pytest.fixture(scope="module")
+def description(server: Server) -> schemathesis.schemas.BaseSchema:
+    """The description that the server gives."""
+    schema = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
+    # No schema says that fields contradict each other, or which ids a model has: see `assert_explained`.
+    schema.config.checks.positive_data_acceptance.enabled = False
+    return schema
+
+
+schema = schemathesis.pytest.from_fixture("description")
+
+
+@schema.parametrize()
+@settings(
+    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+def test_answers_are_as_described(case: schemathesis.Case) -> None:
+    if isinstance(case.body, dict):
+        for name in {"max_tokens", "max_length", *LIMITS.values()} & case.body.keys():
+            limit = case.body[name]
+            if limit is None or (isinstance(limit, int) and limit > MAX_TOKENS):
+                case.body[name] = MAX_TOKENS
+        if case.path in LIMITS and "max_tokens" not in case.body:
+            case.body.setdefault(LIMITS[case.path], MAX_TOKENS)
+    response = case.call()
+    case.validate_response(response)
+    if response.status_code == 400 and isinstance(case.body, dict):
+        assert_explained(response.json()["error"], case)
+
+
+def assert_explained(error: dict[str, object], case: schemathesis.Case) -> None:
+    """A refusal names a field of the description, or one that the request has, and says what is wrong."""
+    body = case.operation.definition.raw["requestBody"]["content"]["application/json"]["schema"]
+    assert isinstance(error["param"], str), error
+    [field, *_] = re.split(r"[.\[]", error["param"])
+    assert field in {*body["properties"], *case.body}, error
+    assert len(str(error["message"]).split()) > 3, error
