@@ -733,8 +733,8 @@ class EventStream:
 class Generator:
     """A model that is ready to generate.
 
-    Any number of threads may use it at once: their calls share the processor pass by pass, and
-    other Python threads run meanwhile. Ctrl-C ends a call within a quarter of a second. A
+    Any number of threads may use it at once: one pass computes the next tokens of all of them,
+    and other Python threads run meanwhile. Ctrl-C ends a call within a quarter of a second. A
     Generator pickles as its path and options, and opens the model again when unpickled. A copy
     is the same object. In a forked process every computation raises `ForkError`.
 

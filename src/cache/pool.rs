@@ -12,6 +12,9 @@ use super::prefix::{Before, PrefixIndex, PublishedBlock};
 use crate::error::{Error, Result};
 use crate::types::{BlockId, TokenId};
 
+/// The memory that idle blocks may take in every pool, in bytes.
+const IDLE_BYTES: usize = 256 << 20;
+
 /// The state of a pool, in blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolStats {
@@ -136,15 +139,26 @@ impl BlockPool {
         Ok(())
     }
 
-    /// A free block: an unpublished one, else a new one, else the idle one that was used least recently.
+    /// A free block: an unpublished one, else a new one, else the idle one that was used least recently. While many are idle,
+    /// no new ones, so that a program which only runs for long does not take more and more memory.
     fn take_free(&mut self) -> Option<BlockId> {
-        if self.free.is_empty() {
+        if self.free.is_empty() && self.prefixes.num_idle() < self.most_idle() {
             self.grow();
         }
         if self.free.is_empty() {
             self.prefixes.evict(&mut self.free);
         }
+        if self.free.is_empty() {
+            self.grow();
+        }
         self.free.pop()
+    }
+
+    /// How many blocks may be idle before they are reused and the pool grows no more: as many as are in use, an eighth of all,
+    /// or [`IDLE_BYTES`].
+    fn most_idle(&self) -> usize {
+        let few = IDLE_BYTES / self.capacity.layout().bytes_per_block();
+        self.used().max(self.limit / 8).max(few)
     }
 
     /// One more table holds a published block. When nobody held it, it counts like an allocated one: what remains of

@@ -47,7 +47,7 @@ const UNCHECKED_TEXT: usize = 1 << 18;
 
 /// A model that is ready to generate.
 ///
-/// Cheap to clone, and usable from any number of threads at once: their calls alternate pass by pass.
+/// Cheap to clone, and usable from any number of threads at once: their calls share passes, and no result depends on that.
 ///
 /// ```
 /// # #[cfg(feature = "bundled")] {
