@@ -46,8 +46,6 @@ struct Evaluation<T> {
     /// The tokens that are computed, and those that have been handed in.
     computed: usize,
     handed_in: usize,
-    /// The memory for the results of the next pass.
-    results: ForwardOutput,
     value: T,
 }
 
@@ -201,7 +199,6 @@ impl Engine {
             rows: self.residents().add(rows),
             computed: 0,
             handed_in: 0,
-            results: ForwardOutput::default(),
             value: T::default(),
         })
     }
@@ -210,10 +207,10 @@ impl Engine {
 impl<T> Evaluation<T> {
     /// Hands its next tokens in, at most `budget`, unless the last ones are still to be computed. Returns how many wait now.
     fn hand_in(&mut self, caller: &Caller, budget: usize) -> usize {
-        let Self { ticket, token_ids, rows, computed, handed_in, results, .. } = self;
+        let Self { ticket, token_ids, rows, computed, handed_in, .. } = self;
         if ticket.is_none() && budget > 0 && *computed < token_ids.len() {
             *handed_in = token_ids.len().min(*computed + budget);
-            rows.lock().begin(std::mem::take(results), |inputs| {
+            rows.lock().begin(ForwardOutput::default(), |inputs| {
                 if *computed == 0 {
                     inputs.create_for(ModelRole::Target, SEQUENCE);
                 }
@@ -234,9 +231,10 @@ impl<T> Evaluation<T> {
         let Some(computed) = self.ticket.as_ref().and_then(Ticket::result) else { return Ok(()) };
         self.ticket = None;
         computed?;
-        self.results = self.rows.lock().take_results();
-        debug_assert_eq!(self.results.logits.len(), (self.handed_in - self.computed) * vocab_size);
-        take(&mut self.value, &self.token_ids, self.computed, &self.results.logits)?;
+        // Not kept for the next part: it would be a second copy of the largest list.
+        let ForwardOutput { logits, .. } = self.rows.lock().take_results();
+        debug_assert_eq!(logits.len(), (self.handed_in - self.computed) * vocab_size);
+        take(&mut self.value, &self.token_ids, self.computed, &logits)?;
         self.computed = self.handed_in;
         Ok(())
     }

@@ -12,7 +12,7 @@
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use super::pending::SharedRows;
 use crate::error::{Error, Result};
 use crate::kernels::Work;
 use crate::model::{Stage, Timing};
+use crate::process::OwnerPid;
 use crate::sync::Mutex;
 
 /// How often those who wait poll their interrupt.
@@ -34,8 +35,11 @@ const GATHERING_SHARE: u32 = 8;
 const STREAMING: Duration = Duration::from_millis(500);
 
 /// Rows that wait, and their callers.
-#[derive(Default)]
-pub(super) struct Queue(Mutex<State>);
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// The process whose threads may hold the lock. In a forked one nobody is left to unlock it.
+    owner: OwnerPid,
+}
 
 #[derive(Default)]
 struct State {
@@ -99,7 +103,7 @@ struct Leadership<'a>(&'a Queue);
 
 impl Caller {
     pub(super) fn new(queue: &Arc<Queue>) -> Self {
-        let mut state = queue.0.lock();
+        let mut state = queue.state.lock();
         let id = state.number();
         state.callers.insert(id, CallerState::default());
         drop(state);
@@ -108,7 +112,7 @@ impl Caller {
 
     /// Adds rows to the queue.
     pub(super) fn hand_in(&self, rows: &SharedRows) -> Ticket {
-        let mut state = self.queue.0.lock();
+        let mut state = self.queue.state.lock();
         let number = state.number();
         state.come_back(self.id);
         let entry = Entry { rows: Arc::clone(rows), caller: self.id, status: Status::Waiting };
@@ -129,7 +133,7 @@ impl Caller {
     ) -> Result<()> {
         loop {
             engine.check_process()?;
-            let turn = self.queue.0.lock().turn(self.id);
+            let turn = self.queue.state.lock().turn(self.id);
             match turn {
                 Turn::Served => return Ok(()),
                 Turn::Lead => {
@@ -155,7 +159,7 @@ impl Caller {
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        let mut state = self.queue.0.lock();
+        let Some(mut state) = self.queue.lock_at_home() else { return };
         state.come_back(self.id);
         state.callers.remove(&self.id);
     }
@@ -164,7 +168,7 @@ impl Drop for Caller {
 impl Ticket {
     /// How it went; `None` while the rows are not computed.
     pub(super) fn result(&self) -> Option<Result<()>> {
-        let mut state = self.queue.0.lock();
+        let mut state = self.queue.state.lock();
         let entry = state.entries.get_mut(&self.number)?;
         match std::mem::replace(&mut entry.status, Status::Waiting) {
             Status::Waiting => None,
@@ -178,7 +182,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let entry = self.queue.0.lock().entries.remove(&self.number);
+        let entry = self.queue.lock_at_home().and_then(|mut state| state.entries.remove(&self.number));
         // The last handle of the rows gives their blocks back: not under the lock of the queue.
         drop(entry);
     }
@@ -186,7 +190,7 @@ impl Drop for Ticket {
 
 impl Drop for Leadership<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.0.lock();
+        let mut state = self.0.state.lock();
         state.is_led = false;
         state.gathering = None;
         let mut waiting = state.entries.values().filter(|entry| matches!(entry.status, Status::Waiting));
@@ -202,12 +206,23 @@ enum Turn {
     Wait,
 }
 
+impl Default for Queue {
+    fn default() -> Self {
+        Self { state: Mutex::default(), owner: OwnerPid::current() }
+    }
+}
+
 impl Queue {
+    /// The lock for drops; `None` in a forked process.
+    fn lock_at_home(&self) -> Option<MutexGuard<'_, State>> {
+        self.owner.is_current().then(|| self.state.lock())
+    }
+
     /// Waits until all are back whom the last pass has served and who are usually quick.
     fn gather(&self, interrupted: &mut Interrupt<'_>) -> Result<()> {
         let start = Instant::now();
         loop {
-            let mut state = self.0.lock();
+            let mut state = self.state.lock();
             let limit = state.last_pass / GATHERING_SHARE;
             let expected = state.callers.values_mut();
             let mut expected =
@@ -232,7 +247,7 @@ impl Queue {
 
     /// Appends all that wait to the list, in the order in which they were handed in.
     pub(super) fn waiting(&self, into: &mut Vec<WaitingRows>) {
-        let state = self.0.lock();
+        let state = self.state.lock();
         let waiting = state.entries.iter().filter(|(_, entry)| matches!(entry.status, Status::Waiting));
         into.extend(waiting.map(|(&number, entry)| WaitingRows {
             number,
@@ -243,14 +258,14 @@ impl Queue {
 
     /// Whether somebody reads a stream.
     pub(super) fn is_streaming(&self) -> bool {
-        let state = self.0.lock();
+        let state = self.state.lock();
         let mut streamed = state.callers.values().filter_map(|caller| caller.streamed);
         streamed.any(|last| last.elapsed() < STREAMING)
     }
 
     /// Notes that rows are computed or have failed, and wakes their caller.
     pub(super) fn done(&self, number: u64, result: Result<()>, is_streamed: bool) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let State { entries, callers, .. } = &mut *state;
         let Some(entry) = entries.get_mut(&number) else { return };
         entry.status = Status::Done(result);
@@ -267,14 +282,14 @@ impl Queue {
 
     /// Notes how long a pass took.
     pub(super) fn took(&self, elapsed: Duration) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.last_pass = elapsed;
         state.passes += 1;
     }
 
     /// How many passes there were.
     pub(super) fn passes(&self) -> u64 {
-        self.0.lock().passes
+        self.state.lock().passes
     }
 }
 

@@ -33,6 +33,7 @@ pub fn run(
     interrupted: &mut Interrupt<'_>,
     finished: &mut dyn FnMut(usize, &GenerationOutput) -> Result<()>,
 ) -> Result<Vec<GenerationOutput>> {
+    engine.check_process()?;
     estimate::check(engine, draft.map(|draft| &**draft), &plans, MAX_TOGETHER)?;
     let mut outputs: Vec<Option<GenerationOutput>> = plans.iter().map(|_| None).collect();
     let many = outputs.len() > 1;
