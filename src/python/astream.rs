@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 use super::errors::{guarded, to_python};
-use super::exit::{attached, is_ending};
+use super::exit::{attached, detached, is_ending};
 use super::logging;
 use super::signals::INTERVAL;
 use super::stream::TokenStream;
@@ -86,7 +86,11 @@ fn compute(waiter: Waiter) {
 fn wait_and_close(waiter: Waiter) {
     waiter.stream.get().wait();
     waiter.settle(|py, stream| {
-        stream.get().end(py)?;
+        let stream = stream.get();
+        // Another thread may be making the output of the stream.
+        while !stream.end(py)? {
+            detached(py, || stream.wait());
+        }
         Ok(py.None().into_bound(py))
     });
 }
