@@ -353,7 +353,9 @@ def test_a_hundred_streams_on_one_loop_share_passes_and_their_threads_end(gen, r
         return await asyncio.gather(*map(read, range(count)))
 
     assert run(all_of_them()) == expected
-    assert most_threads <= before + 2 * count, "one that waits has a thread, and one may be on its way to rest"
+    assert most_threads <= before + 2 * count, (
+        "one that waits has a thread, and one may be on its way to rest"
+    )
     assert spread <= length // 2, "nobody is left behind, though the system wakes threads in its own order"
     deadline = time.monotonic() + 5
     while num_threads() > before:

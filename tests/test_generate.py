@@ -302,7 +302,9 @@ def test_reprs_are_readable(gen):
         assert part in repr(gen)
     assert repr(gen.tokenizer).startswith("Tokenizer(vocab_size=2048")
     usage = out.usage
-    expected = f"Usage(prompt_tokens={usage.prompt_tokens}, cached_prompt_tokens={usage.cached_prompt_tokens}, "
+    expected = (
+        f"Usage(prompt_tokens={usage.prompt_tokens}, cached_prompt_tokens={usage.cached_prompt_tokens}, "
+    )
     assert repr(usage) == f"{expected}generated_tokens=30)"
     assert repr(out.timings).startswith("Timings(first_token=0.")
     assert repr(gen.stats()).startswith("CacheStats(blocks_used=0")
