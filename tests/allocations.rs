@@ -180,7 +180,7 @@ fn sweep_requests(refused: Refused, rows: usize, generator: &Generator) {
 }
 
 /// Lets the first allocation of a call fail, then the second, until all of them succeed. Each time the call ends in an
-/// error, its blocks are free, and in the end it gives the answer that it gave before.
+/// error or in the same answer, its blocks are free, and in the end it gives the answer that it gave before.
 #[expect(clippy::print_stdout, reason = "the table of the sweep, with --nocapture")]
 fn sweep<T: PartialEq>(
     refused: Refused,
@@ -189,7 +189,7 @@ fn sweep<T: PartialEq>(
     mut call: impl FnMut() -> rsgen::Result<T>,
 ) {
     let expected = call().unwrap();
-    let mut index = 0;
+    let (mut index, mut errors) = (0, 0);
     loop {
         let (result, was_refused) = match refused {
             Refused::Large(bytes) => {
@@ -208,12 +208,19 @@ fn sweep<T: PartialEq>(
             assert!(result.unwrap() == expected, "{name}: another result");
             break;
         }
-        let Err(error) = result else { panic!("{name}, allocation {index}: no error") };
-        assert!(error.to_string().contains("memory"), "{name}, allocation {index}: {error}");
+        match result {
+            Err(error) => {
+                assert!(error.to_string().contains("memory"), "{name}, allocation {index}: {error}");
+                errors += 1;
+            }
+            // A pass of several requests that fails is computed again, for each of them alone.
+            Ok(answer) => assert!(answer == expected, "{name}, allocation {index}: another result"),
+        }
         index += 1;
     }
     assert!(call().unwrap() == expected, "{name}: another result afterwards");
-    println!("{name}, {refused:?}: {index} allocations refused, each an error");
+    assert!(errors * 2 >= index, "{name}: {errors} errors of {index} refused allocations");
+    println!("{name}, {refused:?}: {index} allocations refused, {errors} errors");
 }
 
 /// What `text::budget` counts with.

@@ -41,6 +41,11 @@ pub(super) struct PassState {
     pace: Pace,
     /// Whether each request has a pass of its own, because the last one has failed.
     is_alone: bool,
+    /// The models of those who wait, while one is chosen; empty between passes.
+    slots: Vec<(Option<Arc<DraftModel>>, ModelRole)>,
+    /// Those who wait with and without rows of a prompt; as they were in the last pass.
+    steps: Vec<(u64, usize)>,
+    prompts: Vec<Waiting>,
     /// The number of the pass.
     number: u64,
     /// Whether the last pass was for the draft model.
@@ -131,7 +136,8 @@ impl PassState {
         self.number += 1;
         // The models take turns: a long prompt of one does not keep the other.
         let was_draft = self.was_draft;
-        let mut slots: Vec<(Option<Arc<DraftModel>>, ModelRole)> = Vec::new();
+        let mut slots = std::mem::take(&mut self.slots);
+        slots.clear();
         for waiting in &self.waiting {
             let rows = waiting.rows.lock();
             let (draft, role) = (rows.draft(), rows.role());
@@ -145,7 +151,7 @@ impl PassState {
         }
         slots.sort_by_key(|(draft, _)| draft.is_some() == was_draft);
         let mut chosen = None;
-        for (draft, role) in slots {
+        for (draft, role) in slots.drain(..) {
             let slot = draft.as_ref().map_or_else(|| engine.slot(), |draft| &*draft.slot);
             let prompt_rows = self.compose(engine, queue, slot, role, streaming);
             if !self.contributions.is_empty() {
@@ -153,6 +159,7 @@ impl PassState {
                 break;
             }
         }
+        self.slots = slots;
         let Some((draft, role, prompt_rows)) = chosen else { return Ok(false) };
         let slot = draft.as_ref().map_or_else(|| engine.slot(), |draft| &*draft.slot);
         self.was_draft = draft.is_some();
@@ -225,10 +232,12 @@ impl PassState {
         role: ModelRole,
         streaming: bool,
     ) -> usize {
-        let Self { builder, waiting, contributions, pace, is_alone, number: pass, .. } = self;
+        let Self { builder, waiting, contributions, pace, is_alone, number: pass, steps, prompts, .. } = self;
         builder.clear();
         contributions.clear();
-        let (mut steps, mut prompts, mut has_stream) = (Vec::new(), Vec::new(), streaming);
+        steps.clear();
+        prompts.clear();
+        let mut has_stream = streaming;
         for (index, waiting) in waiting.iter().enumerate() {
             let rows = waiting.rows.lock();
             if !std::ptr::eq(rows.slot(engine), slot) {
@@ -271,7 +280,7 @@ impl PassState {
             }
         };
         let step_rows = if prompts.is_empty() { MAX_ROWS } else { MAX_ROWS - MIN_PROMPT_ROWS };
-        for (_, index) in steps {
+        for &mut (_, index) in steps {
             add(index, step_rows, builder);
         }
         let before = builder.rows.len();

@@ -11,7 +11,7 @@
 //!  caller 3 ── hand_in(rows) ──▶ └───────┘    (caller 1, say)             └─▶ caller 3 …
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -43,8 +43,8 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// By the order in which they were handed in.
-    entries: BTreeMap<u64, Entry>,
+    /// In the order in which they were handed in.
+    entries: Vec<Entry>,
     callers: HashMap<u64, CallerState>,
     next: u64,
     is_led: bool,
@@ -57,6 +57,7 @@ struct State {
 
 /// The rows of one request.
 struct Entry {
+    number: u64,
     rows: SharedRows,
     caller: u64,
     status: Status,
@@ -115,8 +116,8 @@ impl Caller {
         let mut state = self.queue.state.lock();
         let number = state.number();
         state.come_back(self.id);
-        let entry = Entry { rows: Arc::clone(rows), caller: self.id, status: Status::Waiting };
-        state.entries.insert(number, entry);
+        let entry = Entry { number, rows: Arc::clone(rows), caller: self.id, status: Status::Waiting };
+        state.entries.push(entry);
         drop(state);
         Ticket { queue: Arc::clone(&self.queue), number }
     }
@@ -169,11 +170,12 @@ impl Ticket {
     /// How it went; `None` while the rows are not computed.
     pub(super) fn result(&self) -> Option<Result<()>> {
         let mut state = self.queue.state.lock();
-        let entry = state.entries.get_mut(&self.number)?;
+        let place = state.place(self.number)?;
+        let entry = &mut state.entries[place];
         match std::mem::replace(&mut entry.status, Status::Waiting) {
             Status::Waiting => None,
             Status::Done(result) => {
-                state.entries.remove(&self.number);
+                state.entries.remove(place);
                 Some(result)
             }
         }
@@ -182,7 +184,10 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let entry = self.queue.lock_at_home().and_then(|mut state| state.entries.remove(&self.number));
+        let entry = self.queue.lock_at_home().and_then(|mut state| {
+            let place = state.place(self.number)?;
+            Some(state.entries.remove(place))
+        });
         // The last handle of the rows gives their blocks back: not under the lock of the queue.
         drop(entry);
     }
@@ -193,7 +198,7 @@ impl Drop for Leadership<'_> {
         let mut state = self.0.state.lock();
         state.is_led = false;
         state.gathering = None;
-        let mut waiting = state.entries.values().filter(|entry| matches!(entry.status, Status::Waiting));
+        let mut waiting = state.entries.iter().filter(|entry| matches!(entry.status, Status::Waiting));
         let next = waiting.find_map(|entry| state.callers.get(&entry.caller)?.waiting.as_ref());
         next.inspect(|thread| thread.unpark());
     }
@@ -248,9 +253,9 @@ impl Queue {
     /// Appends all that wait to the list, in the order in which they were handed in.
     pub(super) fn waiting(&self, into: &mut Vec<WaitingRows>) {
         let state = self.state.lock();
-        let waiting = state.entries.iter().filter(|(_, entry)| matches!(entry.status, Status::Waiting));
-        into.extend(waiting.map(|(&number, entry)| WaitingRows {
-            number,
+        let waiting = state.entries.iter().filter(|entry| matches!(entry.status, Status::Waiting));
+        into.extend(waiting.map(|entry| WaitingRows {
+            number: entry.number,
             caller: entry.caller,
             rows: Arc::clone(&entry.rows),
         }));
@@ -266,8 +271,9 @@ impl Queue {
     /// Notes that rows are computed or have failed, and wakes their caller.
     pub(super) fn done(&self, number: u64, result: Result<()>, is_streamed: bool) {
         let mut state = self.state.lock();
+        let Some(place) = state.place(number) else { return };
         let State { entries, callers, .. } = &mut *state;
-        let Some(entry) = entries.get_mut(&number) else { return };
+        let entry = &mut entries[place];
         entry.status = Status::Done(result);
         let Some(caller) = callers.get_mut(&entry.caller) else { return };
         let now = Instant::now();
@@ -299,6 +305,11 @@ impl State {
         self.next
     }
 
+    /// The index of an entry, unless it has left.
+    fn place(&self, number: u64) -> Option<usize> {
+        self.entries.binary_search_by_key(&number, |entry| entry.number).ok()
+    }
+
     /// A caller is back, or gone for good.
     fn come_back(&mut self, id: u64) {
         let limit = self.last_pass / GATHERING_SHARE;
@@ -315,7 +326,7 @@ impl State {
         let State { entries, callers, is_led, .. } = self;
         let Some(caller) = callers.get_mut(&id) else { return Turn::Served };
         let (mut is_served, mut waits) = (false, false);
-        for entry in entries.values() {
+        for entry in entries {
             let is_done = matches!(entry.status, Status::Done(_));
             is_served |= is_done && entry.caller == id;
             waits |= !is_done;

@@ -33,6 +33,7 @@ fn json_holds_what_the_library_gives() {
         json["usage"],
         json!({
             "prompt_tokens": expected.usage.prompt_tokens,
+            "cached_prompt_tokens": expected.usage.cached_prompt_tokens,
             "generated_tokens": expected.usage.generated_tokens
         })
     );
