@@ -2262,6 +2262,7 @@ def serve(
     allowed_hosts: Sequence[str] = (),
     served_model_name: str | None = None,
     max_requests: int = 64,
+    max_requests_per_key: int | None = None,
     max_queue: int = 256,
     queue_timeout: float = 60.0,
     grace: float = 30.0,
@@ -2283,6 +2284,7 @@ def serve(
         allowed_hosts (Sequence[str]): Further names by which browsers may call the server.
         served_model_name (str | None): The model's name in the API.
         max_requests (int): How many requests run at a time.
+        max_requests_per_key (int | None): How many of each key run or wait at a time; no limit if `None`.
         max_queue (int): How many wait for their turn.
         queue_timeout (float): Seconds that a request may wait.
         grace (float): Seconds that requests may go on at the end.
@@ -2292,6 +2294,7 @@ def serve(
     Raises:
         ConfigError: An option breaks its rule, or the port is in use.
         LoadError: The model cannot be loaded.
+        InternalError: The server ended itself after many defects of rsgen; start it in a new process.
     """
 
 @final

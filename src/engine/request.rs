@@ -80,7 +80,8 @@ impl Request {
 
     /// The tokens of its prompts that other requests had computed.
     pub(super) fn cached_prompt_tokens(&self) -> usize {
-        self.pending.lock().cached_prompt_tokens()
+        let prompt_tokens = self.prompts.iter().map(|prompt| prompt.tokens().len()).sum();
+        self.pending.lock().cached_prompt_tokens().min(prompt_tokens)
     }
 
     /// The time from the start to the first token, and to now.

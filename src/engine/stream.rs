@@ -165,6 +165,15 @@ impl TokenStream {
         }
     }
 
+    /// The tokens of the prompt so far that other requests had computed; see
+    /// [`Usage::cached_prompt_tokens`](super::Usage::cached_prompt_tokens). 0 after an error.
+    pub fn cached_prompt_tokens(&self) -> usize {
+        match (&self.request, &self.output) {
+            (Some(request), _) => request.cached_prompt_tokens(),
+            (None, output) => output.as_ref().map_or(0, |output| output.usage.cached_prompt_tokens),
+        }
+    }
+
     /// The finished output, after the last token or after [`TokenStream::close`].
     pub fn output(&self) -> Option<&GenerationOutput> {
         self.output.as_ref()

@@ -13,14 +13,17 @@ const MAX_HEADER: usize = 1024;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) prompt_tokens: usize,
+    /// Of these, the tokens that other requests had computed.
+    pub(super) cached_tokens: usize,
     pub(super) completion_tokens: usize,
 }
 
 impl Counts {
     pub(super) fn json(self) -> Value {
-        let Self { prompt_tokens, completion_tokens } = self;
+        let Self { prompt_tokens, cached_tokens, completion_tokens } = self;
         json!({
             "prompt_tokens": prompt_tokens,
+            "prompt_tokens_details": { "cached_tokens": cached_tokens },
             "completion_tokens": completion_tokens,
             "total_tokens": prompt_tokens + completion_tokens,
         })

@@ -7,6 +7,8 @@ use super::super::fields::{self, CHAT, COMPLETIONS, GENERATE, Kind};
 use super::{PROMPT, SERVER, Server, get, post, with};
 use crate::generation::GenerationConfig;
 use crate::serve::ServeOptions;
+use crate::serve::gate::LIVE;
+use crate::serve::routes::METRICS;
 
 #[test]
 fn every_number_has_its_range() {
@@ -144,11 +146,11 @@ fn unknown_fields_are_ignored_and_named_or_refused() {
 fn the_description_of_the_api_has_every_route_and_field() {
     let (status, description) = get("/openapi.json");
     assert_eq!(status, 200);
-    let source = include_str!("../mod.rs");
-    let routes = source
-        .split(".route(\"")
-        .skip(1)
-        .map(|rest| rest.split('"').next().unwrap().replace("{*id}", "{id}"));
+    let source = [include_str!("../mod.rs"), include_str!("../../routes.rs")].concat();
+    let literal = |rest: &str| rest.split_once('"').map(|(route, _)| route.replace("{*id}", "{id}"));
+    let routes = source.split(".route(\"").skip(1).filter_map(literal);
+    let routes: Vec<String> = routes.chain([LIVE, METRICS].map(str::to_owned)).collect();
+    assert_eq!(routes.len(), description["paths"].as_object().unwrap().len());
     for route in routes {
         assert!(description["paths"][&route].is_object(), "{route}");
     }
