@@ -206,6 +206,14 @@ impl Request {
         Ok(config)
     }
 
+    /// The failure of a request without a field that it needs. Its name may be misspelt.
+    pub(super) fn missing(&self, name: &str, remedy: &str) -> Failure {
+        let short = |unknown: &String| unknown.chars().take(64).collect::<String>();
+        let unknown = self.ignored.first().map(short);
+        let unknown = unknown.map_or(String::new(), |unknown| format!(", and `{unknown}` is no field of it"));
+        Failure::invalid(name, format!("`{name}` is missing from the request{unknown}; give {remedy}"))
+    }
+
     /// The names of the fields that have no effect.
     pub(super) fn ignored(&self) -> &[String] {
         &self.ignored

@@ -137,6 +137,21 @@ fn unknown_fields_are_ignored_and_named_or_refused() {
         (status.as_u16(), headers["x-rsgen-ignored"].to_str().unwrap()),
         (200, "store, temprature, a?b")
     );
+    for (path, wrong, field) in [
+        ("/v1/completions", json!({ "promt": PROMPT }), "prompt"),
+        ("/v1/chat/completions", json!({ "message": [] }), "messages"),
+        ("/rsgen/v1/generate", json!({ "message": [] }), "prompt"),
+        ("/tokenize", json!({ "text": PROMPT }), "prompt"),
+        ("/detokenize", json!({ "token": [1] }), "tokens"),
+        ("/apply-template", json!({ "message": [] }), "messages"),
+    ] {
+        let (status, answer) = post(path, &wrong);
+        assert_eq!((status.as_u16(), &answer["error"]["param"]), (400, &json!(field)));
+        let message = answer["error"]["message"].as_str().unwrap();
+        let unknown = wrong.as_object().unwrap().keys().next().unwrap();
+        assert!(message.contains(&format!("`{field}` is missing")), "{message}");
+        assert!(message.contains(&format!("`{unknown}` is no field")), "{message}");
+    }
     let strict = Server::new(ServeOptions { strict_api: true, ..ServeOptions::default() });
     let (status, _, text) = strict.request("POST", "/v1/completions", body.to_string());
     assert!(status == 400 && text.contains("`store` is not a field of this request"), "{text}");
