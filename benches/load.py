@@ -230,7 +230,9 @@ def main() -> None:
         "--task", action="append", choices=["slow", "leave", "refusals"], help="all if not given"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="a tenth of everything, to see that it works; the figures say little"
+        "--quick",
+        action="store_true",
+        help="a tenth of everything, to see that it works; the figures say little",
     )
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()

@@ -146,7 +146,7 @@ impl Job {
     ) -> Result<(Vec<Value>, Counts, Option<GenerationOutput>), Failure> {
         let n = self.decoding.n;
         let mut choices = Vec::with_capacity(self.prompts.len() * n);
-        let mut counts = Counts { prompt_tokens: self.num_prompt_tokens(), ..Counts::default() };
+        let mut counts = Counts { prompt: self.num_prompt_tokens(), ..Counts::default() };
         let output = if self.only_scores() {
             None
         } else {
@@ -156,14 +156,14 @@ impl Job {
             let output = call.prepare(false, interrupted).and_then(|prepared| prepared.run(interrupted));
             Some(output.map_err(|error| named(error, request))?)
         };
-        counts.cached_tokens = output.as_ref().map_or(0, |output| output.usage.cached_prompt_tokens);
+        counts.cached = output.as_ref().map_or(0, |output| output.usage.cached_prompt_tokens);
         for prompt in 0..self.prompts.len() {
             let echo = self.echo(prompt)?;
             let mut rows = match &output {
                 Some(output) => rows(output, prompt * self.decoding.rows..(prompt + 1) * self.decoding.rows),
                 None => vec![Vec::new()],
             };
-            counts.completion_tokens += rows.iter().map(Vec::len).sum::<usize>();
+            counts.completion += rows.iter().map(Vec::len).sum::<usize>();
             if self.decoding.rows > n {
                 rows.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
             }
@@ -171,7 +171,7 @@ impl Job {
                 // Rows that would be equal are computed once.
                 let tokens = rows.get(index).unwrap_or(&rows[0]);
                 if index >= rows.len() {
-                    counts.completion_tokens += tokens.len();
+                    counts.completion += tokens.len();
                 }
                 let mut answer = self.answer(prompt, &echo);
                 let mut whole =
@@ -338,7 +338,7 @@ struct Writer {
 impl Writer {
     async fn write(&mut self, mut receivers: Vec<TokenReceiver>) -> Result<(), Failure> {
         let (n, rows) = (self.job.decoding.n, self.job.decoding.rows);
-        self.counts.prompt_tokens = self.job.num_prompt_tokens();
+        self.counts.prompt = self.job.num_prompt_tokens();
         let mut answers = Vec::with_capacity(self.job.prompts.len() * rows);
         for prompt in 0..self.job.prompts.len() {
             let mut echo = self.job.echo(prompt)?;
@@ -355,14 +355,14 @@ impl Writer {
             if tokens.is_empty() && failed.is_none() {
                 break;
             }
-            self.counts.cached_tokens = receivers.iter().map(TokenReceiver::cached_tokens).sum();
+            self.counts.cached = receivers.iter().map(TokenReceiver::cached_tokens).sum();
             let mut pieces: BTreeMap<usize, Piece> = BTreeMap::new();
             for (prompt, token) in tokens {
                 let piece = answers[prompt * rows + token.index].push(&token);
                 // Rows that would be equal are computed once.
                 let copies = if rows < n { 0..n } else { token.index..token.index + 1 };
                 for copy in copies {
-                    self.counts.completion_tokens += 1;
+                    self.counts.completion += 1;
                     pieces.entry(prompt * n + copy).or_default().extend(piece.clone());
                 }
             }

@@ -128,8 +128,8 @@ fn describe(last: usize) -> Value {
         }
         match *path {
             METRICS => {
-                get["responses"]["200"]["content"] =
-                    json!({ "text/plain": { "schema": { "type": "string" } } })
+                let text = json!({ "schema": { "type": "string" } });
+                get["responses"]["200"]["content"] = json!({ "text/plain": text });
             }
             LIVE => get["security"] = json!([]),
             _ => {}
