@@ -142,7 +142,7 @@ fn prompts_and_keys_are_in_no_log() {
             ("completions", json!({ "prompt": "canary-prompt", "stop": ["canary-stop"], "temperature": -1 })),
             (
                 "chat/completions",
-                json!({ "messages": [{ "role": "canary-role", "content": "canary-message" }] }),
+                json!({ "messages": [{ "role": "canary-role", "content": "canary-message" }], "max_tokens": 2 }),
             ),
             ("canary-path?canary-query=1", json!({})),
         ] {
@@ -186,7 +186,7 @@ fn a_server_that_loads_is_not_ready_and_ends_at_once() {
         let begin = Instant::now();
         served.signal(name);
         served.child.wait().unwrap();
-        assert!(begin.elapsed() < Duration::from_millis(250), "{name}: {:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(1), "{name}: {:?}", begin.elapsed());
         assert!(served.lines.next().is_none(), "it was still loading");
     }
 }
