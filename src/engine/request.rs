@@ -12,7 +12,7 @@ use super::trace::{Recorder, TimedEvent};
 use crate::error::Result;
 use crate::generation::plan::PlannedPrompt;
 use crate::generation::search;
-use crate::generation::{GenerationPlan, Search, SearchOutput, SearchResults, SearchStep};
+use crate::generation::{GenerationPlan, Search, SearchOutput, SearchResults, SearchStep, StepCost};
 use crate::model::ForwardOutput;
 
 /// A search with its sequences. Dropping it stops the work and returns its cache blocks.
@@ -105,17 +105,19 @@ impl Request {
     pub(super) fn advance(&mut self, engine: &Engine) -> Result<bool> {
         let Some(computed) = self.ticket.as_ref().and_then(Ticket::result) else { return Ok(false) };
         self.ticket = None;
-        computed?;
+        let waited = computed?;
         let mut pending = self.pending.lock();
         let model = pending.model(engine);
         let (vocab_size, hidden_size) = (model.vocab_size(), model.hidden_size());
         self.results = pending.take_results();
+        let cost = StepCost { waited: waited.as_secs_f64(), ..pending.cost };
         // The search may call back to the caller for any time.
         drop(pending);
         let ForwardOutput { logits, hidden_states, layer_logits } = &mut self.results;
         let results = SearchResults::of_logits(logits, vocab_size)
             .with_hidden_states(hidden_states, hidden_size)
-            .with_layer_logits(layer_logits);
+            .with_layer_logits(layer_logits)
+            .with_cost(cost);
         self.stepped.clear();
         self.search.advance(results, &mut self.stepped)?;
         if !self.stepped.events.is_empty() {
