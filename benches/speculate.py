@@ -15,11 +15,14 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import rsgen
 
 REQUESTS, NEW_TOKENS = 16, 128
+DRAFT = Path(rsgen.__file__).parent / "models" / "story-draft"
 # The least that is asked for: of any figure, and of an acceptance of 0.6 for one request.
 LEAST, GAIN = 0.97, (0.6, 1.5)
 
@@ -46,9 +49,6 @@ PROMPTS = [
     "Grandma had a box, and in the box there was a smaller box.",
 ]
 
-Ways = dict[str, Callable[[], Any]]
-
-
 def ratio(rounds: int, plain: Callable[[], Any], drafted: Callable[[], Any]) -> float:
     """How many times as fast the drafted way is."""
 
@@ -68,12 +68,12 @@ def ratio(rounds: int, plain: Callable[[], Any], drafted: Callable[[], Any]) -> 
     return statistics.median(ratios[1:])
 
 
-def scripted(gen: rsgen.Generator, acceptance: float, drafted: int, seed: int) -> tuple[list[int], Any]:
+def scripted(gen: rsgen.Generator, acceptance: float, drafted: int) -> tuple[list[int], Any]:
     """A prompt with the candidates after each token, and what makes the model write the tokens that they belong to.
 
     All tokens differ. Each stands in the prompt before its candidates, the last token first, so that prompt lookup finds it there.
     """
-    choose = random.Random(seed)
+    choose = random.Random(0)
     wanted = NEW_TOKENS + drafted + 1
     ids = choose.sample(range(10, gen.config["vocab_size"] - 1), wanted + NEW_TOKENS * drafted)
     text, wrong = ids[:wanted], iter(ids[wanted:])
@@ -86,46 +86,44 @@ def scripted(gen: rsgen.Generator, acceptance: float, drafted: int, seed: int) -
 
 def of_scripts(gen: rsgen.Generator, drafted: int, rounds: int, acceptances: list[float]) -> list[str]:
     """The figures of scripted candidates."""
-    fields = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS}
     lookup = {"prompt_lookup_num_tokens": drafted, "max_matching_ngram_size": 1}
     missed = []
     for acceptance in acceptances:
+        prompt, bias = scripted(gen, acceptance, drafted)
+        fields = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "sequence_bias": bias}
         for count in (1, REQUESTS):
-            scripts = [scripted(gen, acceptance, drafted, seed) for seed in range(count)]
-            prompts = [prompt for prompt, _ in scripts]
-            bias = {pair: value for _, pairs in scripts[:1] for pair, value in pairs.items()}
-            if count > 1:
-                # One list has one configuration: each request is a copy of the first.
-                prompts = prompts[:1] * count
-            every = fields | {"sequence_bias": bias}
-            plain = gen.greedy_search(prompts, **every)
-            output = gen.prompt_lookup(prompts, **every, **lookup)
-            assert output.texts == plain.texts, "drafts have changed the tokens"
-            figure = ratio(
-                rounds,
-                lambda prompts=prompts, every=every: gen.greedy_search(prompts, **every),
-                lambda prompts=prompts, every=every: gen.prompt_lookup(prompts, **every, **lookup),
-            )
+            prompts = [prompt] * count
+            plain = partial(gen.greedy_search, prompts, **fields)
+            with_drafts = partial(gen.prompt_lookup, prompts, **fields, **lookup)
+            output = with_drafts()
+            same = [row.tolist() for row in output.token_ids] == [row.tolist() for row in plain().token_ids]
+            assert same, "drafts have changed the tokens"
+            figure = ratio(rounds, plain, with_drafts)
             least = GAIN[1] if (acceptance, count) == (GAIN[0], 1) else LEAST
             missed += show(f"scripted, acceptance {acceptance}", count, figure, least, output.draft_stats)
     return missed
 
 
-def of_stories(gen: rsgen.Generator, rounds: int) -> list[str]:
+def of_stories(rounds: int) -> list[str]:
     """The figures of the story model: prompt lookup and its draft model, prompt by prompt and together."""
+    gen, draft = rsgen.Generator(), rsgen.Generator(DRAFT)
     fields = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS}
+
+    def all_of(method: Callable[..., Any], groups: list[list[str]]) -> list[Any]:
+        return [method(prompts, **fields) for prompts in groups]
+
     missed = []
-    for name in ("prompt_lookup", "assisted_decoding"):
+    for name, method in {
+        "prompt_lookup": gen.prompt_lookup,
+        "assisted_decoding": partial(gen.assisted_decoding, assistant_model=draft),
+    }.items():
         for count in (1, REQUESTS):
-            groups = PROMPTS if count == 1 else [PROMPTS[:count]]
-
-            def run(method: str, groups: Any = groups) -> list[Any]:
-                return [getattr(gen, method)(prompts, **fields) for prompts in groups]
-
-            plain, outputs = run("greedy_search"), run(name)
-            assert [out.texts for out in outputs] == [out.texts for out in plain], "drafts have changed the tokens"
-            figure = ratio(rounds, lambda run=run: run("greedy_search"), lambda run=run, name=name: run(name))
-            missed += show(name, count, figure, LEAST, outputs[-1].draft_stats)
+            groups = [[prompt] for prompt in PROMPTS] if count == 1 else [PROMPTS[:count]]
+            plain, with_drafts = partial(all_of, gen.greedy_search, groups), partial(all_of, method, groups)
+            outputs = with_drafts()
+            same = [out.texts for out in outputs] == [out.texts for out in plain()]
+            assert same, "drafts have changed the tokens"
+            missed += show(name, count, ratio(rounds, plain, with_drafts), LEAST, outputs[-1].draft_stats)
     return missed
 
 
@@ -149,7 +147,7 @@ def main() -> None:
         gen = rsgen.Generator(options.model, compute_dtype=options.compute_dtype)
         missed = of_scripts(gen, options.drafted, options.rounds, options.acceptance)
     else:
-        missed = of_stories(rsgen.Generator(assistant="draft"), options.rounds)
+        missed = of_stories(options.rounds)
     raise SystemExit("too slow:\n" + "\n".join(missed) if missed else 0)
 
 

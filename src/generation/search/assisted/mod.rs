@@ -115,7 +115,7 @@ impl AssistedSearch {
                     // Ended rows have no candidates.
                     let found = rows.iter().map(|row| row.candidates.tokens.len()).max();
                     let next = length.next(found.unwrap_or_default());
-                    for row in rows {
+                    for row in rows.iter_mut().filter(|row| row.is_active()) {
                         let most = next.min(most(row));
                         row.candidates.limit(most);
                     }

@@ -106,7 +106,7 @@ mod tests {
 
         let mut draws = StepDraws::new(5, &plan);
         let mut at = [0; ROWS];
-        for round in 0..100_usize {
+        for round in 0..200_usize {
             let row = [0, 0, 1, 2, 1, 2, 2, 0][round % 8];
             for step in at[row]..(at[row] + 1 + round % 3).min(40) {
                 let (token, _) = draws.choose(&scores(step, row), (step, row)).unwrap();
