@@ -20,7 +20,8 @@ const DOUBLING: f64 = 8.0;
 /// What a search learns with the results of a step. The results never depend on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StepCost {
-    /// The seconds of all passes that were computed while the rows waited, with their own.
+    /// The seconds of all passes that were computed while the rows waited, with their own, and of the search since the last
+    /// pass. The time in which a caller reads does not count.
     pub waited: f64,
     /// The number of sequences in the pass of the last rows, of all requests.
     pub sequences: usize,
