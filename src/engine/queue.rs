@@ -279,7 +279,7 @@ impl Queue {
         let Some(place) = state.place(number) else { return };
         let State { entries, callers, all_passes, .. } = &mut *state;
         let entry = &mut entries[place];
-        entry.status = Status::Done(result.map(|()| *all_passes - entry.since));
+        entry.status = Status::Done(result.map(|()| all_passes.saturating_sub(entry.since)));
         let Some(caller) = callers.get_mut(&entry.caller) else { return };
         let now = Instant::now();
         caller.out_since.get_or_insert(now);

@@ -87,7 +87,9 @@ mod tests {
 
     fn measured(passes: &[(usize, f64)]) -> PassSeconds {
         let mut seconds = PassSeconds::default();
-        passes.iter().for_each(|&(rows, time)| seconds.add(rows, time));
+        for &(rows, time) in passes {
+            seconds.add(rows, time);
+        }
         seconds
     }
 
@@ -112,7 +114,9 @@ mod tests {
     fn an_average_follows_and_a_hiccup_hardly_moves_it() {
         let mut seconds = measured(&[(1, 1.0), (1, 100.0)]);
         assert_eq!(seconds.of(1), Some(1.5));
-        (0..40).for_each(|_| seconds.add(1, 3.0));
+        for _ in 0..40 {
+            seconds.add(1, 3.0);
+        }
         assert!((seconds.of(1).unwrap() - 3.0).abs() < 1e-3);
     }
 }

@@ -190,10 +190,16 @@ pub(super) fn warn_of_unused_fields(
 ) {
     let (drafts, looks_up) = (mode == GenerationMode::AssistedDecoding, mode == GenerationMode::PromptLookup);
     let early_exit = config.assistant_early_exit.is_some();
-    let adapts = config.num_assistant_tokens_schedule == Some(AssistantTokensSchedule::Adaptive);
+    // Prompt lookup adapts or does not.
+    let schedules = drafts
+        || looks_up
+            && matches!(
+                config.num_assistant_tokens_schedule,
+                Some(AssistantTokensSchedule::Adaptive | AssistantTokensSchedule::Constant)
+            );
     for (field, is_unused, why) in [
         ("num_assistant_tokens", !drafts, "without an assistant"),
-        ("num_assistant_tokens_schedule", !drafts && !(looks_up && adapts), "without an assistant"),
+        ("num_assistant_tokens_schedule", !schedules, "without an assistant"),
         ("assistant_confidence_threshold", !drafts, "without an assistant"),
         ("assistant_ensemble_weight", !drafts, "without an assistant"),
         ("assistant_early_exit", !drafts, "in this search"),

@@ -331,7 +331,9 @@ impl Drafter {
         if let Some(first) = self.rows.first() {
             first.schedule.keep(&self.settings.kept);
         }
-        length.into_iter().for_each(|length| self.settings.kept.keep_adaptive(length));
+        if let Some(length) = length {
+            self.settings.kept.keep_adaptive(length);
+        }
     }
 }
 
