@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ PROMPTS = [
     "Grandma had a box, and in the box there was a smaller box.",
 ]
 
+
 def ratio(rounds: int, plain: Callable[[], Any], drafted: Callable[[], Any]) -> float:
     """How many times as fast the drafted way is."""
 
@@ -81,7 +83,7 @@ def scripted(gen: rsgen.Generator, acceptance: float, drafted: int) -> tuple[lis
     for index in reversed(range(NEW_TOKENS)):
         right = text[index + 1 : index + 1 + drafted]
         prompt += [text[index], *(t if choose.random() < acceptance else next(wrong) for t in right)]
-    return [*prompt, text[0]], {pair: 1e4 for pair in zip(text, text[1:], strict=False)}
+    return [*prompt, text[0]], dict.fromkeys(pairwise(text), 1e4)
 
 
 def of_scripts(gen: rsgen.Generator, drafted: int, rounds: int, acceptances: list[float]) -> list[str]:
@@ -136,8 +138,12 @@ def show(name: str, count: int, figure: float, least: float, stats: Any) -> list
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?", help="the folder of a model; without one, the bundled story model")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "model", nargs="?", help="the folder of a model; without one, the bundled story model"
+    )
     parser.add_argument("--compute-dtype", default="float32")
     parser.add_argument("--acceptance", type=float, nargs="+", default=[0.0, 0.3, 0.6, 0.9])
     parser.add_argument("--drafted", type=int, default=4, help="the most candidates of a pass")
