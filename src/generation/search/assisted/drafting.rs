@@ -169,6 +169,11 @@ impl Drafter {
         Ok(())
     }
 
+    /// Whether nothing has been drafted yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.rows.iter().all(|draft| draft.sequence.is_none())
+    }
+
     /// Whether a row of the request is not done with its draft.
     pub(super) fn is_drafting(&self) -> bool {
         self.num_drafting() > 0
@@ -209,7 +214,10 @@ impl Drafter {
         let each = plan.num_return_sequences();
         for index in 0..rows.len() {
             if !self.rows[index].is_done && self.rows[index].sequence.is_none() {
-                let shared = self.rows[index - index % each].sequence.filter(|_| !self.is_translated());
+                // That of the first row holds the prompt alone, unless it has drafted before.
+                let prompt_len = plan.prompts[rows[index].prompt_index].tokens.len();
+                let shared = self.rows[index - index % each].sequence;
+                let shared = shared.filter(|shared| !self.is_translated() && shared.len <= prompt_len);
                 self.rows[index].sequence = Some(match shared {
                     Some(shared) => shared.fork(next_seq, inputs),
                     None => TrackedSequence::create(self.by.model, next_seq, inputs),

@@ -98,7 +98,6 @@ impl AssistedSearch {
     /// The first one of a processor.
     fn begin_round(&mut self) -> Result<()> {
         let Self { plan, source, rows, phase, length, verifier, .. } = self;
-        let is_first = matches!(phase, Phase::Start | Phase::Prompts);
         *phase = Phase::Check;
         let slowest = rows.iter().filter(|row| row.is_active()).map(|row| row.new_tokens(plan).len()).min();
         if let (Choice::Steps(draws), Some(slowest)) = (&mut verifier.choice, slowest) {
@@ -127,8 +126,11 @@ impl AssistedSearch {
                 let mut active = rows.iter().filter(|row| row.is_active());
                 active.try_for_each(|row| drafter.begin(plan, row, next.min(most(row))))?;
                 if drafter.is_drafting() {
-                    let shares_prompts =
-                        is_first && plan.num_return_sequences() > 1 && !drafter.is_translated();
+                    let each = plan.num_return_sequences();
+                    let shares_prompts = each > 1
+                        && drafter.is_new()
+                        && !drafter.is_translated()
+                        && rows.iter().step_by(each).all(Row::is_active);
                     *phase = if shares_prompts { Phase::DraftPrompts } else { Phase::Draft };
                 }
                 Ok(())

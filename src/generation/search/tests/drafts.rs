@@ -249,6 +249,18 @@ fn adaptive_drafts_follow_the_clock_and_the_next_call_goes_on_from_there() {
 }
 
 #[test]
+fn rows_that_begin_to_draft_later_compute_their_prompt_once() {
+    let context = with_draft(context());
+    let config = config().max_new_tokens(30).do_sample(true).seed(5).num_return_sequences(3);
+    let mut model = assisted(4, Assistant::Same).with_clock(|_| 0.1);
+    let config = config.merged_over(&adaptive());
+    let transcript = try_generate(&config, single(&[3, 5, 7, 9]), &context, &mut model).unwrap();
+    assert!(transcript.output.draft_stats.unwrap().accepted > 0);
+    let rows = model.steps.iter().flat_map(|step| &step.rows);
+    assert_eq!(rows.filter(|row| row.model == ModelRole::Draft && row.is_prompt).count(), 4);
+}
+
+#[test]
 fn the_plan_says_which_draft_sequences_there_may_be() {
     let plan = |config: &GenerationConfig, context: &PlanContext| {
         GenerationPlan::new(config, single(&[3, 5, 7]), context)
