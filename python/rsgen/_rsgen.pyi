@@ -404,10 +404,10 @@ class GenerationConfig:
         Must be an integer of 0 or more. Default: 20.
         """
     @property
-    def num_assistant_tokens_schedule(self) -> Literal["constant", "heuristic", "heuristic_transient"] | None:
-        """Assisted decoding: whether the number of drafted tokens grows when all of them are accepted and shrinks when not; `"heuristic"` keeps it for later calls with the assistant, `"heuristic_transient"` does not.
+    def num_assistant_tokens_schedule(self) -> Literal["constant", "heuristic", "heuristic_transient", "adaptive"] | None:
+        """Assisted decoding: whether the number of drafted tokens grows when all of them are accepted and shrinks when not; `"heuristic"` keeps it for later calls with the assistant, `"heuristic_transient"` does not. `"adaptive"`, also for prompt lookup, drafts as many as measured times make fastest, or none, and changes no token.
 
-        Must be "constant", "heuristic" or "heuristic_transient". Default: "constant".
+        Must be "constant", "heuristic", "heuristic_transient" or "adaptive". Default: "constant".
         """
     @property
     def num_beam_groups(self) -> int | None:
@@ -951,7 +951,7 @@ class Generator:
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
-        """Greedy search or sampling that checks several tokens in a pass: those that a smaller model, the assistant, has drafted. `num_assistant_tokens` (20 unless set) is how many.
+        """Greedy search or sampling that checks several tokens in a pass: those that a smaller model, the assistant, has drafted. `num_assistant_tokens` (20 unless set) is how many at most.
 
         Otherwise as `generate()`.
 
@@ -1661,7 +1661,7 @@ class Generator:
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
-        """Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many.
+        """Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many at most.
 
         Otherwise as `generate()`.
 

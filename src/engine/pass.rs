@@ -12,6 +12,7 @@ use super::slot::{DraftModel, PassMemory, Slot};
 use crate::cache::BlockTable;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::search::ModelRole;
+use crate::generation::{PassSeconds, StepCost};
 use crate::kernels::Work;
 use crate::memory::recycled;
 use crate::model::{ForwardBatch, ForwardContext, ForwardOutput, PassKind, Stage, Timing};
@@ -39,6 +40,8 @@ pub(super) struct PassState {
     /// Empty between passes.
     tables: Vec<&'static BlockTable>,
     pace: Pace,
+    /// How long passes of the engine's own model take, without rows of prompts.
+    seconds: PassSeconds,
     /// Whether each request has a pass of its own, because the last one has failed.
     is_alone: bool,
     /// The models of those who wait, while one is chosen; empty between passes.
@@ -215,6 +218,10 @@ impl PassState {
         let elapsed = start.elapsed();
         if role == ModelRole::Target {
             self.pace.add(elapsed, num_rows, prompt_rows);
+            let is_whole = self.builder.rows.iter().all(|row| row.last_layer.is_none());
+            if is_whole && !self.builder.has_prompt {
+                self.seconds.add(num_rows, elapsed.as_secs_f64());
+            }
         }
         queue.took(elapsed);
         self.deliver(queue, model.vocab_size(), model.hidden_size());
@@ -304,9 +311,11 @@ impl PassState {
         builder.rows.len() - before
     }
 
-    /// Leaves the results with the requests.
+    /// Leaves the results with the requests, and what the step cost.
     fn deliver(&mut self, queue: &Queue, vocab_size: usize, hidden_size: usize) {
-        let Self { waiting, contributions, out, .. } = self;
+        let Self { waiting, contributions, out, builder, seconds, .. } = self;
+        let (sequences, seconds) = (builder.tables().len(), *seconds);
+        let cost = StepCost { waited: 0.0, sequences, seconds };
         let is_single = contributions.len() == 1;
         let mut outputs = OutputCursor {
             logits: &mut out.logits,
@@ -318,6 +327,7 @@ impl PassState {
         for part in &*contributions {
             let WaitingRows { number, rows, .. } = &waiting[part.waiting];
             let mut rows = rows.lock();
+            rows.cost = cost;
             let taken = if is_single && rows.is_first() {
                 break;
             } else {

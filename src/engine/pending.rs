@@ -14,8 +14,8 @@ use super::sequence::{Sequence, insert_recomputed};
 use super::slot::{DraftModel, Slot};
 use crate::cache::{BlockCopy, Preempted, SequenceCache};
 use crate::error::{Error, Result};
-use crate::generation::SearchInputs;
 use crate::generation::search::{ModelRole, WantedRow};
+use crate::generation::{SearchInputs, StepCost};
 use crate::memory;
 use crate::model::{CausalLm, ForwardOutput, Row};
 use crate::sync::Mutex;
@@ -67,6 +67,8 @@ pub(super) struct PendingRows {
     pub(super) last_pass: u64,
     /// Whether the last pass had no room for it.
     pub(super) is_blocked: bool,
+    /// What a step cost, as of that one.
+    pub(super) cost: StepCost,
     last_active: Instant,
 }
 
@@ -102,6 +104,7 @@ impl PendingRows {
             recomputing: 0,
             last_pass: 0,
             is_blocked: false,
+            cost: StepCost::default(),
             last_active: Instant::now(),
         }
     }

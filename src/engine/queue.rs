@@ -50,8 +50,9 @@ struct State {
     is_led: bool,
     /// The leader, while it waits for others.
     gathering: Option<Thread>,
-    /// How long the last pass took.
+    /// How long the last pass took, and all of them.
     last_pass: Duration,
+    all_passes: Duration,
     passes: u64,
 }
 
@@ -61,11 +62,14 @@ struct Entry {
     rows: SharedRows,
     caller: u64,
     status: Status,
+    /// How long all passes had taken when it was handed in.
+    since: Duration,
 }
 
 enum Status {
     Waiting,
-    Done(Result<()>),
+    /// With the time of all passes computed meanwhile.
+    Done(Result<Duration>),
 }
 
 #[derive(Default)]
@@ -116,7 +120,8 @@ impl Caller {
         let mut state = self.queue.state.lock();
         let number = state.number();
         state.come_back(self.id);
-        let entry = Entry { number, rows: Arc::clone(rows), caller: self.id, status: Status::Waiting };
+        let (rows, since) = (Arc::clone(rows), state.all_passes);
+        let entry = Entry { number, rows, caller: self.id, status: Status::Waiting, since };
         state.entries.push(entry);
         drop(state);
         Ticket { queue: Arc::clone(&self.queue), number }
@@ -167,8 +172,8 @@ impl Drop for Caller {
 }
 
 impl Ticket {
-    /// How it went; `None` while the rows are not computed.
-    pub(super) fn result(&self) -> Option<Result<()>> {
+    /// How it went, with the time of all passes computed since the rows were handed in; `None` while they are not computed.
+    pub(super) fn result(&self) -> Option<Result<Duration>> {
         let mut state = self.queue.state.lock();
         let place = state.place(self.number)?;
         let entry = &mut state.entries[place];
@@ -272,9 +277,9 @@ impl Queue {
     pub(super) fn done(&self, number: u64, result: Result<()>, is_streamed: bool) {
         let mut state = self.state.lock();
         let Some(place) = state.place(number) else { return };
-        let State { entries, callers, .. } = &mut *state;
+        let State { entries, callers, all_passes, .. } = &mut *state;
         let entry = &mut entries[place];
-        entry.status = Status::Done(result);
+        entry.status = Status::Done(result.map(|()| all_passes.saturating_sub(entry.since)));
         let Some(caller) = callers.get_mut(&entry.caller) else { return };
         let now = Instant::now();
         caller.out_since.get_or_insert(now);
@@ -290,6 +295,7 @@ impl Queue {
     pub(super) fn took(&self, elapsed: Duration) {
         let mut state = self.state.lock();
         state.last_pass = elapsed;
+        state.all_passes += elapsed;
         state.passes += 1;
     }
 

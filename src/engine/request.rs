@@ -12,7 +12,7 @@ use super::trace::{Recorder, TimedEvent};
 use crate::error::Result;
 use crate::generation::plan::PlannedPrompt;
 use crate::generation::search;
-use crate::generation::{GenerationPlan, Search, SearchOutput, SearchResults, SearchStep};
+use crate::generation::{GenerationPlan, Search, SearchOutput, SearchResults, SearchStep, StepCost};
 use crate::model::ForwardOutput;
 
 /// A search with its sequences. Dropping it stops the work and returns its cache blocks.
@@ -28,6 +28,8 @@ pub(super) struct Request {
     prompts: Vec<PlannedPrompt>,
     started: Instant,
     first_token: Option<Duration>,
+    /// How long the search itself took since the last pass.
+    searched: Duration,
     /// With `output_events`.
     recorder: Option<Recorder>,
 }
@@ -53,6 +55,7 @@ impl Request {
             results: ForwardOutput::default(),
             started: Instant::now(),
             first_token: None,
+            searched: Duration::ZERO,
             recorder: None,
         })
     }
@@ -93,8 +96,9 @@ impl Request {
     /// Asks the search for its next rows and hands them in, unless its last ones are still to be computed.
     pub(super) fn hand_in(&mut self, caller: &Caller) {
         if self.ticket.is_none() {
-            let results = std::mem::take(&mut self.results);
+            let (results, start) = (std::mem::take(&mut self.results), Instant::now());
             self.pending.lock().begin(results, |inputs| self.search.wants(inputs));
+            self.searched += start.elapsed();
             self.ticket = Some(caller.hand_in(&self.pending));
         }
     }
@@ -106,19 +110,24 @@ impl Request {
     pub(super) fn advance(&mut self, engine: &Engine) -> Result<bool> {
         let Some(computed) = self.ticket.as_ref().and_then(Ticket::result) else { return Ok(false) };
         self.ticket = None;
-        computed?;
+        let waited = computed?;
         let mut pending = self.pending.lock();
         let model = pending.model(engine);
         let (vocab_size, hidden_size) = (model.vocab_size(), model.hidden_size());
         self.results = pending.take_results();
+        let waited = waited + std::mem::take(&mut self.searched);
+        let cost = StepCost { waited: waited.as_secs_f64(), ..pending.cost };
         // The search may call back to the caller for any time.
         drop(pending);
         let ForwardOutput { logits, hidden_states, layer_logits } = &mut self.results;
         let results = SearchResults::of_logits(logits, vocab_size)
             .with_hidden_states(hidden_states, hidden_size)
-            .with_layer_logits(layer_logits);
+            .with_layer_logits(layer_logits)
+            .with_cost(cost);
         self.stepped.clear();
+        let start = Instant::now();
         self.search.advance(results, &mut self.stepped)?;
+        self.searched = start.elapsed();
         if !self.stepped.events.is_empty() {
             self.first_token.get_or_insert_with(|| self.started.elapsed());
         }
