@@ -122,7 +122,9 @@ fn run_model(config: &ModelConfig) {
     let cancelled = std::sync::atomic::AtomicBool::new(false);
     let options = LoaderOptions {
         workers: &workers,
-        dtype: None,
+        weights: None,
+        is_packed: false,
+        loaded: None,
         compute: ComputeDtype::F32,
         progress: &|_| {},
         done: 0.into(),

@@ -5,6 +5,7 @@ mod call;
 mod chat;
 mod loading;
 mod open;
+mod pack;
 mod precision;
 mod prompt;
 mod resources;
@@ -18,12 +19,13 @@ pub use call::{Call, Prepared};
 pub use chat::ChatPrompt;
 pub use loading::find_tokenizer_interruptible;
 pub use open::{GeneratorOptions, Progress, Stage, find_tokenizer, open_tokenizer};
+pub use pack::{PackReport, pack, pack_interruptible};
 pub use prompt::{Prompt, Prompts};
 pub use resources::{Machine, MemoryPlan};
 
 pub use crate::cache::KvDtype;
 pub use crate::kernels::{Isa, IsaReason, Limits};
-pub use crate::tensor::{ComputeDtype, DType};
+pub use crate::tensor::{ComputeDtype, DType, WeightType};
 
 use crate::cache::BLOCK_TOKENS;
 use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};

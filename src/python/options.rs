@@ -12,7 +12,7 @@ use super::pickle;
 use super::prompts::{shown, string};
 use crate::error::ErrorKind;
 use crate::generation::config::suggest::suggest;
-use crate::generator::{ComputeDtype, DType, GeneratorOptions, KvDtype};
+use crate::generator::{ComputeDtype, GeneratorOptions, KvDtype, WeightType};
 use crate::json;
 
 /// The model that comes with the package, in its folder.
@@ -61,8 +61,7 @@ const FOREIGN: &[(&str, &[&str], &str)] = &[
     ("subfolder", &["None", "''"], "give the path of the folder"),
 ];
 
-const SMALLER: &str = "in this version weights are kept in float32, bfloat16 or float16: dtype=\"bfloat16\" halves float32, \
-                       and kv_dtype=\"int8\" keeps a small KV cache";
+const SMALLER: &str = "weights become integers while they are loaded: dtype=\"int8\" or dtype=\"int4\"";
 
 /// The arguments as they were given.
 #[derive(Clone)]
@@ -186,8 +185,8 @@ fn name_of_dtype(given: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     Ok(Some(name.strip_prefix("torch.").unwrap_or(&name).to_owned()))
 }
 
-fn dtypes() -> [(&'static str, DType); 3] {
-    [DType::F32, DType::Bf16, DType::F16].map(|dtype| (dtype.name(), dtype))
+fn dtypes() -> [(&'static str, WeightType); 5] {
+    WeightType::ALL.map(|dtype| (dtype.name(), dtype))
 }
 
 /// `dtype`, of which `torch_dtype` is the older name.

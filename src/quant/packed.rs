@@ -2,24 +2,26 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::{PackedWeights, RowOrder, WeightFormat};
 use crate::error::Result;
 use crate::kernels::{
     Inputs, MatrixOutput, PackedRows, PanelFormat, PanelMatrix, Work, Workers, gated_matmul, matmul,
 };
-use crate::tensor::{ComputeDtype, DType, StoredMatrix, not_finite};
+use crate::tensor::{ComputeDtype, DType, StoredBytes, StoredMatrix, WeightType, not_finite};
 
 /// A weight matrix, ready to be multiplied with.
+#[derive(Clone)]
 pub struct PackedMatrix {
-    weights: Box<dyn PackedWeights>,
+    weights: Arc<dyn PackedWeights>,
     format: &'static dyn WeightFormat,
-    compute: ComputeDtype,
 }
 
 impl PackedMatrix {
-    /// Packs the rows of all `parts` as one matrix, rounded to `dtype`. Without `dtype` they keep their type, or
-    /// become `float32` where the types differ. For `bfloat16` arithmetic they are always rounded to `bfloat16`.
+    /// Packs the rows of all `parts` as one matrix of type `weights`. Without it they keep their type, or become `float32`
+    /// where the types differ. For `bfloat16` arithmetic floating-point weights are always rounded to `bfloat16`.
     ///
     /// # Errors
     /// When a weight is NaN or infinite.
@@ -30,7 +32,7 @@ impl PackedMatrix {
         workers: &Workers,
         parts: &[StoredMatrix<'_>],
         order: RowOrder,
-        dtype: Option<DType>,
+        weights: Option<WeightType>,
         compute: ComputeDtype,
     ) -> Result<Self> {
         assert!(
@@ -39,8 +41,42 @@ impl PackedMatrix {
         );
         let same = parts.iter().all(|part| part.dtype == parts[0].dtype);
         let stored = if same { parts[0].dtype } else { DType::F32 };
-        let format = <dyn WeightFormat>::choose(dtype.unwrap_or(stored), compute);
-        Ok(Self { weights: format.pack(workers, parts, order)?, format, compute })
+        let format = <dyn WeightFormat>::choose(weights.unwrap_or(stored.into()), compute);
+        Ok(Self { weights: format.pack(workers, parts, order)?.into(), format })
+    }
+
+    /// The shape of a matrix of integers in a packed file, in bytes.
+    pub fn file_shape(kind: WeightType, num_outputs: usize, num_inputs: usize) -> Option<[usize; 3]> {
+        <dyn WeightFormat>::choose(kind, ComputeDtype::F32).file_shape(num_outputs, num_inputs)
+    }
+
+    /// The matrix of integers that a packed file holds, in bytes of [`PackedMatrix::file_shape`].
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no such matrix; `Cancelled`.
+    pub fn read(
+        workers: &Workers,
+        kind: WeightType,
+        num_outputs: usize,
+        num_inputs: usize,
+        bytes: StoredBytes<'_>,
+        cancelled: &AtomicBool,
+    ) -> Result<Self> {
+        let format = <dyn WeightFormat>::choose(kind, ComputeDtype::F32);
+        let weights = format.read(workers, num_outputs, num_inputs, bytes, cancelled)?.into();
+        Ok(Self { weights, format })
+    }
+
+    /// Its shape in a packed file, in bytes; `None` if files hold none of its format.
+    pub fn packed_shape(&self) -> Option<[usize; 3]> {
+        self.format.file_shape(self.num_outputs(), self.num_inputs())
+    }
+
+    /// The matrix as a packed file holds it.
+    pub fn to_file(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.weights.write(&mut bytes);
+        bytes
     }
 
     /// Multiplies rows with the matrix; `out` is `[num_rows, num_outputs]`. `rows` is scratch memory that calls
@@ -106,11 +142,7 @@ impl PackedMatrix {
     /// The arithmetic and memory traffic of multiplying `num_rows` rows.
     pub fn work(&self, num_rows: usize) -> Work {
         let bytes = self.bytes() as u64;
-        let flops = 2 * (num_rows * self.num_inputs() * self.num_outputs()) as u64;
-        match self.compute {
-            ComputeDtype::F32 => Work { bytes, f32_flops: flops, bf16_flops: 0 },
-            ComputeDtype::Bf16 => Work { bytes, f32_flops: 0, bf16_flops: flops },
-        }
+        self.format.work(bytes, 2 * (num_rows * self.num_inputs() * self.num_outputs()) as u64)
     }
 }
 
@@ -122,7 +154,7 @@ impl fmt::Debug for PackedMatrix {
 
 impl<F: PanelFormat> PackedWeights for PanelMatrix<F> {
     fn pack_rows(&self, workers: &Workers, inputs: Inputs<'_>, rows: &mut PackedRows) {
-        rows.pack::<F::Pair>(workers, inputs, PanelMatrix::num_inputs(self));
+        rows.pack::<F::Row>(workers, inputs, PanelMatrix::num_inputs(self));
     }
 
     fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]) {
@@ -163,7 +195,7 @@ pub(super) fn pack_panels<F: PanelFormat>(
     parts: &[StoredMatrix<'_>],
     order: RowOrder,
     dtype: DType,
-) -> Result<Box<dyn PackedWeights>> {
+) -> Result<PanelMatrix<F>> {
     let num_rows = parts.iter().map(|part| part.num_rows).sum();
     let (num_outputs, num_inputs) = (order.num_outputs(num_rows), parts[0].num_columns);
     // The part and row of an output; `None` for padding.
@@ -202,8 +234,8 @@ pub(super) fn pack_panels<F: PanelFormat>(
         }
         Ok(())
     };
-    let packed = PanelMatrix::<F>::pack_stored(workers, num_outputs, num_inputs, read)?;
-    Ok(Box::new(packed.ok_or_else(not_finite)?))
+    let packed = PanelMatrix::<F>::pack(workers, num_outputs, num_inputs, read)?;
+    packed.ok_or_else(not_finite)
 }
 
 #[cfg(test)]
@@ -250,7 +282,7 @@ mod tests {
                     &workers,
                     &[stored],
                     RowOrder::Stacked,
-                    Some(DType::F32),
+                    Some(DType::F32.into()),
                     ComputeDtype::F32,
                 )
                 .unwrap();
@@ -287,7 +319,9 @@ mod tests {
     fn a_weight_that_is_not_finite_is_refused() {
         let workers = Workers::new(1, Isa::select().unwrap()).unwrap();
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            for (dtype, kept) in [(DType::F32, None), (DType::Bf16, None), (DType::F16, Some(DType::Bf16))] {
+            for (dtype, kept) in
+                [(DType::F32, None), (DType::Bf16, None), (DType::F16, Some(DType::Bf16.into()))]
+            {
                 let bytes: Vec<u8> =
                     [1.0, bad, 2.0].into_iter().flat_map(|value| dtype.to_le_bytes(value)).collect();
                 for compute in [ComputeDtype::F32, ComputeDtype::Bf16] {
