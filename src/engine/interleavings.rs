@@ -4,6 +4,12 @@
 //! only count rows and blocks. No wait times out here, so a wake-up that is lost is a deadlock, which shuttle reports.
 #![expect(clippy::duplicate_mod, reason = "the same code with other threads")]
 #![allow(dead_code, unreachable_pub, reason = "code that only the engine uses")]
+#![expect(
+    clippy::unused_self,
+    clippy::unit_arg,
+    clippy::unnecessary_wraps,
+    reason = "it stands for the engine's"
+)]
 
 #[path = "pass.rs"]
 mod pass;
@@ -330,7 +336,9 @@ fn call(scheduler: &Scheduler, script: Script, age: u64) {
     let mut timing = Timing::new(false);
     let mut interrupted = || script.interrupts && thread_rng().gen_bool(0.2);
     while !requests.is_empty() {
-        requests.iter_mut().for_each(|request| request.hand_in(&caller));
+        for request in &mut requests {
+            request.hand_in(&caller);
+        }
         let waited = caller.wait(&mut timing, &mut interrupted, &mut |timing, interrupted| {
             scheduler.lead(caller.id, timing, interrupted)
         });
@@ -343,7 +351,9 @@ fn call(scheduler: &Scheduler, script: Script, age: u64) {
         requests.retain(|request| request.steps > 0);
         // Some hand their next rows in before they read.
         if thread_rng().gen_bool(0.5) {
-            requests.iter_mut().for_each(|request| request.hand_in(&caller));
+            for request in &mut requests {
+                request.hand_in(&caller);
+            }
         }
         shuttle::thread::yield_now();
     }
@@ -363,7 +373,9 @@ fn run(script: Script) {
             })
         })
         .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
     let mut left = Vec::new();
     scheduler.queue().waiting(&mut left);
     assert!(left.is_empty());

@@ -116,10 +116,13 @@ impl ModelRunner {
     }
 }
 
-/// All models of an engine. A draft model that nobody holds any more loses its slot.
+/// The slots of draft models. One whose model nobody holds any more is given up.
+type DraftSlots = Vec<(Weak<dyn CausalLm>, Arc<Slot>)>;
+
+/// All models of an engine.
 pub(super) struct Slots {
     target: Arc<ModelRunner>,
-    drafts: Mutex<Vec<(Weak<dyn CausalLm>, Arc<Slot>)>>,
+    drafts: Mutex<DraftSlots>,
     kv_cache_bytes: usize,
     owner: OwnerPid,
 }
@@ -188,7 +191,7 @@ impl Slots {
 
     /// Removes the slots of models that nobody holds any more, and gives each other pool its share of the bytes. What another pool cannot give up yet, because it is in use, is missing for
     /// now.
-    fn divide_among(&self, drafts: &mut Vec<(Weak<dyn CausalLm>, Arc<Slot>)>) {
+    fn divide_among(&self, drafts: &mut DraftSlots) {
         drafts.retain(|(model, _)| model.strong_count() > 0);
         let all: Vec<&Slot> = drafts.iter().map(|(_, slot)| &**slot).chain([&*self.target.slot]).collect();
         let share = self.kv_cache_bytes / all.iter().map(|slot| slot.bytes_per_block()).sum::<usize>();
@@ -214,7 +217,7 @@ impl Slots {
             let drafts: Vec<Arc<Slot>> =
                 self.drafts.lock().iter().map(|(_, slot)| Arc::clone(slot)).collect();
             let others = drafts.iter().chain([&self.target.slot]);
-            others.filter(|other| !std::ptr::eq(&***other, slot)).for_each(|other| other.shrink());
+            others.filter(|other| !std::ptr::eq(Arc::as_ptr(other), slot)).for_each(|other| other.shrink());
         }
         store.ensure(num_blocks)
     }

@@ -198,9 +198,7 @@ impl Waiter {
             return Ok(());
         }
         let value = match outcome {
-            Outcome::Token(token) => {
-                StreamedToken::from(token).into_pyobject(py).map(|token| token.into_any())
-            }
+            Outcome::Token(token) => StreamedToken::from(token).into_pyobject(py).map(Bound::into_any),
             Outcome::Other(value) => value.map(|value| value.into_bound(py)),
         };
         match value {
