@@ -7,7 +7,7 @@ use super::blocks::RequestCache;
 use super::core::Engine;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Ticket};
-use super::slot::DraftModel;
+use super::slot::ModelRunner;
 use super::trace::{Recorder, TimedEvent};
 use crate::error::Result;
 use crate::generation::plan::PlannedPrompt;
@@ -41,16 +41,16 @@ impl Request {
     /// `Capacity` when the cache can never have room for it.
     pub(super) fn new(
         engine: &Engine,
-        draft: Option<&Arc<DraftModel>>,
+        draft: Option<&Arc<ModelRunner>>,
         plan: GenerationPlan,
     ) -> Result<Self> {
-        let cache = RequestCache::new(engine, draft, &plan)?;
+        let cache = RequestCache::new(engine.slots(), draft, &plan, engine.prefix_caching())?;
         let pending = PendingRows::new(cache, engine.next_age(), plan.prefill_chunk_size());
         Ok(Self {
             ticket: None,
             prompts: plan.prompts().to_vec(),
             search: search::build(plan),
-            pending: engine.residents().add(pending),
+            pending: engine.admit(pending),
             stepped: SearchStep::default(),
             results: ForwardOutput::default(),
             started: Instant::now(),
@@ -107,12 +107,12 @@ impl Request {
     ///
     /// # Errors
     /// What went wrong in the pass, in the search or in a callback. The request cannot go on.
-    pub(super) fn advance(&mut self, engine: &Engine) -> Result<bool> {
+    pub(super) fn advance(&mut self) -> Result<bool> {
         let Some(computed) = self.ticket.as_ref().and_then(Ticket::result) else { return Ok(false) };
         self.ticket = None;
         let waited = computed?;
         let mut pending = self.pending.lock();
-        let model = pending.model(engine);
+        let model = pending.runner().model();
         let (vocab_size, hidden_size) = (model.vocab_size(), model.hidden_size());
         self.results = pending.take_results();
         let waited = waited + std::mem::take(&mut self.searched);
