@@ -1,23 +1,18 @@
 //! Packs a model: writes its weights as they are in memory, so that opening it takes no more than reading them.
 
-use std::borrow::Cow;
-use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use safetensors::tensor::{Dtype, View, serialize_to_file};
-
 use super::GeneratorOptions;
 use super::loading::load;
 use super::open::{Checked, Loading};
-use crate::error::{Error, Result, ResultExt as _};
+use crate::error::{Error, Result};
 use crate::escape;
 use crate::kernels::{ThreadPool, Workers};
 use crate::model::Loaded;
-use crate::quant::PackedMatrix;
-use crate::tensor::{DType, WeightType};
-use crate::weights::{ModelFiles, TensorView, Weights, packed_metadata, packed_name};
+use crate::tensor::WeightType;
+use crate::weights::{ModelFiles, Weights};
 
 /// What was packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,79 +161,6 @@ fn write_folder(
         }
         fs::write(&path, text).map_err(|error| unwritable(&path, error))?;
     }
-    let unread = RefCell::new(None);
-    let mut tensors = Vec::new();
-    for (parts, matrix) in loaded.matrices {
-        tensors.push((packed_name(&parts), Item::matrix(matrix)?));
-    }
-    for name in &loaded.tensors {
-        if let Some(view) = weights.tensor(name)? {
-            tensors.push((name.clone(), Item::Tensor { view, unread: &unread }));
-        }
-    }
-    let path = folder.join("model.safetensors");
-    let bytes = tensors.iter().map(|(_, item)| item.data_len() as u64).sum();
-    serialize_to_file(tensors, Some(packed_metadata(dtype)), &path)
-        .map_err(|error| unwritable(&path, error))?;
-    unread.into_inner().map_or(Ok(bytes), Err)
-}
-
-/// A tensor of the packed file.
-enum Item<'a> {
-    Matrix {
-        matrix: PackedMatrix,
-        shape: [usize; 3],
-    },
-    /// As it is stored. The library has no way to say that it cannot be read.
-    Tensor {
-        view: TensorView<'a>,
-        unread: &'a RefCell<Option<Error>>,
-    },
-}
-
-impl Item<'_> {
-    fn matrix(matrix: PackedMatrix) -> Result<Self> {
-        let shape = matrix.packed_shape().ok_or_else(|| Error::internal("a packed matrix has a shape"))?;
-        Ok(Self::Matrix { matrix, shape })
-    }
-}
-
-impl View for Item<'_> {
-    fn dtype(&self) -> Dtype {
-        match self {
-            Self::Matrix { .. } => Dtype::U8,
-            Self::Tensor { view, .. } => match view.dtype {
-                DType::F32 => Dtype::F32,
-                DType::Bf16 => Dtype::BF16,
-                DType::F16 => Dtype::F16,
-            },
-        }
-    }
-
-    fn shape(&self) -> &[usize] {
-        match self {
-            Self::Matrix { shape, .. } => shape,
-            Self::Tensor { view, .. } => view.shape,
-        }
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        match self {
-            Self::Matrix { matrix, .. } => matrix.to_file().into(),
-            Self::Tensor { view, unread } => match view.bytes.to_vec().context(|| view.name.to_owned()) {
-                Ok(bytes) => bytes.into(),
-                Err(error) => {
-                    unread.replace(Some(error));
-                    vec![0; view.bytes.len()].into()
-                }
-            },
-        }
-    }
-
-    fn data_len(&self) -> usize {
-        match self {
-            Self::Matrix { shape, .. } => shape.iter().product(),
-            Self::Tensor { view, .. } => view.bytes.len(),
-        }
-    }
+    let Loaded { matrices, tensors } = loaded;
+    weights.write_packed(&folder.join("model.safetensors"), dtype, matrices, &tensors)
 }

@@ -20,7 +20,6 @@ pub use config::ModelConfig;
 pub use family::{FamilyConfig, Switch};
 pub use hub_cache::{HubCache, HubCacheReason};
 pub use memory::{MemoryLimit, available_memory, memory_limit};
-pub use packed::{packed_metadata, packed_name};
 pub use rope::{RopeKind, RopeParameters, RopeRule};
 pub use safetensors::{HeaderLimits, MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, TensorView};
 pub use scope::WeightScope;

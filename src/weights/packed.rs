@@ -1,12 +1,21 @@
 //! Packed files: a `model.safetensors` whose matrices are in the layout that rsgen computes with. docs/packed_models.md
 //! describes it.
 
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::Path;
 use std::str::FromStr as _;
 
-use crate::error::{Error, Result};
+use safetensors::tensor::{Dtype, View, serialize_to_file};
+
+use super::safetensors::TensorView;
+use super::shards::Weights;
+use crate::error::{Error, Result, ResultExt as _};
+use crate::escape;
 use crate::json::shown;
-use crate::tensor::WeightType;
+use crate::quant::PackedMatrix;
+use crate::tensor::{DType, WeightType};
 
 /// The fields of the metadata.
 const FORMAT: &str = "format";
@@ -17,12 +26,12 @@ const PACKED: &str = "rsgen_packed";
 const CURRENT: &str = "1";
 
 /// The name of a matrix that was packed from several tensors.
-pub fn packed_name(parts: &[String]) -> String {
+pub(super) fn packed_name(parts: &[String]) -> String {
     parts.join("+")
 }
 
 /// The metadata of a packed file.
-pub fn packed_metadata(weights: WeightType) -> HashMap<String, String> {
+fn packed_metadata(weights: WeightType) -> HashMap<String, String> {
     [(FORMAT, PACKED), (VERSION, CURRENT), (WEIGHTS, weights.name())]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into()
@@ -50,6 +59,98 @@ pub(super) fn packed_weights(metadata: Option<&HashMap<String, String>>) -> Resu
     match weights {
         Some(weights @ (WeightType::Int8 | WeightType::Int4)) => Ok(Some(weights)),
         _ => Err(refused(WEIGHTS, "\"int8\" or \"int4\"")),
+    }
+}
+
+impl Weights {
+    /// Writes a packed file with these matrices, each with the names of its parts, and with tensors of these weights as they
+    /// are. Returns the bytes of all.
+    ///
+    /// # Errors
+    /// `Load` when a tensor cannot be read or the file cannot be written.
+    pub fn write_packed(
+        &self,
+        path: &Path,
+        weights: WeightType,
+        matrices: Vec<(Vec<String>, PackedMatrix)>,
+        tensors: &[String],
+    ) -> Result<u64> {
+        let unread = RefCell::new(None);
+        let mut items = Vec::with_capacity(matrices.len() + tensors.len());
+        for (parts, matrix) in matrices {
+            items.push((packed_name(&parts), Item::matrix(matrix)?));
+        }
+        for name in tensors {
+            if let Some(view) = self.tensor(name)? {
+                items.push((name.clone(), Item::Tensor { view, unread: &unread }));
+            }
+        }
+        let bytes = items.iter().map(|(_, item)| item.data_len() as u64).sum();
+        serialize_to_file(items, Some(packed_metadata(weights)), path).map_err(|error| {
+            let path = path.to_string_lossy();
+            Error::load(format!("{} cannot be written", escape::name(&path))).with_source(error)
+        })?;
+        unread.into_inner().map_or(Ok(bytes), Err)
+    }
+}
+
+/// A tensor of the packed file.
+enum Item<'a> {
+    Matrix {
+        matrix: PackedMatrix,
+        shape: [usize; 3],
+    },
+    /// As it is stored. The library has no way to say that it cannot be read.
+    Tensor {
+        view: TensorView<'a>,
+        unread: &'a RefCell<Option<Error>>,
+    },
+}
+
+impl Item<'_> {
+    fn matrix(matrix: PackedMatrix) -> Result<Self> {
+        let shape = matrix.packed_shape().ok_or_else(|| Error::internal("a packed matrix has a shape"))?;
+        Ok(Self::Matrix { matrix, shape })
+    }
+}
+
+impl View for Item<'_> {
+    fn dtype(&self) -> Dtype {
+        match self {
+            Self::Matrix { .. } => Dtype::U8,
+            Self::Tensor { view, .. } => match view.dtype {
+                DType::F32 => Dtype::F32,
+                DType::Bf16 => Dtype::BF16,
+                DType::F16 => Dtype::F16,
+            },
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        match self {
+            Self::Matrix { shape, .. } => shape,
+            Self::Tensor { view, .. } => view.shape,
+        }
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        match self {
+            Self::Matrix { matrix, .. } => matrix.to_file().into(),
+            Self::Tensor { view, unread } => match view.bytes.to_vec().context(|| view.name.to_owned()) {
+                Ok(bytes) => bytes.into(),
+                Err(error) => {
+                    unread.replace(Some(error));
+                    vec![0; view.bytes.len()].into()
+                }
+            },
+        }
+    }
+
+    fn data_len(&self) -> usize {
+        match self {
+            Self::Matrix { shape, .. } => shape.iter().product(),
+            Self::Tensor { view, .. } => view.bytes.len(),
+        }
     }
 }
 
