@@ -8,8 +8,8 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-# Everything that the harness makes.
-WORK = Path(__file__).resolve().parent.parent.parent / "target" / "peers"
+# Everything that the harness makes: 20 GB, so the folder may be a link to a larger disk.
+WORK = (Path(__file__).resolve().parent.parent.parent / "target" / "peers").resolve()
 
 
 class Missing(Exception):
