@@ -10,9 +10,9 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use rsgen::engine::num_threads;
 use rsgen::generation::logits::{LogitsProcessor, RowContext, TopKLogitsWarper};
 use rsgen::kernels::{
-    AttentionScratch, AttentionShape, Bf16Panels, Bf16Products, F32Panels, Isa, KvBlocks, KvStep,
-    MatrixOutput, Norm, PackedRows, PanelFormat, Workers, argmax, attention, log_sum_exp, rms_norm,
-    rotate_half,
+    AttentionScratch, AttentionShape, Bf16Panels, Bf16Products, F32Panels, InputPair, Isa, KvBlocks, KvStep,
+    MatrixOutput, Norm, PANEL_ROWS, PackedRows, PanelProducts, Workers, argmax, attention, log_sum_exp,
+    rms_norm, rotate_half,
 };
 use rsgen::quant::{PackedMatrix, RowOrder};
 use rsgen::tensor::{ComputeDtype, DType, StoredMatrix};
@@ -110,7 +110,7 @@ fn matmul(criterion: &mut Criterion) {
 
 /// A cache whose rows have their first blocks in common; those after them are each row's own. Keys and values of a head
 /// take as many steps.
-struct Cache<F: PanelFormat> {
+struct Cache<F: PanelProducts> {
     contexts: Vec<usize>,
     shared: usize,
     /// Whether rows are computed one by one, as if they had nothing in common.
@@ -118,12 +118,18 @@ struct Cache<F: PanelFormat> {
     steps: Vec<F::Step>,
 }
 
-impl<F: PanelFormat> Cache<F> {
+impl<F: PanelProducts<Step: KvStep>> Cache<F> {
     const HEAD_STEPS: usize = HEAD_DIM / 2;
 
     fn new(contexts: Vec<usize>, shared: usize) -> Self {
         let blocks = contexts.iter().max().map_or(0, |most| most.div_ceil(BLOCK)) + contexts.len();
-        let step = |index: usize| F::step(|lane, i| ((index + 2 * lane + i) as f32 * 0.37).sin());
+        let step = |index: usize| {
+            let mut step = F::Step::default();
+            for (lane, i) in (0..PANEL_ROWS).flat_map(|lane| [(lane, 0), (lane, 1)]) {
+                step.set(lane, i, ((index + 2 * lane + i) as f32 * 0.37).sin());
+            }
+            step
+        };
         let steps = (0..blocks * KV_HEADS * Self::HEAD_STEPS).map(step).collect();
         Self { contexts, shared, is_apart: false, steps }
     }
@@ -138,7 +144,7 @@ impl<F: PanelFormat> Cache<F> {
     }
 }
 
-impl<F: PanelFormat> KvBlocks<F::Step> for Cache<F> {
+impl<F: PanelProducts<Step: KvStep>> KvBlocks<F::Step> for Cache<F> {
     fn context_len(&self, row: usize) -> usize {
         self.contexts[row]
     }
@@ -156,7 +162,7 @@ impl<F: PanelFormat> KvBlocks<F::Step> for Cache<F> {
     }
 }
 
-fn attend<F: PanelFormat<Step: KvStep>>(criterion: &mut Criterion, name: &str) {
+fn attend<F: PanelProducts<Step: KvStep, Row: InputPair>>(criterion: &mut Criterion, name: &str) {
     let workers = workers();
     let scale = 1.0 / (HEAD_DIM as f32).sqrt();
     let shape =

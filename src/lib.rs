@@ -56,7 +56,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
 pub use generator::{ChatPrompt, Generator, GeneratorOptions, Prompt, Prompts};
 pub use kernels::ThreadPool;
-pub use tensor::DType;
+pub use tensor::{DType, WeightType};
 pub use text::{ChatOptions, Message};
 pub use types::{BlockId, FinishReason, SeqId, TokenId};
 

@@ -28,8 +28,11 @@ fn threads() -> BTreeSet<String> {
 
 #[test]
 fn the_last_handle_takes_memory_and_threads_with_it() {
-    let options =
-        GeneratorOptions { dtype: Some(DType::F32), num_threads: Some(4), ..GeneratorOptions::default() };
+    let options = GeneratorOptions {
+        dtype: Some(DType::F32.into()),
+        num_threads: Some(4),
+        ..GeneratorOptions::default()
+    };
     let config = GenerationConfig::new().max_new_tokens(100);
     let (before, mut resident) = (threads(), Vec::new());
     for _ in 0..ROUNDS {

@@ -18,7 +18,7 @@ use super::serve::ServeArguments;
 use super::show::{PictureArguments, ShowArguments};
 use super::tokenize::TokenizeArguments;
 use crate::generator::{GeneratorOptions, KvDtype};
-use crate::tensor::{ComputeDtype, DType};
+use crate::tensor::{self, ComputeDtype, DType};
 
 const ABOUT: &str = "Text generation on CPUs: transformers' generate(), exact to the token";
 
@@ -122,7 +122,7 @@ pub(super) struct AssistantArguments {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model")]
 pub(super) struct LoadingArguments {
-    /// auto, float32, bfloat16 or float16 weights
+    /// auto, float32, bfloat16, float16, int8 or int4 weights
     #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_default_value = true)]
     #[arg(value_enum, default_value_t = WeightType::Auto, hide_possible_values = true)]
     pub(super) dtype: WeightType,
@@ -193,16 +193,20 @@ pub(super) enum WeightType {
     Float32,
     Bfloat16,
     Float16,
+    Int8,
+    Int4,
 }
 
 impl WeightType {
     /// `None` keeps weights in the type they are stored in.
-    pub(super) const fn dtype(self) -> Option<DType> {
+    pub(super) const fn dtype(self) -> Option<tensor::WeightType> {
         match self {
             Self::Auto => None,
-            Self::Float32 => Some(DType::F32),
-            Self::Bfloat16 => Some(DType::Bf16),
-            Self::Float16 => Some(DType::F16),
+            Self::Float32 => Some(tensor::WeightType::Float(DType::F32)),
+            Self::Bfloat16 => Some(tensor::WeightType::Float(DType::Bf16)),
+            Self::Float16 => Some(tensor::WeightType::Float(DType::F16)),
+            Self::Int8 => Some(tensor::WeightType::Int8),
+            Self::Int4 => Some(tensor::WeightType::Int4),
         }
     }
 }

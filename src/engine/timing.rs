@@ -85,7 +85,7 @@ impl fmt::Display for Table<'_> {
             let StageTime { count, elapsed, work } = time;
             let share = ratio(*elapsed, total);
             write!(f, "\n  {:<10} {count:>7} {:>10.3} {share:>5.1}%", stage.name(), milliseconds(*elapsed))?;
-            let flops = work.f32_flops + work.bf16_flops;
+            let flops = work.f32_flops + work.bf16_flops + work.int8_ops;
             if work.bytes > 0 || flops > 0 {
                 let rate = |done: u64| done as f64 / elapsed.as_nanos().max(1) as f64;
                 let of_limit = ratio(limits.least_time(work), *elapsed);
@@ -131,7 +131,8 @@ mod tests {
         let time = |elapsed, work| StageTime { count: 4, elapsed, work };
         // A tenth of what the machine could read in that time.
         let bytes = (limits.read_gb_per_second * 1e6 * 0.1 * 30.0) as u64;
-        times.stages[Stage::Qkv as usize] = time(ms(30), Work { bytes, f32_flops: 60_000, bf16_flops: 0 });
+        times.stages[Stage::Qkv as usize] =
+            time(ms(30), Work { bytes, f32_flops: 60_000, ..Work::default() });
         times.stages[Stage::Embedding as usize] = time(ms(10), Work::default());
         let text = Table { name: "steps", times: &times, limits: &limits }.to_string();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();

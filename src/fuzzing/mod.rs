@@ -122,7 +122,7 @@ fn run_model(config: &ModelConfig) {
     let cancelled = std::sync::atomic::AtomicBool::new(false);
     let options = LoaderOptions {
         workers: &workers,
-        dtype: None,
+        weights: None,
         compute: ComputeDtype::F32,
         progress: &|_| {},
         done: 0.into(),

@@ -23,7 +23,7 @@ pub use resources::{Machine, MemoryPlan};
 
 pub use crate::cache::KvDtype;
 pub use crate::kernels::{Isa, IsaReason, Limits};
-pub use crate::tensor::{ComputeDtype, DType};
+pub use crate::tensor::{ComputeDtype, DType, WeightType};
 
 use crate::cache::BLOCK_TOKENS;
 use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};

@@ -15,15 +15,16 @@ use crate::generation::{GenerationConfig, KeptTokens, OneOrMany, Vocabulary};
 use crate::kernels::{Isa, ThreadPool, Workers};
 use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::sync::Mutex;
-use crate::tensor::{ComputeDtype, DType};
+use crate::tensor::{ComputeDtype, WeightType};
 use crate::text::{ChatTemplates, Tokenizer};
 use crate::weights::{ModelConfig, ModelFiles, Weights};
 
 /// How a model is opened.
 #[derive(Default)]
 pub struct GeneratorOptions {
-    /// The type that weights are rounded to while loading; `None` keeps them as they are stored.
-    pub dtype: Option<DType>,
+    /// What weights become while loading: rounded to a floating-point type, or integers in groups with a scale each;
+    /// `None` keeps them as they are stored.
+    pub dtype: Option<WeightType>,
     /// The arithmetic of matrix products: `float32`, which equals transformers, or `bfloat16`, which rounds
     /// activations and weights and computes prompts about twice as fast.
     pub compute_dtype: ComputeDtype,
@@ -161,7 +162,7 @@ impl Generator {
         };
         let loading = LoaderOptions {
             workers: &workers,
-            dtype: precision.weights,
+            weights: precision.weights,
             compute: precision.compute,
             progress: &progress,
             cancelled,

@@ -3,19 +3,20 @@
 use super::GeneratorOptions;
 use crate::cache::KvDtype;
 use crate::error::{Error, Result};
-use crate::tensor::{ComputeDtype, DType};
+use crate::tensor::{ComputeDtype, DType, WeightType};
 
 /// The types that the options select.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Precision {
-    /// The type that weights are rounded to; `None` keeps them as they are stored.
-    pub(super) weights: Option<DType>,
+    /// What weights become; `None` keeps them as they are stored.
+    pub(super) weights: Option<WeightType>,
     pub(super) compute: ComputeDtype,
     pub(super) kv: KvDtype,
 }
 
 impl Precision {
-    /// In `bfloat16` arithmetic, weights are rounded to `bfloat16`, and so are keys and values unless told otherwise.
+    /// In `bfloat16` arithmetic, floating-point weights are rounded to `bfloat16`, and so are keys and values unless told
+    /// otherwise. Products with integers are the same in both; the arithmetic is that of attention then.
     ///
     /// # Errors
     /// `Config` when the types of weights and arithmetic contradict each other.
@@ -23,15 +24,18 @@ impl Precision {
         let GeneratorOptions { dtype, compute_dtype: compute, kv_dtype, .. } = *options;
         match compute {
             ComputeDtype::F32 => Ok(Self { weights: dtype, compute, kv: kv_dtype.unwrap_or(KvDtype::F32) }),
-            ComputeDtype::Bf16 => match dtype {
-                None | Some(DType::Bf16) => {
-                    Ok(Self { weights: Some(DType::Bf16), compute, kv: kv_dtype.unwrap_or(KvDtype::Bf16) })
-                }
-                Some(other) => Err(Error::config(format!(
-                    "`dtype` must be \"bfloat16\" or unset beside a `compute_dtype` of \"bfloat16\", got \"{other}\"; leave \
-                     it out, or compute in \"float32\""
-                ))),
-            },
+            ComputeDtype::Bf16 => {
+                let weights = match dtype.unwrap_or(DType::Bf16.into()) {
+                    WeightType::Float(other @ (DType::F32 | DType::F16)) => {
+                        return Err(Error::config(format!(
+                            "`dtype` must be \"bfloat16\", \"int8\", \"int4\" or unset beside a `compute_dtype` of \
+                             \"bfloat16\", got \"{other}\"; leave it out, or compute in \"float32\""
+                        )));
+                    }
+                    weights => weights,
+                };
+                Ok(Self { weights: Some(weights), compute, kv: kv_dtype.unwrap_or(KvDtype::Bf16) })
+            }
         }
     }
 }
@@ -43,17 +47,22 @@ mod tests {
 
     #[test]
     fn the_arithmetic_decides_what_is_left_open() {
-        let choose = |dtype, compute_dtype, kv_dtype| {
+        let choose = |dtype: Option<WeightType>, compute_dtype, kv_dtype| {
             let options = GeneratorOptions { dtype, compute_dtype, kv_dtype, ..GeneratorOptions::default() };
             Precision::choose(&options).map(|precision| (precision.weights, precision.kv))
         };
         let (float32, bfloat16) = (ComputeDtype::F32, ComputeDtype::Bf16);
         assert_eq!(choose(None, float32, None).unwrap(), (None, KvDtype::F32));
-        assert_eq!(choose(Some(DType::F16), float32, None).unwrap(), (Some(DType::F16), KvDtype::F32));
-        assert_eq!(choose(None, bfloat16, None).unwrap(), (Some(DType::Bf16), KvDtype::Bf16));
+        let half = Some(DType::F16.into());
+        assert_eq!(choose(half, float32, None).unwrap(), (half, KvDtype::F32));
+        assert_eq!(choose(None, bfloat16, None).unwrap(), (Some(DType::Bf16.into()), KvDtype::Bf16));
+        for integers in [WeightType::Int8, WeightType::Int4].map(Some) {
+            assert_eq!(choose(integers, float32, None).unwrap(), (integers, KvDtype::F32));
+            assert_eq!(choose(integers, bfloat16, None).unwrap(), (integers, KvDtype::Bf16));
+        }
         assert_eq!(choose(None, bfloat16, Some(KvDtype::F32)).unwrap().1, KvDtype::F32);
         for dtype in [DType::F32, DType::F16] {
-            let error = choose(Some(dtype), bfloat16, None).unwrap_err();
+            let error = choose(Some(dtype.into()), bfloat16, None).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);
             assert!(
                 error.to_string().contains("`dtype`") && error.to_string().contains(dtype.name()),

@@ -11,6 +11,7 @@ use crate::cache::{KvCapacity, KvLayout};
 use crate::engine::{self, CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads};
 use crate::error::{Error, Result};
 use crate::kernels::{Isa, IsaReason, Limits, Workers};
+use crate::tensor::WeightType;
 use crate::types::Choice;
 use crate::weights::{MemoryLimit, ModelConfig, Weights, memory_limit};
 
@@ -103,9 +104,9 @@ impl MemoryPlan {
         machine: &Machine,
     ) -> Result<Self> {
         // Packed weights take as much memory as in the file, unless they are rounded.
-        let weight_bytes = precision
-            .weights
-            .map_or(weights.data_len(), |dtype| weights.num_elements().saturating_mul(dtype.bytes() as u64));
+        let weight_bytes = precision.weights.map_or(weights.data_len(), |dtype| {
+            dtype.bytes_of(weights.num_elements()) + unrounded(dtype, config)
+        });
         let available = machine.memory.as_ref();
         if let Some(available) = available.filter(|available| weight_bytes > available.value) {
             return Err(Error::capacity(format!(
@@ -132,4 +133,13 @@ impl fmt::Display for MemoryPlan {
             kv_cache_bytes.value, kv_cache_bytes.reason
         )
     }
+}
+
+/// What the head and an embedding of its own take beyond the other weights, in bytes: they have more bits than integers have.
+fn unrounded(dtype: WeightType, config: &ModelConfig) -> u64 {
+    let weights = config.vocab_size as u64 * config.hidden_size as u64;
+    let head = dtype.of_head().bytes_of(weights) - dtype.bytes_of(weights);
+    let keeps_embedding = dtype.float().is_none() && !config.tie_word_embeddings;
+    let embedding = if keeps_embedding { weights.saturating_mul(2) - dtype.bytes_of(weights) } else { 0 };
+    head + embedding
 }

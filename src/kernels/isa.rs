@@ -27,7 +27,9 @@ enum Kind {
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512<false>),
     #[cfg(target_arch = "x86_64")]
-    Avx2(Avx2),
+    AvxVnni(Avx2<true>),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2<false>),
     Portable(Portable),
 }
 
@@ -65,7 +67,8 @@ impl Isa {
         {
             found.extend(Avx512::<true>::new().map(|token| Self(Kind::Avx512Bf16(token))));
             found.extend(Avx512::<false>::new().map(|token| Self(Kind::Avx512(token))));
-            found.extend(Avx2::new().map(|token| Self(Kind::Avx2(token))));
+            found.extend(Avx2::<true>::new().map(|token| Self(Kind::AvxVnni(token))));
+            found.extend(Avx2::<false>::new().map(|token| Self(Kind::Avx2(token))));
         }
         found.push(Self(Kind::Portable(Portable)));
         found
@@ -77,7 +80,7 @@ impl Isa {
     }
 
     /// The instruction set to compute with: `wanted`, or the one that the environment variable `RSGEN_ISA` names
-    /// (`avx512_bf16`, `avx512`, `avx2` or `scalar`), or the fastest one.
+    /// (`avx512_bf16`, `avx512`, `avx_vnni`, `avx2` or `scalar`), or the fastest one.
     ///
     /// # Errors
     /// When the variable names an instruction set that is unknown, or that this machine does not have.
@@ -112,13 +115,15 @@ impl Isa {
         Ok(Choice::new(named, IsaReason::Environment { variable: VARIABLE }))
     }
 
-    /// The name that `RSGEN_ISA` takes: `avx512_bf16`, `avx512`, `avx2` or `scalar`.
+    /// The name that `RSGEN_ISA` takes: `avx512_bf16`, `avx512`, `avx_vnni`, `avx2` or `scalar`.
     pub fn name(self) -> &'static str {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512Bf16(_) => "avx512_bf16",
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512(_) => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Kind::AvxVnni(_) => "avx_vnni",
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2(_) => "avx2",
             Kind::Portable(_) => "scalar",
@@ -142,6 +147,8 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512(token) => token.run(operation),
             #[cfg(target_arch = "x86_64")]
+            Kind::AvxVnni(token) => token.plain().run(operation),
+            #[cfg(target_arch = "x86_64")]
             Kind::Avx2(token) => token.run(operation),
             Kind::Portable(token) => operation.eval(token),
         }
@@ -154,6 +161,21 @@ impl Isa {
             Kind::Avx512Bf16(token) => token.run(operation),
             _ => self.run(operation),
         }
+    }
+
+    /// [`Isa::run`] for operations on 8-bit integers; others need no variant for these instructions.
+    pub(crate) fn run_integers<O: SimdOp>(self, operation: O) -> O::Output {
+        #[cfg(target_arch = "x86_64")]
+        match self.0 {
+            Kind::Avx512Bf16(_) | Kind::Avx512(_) => {
+                if let Some(token) = Avx512::<false, true>::new() {
+                    return token.run(operation);
+                }
+            }
+            Kind::AvxVnni(token) => return token.run(operation),
+            Kind::Avx2(_) | Kind::Portable(_) => {}
+        }
+        self.run(operation)
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Work {
     pub f32_flops: u64,
     /// Multiplications and additions of products of `bf16`.
     pub bf16_flops: u64,
+    /// Multiplications and additions of 8-bit integers.
+    pub int8_ops: u64,
 }
 
 impl AddAssign for Work {
@@ -34,6 +36,7 @@ impl AddAssign for Work {
         self.bytes += other.bytes;
         self.f32_flops += other.f32_flops;
         self.bf16_flops += other.bf16_flops;
+        self.int8_ops += other.int8_ops;
     }
 }
 
@@ -47,6 +50,8 @@ pub struct Limits {
     pub float32_gflop_per_second: f64,
     /// The same for products of `bf16`; `None` where there is no instruction for them.
     pub bfloat16_gflop_per_second: Option<f64>,
+    /// The same for products of 8-bit integers.
+    pub int8_gop_per_second: f64,
 }
 
 impl Limits {
@@ -63,6 +68,7 @@ impl Limits {
             float32_gflop_per_second: peak(workers, peak::multiply_add),
             bfloat16_gflop_per_second: (workers.isa().has_bf16_products())
                 .then(|| peak(workers, peak::dot_bf16)),
+            int8_gop_per_second: peak(workers, peak::dot_i8),
         }
     }
 
@@ -70,19 +76,26 @@ impl Limits {
     pub fn least_time(&self, work: &Work) -> Duration {
         let bf16 = self.bfloat16_gflop_per_second.unwrap_or(self.float32_gflop_per_second);
         let reading = work.bytes as f64 / self.read_gb_per_second;
-        let computing = work.f32_flops as f64 / self.float32_gflop_per_second + work.bf16_flops as f64 / bf16;
+        let computing = work.f32_flops as f64 / self.float32_gflop_per_second
+            + work.bf16_flops as f64 / bf16
+            + work.int8_ops as f64 / self.int8_gop_per_second;
         Duration::try_from_secs_f64(1e-9 * reading.max(computing)).unwrap_or_default()
     }
 }
 
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { read_gb_per_second, float32_gflop_per_second, bfloat16_gflop_per_second } = self;
+        let Self {
+            read_gb_per_second,
+            float32_gflop_per_second,
+            bfloat16_gflop_per_second,
+            int8_gop_per_second,
+        } = self;
         write!(f, "reads {read_gb_per_second:.1} GB/s, float32 {float32_gflop_per_second:.1} GFLOP/s")?;
-        match bfloat16_gflop_per_second {
-            Some(rate) => write!(f, ", bfloat16 {rate:.1} GFLOP/s"),
-            None => Ok(()),
+        if let Some(rate) = bfloat16_gflop_per_second {
+            write!(f, ", bfloat16 {rate:.1} GFLOP/s")?;
         }
+        write!(f, ", int8 {int8_gop_per_second:.1} GOP/s")
     }
 }
 
@@ -124,6 +137,7 @@ mod tests {
             assert!(limits.read_gb_per_second.is_normal() && limits.float32_gflop_per_second.is_normal());
             let has_products = limits.bfloat16_gflop_per_second.is_some_and(f64::is_normal);
             assert_eq!(has_products, isa.name() == "avx512_bf16");
+            assert!(limits.int8_gop_per_second.is_normal());
         }
     }
 
@@ -133,14 +147,17 @@ mod tests {
             read_gb_per_second: 10.0,
             float32_gflop_per_second: 100.0,
             bfloat16_gflop_per_second: Some(200.0),
+            int8_gop_per_second: 400.0,
         };
-        let reads = Work { bytes: 10_000_000, f32_flops: 5, bf16_flops: 0 };
+        let reads = Work { bytes: 10_000_000, f32_flops: 5, ..Work::default() };
         assert_eq!(limits.least_time(&reads), Duration::from_millis(1));
-        let mut both = Work { bytes: 10, f32_flops: 100_000_000, bf16_flops: 0 };
+        let mut both = Work { bytes: 10, f32_flops: 100_000_000, ..Work::default() };
         both += Work { bf16_flops: 400_000_000, ..Work::default() };
         assert_eq!(limits.least_time(&both), Duration::from_millis(3));
         let emulated = Limits { bfloat16_gflop_per_second: None, ..limits };
         assert_eq!(emulated.least_time(&both), Duration::from_millis(5));
+        both += Work { int8_ops: 400_000_000, ..Work::default() };
+        assert_eq!(limits.least_time(&both), Duration::from_millis(4));
         assert_eq!(limits.least_time(&Work::default()), Duration::ZERO);
     }
 }

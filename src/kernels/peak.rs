@@ -17,6 +17,11 @@ pub(super) fn dot_bf16(workers: &Workers, rounds: usize) -> u64 {
     on_all_threads(workers, &|| workers.isa().run_bf16(DotBf16 { rounds }))
 }
 
+/// [`multiply_add`] with products of 8-bit integers.
+pub(super) fn dot_i8(workers: &Workers, rounds: usize) -> u64 {
+    on_all_threads(workers, &|| workers.isa().run_integers(DotI8 { rounds }))
+}
+
 fn on_all_threads(workers: &Workers, job: &(dyn Fn() -> u64 + Sync)) -> u64 {
     let num_threads = workers.num_threads();
     let mut counts = vec![0; num_threads];
@@ -55,6 +60,37 @@ impl SimdOp for DotBf16 {
         // Two times 0.5 in each word.
         let (weights, inputs) = (black_box([0x3f00_3f00; LANES]), black_box(0x3f00_3f00));
         4 * in_chains(s, self.rounds, |sum| s.dot_bf16(&weights, inputs, sum))
+    }
+}
+
+struct DotI8 {
+    rounds: usize,
+}
+
+impl SimdOp for DotI8 {
+    type Output = u64;
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) -> u64 {
+        const CHAINS: usize = 12;
+        let (weights, inputs) = (s.load_bytes(&black_box([129; 4 * LANES])), black_box(0x0101_0101));
+        // Different start values keep the compiler from merging the chains.
+        let starts: [i32; CHAINS] = black_box(std::array::from_fn(|chain| chain as i32));
+        let mut sums = [s.splat_i32(0); CHAINS];
+        for chain in 0..CHAINS {
+            sums[chain] = s.splat_i32(starts[chain]);
+        }
+        for _ in 0..self.rounds {
+            for chain in 0..CHAINS {
+                sums[chain] = s.dot_i8(weights, inputs, sums[chain]);
+            }
+        }
+        let mut total = s.splat(0.0);
+        for sum in sums {
+            total = s.add(total, s.to_f32(sum));
+        }
+        black_box(sum_lanes(s, total));
+        (8 * self.rounds * CHAINS * LANES) as u64
     }
 }
 

@@ -20,9 +20,14 @@ macro_rules! lanes {
 
 impl Simd for Portable {
     type F = [f32; LANES];
+    type I = [i32; LANES];
+    type B = [u8; 4 * LANES];
 
     const WIDE_TILE_ROWS: usize = 1;
     const HALF_TILE_ROWS: usize = 2;
+    const WIDE_INTEGER_ROWS: usize = 1;
+    const HALF_INTEGER_ROWS: usize = 0;
+    const I8_EXCESS: i32 = 0;
     const QUERY_TILE: usize = 1;
 
     #[inline(always)]
@@ -114,6 +119,54 @@ impl Simd for Portable {
     fn exchange<const DISTANCE: usize>(self, a: Self::F, b: Self::F) -> (Self::F, Self::F) {
         let first = lanes!(i => if i & DISTANCE == 0 { a[i] } else { b[i ^ DISTANCE] });
         (first, lanes!(i => if i & DISTANCE == 0 { a[i ^ DISTANCE] } else { b[i] }))
+    }
+
+    #[inline(always)]
+    fn splat_i32(self, value: i32) -> Self::I {
+        [value; LANES]
+    }
+
+    #[inline(always)]
+    fn to_f32(self, value: Self::I) -> Self::F {
+        lanes!(i => value[i] as f32)
+    }
+
+    #[inline(always)]
+    fn nearest_i8(self, value: Self::F) -> [i8; LANES] {
+        // 1.5 * 2^23: the sum has no digits after the point, and its low bits are those of the integer.
+        value.map(|value| (value + 12_582_912.0).to_bits() as i8)
+    }
+
+    #[inline(always)]
+    fn load_bytes(self, source: &[u8; 4 * LANES]) -> Self::B {
+        *source
+    }
+
+    #[inline(always)]
+    fn low_nibbles(self, bytes: Self::B) -> Self::B {
+        bytes.map(|byte| byte & 15)
+    }
+
+    #[inline(always)]
+    fn high_nibbles(self, bytes: Self::B) -> Self::B {
+        bytes.map(|byte| byte >> 4)
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], places: Self::B) -> Self::B {
+        places.map(|place| table[usize::from(place & 15)])
+    }
+
+    #[inline(always)]
+    fn dot_i8(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I {
+        let inputs = inputs.to_le_bytes().map(|byte| i32::from(byte.cast_signed()));
+        let mut sum = sum;
+        for (sum, weights) in sum.iter_mut().zip(weights.as_chunks::<4>().0) {
+            for i in 0..4 {
+                *sum += i32::from((weights[i] ^ 0x80).cast_signed()) * inputs[i];
+            }
+        }
+        sum
     }
 
     #[inline(always)]

@@ -13,11 +13,21 @@ pub(crate) const LANES: usize = 16;
 pub trait Simd: Copy + Send + Sync + 'static {
     /// Sixteen lanes of `f32`.
     type F: Copy;
+    /// Sixteen lanes of `i32`.
+    type I: Copy;
+    /// Sixteen groups of four bytes.
+    type B: Copy;
 
     /// The rows of a matrix-multiplication tile that is one panel (32 outputs) wide: as many as the registers hold.
     const WIDE_TILE_ROWS: usize;
     /// The rows of a tile that is half a panel (16 outputs) wide. 0 where the wide tile is always better.
     const HALF_TILE_ROWS: usize;
+    /// [`Simd::WIDE_TILE_ROWS`] for products of 8-bit integers, which have sums of integers beside those of floats.
+    const WIDE_INTEGER_ROWS: usize;
+    /// [`Simd::HALF_TILE_ROWS`] for products of 8-bit integers.
+    const HALF_INTEGER_ROWS: usize;
+    /// What [`Simd::dot_i8`] leaves on each weight: 128 where the instruction takes unsigned weights, else 0.
+    const I8_EXCESS: i32;
     /// The most queries that attention takes through a block of keys together.
     const QUERY_TILE: usize;
 
@@ -81,6 +91,23 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `i - DISTANCE` of `b` where `i & DISTANCE` is not 0; lane `i` of the second is that of `b`, or lane `i + DISTANCE` of `a`
     /// where it is 0. For a distance of 8, 4, 2 or 1.
     fn exchange<const DISTANCE: usize>(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
+    /// All lanes set to `value`.
+    fn splat_i32(self, value: i32) -> Self::I;
+    /// Converts 16 integers; exact below 2^24.
+    fn to_f32(self, value: Self::I) -> Self::F;
+    /// The nearest integers, ties to even, of values from -127.5 to 127.5. Any integers for others.
+    fn nearest_i8(self, value: Self::F) -> [i8; LANES];
+    /// Reads 64 bytes.
+    fn load_bytes(self, source: &[u8; 4 * LANES]) -> Self::B;
+    /// The low four bits of each byte.
+    fn low_nibbles(self, bytes: Self::B) -> Self::B;
+    /// The high four bits of each byte.
+    fn high_nibbles(self, bytes: Self::B) -> Self::B;
+    /// The bytes of a table at these places, from 0 to 15.
+    fn look_up(self, table: &[u8; 16], places: Self::B) -> Self::B;
+    /// Adds four products of integers to each lane. A byte `b` of `weights` stands for `b - 128 + I8_EXCESS` and is not 0;
+    /// `inputs` are four integers from -127 to 127, the same for all lanes.
+    fn dot_i8(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I;
     /// Prefetches the cache line `bytes` after `near`. A hint: any distance is allowed.
     fn prefetch<T>(self, near: &T, bytes: usize);
 }

@@ -47,7 +47,8 @@ impl Decoder {
             Some(matrix) => (Embedding::Tied, matrix),
             None => (Embedding::load(&loader.child(EMBEDDING), vocab_size, hidden_size)?, HEAD),
         };
-        let head = Linear::load(loader, &[(head, vocab_size)], RowOrder::Stacked, hidden_size, false)?;
+        let head =
+            Linear::load(&loader.for_head(), &[(head, vocab_size)], RowOrder::Stacked, hidden_size, false)?;
         let (parts, layers) = (F::layer_parts(config), model.child("layers"));
         let layers = (0..config.num_hidden_layers)
             .map(|index| DecoderLayer::load(&layers.index(index), config, index, parts))

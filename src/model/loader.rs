@@ -7,7 +7,7 @@ use crate::error::{Error, Result, ResultExt};
 use crate::kernels::Workers;
 use crate::quant::{PackedMatrix, RowOrder};
 use crate::sync::Mutex;
-use crate::tensor::{ComputeDtype, DType, StoredMatrix, not_finite};
+use crate::tensor::{ComputeDtype, DType, StoredMatrix, WeightType, not_finite};
 use crate::weights::WeightScope;
 
 /// Bytes that a thread reads at a time, in the type that weights are kept in.
@@ -21,14 +21,16 @@ pub type LoadProgress<'a> = dyn Fn(u64) + 'a;
 pub struct Loader<'a> {
     scope: WeightScope<'a>,
     shared: &'a LoaderOptions<'a>,
+    /// What matrices are stored as; `None` keeps them as they are.
+    weights: Option<WeightType>,
 }
 
 /// What all scopes share.
 pub struct LoaderOptions<'a> {
     /// The threads that pack.
     pub workers: &'a Workers,
-    /// The type that weights are rounded to; `None` keeps them as they are stored.
-    pub dtype: Option<DType>,
+    /// What matrices are stored as; `None` keeps them as they are.
+    pub weights: Option<WeightType>,
     /// The arithmetic that the matrices are packed for.
     pub compute: ComputeDtype,
     /// Called after each tensor.
@@ -44,19 +46,25 @@ pub struct LoaderOptions<'a> {
 impl<'a> Loader<'a> {
     /// The root of the tensors.
     pub fn new(scope: WeightScope<'a>, shared: &'a LoaderOptions<'a>) -> Self {
-        Self { scope, shared }
+        Self { scope, shared, weights: shared.weights }
     }
 
     /// The scope `name` below this one.
     #[must_use]
     pub(super) fn child(&self, name: &str) -> Self {
-        Self { scope: self.scope.child(name), ..*self }
+        Self { scope: self.scope.child(name), ..self.clone() }
     }
 
     /// The scope of an element of a list, such as a layer.
     #[must_use]
     pub(super) fn index(&self, index: usize) -> Self {
-        Self { scope: self.scope.index(index), ..*self }
+        Self { scope: self.scope.index(index), ..self.clone() }
+    }
+
+    /// The same scope for the language-model head.
+    #[must_use]
+    pub(super) fn for_head(&self) -> Self {
+        Self { weights: self.weights.map(WeightType::of_head), ..self.clone() }
     }
 
     /// Keeps a warning for the caller.
@@ -109,8 +117,8 @@ impl<'a> Loader<'a> {
             self.child(parts[damaged].0).scope.full_name("weight")
         };
         let packed = {
-            let LoaderOptions { workers, dtype, compute, .. } = *self.shared;
-            PackedMatrix::pack(workers, &stored, order, dtype, compute).context(damaged_part)?
+            let LoaderOptions { workers, compute, .. } = *self.shared;
+            PackedMatrix::pack(workers, &stored, order, self.weights, compute).context(damaged_part)?
         };
         stored.into_iter().try_for_each(|part| self.count(part))?;
         Ok(packed)
@@ -129,7 +137,7 @@ impl<'a> Loader<'a> {
         let [one, other] = scopes.map(|scope| self.child(scope).stored("weight", num_rows, num_columns));
         let (one, other) = (one?, other?);
         let stored = if one.dtype == other.dtype { one.dtype } else { DType::F32 };
-        let dtype = self.shared.dtype.unwrap_or(stored);
+        let dtype = self.float().unwrap_or(stored);
         let chunk_len = CHUNK_BYTES / dtype.bytes();
         let equal = Mutex::new(Ok(true));
         self.shared.workers.run(one.len().div_ceil(chunk_len), &|chunk| {
@@ -158,7 +166,7 @@ impl<'a> Loader<'a> {
 
     /// Reads a matrix in the type that weights are kept in, on all threads.
     fn read(&self, matrix: &StoredMatrix<'_>) -> Result<(DType, Vec<u8>)> {
-        let dtype = self.shared.dtype.unwrap_or(matrix.dtype);
+        let dtype = self.float().unwrap_or(matrix.dtype);
         let size = dtype.bytes();
         let bytes = self.shared.workers.filled(matrix.len() * size, CHUNK_BYTES, |chunk, out| {
             let first = chunk * CHUNK_BYTES / size;
@@ -169,7 +177,12 @@ impl<'a> Loader<'a> {
     }
 
     fn round(&self, value: f32) -> f32 {
-        self.shared.dtype.map_or(value, |dtype| dtype.round(value))
+        self.float().map_or(value, |dtype| dtype.round(value))
+    }
+
+    /// The type that vectors and embeddings are rounded to; `None` keeps them as they are stored.
+    fn float(&self) -> Option<DType> {
+        self.weights.and_then(WeightType::float)
     }
 
     /// Counts a tensor as loaded.

@@ -191,7 +191,7 @@ mod tests {
             Work { bytes: 5, ..Work::default() }
         });
         timing.lap(Stage::Embedding, Work::default);
-        timing.lap(Stage::Qkv, || Work { bytes: 6, f32_flops: 2, bf16_flops: 1 });
+        timing.lap(Stage::Qkv, || Work { bytes: 6, f32_flops: 2, bf16_flops: 1, int8_ops: 0 });
 
         let times = timing.times(PassKind::Prompt).unwrap();
         assert_eq!((times.passes, times.rows), (1, 7));
@@ -199,7 +199,7 @@ mod tests {
             panic!("{times:?}")
         };
         assert_eq!((embedding, embedded.count, qkv, projected.count), (Stage::Embedding, 1, Stage::Qkv, 2));
-        assert_eq!(projected.work, Work { bytes: 11, f32_flops: 2, bf16_flops: 1 });
+        assert_eq!(projected.work, Work { bytes: 11, f32_flops: 2, bf16_flops: 1, int8_ops: 0 });
         assert!(projected.elapsed >= Duration::from_millis(3), "{times:?}");
         let counted = times.total() + Duration::from_millis(40);
         assert!(

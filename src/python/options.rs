@@ -12,7 +12,7 @@ use super::pickle;
 use super::prompts::{shown, string};
 use crate::error::ErrorKind;
 use crate::generation::config::suggest::suggest;
-use crate::generator::{ComputeDtype, DType, GeneratorOptions, KvDtype};
+use crate::generator::{ComputeDtype, GeneratorOptions, KvDtype, WeightType};
 use crate::json;
 
 /// The model that comes with the package, in its folder.
@@ -186,8 +186,8 @@ fn name_of_dtype(given: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     Ok(Some(name.strip_prefix("torch.").unwrap_or(&name).to_owned()))
 }
 
-fn dtypes() -> [(&'static str, DType); 3] {
-    [DType::F32, DType::Bf16, DType::F16].map(|dtype| (dtype.name(), dtype))
+fn dtypes() -> [(&'static str, WeightType); 5] {
+    WeightType::ALL.map(|dtype| (dtype.name(), dtype))
 }
 
 /// `dtype`, of which `torch_dtype` is the older name.

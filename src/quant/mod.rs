@@ -2,6 +2,7 @@
 //!
 //! A format is a file here and a line in `choose`; everything above sees a [`PackedMatrix`].
 
+mod integers;
 mod packed;
 mod panels;
 
@@ -9,9 +10,11 @@ pub use packed::PackedMatrix;
 
 use crate::error::Result;
 use crate::kernels::{
-    Bf16Panels, Bf16Products, F16Panels, F32Panels, Inputs, MatrixOutput, PANEL_ROWS, PackedRows, Workers,
+    Bf16Panels, Bf16Products, F16Panels, F32Panels, I4Groups, I8Groups, Inputs, MatrixOutput, PANEL_ROWS,
+    PackedRows, Work, Workers,
 };
-use crate::tensor::{ComputeDtype, DType, StoredMatrix};
+use crate::tensor::{ComputeDtype, DType, StoredMatrix, WeightType};
+use integers::Integers;
 use panels::Panels;
 
 /// A layout of weights in memory.
@@ -29,6 +32,9 @@ pub trait WeightFormat: Send + Sync {
         parts: &[StoredMatrix<'_>],
         order: RowOrder,
     ) -> Result<Box<dyn PackedWeights>>;
+
+    /// The work of so many multiplications and additions with a matrix of so many bytes.
+    fn work(&self, bytes: u64, operations: u64) -> Work;
 }
 
 /// How the rows of the source matrices map to the outputs of the packed matrix.
@@ -93,13 +99,18 @@ pub trait PackedWeights: Send + Sync {
 }
 
 impl dyn WeightFormat {
-    /// The format for an arithmetic. In `float32` it keeps weights in the type they are stored in.
-    pub fn choose(dtype: DType, compute: ComputeDtype) -> &'static dyn WeightFormat {
-        match (compute, dtype) {
-            (ComputeDtype::F32, DType::F32) => const { &Panels::<F32Panels>::keeping(DType::F32) },
-            (ComputeDtype::F32, DType::Bf16) => const { &Panels::<Bf16Panels>::keeping(DType::Bf16) },
-            (ComputeDtype::F32, DType::F16) => const { &Panels::<F16Panels>::keeping(DType::F16) },
-            (ComputeDtype::Bf16, _) => const { &Panels::<Bf16Products>::keeping(DType::Bf16) },
+    /// The format for weights and an arithmetic. In `bfloat16` all floating-point weights are rounded to it; integers have
+    /// their own.
+    pub fn choose(weights: WeightType, compute: ComputeDtype) -> &'static dyn WeightFormat {
+        const BF16: ComputeDtype = ComputeDtype::Bf16;
+        const F32: ComputeDtype = ComputeDtype::F32;
+        match (weights, compute) {
+            (WeightType::Int8, _) => const { &Integers::<I8Groups>::of(WeightType::Int8) },
+            (WeightType::Int4, _) => const { &Integers::<I4Groups>::of(WeightType::Int4) },
+            (WeightType::Float(_), BF16) => const { &Panels::<Bf16Products>::keeping(DType::Bf16, BF16) },
+            (WeightType::Float(DType::F32), _) => const { &Panels::<F32Panels>::keeping(DType::F32, F32) },
+            (WeightType::Float(DType::Bf16), _) => const { &Panels::<Bf16Panels>::keeping(DType::Bf16, F32) },
+            (WeightType::Float(DType::F16), _) => const { &Panels::<F16Panels>::keeping(DType::F16, F32) },
         }
     }
 }

@@ -8,18 +8,17 @@ use crate::error::Result;
 use crate::kernels::{
     Inputs, MatrixOutput, PackedRows, PanelFormat, PanelMatrix, Work, Workers, gated_matmul, matmul,
 };
-use crate::tensor::{ComputeDtype, DType, StoredMatrix, not_finite};
+use crate::tensor::{ComputeDtype, DType, StoredMatrix, WeightType, not_finite};
 
 /// A weight matrix, ready to be multiplied with.
 pub struct PackedMatrix {
     weights: Box<dyn PackedWeights>,
     format: &'static dyn WeightFormat,
-    compute: ComputeDtype,
 }
 
 impl PackedMatrix {
-    /// Packs the rows of all `parts` as one matrix, rounded to `dtype`. Without `dtype` they keep their type, or
-    /// become `float32` where the types differ. For `bfloat16` arithmetic they are always rounded to `bfloat16`.
+    /// Packs the rows of all `parts` as one matrix of type `weights`. Without it they keep their type, or become `float32`
+    /// where the types differ. For `bfloat16` arithmetic floating-point weights are always rounded to `bfloat16`.
     ///
     /// # Errors
     /// When a weight is NaN or infinite.
@@ -30,7 +29,7 @@ impl PackedMatrix {
         workers: &Workers,
         parts: &[StoredMatrix<'_>],
         order: RowOrder,
-        dtype: Option<DType>,
+        weights: Option<WeightType>,
         compute: ComputeDtype,
     ) -> Result<Self> {
         assert!(
@@ -39,8 +38,8 @@ impl PackedMatrix {
         );
         let same = parts.iter().all(|part| part.dtype == parts[0].dtype);
         let stored = if same { parts[0].dtype } else { DType::F32 };
-        let format = <dyn WeightFormat>::choose(dtype.unwrap_or(stored), compute);
-        Ok(Self { weights: format.pack(workers, parts, order)?, format, compute })
+        let format = <dyn WeightFormat>::choose(weights.unwrap_or(stored.into()), compute);
+        Ok(Self { weights: format.pack(workers, parts, order)?, format })
     }
 
     /// Multiplies rows with the matrix; `out` is `[num_rows, num_outputs]`. `rows` is scratch memory that calls
@@ -106,11 +105,7 @@ impl PackedMatrix {
     /// The arithmetic and memory traffic of multiplying `num_rows` rows.
     pub fn work(&self, num_rows: usize) -> Work {
         let bytes = self.bytes() as u64;
-        let flops = 2 * (num_rows * self.num_inputs() * self.num_outputs()) as u64;
-        match self.compute {
-            ComputeDtype::F32 => Work { bytes, f32_flops: flops, bf16_flops: 0 },
-            ComputeDtype::Bf16 => Work { bytes, f32_flops: 0, bf16_flops: flops },
-        }
+        self.format.work(bytes, 2 * (num_rows * self.num_inputs() * self.num_outputs()) as u64)
     }
 }
 
@@ -122,7 +117,7 @@ impl fmt::Debug for PackedMatrix {
 
 impl<F: PanelFormat> PackedWeights for PanelMatrix<F> {
     fn pack_rows(&self, workers: &Workers, inputs: Inputs<'_>, rows: &mut PackedRows) {
-        rows.pack::<F::Pair>(workers, inputs, PanelMatrix::num_inputs(self));
+        rows.pack::<F::Row>(workers, inputs, PanelMatrix::num_inputs(self));
     }
 
     fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]) {
@@ -202,7 +197,7 @@ pub(super) fn pack_panels<F: PanelFormat>(
         }
         Ok(())
     };
-    let packed = PanelMatrix::<F>::pack_stored(workers, num_outputs, num_inputs, read)?;
+    let packed = PanelMatrix::<F>::pack(workers, num_outputs, num_inputs, read)?;
     Ok(Box::new(packed.ok_or_else(not_finite)?))
 }
 
@@ -250,7 +245,7 @@ mod tests {
                     &workers,
                     &[stored],
                     RowOrder::Stacked,
-                    Some(DType::F32),
+                    Some(DType::F32.into()),
                     ComputeDtype::F32,
                 )
                 .unwrap();
@@ -287,7 +282,9 @@ mod tests {
     fn a_weight_that_is_not_finite_is_refused() {
         let workers = Workers::new(1, Isa::select().unwrap()).unwrap();
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            for (dtype, kept) in [(DType::F32, None), (DType::Bf16, None), (DType::F16, Some(DType::Bf16))] {
+            for (dtype, kept) in
+                [(DType::F32, None), (DType::Bf16, None), (DType::F16, Some(DType::Bf16.into()))]
+            {
                 let bytes: Vec<u8> =
                     [1.0, bad, 2.0].into_iter().flat_map(|value| dtype.to_le_bytes(value)).collect();
                 for compute in [ComputeDtype::F32, ComputeDtype::Bf16] {

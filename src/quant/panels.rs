@@ -1,23 +1,24 @@
-//! Weights kept in the type they are stored in, in panels, and computed with in `float32`.
+//! Floating-point weights in panels.
 
 use std::marker::PhantomData;
 
 use super::packed::pack_panels;
 use super::{PackedWeights, RowOrder, WeightFormat};
 use crate::error::Result;
-use crate::kernels::{PanelFormat, Workers};
-use crate::tensor::{DType, StoredMatrix};
+use crate::kernels::{PanelFormat, Work, Workers};
+use crate::tensor::{ComputeDtype, DType, StoredMatrix};
 
 /// The format for weights of one type.
 pub(super) struct Panels<F> {
     dtype: DType,
+    compute: ComputeDtype,
     format: PhantomData<F>,
 }
 
 impl<F> Panels<F> {
-    /// The format for weights of `dtype`, the element type of `F`.
-    pub(super) const fn keeping(dtype: DType) -> Self {
-        Self { dtype, format: PhantomData }
+    /// The format for weights of `dtype`, the element type of `F`, which computes in `compute`.
+    pub(super) const fn keeping(dtype: DType, compute: ComputeDtype) -> Self {
+        Self { dtype, compute, format: PhantomData }
     }
 }
 
@@ -33,6 +34,13 @@ impl<F: PanelFormat> WeightFormat for Panels<F> {
         order: RowOrder,
     ) -> Result<Box<dyn PackedWeights>> {
         pack_panels::<F>(workers, parts, order, self.dtype)
+    }
+
+    fn work(&self, bytes: u64, operations: u64) -> Work {
+        match self.compute {
+            ComputeDtype::F32 => Work { bytes, f32_flops: operations, ..Work::default() },
+            ComputeDtype::Bf16 => Work { bytes, bf16_flops: operations, ..Work::default() },
+        }
     }
 }
 
@@ -52,8 +60,10 @@ mod tests {
             bytes: bytes[..].into(),
             cancelled: None,
         };
-        let (narrow, wide) =
-            (Panels::<Bf16Panels>::keeping(DType::Bf16), Panels::<F32Panels>::keeping(DType::F32));
+        let (narrow, wide) = (
+            Panels::<Bf16Panels>::keeping(DType::Bf16, ComputeDtype::F32),
+            Panels::<F32Panels>::keeping(DType::F32, ComputeDtype::F32),
+        );
         assert_eq!((narrow.name(), wide.name()), ("bfloat16", "float32"));
         // 33 outputs take two panels of 32, and 5 inputs three steps of two.
         assert_eq!(narrow.pack(&workers, &[stored], RowOrder::Stacked).unwrap().bytes(), 2 * 32 * 6 * 2);

@@ -2,6 +2,8 @@
 
 mod dtype;
 mod stored;
+mod weight_type;
 
 pub use dtype::{ComputeDtype, DType};
 pub use stored::{StoredBytes, StoredMatrix, not_finite};
+pub use weight_type::WeightType;

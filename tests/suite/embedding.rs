@@ -52,9 +52,9 @@ fn generators_with_different_options_live_side_by_side() {
         ..GeneratorOptions::default()
     };
     let all = [
-        options(1, isas[0], KvDtype::F32, DType::F32, 64 << 20),
-        options(3, isas[isas.len() - 1], KvDtype::Bf16, DType::F16, 4 << 20),
-        options(2, isas[isas.len() / 2], KvDtype::F32, DType::Bf16, 1 << 20),
+        options(1, isas[0], KvDtype::F32, DType::F32.into(), 64 << 20),
+        options(3, isas[isas.len() - 1], KvDtype::Bf16, DType::F16.into(), 4 << 20),
+        options(2, isas[isas.len() / 2], KvDtype::F32, DType::Bf16.into(), 1 << 20),
     ];
     let open = |options| Generator::bundled_with(options).unwrap();
     // Each alone, the others not even loaded.

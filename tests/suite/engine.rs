@@ -219,12 +219,12 @@ fn weights_can_be_rounded_while_they_are_loaded() {
         (generator.engine().model().weight_bytes(), generator.forward(&[ids]).unwrap())
     };
     let (bytes, stored) = logits(None);
-    let (wide_bytes, wide) = logits(Some(DType::F32));
+    let (wide_bytes, wide) = logits(Some(DType::F32.into()));
     assert_eq!(wide_bytes, 2 * bytes, "the story model is stored in bfloat16");
     assert_eq!(wide, stored, "widening is exact");
-    assert_eq!(logits(Some(DType::Bf16)).1, stored);
+    assert_eq!(logits(Some(DType::Bf16.into())).1, stored);
     // Most of its weights are also numbers of float16.
-    let (_, narrow) = logits(Some(DType::F16));
+    let (_, narrow) = logits(Some(DType::F16.into()));
     assert!(narrow.iter().zip(&stored).all(|(a, b)| (a - b).abs() < 1e-3));
 }
 

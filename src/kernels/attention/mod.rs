@@ -49,7 +49,7 @@ mod tile;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::matmul::{Buffers, InputPair, KvStep, PanelProducts};
+use super::matmul::{Buffers, InputPair, KvStep, PanelProducts, RowStep};
 use super::parallel::Disjoint;
 use super::threads::Workers;
 use plan::RowTile;
@@ -117,7 +117,7 @@ pub struct AttentionScratch {
 ///
 /// # Panics
 /// When the shapes do not fit, or when a window is 0.
-pub fn attention<F: PanelProducts<Step: KvStep>>(
+pub fn attention<F: PanelProducts<Step: KvStep, Row: InputPair>>(
     workers: &Workers,
     shape: AttentionShape,
     queries: &[f32],
@@ -148,10 +148,10 @@ pub fn attention<F: PanelProducts<Step: KvStep>>(
     let num_jobs = num_items * parts_each;
     let num_chunks = num_jobs.min(4 * workers.num_threads());
     let most_queries = tiles.iter().map(|tile| tile.rows.len() * group).max().unwrap_or(0);
-    let (num_values, num_pairs) = Memory::<F::Pair>::len(shape.head_dim, most_queries);
-    let pairs = F::Pair::buffer(pairs);
+    let (num_values, num_pairs) = Memory::<F::Row>::len(shape.head_dim, most_queries);
+    let pairs = F::Row::buffer(pairs);
     values.resize(num_chunks * num_values, 0.0);
-    pairs.resize(num_chunks * num_pairs, F::Pair::default());
+    pairs.resize(num_chunks * num_pairs, F::Row::default());
     let (values, pairs, out) = (Disjoint::new(values), Disjoint::new(pairs), Disjoint::new(out));
     let memory = |chunk: usize| {
         // SAFETY: each chunk is run once, and their memory does not overlap.
@@ -167,7 +167,7 @@ pub fn attention<F: PanelProducts<Step: KvStep>>(
             let (values, pairs) = memory(chunk);
             for index in (chunk..num_items).step_by(num_chunks) {
                 let (kv_head, tile) = item(index);
-                F::Pair::run(
+                F::Row::run(
                     workers.isa(),
                     Job::<F, _> {
                         shape,
@@ -195,7 +195,7 @@ pub fn attention<F: PanelProducts<Step: KvStep>>(
             let (kv_head, tile) = item(index);
             let spans = spans(tile, shape, blocks);
             let of_part = |part: usize| spans.start + part * spans.len() / parts_each;
-            F::Pair::run(
+            F::Row::run(
                 workers.isa(),
                 SpanJob::<F, _> {
                     shape,
@@ -218,7 +218,7 @@ pub fn attention<F: PanelProducts<Step: KvStep>>(
         // There are no fewer chunks than items, and the jobs are done.
         let (values, _) = memory(index);
         let (spans, format) = (spans(tile, shape, blocks), PhantomData::<F>);
-        F::Pair::run(
+        F::Row::run(
             workers.isa(),
             Merge { shape, blocks, tile, kv_head, spans, parts, values, out: &out, format },
         );

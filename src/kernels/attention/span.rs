@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::plan::{MOST_ROWS, RowTile};
 use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
-use crate::kernels::matmul::{KvStep, PanelProducts};
+use crate::kernels::matmul::{InputPair, KvStep, PanelProducts};
 use crate::kernels::simd::{LANES, Simd};
 
 /// One span of the context of a job.
@@ -30,7 +30,7 @@ pub(super) struct Span<'a, F, B> {
     format: PhantomData<F>,
 }
 
-impl<'a, F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
+impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> Span<'a, F, B> {
     /// The span from position `start` on.
     #[inline(always)]
     pub(super) fn new(
@@ -108,7 +108,7 @@ impl<'a, F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
 
     /// Computes the scores of all visible tokens, and of some others.
     #[inline(always)]
-    pub(super) fn scores<S: Simd>(&self, s: S, queries: &[F::Pair], scores: &mut [[f32; SPAN]]) {
+    pub(super) fn scores<S: Simd>(&self, s: S, queries: &[F::Row], scores: &mut [[f32; SPAN]]) {
         let places = 0..self.tile.rows.len();
         let begin = places.clone().map(|place| self.visible(place).start).min().unwrap_or(0) / BLOCK * BLOCK;
         for at in (begin..self.end()).step_by(BLOCK) {
@@ -161,7 +161,7 @@ impl<'a, F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> Span<'a, F, B> {
     pub(super) fn weighted_values<S: Simd>(
         &self,
         s: S,
-        weights: &[[F::Pair; PAIRS]],
+        weights: &[[F::Row; PAIRS]],
         plane: usize,
         out: &mut [f32],
     ) {
@@ -212,7 +212,7 @@ struct Tokens {
 fn block_scores<S: Simd, F: PanelProducts, const M: usize>(
     s: S,
     query: usize,
-    queries: &[F::Pair],
+    queries: &[F::Row],
     keys: &[F::Step],
     scale: [S::F; 2],
     at: usize,
@@ -233,16 +233,16 @@ fn block_scores<S: Simd, F: PanelProducts, const M: usize>(
 /// Adds the values of some tokens of a span, weighted for `M` queries from `query` on, in one plane: one chain over the
 /// tokens each.
 #[inline(always)]
-fn add_values<S: Simd, F: PanelProducts<Step: KvStep>, const M: usize>(
+fn add_values<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: usize>(
     s: S,
     query: usize,
     span: &Span<'_, F, impl KvBlocks<F::Step>>,
     &Tokens { row, range: ref tokens }: &Tokens,
     plane: usize,
-    weights: &[[F::Pair; PAIRS]],
+    weights: &[[F::Row; PAIRS]],
     out: &mut [f32],
 ) {
-    let weights: &[[F::Pair; PAIRS]; M] = weights[query..].first_chunk().expect("as many as that");
+    let weights: &[[F::Row; PAIRS]; M] = weights[query..].first_chunk().expect("as many as that");
     let width = span.shape.head_dim.next_multiple_of(BLOCK);
     let place = |m: usize| (query + m) * width + plane * BLOCK;
     let mut sums = [[s.splat(0.0); 2]; M];
@@ -279,11 +279,11 @@ fn add_values<S: Simd, F: PanelProducts<Step: KvStep>, const M: usize>(
 fn add_pair<S: Simd, F: PanelProducts, const M: usize>(
     s: S,
     step: &F::Step,
-    weights: &[[F::Pair; PAIRS]; M],
+    weights: &[[F::Row; PAIRS]; M],
     pair: usize,
     sums: &mut [[S::F; 2]; M],
 ) {
-    let mut rows = [F::Pair::default(); M];
+    let mut rows = [F::Row::default(); M];
     for m in 0..M {
         rows[m] = weights[m][pair];
     }

@@ -25,13 +25,13 @@ pub(super) struct SpanJob<'a, F: PanelProducts, B> {
     pub(super) spans: Range<usize>,
     /// At least [`Memory::len`] elements each.
     pub(super) values: &'a mut [f32],
-    pub(super) pairs: &'a mut [F::Pair],
+    pub(super) pairs: &'a mut [F::Row],
     /// [`Part::len`] elements for each span of the context, starting with `first_part`. The job owns those of its spans.
     pub(super) parts: &'a Disjoint<'a, f32>,
     pub(super) first_part: usize,
 }
 
-impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for SpanJob<'_, F, B> {
+impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdOp for SpanJob<'_, F, B> {
     type Output = ();
 
     #[inline(always)]
@@ -63,7 +63,7 @@ impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for SpanJob<'_
                     span.scale_weights(place, &mut memory.scores[query]);
                 }
             }
-            let weights = F::Pair::pairs(memory.scores, span.end(), memory.pairs);
+            let weights = F::Row::pairs(memory.scores, span.end(), memory.pairs);
             part.values.fill(0.0);
             for plane in 0..dim.div_ceil(BLOCK) {
                 span.weighted_values(s, weights, plane, part.values);
@@ -109,7 +109,7 @@ pub(super) struct Merge<'a, F: PanelProducts, B> {
     pub(super) format: PhantomData<F>,
 }
 
-impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Merge<'_, F, B> {
+impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdOp for Merge<'_, F, B> {
     type Output = ();
 
     #[inline(always)]

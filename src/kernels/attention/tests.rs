@@ -6,7 +6,7 @@ use super::*;
 use crate::kernels::{Bf16Panels, Bf16Products, F32Panels, I8Panels, Isa, scalar};
 
 /// The cache of one sequence in the block layout, and the plain rows it was made from.
-struct Cache<F: PanelProducts<Step: KvStep>> {
+struct Cache<F: PanelProducts<Step: KvStep, Row: InputPair>> {
     shape: AttentionShape,
     contexts: Vec<usize>,
     /// `[kv_head][token][head_dim]`
@@ -25,12 +25,12 @@ fn number(i: usize, seed: usize) -> f32 {
 }
 
 /// Those of keys and of values.
-fn steps_of_a_head<F: PanelProducts<Step: KvStep>>(dim: usize) -> (usize, usize) {
+fn steps_of_a_head<F: PanelProducts<Step: KvStep, Row: InputPair>>(dim: usize) -> (usize, usize) {
     let scales = F::Step::SCALE_STEPS;
     (dim.div_ceil(2) + scales, dim.div_ceil(BLOCK) * BLOCK / 2 + scales)
 }
 
-impl<F: PanelProducts<Step: KvStep>> Cache<F> {
+impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
     fn new(shape: AttentionShape, num_tokens: usize, contexts: &[usize]) -> Self {
         let (dim, heads) = (shape.head_dim, shape.num_kv_heads);
         let blocks = num_tokens.div_ceil(BLOCK);
@@ -121,7 +121,7 @@ impl<F: PanelProducts<Step: KvStep>> Cache<F> {
     }
 }
 
-impl<F: PanelProducts<Step: KvStep>> KvBlocks<F::Step> for Cache<F> {
+impl<F: PanelProducts<Step: KvStep, Row: InputPair>> KvBlocks<F::Step> for Cache<F> {
     fn context_len(&self, row: usize) -> usize {
         self.contexts[row]
     }
@@ -161,7 +161,7 @@ fn equal_bits(left: &[f32], right: &[f32]) -> bool {
 }
 
 /// `tolerance` is that of the arithmetic.
-fn attention_equals_its_twin<F: PanelProducts<Step: KvStep>>(tolerance: f32) {
+fn attention_equals_its_twin<F: PanelProducts<Step: KvStep, Row: InputPair>>(tolerance: f32) {
     let windows = [1, 2, 31, 32, 33, 100, 256, 300].map(Some);
     let windowed = windows.map(|window| AttentionShape { window, ..shapes()[2] });
     for shape in shapes().into_iter().chain(windowed) {
@@ -232,7 +232,7 @@ fn rows_have_the_same_bits_alone_and_in_any_company() {
     }
 }
 
-fn same_bits_in_any_company<F: PanelProducts<Step: KvStep>>(isa: Isa, mut cache: Cache<F>) {
+fn same_bits_in_any_company<F: PanelProducts<Step: KvStep, Row: InputPair>>(isa: Isa, mut cache: Cache<F>) {
     cache.shared_blocks = 0;
     let alone = cache.run(isa, 1);
     for shared in [1, 2, 9, 16, usize::MAX] {
@@ -243,7 +243,7 @@ fn same_bits_in_any_company<F: PanelProducts<Step: KvStep>>(isa: Isa, mut cache:
 
 #[test]
 fn a_long_context_is_divided_among_threads_without_a_change_of_bits() {
-    fn check<F: PanelProducts<Step: KvStep>>(tolerance: f32) {
+    fn check<F: PanelProducts<Step: KvStep, Row: InputPair>>(tolerance: f32) {
         for window in [None, Some(1300), Some(700)] {
             let shape = AttentionShape { window, ..shapes()[2] };
             let (alone, rows) = ([1500], [1499, 1500, 3, 1200]);
@@ -275,7 +275,7 @@ fn a_long_context_is_divided_among_threads_without_a_change_of_bits() {
 
 #[test]
 fn what_lies_behind_the_context_does_not_matter() {
-    fn check<F: PanelProducts<Step: KvStep>>(context: usize) {
+    fn check<F: PanelProducts<Step: KvStep, Row: InputPair>>(context: usize) {
         let mut cache = Cache::<F>::new(shapes()[2], 60, &[context]);
         let clean = cache.run(Isa::select().unwrap(), 1);
         cache.spoil(context..60);
@@ -304,7 +304,7 @@ fn a_window_that_holds_the_context_changes_no_bit() {
 /// Not even times zero: a block before the window may belong to somebody else one day.
 #[test]
 fn what_lies_before_the_window_does_not_matter() {
-    fn check<F: PanelProducts<Step: KvStep>>(window: usize) {
+    fn check<F: PanelProducts<Step: KvStep, Row: InputPair>>(window: usize) {
         let shape = AttentionShape { window: Some(window), ..shapes()[2] };
         let mut cache = Cache::<F>::new(shape, 600, &[600]);
         let clean = cache.run(Isa::select().unwrap(), 1);

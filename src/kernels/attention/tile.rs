@@ -25,7 +25,7 @@ pub(super) struct Job<'a, F: PanelProducts, B> {
     pub(super) kv_head: usize,
     /// At least [`Memory::len`] elements each.
     pub(super) values: &'a mut [f32],
-    pub(super) pairs: &'a mut [F::Pair],
+    pub(super) pairs: &'a mut [F::Row],
     /// `[num_rows, num_heads, head_dim]`, of which the job owns the elements of its head in its rows.
     pub(super) out: &'a Disjoint<'a, f32>,
 }
@@ -82,7 +82,7 @@ impl<'a, P> Memory<'a, P> {
     }
 }
 
-impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F, B> {
+impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F, B> {
     type Output = ();
 
     #[inline(always)]
@@ -112,7 +112,7 @@ impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F,
                     span.scale_weights(place, &mut memory.scores[query]);
                 }
             }
-            let weights = F::Pair::pairs(memory.scores, span.end(), memory.pairs);
+            let weights = F::Row::pairs(memory.scores, span.end(), memory.pairs);
             memory.span.fill(0.0);
             for plane in 0..width / BLOCK {
                 span.weighted_values(s, weights, plane, memory.span);
@@ -152,23 +152,23 @@ impl<F: PanelProducts<Step: KvStep>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F,
 
 /// Packs `M` queries, from `query` on, as part of `[ceil(head_dim / 2), num_queries]`.
 #[inline(always)]
-pub(super) fn gather_queries<'a, S: Simd, F: PanelProducts, const M: usize>(
+pub(super) fn gather_queries<'a, S: Simd, F: PanelProducts<Row: InputPair>, const M: usize>(
     _: S,
     query: usize,
     num_queries: usize,
     given: &impl Fn(usize) -> &'a [f32],
-    out: &mut [F::Pair],
+    out: &mut [F::Row],
 ) {
     for m in 0..M {
         // Pack a strip with vector operations, then scatter it.
         for (values, out) in given(query + m).chunks(2 * LANES).zip(out.chunks_mut(LANES * num_queries)) {
-            let mut strip = [F::Pair::default(); LANES];
+            let mut strip = [F::Row::default(); LANES];
             let (whole, odd) = values.as_chunks::<2>();
             for (pair, &[even, odd]) in strip.iter_mut().zip(whole) {
-                *pair = F::Pair::new(even, odd);
+                *pair = F::Row::new(even, odd);
             }
             if let [value] = odd {
-                strip[whole.len()] = F::Pair::new(*value, 0.0);
+                strip[whole.len()] = F::Row::new(*value, 0.0);
             }
             for (out, pair) in out.chunks_exact_mut(num_queries).zip(strip) {
                 out[query + m] = pair;

@@ -1,48 +1,117 @@
 //! The number formats that weights are packed in.
 
-use half::{bf16, f16};
+use std::mem::MaybeUninit;
 
-use super::rows::{Bf16Pair, InputPair};
+use half::f16;
+
+use super::rows::{Bf16Pair, RowStep};
 use super::step::{Bf16Step, F32Step, I8Step, KvStep};
 use crate::kernels::simd::{LANES, Simd};
+use crate::kernels::transpose::transpose;
 
 /// The outputs of a panel: two vectors.
 pub const PANEL_ROWS: usize = 2 * LANES;
 
-/// The arithmetic of panels: multiplies a step of weights with a pair of inputs.
+/// The arithmetic of panels: multiplies a step of weights with the inputs of rows.
 pub trait PanelProducts: Send + Sync + Sized + 'static {
-    /// The weights of 32 outputs for two consecutive inputs; zeros by default.
+    /// The weights of 32 outputs for some consecutive inputs; zeros by default.
     type Step: Copy + Default + Send + Sync + 'static;
 
-    /// How a row holds two consecutive inputs.
-    type Pair: InputPair;
+    /// How a row holds the inputs of a step.
+    type Row: RowStep;
 
     /// Adds the products of one step to the sums of `M` rows and `V` vectors of outputs, from vector `first` of the panel
-    /// on. Each sum takes the two products one after the other.
+    /// on. Each sum takes the products one after the other, or those of a group of integers at once.
     #[doc(hidden)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
         s: S,
         step: &Self::Step,
         first: usize,
-        rows: &[Self::Pair; M],
+        rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     );
 }
 
 /// A number format of packed weights.
 pub trait PanelFormat: PanelProducts {
-    /// The 32-bit words that hold the stored weights of one output for two consecutive inputs, side by side.
-    const WORDS: usize;
+    /// The bytes of a stored weight, as [`PanelFormat::pack`] takes it.
+    const STORED_BYTES: usize;
 
-    /// Packs one step: `weight(lane, i)` is the weight of output `lane` for the `i`-th of the two inputs.
-    fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step;
-
-    /// The step of 32 outputs whose weights are stored in this very format: `words` are the [`Self::WORDS`] words of each
-    /// output, little-endian, as `[word][half][lane]`. The second part of the result says whether all of them are finite.
-    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool);
+    /// Packs the stored rows of a panel into its steps, all of them; a row may lack what is zero at its end. Returns whether
+    /// all weights are finite.
+    #[doc(hidden)]
+    fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool;
 
     /// One weight of a step, widened.
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32;
+}
+
+/// A format whose weights are stored in this very format, two inputs to a step.
+trait StoredPairs: PanelProducts {
+    /// The step of 32 outputs: `words` are the 32-bit words of the two weights of each output, little-endian, as
+    /// `[word][half][lane]`. The second part of the result says whether all of them are finite.
+    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool);
+}
+
+/// [`PanelFormat::pack`] for weights of `WORDS` words for two inputs.
+#[inline(always)]
+fn pack_pairs<S: Simd, F: StoredPairs, const WORDS: usize>(
+    s: S,
+    rows: [&[u8]; PANEL_ROWS],
+    steps: &mut [MaybeUninit<F::Step>],
+) -> bool {
+    let mut all_finite = true;
+    for (strip, steps) in steps.chunks_mut(LANES / WORDS).enumerate() {
+        let words = load_block(s, &rows, strip);
+        for (step, words) in steps.iter_mut().zip(words.chunks_exact(WORDS)) {
+            let (packed, finite) = F::step_of_words(words);
+            all_finite &= finite;
+            step.write(packed);
+        }
+    }
+    all_finite
+}
+
+/// Strip `strip` of 64 bytes of 32 rows as `[word][half][lane]`, a lane for each row; zeros where a row ends.
+#[inline(always)]
+pub(super) fn load_block<S: Simd>(
+    s: S,
+    rows: &[&[u8]; PANEL_ROWS],
+    strip: usize,
+) -> [[[u32; LANES]; 2]; LANES] {
+    const STRIP: usize = 4 * LANES;
+    let mut words = [[[0; LANES]; 2]; LANES];
+    for half in 0..2 {
+        let mut block = [s.splat(0.0); LANES];
+        for (lane, words) in block.iter_mut().enumerate() {
+            let row = rows[half * LANES + lane];
+            if let Some(bytes) = row.get(strip * STRIP..(strip + 1) * STRIP) {
+                *words = load_words(s, bytes);
+            } else {
+                let mut last = [0; STRIP];
+                let rest = row.get(strip * STRIP..).unwrap_or_default();
+                last[..rest.len()].copy_from_slice(rest);
+                *words = load_words(s, &last);
+            }
+        }
+        transpose(s, &mut block);
+        for (words, lanes) in words.iter_mut().zip(block) {
+            let mut values = [0.0; LANES];
+            s.store(lanes, &mut values);
+            words[half] = values.map(f32::to_bits);
+        }
+    }
+    words
+}
+
+/// Little-endian words as lanes that stand for their bits.
+#[inline(always)]
+fn load_words<S: Simd>(s: S, bytes: &[u8]) -> S::F {
+    let mut words = [0.0; LANES];
+    for (word, &bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = f32::from_bits(u32::from_le_bytes(bytes));
+    }
+    s.load(&words)
 }
 
 /// Whether `holds` is true for all lanes; without a branch, so that it vectorizes.
@@ -79,14 +148,14 @@ pub struct Bf16Panels;
 
 impl PanelProducts for Bf16Panels {
     type Step = Bf16Step;
-    type Pair = [f32; 2];
+    type Row = [f32; 2];
 
     #[inline(always)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
         s: S,
         step: &Self::Step,
         first: usize,
-        rows: &[Self::Pair; M],
+        rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
         let weights = |v: usize, i| {
@@ -97,24 +166,21 @@ impl PanelProducts for Bf16Panels {
     }
 }
 
-impl PanelFormat for Bf16Panels {
-    const WORDS: usize = 1;
-
-    fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
-        let bits = |lane, i| u32::from(bf16::from_f32(weight(lane, i)).to_bits());
-        Bf16Step(std::array::from_fn(|half| {
-            std::array::from_fn(|lane| {
-                let lane = half * LANES + lane;
-                bits(lane, 0) | bits(lane, 1) << 16
-            })
-        }))
-    }
-
+impl StoredPairs for Bf16Panels {
     #[inline(always)]
     fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
         // Two adjacent numbers are already the word of a lane.
         let finite = |word: u32| word & 0x7f80 != 0x7f80 && word & 0x7f80_0000 != 0x7f80_0000;
         (Bf16Step(words[0]), all_lanes(&words[0], finite))
+    }
+}
+
+impl PanelFormat for Bf16Panels {
+    const STORED_BYTES: usize = 2;
+
+    #[inline(always)]
+    fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool {
+        pack_pairs::<S, Self, 1>(s, rows, steps)
     }
 
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
@@ -128,34 +194,35 @@ pub struct F32Panels;
 
 impl PanelProducts for F32Panels {
     type Step = F32Step;
-    type Pair = [f32; 2];
+    type Row = [f32; 2];
 
     #[inline(always)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
         s: S,
         step: &Self::Step,
         first: usize,
-        rows: &[Self::Pair; M],
+        rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
         widened_multiply_add(s, |v, i| s.load(&step.0[i][first + v]), rows, sums);
     }
 }
 
-impl PanelFormat for F32Panels {
-    const WORDS: usize = 2;
-
-    fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
-        F32Step(std::array::from_fn(|i| {
-            std::array::from_fn(|half| std::array::from_fn(|lane| weight(half * LANES + lane, i)))
-        }))
-    }
-
+impl StoredPairs for F32Panels {
     #[inline(always)]
     fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
         let finite = |word: u32| f32::from_bits(word).is_finite();
         let step = [0, 1].map(|i| words[i].map(|half| half.map(f32::from_bits)));
         (F32Step(step), all_lanes(&words[0], finite) & all_lanes(&words[1], finite))
+    }
+}
+
+impl PanelFormat for F32Panels {
+    const STORED_BYTES: usize = 4;
+
+    #[inline(always)]
+    fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool {
+        pack_pairs::<S, Self, 2>(s, rows, steps)
     }
 
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
@@ -169,14 +236,14 @@ pub struct I8Panels;
 
 impl PanelProducts for I8Panels {
     type Step = I8Step;
-    type Pair = [f32; 2];
+    type Row = [f32; 2];
 
     #[inline(always)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
         s: S,
         step: &Self::Step,
         first: usize,
-        rows: &[Self::Pair; M],
+        rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
         widened_multiply_add(s, |v, i| s.i8(&step.0[i][first + v]), rows, sums);
@@ -194,36 +261,35 @@ pub struct F16Step([[[u16; LANES]; 2]; 2]);
 
 impl PanelProducts for F16Panels {
     type Step = F16Step;
-    type Pair = [f32; 2];
+    type Row = [f32; 2];
 
     #[inline(always)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
         s: S,
         step: &Self::Step,
         first: usize,
-        rows: &[Self::Pair; M],
+        rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
         widened_multiply_add(s, |v, i| s.f16(&step.0[i][first + v]), rows, sums);
     }
 }
 
-impl PanelFormat for F16Panels {
-    const WORDS: usize = 1;
-
-    fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
-        F16Step(std::array::from_fn(|i| {
-            std::array::from_fn(|half| {
-                std::array::from_fn(|lane| f16::from_f32(weight(half * LANES + lane, i)).to_bits())
-            })
-        }))
-    }
-
+impl StoredPairs for F16Panels {
     #[inline(always)]
     fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
         let finite = |word: u32| word & 0x7c00 != 0x7c00 && word & 0x7c00_0000 != 0x7c00_0000;
         let input = |i: usize| words[0].map(|half| half.map(|word| (word >> (16 * i)) as u16));
         (F16Step([input(0), input(1)]), all_lanes(&words[0], finite))
+    }
+}
+
+impl PanelFormat for F16Panels {
+    const STORED_BYTES: usize = 2;
+
+    #[inline(always)]
+    fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool {
+        pack_pairs::<S, Self, 1>(s, rows, steps)
     }
 
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
@@ -240,14 +306,14 @@ pub struct Bf16Products;
 
 impl PanelProducts for Bf16Products {
     type Step = Bf16Step;
-    type Pair = Bf16Pair;
+    type Row = Bf16Pair;
 
     #[inline(always)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
         s: S,
         step: &Self::Step,
         first: usize,
-        rows: &[Self::Pair; M],
+        rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
         for r in 0..M {
@@ -258,16 +324,19 @@ impl PanelProducts for Bf16Products {
     }
 }
 
-impl PanelFormat for Bf16Products {
-    const WORDS: usize = Bf16Panels::WORDS;
-
-    fn step(weight: impl Fn(usize, usize) -> f32) -> Self::Step {
-        Bf16Panels::step(weight)
-    }
-
+impl StoredPairs for Bf16Products {
     #[inline(always)]
     fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
         Bf16Panels::step_of_words(words)
+    }
+}
+
+impl PanelFormat for Bf16Products {
+    const STORED_BYTES: usize = Bf16Panels::STORED_BYTES;
+
+    #[inline(always)]
+    fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool {
+        pack_pairs::<S, Self, 1>(s, rows, steps)
     }
 
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {

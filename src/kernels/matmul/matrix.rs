@@ -5,14 +5,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::format::{PANEL_ROWS, PanelFormat};
+use super::rows::RowStep;
 use crate::error::Result;
-use crate::kernels::simd::{LANES, Simd, SimdOp};
+use crate::kernels::simd::{Simd, SimdOp};
 use crate::kernels::threads::Workers;
-use crate::kernels::transpose::transpose;
 use crate::sync::Mutex;
-
-/// Bytes of a row that are packed at a time.
-const STRIP: usize = 4 * LANES;
 
 /// A weight matrix in panels; `kernels::matmul` draws the layout.
 pub struct PanelMatrix<F: PanelFormat> {
@@ -23,37 +20,18 @@ pub struct PanelMatrix<F: PanelFormat> {
 }
 
 impl<F: PanelFormat> PanelMatrix<F> {
-    /// Packs `weight(output, input)` number by number: what tests multiply with.
-    #[cfg(test)]
-    pub(super) fn pack(
-        workers: &Workers,
-        num_outputs: usize,
-        num_inputs: usize,
-        weight: impl Fn(usize, usize) -> f32 + Sync,
-    ) -> Self {
-        let per_panel = num_inputs.div_ceil(2);
-        let steps = workers.collect(num_outputs.div_ceil(PANEL_ROWS) * per_panel, per_panel, |index| {
-            let (panel, q) = (index / per_panel, index % per_panel);
-            F::step(|lane, i| {
-                let (output, input) = (panel * PANEL_ROWS + lane, 2 * q + i);
-                if output < num_outputs && input < num_inputs { weight(output, input) } else { 0.0 }
-            })
-        });
-        Self { steps, num_outputs, num_inputs }
-    }
-
-    /// Packs weights that are stored in this very format: `read(outputs, bytes)` writes those of neighbouring outputs,
+    /// Packs stored weights: `read(outputs, bytes)` writes those of neighbouring outputs,
     /// `[outputs, num_inputs]`. `None` if a weight is NaN or infinite.
     ///
     /// # Errors
     /// The first one of `read`.
-    pub fn pack_stored(
+    pub fn pack(
         workers: &Workers,
         num_outputs: usize,
         num_inputs: usize,
         read: impl Fn(Range<usize>, &mut [u8]) -> Result<()> + Sync,
     ) -> Result<Option<Self>> {
-        let (per_panel, row_bytes) = (num_inputs.div_ceil(2), num_inputs * F::WORDS * 2);
+        let (per_panel, row_bytes) = (num_inputs.div_ceil(F::Row::INPUTS), num_inputs * F::STORED_BYTES);
         let all_finite = AtomicBool::new(true);
         let num_panels = num_outputs.div_ceil(PANEL_ROWS);
         // What is read stays in the cache of the core that packs it.
@@ -98,7 +76,7 @@ impl<F: PanelFormat> PanelMatrix<F> {
         assert!(output < self.num_outputs, "the row is one of the matrix");
         let steps = self.panel(output / PANEL_ROWS);
         for (input, out) in out[..self.num_inputs].iter_mut().enumerate() {
-            *out = F::get(&steps[input / 2], output % PANEL_ROWS, input % 2);
+            *out = F::get(&steps[input / F::Row::INPUTS], output % PANEL_ROWS, input % F::Row::INPUTS);
         }
     }
 
@@ -107,63 +85,22 @@ impl<F: PanelFormat> PanelMatrix<F> {
     }
 
     pub(super) fn panel(&self, index: usize) -> &[F::Step] {
-        let per_panel = self.num_inputs.div_ceil(2);
+        let per_panel = self.num_inputs.div_ceil(F::Row::INPUTS);
         &self.steps[index * per_panel..(index + 1) * per_panel]
     }
 }
 
-/// The stored rows of a panel, to be packed into its steps; a row may lack what is zero at its end.
+/// The stored rows of a panel, to be packed into its steps.
 struct PackPanel<'a, 'r, F: PanelFormat> {
     rows: [&'r [u8]; PANEL_ROWS],
     steps: &'a mut [MaybeUninit<F::Step>],
 }
 
 impl<F: PanelFormat> SimdOp for PackPanel<'_, '_, F> {
-    /// Whether all weights are finite.
     type Output = bool;
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) -> bool {
-        let mut all_finite = true;
-        for (strip, steps) in self.steps.chunks_mut(LANES / F::WORDS).enumerate() {
-            // `[word][half][lane]`
-            let mut words = [[[0; LANES]; 2]; LANES];
-            for half in 0..2 {
-                let mut block = [s.splat(0.0); LANES];
-                for (lane, words) in block.iter_mut().enumerate() {
-                    let row = self.rows[half * LANES + lane];
-                    if let Some(bytes) = row.get(strip * STRIP..(strip + 1) * STRIP) {
-                        *words = load_words(s, bytes);
-                    } else {
-                        let mut last = [0; STRIP];
-                        let rest = row.get(strip * STRIP..).unwrap_or_default();
-                        last[..rest.len()].copy_from_slice(rest);
-                        *words = load_words(s, &last);
-                    }
-                }
-                transpose(s, &mut block);
-                for (words, lanes) in words.iter_mut().zip(block) {
-                    let mut values = [0.0; LANES];
-                    s.store(lanes, &mut values);
-                    words[half] = values.map(f32::to_bits);
-                }
-            }
-            for (step, words) in steps.iter_mut().zip(words.chunks_exact(F::WORDS)) {
-                let (packed, finite) = F::step_of_words(words);
-                all_finite &= finite;
-                step.write(packed);
-            }
-        }
-        all_finite
+        F::pack(s, self.rows, self.steps)
     }
-}
-
-/// Little-endian words as lanes that stand for their bits.
-#[inline(always)]
-fn load_words<S: Simd>(s: S, bytes: &[u8]) -> S::F {
-    let mut words = [0.0; LANES];
-    for (word, &bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-        *word = f32::from_bits(u32::from_le_bytes(bytes));
-    }
-    s.load(&words)
 }

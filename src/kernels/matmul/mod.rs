@@ -16,6 +16,7 @@
 //! (`docs/decisions/0006`).
 
 mod format;
+mod groups;
 mod matrix;
 mod rows;
 mod step;
@@ -24,8 +25,9 @@ mod tile;
 pub use format::{
     Bf16Panels, Bf16Products, F16Panels, F32Panels, I8Panels, PANEL_ROWS, PanelFormat, PanelProducts,
 };
+pub use groups::{I4Groups, I8Groups};
 pub use matrix::PanelMatrix;
-pub use rows::{InputPair, Inputs, PackedRows};
+pub use rows::{InputPair, Inputs, PackedRows, RowStep};
 pub use step::{Bf16Step, F32Step, I8Step, KvStep};
 
 pub(super) use rows::Buffers;
@@ -36,6 +38,7 @@ use super::parallel::Disjoint;
 use super::silu::silu_times;
 use super::simd::{LANES, Simd, SimdOp};
 use super::threads::Workers;
+use rows::STRIP_VECTORS;
 use tile::{Sink, panel_times_rows};
 
 /// The bias of the products, and whether they are accumulated.
@@ -57,7 +60,7 @@ const TILES_OF_A_GROUP: usize = 8;
 /// With more rows than this, arithmetic dominates, and shorter chunks balance the threads.
 const FEW_ROWS: usize = 16;
 
-/// Multiplies rows, packed as [`PanelProducts::Pair`] of the format, with packed weights.
+/// Multiplies rows, packed as [`PanelProducts::Row`] of the format, with packed weights.
 ///
 /// `out` is `[rows.num_rows(), matrix.num_outputs()]`, row-major.
 ///
@@ -92,8 +95,16 @@ pub fn gated_matmul<F: PanelFormat>(
     let num_outputs = matrix.num_outputs();
     assert_eq!(num_outputs, 2 * width.next_multiple_of(LANES), "a gate and an up for each output");
     assert!(bias.is_none_or(|bias| bias.len() == num_outputs), "one bias for each gate and up");
-    let out = Disjoint::new(out.sized::<F::Pair>(workers.isa(), rows.num_rows(), width));
-    multiply(workers, rows, matrix, &GatedRows::<F::Pair> { out, steps: width.div_ceil(2), bias });
+    if F::Row::SPANS_PANELS {
+        let mut products = std::mem::take(&mut out.unpacked);
+        products.resize(rows.num_rows() * width, 0.0);
+        multiply(workers, rows, matrix, &GatedColumns { out: Disjoint::new(&mut products), width, bias });
+        out.pack::<F::Row>(workers, products[..].into(), width);
+        out.unpacked = products;
+        return;
+    }
+    let out = Disjoint::new(out.sized::<F::Row>(workers.isa(), rows.num_rows(), width));
+    multiply(workers, rows, matrix, &GatedRows::<F::Row> { out, steps: width.div_ceil(2), bias });
 }
 
 /// Passes the products of all rows with all panels to a sink, on all threads.
@@ -113,7 +124,7 @@ fn multiply<F: PanelFormat>(
         let tiles = group * num_tiles / num_groups..(group + 1) * num_tiles / num_groups;
         for panel in panels {
             let (tiles, steps) = (tiles.clone(), matrix.panel(panel));
-            F::Pair::run(workers.isa(), PanelJob::<F, _> { rows, tiles, steps, panel, sink });
+            F::Row::run(workers.isa(), PanelJob::<F, _> { rows, tiles, steps, panel, sink });
         }
     });
 }
@@ -153,14 +164,38 @@ impl Sink for Columns<'_> {
                 if accumulate {
                     value = s.add(load_padded(s, out), value);
                 }
-                if let Ok(out) = <&mut [f32; LANES]>::try_from(&mut *out) {
-                    s.store(value, out);
-                } else {
-                    let mut padded = [0.0; LANES];
-                    s.store(value, &mut padded);
-                    out.copy_from_slice(&padded[..width]);
-                }
+                store_padded(s, value, out);
             }
+        }
+    }
+}
+
+/// Gates times ups: a panel of 16 gates and 16 ups.
+#[inline(always)]
+fn gated<S: Simd>(s: S, [mut gate, mut up]: [S::F; 2], bias: Option<&[f32]>, panel: usize) -> S::F {
+    if let Some(bias) = bias {
+        let (bias, _) = bias[panel * PANEL_ROWS..].as_chunks();
+        (gate, up) = (s.add(gate, s.load(&bias[0])), s.add(up, s.load(&bias[1])));
+    }
+    silu_times(s, gate, up)
+}
+
+/// Gates times ups as a matrix, `[num_rows, width]`: each panel owns 16 of its columns.
+struct GatedColumns<'a> {
+    out: Disjoint<'a, f32>,
+    width: usize,
+    bias: Option<&'a [f32]>,
+}
+
+impl Sink for GatedColumns<'_> {
+    #[inline(always)]
+    fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
+        let columns = panel * LANES..self.width.min((panel + 1) * LANES);
+        for r in 0..M {
+            let start = (first + r) * self.width;
+            // SAFETY: each panel is run by one thread, and panels own disjoint columns.
+            let out = unsafe { self.out.part(start + columns.start..start + columns.end) };
+            store_padded(s, gated(s, sums[r], self.bias, panel), out);
         }
     }
 }
@@ -173,24 +208,19 @@ struct GatedRows<'a, P> {
     bias: Option<&'a [f32]>,
 }
 
-impl<P: InputPair> Sink for GatedRows<'_, P> {
+impl<P: RowStep> Sink for GatedRows<'_, P> {
     #[inline(always)]
     fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
         const STEPS: usize = LANES / 2;
-        let mut values = [[s.splat(0.0); 2]; M];
+        let mut values = [[s.splat(0.0); STRIP_VECTORS]; M];
         for r in 0..M {
-            let [mut gate, mut up] = sums[r];
-            if let Some(bias) = self.bias {
-                let (bias, _) = bias[panel * PANEL_ROWS..].as_chunks();
-                (gate, up) = (s.add(gate, s.load(&bias[0])), s.add(up, s.load(&bias[1])));
-            }
-            values[r][0] = silu_times(s, gate, up);
+            values[r][0] = gated(s, sums[r], self.bias, panel);
         }
         let steps = panel * STEPS..self.steps.min((panel + 1) * STEPS);
         let start = first * self.steps;
         // SAFETY: each panel is run by one thread, and panels own disjoint steps of a tile; the tiles are those of the input.
         let out = unsafe { self.out.part(start + steps.start * M..start + steps.end * M) };
-        P::interleave(s, &values, out.as_chunks_mut().0);
+        P::arrange(s, &values, out.as_chunks_mut().0);
     }
 }
 
@@ -203,6 +233,18 @@ fn load_padded<S: Simd>(s: S, values: &[f32]) -> S::F {
         let mut padded = [0.0; LANES];
         padded[..values.len()].copy_from_slice(values);
         s.load(&padded)
+    }
+}
+
+/// Writes the first of 16 values, as many as there is room for.
+#[inline(always)]
+fn store_padded<S: Simd>(s: S, value: S::F, out: &mut [f32]) {
+    if let Ok(out) = <&mut [f32; LANES]>::try_from(&mut *out) {
+        s.store(value, out);
+    } else {
+        let mut padded = [0.0; LANES];
+        s.store(value, &mut padded);
+        out.copy_from_slice(&padded[..out.len()]);
     }
 }
 

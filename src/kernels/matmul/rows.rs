@@ -1,8 +1,10 @@
 //! The activation rows of a matrix multiplication, regrouped into tiles so that a tile's values for one step of
 //! inputs lie side by side.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::groups::RowGroup;
 use super::load_padded;
 use crate::kernels::isa::Isa;
 use crate::kernels::parallel::Disjoint;
@@ -11,8 +13,51 @@ use crate::kernels::simd::{LANES, Simd, SimdOp, round_bf16};
 use crate::kernels::threads::Workers;
 use crate::kernels::transpose::transpose;
 
-/// Two consecutive inputs of a row, as a kernel multiplies them.
-pub trait InputPair: Copy + Default + Send + Sync + 'static {
+/// The most vectors of a row that [`RowStep::arrange`] takes at once.
+pub(super) const STRIP_VECTORS: usize = 4;
+
+/// The inputs of a row for one step of weights, as a kernel multiplies them.
+pub trait RowStep: Copy + Default + Send + Sync + 'static {
+    /// How many inputs that is.
+    const INPUTS: usize;
+    /// The vectors of a row that [`RowStep::arrange`] takes at once: whole steps.
+    #[doc(hidden)]
+    const VECTORS: usize;
+    /// Whether a gate and an up make such a step only together with their neighbours.
+    #[doc(hidden)]
+    const SPANS_PANELS: bool;
+    /// Puts the steps of several rows side by side: `out[i][r]` is step `i` of row `r`, of which these are the first
+    /// [`RowStep::VECTORS`] vectors. There may be fewer steps than that.
+    #[doc(hidden)]
+    fn arrange<S: Simd, const M: usize>(s: S, rows: &[[S::F; STRIP_VECTORS]; M], out: &mut [[Self; M]]);
+    /// The most rows of a tile that is one panel wide, and of one that is half a panel wide.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn tile_rows<S: Simd>() -> (usize, usize) {
+        (S::WIDE_TILE_ROWS, S::HALF_TILE_ROWS)
+    }
+    /// The most rows of a tile, where there are `num_rows` in all.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn most_rows<S: Simd>(_num_rows: usize) -> usize {
+        let (wide, half) = Self::tile_rows::<S>();
+        wide.max(half)
+    }
+    /// Runs an operation that makes such steps or multiplies them.
+    #[doc(hidden)]
+    fn run<O: SimdOp>(isa: Isa, operation: O) -> O::Output {
+        isa.run(operation)
+    }
+    /// The rows that hold such steps.
+    #[doc(hidden)]
+    fn buffer(rows: &mut Buffers) -> &mut Vec<Self>;
+    /// The same, for reading.
+    #[doc(hidden)]
+    fn values(rows: &Buffers) -> &[Self];
+}
+
+/// Two consecutive inputs of a row.
+pub trait InputPair: RowStep {
     /// From the even and the odd input.
     fn new(even: f32, odd: f32) -> Self;
     /// Converts rows of values to rows of pairs; only the first `used` values matter. `memory` holds converted pairs.
@@ -22,21 +67,6 @@ pub trait InputPair: Copy + Default + Send + Sync + 'static {
         used: usize,
         memory: &'a mut [[Self; HALF]],
     ) -> &'a [[Self; HALF]];
-    /// Puts the pairs of several rows, of each of which these are two vectors, side by side: `out[i][r]` is the pair of
-    /// elements `2 * i` and `2 * i + 1` of row `r`.
-    #[doc(hidden)]
-    fn interleave<S: Simd, const M: usize>(s: S, rows: &[[S::F; 2]; M], out: &mut [[Self; M]]);
-    /// Runs an operation that makes such pairs or multiplies them.
-    #[doc(hidden)]
-    fn run<O: SimdOp>(isa: Isa, operation: O) -> O::Output {
-        isa.run(operation)
-    }
-    /// The rows that hold such pairs.
-    #[doc(hidden)]
-    fn buffer(rows: &mut Buffers) -> &mut Vec<Self>;
-    /// The same, for reading.
-    #[doc(hidden)]
-    fn values(rows: &Buffers) -> &[Self];
 }
 
 /// Two `bfloat16` in one word: the even input in its low half.
@@ -57,9 +87,15 @@ impl InputPair for [f32; 2] {
     ) -> &'a [[Self; HALF]] {
         rows.as_flattened().as_chunks().0.as_chunks().0
     }
+}
+
+impl RowStep for [f32; 2] {
+    const INPUTS: usize = 2;
+    const VECTORS: usize = 2;
+    const SPANS_PANELS: bool = false;
 
     #[inline(always)]
-    fn interleave<S: Simd, const M: usize>(s: S, rows: &[[S::F; 2]; M], out: &mut [[Self; M]]) {
+    fn arrange<S: Simd, const M: usize>(s: S, rows: &[[S::F; STRIP_VECTORS]; M], out: &mut [[Self; M]]) {
         for r in 0..M {
             let mut values = [[0.0; LANES]; 2];
             s.store(rows[r][0], &mut values[0]);
@@ -99,9 +135,15 @@ impl InputPair for Bf16Pair {
         }
         memory
     }
+}
+
+impl RowStep for Bf16Pair {
+    const INPUTS: usize = 2;
+    const VECTORS: usize = 2;
+    const SPANS_PANELS: bool = false;
 
     #[inline(always)]
-    fn interleave<S: Simd, const M: usize>(s: S, rows: &[[S::F; 2]; M], out: &mut [[Self; M]]) {
+    fn arrange<S: Simd, const M: usize>(s: S, rows: &[[S::F; STRIP_VECTORS]; M], out: &mut [[Self; M]]) {
         let mut words = [s.splat(0.0); LANES];
         for r in 0..M {
             words[r] = s.bf16_pairs(rows[r][0], rows[r][1]);
@@ -137,6 +179,8 @@ impl InputPair for Bf16Pair {
 pub struct Buffers {
     floats: Vec<[f32; 2]>,
     words: Vec<Bf16Pair>,
+    pub(super) long_groups: Vec<RowGroup<16>>,
+    pub(super) short_groups: Vec<RowGroup<8>>,
 }
 
 /// Unpacked activation rows, `[num_rows, num_inputs]`.
@@ -154,12 +198,14 @@ impl<'a> From<&'a [f32]> for Inputs<'a> {
     }
 }
 
-/// Activation rows, packed for the instruction set: `[tile][step][row of the tile]`, each element a pair of inputs.
+/// Activation rows, packed for the instruction set: `[tile][step][row of the tile]`, each element a [`RowStep`].
 ///
 /// [`PackedRows::pack`] reuses the memory.
 #[derive(Default)]
 pub struct PackedRows {
     buffers: Buffers,
+    /// Rows on their way, `[num_rows, num_inputs]`.
+    pub(super) unpacked: Vec<f32>,
     num_rows: usize,
     num_inputs: usize,
     num_tiles: usize,
@@ -174,13 +220,13 @@ pub(super) struct RowTile<'a, P> {
 
 impl PackedRows {
     /// Packs rows of `num_inputs` values.
-    pub fn pack<P: InputPair>(&mut self, workers: &Workers, inputs: Inputs<'_>, num_inputs: usize) {
+    pub fn pack<P: RowStep>(&mut self, workers: &Workers, inputs: Inputs<'_>, num_inputs: usize) {
         let Inputs { values: x, norm } = inputs;
         let num_rows = x.len() / num_inputs;
         assert_eq!(num_rows * num_inputs, x.len(), "whole rows");
         assert!(norm.is_none_or(|norm| norm.weight.len() == num_inputs), "a weight for each input");
         let parts = Disjoint::new(self.sized::<P>(workers.isa(), num_rows, num_inputs));
-        let (num_tiles, steps) = (num_rows.div_ceil(tile_rows(workers.isa())), num_inputs.div_ceil(2));
+        let (num_tiles, steps) = (num_tiles::<P>(workers.isa(), num_rows), num_inputs.div_ceil(P::INPUTS));
         let pack_tile = |tile: usize| {
             let rows = tile_range(tile, num_tiles, num_rows);
             // SAFETY: each tile is packed once, and tiles do not overlap.
@@ -196,11 +242,11 @@ impl PackedRows {
     }
 
     /// Resizes the memory for rows that will be written.
-    pub(super) fn sized<P: InputPair>(&mut self, isa: Isa, num_rows: usize, num_inputs: usize) -> &mut [P] {
+    pub(super) fn sized<P: RowStep>(&mut self, isa: Isa, num_rows: usize, num_inputs: usize) -> &mut [P] {
         (self.num_rows, self.num_inputs) = (num_rows, num_inputs);
-        self.num_tiles = num_rows.div_ceil(tile_rows(isa));
+        self.num_tiles = num_tiles::<P>(isa, num_rows);
         let values = P::buffer(&mut self.buffers);
-        values.resize(num_rows * num_inputs.div_ceil(2), P::default());
+        values.resize(num_rows * num_inputs.div_ceil(P::INPUTS), P::default());
         values
     }
 
@@ -221,8 +267,8 @@ impl PackedRows {
 
     /// A range of the tiles; all tiles are about equally large.
     #[inline(always)]
-    pub(super) fn tiles<P: InputPair>(&self, tiles: Range<usize>) -> impl Iterator<Item = RowTile<'_, P>> {
-        let (values, steps) = (P::values(&self.buffers), self.num_inputs.div_ceil(2));
+    pub(super) fn tiles<P: RowStep>(&self, tiles: Range<usize>) -> impl Iterator<Item = RowTile<'_, P>> {
+        let (values, steps) = (P::values(&self.buffers), self.num_inputs.div_ceil(P::INPUTS));
         tiles.map(move |tile| {
             let rows = tile_range(tile, self.num_tiles, self.num_rows);
             RowTile {
@@ -247,7 +293,7 @@ struct PackTile<'a, P> {
     out: &'a mut [P],
 }
 
-impl<P: InputPair> SimdOp for PackTile<'_, P> {
+impl<P: RowStep> SimdOp for PackTile<'_, P> {
     type Output = ();
 
     #[inline(always)]
@@ -267,7 +313,7 @@ impl<P: InputPair> SimdOp for PackTile<'_, P> {
 
 /// Packs a tile of `M` rows.
 #[inline(always)]
-fn pack_tile<S: Simd, P: InputPair, const M: usize>(
+fn pack_tile<S: Simd, P: RowStep, const M: usize>(
     s: S,
     x: &[f32],
     norm: Option<Norm<'_>>,
@@ -282,19 +328,19 @@ fn pack_tile<S: Simd, P: InputPair, const M: usize>(
         }
     }
     let (steps, _) = out.as_chunks_mut::<M>();
-    for (strip, steps) in steps.chunks_mut(LANES).enumerate() {
-        let mut values = [[s.splat(0.0); 2]; M];
-        for half in 0..2 {
-            let begin = (2 * strip + half) * LANES;
+    for (strip, steps) in steps.chunks_mut(P::VECTORS * LANES / P::INPUTS).enumerate() {
+        let mut values = [[s.splat(0.0); STRIP_VECTORS]; M];
+        for v in 0..P::VECTORS {
+            let begin = (P::VECTORS * strip + v) * LANES;
             let weight = norm.map(|norm| load_at(s, norm.weight, begin));
             for r in 0..M {
-                values[r][half] = load_at(s, rows[r], begin);
+                values[r][v] = load_at(s, rows[r], begin);
                 if let Some(weight) = weight {
-                    values[r][half] = s.mul(weight, s.mul(values[r][half], scales[r]));
+                    values[r][v] = s.mul(weight, s.mul(values[r][v], scales[r]));
                 }
             }
         }
-        P::interleave(s, &values, steps);
+        P::arrange(s, &values, steps);
     }
 }
 
@@ -304,15 +350,18 @@ fn load_at<S: Simd>(s: S, values: &[f32], begin: usize) -> S::F {
     load_padded(s, &values[begin.min(values.len())..values.len().min(begin + LANES)])
 }
 
-/// The most rows of a tile.
-fn tile_rows(isa: Isa) -> usize {
-    struct TileRows;
-    impl SimdOp for TileRows {
+/// The number of tiles.
+fn num_tiles<P: RowStep>(isa: Isa, num_rows: usize) -> usize {
+    struct NumTiles<P> {
+        num_rows: usize,
+        step: PhantomData<P>,
+    }
+    impl<P: RowStep> SimdOp for NumTiles<P> {
         type Output = usize;
         #[inline(always)]
         fn eval<S: Simd>(self, _: S) -> usize {
-            S::WIDE_TILE_ROWS.max(S::HALF_TILE_ROWS)
+            self.num_rows.div_ceil(P::most_rows::<S>(self.num_rows))
         }
     }
-    isa.run(TileRows)
+    P::run(isa, NumTiles::<P> { num_rows, step: PhantomData })
 }

@@ -3,12 +3,14 @@
 use std::ops::Range;
 
 use super::format::PanelFormat;
-use super::rows::{PackedRows, RowTile};
+use super::rows::{PackedRows, RowStep, RowTile};
 use crate::kernels::simd::Simd;
 
 /// How far ahead of the multiplication the weights are fetched, in bytes. The hardware's own prefetcher stops at
 /// page boundaries.
 const PREFETCH: usize = 8192;
+/// The bytes that a prefetch brings.
+const LINE: usize = 64;
 
 /// The part of the next panel that a tile prefetches. The tiles of a panel are bound by arithmetic: together they prefetch
 /// the next panel, so that none waits for memory.
@@ -47,16 +49,17 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
     sink: &impl Sink,
 ) {
     let num_tiles = tiles.len();
-    for (index, RowTile { first, num_rows, values }) in rows.tiles::<F::Pair>(tiles).enumerate() {
+    let (wide, half) = F::Row::tile_rows::<S>();
+    for (index, RowTile { first, num_rows, values }) in rows.tiles::<F::Row>(tiles).enumerate() {
         let ahead = Ahead::of_tile(index, num_tiles, size_of_val(steps), steps.len());
         macro_rules! rows {
             ($($m:literal)*) => {
                 match num_rows {
                     $($m => {
-                        if $m <= S::WIDE_TILE_ROWS {
+                        if $m <= wide {
                             let sums = tile::<S, F, $m, 2>(s, steps, values, 0, ahead);
                             sink.put(s, panel, first, &sums);
-                        } else if $m <= S::HALF_TILE_ROWS {
+                        } else if $m <= half {
                             let mut sums = [[s.splat(0.0); 2]; $m];
                             for half in 0..2 {
                                 let of_half = tile::<S, F, $m, 1>(s, steps, values, half, ahead);
@@ -80,22 +83,26 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
 fn tile<S: Simd, F: PanelFormat, const M: usize, const V: usize>(
     s: S,
     steps: &[F::Step],
-    values: &[F::Pair],
+    values: &[F::Row],
     first: usize,
     ahead: Option<Ahead>,
 ) -> [[S::F; V]; M] {
     let mut sums = [[s.splat(0.0); V]; M];
     let (rows, _) = values.as_chunks::<M>();
     if let Some(Ahead { mut place, pace }) = ahead {
+        let lines = (pace >> 16).div_ceil(LINE);
         for (step, rows) in steps.iter().zip(rows) {
-            s.prefetch(&steps[0], place >> 16);
+            for line in 0..lines {
+                s.prefetch(&steps[0], (place >> 16) + line * LINE);
+            }
             place += pace;
             F::multiply_add(s, step, first, rows, &mut sums);
         }
     } else {
         for (step, rows) in steps.iter().zip(rows) {
-            s.prefetch(step, PREFETCH);
-            s.prefetch(step, PREFETCH + 64);
+            for line in 0..size_of::<F::Step>() / LINE {
+                s.prefetch(step, PREFETCH + line * LINE);
+            }
             F::multiply_add(s, step, first, rows, &mut sums);
         }
     }

@@ -5,11 +5,34 @@ use std::arch::x86_64::*;
 
 use crate::kernels::simd::{LANES, Simd, SimdOp};
 
-/// Proof that AVX2, FMA and F16C are present: [`Avx2::new`] is the only constructor.
+/// Proof that AVX2, FMA and F16C are present, and AVX-VNNI if `VNNI`: [`Avx2::new`] is the only constructor.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2(());
+pub(crate) struct Avx2<const VNNI: bool = false>(());
 
-impl Avx2 {
+impl Avx2<true> {
+    /// The token, if the machine has the instructions.
+    pub(crate) fn new() -> Option<Self> {
+        (Avx2::<false>::new().is_some() && is_x86_feature_detected!("avxvnni")).then_some(Self(()))
+    }
+
+    /// The same machine without the instructions for products of 8-bit integers.
+    pub(crate) fn plain(self) -> Avx2<false> {
+        let Self(()) = self;
+        Avx2(())
+    }
+
+    /// Runs an operation inside a function that is compiled for these instructions.
+    pub(crate) fn run<O: SimdOp>(self, operation: O) -> O::Output {
+        #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+        fn inner<O: SimdOp>(token: Avx2<true>, operation: O) -> O::Output {
+            operation.eval(token)
+        }
+        // SAFETY: the token proves that the features are present.
+        unsafe { inner(self, operation) }
+    }
+}
+
+impl Avx2<false> {
     /// The token, if the machine has the instructions.
     pub(crate) fn new() -> Option<Self> {
         (is_x86_feature_detected!("avx2")
@@ -21,13 +44,17 @@ impl Avx2 {
     /// Runs an operation inside a function that is compiled for these instructions.
     pub(crate) fn run<O: SimdOp>(self, operation: O) -> O::Output {
         #[target_feature(enable = "avx2,fma,f16c")]
-        fn inner<O: SimdOp>(token: Avx2, operation: O) -> O::Output {
+        fn inner<O: SimdOp>(token: Avx2<false>, operation: O) -> O::Output {
             operation.eval(token)
         }
         // SAFETY: the token proves that the features are present.
         unsafe { inner(self, operation) }
     }
 }
+
+/// The low and the high half of a vector of integers.
+#[derive(Clone, Copy)]
+pub(crate) struct IntegerHalves(__m256i, __m256i);
 
 /// The low and the high eight lanes.
 #[derive(Clone, Copy)]
@@ -40,15 +67,21 @@ macro_rules! both {
     };
 }
 
-// SAFETY of every block below: the token proves AVX2, FMA and F16C; pointers come from references to arrays of the
+// SAFETY of every block below: the token proves AVX2, FMA and F16C, and AVX-VNNI where asked for; pointers come from references to arrays of the
 // right size (or to their upper half), and the loads and stores are the unaligned ones.
 #[expect(clippy::undocumented_unsafe_blocks, reason = "one reason holds for all: see the comment above")]
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type F = Halves;
+    type I = IntegerHalves;
+    type B = IntegerHalves;
 
     // Of 16 registers: 8 accumulators, 4 for the weights and 1 broadcast; half a panel: 12, 2 and 1.
     const WIDE_TILE_ROWS: usize = 2;
     const HALF_TILE_ROWS: usize = 6;
+    // Half a panel: 6 sums of integers, 6 of floats, 2 registers of weights and 1 broadcast.
+    const WIDE_INTEGER_ROWS: usize = 1;
+    const HALF_INTEGER_ROWS: usize = 3;
+    const I8_EXCESS: i32 = if VNNI { 128 } else { 0 };
     const QUERY_TILE: usize = 2;
 
     #[inline(always)]
@@ -210,6 +243,72 @@ impl Simd for Avx2 {
         }
         let (low, high) = (pair(a.0, b.0), pair(a.1, b.1));
         (Halves(low.0, high.0), Halves(low.1, high.1))
+    }
+
+    #[inline(always)]
+    fn splat_i32(self, value: i32) -> Self::I {
+        unsafe { IntegerHalves(_mm256_set1_epi32(value), _mm256_set1_epi32(value)) }
+    }
+
+    #[inline(always)]
+    fn to_f32(self, value: Self::I) -> Self::F {
+        unsafe { Halves(_mm256_cvtepi32_ps(value.0), _mm256_cvtepi32_ps(value.1)) }
+    }
+
+    #[inline(always)]
+    fn nearest_i8(self, value: Self::F) -> [i8; LANES] {
+        let mut bytes = [0; LANES];
+        unsafe {
+            // Packing works on halves of registers, so the quarters are put in order between its two steps.
+            let words = _mm256_packs_epi32(_mm256_cvtps_epi32(value.0), _mm256_cvtps_epi32(value.1));
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
+            let packed = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            _mm_storeu_si128(bytes.as_mut_ptr().cast(), packed);
+        }
+        bytes
+    }
+
+    #[inline(always)]
+    fn load_bytes(self, source: &[u8; 4 * LANES]) -> Self::B {
+        let source = source.as_ptr();
+        unsafe { IntegerHalves(_mm256_loadu_si256(source.cast()), _mm256_loadu_si256(source.add(32).cast())) }
+    }
+
+    #[inline(always)]
+    fn low_nibbles(self, bytes: Self::B) -> Self::B {
+        let low = |bytes| unsafe { _mm256_and_si256(bytes, _mm256_set1_epi8(15)) };
+        IntegerHalves(low(bytes.0), low(bytes.1))
+    }
+
+    #[inline(always)]
+    fn high_nibbles(self, bytes: Self::B) -> Self::B {
+        let high = |bytes| unsafe { _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), _mm256_set1_epi8(15)) };
+        IntegerHalves(high(bytes.0), high(bytes.1))
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], places: Self::B) -> Self::B {
+        let look_up = |places| unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm256_shuffle_epi8(table, places)
+        };
+        IntegerHalves(look_up(places.0), look_up(places.1))
+    }
+
+    #[inline(always)]
+    fn dot_i8(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I {
+        let dot = |weights, sum| unsafe {
+            let inputs = _mm256_set1_epi32(inputs.cast_signed());
+            if VNNI {
+                return _mm256_dpbusd_avx_epi32(sum, weights, inputs);
+            }
+            // The instruction multiplies unsigned with signed bytes and adds two products in 16 bits: with both signs on one
+            // side they are at most 127 * 127, so two of them fit.
+            let weights = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(inputs), _mm256_sign_epi8(weights, inputs));
+            _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        };
+        IntegerHalves(dot(weights.0, sum.0), dot(weights.1, sum.1))
     }
 
     #[inline(always)]

@@ -5,10 +5,10 @@ use std::arch::x86_64::*;
 
 use crate::kernels::simd::{LANES, Simd, SimdOp, emulated_dot_bf16};
 
-/// Proof that AVX-512 F, BW, DQ and VL are present, and those for `bf16` if `BF16`: [`Avx512::new`] is the only
-/// constructor.
+/// Proof that AVX-512 F, BW, DQ and VL are present, those for `bf16` if `BF16`, and those for products of 8-bit integers if
+/// `VNNI`: [`Avx512::new`] is the only constructor.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512<const BF16: bool>(());
+pub(crate) struct Avx512<const BF16: bool, const VNNI: bool = false>(());
 
 impl Avx512<false> {
     /// The token, if the machine has the instructions.
@@ -54,15 +54,38 @@ impl Avx512<true> {
     }
 }
 
-// SAFETY of every block below: the token proves AVX-512 F, BW, DQ and VL, and BF16 where it is asked for; pointers come from references to arrays of
+impl Avx512<false, true> {
+    /// The token, if the machine has the instructions.
+    pub(crate) fn new() -> Option<Self> {
+        (Avx512::<false>::new().is_some() && is_x86_feature_detected!("avx512vnni")).then_some(Self(()))
+    }
+
+    /// Runs an operation inside a function that is compiled for these instructions.
+    pub(crate) fn run<O: SimdOp>(self, operation: O) -> O::Output {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,avx2")]
+        fn inner<O: SimdOp>(token: Avx512<false, true>, operation: O) -> O::Output {
+            operation.eval(token)
+        }
+        // SAFETY: the token proves that the features are present (every machine with AVX-512 F has FMA and AVX2).
+        unsafe { inner(self, operation) }
+    }
+}
+
+// SAFETY of every block below: the token proves AVX-512 F, BW, DQ and VL, and BF16 and VNNI where asked for; pointers come from references to arrays of
 // the right size, and the loads and stores are the unaligned ones.
 #[expect(clippy::undocumented_unsafe_blocks, reason = "one reason holds for all: see the comment above")]
-impl<const BF16: bool> Simd for Avx512<BF16> {
+impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     type F = __m512;
+    type I = __m512i;
+    type B = __m512i;
 
     // 24 accumulators, 2 vectors of weights and 1 broadcast of 32 registers.
     const WIDE_TILE_ROWS: usize = 12;
     const HALF_TILE_ROWS: usize = 0;
+    // 12 sums of integers, 12 of floats, 2 vectors of weights and 2 of scales; half a panel: 12, 12, 1 and 1.
+    const WIDE_INTEGER_ROWS: usize = 6;
+    const HALF_INTEGER_ROWS: usize = 12;
+    const I8_EXCESS: i32 = 128;
     const QUERY_TILE: usize = 12;
 
     #[inline(always)]
@@ -216,6 +239,63 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
                     _mm512_mask_permute_ps::<0b10_11_00_01>(b, 0x5555, a),
                 ),
             }
+        }
+    }
+
+    #[inline(always)]
+    fn splat_i32(self, value: i32) -> Self::I {
+        unsafe { _mm512_set1_epi32(value) }
+    }
+
+    #[inline(always)]
+    fn to_f32(self, value: Self::I) -> Self::F {
+        unsafe { _mm512_cvtepi32_ps(value) }
+    }
+
+    #[inline(always)]
+    fn nearest_i8(self, value: Self::F) -> [i8; LANES] {
+        let mut bytes = [0; LANES];
+        unsafe {
+            _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(value)))
+        }
+        bytes
+    }
+
+    #[inline(always)]
+    fn load_bytes(self, source: &[u8; 4 * LANES]) -> Self::B {
+        unsafe { _mm512_loadu_si512(source.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn low_nibbles(self, bytes: Self::B) -> Self::B {
+        unsafe { _mm512_and_si512(bytes, _mm512_set1_epi8(15)) }
+    }
+
+    #[inline(always)]
+    fn high_nibbles(self, bytes: Self::B) -> Self::B {
+        unsafe { _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), _mm512_set1_epi8(15)) }
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], places: Self::B) -> Self::B {
+        unsafe {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, places)
+        }
+    }
+
+    #[inline(always)]
+    fn dot_i8(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I {
+        unsafe {
+            let inputs = _mm512_set1_epi32(inputs.cast_signed());
+            if VNNI {
+                return _mm512_dpbusd_epi32(sum, weights, inputs);
+            }
+            // Even and odd bytes as 16-bit numbers, whose products and sums of two fit 32 bits.
+            let even = _mm512_and_si512(weights, _mm512_set1_epi16(255));
+            let even_inputs = _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(inputs));
+            let odd = _mm512_madd_epi16(_mm512_srli_epi16::<8>(weights), _mm512_srai_epi16::<8>(inputs));
+            _mm512_add_epi32(sum, _mm512_add_epi32(_mm512_madd_epi16(even, even_inputs), odd))
         }
     }
 

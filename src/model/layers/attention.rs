@@ -8,8 +8,8 @@ use super::{LayerParts, Projections};
 use crate::cache::{BLOCK_TOKENS, KvDtype, KvRows, KvStore, KvView, TypedKv};
 use crate::error::{Error, Result};
 use crate::kernels::{
-    AttentionShape, Bf16Panels, Bf16Products, F32Panels, I8Panels, KvBlocks, KvStep, PanelProducts, Work,
-    Workers, attention, rotate_half,
+    AttentionShape, Bf16Panels, Bf16Products, F32Panels, I8Panels, InputPair, KvBlocks, KvStep,
+    PanelProducts, Work, Workers, attention, rotate_half,
 };
 use crate::model::Stage;
 use crate::model::context::{ForwardContext, Scratch, sized};
@@ -146,7 +146,7 @@ impl Attention {
     }
 
     /// Computes attention in the arithmetic of `F`.
-    fn attend_to<F: PanelProducts<Step: KvStep>>(
+    fn attend_to<F: PanelProducts<Step: KvStep, Row: InputPair>>(
         &self,
         blocks: &RowBlocks<'_, F::Step>,
         workers: &Workers,
@@ -173,7 +173,7 @@ impl Attention {
         let flops = (4 * pairs * num_heads * head_dim) as u64;
         let in_bf16 = kv.layout().dtype() == KvDtype::Bf16 && self.compute == ComputeDtype::Bf16;
         let (f32_flops, bf16_flops) = if in_bf16 { (0, flops) } else { (flops, 0) };
-        Work { bytes: (blocks.len() * block) as u64, f32_flops, bf16_flops }
+        Work { bytes: (blocks.len() * block) as u64, f32_flops, bf16_flops, ..Work::default() }
     }
 
     /// The width of `scratch.qkv`.
