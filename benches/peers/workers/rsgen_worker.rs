@@ -1,8 +1,8 @@
 //! rsgen as a worker of the peer benchmark, and the plain read that it is held against.
 //!
 //! `cargo bench --bench rsgen_worker -- serve FOLDER THREADS [PRECISION [calls]]`, then one JSON request per line:
-//! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}`. The precision is `float32`, `bfloat16` or that of quantized
-//! weights, with bfloat16 arithmetic. The prompts are one call; with `calls`, each has a thread and a call of its own.
+//! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}`. The precision is `float32` for that arithmetic, or a type of
+//! weights for bfloat16 arithmetic. The prompts are one call; with `calls`, each has a thread and a call of its own.
 //!
 //! `cargo bench --bench rsgen_worker -- read BYTES THREADS`: every line is a request to read that many bytes.
 
@@ -62,13 +62,17 @@ fn answer_all(ready: &Value, answer: impl Fn(&Value) -> Result<Value, Failure>) 
     Ok(())
 }
 
-fn options(num_threads: usize, compute_dtype: Option<&str>) -> Result<GeneratorOptions, String> {
-    let compute_dtype = match compute_dtype {
-        None | Some("float32") => ComputeDtype::F32,
-        Some("bfloat16") => ComputeDtype::Bf16,
-        Some(other) => return Err(format!("no such arithmetic: {other}")),
+fn options(num_threads: usize, precision: Option<&str>) -> rsgen::Result<GeneratorOptions> {
+    let (compute_dtype, dtype) = match precision {
+        None | Some("float32") => (ComputeDtype::F32, None),
+        Some(weights) => (ComputeDtype::Bf16, Some(weights.parse()?)),
     };
-    Ok(GeneratorOptions { num_threads: Some(num_threads), compute_dtype, ..GeneratorOptions::default() })
+    Ok(GeneratorOptions {
+        num_threads: Some(num_threads),
+        compute_dtype,
+        dtype,
+        ..GeneratorOptions::default()
+    })
 }
 
 /// Greedy or with beams, with the end of the sequence disabled; the time is that of the whole run.
