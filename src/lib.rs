@@ -54,7 +54,7 @@ pub mod fuzzing;
 pub use engine::{GenerationOutput, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
-pub use generator::{ChatPrompt, Generator, GeneratorOptions, Prompt, Prompts};
+pub use generator::{ChatPrompt, Generator, GeneratorOptions, PackReport, Prompt, Prompts, pack};
 pub use kernels::ThreadPool;
 pub use tensor::{DType, WeightType};
 pub use text::{ChatOptions, Message};

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         TokenStream,
         Usage,
         __version__,
+        pack,
         serve,
     )
     from ._streamer import TextStreamer
@@ -66,6 +67,7 @@ __all__ = [
     "Tokenizer",
     "Usage",
     "__version__",
+    "pack",
     "serve",
 ]
 

@@ -13,6 +13,7 @@ use super::chat::ChatArguments;
 use super::completions::CompletionsArguments;
 use super::decoding::DecodingArguments;
 use super::doctor::DoctorArguments;
+use super::pack::PackArguments;
 use super::score::ScoreArguments;
 use super::serve::ServeArguments;
 use super::show::{PictureArguments, ShowArguments};
@@ -57,6 +58,7 @@ pub(super) enum Subcommand {
     Generate(Box<GenerateArguments>),
     Chat(Box<ChatArguments>),
     Serve(Box<ServeArguments>),
+    Pack(PackArguments),
     Score(ScoreArguments),
     Show(ShowArguments),
     Tokenize(TokenizeArguments),

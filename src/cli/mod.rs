@@ -20,6 +20,7 @@ mod logger;
 mod model;
 mod numbers;
 mod output;
+mod pack;
 mod progress;
 mod prompt;
 mod score;
@@ -94,6 +95,7 @@ fn run_subcommand(
         Subcommand::Generate(arguments) => generate::run(arguments, bundled, terminal, interrupted),
         Subcommand::Chat(arguments) => chat::run(arguments, bundled, terminal, interrupted),
         Subcommand::Serve(arguments) => serve::run(arguments, bundled, terminal, interrupted),
+        Subcommand::Pack(arguments) => pack::run(arguments, terminal, interrupted),
         Subcommand::Score(arguments) => score::run(arguments, bundled, terminal, interrupted),
         Subcommand::Show(arguments) => show::run(arguments, terminal),
         Subcommand::Tokenize(arguments) => tokenize::run(arguments, bundled, terminal),

@@ -110,7 +110,7 @@ fn find_assistant(named: &str, bundled: Option<&Path>) -> Result<Assistant, Fail
     }
 }
 
-fn show(loading: &OnceLock<ProgressBar>, progress: Progress) {
+pub(super) fn show(loading: &OnceLock<ProgressBar>, progress: Progress) {
     if progress.total < BAR_FROM_BYTES {
         return;
     }

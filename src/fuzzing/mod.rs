@@ -123,6 +123,8 @@ fn run_model(config: &ModelConfig) {
     let options = LoaderOptions {
         workers: &workers,
         weights: None,
+        is_packed: false,
+        loaded: None,
         compute: ComputeDtype::F32,
         progress: &|_| {},
         done: 0.into(),

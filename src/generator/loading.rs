@@ -45,6 +45,20 @@ impl Drop for CancelOnDrop {
     }
 }
 
+impl GeneratorOptions {
+    /// The same, but nobody is told of the progress.
+    pub(super) fn without_progress(&self) -> Self {
+        Self {
+            progress: None,
+            revision: self.revision.clone(),
+            cache_dir: self.cache_dir.clone(),
+            assistant: self.assistant.clone(),
+            thread_pool: self.thread_pool.clone(),
+            ..*self
+        }
+    }
+}
+
 impl Generator {
     /// [`Generator::open_with`], until `interrupted` returns true.
     ///
@@ -56,14 +70,7 @@ impl Generator {
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Self> {
         let model = model.as_ref().to_owned();
-        let mut loading_options = GeneratorOptions {
-            progress: None,
-            revision: options.revision.clone(),
-            cache_dir: options.cache_dir.clone(),
-            assistant: options.assistant.clone(),
-            thread_pool: options.thread_pool.clone(),
-            ..*options
-        };
+        let mut loading_options = options.without_progress();
         let report = |progress| {
             if let Some(report) = &options.progress {
                 report(progress);
@@ -97,7 +104,7 @@ pub fn find_tokenizer_interruptible(
 }
 
 /// Runs `work` on a thread of its own, which drops its sender at the end. `report` is called on this thread.
-fn load<T: Send + 'static>(
+pub(super) fn load<T: Send + 'static>(
     interrupted: &mut dyn FnMut() -> bool,
     report: &dyn Fn(Progress),
     work: impl FnOnce(&AtomicBool, Sender<Progress>) -> Result<T> + Send + 'static,

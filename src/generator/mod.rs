@@ -5,6 +5,7 @@ mod call;
 mod chat;
 mod loading;
 mod open;
+mod pack;
 mod precision;
 mod prompt;
 mod resources;
@@ -18,6 +19,7 @@ pub use call::{Call, Prepared};
 pub use chat::ChatPrompt;
 pub use loading::find_tokenizer_interruptible;
 pub use open::{GeneratorOptions, Progress, Stage, find_tokenizer, open_tokenizer};
+pub use pack::{PackReport, pack, pack_interruptible};
 pub use prompt::{Prompt, Prompts};
 pub use resources::{Machine, MemoryPlan};
 

@@ -13,7 +13,7 @@ use crate::error::{Error, Result, ResultExt};
 use crate::escape;
 use crate::generation::{GenerationConfig, KeptTokens, OneOrMany, Vocabulary};
 use crate::kernels::{Isa, ThreadPool, Workers};
-use crate::model::{self, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
+use crate::model::{self, CausalLm, Loaded, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::sync::Mutex;
 use crate::tensor::{ComputeDtype, WeightType};
 use crate::text::{ChatTemplates, Tokenizer};
@@ -154,29 +154,11 @@ impl Generator {
             None => ThreadPool::new(machine.num_threads.value)?,
         };
         let workers = Workers::on(pool.clone(), machine.isa.value);
-        let total = weights.data_len();
-        let progress = |done| {
-            if let Some(progress) = &options.progress {
-                progress(Progress { stage: Stage::Pack, done, total });
-            }
-        };
-        let loading = LoaderOptions {
-            workers: &workers,
-            weights: precision.weights,
-            compute: precision.compute,
-            progress: &progress,
-            cancelled,
-            done: Cell::new(0),
-            warnings: RefCell::new(
-                machine.warning().into_iter().chain(generation_config.unsupported_warning()).collect(),
-            ),
-        };
-        let model = model::load(&config, &Loader::new(weights.root(), &loading)).context(|| files.name())?;
-        // Tensors that the architecture does not use count as well.
-        if loading.done.get() < total {
-            progress(total);
-        }
-        let mut warnings = loading.warnings.take();
+        let mut warnings: Vec<String> =
+            machine.warning().into_iter().chain(generation_config.unsupported_warning()).collect();
+        let loading = Loading { files, config: &config, weights: &weights, precision };
+        let (model, loaded) = loading.run(&workers, options, cancelled, None)?;
+        warnings.extend(loaded.warnings);
         log_unused(&weights);
         let assistant = options.assistant.as_ref();
         let assistant = assistant.map(|assistant| assistant.open(options, pool, cancelled)).transpose()?;
@@ -210,21 +192,77 @@ impl Generator {
     }
 }
 
+/// A model whose weights are to be loaded.
+pub(super) struct Loading<'a> {
+    pub(super) files: &'a ModelFiles,
+    pub(super) config: &'a ModelConfig,
+    pub(super) weights: &'a Weights,
+    pub(super) precision: Precision,
+}
+
+/// What loading leaves besides the model.
+pub(super) struct LoadedWith {
+    pub(super) warnings: Vec<String>,
+    /// What a packed file would hold, if that was asked for.
+    pub(super) loaded: Option<Loaded>,
+}
+
+impl Loading<'_> {
+    /// Loads all tensors; `loaded` notes them.
+    pub(super) fn run(
+        self,
+        workers: &Workers,
+        options: &GeneratorOptions,
+        cancelled: &AtomicBool,
+        loaded: Option<Loaded>,
+    ) -> Result<(Box<dyn CausalLm>, LoadedWith)> {
+        let Self { files, config, weights, precision } = self;
+        let total = weights.data_len();
+        let progress = |done| {
+            if let Some(progress) = &options.progress {
+                progress(Progress { stage: Stage::Pack, done, total });
+            }
+        };
+        let loading = LoaderOptions {
+            workers,
+            weights: precision.weights,
+            is_packed: precision.is_packed,
+            loaded: loaded.map(RefCell::new),
+            compute: precision.compute,
+            progress: &progress,
+            cancelled,
+            done: Cell::new(0),
+            warnings: RefCell::default(),
+        };
+        let model = model::load(config, &Loader::new(weights.root(), &loading)).context(|| files.name())?;
+        // Tensors that the architecture does not use count as well.
+        if loading.done.get() < total {
+            progress(total);
+        }
+        let warnings = loading.warnings.take();
+        Ok((model, LoadedWith { warnings, loaded: loading.loaded.map(RefCell::into_inner) }))
+    }
+}
+
 /// A model that has passed all checks that need no weights.
-struct Checked {
-    config: ModelConfig,
+pub(super) struct Checked {
+    pub(super) config: ModelConfig,
     generation_config: GenerationConfig,
     tokenizer: Option<Tokenizer>,
     chat_templates: ChatTemplates,
-    weights: Weights,
-    machine: Machine,
-    precision: Precision,
+    pub(super) weights: Weights,
+    pub(super) machine: Machine,
+    pub(super) precision: Precision,
     memory: MemoryPlan,
     is_timed: bool,
 }
 
 impl Checked {
-    fn new(files: &ModelFiles, options: &GeneratorOptions, cancelled: &AtomicBool) -> Result<Self> {
+    pub(super) fn new(
+        files: &ModelFiles,
+        options: &GeneratorOptions,
+        cancelled: &AtomicBool,
+    ) -> Result<Self> {
         let check_cancelled =
             || if cancelled.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { Ok(()) };
         let config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
@@ -236,7 +274,8 @@ impl Checked {
         let weights = Weights::open(files)?;
         check_cancelled()?;
         let machine = Machine::choose(options)?;
-        let (precision, is_timed) = (Precision::choose(options)?, is_timed(options.timing)?);
+        let precision = Precision::choose(options, weights.packed()?)?;
+        let is_timed = is_timed(options.timing)?;
         let memory = MemoryPlan::new(files.name(), &config, &weights, options, precision, &machine)?;
         Ok(Self {
             config,

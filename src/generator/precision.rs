@@ -10,6 +10,8 @@ use crate::tensor::{ComputeDtype, DType, WeightType};
 pub(super) struct Precision {
     /// What weights become; `None` keeps them as they are stored.
     pub(super) weights: Option<WeightType>,
+    /// Whether the model's files hold them packed like that.
+    pub(super) is_packed: bool,
     pub(super) compute: ComputeDtype,
     pub(super) kv: KvDtype,
 }
@@ -19,11 +21,22 @@ impl Precision {
     /// otherwise. Products with integers are the same in both; the arithmetic is that of attention then.
     ///
     /// # Errors
-    /// `Config` when the types of weights and arithmetic contradict each other.
-    pub(super) fn choose(options: &GeneratorOptions) -> Result<Self> {
+    /// `Config` when the types of weights and arithmetic contradict each other, or that of a packed model.
+    pub(super) fn choose(options: &GeneratorOptions, packed: Option<WeightType>) -> Result<Self> {
         let GeneratorOptions { dtype, compute_dtype: compute, kv_dtype, .. } = *options;
+        if let (Some(packed), Some(other)) = (packed, dtype)
+            && packed != other
+        {
+            return Err(Error::config(format!(
+                "`dtype` must be \"{packed}\" or unset for a model that is packed in that type, got \"{other}\"; leave it \
+                 out, or open the model that it was packed from"
+            )));
+        }
+        let (dtype, is_packed) = (packed.or(dtype), packed.is_some());
         match compute {
-            ComputeDtype::F32 => Ok(Self { weights: dtype, compute, kv: kv_dtype.unwrap_or(KvDtype::F32) }),
+            ComputeDtype::F32 => {
+                Ok(Self { weights: dtype, is_packed, compute, kv: kv_dtype.unwrap_or(KvDtype::F32) })
+            }
             ComputeDtype::Bf16 => {
                 let weights = match dtype.unwrap_or(DType::Bf16.into()) {
                     WeightType::Float(other @ (DType::F32 | DType::F16)) => {
@@ -34,7 +47,7 @@ impl Precision {
                     }
                     weights => weights,
                 };
-                Ok(Self { weights: Some(weights), compute, kv: kv_dtype.unwrap_or(KvDtype::Bf16) })
+                Ok(Self { weights: Some(weights), is_packed, compute, kv: kv_dtype.unwrap_or(KvDtype::Bf16) })
             }
         }
     }
@@ -49,7 +62,7 @@ mod tests {
     fn the_arithmetic_decides_what_is_left_open() {
         let choose = |dtype: Option<WeightType>, compute_dtype, kv_dtype| {
             let options = GeneratorOptions { dtype, compute_dtype, kv_dtype, ..GeneratorOptions::default() };
-            Precision::choose(&options).map(|precision| (precision.weights, precision.kv))
+            Precision::choose(&options, None).map(|precision| (precision.weights, precision.kv))
         };
         let (float32, bfloat16) = (ComputeDtype::F32, ComputeDtype::Bf16);
         assert_eq!(choose(None, float32, None).unwrap(), (None, KvDtype::F32));
@@ -69,5 +82,19 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn a_packed_model_decides_the_type_of_its_weights() {
+        let choose = |dtype| {
+            let options = GeneratorOptions { dtype, ..GeneratorOptions::default() };
+            Precision::choose(&options, Some(WeightType::Int4))
+        };
+        for dtype in [None, Some(WeightType::Int4)] {
+            let precision = choose(dtype).unwrap();
+            assert_eq!((precision.weights, precision.is_packed), (Some(WeightType::Int4), true));
+        }
+        let error = choose(Some(WeightType::Int8)).unwrap_err().to_string();
+        assert!(error.contains("must be \"int4\"") && error.contains("got \"int8\""), "{error}");
     }
 }

@@ -104,7 +104,8 @@ impl MemoryPlan {
         machine: &Machine,
     ) -> Result<Self> {
         // Packed weights take as much memory as in the file, unless they are rounded.
-        let weight_bytes = precision.weights.map_or(weights.data_len(), |dtype| {
+        let rounded = precision.weights.filter(|_| !precision.is_packed);
+        let weight_bytes = rounded.map_or(weights.data_len(), |dtype| {
             dtype.bytes_of(weights.num_elements()) + unrounded(dtype, config)
         });
         let available = machine.memory.as_ref();

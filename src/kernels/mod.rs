@@ -43,9 +43,9 @@ pub use huge_pages::advise_huge_pages;
 pub use isa::{Isa, IsaReason};
 pub use limits::{Limits, Work};
 pub use matmul::{
-    Bf16Panels, Bf16Products, Bf16Step, F16Panels, F32Panels, F32Step, I4Groups, I8Groups, I8Panels, I8Step,
-    InputPair, Inputs, KvStep, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, PanelProducts,
-    RowStep, gated_matmul, matmul,
+    Bf16Panels, Bf16Products, Bf16Step, F16Panels, F32Panels, F32Step, FileFormat, I4Groups, I8Groups,
+    I8Panels, I8Step, InputPair, Inputs, KvStep, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat,
+    PanelMatrix, PanelProducts, RowStep, gated_matmul, matmul,
 };
 pub use rms_norm::{Norm, rms_norm, rms_norm_in_place};
 pub use rope::rotate_half;

@@ -37,10 +37,23 @@ pub struct LoaderOptions<'a> {
     pub progress: &'a LoadProgress<'a>,
     /// Set to end loading, in the middle of a matrix as well.
     pub cancelled: &'a AtomicBool,
+    /// Whether the checkpoint holds packed matrices, of type `weights`.
+    pub is_packed: bool,
+    /// What was loaded, to be written as a packed file; `None` if it is not to be.
+    pub loaded: Option<RefCell<Loaded>>,
     /// The bytes that have been packed.
     pub done: Cell<u64>,
     /// Warnings about the checkpoint.
     pub warnings: RefCell<Vec<String>>,
+}
+
+/// What was loaded.
+#[derive(Default)]
+pub struct Loaded {
+    /// Packed matrices and the names of their parts.
+    pub matrices: Vec<(Vec<String>, PackedMatrix)>,
+    /// The names of all other tensors.
+    pub tensors: Vec<String>,
 }
 
 impl<'a> Loader<'a> {
@@ -96,6 +109,7 @@ impl<'a> Loader<'a> {
         if values.iter().any(|value| !value.is_finite()) {
             return Err(not_finite().context(tensor.name));
         }
+        self.note_tensor(tensor.name);
         self.count(stored)?;
         Ok(values.into_iter().map(|value| self.round(value)).collect())
     }
@@ -107,6 +121,12 @@ impl<'a> Loader<'a> {
         order: RowOrder,
         num_columns: usize,
     ) -> Result<PackedMatrix> {
+        let full_name = |&(name, _): &(&str, usize)| self.child(name).scope.full_name("weight");
+        if self.shared.is_packed {
+            let names: Vec<_> = parts.iter().map(full_name).collect();
+            let num_rows = parts.iter().map(|&(_, num_rows)| num_rows).sum();
+            return self.read_packed(&names, order.num_outputs(num_rows), num_columns);
+        }
         let mut stored = Vec::with_capacity(parts.len());
         for &(name, num_rows) in parts {
             stored.push(self.child(name).stored("weight", num_rows, num_columns)?);
@@ -121,19 +141,46 @@ impl<'a> Loader<'a> {
             PackedMatrix::pack(workers, &stored, order, self.weights, compute).context(damaged_part)?
         };
         stored.into_iter().try_for_each(|part| self.count(part))?;
+        if let Some(loaded) = &self.shared.loaded {
+            let names = parts.iter().map(full_name).collect();
+            loaded.borrow_mut().matrices.push((names, packed.clone()));
+        }
         Ok(packed)
+    }
+
+    /// The packed matrix of these tensors.
+    fn read_packed(&self, names: &[String], num_outputs: usize, num_inputs: usize) -> Result<PackedMatrix> {
+        let LoaderOptions { workers, cancelled, .. } = *self.shared;
+        let kind = self.weights.ok_or_else(|| Error::internal("a packed model has a type"))?;
+        let shape = PackedMatrix::file_shape(kind, num_outputs, num_inputs)
+            .ok_or_else(|| Error::internal(format!("no packed file holds {kind}")))?;
+        let bytes = self.scope.packed_matrix(names, shape)?;
+        let matrix = PackedMatrix::read(workers, kind, num_outputs, num_inputs, bytes, cancelled)
+            .context(|| names.join("+"))?;
+        self.count_bytes(bytes.len())?;
+        Ok(matrix)
+    }
+
+    fn note_tensor(&self, name: &str) {
+        if let Some(loaded) = &self.shared.loaded {
+            loaded.borrow_mut().tensors.push(name.to_owned());
+        }
     }
 
     /// A copy of the matrix of this name, in the type that weights are kept in.
     pub(super) fn copy(&self, name: &str, num_rows: usize, num_columns: usize) -> Result<(DType, Vec<u8>)> {
         let stored = self.stored(name, num_rows, num_columns)?;
         let read = self.read(&stored).context(|| self.scope.full_name(name))?;
+        self.note_tensor(&self.scope.full_name(name));
         self.count(stored)?;
         Ok(read)
     }
 
     /// Whether the matrices `weight` of two scopes are equal in the type that weights are kept in.
     pub(super) fn equal(&self, scopes: [&str; 2], num_rows: usize, num_columns: usize) -> Result<bool> {
+        if self.shared.is_packed {
+            return Ok(false);
+        }
         let [one, other] = scopes.map(|scope| self.child(scope).stored("weight", num_rows, num_columns));
         let (one, other) = (one?, other?);
         let stored = if one.dtype == other.dtype { one.dtype } else { DType::F32 };
@@ -187,8 +234,12 @@ impl<'a> Loader<'a> {
 
     /// Counts a tensor as loaded.
     fn count(&self, tensor: StoredMatrix<'_>) -> Result<()> {
+        self.count_bytes(tensor.bytes.len())
+    }
+
+    fn count_bytes(&self, bytes: usize) -> Result<()> {
         let shared = self.shared;
-        shared.done.set(shared.done.get() + tensor.bytes.len() as u64);
+        shared.done.set(shared.done.get() + bytes as u64);
         (shared.progress)(shared.done.get());
         if shared.cancelled.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { Ok(()) }
     }

@@ -23,7 +23,7 @@ mod timing;
 
 pub use batch::{ForwardBatch, ForwardOutput, Row, RowInput};
 pub use context::{ForwardContext, Scratch};
-pub use loader::{LoadProgress, Loader, LoaderOptions};
+pub use loader::{LoadProgress, Loaded, Loader, LoaderOptions};
 pub use registry::{SUPPORTED_ARCHITECTURES, load};
 pub use timing::{PassKind, PassTimes, Stage, StageTime, Timing};
 

@@ -35,6 +35,7 @@ mod logging;
 mod options;
 mod output;
 mod output_values;
+mod pack;
 mod panics;
 mod pickle;
 mod processors;
@@ -79,6 +80,8 @@ mod _rsgen {
     use super::generator::Generator;
     #[pymodule_export]
     use super::output::{GenerationOutput, Timings, Usage};
+    #[pymodule_export]
+    use super::pack::pack;
     #[pymodule_export]
     use super::panics::panic_after;
     #[pymodule_export]

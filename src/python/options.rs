@@ -61,8 +61,7 @@ const FOREIGN: &[(&str, &[&str], &str)] = &[
     ("subfolder", &["None", "''"], "give the path of the folder"),
 ];
 
-const SMALLER: &str = "in this version weights are kept in float32, bfloat16 or float16: dtype=\"bfloat16\" halves float32, \
-                       and kv_dtype=\"int8\" keeps a small KV cache";
+const SMALLER: &str = "weights become integers while they are loaded: dtype=\"int8\" or dtype=\"int4\"";
 
 /// The arguments as they were given.
 #[derive(Clone)]

@@ -8,12 +8,14 @@ mod panels;
 
 pub use packed::PackedMatrix;
 
-use crate::error::Result;
+use std::sync::atomic::AtomicBool;
+
+use crate::error::{Error, Result};
 use crate::kernels::{
     Bf16Panels, Bf16Products, F16Panels, F32Panels, I4Groups, I8Groups, Inputs, MatrixOutput, PANEL_ROWS,
     PackedRows, Work, Workers,
 };
-use crate::tensor::{ComputeDtype, DType, StoredMatrix, WeightType};
+use crate::tensor::{ComputeDtype, DType, StoredBytes, StoredMatrix, WeightType};
 use integers::Integers;
 use panels::Panels;
 
@@ -32,6 +34,26 @@ pub trait WeightFormat: Send + Sync {
         parts: &[StoredMatrix<'_>],
         order: RowOrder,
     ) -> Result<Box<dyn PackedWeights>>;
+
+    /// The shape of a matrix in a packed file, in bytes; `None` if files hold none of this format.
+    fn file_shape(&self, _num_outputs: usize, _num_inputs: usize) -> Option<[usize; 3]> {
+        None
+    }
+
+    /// The matrix that a packed file holds, in bytes of that shape.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no matrix of this format.
+    fn read(
+        &self,
+        _workers: &Workers,
+        _num_outputs: usize,
+        _num_inputs: usize,
+        _bytes: StoredBytes<'_>,
+        _cancelled: &AtomicBool,
+    ) -> Result<Box<dyn PackedWeights>> {
+        Err(Error::internal("files hold no matrix of this format"))
+    }
 
     /// The work of so many multiplications and additions with a matrix of so many bytes.
     fn work(&self, bytes: u64, operations: u64) -> Work;
@@ -88,6 +110,8 @@ pub trait PackedWeights: Send + Sync {
         width: usize,
         out: &mut PackedRows,
     );
+    /// Appends the matrix as a packed file holds it; nothing if files hold none of this format.
+    fn write(&self, _out: &mut Vec<u8>) {}
     /// Unpacks the weights of one output.
     fn row(&self, output: usize, out: &mut [f32]);
     /// The rows of the matrix.

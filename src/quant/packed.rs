@@ -2,17 +2,20 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::{PackedWeights, RowOrder, WeightFormat};
 use crate::error::Result;
 use crate::kernels::{
     Inputs, MatrixOutput, PackedRows, PanelFormat, PanelMatrix, Work, Workers, gated_matmul, matmul,
 };
-use crate::tensor::{ComputeDtype, DType, StoredMatrix, WeightType, not_finite};
+use crate::tensor::{ComputeDtype, DType, StoredBytes, StoredMatrix, WeightType, not_finite};
 
 /// A weight matrix, ready to be multiplied with.
+#[derive(Clone)]
 pub struct PackedMatrix {
-    weights: Box<dyn PackedWeights>,
+    weights: Arc<dyn PackedWeights>,
     format: &'static dyn WeightFormat,
 }
 
@@ -39,7 +42,41 @@ impl PackedMatrix {
         let same = parts.iter().all(|part| part.dtype == parts[0].dtype);
         let stored = if same { parts[0].dtype } else { DType::F32 };
         let format = <dyn WeightFormat>::choose(weights.unwrap_or(stored.into()), compute);
-        Ok(Self { weights: format.pack(workers, parts, order)?, format })
+        Ok(Self { weights: format.pack(workers, parts, order)?.into(), format })
+    }
+
+    /// The shape of a matrix of integers in a packed file, in bytes.
+    pub fn file_shape(kind: WeightType, num_outputs: usize, num_inputs: usize) -> Option<[usize; 3]> {
+        <dyn WeightFormat>::choose(kind, ComputeDtype::F32).file_shape(num_outputs, num_inputs)
+    }
+
+    /// The matrix of integers that a packed file holds, in bytes of [`PackedMatrix::file_shape`].
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no such matrix; `Cancelled`.
+    pub fn read(
+        workers: &Workers,
+        kind: WeightType,
+        num_outputs: usize,
+        num_inputs: usize,
+        bytes: StoredBytes<'_>,
+        cancelled: &AtomicBool,
+    ) -> Result<Self> {
+        let format = <dyn WeightFormat>::choose(kind, ComputeDtype::F32);
+        let weights = format.read(workers, num_outputs, num_inputs, bytes, cancelled)?.into();
+        Ok(Self { weights, format })
+    }
+
+    /// Its shape in a packed file, in bytes; `None` if files hold none of its format.
+    pub fn packed_shape(&self) -> Option<[usize; 3]> {
+        self.format.file_shape(self.num_outputs(), self.num_inputs())
+    }
+
+    /// The matrix as a packed file holds it.
+    pub fn to_file(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.weights.write(&mut bytes);
+        bytes
     }
 
     /// Multiplies rows with the matrix; `out` is `[num_rows, num_outputs]`. `rows` is scratch memory that calls
@@ -158,7 +195,7 @@ pub(super) fn pack_panels<F: PanelFormat>(
     parts: &[StoredMatrix<'_>],
     order: RowOrder,
     dtype: DType,
-) -> Result<Box<dyn PackedWeights>> {
+) -> Result<PanelMatrix<F>> {
     let num_rows = parts.iter().map(|part| part.num_rows).sum();
     let (num_outputs, num_inputs) = (order.num_outputs(num_rows), parts[0].num_columns);
     // The part and row of an output; `None` for padding.
@@ -198,7 +235,7 @@ pub(super) fn pack_panels<F: PanelFormat>(
         Ok(())
     };
     let packed = PanelMatrix::<F>::pack(workers, num_outputs, num_inputs, read)?;
-    Ok(Box::new(packed.ok_or_else(not_finite)?))
+    packed.ok_or_else(not_finite)
 }
 
 #[cfg(test)]

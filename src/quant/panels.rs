@@ -33,7 +33,7 @@ impl<F: PanelFormat> WeightFormat for Panels<F> {
         parts: &[StoredMatrix<'_>],
         order: RowOrder,
     ) -> Result<Box<dyn PackedWeights>> {
-        pack_panels::<F>(workers, parts, order, self.dtype)
+        Ok(Box::new(pack_panels::<F>(workers, parts, order, self.dtype)?))
     }
 
     fn work(&self, bytes: u64, operations: u64) -> Work {

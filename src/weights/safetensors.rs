@@ -12,11 +12,12 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::foreign::gguf;
+use super::packed::packed_weights;
 use super::source::FileBytes;
 use crate::error::{Error, Result, ResultExt as _};
 use crate::escape;
 use crate::json::{Budget, Checked, Strict, shown};
-use crate::tensor::{DType, StoredBytes};
+use crate::tensor::{DType, StoredBytes, WeightType};
 
 /// The most bytes that the headers of a model's files may have together.
 pub const MAX_HEADER_BYTES: usize = 32 << 20;
@@ -88,6 +89,32 @@ impl TensorFile {
     /// Whether the file has a tensor of this name.
     pub fn contains(&self, name: &str) -> bool {
         self.metadata.info(name).is_some()
+    }
+
+    /// What the matrices are packed as; `None` if the file is no packed one.
+    ///
+    /// # Errors
+    /// `Load` when it was packed by another version of rsgen.
+    pub fn packed(&self) -> Result<Option<WeightType>> {
+        packed_weights(self.metadata.metadata().as_ref()).context(|| self.name.clone())
+    }
+
+    /// The bytes of a packed matrix and its shape, if the file has one of this name.
+    ///
+    /// # Errors
+    /// `Load` when it is stored as numbers of another type.
+    pub fn packed_matrix(&self, name: &str) -> Result<Option<(&[usize], StoredBytes<'_>)>> {
+        let Some(info) = self.metadata.info(name) else { return Ok(None) };
+        if info.dtype != Dtype::U8 {
+            return Err(Error::load(format!(
+                "{}: {} must be stored as U8, found {}; pack the model again",
+                escape::name(&self.name),
+                escape::name(name),
+                info.dtype
+            )));
+        }
+        let (start, end) = info.data_offsets;
+        Ok(Some((&info.shape, self.bytes.stored().part(self.data + start..self.data + end))))
     }
 
     /// The bytes that all tensors take.

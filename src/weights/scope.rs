@@ -2,10 +2,12 @@
 //!
 //! The caller gives the shape that the configuration predicts; a tensor of another shape is an error.
 
+use super::packed::packed_name;
 use super::safetensors::TensorView;
 use super::shards::Weights;
 use crate::error::{Error, Result};
 use crate::escape;
+use crate::tensor::StoredBytes;
 
 /// How many similar names an error offers.
 const SUGGESTIONS: usize = 3;
@@ -66,6 +68,14 @@ impl<'a> WeightScope<'a> {
             ))),
             found => Ok(found),
         }
+    }
+
+    /// The matrix that is packed of these tensors below this scope.
+    ///
+    /// # Errors
+    /// `Load` when it is missing or of another shape.
+    pub fn packed_matrix(&self, parts: &[String], shape: [usize; 3]) -> Result<StoredBytes<'a>> {
+        self.weights.packed_matrix(&packed_name(parts), shape)
     }
 
     #[cold]

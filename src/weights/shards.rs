@@ -14,6 +14,7 @@ use super::source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};
 use crate::error::{Error, Result, ResultExt as _};
 use crate::escape;
 use crate::json::{read_object, shown};
+use crate::tensor::{StoredBytes, WeightType};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -142,6 +143,36 @@ impl Weights {
         let Some(entry) = self.by_name.get(name).map(|&at| &self.tensors[at]) else { return Ok(None) };
         entry.used.store(true, Ordering::Relaxed);
         self.files[entry.file].tensor(&entry.name)
+    }
+
+    /// What the matrices are packed as; `None` if the model is not packed.
+    ///
+    /// # Errors
+    /// `Load` when it was packed by another version of rsgen.
+    pub fn packed(&self) -> Result<Option<WeightType>> {
+        match &self.files[..] {
+            [file] => file.packed(),
+            _ => Ok(None),
+        }
+    }
+
+    /// The packed matrix of this name and shape; it counts as used from now on.
+    ///
+    /// # Errors
+    /// `Load` when it is missing, of another shape, or stored as numbers.
+    pub fn packed_matrix(&self, name: &str, shape: [usize; 3]) -> Result<StoredBytes<'_>> {
+        let missing =
+            || Error::load(format!("{name}: the packed model has no matrix of this name; pack it again"));
+        let entry = self.by_name.get(name).map(|&at| &self.tensors[at]).ok_or_else(missing)?;
+        entry.used.store(true, Ordering::Relaxed);
+        let (found, bytes) = self.files[entry.file].packed_matrix(&entry.name)?.ok_or_else(missing)?;
+        if found != shape {
+            return Err(Error::load(format!(
+                "{name}: config.json predicts a packed matrix of the shape {shape:?}, found {found:?}; the files do not \
+                 belong together"
+            )));
+        }
+        Ok(bytes)
     }
 
     /// Whether there is a tensor of this full name.

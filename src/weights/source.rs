@@ -20,6 +20,17 @@ use crate::tensor::StoredBytes;
 /// The largest file that is read as text, such as config.json or tokenizer.json.
 pub const MAX_TEXT_BYTES: usize = 64 << 20;
 
+/// The files of a model that are read as text.
+const TEXTS: [&str; 8] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+];
 /// The folder of additional chat templates, and its limits.
 const TEMPLATE_FOLDER: &str = "additional_chat_templates";
 const MAX_TEMPLATES: usize = 64;
@@ -274,6 +285,20 @@ impl ModelFiles {
         }
         templates.sort();
         Ok(templates)
+    }
+
+    /// All files of the model but its weights, by name.
+    ///
+    /// # Errors
+    /// `Load` when one cannot be read.
+    pub fn texts(&self) -> Result<Vec<(String, Cow<'static, [u8]>)>> {
+        let mut texts = Vec::new();
+        for name in TEXTS {
+            texts.extend(self.read_optional(name)?.map(|text| (name.to_owned(), text)));
+        }
+        let templates = self.additional_chat_templates()?.into_iter();
+        texts.extend(templates.map(|(name, text)| (format!("{TEMPLATE_FOLDER}/{name}.jinja"), text.into())));
+        Ok(texts)
     }
 
     /// The contents of a file of at most 64 MiB that must be there.

@@ -4,7 +4,7 @@
 use rsgen::generation::OneOrMany;
 use rsgen::generator::{ComputeDtype, KvDtype};
 use rsgen::kernels::Isa;
-use rsgen::{GenerationConfig, Generator, GeneratorOptions};
+use rsgen::{GenerationConfig, Generator, GeneratorOptions, WeightType};
 
 use crate::support::bits;
 use rsgen::{Prompts, TokenId};
@@ -66,6 +66,32 @@ fn over_int8(isa: Option<Isa>, num_threads: usize) -> Generator {
     opened(isa, num_threads, ComputeDtype::F32, Some(KvDtype::I8))
 }
 
+/// Weights in 8-bit integers.
+fn in_int8(isa: Option<Isa>, num_threads: usize) -> Generator {
+    quantized(isa, num_threads, WeightType::Int8, ComputeDtype::F32)
+}
+
+/// Weights in 4-bit integers, attention in `bfloat16`.
+fn in_int4(isa: Option<Isa>, num_threads: usize) -> Generator {
+    quantized(isa, num_threads, WeightType::Int4, ComputeDtype::Bf16)
+}
+
+fn quantized(
+    isa: Option<Isa>,
+    num_threads: usize,
+    dtype: WeightType,
+    compute_dtype: ComputeDtype,
+) -> Generator {
+    let options = GeneratorOptions {
+        isa,
+        num_threads: Some(num_threads),
+        dtype: Some(dtype),
+        compute_dtype,
+        ..computed_anew()
+    };
+    Generator::bundled_with(&options).unwrap()
+}
+
 fn opened(
     isa: Option<Isa>,
     num_threads: usize,
@@ -79,7 +105,7 @@ fn opened(
 
 #[test]
 fn rounded_numbers_give_the_same_bits_alone_and_in_a_list() {
-    for open in [in_bfloat16 as Opened, in_bfloat16_over_int8, over_int8] {
+    for open in [in_bfloat16 as Opened, in_bfloat16_over_int8, over_int8, in_int8, in_int4] {
         let generator = open(None, 2);
         let together = bits(&generator.generate(PROMPTS.to_vec(), &config()).unwrap());
         for (prompt, expected) in PROMPTS.iter().zip(together) {
@@ -96,6 +122,37 @@ fn bfloat16_arithmetic_gives_the_same_bits_in_any_chunks_threads_and_instruction
 #[test]
 fn a_cache_in_int8_gives_the_same_bits_in_any_chunks_threads_and_instruction_sets() {
     the_same_bits_in_any_chunks_threads_and_instruction_sets(over_int8);
+}
+
+#[test]
+fn weights_of_integers_give_the_same_bits_in_any_chunks_threads_and_instruction_sets() {
+    the_same_bits_in_any_chunks_threads_and_instruction_sets(in_int8);
+    the_same_bits_in_any_chunks_threads_and_instruction_sets(in_int4);
+}
+
+/// Each gives the bits that it has alone, in one pass with the others.
+#[test]
+fn strategies_in_integers_give_the_same_bits_beside_each_other() {
+    for open in [in_int8 as Opened, in_int4] {
+        let generator = open(None, 2);
+        let configs = [
+            config(),
+            sampling(3).num_return_sequences(2),
+            config().num_beams(4).num_return_sequences(4),
+            config().num_beams(2).do_sample(true).seed(8),
+            config().prompt_lookup_num_tokens(3),
+            config().penalty_alpha(0.6).top_k(4),
+        ];
+        let alone: Vec<_> =
+            configs.iter().map(|config| bits(&generator.generate(PROMPTS[6], config).unwrap())).collect();
+        std::thread::scope(|scope| {
+            for (config, alone) in configs.iter().zip(&alone) {
+                let generator = &generator;
+                scope
+                    .spawn(move || assert!(bits(&generator.generate(PROMPTS[6], config).unwrap()) == *alone));
+            }
+        });
+    }
 }
 
 fn the_same_bits_in_any_chunks_threads_and_instruction_sets(open: Opened) {

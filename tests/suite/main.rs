@@ -19,6 +19,7 @@ mod golden_support;
 mod invariance;
 mod listed_differences;
 mod memory;
+mod packed;
 mod prefix_caching;
 mod rust_source;
 #[cfg(feature = "serve")]

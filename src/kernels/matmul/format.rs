@@ -46,6 +46,18 @@ pub trait PanelFormat: PanelProducts {
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32;
 }
 
+/// A format whose steps a file may hold as they are.
+pub trait FileFormat: PanelFormat {
+    /// The bytes of a step in a file.
+    const STEP_BYTES: usize = size_of::<Self::Step>();
+
+    /// Appends a step as a file holds it.
+    fn write(step: &Self::Step, out: &mut Vec<u8>);
+
+    /// The step that a file holds in these [`FileFormat::STEP_BYTES`] bytes; `None` if no weights are packed like that.
+    fn read(bytes: &[u8]) -> Option<Self::Step>;
+}
+
 /// A format whose weights are stored in this very format, two inputs to a step.
 trait StoredPairs: PanelProducts {
     /// The step of 32 outputs: `words` are the 32-bit words of the two weights of each output, little-endian, as

@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 
 use half::bf16;
 
-use super::format::{PANEL_ROWS, PanelFormat, PanelProducts, load_block};
+use super::format::{FileFormat, PANEL_ROWS, PanelFormat, PanelProducts, load_block};
 use super::rows::{Buffers, RowStep, STRIP_VECTORS};
 use crate::kernels::isa::Isa;
 use crate::kernels::simd::{LANES, Simd, SimdOp, round_bf16};
@@ -33,10 +33,18 @@ const NIBBLES: usize = 4;
 /// The integers that 4 bits stand for, plus 128. Of 16 integers to which normally distributed weights, in groups of 32, are
 /// rounded, these have about the least squared error: 7.3 % of the weights, where equidistant ones have 8.1 %.
 const CODES: [u8; 16] = [1, 28, 48, 65, 80, 94, 106, 119, 130, 142, 153, 165, 178, 193, 211, 235];
-/// The code that is nearest to each integer from -128 to 127, plus 128.
-const NEAREST: [u8; 256] = nearest_codes();
+/// The index of the code that is nearest to each integer from -128 to 127, and that code.
+static NEAREST: [u8; 256] = nearest_codes();
+static NEAREST_CODE: [i8; 256] = {
+    let (nearest, mut codes, mut integer) = (nearest_codes(), [0; 256], 0);
+    while integer < 256 {
+        codes[integer] = (CODES[nearest[integer] as usize] ^ 0x80).cast_signed();
+        integer += 1;
+    }
+    codes
+};
 /// The scales that are tried for a group of 4-bit weights, over that which gives the largest weight an integer of -127.
-const I4_SCALES: [f32; 8] = [1.0, 0.93, 0.87, 1.07, -1.0, -1.09, -1.18, -1.27];
+const I4_SCALES: [f32; 4] = [1.0, 0.9, -1.19, -1.07];
 
 const fn nearest_codes() -> [u8; 256] {
     let (mut nearest, mut code, mut integer) = ([0; 256], 0, 0);
@@ -72,6 +80,25 @@ impl<const N: usize> Default for WeightGroup<N> {
 impl<const N: usize> WeightGroup<N> {
     fn scale(&self, lane: usize) -> f32 {
         bf16::from_bits(self.scales[lane / LANES][lane % LANES]).to_f32()
+    }
+
+    /// Appends the group as a file holds it: as in memory, little-endian.
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend(self.scales.as_flattened().iter().flat_map(|scale| scale.to_le_bytes()));
+        out.extend_from_slice(self.words.as_flattened().as_flattened());
+    }
+
+    /// The group that a file holds; `None` if a scale is NaN or infinite.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let mut group = Self::default();
+        let (scales, words) = bytes.split_at(size_of_val(&group.scales));
+        let mut finite = true;
+        for (scale, &bytes) in group.scales.as_flattened_mut().iter_mut().zip(scales.as_chunks().0) {
+            *scale = u16::from_le_bytes(bytes);
+            finite &= *scale & 0x7f80 != 0x7f80;
+        }
+        group.words.as_flattened_mut().as_flattened_mut().copy_from_slice(words);
+        finite.then_some(group)
     }
 
     /// The byte of an output: byte `i` of all its words.
@@ -246,6 +273,34 @@ impl PanelFormat for I8Groups {
     }
 }
 
+impl FileFormat for I8Groups {
+    fn write(step: &Self::Step, out: &mut Vec<u8>) {
+        step.write(out);
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self::Step> {
+        // No weight is -128, which instruction sets treat differently.
+        let group = WeightGroup::read(bytes)?;
+        let zeros = group
+            .words
+            .as_flattened()
+            .as_flattened()
+            .iter()
+            .fold(0, |zeros, &byte| zeros + u32::from(byte == 0));
+        (zeros == 0).then_some(group)
+    }
+}
+
+impl FileFormat for I4Groups {
+    fn write(step: &Self::Step, out: &mut Vec<u8>) {
+        step.write(out);
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self::Step> {
+        WeightGroup::read(bytes)
+    }
+}
+
 impl PanelProducts for I4Groups {
     type Step = WeightGroup<4>;
     type Row = RowGroup<8>;
@@ -308,11 +363,13 @@ impl Rounding<16, 64> for I8Groups {
         }
         let (scales, inverse) = scales_of(s, s.mul(largest, s.splat(1.0 / MOST)));
         group.scales[half] = scales;
-        for (i, &weights) in inputs.iter().enumerate() {
-            let integers = s.max(s.splat(-MOST), s.min(s.splat(MOST), s.mul(weights, inverse)));
-            for (lane, integer) in s.nearest_i8(integers).into_iter().enumerate() {
-                group.words[i / 4][half][4 * lane + i % 4] = integer.cast_unsigned() ^ 0x80;
+        for (q, inputs) in inputs.as_chunks::<4>().0.iter().enumerate() {
+            let mut bytes = [[0; LANES]; 4];
+            for i in 0..4 {
+                let integers = s.max(s.splat(-MOST), s.min(s.splat(MOST), s.mul(inputs[i], inverse)));
+                bytes[i] = s.nearest_i8(integers).map(|integer| integer.cast_unsigned() ^ 0x80);
             }
+            group.words[q][half] = in_words(&bytes);
         }
     }
 }
@@ -330,8 +387,8 @@ impl Rounding<4, 32> for I4Groups {
             let (mut products, mut squares) = (s.splat(0.0), s.splat(0.0));
             for &weights in inputs {
                 let weights = s.mul(weights, inverse);
-                let codes = codes_of(s, s.mul(weights, s.splat(1.0 / factor)));
-                let integers = s.i8(&codes.map(|code| (CODES[usize::from(code)] ^ 0x80).cast_signed()));
+                let integers =
+                    s.i8(&places_of(s, s.mul(weights, s.splat(1.0 / factor))).map(|at| NEAREST_CODE[at]));
                 products = s.fma(weights, integers, products);
                 squares = s.fma(integers, integers, squares);
             }
@@ -348,13 +405,30 @@ impl Rounding<4, 32> for I4Groups {
         }
         let (scales, inverse) = scales_of(s, s.load(&best.0));
         group.scales[half] = scales;
-        for (i, &weights) in inputs.iter().enumerate() {
-            let (word, shift) = (i / 8, i % 8 / NIBBLES * 4);
-            for (lane, code) in codes_of(s, s.mul(weights, inverse)).into_iter().enumerate() {
-                group.words[word][half][4 * lane + i % NIBBLES] |= code << shift;
+        for (q, inputs) in inputs.as_chunks::<8>().0.iter().enumerate() {
+            let mut bytes = [[0; LANES]; NIBBLES];
+            for i in 0..NIBBLES {
+                let low = places_of(s, s.mul(inputs[i], inverse));
+                let high = places_of(s, s.mul(inputs[i + NIBBLES], inverse));
+                for lane in 0..LANES {
+                    bytes[i][lane] = NEAREST[low[lane]] | NEAREST[high[lane]] << 4;
+                }
             }
+            group.words[q][half] = in_words(&bytes);
         }
     }
+}
+
+/// A byte of each output, four times, as words of four bytes.
+#[inline(always)]
+fn in_words(bytes: &[[u8; LANES]; 4]) -> Words {
+    let mut words = [[0; 4]; LANES];
+    for lane in 0..LANES {
+        words[lane] = [bytes[0][lane], bytes[1][lane], bytes[2][lane], bytes[3][lane]];
+    }
+    let mut out = [0; 4 * LANES];
+    out.copy_from_slice(words.as_flattened());
+    out
 }
 
 /// Packs the rows of a panel, which hold `float32`, group by group. Returns whether all weights are finite.
@@ -420,9 +494,9 @@ fn scales_of<S: Simd>(s: S, scales: S::F) -> ([u16; LANES], S::F) {
     (bits, s.load(&lanes))
 }
 
-/// The nearest of the [`CODES`].
+/// The places of weights in [`NEAREST`].
 #[inline(always)]
-fn codes_of<S: Simd>(s: S, weights: S::F) -> [u8; LANES] {
+fn places_of<S: Simd>(s: S, weights: S::F) -> [usize; LANES] {
     let within = s.max(s.splat(-MOST), s.min(s.splat(MOST), weights));
-    s.nearest_i8(within).map(|integer| NEAREST[usize::from(integer.cast_unsigned() ^ 0x80)])
+    s.nearest_i8(within).map(|integer| usize::from(integer.cast_unsigned() ^ 0x80))
 }

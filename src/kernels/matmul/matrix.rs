@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::format::{PANEL_ROWS, PanelFormat};
+use super::format::{FileFormat, PANEL_ROWS, PanelFormat};
 use super::rows::RowStep;
 use crate::error::Result;
 use crate::kernels::simd::{Simd, SimdOp};
@@ -54,6 +54,59 @@ impl<F: PanelFormat> PanelMatrix<F> {
         // SAFETY: packing a panel writes each of its steps.
         let steps = unsafe { workers.collect_chunks(num_panels, per_panel, pack_panel)? };
         Ok(all_finite.into_inner().then_some(Self { steps, num_outputs, num_inputs }))
+    }
+
+    /// The shape of the matrix in a file: panels, the steps of each, and the bytes of each step.
+    pub fn file_shape(num_outputs: usize, num_inputs: usize) -> [usize; 3]
+    where
+        F: FileFormat,
+    {
+        [num_outputs.div_ceil(PANEL_ROWS), num_inputs.div_ceil(F::Row::INPUTS), F::STEP_BYTES]
+    }
+
+    /// Appends the matrix as a file holds it.
+    pub fn write(&self, out: &mut Vec<u8>)
+    where
+        F: FileFormat,
+    {
+        self.steps.iter().for_each(|step| F::write(step, out));
+    }
+
+    /// The matrix that a file holds: `read(range, bytes)` copies a range of its bytes. `None` if no matrix is packed like
+    /// that.
+    ///
+    /// # Errors
+    /// The first one of `read`.
+    pub fn read(
+        workers: &Workers,
+        num_outputs: usize,
+        num_inputs: usize,
+        read: impl Fn(Range<usize>, &mut [u8]) -> Result<()> + Sync,
+    ) -> Result<Option<Self>>
+    where
+        F: FileFormat,
+    {
+        let [num_panels, per_panel, step_bytes] = Self::file_shape(num_outputs, num_inputs);
+        let panel_bytes = per_panel * step_bytes;
+        let all_valid = AtomicBool::new(true);
+        let buffers: Mutex<Vec<Vec<u8>>> = Mutex::default();
+        let read_panel = |panel: usize, steps: &mut [MaybeUninit<F::Step>]| {
+            let waiting = buffers.lock().pop();
+            let mut buffer = waiting.unwrap_or_else(|| vec![0; panel_bytes]);
+            read(panel * panel_bytes..(panel + 1) * panel_bytes, &mut buffer)?;
+            for (step, bytes) in steps.iter_mut().zip(buffer.chunks_exact(step_bytes)) {
+                let valid = F::read(bytes);
+                if valid.is_none() {
+                    all_valid.store(false, Ordering::Relaxed);
+                }
+                step.write(valid.unwrap_or_default());
+            }
+            buffers.lock().push(buffer);
+            Ok(())
+        };
+        // SAFETY: reading a panel writes each of its steps.
+        let steps = unsafe { workers.collect_chunks(num_panels, per_panel, read_panel)? };
+        Ok(all_valid.into_inner().then_some(Self { steps, num_outputs, num_inputs }))
     }
 
     /// The rows of the weight matrix.

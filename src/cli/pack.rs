@@ -1,0 +1,98 @@
+//! `rsgen pack`: a model with weights of integers, written once so that it opens at once.
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::args::{OutputArguments, positive};
+use super::failure::Failure;
+use super::model::show;
+use super::numbers::bytes;
+use super::output::{SCHEMA_VERSION, write_json};
+use super::progress::shows_bars;
+use super::terminal::Terminal;
+use crate::engine::Interrupt;
+use crate::escape;
+use crate::generator::{GeneratorOptions, pack_interruptible};
+use crate::tensor::WeightType;
+
+const EXAMPLES: &str = "\
+Examples:
+  rsgen pack path/to/llama llama-int4 --dtype int4
+  rsgen generate -m llama-int4 \"Once upon a time\"";
+
+/// Write a model with weights of integers, which opens quickly
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct PackArguments {
+    /// A folder or a Hub cache id
+    model: String,
+    /// The folder to write, a new one
+    out: PathBuf,
+    /// int8 or int4 weights
+    #[arg(long, value_name = "TYPE", env = "RSGEN_PACK_DTYPE", hide_default_value = true)]
+    #[arg(value_enum, default_value_t = Integers::Int4, hide_possible_values = true)]
+    dtype: Integers,
+    /// How many threads [default: all cores]
+    #[arg(long, alias = "threads", value_name = "N", env = "RSGEN_NUM_THREADS", value_parser = positive)]
+    num_threads: Option<usize>,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Integers {
+    Int8,
+    Int4,
+}
+
+/// What was written, as `--json` tells it.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema_version: u32,
+    out: &'a str,
+    dtype: &'static str,
+    bytes_before: u64,
+    bytes: u64,
+}
+
+pub(super) fn run(
+    arguments: &PackArguments,
+    terminal: &Terminal,
+    interrupted: &mut Interrupt<'_>,
+) -> Result<(), Failure> {
+    let dtype = match arguments.dtype {
+        Integers::Int8 => WeightType::Int8,
+        Integers::Int4 => WeightType::Int4,
+    };
+    let mut options = GeneratorOptions {
+        dtype: Some(dtype),
+        num_threads: arguments.num_threads,
+        ..GeneratorOptions::default()
+    };
+    if shows_bars(terminal) {
+        let bar = OnceLock::new();
+        options.progress = Some(Box::new(move |progress| show(&bar, progress)));
+    }
+    let packed = pack_interruptible(&arguments.model, &arguments.out, &options, interrupted)?;
+    let out = arguments.out.to_string_lossy();
+    let mut to = stdout().lock();
+    if arguments.output.json {
+        let report = Report {
+            schema_version: SCHEMA_VERSION,
+            out: &out,
+            dtype: dtype.name(),
+            bytes_before: packed.bytes_before,
+            bytes: packed.bytes,
+        };
+        write_json(&mut to, &report)?;
+    } else {
+        let (before, after) = (bytes(packed.bytes_before), bytes(packed.bytes));
+        writeln!(to, "{}: {dtype}, {after}, from {before}", escape::message(&out))?;
+        to.flush()?;
+    }
+    Ok(())
+}
