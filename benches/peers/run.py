@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from peers import PEERS, PRECISIONS
 from picture import draw
 from report import LOAD_COLUMNS, TASK_COLUMNS, load_rows, table, task_rows
 from shapes import SHAPES, num_weights, write_checkpoint
-from tasks import CALLS, SERVING, TASKS
+from tasks import CALLS, LOADING, SERVING, TASKS
 from turns import Measured, Worker, measure, repeats, settle
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -55,7 +56,22 @@ def rsgen_workers(binary: str, checkpoint: Path, precision: str, threads: int) -
     ]
     if precision == "bfloat16":
         workers.append(Worker("rsgen float32", [*serve, "float32"], (*CALLS, *SERVING)))
+    else:
+        packed = [binary, "serve", str(packed_model(binary, checkpoint, precision)), str(threads), precision]
+        workers.append(Worker(f"rsgen {precision} packed", packed, LOADING))
     return workers
+
+
+def packed_model(binary: str, checkpoint: Path, precision: str) -> Path:
+    """The folder of the model as `rsgen pack` writes it, made if it is not there."""
+    folder = checkpoint.with_name(f"{checkpoint.name}.rsgen.{precision}")
+    if not folder.exists():
+        print(f"packing {folder} …", file=sys.stderr)
+        partial = folder.with_name(f"{folder.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        subprocess.run([binary, "pack", str(checkpoint), str(partial), precision], check=True)
+        partial.rename(folder)
+    return folder
 
 
 def peer_workers(

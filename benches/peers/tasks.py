@@ -65,5 +65,7 @@ TASKS = {
 }
 # Requests of a service: only workers that batch prompts of different lengths run it.
 SERVING = ("serve16",)
+# What counts loading: a packed model differs in nothing else.
+LOADING = tuple(name for name, task in TASKS.items() if task.loading)
 # What is one call of a library.
 CALLS = tuple(name for name in TASKS if name not in SERVING)

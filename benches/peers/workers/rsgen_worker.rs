@@ -4,6 +4,8 @@
 //! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}`. The precision is `float32` for that arithmetic, or a type of
 //! weights for bfloat16 arithmetic. The prompts are one call; with `calls`, each has a thread and a call of its own.
 //!
+//! `cargo bench --bench rsgen_worker -- pack FOLDER OUT WEIGHTS` writes a model in the packed form.
+//!
 //! `cargo bench --bench rsgen_worker -- read BYTES THREADS`: every line is a request to read that many bytes.
 
 use std::io::{BufRead, Write};
@@ -35,6 +37,11 @@ fn main() -> Result<(), Failure> {
                 "matrix_bytes": model.matrix_bytes(),
             });
             answer_all(&ready, |request| generate(&generator, request, run))
+        }
+        ["pack", folder, out, weights] => {
+            let options = GeneratorOptions { dtype: Some(weights.parse()?), ..GeneratorOptions::default() };
+            rsgen::pack(folder, out, &options)?;
+            Ok(())
         }
         ["read", bytes, threads] => {
             let workers = Workers::new(threads.parse()?, Isa::select()?)?;
