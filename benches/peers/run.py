@@ -47,7 +47,9 @@ def checkpoint_of(shape: str) -> Path:
     return folder
 
 
-def rsgen_workers(binary: str, checkpoint: Path, precision: str, threads: int) -> list[Worker]:
+def rsgen_workers(
+    binary: str, checkpoint: Path, precision: str, tasks: list[str], threads: int
+) -> list[Worker]:
     """rsgen with a task in one call, which the peers are held against; also with a thread and a call for each request."""
     serve = [binary, "serve", str(checkpoint), str(threads)]
     workers = [
@@ -56,7 +58,7 @@ def rsgen_workers(binary: str, checkpoint: Path, precision: str, threads: int) -
     ]
     if precision == "bfloat16":
         workers.append(Worker("rsgen float32", [*serve, "float32"], (*CALLS, *SERVING)))
-    else:
+    elif not set(tasks).isdisjoint(LOADING):
         packed = [binary, "serve", str(packed_model(binary, checkpoint, precision)), str(threads), precision]
         workers.append(Worker(f"rsgen {precision} packed", packed, LOADING))
     return workers
@@ -98,7 +100,7 @@ def run(
     """All that is asked for on one shape in one precision, as data; prints it as it comes."""
     checkpoint, threads, rounds = checkpoint_of(shape), arguments.threads, arguments.rounds
     size = (checkpoint / "model.safetensors").stat().st_size
-    rsgen = rsgen_workers(binary, checkpoint, precision, threads)
+    rsgen = rsgen_workers(binary, checkpoint, precision, tasks, threads)
     # It says how many bytes its matrices take.
     rsgen[0].start()
     rsgen[0].stop()
