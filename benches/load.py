@@ -1,7 +1,8 @@
 """Hard times for the server: slow connections, clients that leave, and more requests than it takes.
 
 python benches/load.py target/peers/models/S             # all three, in full length: two minutes
-python benches/load.py --task refusals                 # of the story model
+python benches/load.py --quick                           # a tenth of it, of the story model
+python benches/load.py --task refusals
 
 It needs the Python package, with the command `rsgen serve`. Everything happens on 127.0.0.1 and ends by itself.
 """
@@ -228,26 +229,32 @@ def main() -> None:
     parser.add_argument(
         "--task", action="append", choices=["slow", "leave", "refusals"], help="all if not given"
     )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a tenth of everything, to see that it works; the figures say little",
+    )
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
+    part = 10 if arguments.quick else 1
     tasks = arguments.task or ["slow", "leave", "refusals"]
     command = [*([arguments.model] if arguments.model else []), "--num-threads", str(arguments.threads)]
     with Server(command) as server:
         if "slow" in tasks:
-            found = slow(server)
-            print("1,000 slow connections beside one client")
+            found = slow(server, number=1000 // part, calls=50 // part)
+            print(f"{1000 // part:,} slow connections beside one client")
             print(
                 f"  first token {1e3 * found.beside:.1f} ms, {found.beside / found.alone:.3f} of that alone"
             )
         if "leave" in tasks:
-            seconds = leave(server)
+            seconds = leave(server, clients=50 // part)
             print(f"{len(seconds)} clients that leave at random points")
             print(
                 f"  blocks free after {1e3 * statistics.median(seconds):.1f} ms, at most {1e3 * max(seconds):.1f}"
             )
     if "refusals" in tasks:
         with Server([*command, "--max-requests", "1", "--max-queue", "0"]) as server:
-            full = refusals(server)
+            full = refusals(server, seconds=60 / part)
         print(f"{full.refusals} requests that a full server refuses, 200 a second")
         print(f"  99 of 100 refused within {1e3 * full.p99:.2f} ms")
         print(f"  between tokens of the stream {full.gap_beside / full.gap_alone:.3f} of the time alone")

@@ -1,9 +1,13 @@
-//! The standard mutex without poisoning: a panic of one request must not fail the next one.
+//! What threads wait with. The mutex is the standard one without poisoning: a panic of one request must not fail the next one.
 //!
 //! Libraries such as `parking_lot` keep waiting threads in a global table. A fork while that table is locked would hang the
 //! child at any lock, so the standard mutex is used.
 
-use std::sync::{MutexGuard, PoisonError, TryLockError};
+use std::sync::{PoisonError, TryLockError};
+
+pub(crate) use std::sync::MutexGuard;
+pub(crate) use std::thread;
+pub(crate) use std::time::Instant;
 
 /// A mutex that a panic does not poison.
 #[derive(Debug, Default)]

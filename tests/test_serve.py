@@ -47,6 +47,14 @@ def test_it_serves_a_generator_in_a_thread(gen):
         post(url, body, key="three")
 
 
+def test_keys_share_no_prompts_and_the_usage_tells():
+    url = in_thread(api_key=["one", "two"], max_requests_per_key=4)
+    body = {"prompt": "The fox and the boat. " * 20, "max_tokens": 1}
+    for key in ("one", "two"):
+        cached = [post(url, body, key)["usage"]["prompt_tokens_details"]["cached_tokens"] for _ in range(2)]
+        assert cached[0] == 0 < cached[1], key
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C of another process")
 def test_ctrl_c_ends_it_and_the_program_goes_on():
     process = subprocess.Popen([sys.executable, "-c", START], stdout=subprocess.PIPE, text=True)
@@ -67,6 +75,9 @@ def test_options_are_checked_before_a_model_is_loaded():
         ({"api_key": ""}, "`api_key`"),
         ({"grace": -1.0}, "`grace`"),
         ({"max_requests": 0}, "`max_requests`"),
+        ({"max_requests_per_key": 0, "api_key": "k"}, "`max_requests_per_key` must be 1 or more"),
+        ({"max_requests_per_key": -1, "api_key": "k"}, "`max_requests_per_key`"),
+        ({"max_requests_per_key": 2}, "`api_key`"),
         ({"max_queue": -1}, "`max_queue`"),
         ({"queue_timeout": float("nan")}, "`queue_timeout`"),
     ]:

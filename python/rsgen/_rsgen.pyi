@@ -404,10 +404,10 @@ class GenerationConfig:
         Must be an integer of 0 or more. Default: 20.
         """
     @property
-    def num_assistant_tokens_schedule(self) -> Literal["constant", "heuristic", "heuristic_transient"] | None:
-        """Assisted decoding: whether the number of drafted tokens grows when all of them are accepted and shrinks when not; `"heuristic"` keeps it for later calls with the assistant, `"heuristic_transient"` does not.
+    def num_assistant_tokens_schedule(self) -> Literal["constant", "heuristic", "heuristic_transient", "adaptive"] | None:
+        """Assisted decoding: whether the number of drafted tokens grows when all of them are accepted and shrinks when not; `"heuristic"` keeps it for later calls with the assistant, `"heuristic_transient"` does not. `"adaptive"`, also for prompt lookup, drafts as many as measured times make fastest, or none, and changes no token.
 
-        Must be "constant", "heuristic" or "heuristic_transient". Default: "constant".
+        Must be "constant", "heuristic", "heuristic_transient" or "adaptive". Default: "constant".
         """
     @property
     def num_beam_groups(self) -> int | None:
@@ -951,7 +951,7 @@ class Generator:
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
-        """Greedy search or sampling that checks several tokens in a pass: those that a smaller model, the assistant, has drafted. `num_assistant_tokens` (20 unless set) is how many.
+        """Greedy search or sampling that checks several tokens in a pass: those that a smaller model, the assistant, has drafted. `num_assistant_tokens` (20 unless set) is how many at most.
 
         Otherwise as `generate()`.
 
@@ -1661,7 +1661,7 @@ class Generator:
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
-        """Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many.
+        """Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many at most.
 
         Otherwise as `generate()`.
 
@@ -2262,6 +2262,7 @@ def serve(
     allowed_hosts: Sequence[str] = (),
     served_model_name: str | None = None,
     max_requests: int = 64,
+    max_requests_per_key: int | None = None,
     max_queue: int = 256,
     queue_timeout: float = 60.0,
     grace: float = 30.0,
@@ -2283,6 +2284,7 @@ def serve(
         allowed_hosts (Sequence[str]): Further names by which browsers may call the server.
         served_model_name (str | None): The model's name in the API.
         max_requests (int): How many requests run at a time.
+        max_requests_per_key (int | None): How many of each key run or wait at a time; no limit if `None`.
         max_queue (int): How many wait for their turn.
         queue_timeout (float): Seconds that a request may wait.
         grace (float): Seconds that requests may go on at the end.
@@ -2292,6 +2294,7 @@ def serve(
     Raises:
         ConfigError: An option breaks its rule, or the port is in use.
         LoadError: The model cannot be loaded.
+        InternalError: The server ended itself after many defects of rsgen; start it in a new process.
     """
 
 @final

@@ -312,7 +312,7 @@ class GenerationFields(TypedDict, total=False):
     prompt_lookup_num_tokens: int | None
     max_matching_ngram_size: int | None
     num_assistant_tokens: int | None
-    num_assistant_tokens_schedule: Literal["constant", "heuristic", "heuristic_transient"] | None
+    num_assistant_tokens_schedule: Literal["constant", "heuristic", "heuristic_transient", "adaptive"] | None
     assistant_confidence_threshold: float | None
     assistant_lookbehind: int | None
     target_lookbehind: int | None

@@ -54,6 +54,10 @@ pub(super) struct ServeArguments {
     #[arg(long, value_name = "N", env = "RSGEN_MAX_REQUESTS", value_parser = positive, default_value = "64")]
     #[arg(help_heading = LIMITS)]
     max_requests: usize,
+    /// How many of each key run or wait [default: no limit]
+    #[arg(long, value_name = "N", env = "RSGEN_MAX_REQUESTS_PER_KEY", value_parser = positive)]
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    max_requests_per_key: Option<usize>,
     /// How many wait for their turn
     #[arg(long, value_name = "N", env = "RSGEN_MAX_QUEUE", default_value = "256", help_heading = LIMITS)]
     max_queue: usize,
@@ -107,7 +111,7 @@ mod with_server {
     use super::super::terminal::Terminal;
     use super::ServeArguments;
     use crate::engine::Interrupt;
-    use crate::error::Error;
+    use crate::error::{Error, ErrorKind};
     use crate::serve::{Running, Secret, ServeOptions, Server};
 
     /// What `--json` writes when the server listens.
@@ -124,11 +128,10 @@ mod with_server {
         terminal: &Terminal,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<(), Failure> {
-        let server = Server::bind(arguments.options()?)?;
+        let server = Server::bind(arguments.options()?)?.listen()?;
         let named = NamedModelArguments { model: arguments.model.clone() };
         let model = ModelArguments { named, loading: arguments.loading.clone() };
-        let generator = model::load(&model, Some(&arguments.assistant), bundled, terminal)?;
-        let running = server.start(generator)?;
+        let running = server.start(model::load(&model, Some(&arguments.assistant), bundled, terminal)?);
         let terminated = on_signals();
         let mut interrupted = || terminated.swap(false, Ordering::Relaxed) || interrupted();
         // The first question installs the handler of Ctrl-C.
@@ -136,12 +139,13 @@ mod with_server {
             return Err(Failure::Interrupted);
         }
         arguments.announce(&running)?;
-        if running.wait(&mut interrupted).is_ok() {
-            return Ok(());
+        match running.wait(&mut interrupted) {
+            Err(error) if error.kind() == ErrorKind::Cancelled => {}
+            ended => return Ok(ended?),
         }
         terminal.note("finishing the requests that run; a second signal ends the server at once");
         running.stop();
-        running.wait(&mut interrupted).map_err(|_| Failure::Interrupted)
+        Ok(running.wait(&mut interrupted)?)
     }
 
     impl ServeArguments {
@@ -169,6 +173,7 @@ mod with_server {
                 allowed_hosts: self.allowed_hosts.clone(),
                 served_model_name: self.served_model_name.clone(),
                 max_requests: self.max_requests,
+                max_requests_per_key: self.max_requests_per_key,
                 max_queue: self.max_queue,
                 max_queued_tokens: self.max_queued_tokens,
                 queue_timeout: self.queue_timeout,

@@ -3,7 +3,7 @@
 use crate::generation::GenerationConfig;
 
 /// Names of options that are not fields of a configuration.
-const OTHERS: [&str; 18] = [
+const OTHERS: [&str; 19] = [
     "num_threads",
     "kv_cache_bytes",
     "compute_dtype",
@@ -19,6 +19,7 @@ const OTHERS: [&str; 18] = [
     "served_model_name",
     "max_requests",
     "max_queue",
+    "max_requests_per_key",
     "max_connections",
     "queue_timeout",
     "grace",

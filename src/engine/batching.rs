@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use super::sequence::RowPosition;
 use crate::cache::{BLOCK_TOKENS, BlockCopy, BlockTable};
+use crate::error::Result;
 use crate::generation::search::{RowInput as WantedInput, WantedRow};
-use crate::model::{Row, RowInput};
-use crate::types::{RowOutputs, TokenId};
+use crate::memory;
+use crate::model::{CausalLm, ForwardOutput, Row, RowInput};
+use crate::types::{RowOutputs, SeqId, TokenId};
 
 /// Collects the rows of one pass.
 #[derive(Default)]
@@ -49,7 +52,7 @@ impl BatchBuilder {
         })
     }
 
-    /// Adds the table of a sequence.
+    /// Adds the table of a sequence; in the order of a request's `used` sequences.
     pub(super) fn push_table(&mut self, table: &BlockTable) {
         if self.num_tables == self.tables.len() {
             self.tables.push(BlockTable::default());
@@ -63,8 +66,21 @@ impl BatchBuilder {
         &self.tables[..self.num_tables]
     }
 
+    /// Adds a row of a request. `used` are the sequences of its rows so far, whose tables follow those of other requests.
+    pub(super) fn push_row(&mut self, wanted: &WantedRow, position: RowPosition, used: &mut Vec<SeqId>) {
+        let known = used.iter().rposition(|&seq| seq == wanted.seq);
+        let table = self.num_tables + known.unwrap_or(used.len());
+        if known.is_none() {
+            used.push(wanted.seq);
+        }
+        let input = self.input(&wanted.input);
+        self.has_prompt |= wanted.is_prompt;
+        let (RowPosition { position, rope_seq_len }, last_layer) = (position, wanted.last_layer);
+        self.rows.push(Row { input, table, position, rope_seq_len, last_layer, outputs: wanted.outputs });
+    }
+
     /// Adds the input of a row.
-    pub(super) fn input(&mut self, wanted: &WantedInput) -> RowInput {
+    fn input(&mut self, wanted: &WantedInput) -> RowInput {
         match wanted {
             WantedInput::Token(token) => RowInput::Token(*token),
             WantedInput::Embedding(embedding) => {
@@ -83,32 +99,45 @@ struct PromptText {
     goes_on: bool,
 }
 
-/// The results of a pass that no request has read yet, in the order of the rows.
-pub(super) struct OutputCursor<'a> {
-    pub(super) logits: &'a mut [f32],
-    pub(super) hidden_states: &'a mut [f32],
-    pub(super) layer_logits: &'a mut [f32],
-    pub(super) vocab_size: usize,
-    pub(super) hidden_size: usize,
+/// The results of a pass, which its requests take in the order of their rows.
+pub(super) struct PassOutputs<'a> {
+    out: &'a mut ForwardOutput,
+    /// Whether one request takes all of them.
+    is_one: bool,
+    /// How many logits, hidden states and logits of layers have been taken.
+    taken: [usize; 3],
+    vocab_size: usize,
+    hidden_size: usize,
 }
 
-impl<'a> OutputCursor<'a> {
-    /// Reads the results of the next rows.
-    pub(super) fn next(&mut self, rows: &[WantedRow]) -> OutputCursor<'a> {
-        let count = |size: usize, wanted: fn(RowOutputs) -> usize| {
-            size * rows.iter().map(|row| wanted(row.outputs)).sum::<usize>()
-        };
-        let logits = count(self.vocab_size, |outputs| usize::from(outputs.logits));
-        let hidden_states = count(self.hidden_size, |outputs| outputs.hidden_states.len());
-        let layer_logits = count(self.vocab_size, |outputs| outputs.layer_logits.len());
-        let results =
-            |part: Option<&'a mut [f32]>| part.expect("a pass computes all outputs that its rows request");
-        OutputCursor {
-            logits: results(self.logits.split_off_mut(..logits)),
-            hidden_states: results(self.hidden_states.split_off_mut(..hidden_states)),
-            layer_logits: results(self.layer_logits.split_off_mut(..layer_logits)),
-            vocab_size: self.vocab_size,
-            hidden_size: self.hidden_size,
+impl<'a> PassOutputs<'a> {
+    /// The results of a model.
+    pub(super) fn new(out: &'a mut ForwardOutput, model: &dyn CausalLm, is_one: bool) -> Self {
+        let (vocab_size, hidden_size) = (model.vocab_size(), model.hidden_size());
+        Self { out, is_one, taken: [0; 3], vocab_size, hidden_size }
+    }
+
+    /// Appends the results of the next rows to `results`; of a pass for one request it exchanges the lists.
+    ///
+    /// # Errors
+    /// `Capacity` when there is no memory for them.
+    pub(super) fn take(&mut self, rows: &[WantedRow], results: &mut ForwardOutput) -> Result<()> {
+        let ForwardOutput { logits, hidden_states, layer_logits } = results;
+        if self.is_one && logits.is_empty() && hidden_states.is_empty() && layer_logits.is_empty() {
+            std::mem::swap(results, self.out);
+            return Ok(());
         }
+        let [first, hidden, layers] = &mut self.taken;
+        let next = |taken: &mut usize, size: usize, wanted: fn(RowOutputs) -> usize| {
+            let start = *taken;
+            *taken += size * rows.iter().map(|row| wanted(row.outputs)).sum::<usize>();
+            start..*taken
+        };
+        let first = next(first, self.vocab_size, |outputs| usize::from(outputs.logits));
+        let hidden = next(hidden, self.hidden_size, |outputs| outputs.hidden_states.len());
+        let layers = next(layers, self.vocab_size, |outputs| outputs.layer_logits.len());
+        memory::extend(logits, &self.out.logits[first], "logits")?;
+        memory::extend(hidden_states, &self.out.hidden_states[hidden], "hidden states")?;
+        memory::extend(layer_logits, &self.out.layer_logits[layers], "logits")
     }
 }

@@ -2,27 +2,23 @@
 
 use std::sync::Arc;
 
-use super::core::Engine;
 use super::sequence::Sequence;
-use super::slot::DraftModel;
+use super::slot::{ModelRunner, Slots};
 use crate::cache::{BLOCK_TOKENS, Reservation, SequenceCache, SharedPool, blocks_for};
 use crate::error::{Error, Result, ResultExt};
 use crate::generation::search::ModelRole;
 use crate::generation::{DraftSource, GenerationPlan};
-use crate::model::CausalLm;
 use crate::types::TokenId;
 
 /// The cache blocks of a request, of each of its models.
 pub(super) struct RequestCache {
     target: ModelCache,
-    draft: Option<(Arc<DraftModel>, ModelCache)>,
+    draft: Option<ModelCache>,
 }
 
 /// The cache blocks of a request for one model.
 struct ModelCache {
-    pool: SharedPool,
-    /// See [`CausalLm::longrope_threshold`].
-    longrope_threshold: Option<usize>,
+    runner: Arc<ModelRunner>,
     /// The blocks that it needs to begin.
     first: usize,
     /// Those blocks, once they are set aside.
@@ -40,8 +36,8 @@ pub(super) struct RequestBlocks {
 }
 
 impl RequestBlocks {
-    pub(super) fn of(engine: &Engine, draft: Option<&DraftModel>, plan: &GenerationPlan) -> Self {
-        let threshold = engine.model().longrope_threshold();
+    pub(super) fn of(target: &ModelRunner, draft: Option<&ModelRunner>, plan: &GenerationPlan) -> Self {
+        let threshold = target.model().longrope_threshold();
         let (target, source) = (blocks_at_most(plan, threshold), plan.draft().map(|draft| draft.source));
         match (source, draft) {
             (Some(DraftSource::Model), Some(draft)) => {
@@ -57,41 +53,42 @@ impl RequestBlocks {
 
 impl RequestCache {
     /// For a request: nothing is set aside yet. It begins once there is room for its prompts and one token more of each row,
-    /// and grows.
+    /// and grows. `is_shared`: its sequences may share blocks with other requests.
     ///
     /// # Errors
     /// `Capacity` when the cache can never have room for all that the request can need.
     pub(super) fn new(
-        engine: &Engine,
-        draft: Option<&Arc<DraftModel>>,
+        slots: &Slots,
+        draft: Option<&Arc<ModelRunner>>,
         plan: &GenerationPlan,
+        is_shared: bool,
     ) -> Result<Self> {
-        let most = RequestBlocks::of(engine, draft.map(|draft| &**draft), plan);
-        let first = first_blocks(plan, engine.model().longrope_threshold()).min(most.target);
-        engine.pool().check_limit(most.target)?;
-        let cache = |pool, model: &dyn CausalLm, first| ModelCache {
-            is_shared: engine.prefix_caching() && !model.keys_depend_on_length(),
+        let target = slots.target();
+        let most = RequestBlocks::of(target, draft.map(|draft| &**draft), plan);
+        let first = first_blocks(plan, target.model().longrope_threshold()).min(most.target);
+        slots.pool().check_limit(most.target)?;
+        let cache = |runner: &Arc<ModelRunner>, first| ModelCache {
+            is_shared: is_shared && !runner.model().keys_depend_on_length(),
             salt: plan.cache_salt().cloned(),
-            ..ModelCache::new(pool, model, first)
+            ..ModelCache::new(runner, first)
         };
-        let target = cache(engine.pool(), engine.model(), first);
         let draft = draft.filter(|_| most.draft > 0).map(|draft| {
             draft.pool().check_limit(most.draft).context(|| {
-                format!("the assistant, which shares the {} bytes of the KV cache", engine.kv_cache_bytes())
+                format!("the assistant, which shares the {} bytes of the KV cache", slots.kv_cache_bytes())
             })?;
-            Ok((Arc::clone(draft), cache(draft.pool(), draft.model(), 0)))
+            Ok(cache(draft, 0))
         });
-        Ok(Self { target, draft: draft.transpose()? })
+        Ok(Self { target: cache(target, first), draft: draft.transpose()? })
     }
 
     /// For one text of so many tokens.
     ///
     /// # Errors
     /// `Capacity` when the cache can never have room for it.
-    pub(super) fn of_text(engine: &Engine, tokens: usize) -> Result<Self> {
+    pub(super) fn of_text(slots: &Slots, tokens: usize) -> Result<Self> {
         let blocks = blocks_for(tokens);
-        engine.pool().check_limit(blocks)?;
-        Ok(Self { target: ModelCache::new(engine.pool(), engine.model(), blocks), draft: None })
+        slots.pool().check_limit(blocks)?;
+        Ok(Self { target: ModelCache::new(slots.target(), blocks), draft: None })
     }
 
     /// Sets aside what the request needs to begin, once.
@@ -99,9 +96,9 @@ impl RequestCache {
     /// # Errors
     /// `Capacity` while the cache has not enough free blocks.
     pub(super) fn admit(&mut self) -> Result<()> {
-        let ModelCache { pool, first, reservation, .. } = &mut self.target;
+        let ModelCache { runner, first, reservation, .. } = &mut self.target;
         if reservation.is_none() {
-            *reservation = Some(pool.reserve(*first)?);
+            *reservation = Some(runner.pool().reserve(*first)?);
         }
         Ok(())
     }
@@ -116,14 +113,14 @@ impl RequestCache {
         self.target.reservation.is_some()
     }
 
-    /// The blocks of a model.
+    /// The blocks of a model; `None` for a draft model that the request does not have.
     pub(super) fn pool(&self, model: ModelRole) -> Option<&SharedPool> {
-        self.of(model).ok().map(|cache| &cache.pool)
+        self.of(model).map(|cache| cache.runner.pool())
     }
 
-    /// The model that drafts.
-    pub(super) fn draft_model(&self) -> Option<&Arc<DraftModel>> {
-        self.draft.as_ref().map(|(model, _)| model)
+    /// What computes the rows for a model: the target where the request has no draft model.
+    pub(super) fn runner(&self, model: ModelRole) -> &Arc<ModelRunner> {
+        &self.of(model).unwrap_or(&self.target).runner
     }
 
     /// An empty sequence of a model.
@@ -131,9 +128,12 @@ impl RequestCache {
     /// # Errors
     /// `Internal` for a draft model that the request does not have.
     pub(super) fn sequence(&self, role: ModelRole) -> Result<Sequence> {
-        let ModelCache { pool, longrope_threshold, reservation, is_shared, salt, .. } = self.of(role)?;
-        let cache = reservation.as_ref().map_or_else(|| SequenceCache::new(pool), SequenceCache::within);
-        Ok(Sequence::new(role, cache.with_salt(salt.clone()), *longrope_threshold, *is_shared))
+        let of_model = self.of(role).ok_or_else(no_draft)?;
+        let ModelCache { runner, reservation, is_shared, salt, .. } = of_model;
+        let cache =
+            reservation.as_ref().map_or_else(|| SequenceCache::new(runner.pool()), SequenceCache::within);
+        let threshold = runner.model().longrope_threshold();
+        Ok(Sequence::new(role, cache.with_salt(salt.clone()), threshold, *is_shared))
     }
 
     /// What separates its blocks from those of other requests.
@@ -141,29 +141,22 @@ impl RequestCache {
         self.target.salt.as_ref()
     }
 
-    /// See [`CausalLm::longrope_threshold`].
-    ///
-    /// # Errors
-    /// As for [`RequestCache::sequence`].
-    pub(super) fn longrope_threshold(&self, role: ModelRole) -> Result<Option<usize>> {
-        self.of(role).map(|cache| cache.longrope_threshold)
-    }
-
-    fn of(&self, model: ModelRole) -> Result<&ModelCache> {
-        let cache = match model {
+    fn of(&self, model: ModelRole) -> Option<&ModelCache> {
+        match model {
             ModelRole::Target => Some(&self.target),
-            ModelRole::Draft => self.draft.as_ref().map(|(_, cache)| cache),
-        };
-        cache.ok_or_else(|| Error::internal("a search uses a draft model, but its plan names none"))
+            ModelRole::Draft => self.draft.as_ref(),
+        }
     }
+}
+
+fn no_draft() -> Error {
+    Error::internal("a search uses a draft model, but its plan names none")
 }
 
 impl ModelCache {
     /// Of a request that shares nothing.
-    fn new(pool: &SharedPool, model: &dyn CausalLm, first: usize) -> Self {
-        let longrope_threshold = model.longrope_threshold();
-        let pool = pool.clone();
-        Self { pool, longrope_threshold, first, reservation: None, is_shared: false, salt: None }
+    fn new(runner: &Arc<ModelRunner>, first: usize) -> Self {
+        Self { runner: Arc::clone(runner), first, reservation: None, is_shared: false, salt: None }
     }
 }
 

@@ -1,22 +1,17 @@
 //! A model with its threads and its KV cache, and the forward pass that all requests share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::pass::PassState;
-use super::queue::{Caller, Queue};
-use super::residents::Residents;
-use super::slot::{DraftModel, DraftSlots, Slot};
+use super::pass::Scheduler;
+use super::pending::{PendingRows, SharedRows};
+use super::queue::{Caller, Interrupt};
+use super::slot::{ModelRunner, Slots};
 use super::timing;
-use crate::cache::{KvCapacity, KvDtype, KvStore, SharedPool};
+use crate::cache::{KvCapacity, KvDtype, SharedPool};
 use crate::error::Result;
 use crate::kernels::{Limits, Workers};
 use crate::model::{CausalLm, Timing};
 use crate::process::OwnerPid;
-use crate::sync::Mutex;
-
-/// Polled at least every few milliseconds, on the thread that drives the work. Returns true to stop the work.
-pub type Interrupt<'a> = dyn FnMut() -> bool + 'a;
 
 /// How an [`Engine`] uses the machine.
 #[derive(Debug, Clone, Copy)]
@@ -36,19 +31,8 @@ pub struct EngineOptions {
 /// Calls from several threads join the same passes, whatever their strategy: a pass reads the weights once for all of them.
 /// In a forked process every call is an error.
 pub struct Engine {
-    model: Box<dyn CausalLm>,
-    workers: Workers,
-    slot: Slot,
-    /// The models that draft for this one.
-    drafts: DraftSlots,
-    kv_cache_bytes: usize,
+    scheduler: Scheduler,
     prefix_caching: bool,
-    /// What waits for the next pass, of any slot.
-    queue: Arc<Queue>,
-    /// Held by the pass that runs.
-    pass_state: Mutex<PassState>,
-    /// The requests that may hold blocks.
-    residents: Residents,
     /// How many requests have arrived.
     arrivals: AtomicU64,
     owner: OwnerPid,
@@ -65,16 +49,10 @@ impl Engine {
         let EngineOptions { kv_dtype, kv_cache_bytes, prefix_caching, is_timed } = options;
         let capacity = KvCapacity::from_bytes(model.kv_layout(kv_dtype)?, kv_cache_bytes)?;
         let limits = is_timed.then(|| timing::limits(&workers));
+        let slots = Slots::new(ModelRunner::new(model, workers, capacity), kv_cache_bytes);
         Ok(Self {
-            model,
-            workers,
-            slot: Slot::new(capacity),
-            drafts: DraftSlots::default(),
-            kv_cache_bytes,
+            scheduler: Scheduler::new(slots),
             prefix_caching,
-            queue: Arc::default(),
-            pass_state: Mutex::default(),
-            residents: Residents::default(),
             arrivals: AtomicU64::new(0),
             owner: OwnerPid::current(),
             limits,
@@ -83,26 +61,22 @@ impl Engine {
 
     /// The model.
     pub fn model(&self) -> &dyn CausalLm {
-        &*self.model
+        self.slots().target().model()
     }
 
     /// The threads.
     pub fn workers(&self) -> &Workers {
-        &self.workers
+        self.slots().target().workers()
     }
 
     /// The blocks of the KV cache. Those of draft models that nobody holds any more return to it first.
     pub fn pool(&self) -> &SharedPool {
-        if self.owner.is_current() {
-            self.drafts.divide(&self.slot, self.kv_cache_bytes);
-        }
-        &self.slot.pool
+        self.slots().pool()
     }
 
     /// The parts of the KV cache that draft models have; none in a forked process.
     pub fn draft_pools(&self) -> Vec<SharedPool> {
-        let slots = if self.owner.is_current() { self.drafts.all() } else { Vec::new() };
-        slots.iter().map(|slot| slot.pool.clone()).collect()
+        self.slots().draft_pools()
     }
 
     /// Lets the model of another engine draft for this one. It gets a part of this engine's KV cache, which it keeps as long
@@ -110,16 +84,10 @@ impl Engine {
     ///
     /// # Errors
     /// `Capacity` when the cache is too small for a block of it; `Fork`.
-    pub fn draft(&self, model: &Arc<Self>) -> Result<DraftModel> {
+    pub fn draft(&self, model: &Self) -> Result<ModelRunner> {
         self.check_process()?;
         model.check_process()?;
-        let slot = self.drafts.of(model, &self.slot, self.kv_cache_bytes)?;
-        Ok(DraftModel::new(model, slot, &self.workers))
-    }
-
-    /// The most bytes of the KV cache.
-    pub(super) fn kv_cache_bytes(&self) -> usize {
-        self.kv_cache_bytes
+        self.slots().draft(model.slots().target())
     }
 
     /// Whether requests share the computed blocks of texts with the same beginning.
@@ -127,9 +95,9 @@ impl Engine {
         self.prefix_caching
     }
 
-    /// The slot of its own model.
-    pub(super) fn slot(&self) -> &Slot {
-        &self.slot
+    /// Its own model and those that draft for it.
+    pub(super) fn slots(&self) -> &Slots {
+        self.scheduler.slots()
     }
 
     /// Returns an error in a forked process.
@@ -145,14 +113,32 @@ impl Engine {
         Timing::new(self.limits.is_some())
     }
 
-    /// The peak rates of the threads, measured when the model was opened; `None` unless calls are timed.
-    pub(super) fn limits(&self) -> Option<&Limits> {
-        self.limits.as_ref()
+    /// Logs the profile of a call, if calls are timed.
+    pub(super) fn report(&self, timing: &Timing) {
+        if let Some(limits) = &self.limits {
+            timing::report(timing, limits, self.workers());
+        }
     }
 
     /// Somebody new who hands in rows.
     pub(super) fn caller(&self) -> Caller {
-        Caller::new(&self.queue)
+        Caller::new(self.scheduler.queue())
+    }
+
+    /// Waits until some of a caller's rows are computed or have failed; leads passes when nobody else does.
+    ///
+    /// # Errors
+    /// `Cancelled` when `interrupted` returns true; its rows stay in the queue as long as their tickets. `Fork`.
+    pub(super) fn wait(
+        &self,
+        caller: &Caller,
+        timing: &mut Timing,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        self.check_process()?;
+        caller.wait(timing, interrupted, &mut |timing, interrupted| {
+            self.scheduler.lead(caller.id, timing, interrupted)
+        })
     }
 
     /// The place of a new request in the order of arrival.
@@ -160,40 +146,24 @@ impl Engine {
         self.arrivals.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Adds a request to those that may hold blocks.
+    pub(super) fn admit(&self, rows: PendingRows) -> SharedRows {
+        self.scheduler.residents().add(rows)
+    }
+
     /// How many passes have been computed, of all models.
     pub fn passes(&self) -> u64 {
-        self.queue.passes()
+        self.scheduler.queue().passes()
     }
 
     /// How often a request has lost its blocks to an older one, to be computed again later.
     pub fn preemptions(&self) -> u64 {
-        self.residents.preemptions()
-    }
-
-    /// The requests that may hold blocks.
-    pub(super) fn residents(&self) -> &Residents {
-        &self.residents
-    }
-
-    /// What the leaders of passes hand on.
-    pub(super) fn pass_state(&self) -> &Mutex<PassState> {
-        &self.pass_state
-    }
-
-    /// Gives the store of a slot memory for all blocks of its pool; other slots give up what their pools have dropped.
-    pub(super) fn ensure(&self, slot: &Slot, store: &mut KvStore) -> Result<()> {
-        let num_blocks = slot.pool.num_blocks();
-        if store.num_blocks() < num_blocks {
-            let drafts = self.drafts.all();
-            let others = drafts.iter().map(|draft| &**draft).chain([&self.slot]);
-            others.filter(|other| !std::ptr::eq(*other, slot)).for_each(Slot::shrink);
-        }
-        store.ensure(num_blocks)
+        self.scheduler.residents().preemptions()
     }
 }
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("workers", &self.workers).finish_non_exhaustive()
+        f.debug_struct("Engine").field("workers", self.workers()).finish_non_exhaustive()
     }
 }

@@ -3,9 +3,9 @@
 //! The numbers are those of the longest answers that the limits of a request allow.
 
 use super::blocks::RequestBlocks;
+use super::budget::MAX_ROWS;
 use super::core::Engine;
-use super::pass::MAX_ROWS;
-use super::slot::DraftModel;
+use super::slot::ModelRunner;
 use crate::cache::SharedPool;
 use crate::error::{Error, Result};
 use crate::generation::GenerationPlan;
@@ -45,7 +45,7 @@ struct Estimate {
 }
 
 impl Estimate {
-    fn of(engine: &Engine, draft: Option<&DraftModel>, plan: &GenerationPlan) -> Self {
+    fn of(engine: &Engine, draft: Option<&ModelRunner>, plan: &GenerationPlan) -> Self {
         let vocab_bytes = plan.vocab_size() as u64 * 4;
         let listed = |is_listed: bool, bytes: u64| if is_listed { bytes + LIST_BYTES } else { 0 };
         let of_step = listed(plan.output_scores(), vocab_bytes)
@@ -78,7 +78,7 @@ impl Estimate {
         let is_drawn = plan.seed().is_some() && plan.draft().is_some();
         let kept = u64::from(is_drawn) + u64::from(candidates.saturating_add(rows) > MAX_ROWS as u64);
         estimate.step = estimate.step.saturating_add(candidates.saturating_mul(vocab_bytes * kept));
-        let RequestBlocks { target, draft } = RequestBlocks::of(engine, draft, plan);
+        let RequestBlocks { target, draft } = RequestBlocks::of(engine.slots().target(), draft, plan);
         (estimate.blocks, estimate.draft_blocks) = (target, draft);
         estimate
     }
@@ -103,7 +103,7 @@ impl Estimate {
 /// `Capacity`, with the sizes and the fields to change.
 pub(super) fn check(
     engine: &Engine,
-    draft: Option<&DraftModel>,
+    draft: Option<&ModelRunner>,
     plans: &[GenerationPlan],
     most_together: usize,
 ) -> Result<()> {

@@ -3,11 +3,10 @@
 use std::collections::VecDeque;
 
 use super::blocks::RequestCache;
-use super::core::{Engine, Interrupt};
+use super::core::Engine;
 use super::estimate::ScoredTexts;
 use super::pending::{PendingRows, SharedRows};
-use super::queue::{Caller, Ticket};
-use super::timing;
+use super::queue::{Caller, Interrupt, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::output::top_logprobs;
 use crate::generation::search::ModelRole;
@@ -156,7 +155,7 @@ impl Engine {
             }
             timing.lap(Stage::Prepare, Work::default);
             if open.iter().flatten().any(|evaluation| evaluation.ticket.is_some()) {
-                caller.wait(self, &mut timing, interrupted)?;
+                self.wait(&caller, &mut timing, interrupted)?;
             }
             for evaluation in &mut open {
                 if let Ok(open) = evaluation
@@ -177,7 +176,7 @@ impl Engine {
                 index += 1;
             }
         }
-        timing::report(self, &timing);
+        self.report(&timing);
         Ok(())
     }
 
@@ -191,12 +190,12 @@ impl Engine {
                 token_ids[position]
             )));
         }
-        let cache = RequestCache::of_text(self, token_ids.len())?;
+        let cache = RequestCache::of_text(self.slots(), token_ids.len())?;
         let rows = PendingRows::new(cache, self.next_age(), None).of_text(token_ids.len());
         Ok(Evaluation {
             ticket: None,
             token_ids,
-            rows: self.residents().add(rows),
+            rows: self.admit(rows),
             computed: 0,
             handed_in: 0,
             value: T::default(),

@@ -1,7 +1,7 @@
 //! The steps of a caller's requests: hands their rows in, waits for passes, and advances the searches.
 
-use super::core::{Engine, Interrupt};
-use super::queue::Caller;
+use super::core::Engine;
+use super::queue::{Caller, Interrupt};
 use super::request::Request;
 use crate::error::Result;
 use crate::kernels::Work;
@@ -37,9 +37,9 @@ impl Executor {
             request.hand_in(&self.caller);
         }
         self.timing.lap(Stage::Prepare, Work::default);
-        self.caller.wait(engine, &mut self.timing, interrupted)?;
+        engine.wait(&self.caller, &mut self.timing, interrupted)?;
         for (index, request) in requests.iter_mut().enumerate() {
-            match request.advance(engine) {
+            match request.advance() {
                 Ok(false) => {}
                 Ok(true) => self.advanced.push((index, Ok(()))),
                 Err(error) => self.advanced.push((index, Err(error))),

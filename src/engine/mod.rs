@@ -12,15 +12,19 @@
 
 mod batching;
 mod blocks;
+mod budget;
 mod core;
 mod estimate;
 mod evaluate;
 mod events;
 mod executor;
+#[cfg(test)]
+mod interleavings;
 mod operations;
 mod output;
 mod pass;
 mod pending;
+mod preemption;
 mod queue;
 mod request;
 mod residents;
@@ -34,15 +38,19 @@ mod timing;
 pub mod trace;
 mod vocabulary;
 
-pub use self::core::{Engine, EngineOptions, Interrupt};
+// Named through this module, so that the tests of interleavings can replace it.
+use crate::sync;
+
+pub use self::core::{Engine, EngineOptions};
 pub use evaluate::TokenScore;
 pub use events::StreamedToken;
 pub use output::{GenerationOutput, Timings, Usage};
+pub use queue::Interrupt;
 pub use resources::{
     CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads, oversubscription,
 };
 pub use run::run;
-pub use slot::DraftModel;
+pub use slot::ModelRunner;
 pub use stream::TokenStream;
 pub use timing::{TIMING_TARGET, is_timed, limits};
 pub use vocabulary::TokenizerVocabulary;

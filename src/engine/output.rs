@@ -96,7 +96,7 @@ impl GenerationOutput {
         let (first_token, total) = request.elapsed();
         let prompts = request.prompts().to_vec();
         let prompt_tokens = prompts.iter().map(|prompt| prompt.tokens().len()).sum();
-        let cached_prompt_tokens = request.cached_prompt_tokens().min(prompt_tokens);
+        let cached_prompt_tokens = request.cached_prompt_tokens();
         let (output, recorder) = request.finish();
         let generated_tokens = output.rows.iter().map(|row| row.token_ids.len()).sum();
         let usage = Usage { prompt_tokens, cached_prompt_tokens, generated_tokens };

@@ -7,17 +7,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::batching::{BatchBuilder, OutputCursor};
+use super::batching::{BatchBuilder, PassOutputs};
 use super::blocks::RequestCache;
-use super::core::Engine;
-use super::sequence::{Sequence, insert_recomputed};
-use super::slot::{DraftModel, Slot};
-use crate::cache::{BlockCopy, Preempted, SequenceCache};
+use super::preemption::Preemption;
+use super::sequence::{RowPosition, Sequence, insert_recomputed};
+use super::slot::ModelRunner;
+use crate::cache::BlockCopy;
 use crate::error::{Error, Result};
-use crate::generation::SearchInputs;
-use crate::generation::search::{ModelRole, WantedRow};
-use crate::memory;
-use crate::model::{CausalLm, ForwardOutput, Row};
+use crate::generation::search::ModelRole;
+use crate::generation::{SearchInputs, StepCost};
+use crate::model::ForwardOutput;
 use crate::sync::Mutex;
 use crate::types::SeqId;
 
@@ -49,7 +48,7 @@ pub(super) struct PendingRows {
     pub(super) copies: Vec<BlockCopy>,
     /// The most rows of this request in one pass.
     chunk: usize,
-    /// The length of a text that is handed in by parts; see [`Row::rope_seq_len`].
+    /// The length of a text that is handed in by parts; see [`Row::rope_seq_len`](crate::model::Row::rope_seq_len).
     text_len: Option<usize>,
     /// The results of the computed rows.
     results: ForwardOutput,
@@ -57,24 +56,16 @@ pub(super) struct PendingRows {
     used: Vec<SeqId>,
     /// The tokens of prompts that other requests had computed.
     pub(super) cached_prompt_tokens: usize,
-    /// The blocks that were taken away, by [`ModelRole`].
-    preempted: [Option<Preempted>; 2],
-    /// Cached tokens that must be computed again before anything else, in reverse order.
-    pub(super) lost: Vec<(SeqId, usize)>,
-    /// How many of the lost tokens are in the current pass.
-    recomputing: usize,
+    pub(super) preemption: Preemption,
     /// The last pass that it had rows in.
     pub(super) last_pass: u64,
     /// Whether the last pass had no room for it.
     pub(super) is_blocked: bool,
+    /// What a step cost, as of that one.
+    pub(super) cost: StepCost,
     last_active: Instant,
-}
-
-/// The position of a row; see [`Row`].
-#[derive(Clone, Copy)]
-pub(super) struct RowPosition {
-    pub(super) position: usize,
-    pub(super) rope_seq_len: usize,
+    /// Dropped last, after the blocks.
+    pub(super) holds: Arc<()>,
 }
 
 impl PendingRows {
@@ -97,12 +88,12 @@ impl PendingRows {
             results: ForwardOutput::default(),
             used: Vec::new(),
             cached_prompt_tokens: 0,
-            preempted: [None, None],
-            lost: Vec::new(),
-            recomputing: 0,
+            preemption: Preemption::default(),
             last_pass: 0,
             is_blocked: false,
+            cost: StepCost::default(),
             last_active: Instant::now(),
+            holds: Arc::default(),
         }
     }
 
@@ -136,44 +127,31 @@ impl PendingRows {
 
     /// The model of the next rows.
     pub(super) fn role(&self) -> ModelRole {
-        if let Some(&(seq, _)) = self.lost.last() {
+        if let Some((seq, _)) = self.preemption.lost().next() {
             return self.sequences[seq.index()].as_ref().map_or_else(ModelRole::default, Sequence::model);
         }
         self.inputs.rows.first().map_or_else(ModelRole::default, |row| row.model)
     }
 
+    /// What computes the next rows.
+    pub(super) fn runner(&self) -> &Arc<ModelRunner> {
+        self.cache.runner(self.role())
+    }
+
     /// Whether the next row belongs to a prompt, or to tokens that are computed again.
     pub(super) fn is_prompt(&self) -> bool {
-        self.is_preempted()
-            || !self.lost.is_empty()
+        self.preemption.is_preempted()
+            || self.preemption.num_lost() > 0
             || self.inputs.rows.get(self.computed).is_some_and(|row| row.is_prompt)
     }
 
     /// How many rows of the step are left.
     pub(super) fn rows_left(&self) -> usize {
-        if self.is_preempted() {
+        if self.preemption.is_preempted() {
             usize::MAX
         } else {
-            self.lost.len() + self.inputs.rows.len() - self.computed
+            self.preemption.num_lost() + self.inputs.rows.len() - self.computed
         }
-    }
-
-    /// The draft model that the rows are for; `None` for the engine's own.
-    pub(super) fn draft(&self) -> Option<&Arc<DraftModel>> {
-        match self.role() {
-            ModelRole::Target => None,
-            ModelRole::Draft => self.cache.draft_model(),
-        }
-    }
-
-    /// The slot that computes the rows.
-    pub(super) fn slot<'a>(&'a self, engine: &'a Engine) -> &'a Slot {
-        self.draft().map_or_else(|| engine.slot(), |draft| &draft.slot)
-    }
-
-    /// The model that computes the rows.
-    pub(super) fn model<'a>(&'a self, engine: &'a Engine) -> &'a dyn CausalLm {
-        self.draft().map_or_else(|| engine.model(), |draft| draft.model())
     }
 
     /// Adds at most `budget` rows to a batch for the model `role` and returns their number.
@@ -186,58 +164,25 @@ impl PendingRows {
         budget: usize,
         builder: &mut BatchBuilder,
     ) -> Result<usize> {
-        (self.recomputing, self.is_blocked) = (0, true);
+        self.preemption.begin_pass(0);
+        self.is_blocked = true;
         // Later it has its sequences: restoring them takes what they had, and not what it began with as well.
         if self.sequences.is_empty() {
             self.cache.admit()?;
         }
-        self.restore()?;
+        self.preemption.restore(&mut self.cache, &mut self.sequences)?;
         self.is_blocked = false;
         if self.role() != role {
             return Ok(0);
         }
-        if !self.lost.is_empty() {
-            return self.add_lost(budget, builder);
-        }
-        self.place()?;
-        let most = budget.min(self.chunk);
-        let first_table = builder.tables().len();
+        let budget = budget.min(self.chunk);
         let mut used = std::mem::take(&mut self.used);
         used.clear();
-        let mut added = Ok(0);
-        for index in self.computed..self.computed.saturating_add(most) {
-            // There may be fewer rows than before: those that others had computed are left out.
-            let Some(seq) = self.inputs.rows.get(index).map(|row| row.seq) else { break };
-            if used.last() != Some(&seq) {
-                self.push_text(index, builder);
-                if !self.adopt(index, builder)? {
-                    break;
-                }
-            }
-            match self.append(index, &used) {
-                Ok(true) => {}
-                Err(error) if index == self.computed => {
-                    self.is_blocked = true;
-                    added = Err(error);
-                    break;
-                }
-                // It waits for the next pass, or for room that those before it may leave.
-                Ok(false) | Err(_) => break,
-            }
-            let (wanted, RowPosition { position, rope_seq_len }) =
-                (&self.inputs.rows[index], self.positions[index]);
-            let known = used.iter().rposition(|&seq| seq == wanted.seq);
-            let table = first_table + known.unwrap_or(used.len());
-            if known.is_none() {
-                used.push(wanted.seq);
-            }
-            builder.has_prompt |= wanted.is_prompt;
-            let input = builder.input(&wanted.input);
-            let (last_layer, outputs) = (wanted.last_layer, wanted.outputs);
-            builder.rows.push(Row { input, table, position, rope_seq_len, last_layer, outputs });
-            added = Ok(index + 1 - self.computed);
-        }
-        self.push_text(self.computed + added.as_ref().map_or(0, |&added| added), builder);
+        let added = if self.preemption.num_lost() > 0 {
+            self.add_lost(role, budget, &mut used, builder)
+        } else {
+            self.add_wanted(budget, &mut used, builder)
+        };
         for &seq in &used {
             builder.push_table(live(&mut self.sequences, seq)?.table());
         }
@@ -248,95 +193,77 @@ impl PendingRows {
         added
     }
 
-    /// Adds rows of tokens that are computed again.
-    fn add_lost(&mut self, budget: usize, builder: &mut BatchBuilder) -> Result<usize> {
-        let Self { lost, sequences, used, .. } = self;
-        let first_table = builder.tables().len();
-        // All of one model: a pass computes for one. Both models never lose theirs within a row of each other.
-        let model =
-            |seq: SeqId, sequences: &[Option<Sequence>]| sequences[seq.index()].as_ref().map(Sequence::model);
-        let role = lost.last().and_then(|&(seq, _)| model(seq, sequences));
-        used.clear();
-        let next = lost.iter().rev().take(budget.min(self.chunk));
+    /// Adds rows that the search wants. `used` receives their sequences.
+    fn add_wanted(
+        &mut self,
+        budget: usize,
+        used: &mut Vec<SeqId>,
+        builder: &mut BatchBuilder,
+    ) -> Result<usize> {
+        self.place()?;
+        let mut added = Ok(0);
+        for index in self.computed..self.computed.saturating_add(budget) {
+            // There may be fewer rows than before: those that others had computed are left out.
+            let Some(seq) = self.inputs.rows.get(index).map(|row| row.seq) else { break };
+            if used.last() != Some(&seq) {
+                self.push_text(index, builder);
+                if !self.adopt(index, builder)? {
+                    break;
+                }
+            }
+            match self.append(index, used) {
+                Ok(true) => {}
+                Err(error) if index == self.computed => {
+                    self.is_blocked = true;
+                    added = Err(error);
+                    break;
+                }
+                // It waits for the next pass, or for room that those before it may leave.
+                Ok(false) | Err(_) => break,
+            }
+            builder.push_row(&self.inputs.rows[index], self.positions[index], used);
+            added = Ok(index + 1 - self.computed);
+        }
+        self.push_text(self.computed + added.as_ref().map_or(0, |&added| added), builder);
+        added
+    }
+
+    /// Adds rows of tokens that are computed again: all of one model, since a pass computes for one. `used` receives their
+    /// sequences.
+    fn add_lost(
+        &mut self,
+        role: ModelRole,
+        budget: usize,
+        used: &mut Vec<SeqId>,
+        builder: &mut BatchBuilder,
+    ) -> Result<usize> {
+        let Self { preemption, sequences, .. } = self;
         let mut count = 0;
-        for &(seq, position) in next {
-            if model(seq, sequences) != role {
+        for (seq, position) in preemption.lost().take(budget) {
+            let sequence = live(sequences, seq)?;
+            if sequence.model() != role {
                 break;
             }
-            let (wanted, row_position) = live(sequences, seq)?.recomputed(seq, position);
-            let known = used.iter().rposition(|&other| other == seq);
-            let table = first_table + known.unwrap_or(used.len());
-            if known.is_none() {
-                used.push(seq);
-            }
-            let input = builder.input(&wanted.input);
-            let RowPosition { position, rope_seq_len } = row_position;
-            let WantedRow { last_layer, outputs, .. } = wanted;
-            builder.rows.push(Row { input, table, position, rope_seq_len, last_layer, outputs });
+            let (wanted, row_position) = sequence.recomputed(seq, position);
+            builder.push_row(&wanted, row_position, used);
             count += 1;
         }
-        for &seq in &*used {
-            builder.push_table(live(sequences, seq)?.table());
-        }
-        builder.has_prompt = true;
-        self.recomputing = count;
+        preemption.begin_pass(count);
         Ok(count)
     }
 
     /// Takes all its blocks, for others; they are computed again when its turn comes.
     pub(super) fn preempt(&mut self) {
         self.publish_all();
-        for (role, preempted) in [ModelRole::Target, ModelRole::Draft].into_iter().zip(&mut self.preempted) {
-            let Some(pool) = self.cache.pool(role).filter(|_| preempted.is_none()) else { continue };
-            *preempted = Some(pool.preempt(of_model(&mut self.sequences, role)));
-        }
-        self.cache.give_back();
+        self.preemption.preempt(&mut self.cache, &mut self.sequences);
         self.copies.clear();
-        self.lost.clear();
-    }
-
-    /// Gets its blocks back.
-    ///
-    /// # Errors
-    /// `Capacity` while there are not enough.
-    fn restore(&mut self) -> Result<()> {
-        if !self.is_preempted() {
-            return Ok(());
-        }
-        for role in [ModelRole::Target, ModelRole::Draft] {
-            let Some(preempted) = self.preempted[role as usize].take() else { continue };
-            match preempted.restore(of_model(&mut self.sequences, role)) {
-                Ok(tokens) => {
-                    let sequences = self.sequences.iter().enumerate();
-                    let seqs: Vec<SeqId> = sequences
-                        .filter(|(_, sequence)| sequence.as_ref().is_some_and(|own| own.model() == role))
-                        .map(|(index, _)| SeqId(index as u32))
-                        .collect();
-                    let tokens = tokens.into_iter();
-                    self.lost.extend(tokens.flat_map(|tokens| {
-                        tokens.positions.map(|position| (seqs[tokens.sequence], position)).collect::<Vec<_>>()
-                    }));
-                }
-                Err(error) => {
-                    self.preempted[role as usize] = Some(preempted);
-                    // Never holds blocks of one model while it waits for those of the other.
-                    self.preempt();
-                    return Err(error);
-                }
-            }
-        }
-        self.lost.reverse();
-        Ok(())
-    }
-
-    fn is_preempted(&self) -> bool {
-        self.preempted.iter().any(Option::is_some)
     }
 
     /// Whether it has blocks, or has set some aside.
     pub(super) fn holds_blocks(&self) -> bool {
         let mut sequences = self.sequences.iter().flatten();
-        !self.is_preempted() && (self.cache.is_admitted() || sequences.any(|sequence| sequence.len() > 0))
+        !self.preemption.is_preempted()
+            && (self.cache.is_admitted() || sequences.any(|sequence| sequence.len() > 0))
     }
 
     /// How long nobody has asked for its next tokens.
@@ -373,39 +300,14 @@ impl PendingRows {
     ///
     /// # Errors
     /// `Capacity` when there is no memory for them.
-    pub(super) fn take(&mut self, count: usize, outputs: &mut OutputCursor<'_>) -> Result<()> {
-        if self.took_lost() {
+    pub(super) fn take(&mut self, count: usize, outputs: &mut PassOutputs<'_>) -> Result<()> {
+        if self.preemption.end_pass() {
             return Ok(());
         }
         self.publish_prompts(count);
-        let part = outputs.next(&self.inputs.rows[self.computed..self.computed + count]);
+        let rows = &self.inputs.rows[self.computed..self.computed + count];
         self.computed += count;
-        let ForwardOutput { logits, hidden_states, layer_logits } = &mut self.results;
-        memory::extend(logits, part.logits, "logits")?;
-        memory::extend(hidden_states, part.hidden_states, "hidden states")?;
-        memory::extend(layer_logits, part.layer_logits, "logits")
-    }
-
-    /// [`PendingRows::take`] of a pass without other rows: exchanges the lists.
-    pub(super) fn take_all(&mut self, count: usize, out: &mut ForwardOutput) {
-        if self.took_lost() {
-            return;
-        }
-        self.publish_prompts(count);
-        self.computed += count;
-        std::mem::swap(&mut self.results, out);
-    }
-
-    /// Whether the pass computed lost tokens, which have no results.
-    fn took_lost(&mut self) -> bool {
-        let count = std::mem::take(&mut self.recomputing);
-        self.lost.truncate(self.lost.len() - count);
-        count > 0
-    }
-
-    /// Whether no results of this step are there yet.
-    pub(super) fn is_first(&self) -> bool {
-        self.computed == 0
+        outputs.take(rows, &mut self.results)
     }
 
     /// Performs the operations of the step and gives its rows their positions, once.
@@ -457,16 +359,10 @@ impl PendingRows {
             &mut self.inputs.rows,
             &mut self.positions,
             &self.sequences,
-            self.cache.longrope_threshold(role)?,
+            self.cache.runner(role).model().longrope_threshold(),
         );
         Ok(())
     }
-}
-
-/// The caches of the sequences of a model.
-fn of_model(sequences: &mut [Option<Sequence>], role: ModelRole) -> impl Iterator<Item = &mut SequenceCache> {
-    let of_model = sequences.iter_mut().flatten().filter(move |sequence| sequence.model() == role);
-    of_model.map(Sequence::cache_mut)
 }
 
 pub(super) fn live(sequences: &mut [Option<Sequence>], seq: SeqId) -> Result<&mut Sequence> {

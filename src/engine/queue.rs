@@ -12,18 +12,22 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard};
-use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::core::{Engine, Interrupt};
-use super::pass;
 use super::pending::SharedRows;
+use super::sync::thread::{self, Thread};
+use super::sync::{Instant, Mutex, MutexGuard};
 use crate::error::{Error, Result};
 use crate::kernels::Work;
 use crate::model::{Stage, Timing};
 use crate::process::OwnerPid;
-use crate::sync::Mutex;
+
+/// Polled at least every few milliseconds, on the thread that drives the work. Returns true to stop the work.
+pub type Interrupt<'a> = dyn FnMut() -> bool + 'a;
+
+/// Computes a pass for those who wait. Returns false when nobody's rows could be computed, since none has room.
+pub(super) type Lead<'a> = dyn FnMut(&mut Timing, &mut Interrupt<'_>) -> Result<bool> + 'a;
 
 /// How often those who wait poll their interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -50,8 +54,15 @@ struct State {
     is_led: bool,
     /// The leader, while it waits for others.
     gathering: Option<Thread>,
-    /// How long the last pass took.
+    /// For how many callers a leader waits.
+    expected: usize,
+    /// Whether rows have come, or a caller has left, since those of the last pass were collected.
+    has_changed: bool,
+    /// Whether nobody had room in the last pass, and nothing has changed since: the next one is computed when somebody polls.
+    is_blocked: bool,
+    /// How long the last pass took, and all of them.
     last_pass: Duration,
+    all_passes: Duration,
     passes: u64,
 }
 
@@ -61,11 +72,14 @@ struct Entry {
     rows: SharedRows,
     caller: u64,
     status: Status,
+    /// How long all passes had taken when it was handed in.
+    since: Duration,
 }
 
 enum Status {
     Waiting,
-    Done(Result<()>),
+    /// With the time of all passes computed meanwhile.
+    Done(Result<Duration>),
 }
 
 #[derive(Default)]
@@ -74,6 +88,8 @@ struct CallerState {
     waiting: Option<Thread>,
     /// Since when it has results and has handed nothing in.
     out_since: Option<Instant>,
+    /// Whether a leader waits for it to come back: it has results, and was quick the last time.
+    is_expected: bool,
     /// Whether it took too long the last time.
     is_slow: bool,
     /// When it last got a token of a stream.
@@ -100,7 +116,11 @@ pub(super) struct Ticket {
 }
 
 /// The right to compute a pass. The next leader is woken when it is dropped.
-struct Leadership<'a>(&'a Queue);
+struct Leadership<'a> {
+    queue: &'a Queue,
+    /// Whether nobody had room.
+    was_blocked: bool,
+}
 
 impl Caller {
     pub(super) fn new(queue: &Arc<Queue>) -> Self {
@@ -116,8 +136,13 @@ impl Caller {
         let mut state = self.queue.state.lock();
         let number = state.number();
         state.come_back(self.id);
-        let entry = Entry { number, rows: Arc::clone(rows), caller: self.id, status: Status::Waiting };
+        let (rows, since) = (Arc::clone(rows), state.all_passes);
+        let entry = Entry { number, rows, caller: self.id, status: Status::Waiting, since };
         state.entries.push(entry);
+        state.has_changed = true;
+        if state.is_blocked {
+            state.wake_next();
+        }
         drop(state);
         Ticket { queue: Arc::clone(&self.queue), number }
     }
@@ -128,31 +153,32 @@ impl Caller {
     /// `Cancelled` when `interrupted` returns true; its rows stay in the queue as long as their tickets. `Fork`.
     pub(super) fn wait(
         &self,
-        engine: &Engine,
         timing: &mut Timing,
         interrupted: &mut Interrupt<'_>,
+        lead: &mut Lead<'_>,
     ) -> Result<()> {
+        let mut has_polled = false;
         loop {
-            engine.check_process()?;
-            let turn = self.queue.state.lock().turn(self.id);
+            self.queue.owner.check()?;
+            let turn = self.queue.state.lock().turn(self.id, has_polled);
             match turn {
                 Turn::Served => return Ok(()),
                 Turn::Lead => {
-                    let leadership = Leadership(&self.queue);
+                    let mut leadership = Leadership { queue: &self.queue, was_blocked: false };
                     self.queue.gather(interrupted)?;
                     timing.lap(Stage::Wait, Work::default);
-                    let computed = pass::compute(engine, &self.queue, self.id, timing, interrupted)?;
-                    drop(leadership);
-                    if computed {
-                        continue;
+                    leadership.was_blocked = !lead(timing, interrupted)?;
+                    has_polled = false;
+                }
+                Turn::Wait => {
+                    thread::park_timeout(POLL_INTERVAL);
+                    timing.lap(Stage::Wait, Work::default);
+                    has_polled = true;
+                    if interrupted() {
+                        self.queue.state.lock().leave(self.id);
+                        return Err(Error::cancelled());
                     }
                 }
-                Turn::Wait => {}
-            }
-            thread::park_timeout(POLL_INTERVAL);
-            timing.lap(Stage::Wait, Work::default);
-            if interrupted() {
-                return Err(Error::cancelled());
             }
         }
     }
@@ -162,13 +188,15 @@ impl Drop for Caller {
     fn drop(&mut self) {
         let Some(mut state) = self.queue.lock_at_home() else { return };
         state.come_back(self.id);
+        // Its requests may have returned blocks that others wait for.
+        state.leave(self.id);
         state.callers.remove(&self.id);
     }
 }
 
 impl Ticket {
-    /// How it went; `None` while the rows are not computed.
-    pub(super) fn result(&self) -> Option<Result<()>> {
+    /// How it went, with the time of all passes computed since the rows were handed in; `None` while they are not computed.
+    pub(super) fn result(&self) -> Option<Result<Duration>> {
         let mut state = self.queue.state.lock();
         let place = state.place(self.number)?;
         let entry = &mut state.entries[place];
@@ -195,12 +223,14 @@ impl Drop for Ticket {
 
 impl Drop for Leadership<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
+        let mut state = self.queue.state.lock();
         state.is_led = false;
         state.gathering = None;
-        let mut waiting = state.entries.iter().filter(|entry| matches!(entry.status, Status::Waiting));
-        let next = waiting.find_map(|entry| state.callers.get(&entry.caller)?.waiting.as_ref());
-        next.inspect(|thread| thread.unpark());
+        if self.was_blocked && !state.has_changed {
+            state.is_blocked = true;
+        } else {
+            state.wake_next();
+        }
     }
 }
 
@@ -228,19 +258,14 @@ impl Queue {
         let start = Instant::now();
         loop {
             let mut state = self.state.lock();
-            let limit = state.last_pass / GATHERING_SHARE;
-            let expected = state.callers.values_mut();
-            let mut expected =
-                expected.filter(|caller| caller.out_since.is_some() && !caller.is_slow).peekable();
-            if expected.peek().is_none() {
+            let left = (state.last_pass / GATHERING_SHARE).saturating_sub(start.elapsed());
+            if left.is_zero() {
+                state.give_up();
+            }
+            if state.expected == 0 {
                 state.gathering = None;
                 return Ok(());
             }
-            let Some(left) = limit.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) else {
-                expected.for_each(|caller| caller.is_slow = true);
-                state.gathering = None;
-                return Ok(());
-            };
             state.gathering = Some(thread::current());
             drop(state);
             thread::park_timeout(left.min(POLL_INTERVAL));
@@ -252,7 +277,8 @@ impl Queue {
 
     /// Appends all that wait to the list, in the order in which they were handed in.
     pub(super) fn waiting(&self, into: &mut Vec<WaitingRows>) {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.has_changed = false;
         let waiting = state.entries.iter().filter(|entry| matches!(entry.status, Status::Waiting));
         into.extend(waiting.map(|entry| WaitingRows {
             number: entry.number,
@@ -272,12 +298,16 @@ impl Queue {
     pub(super) fn done(&self, number: u64, result: Result<()>, is_streamed: bool) {
         let mut state = self.state.lock();
         let Some(place) = state.place(number) else { return };
-        let State { entries, callers, .. } = &mut *state;
+        let State { entries, callers, expected, all_passes, .. } = &mut *state;
         let entry = &mut entries[place];
-        entry.status = Status::Done(result);
+        entry.status = Status::Done(result.map(|()| all_passes.saturating_sub(entry.since)));
         let Some(caller) = callers.get_mut(&entry.caller) else { return };
         let now = Instant::now();
-        caller.out_since.get_or_insert(now);
+        if caller.out_since.is_none() {
+            caller.out_since = Some(now);
+            caller.is_expected = !caller.is_slow;
+            *expected += usize::from(caller.is_expected);
+        }
         if is_streamed {
             caller.streamed = Some(now);
         }
@@ -290,6 +320,7 @@ impl Queue {
     pub(super) fn took(&self, elapsed: Duration) {
         let mut state = self.state.lock();
         state.last_pass = elapsed;
+        state.all_passes += elapsed;
         state.passes += 1;
     }
 
@@ -316,30 +347,62 @@ impl State {
         let Some(caller) = self.callers.get_mut(&id) else { return };
         let Some(since) = caller.out_since.take() else { return };
         caller.is_slow = since.elapsed() > limit;
-        if let Some(leader) = &self.gathering {
+        self.expected -= usize::from(std::mem::take(&mut caller.is_expected));
+        if self.expected == 0
+            && let Some(leader) = &self.gathering
+        {
             leader.unpark();
         }
     }
 
-    /// What the caller does next: this is also where it becomes the leader.
-    fn turn(&mut self, id: u64) -> Turn {
-        let State { entries, callers, is_led, .. } = self;
-        let Some(caller) = callers.get_mut(&id) else { return Turn::Served };
+    /// Waits for nobody any more: those who are out are slow.
+    fn give_up(&mut self) {
+        for caller in self.callers.values_mut().filter(|caller| caller.is_expected) {
+            (caller.is_expected, caller.is_slow) = (false, true);
+        }
+        self.expected = 0;
+    }
+
+    /// What the caller does next: this is also where it becomes the leader. `has_polled`: it does so however little room
+    /// there was in the last pass.
+    fn turn(&mut self, id: u64, has_polled: bool) -> Turn {
         let (mut is_served, mut waits) = (false, false);
-        for entry in entries {
+        for entry in &self.entries {
             let is_done = matches!(entry.status, Status::Done(_));
             is_served |= is_done && entry.caller == id;
             waits |= !is_done;
         }
         if is_served {
-            caller.waiting = None;
+            self.leave(id);
             return Turn::Served;
         }
-        caller.waiting = Some(thread::current());
-        if *is_led || !waits {
-            return Turn::Wait;
+        // It may have handed nothing in since its last results: other requests of it wait.
+        self.come_back(id);
+        self.is_blocked &= !has_polled;
+        let leads = waits && !self.is_led && !self.is_blocked;
+        let Some(caller) = self.callers.get_mut(&id) else { return Turn::Served };
+        caller.waiting = (!leads).then(thread::current);
+        self.is_led |= leads;
+        if leads { Turn::Lead } else { Turn::Wait }
+    }
+
+    /// A caller waits no more. It may have been woken to lead, so another is.
+    fn leave(&mut self, id: u64) {
+        if let Some(caller) = self.callers.get_mut(&id) {
+            caller.waiting = None;
         }
-        *is_led = true;
-        Turn::Lead
+        self.has_changed = true;
+        self.wake_next();
+    }
+
+    /// Wakes somebody to lead the next pass, unless there is a leader.
+    fn wake_next(&mut self) {
+        if self.is_led {
+            return;
+        }
+        self.is_blocked = false;
+        let mut waiting = self.entries.iter().filter(|entry| matches!(entry.status, Status::Waiting));
+        let next = waiting.find_map(|entry| self.callers.get(&entry.caller)?.waiting.as_ref());
+        next.inspect(|thread| thread.unpark());
     }
 }

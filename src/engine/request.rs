@@ -7,12 +7,12 @@ use super::blocks::RequestCache;
 use super::core::Engine;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Ticket};
-use super::slot::DraftModel;
+use super::slot::ModelRunner;
 use super::trace::{Recorder, TimedEvent};
 use crate::error::Result;
 use crate::generation::plan::PlannedPrompt;
 use crate::generation::search;
-use crate::generation::{GenerationPlan, Search, SearchOutput, SearchResults, SearchStep};
+use crate::generation::{GenerationPlan, Search, SearchOutput, SearchResults, SearchStep, StepCost};
 use crate::model::ForwardOutput;
 
 /// A search with its sequences. Dropping it stops the work and returns its cache blocks.
@@ -28,6 +28,8 @@ pub(super) struct Request {
     prompts: Vec<PlannedPrompt>,
     started: Instant,
     first_token: Option<Duration>,
+    /// How long the search itself took since the last pass.
+    searched: Duration,
     /// With `output_events`.
     recorder: Option<Recorder>,
 }
@@ -39,20 +41,21 @@ impl Request {
     /// `Capacity` when the cache can never have room for it.
     pub(super) fn new(
         engine: &Engine,
-        draft: Option<&Arc<DraftModel>>,
+        draft: Option<&Arc<ModelRunner>>,
         plan: GenerationPlan,
     ) -> Result<Self> {
-        let cache = RequestCache::new(engine, draft, &plan)?;
+        let cache = RequestCache::new(engine.slots(), draft, &plan, engine.prefix_caching())?;
         let pending = PendingRows::new(cache, engine.next_age(), plan.prefill_chunk_size());
         Ok(Self {
             ticket: None,
             prompts: plan.prompts().to_vec(),
             search: search::build(plan),
-            pending: engine.residents().add(pending),
+            pending: engine.admit(pending),
             stepped: SearchStep::default(),
             results: ForwardOutput::default(),
             started: Instant::now(),
             first_token: None,
+            searched: Duration::ZERO,
             recorder: None,
         })
     }
@@ -80,7 +83,8 @@ impl Request {
 
     /// The tokens of its prompts that other requests had computed.
     pub(super) fn cached_prompt_tokens(&self) -> usize {
-        self.pending.lock().cached_prompt_tokens()
+        let prompt_tokens = self.prompts.iter().map(|prompt| prompt.tokens().len()).sum();
+        self.pending.lock().cached_prompt_tokens().min(prompt_tokens)
     }
 
     /// The time from the start to the first token, and to now.
@@ -92,8 +96,9 @@ impl Request {
     /// Asks the search for its next rows and hands them in, unless its last ones are still to be computed.
     pub(super) fn hand_in(&mut self, caller: &Caller) {
         if self.ticket.is_none() {
-            let results = std::mem::take(&mut self.results);
+            let (results, start) = (std::mem::take(&mut self.results), Instant::now());
             self.pending.lock().begin(results, |inputs| self.search.wants(inputs));
+            self.searched += start.elapsed();
             self.ticket = Some(caller.hand_in(&self.pending));
         }
     }
@@ -102,22 +107,27 @@ impl Request {
     ///
     /// # Errors
     /// What went wrong in the pass, in the search or in a callback. The request cannot go on.
-    pub(super) fn advance(&mut self, engine: &Engine) -> Result<bool> {
+    pub(super) fn advance(&mut self) -> Result<bool> {
         let Some(computed) = self.ticket.as_ref().and_then(Ticket::result) else { return Ok(false) };
         self.ticket = None;
-        computed?;
+        let waited = computed?;
         let mut pending = self.pending.lock();
-        let model = pending.model(engine);
+        let model = pending.runner().model();
         let (vocab_size, hidden_size) = (model.vocab_size(), model.hidden_size());
         self.results = pending.take_results();
+        let waited = waited + std::mem::take(&mut self.searched);
+        let cost = StepCost { waited: waited.as_secs_f64(), ..pending.cost };
         // The search may call back to the caller for any time.
         drop(pending);
         let ForwardOutput { logits, hidden_states, layer_logits } = &mut self.results;
         let results = SearchResults::of_logits(logits, vocab_size)
             .with_hidden_states(hidden_states, hidden_size)
-            .with_layer_logits(layer_logits);
+            .with_layer_logits(layer_logits)
+            .with_cost(cost);
         self.stepped.clear();
+        let start = Instant::now();
         self.search.advance(results, &mut self.stepped)?;
+        self.searched = start.elapsed();
         if !self.stepped.events.is_empty() {
             self.first_token.get_or_insert_with(|| self.started.elapsed());
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::pending::{PendingRows, SharedRows};
-use crate::sync::Mutex;
+use super::sync::Mutex;
 
 /// How long a request must have been left alone before it makes room for older and younger ones.
 const IDLE: Duration = Duration::from_secs(1);
@@ -17,9 +17,15 @@ const IDLE: Duration = Duration::from_secs(1);
 /// All requests of an engine.
 #[derive(Default)]
 pub(super) struct Residents {
-    all: Mutex<Vec<Weak<Mutex<PendingRows>>>>,
+    all: Mutex<Vec<Resident>>,
     /// How often a request has lost its blocks.
     preemptions: AtomicU64,
+}
+
+struct Resident {
+    rows: Weak<Mutex<PendingRows>>,
+    /// Alive until the rows have returned their blocks.
+    holds: Weak<()>,
 }
 
 /// What became of the wish for blocks.
@@ -36,12 +42,13 @@ pub(super) enum Room {
 impl Residents {
     /// Adds a request.
     pub(super) fn add(&self, rows: PendingRows) -> SharedRows {
+        let holds = Arc::downgrade(&rows.holds);
         let rows = Arc::new(Mutex::new(rows));
         let mut all = self.all.lock();
         if all.len() == all.capacity() {
-            all.retain(|rows| rows.strong_count() > 0);
+            all.retain(|resident| resident.holds.strong_count() > 0);
         }
-        all.push(Arc::downgrade(&rows));
+        all.push(Resident { rows: Arc::downgrade(&rows), holds });
         rows
     }
 
@@ -53,8 +60,15 @@ impl Residents {
     /// Takes the blocks of another request for `one`, which is locked and arrived as number `age`: of the youngest after it, or
     /// of the youngest that nobody reads. Those with rows in this `pass` keep theirs.
     pub(super) fn make_room(&self, one: &SharedRows, age: u64, pass: u64) -> Room {
-        let all: Vec<SharedRows> = self.all.lock().iter().filter_map(Weak::upgrade).collect();
-        let (mut victim, mut others_hold): (Option<(u64, &SharedRows)>, bool) = (None, false);
+        let (mut all, mut others_hold) = (Vec::new(), false);
+        for Resident { rows, holds } in &*self.all.lock() {
+            match rows.upgrade() {
+                Some(rows) => all.push(rows),
+                // It is being dropped.
+                None => others_hold |= holds.strong_count() > 0,
+            }
+        }
+        let mut victim: Option<(u64, &SharedRows)> = None;
         for shared in all.iter().filter(|other| !Arc::ptr_eq(other, one)) {
             let Some(rows) = shared.try_lock() else {
                 // It begins a step.

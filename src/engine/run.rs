@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::core::{Engine, Interrupt};
+use super::core::Engine;
 use super::estimate;
 use super::executor::Executor;
 use super::output::GenerationOutput;
+use super::queue::Interrupt;
 use super::request::Request;
-use super::slot::DraftModel;
-use super::timing;
+use super::slot::ModelRunner;
 use super::trace::Recorder;
 use crate::error::{Error, Result};
 use crate::generation::GenerationPlan;
@@ -27,7 +27,7 @@ const MAX_TOGETHER: usize = 256;
 /// index if there are several. The other requests end.
 pub fn run(
     engine: &Engine,
-    draft: Option<&Arc<DraftModel>>,
+    draft: Option<&Arc<ModelRunner>>,
     tokenizer: Option<&Tokenizer>,
     plans: Vec<GenerationPlan>,
     interrupted: &mut Interrupt<'_>,
@@ -68,7 +68,7 @@ pub fn run(
             finished(prompt, outputs[prompt].insert(GenerationOutput::new(request, tokenizer)))?;
         }
     }
-    timing::report(engine, &executor.timing);
+    engine.report(&executor.timing);
     outputs
         .into_iter()
         .collect::<Option<_>>()

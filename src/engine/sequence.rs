@@ -11,7 +11,6 @@
 
 use std::sync::Arc;
 
-use super::pending::RowPosition;
 use crate::cache::{Adopted, BLOCK_TOKENS, BlockCopy, BlockTable, SequenceCache};
 use crate::error::Result;
 use crate::generation::search::{ModelRole, RowInput, WantedRow};
@@ -26,6 +25,13 @@ struct CachedInput {
     rope_seq_len: u32,
     /// See [`Row::last_layer`](crate::model::Row::last_layer).
     last_layer: Option<u16>,
+}
+
+/// The position of a row; see [`Row`](crate::model::Row).
+#[derive(Clone, Copy)]
+pub(super) struct RowPosition {
+    pub(super) position: usize,
+    pub(super) rope_seq_len: usize,
 }
 
 /// The cached tokens of one sequence.

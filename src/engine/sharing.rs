@@ -58,7 +58,7 @@ impl PendingRows {
 
     /// Lets other requests find all its tokens, if they are computed.
     pub(super) fn publish_all(&mut self) {
-        if self.lost.is_empty() && self.appended == self.computed {
+        if self.preemption.num_lost() == 0 && self.appended == self.computed {
             self.sequences.iter_mut().flatten().for_each(|sequence| sequence.publish(sequence.len()));
         }
     }

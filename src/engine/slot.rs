@@ -1,42 +1,55 @@
-//! The slots of an engine: one for its own model, and one for each model that drafts for it.
+//! The models of an engine, its own and those that draft for it, each with a slot: its part of the KV cache and the memory of
+//! its passes.
 //!
-//! A slot is a part of the KV cache and the memory of passes. All slots share the `kv_cache_bytes` of the engine: each pool
-//! may hold as many tokens as the others. Both models of a request need about the same number of tokens, so neither starves
-//! the other. The division changes when a draft model is used for the first time, and when one is dropped.
+//! All slots share the `kv_cache_bytes` of the engine: each pool may hold as many tokens as the others. Both models of a
+//! request need about the same number of tokens, so neither starves the other. The division changes when a draft model is used
+//! for the first time, and when one is dropped.
 
 use std::sync::{Arc, Weak};
 
-use super::core::Engine;
-use crate::cache::{KvCapacity, KvStore, SharedPool};
+use super::batching::BatchBuilder;
+use crate::cache::{BlockTable, KvCapacity, KvStore, SharedPool};
 use crate::error::Result;
-use crate::kernels::Workers;
-use crate::model::{CausalLm, Scratch};
+use crate::kernels::{Work, Workers};
+use crate::memory::recycled;
+use crate::model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Scratch, Stage, Timing};
+use crate::process::OwnerPid;
 use crate::sync::Mutex;
 
 /// How many segments the share of a draft model has.
 const SEGMENTS: usize = 16;
 
+/// A model with its slot and the threads that compute it.
+pub struct ModelRunner {
+    model: Arc<dyn CausalLm>,
+    slot: Arc<Slot>,
+    workers: Workers,
+}
+
 /// The cache of one model, and the memory of its passes.
-pub(super) struct Slot {
-    pub(super) pool: SharedPool,
+struct Slot {
+    pool: SharedPool,
     /// Locked within a pass only: one pass of an engine runs at a time.
-    pub(super) memory: Mutex<PassMemory>,
+    memory: Mutex<PassMemory>,
 }
 
 /// The memory of a pass.
-pub(super) struct PassMemory {
-    pub(super) store: KvStore,
-    pub(super) scratch: Scratch,
+struct PassMemory {
+    store: KvStore,
+    scratch: Scratch,
+    /// Empty between passes.
+    tables: Vec<&'static BlockTable>,
 }
 
 impl Slot {
-    pub(super) fn new(capacity: KvCapacity) -> Self {
-        let memory = PassMemory { store: KvStore::new(capacity), scratch: Scratch::default() };
+    fn new(capacity: KvCapacity) -> Self {
+        let memory =
+            PassMemory { store: KvStore::new(capacity), scratch: Scratch::default(), tables: Vec::new() };
         Self { pool: SharedPool::new(capacity), memory: Mutex::new(memory) }
     }
 
     /// Frees the memory of blocks that the pool has given up.
-    pub(super) fn shrink(&self) {
+    fn shrink(&self) {
         self.memory.lock().store.shrink(self.pool.num_blocks());
     }
 
@@ -45,88 +58,167 @@ impl Slot {
     }
 }
 
-/// A model that drafts tokens for another, and its slot in the engine of that one.
-pub struct DraftModel {
-    engine: Arc<Engine>,
-    pub(super) slot: Arc<Slot>,
-    /// The threads of the engine that it drafts for.
-    pub(super) workers: Workers,
-}
-
-impl DraftModel {
-    pub(super) fn new(engine: &Arc<Engine>, slot: Arc<Slot>, workers: &Workers) -> Self {
-        let workers = workers.with_isa(engine.workers().isa());
-        Self { engine: Arc::clone(engine), slot, workers }
+impl ModelRunner {
+    /// A model whose KV cache has all of `capacity`.
+    pub(super) fn new(model: Box<dyn CausalLm>, workers: Workers, capacity: KvCapacity) -> Self {
+        Self { model: Arc::from(model), slot: Arc::new(Slot::new(capacity)), workers }
     }
 
     /// The model.
     pub fn model(&self) -> &dyn CausalLm {
-        self.engine.model()
+        &*self.model
     }
 
     /// Its part of the KV cache.
     pub fn pool(&self) -> &SharedPool {
         &self.slot.pool
     }
+
+    /// The threads.
+    pub(super) fn workers(&self) -> &Workers {
+        &self.workers
+    }
+
+    /// Whether both compute the same model in the same slot.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.slot, &other.slot)
+    }
+
+    /// Computes the rows of a batch. `copied` is called when the copies of the batch are made.
+    ///
+    /// # Errors
+    /// `Cancelled` when `interrupted` returns true; `Capacity` when there is no memory.
+    pub(super) fn forward(
+        &self,
+        slots: &Slots,
+        batch: &BatchBuilder,
+        copied: &mut dyn FnMut(),
+        timing: &mut Timing,
+        interrupted: &mut dyn FnMut() -> bool,
+        out: &mut ForwardOutput,
+    ) -> Result<()> {
+        let mut memory = self.slot.memory.lock();
+        let PassMemory { store, scratch, tables } = &mut *memory;
+        slots.ensure(&self.slot, store)?;
+        for copy in &batch.copies {
+            store.copy(copy);
+        }
+        copied();
+        timing.lap(Stage::Cache, Work::default);
+        let mut batch_tables = recycled(std::mem::take(tables));
+        batch_tables.extend(batch.tables());
+        let forward =
+            ForwardBatch { rows: &batch.rows, tables: &batch_tables, embeddings: &batch.embeddings };
+        let mut context = ForwardContext { workers: &self.workers, scratch, timing, interrupted };
+        let computed = self.model.forward(&forward, store, &mut context, out);
+        *tables = recycled(batch_tables);
+        computed
+    }
 }
 
-/// The slots of the models that draft for an engine. A model that nobody holds any more loses its slot.
-#[derive(Default)]
-pub(super) struct DraftSlots(Mutex<Vec<(Weak<Engine>, Arc<Slot>)>>);
+/// The slots of draft models. One whose model nobody holds any more is given up.
+type DraftSlots = Vec<(Weak<dyn CausalLm>, Arc<Slot>)>;
 
-impl DraftSlots {
-    /// The slot of a draft model, made if there is none; divides `kv_cache_bytes` among all slots.
+/// All models of an engine.
+pub(super) struct Slots {
+    target: Arc<ModelRunner>,
+    drafts: Mutex<DraftSlots>,
+    kv_cache_bytes: usize,
+    owner: OwnerPid,
+}
+
+impl Slots {
+    /// Of an engine without draft models.
+    pub(super) fn new(target: ModelRunner, kv_cache_bytes: usize) -> Self {
+        let owner = OwnerPid::current();
+        Self { target: Arc::new(target), drafts: Mutex::default(), kv_cache_bytes, owner }
+    }
+
+    /// The engine's own model.
+    pub(super) fn target(&self) -> &Arc<ModelRunner> {
+        &self.target
+    }
+
+    /// The most bytes of all parts of the KV cache together.
+    pub(super) fn kv_cache_bytes(&self) -> usize {
+        self.kv_cache_bytes
+    }
+
+    /// The model of another engine in its slot here, made if there is none; divides the bytes among all slots.
     ///
     /// # Errors
     /// `Capacity` when the bytes hold no block of the draft model.
-    pub(super) fn of(&self, draft: &Arc<Engine>, target: &Slot, kv_cache_bytes: usize) -> Result<Arc<Slot>> {
-        let mut slots = self.0.lock();
-        let known = slots.iter().find(|(model, _)| std::ptr::eq(model.as_ptr(), Arc::as_ptr(draft)));
+    pub(super) fn draft(&self, of: &ModelRunner) -> Result<ModelRunner> {
+        let ModelRunner { model, slot, workers } = of;
+        let mut drafts = self.drafts.lock();
+        let known = drafts.iter().find(|(known, _)| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(model)));
         let slot = if let Some((_, slot)) = known {
             Arc::clone(slot)
         } else {
-            let capacity = KvCapacity::from_bytes(*draft.slot().pool.capacity().layout(), kv_cache_bytes)?;
-            let all = slots.iter().map(|(_, slot)| slot.bytes_per_block()).sum::<usize>();
-            let all = all + target.bytes_per_block() + capacity.layout().bytes_per_block();
-            let slot = Arc::new(Slot::new(capacity.with_segment_blocks(kv_cache_bytes / all / SEGMENTS)));
+            let capacity = KvCapacity::from_bytes(*slot.pool.capacity().layout(), self.kv_cache_bytes)?;
+            let all = drafts.iter().map(|(_, slot)| slot.bytes_per_block()).sum::<usize>();
+            let all = all + self.target.slot.bytes_per_block() + capacity.layout().bytes_per_block();
+            let slot = Slot::new(capacity.with_segment_blocks(self.kv_cache_bytes / all / SEGMENTS));
             slot.pool.set_limit(0);
-            slots.push((Arc::downgrade(draft), Arc::clone(&slot)));
+            let slot = Arc::new(slot);
+            drafts.push((Arc::downgrade(model), Arc::clone(&slot)));
             slot
         };
-        divide(&mut slots, target, kv_cache_bytes);
-        Ok(slot)
+        self.divide_among(&mut drafts);
+        let workers = self.target.workers.with_isa(workers.isa());
+        Ok(ModelRunner { model: Arc::clone(model), slot, workers })
     }
 
-    /// Removes the slots of models that nobody holds any more, and divides `kv_cache_bytes` among the rest.
-    pub(super) fn divide(&self, target: &Slot, kv_cache_bytes: usize) {
-        let mut slots = self.0.lock();
-        if !slots.is_empty() {
-            divide(&mut slots, target, kv_cache_bytes);
+    /// The blocks of the engine's own model. Those of draft models that nobody holds any more return to it first.
+    pub(super) fn pool(&self) -> &SharedPool {
+        // In a forked process nobody is left to unlock the list.
+        if self.owner.is_current() {
+            let mut drafts = self.drafts.lock();
+            if !drafts.is_empty() {
+                self.divide_among(&mut drafts);
+            }
+        }
+        self.target.pool()
+    }
+
+    /// The parts of the KV cache that draft models have; none in a forked process.
+    pub(super) fn draft_pools(&self) -> Vec<SharedPool> {
+        if !self.owner.is_current() {
+            return Vec::new();
+        }
+        self.drafts.lock().iter().map(|(_, slot)| slot.pool.clone()).collect()
+    }
+
+    /// Removes the slots of models that nobody holds any more, and gives each other pool its share of the bytes. What another pool cannot give up yet, because it is in use, is missing for
+    /// now.
+    fn divide_among(&self, drafts: &mut DraftSlots) {
+        drafts.retain(|(model, _)| model.strong_count() > 0);
+        let all: Vec<&Slot> = drafts.iter().map(|(_, slot)| &**slot).chain([&*self.target.slot]).collect();
+        let share = self.kv_cache_bytes / all.iter().map(|slot| slot.bytes_per_block()).sum::<usize>();
+        let bytes_of = |slot: &&Slot| slot.pool.stats().max_blocks * slot.bytes_per_block();
+        for slot in &all {
+            if slot.pool.stats().max_blocks > share {
+                slot.pool.set_limit(share);
+            }
+        }
+        for slot in &all {
+            let taken = all.iter().map(bytes_of).sum::<usize>() - bytes_of(slot);
+            let free = self.kv_cache_bytes.saturating_sub(taken) / slot.bytes_per_block();
+            if slot.pool.stats().max_blocks < share.min(free) {
+                slot.pool.set_limit(share.min(free));
+            }
         }
     }
 
-    /// The slots.
-    pub(super) fn all(&self) -> Vec<Arc<Slot>> {
-        self.0.lock().iter().map(|(_, slot)| Arc::clone(slot)).collect()
-    }
-}
-
-/// Gives each pool its share of the bytes. What another pool cannot give up yet, because it is in use, is missing for now.
-fn divide(slots: &mut Vec<(Weak<Engine>, Arc<Slot>)>, target: &Slot, kv_cache_bytes: usize) {
-    slots.retain(|(model, _)| model.strong_count() > 0);
-    let all: Vec<&Slot> = slots.iter().map(|(_, slot)| &**slot).chain([target]).collect();
-    let share = kv_cache_bytes / all.iter().map(|slot| slot.bytes_per_block()).sum::<usize>();
-    let bytes_of = |slot: &&Slot| slot.pool.stats().max_blocks * slot.bytes_per_block();
-    for slot in &all {
-        if slot.pool.stats().max_blocks > share {
-            slot.pool.set_limit(share);
+    /// Gives the store of a slot memory for all blocks of its pool; other slots give up what their pools have dropped.
+    fn ensure(&self, slot: &Slot, store: &mut KvStore) -> Result<()> {
+        let num_blocks = slot.pool.num_blocks();
+        if store.num_blocks() < num_blocks {
+            let drafts: Vec<Arc<Slot>> =
+                self.drafts.lock().iter().map(|(_, slot)| Arc::clone(slot)).collect();
+            let others = drafts.iter().chain([&self.target.slot]);
+            others.filter(|other| !std::ptr::eq(Arc::as_ptr(other), slot)).for_each(|other| other.shrink());
         }
-    }
-    for slot in &all {
-        let taken = all.iter().map(bytes_of).sum::<usize>() - bytes_of(slot);
-        let free = kv_cache_bytes.saturating_sub(taken) / slot.bytes_per_block();
-        if slot.pool.stats().max_blocks < share.min(free) {
-            slot.pool.set_limit(share.min(free));
-        }
+        store.ensure(num_blocks)
     }
 }

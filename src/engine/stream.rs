@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
-use super::core::{Engine, Interrupt};
+use super::core::Engine;
 use super::estimate;
 use super::events::{RowTexts, StreamedToken};
 use super::executor::Executor;
 use super::output::GenerationOutput;
+use super::queue::Interrupt;
 use super::request::Request;
-use super::slot::DraftModel;
-use super::timing;
+use super::slot::ModelRunner;
 use super::trace::{Recorder, TimedEvent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::GenerationPlan;
@@ -43,7 +43,7 @@ impl TokenStream {
     /// `Capacity` when the cache can never have room for it, or the memory none for its answer.
     pub fn new(
         engine: Arc<Engine>,
-        draft: Option<&Arc<DraftModel>>,
+        draft: Option<&Arc<ModelRunner>>,
         tokenizer: Option<Tokenizer>,
         plan: GenerationPlan,
     ) -> Result<Self> {
@@ -130,7 +130,7 @@ impl TokenStream {
     pub fn close(&mut self) {
         if let Some(request) = self.request.take() {
             self.output = Some(GenerationOutput::new(request, self.tokenizer.as_ref()));
-            timing::report(&self.engine, &self.executor.timing);
+            self.engine.report(&self.executor.timing);
         }
     }
 
@@ -162,6 +162,15 @@ impl TokenStream {
             (Some(request), _) => request.events(),
             (None, Some(output)) => output.events.as_deref(),
             (None, None) => None,
+        }
+    }
+
+    /// The tokens of the prompt so far that other requests had computed; see
+    /// [`Usage::cached_prompt_tokens`](super::Usage::cached_prompt_tokens). 0 after an error.
+    pub fn cached_prompt_tokens(&self) -> usize {
+        match (&self.request, &self.output) {
+            (Some(request), _) => request.cached_prompt_tokens(),
+            (None, output) => output.as_ref().map_or(0, |output| output.usage.cached_prompt_tokens),
         }
     }
 

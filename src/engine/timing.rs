@@ -3,7 +3,6 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use super::core::Engine;
 use crate::error::{Error, Result};
 use crate::kernels::{Limits, Workers};
 use crate::model::{PassKind, PassTimes, StageTime, Timing};
@@ -41,14 +40,13 @@ pub fn limits(workers: &Workers) -> Limits {
     Limits::measure(workers, some.map_or(READ_BYTES, |some| some.min(READ_BYTES)))
 }
 
-/// Logs the profile of a call, if there is one.
-pub(super) fn report(engine: &Engine, timing: &Timing) {
+/// Logs the profile of a call, compared with the peak rates of its threads.
+pub(super) fn report(timing: &Timing, limits: &Limits, workers: &Workers) {
     let kinds = [("prompt", PassKind::Prompt), ("steps", PassKind::Step), ("drafts", PassKind::Draft)];
     let kinds = kinds.map(|(name, kind)| (name, timing.times(kind)));
-    let Some(limits) = engine.limits().filter(|_| kinds.iter().any(|(_, times)| times.is_some())) else {
+    if kinds.iter().all(|(_, times)| times.is_none()) {
         return;
-    };
-    let workers = engine.workers();
+    }
     let mut text = format!("{} threads, {}: {limits}", workers.num_threads(), workers.isa().name());
     for (name, times) in kinds {
         if let Some(times) = times {

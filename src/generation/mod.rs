@@ -18,6 +18,7 @@ pub mod plan;
 pub mod prompt;
 pub mod rng;
 pub mod search;
+mod step_cost;
 pub mod stopping;
 pub mod strategy;
 pub mod testing;
@@ -40,6 +41,7 @@ pub use plan::{
 pub use prompt::{PromptBatch, PromptRow};
 pub use rng::TorchRng;
 pub use search::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
+pub use step_cost::{PassSeconds, StepCost};
 pub use stopping::{StopContext, StoppingCriterion};
 pub use strategy::Strategy;
 pub use vocabulary::Vocabulary;

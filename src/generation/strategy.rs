@@ -4,7 +4,7 @@
 
 use crate::error::{Error, Result};
 
-use super::config::{DolaLayers, FieldInfo, GenerationConfig};
+use super::config::{AssistantTokensSchedule, DolaLayers, FieldInfo, GenerationConfig};
 use super::mode::GenerationMode;
 
 /// A named way to generate.
@@ -64,19 +64,19 @@ impl Strategy {
         Self {
             name: "prompt_lookup",
             doc: "Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where \
-                  they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many.",
+                  they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many at most.",
             mode: GenerationMode::PromptLookup,
             fixed: || GenerationConfig::new().num_beams(1),
-            presets: || GenerationConfig::new().prompt_lookup_num_tokens(10_usize),
+            presets: || adaptive().prompt_lookup_num_tokens(10_usize),
             least_beams: 0,
         },
         Self {
             name: "assisted_decoding",
             doc: "Greedy search or sampling that checks several tokens in a pass: those that a smaller model, the assistant, \
-                  has drafted. `num_assistant_tokens` (20 unless set) is how many.",
+                  has drafted. `num_assistant_tokens` (20 unless set) is how many at most.",
             mode: GenerationMode::AssistedDecoding,
             fixed: || GenerationConfig::new().num_beams(1),
-            presets: GenerationConfig::new,
+            presets: adaptive,
             least_beams: 0,
         },
         Self {
@@ -155,6 +155,11 @@ impl Strategy {
             None => Ok(config),
         }
     }
+}
+
+/// Drafts as long as measured times make fastest.
+fn adaptive() -> GenerationConfig {
+    GenerationConfig::new().num_assistant_tokens_schedule(AssistantTokensSchedule::Adaptive)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::search::{
     ModelRole, RowInput, Search, SearchInputs, SearchResults, SearchStep, SequenceOp, StepDetails,
     TokenEvent, WantedRow,
 };
+use super::step_cost::{PassSeconds, StepCost};
 use super::vocabulary::Vocabulary;
 
 /// The steps after which a search that does not end is an error.
@@ -19,6 +20,9 @@ const MAX_STEPS: usize = 100_000;
 
 /// From the tokens of a sequence to the logits after them, `[vocab_size]`.
 type Script = Box<dyn FnMut(&[TokenId]) -> Vec<f32> + Send>;
+
+/// From the rows of a step to the seconds that it takes.
+type Clock = Box<dyn FnMut(&SearchInputs) -> f64 + Send>;
 
 /// A model whose logits are a function of the tokens of a sequence.
 pub struct ScriptedModel {
@@ -28,6 +32,8 @@ pub struct ScriptedModel {
     draft: Option<Script>,
     /// The most tokens of a sequence of the draft model.
     pub draft_context_len: usize,
+    clock: Option<Clock>,
+    seconds: PassSeconds,
     sequences: BTreeMap<SeqId, Vec<TokenId>>,
     models: BTreeMap<SeqId, ModelRole>,
     /// The requests of each step.
@@ -46,6 +52,8 @@ impl ScriptedModel {
             logits,
             draft: None,
             draft_context_len: usize::MAX,
+            clock: None,
+            seconds: PassSeconds::default(),
             sequences: BTreeMap::new(),
             models: BTreeMap::new(),
             steps: Vec::new(),
@@ -57,6 +65,13 @@ impl ScriptedModel {
     #[must_use]
     pub fn with_draft(mut self, logits: impl FnMut(&[TokenId]) -> Vec<f32> + Send + 'static) -> Self {
         self.draft = Some(Box::new(logits));
+        self
+    }
+
+    /// Adds a clock: `seconds` returns the time that a step takes.
+    #[must_use]
+    pub fn with_clock(mut self, seconds: impl FnMut(&SearchInputs) -> f64 + Send + 'static) -> Self {
+        self.clock = Some(Box::new(seconds));
         self
     }
 
@@ -100,6 +115,19 @@ impl ScriptedModel {
         let of_model = self.sequences.keys().filter(|seq| self.models[seq] == model);
         self.idle.push(of_model.filter(|seq| !used.contains(seq)).copied().collect());
         Ok(computed)
+    }
+
+    /// What a step costs by the clock; nothing is known without one.
+    fn cost(&mut self, inputs: &SearchInputs) -> StepCost {
+        let Some(clock) = &mut self.clock else { return StepCost::default() };
+        let (waited, rows) = (clock(inputs), &inputs.rows);
+        let is_step =
+            |row: &WantedRow| row.model == ModelRole::Target && row.last_layer.is_none() && !row.is_prompt;
+        if rows.iter().all(is_step) {
+            self.seconds.add(rows.len(), waited);
+        }
+        let sequences = rows.iter().map(|row| row.seq).collect::<BTreeSet<_>>().len();
+        StepCost { waited, sequences, seconds: self.seconds }
     }
 
     fn apply(&mut self, op: &SequenceOp, used: &mut BTreeSet<SeqId>) -> Result<()> {
@@ -230,7 +258,8 @@ pub fn run_steps(mut search: Box<dyn Search>, model: &mut ScriptedModel, most: u
         }
         let mut logits = model.compute(&inputs)?;
         step.clear();
-        search.advance(SearchResults::of_logits(&mut logits, model.vocab_size), &mut step)?;
+        let results = SearchResults::of_logits(&mut logits, model.vocab_size);
+        search.advance(results.with_cost(model.cost(&inputs)), &mut step)?;
         for event in &step.events {
             if events.iter().any(|earlier| earlier.row == event.row && earlier.finish.is_some()) {
                 return Err(broken(format!("row {} has an event after its end", event.row)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::{Generator, GeneratorOptions};
-use crate::engine::DraftModel;
+use crate::engine::ModelRunner;
 use crate::error::{Result, ResultExt};
 use crate::generation::{DraftContext, VocabularyMap};
 use crate::kernels::ThreadPool;
@@ -108,7 +108,7 @@ impl Generator {
     ///
     /// # Errors
     /// `Capacity`, `Fork`.
-    pub(super) fn draft_model(&self, assistant: &Self) -> Result<Arc<DraftModel>> {
+    pub(super) fn draft_model(&self, assistant: &Self) -> Result<Arc<ModelRunner>> {
         self.shared.engine.draft(&assistant.shared.engine).map(Arc::new).context(|| "the assistant")
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Generator, Prompt, Prompts};
 use crate::cache::BLOCK_TOKENS;
-use crate::engine::{self, DraftModel, GenerationOutput, Interrupt, TokenStream};
+use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::escape;
 use crate::generation::constraint::Constraint;
@@ -62,7 +62,7 @@ pub struct Call<'a> {
 #[must_use = "a call does nothing until it is run or streamed"]
 pub struct Prepared<'a> {
     generator: &'a Generator,
-    draft: Option<Arc<DraftModel>>,
+    draft: Option<Arc<ModelRunner>>,
     plans: Vec<GenerationPlan>,
     warnings: Vec<String>,
 }
@@ -431,7 +431,7 @@ fn check_lists(config: &GenerationConfig, defaults: &GenerationConfig, requests:
 
 /// The tokens of each row that fit into the cache. Limits only calls without a limit of their own:
 /// one that asks for more is an error.
-fn room_in_cache(generator: &Generator, draft: Option<&DraftModel>, config: &GenerationConfig) -> usize {
+fn room_in_cache(generator: &Generator, draft: Option<&ModelRunner>, config: &GenerationConfig) -> usize {
     let rows = config.num_return_sequences.max(config.num_beams).unwrap_or(1).max(1);
     let blocks = generator.shared.engine.pool().stats().max_blocks;
     let blocks = draft.map_or(blocks, |draft| blocks.min(draft.pool().stats().max_blocks));

@@ -48,7 +48,8 @@ impl Generator {
     }
 
     /// Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where they
-    /// occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many.
+    /// occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many at most: as many as measured times make
+    /// fastest, or none, unless `num_assistant_tokens_schedule` is set.
     ///
     /// # Errors
     /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
@@ -62,7 +63,8 @@ impl Generator {
 
     /// Greedy search or sampling that checks several tokens in a pass: those that the assistant, a smaller model that the
     /// generator was [opened](super::GeneratorOptions::assistant) with, has drafted. `num_assistant_tokens` (20 unless
-    /// set) is how many. [`Call::assistant`](super::Call::assistant) names the assistant of a single call.
+    /// set) is how many at most: as many as measured times make fastest, or none, unless `num_assistant_tokens_schedule` is
+    /// set. [`Call::assistant`](super::Call::assistant) names the assistant of a single call.
     ///
     /// # Errors
     /// As for [`Generator::generate`]; when a field is set that makes it another strategy; and when there is neither an

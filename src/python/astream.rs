@@ -3,18 +3,33 @@
 //! A reader awaits a future of the loop. An executor thread steps the stream and wakes the loop when the next token is
 //! there. Nothing is computed before it is asked for, so a slow reader makes nothing pile up. Cancelling a future ends its
 //! stream, as it would end an asynchronous generator.
+//!
+//! The tokens of a pass come from many threads at about the same time. The first one wakes the loop, and the loop finds the
+//! others when it comes: so the others neither attach to Python nor wake anybody.
 
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 use super::errors::{guarded, to_python};
 use super::exit::{attached, detached, is_ending};
 use super::logging;
 use super::signals::INTERVAL;
-use super::stream::TokenStream;
+use super::stream::{StreamedToken, TokenStream};
+use crate::engine;
+use crate::executor::Executor;
+use crate::sync::Mutex;
+
+/// The threads that step the streams of a generator, and the results that an event loop has been asked to collect.
+#[derive(Default)]
+pub(super) struct LoopThreads {
+    executor: Executor,
+    results: Mutex<Weak<Results>>,
+}
 
 /// A future of the next token.
 pub(super) fn next<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py, PyAny>> {
@@ -29,7 +44,7 @@ pub(super) fn next<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py,
     if stream.get().set_awaited(true) {
         return Err(TokenStream::busy());
     }
-    stream.get().executor().add(Box::new(move || compute(waiter)), false).map_err(|error| {
+    stream.get().threads().executor.add(Box::new(move || compute(waiter)), false).map_err(|error| {
         stream.get().set_awaited(false);
         to_python(py, error)
     })?;
@@ -43,7 +58,7 @@ pub(super) fn close<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py
         return ready(py.None().bind(py));
     }
     let (waiter, future) = Waiter::new(stream)?;
-    let added = stream.get().executor().add(Box::new(move || wait_and_close(waiter)), true);
+    let added = stream.get().threads().executor.add(Box::new(move || wait_and_close(waiter)), true);
     added.map_err(|error| to_python(py, error))?;
     Ok(future)
 }
@@ -62,6 +77,24 @@ struct Waiter {
     future: Py<PyAny>,
 }
 
+/// What a future becomes.
+enum Outcome {
+    Token(engine::StreamedToken),
+    Other(PyResult<Py<PyAny>>),
+}
+
+/// Results for one event loop, which collects them all at once. Threads drop it attached to Python.
+struct Results {
+    /// The address of the loop.
+    event_loop: usize,
+    /// `None` once the loop has collected them.
+    waiting: Mutex<Option<Vec<(Waiter, Outcome)>>>,
+}
+
+/// What an event loop calls to collect results.
+#[pyclass(frozen)]
+struct Collect(Arc<Results>);
+
 /// Computes the next token.
 fn compute(waiter: Waiter) {
     let mut last = Instant::now();
@@ -72,20 +105,20 @@ fn compute(waiter: Waiter) {
         last = Instant::now();
         attached(|py| waiter.loop_is_closed(py)).unwrap_or(true)
     };
-    let computed = waiter.stream.get().compute(&mut interrupted);
-    waiter.settle(|py, stream| {
-        let token = stream.get().take(py, computed);
-        logging::flush(py);
-        // Before the loop hears of it, which may ask for the next token at once.
-        stream.get().set_awaited(false);
-        Ok(token?.ok_or_else(|| stop(stream))?.into_pyobject(py)?.into_any())
-    });
+    match waiter.stream.get().compute(&mut interrupted) {
+        Ok(Some(token)) => waiter.hand_over(Outcome::Token(token)),
+        // The end of a stream makes its output: not on the loop.
+        ended => waiter.end(|py, stream| {
+            let token = stream.get().take(py, ended)?;
+            Ok(token.ok_or_else(|| stop(stream))?.into_pyobject(py)?.into_any())
+        }),
+    }
 }
 
 /// Waits for the token that a closed stream computes.
 fn wait_and_close(waiter: Waiter) {
     waiter.stream.get().wait();
-    waiter.settle(|py, stream| {
+    waiter.end(|py, stream| {
         let stream = stream.get();
         // Another thread may be making the output of the stream.
         while !stream.end(py)? {
@@ -109,40 +142,115 @@ impl Waiter {
         closed.and_then(|closed| closed.is_truthy()).unwrap_or(true)
     }
 
-    /// Sets the value of the future on the event loop.
-    fn settle(
+    /// Hands over what takes Python to find out.
+    fn end(
         self,
         value: impl for<'py> FnOnce(Python<'py>, &Bound<'py, TokenStream>) -> PyResult<Bound<'py, PyAny>>,
     ) {
         // What refers to Python must not be dropped detached, nor when the interpreter is ending.
         let mut this = Some(self);
         attached(|py| {
-            let Some(Self { stream, event_loop, future }) = this.take() else { return };
-            let (value, is_error) = match guarded(|| value(py, stream.bind(py))) {
-                Ok(value) => (value, false),
-                Err(error) => (error.into_value(py).into_bound(py).into_any(), true),
-            };
-            // Whoever gets the value finds the stream referred to by nobody but themselves.
-            drop(stream);
-            let settled = wrap_pyfunction!(settle, py).and_then(|settle| {
-                event_loop.bind(py).call_method1("call_soon_threadsafe", (settle, future, value, is_error))
-            });
-            // A loop that has been closed meanwhile wants nothing any more.
-            drop(settled);
+            let Some(this) = this.take() else { return };
+            let value = guarded(|| value(py, this.stream.bind(py))).map(Bound::unbind);
+            this.hand_over(Outcome::Other(value));
         });
         std::mem::forget(this);
     }
+
+    /// Adds a result to those that the event loop will collect, or asks it to collect this one.
+    fn hand_over(self, outcome: Outcome) {
+        let threads = Arc::clone(self.stream.get().threads());
+        let event_loop = self.event_loop.as_ptr().addr();
+        let mut last = threads.results.lock();
+        let known = last.upgrade();
+        let result = match &known {
+            Some(known) if known.event_loop == event_loop => known.add((self, outcome)).err(),
+            _ => Some((self, outcome)),
+        };
+        let new = result.map(|result| {
+            let waiting = Mutex::new(Some(vec![result]));
+            let new = Arc::new(Results { event_loop, waiting });
+            *last = Arc::downgrade(&new);
+            new
+        });
+        drop(last);
+        // The loop may have closed and dropped its own meanwhile.
+        let (mut new, mut dropped) = (new, known.and_then(Arc::into_inner));
+        if new.is_some() || dropped.is_some() {
+            attached(|py| {
+                drop(dropped.take());
+                // A loop that has been closed meanwhile wants nothing any more.
+                new.take().map(|new| Collect(new).ask(py));
+            });
+        }
+        std::mem::forget((new, dropped));
+    }
+
+    /// Sets the value of the future, unless it was cancelled meanwhile.
+    fn settle(self, py: Python<'_>, outcome: Outcome) -> PyResult<()> {
+        let Self { stream, event_loop: _, future } = self;
+        // Before the reader hears of it, who may ask for the next token at once.
+        stream.get().set_awaited(false);
+        // Whoever gets the value finds the stream referred to by nobody but themselves.
+        drop(stream);
+        let future = future.bind(py);
+        if future.call_method0("done")?.is_truthy()? {
+            return Ok(());
+        }
+        let value = match outcome {
+            Outcome::Token(token) => StreamedToken::from(token).into_pyobject(py).map(Bound::into_any),
+            Outcome::Other(value) => value.map(|value| value.into_bound(py)),
+        };
+        match value {
+            Ok(value) => future.call_method1("set_result", (value,))?,
+            Err(error) => future.call_method1("set_exception", (error.into_value(py),))?,
+        };
+        Ok(())
+    }
 }
 
-/// Runs on the loop. A future that was cancelled meanwhile stays as it is.
-#[pyfunction]
-fn settle(future: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, is_error: bool) -> PyResult<()> {
-    guarded(|| {
-        if !future.call_method0("done")?.is_truthy()? {
-            future.call_method1(if is_error { "set_exception" } else { "set_result" }, (value,))?;
+impl Results {
+    /// Adds one; gives it back if the loop has collected the others already.
+    fn add(&self, result: (Waiter, Outcome)) -> Result<(), (Waiter, Outcome)> {
+        match &mut *self.waiting.lock() {
+            Some(waiting) => {
+                waiting.push(result);
+                Ok(())
+            }
+            None => Err(result),
         }
-        Ok(())
-    })
+    }
+}
+
+impl Drop for Results {
+    fn drop(&mut self) {
+        // Of a loop that has been closed: another one may read the streams.
+        for (waiter, _) in self.waiting.lock().iter().flatten() {
+            waiter.stream.get().set_awaited(false);
+        }
+    }
+}
+
+impl Collect {
+    /// Asks the event loop to collect the results.
+    fn ask(self, py: Python<'_>) -> PyResult<()> {
+        let waiting = self.0.waiting.lock();
+        let first = waiting.iter().flatten().next().map(|(waiter, _)| waiter.event_loop.clone_ref(py));
+        drop(waiting);
+        first.map_or(Ok(()), |first| first.call_method1(py, "call_soon_threadsafe", (self,)).map(drop))
+    }
+}
+
+#[pymethods]
+impl Collect {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        guarded(|| {
+            let waiting = self.0.waiting.lock().take();
+            logging::flush(py);
+            let settled = waiting.into_iter().flatten().map(|(waiter, outcome)| waiter.settle(py, outcome));
+            settled.fold(Ok(()), Result::and)
+        })
+    }
 }
 
 /// What the loop calls when a future is done.
@@ -169,5 +277,6 @@ fn stop(stream: &Bound<'_, TokenStream>) -> PyErr {
 }
 
 fn event_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    py.import("asyncio")?.call_method0("get_running_loop")
+    static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    RUNNING_LOOP.import(py, "asyncio", "get_running_loop")?.call0()
 }

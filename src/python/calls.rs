@@ -157,7 +157,7 @@ impl Generator {
             let method = Method { name, strategy: None, to_the_end: true };
             let (prepared, held) = self.prepare(py, &method, given)?;
             let stream = prepared.stream().map_err(|error| to_python(py, error))?;
-            Ok(TokenStream::new(stream, held, self.executor()))
+            Ok(TokenStream::new(stream, held, self.threads()))
         })
     }
 }

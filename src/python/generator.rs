@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
+use super::astream::LoopThreads;
 use super::calls::{Arguments, Given, Method};
 use super::config::{GenerationConfig, warn};
 use super::drop_detached::DropDetached;
@@ -20,7 +21,6 @@ use super::stats::CacheStats;
 use super::stream::TokenStream;
 use super::tokenizer::Tokenizer;
 use super::{json, logging};
-use crate::executor::Executor;
 use crate::generator;
 
 /// A model that is ready to generate.
@@ -82,7 +82,7 @@ struct Runtime {
     /// Its assistant: as it was given, or once it was asked for.
     assistant: PyOnceLock<Py<Generator>>,
     /// Runs its streams for event loops.
-    executor: Arc<Executor>,
+    threads: Arc<LoopThreads>,
 }
 
 impl Generator {
@@ -92,8 +92,8 @@ impl Generator {
     }
 
     /// Runs its streams for event loops.
-    pub(super) fn executor(&self) -> &Arc<Executor> {
-        &self.1.executor
+    pub(super) fn threads(&self) -> &Arc<LoopThreads> {
+        &self.1.threads
     }
 }
 
@@ -171,7 +171,7 @@ impl Generator {
             let opened = Reporter::outcome(reporter, opened)?;
             warn(py, opened.warnings().iter().map(String::as_str))?;
             let runtime =
-                Runtime { recipe, tokenizer: PyOnceLock::new(), assistant, executor: Arc::default() };
+                Runtime { recipe, tokenizer: PyOnceLock::new(), assistant, threads: Arc::default() };
             Ok(Self(DropDetached::new(opened), runtime))
         })
     }
@@ -353,8 +353,8 @@ impl Generator {
             let make = || {
                 let (recipe, tokenizer) =
                     (self.1.recipe.of_assistant(py, assistant.name())?, PyOnceLock::new());
-                let (executor, none) = (Arc::default(), PyOnceLock::new());
-                let runtime = Runtime { recipe, tokenizer, assistant: none, executor };
+                let (threads, none) = (Arc::default(), PyOnceLock::new());
+                let runtime = Runtime { recipe, tokenizer, assistant: none, threads };
                 Py::new(py, Self(DropDetached::new(assistant.clone()), runtime))
             };
             self.1.assistant.get_or_try_init(py, make).map(|assistant| Some(assistant.clone_ref(py)))

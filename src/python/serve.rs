@@ -27,6 +27,7 @@ use crate::serve::{Secret, ServeOptions, Server};
 ///     allowed_hosts (Sequence[str]): Further names by which browsers may call the server.
 ///     served_model_name (str | None): The model's name in the API.
 ///     max_requests (int): How many requests run at a time.
+///     max_requests_per_key (int | None): How many of each key run or wait at a time; no limit if `None`.
 ///     max_queue (int): How many wait for their turn.
 ///     queue_timeout (float): Seconds that a request may wait.
 ///     grace (float): Seconds that requests may go on at the end.
@@ -36,17 +37,18 @@ use crate::serve::{Secret, ServeOptions, Server};
 /// Raises:
 ///     ConfigError: An option breaks its rule, or the port is in use.
 ///     LoadError: The model cannot be loaded.
+///     InternalError: The server ended itself after many defects of rsgen; start it in a new process.
 #[pyfunction]
 #[pyo3(
     name = "serve",
     signature = (
         model=None, *, host="127.0.0.1", port=8000, api_key=None, insecure_no_auth=false, allowed_hosts=None,
-        served_model_name=None, max_requests=64, max_queue=256, queue_timeout=60.0, grace=30.0, strict_api=false,
-        on_start=None
+        served_model_name=None, max_requests=64, max_requests_per_key=None, max_queue=256, queue_timeout=60.0, grace=30.0,
+        strict_api=false, on_start=None
     ),
     text_signature = "(model=None, *, host='127.0.0.1', port=8000, api_key=None, insecure_no_auth=False, allowed_hosts=(), \
-                      served_model_name=None, max_requests=64, max_queue=256, queue_timeout=60.0, grace=30.0, \
-                      strict_api=False, on_start=None)"
+                      served_model_name=None, max_requests=64, max_requests_per_key=None, max_queue=256, \
+                      queue_timeout=60.0, grace=30.0, strict_api=False, on_start=None)"
 )]
 #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the function")]
 pub(super) fn serve(
@@ -59,6 +61,7 @@ pub(super) fn serve(
     allowed_hosts: Option<&Bound<'_, PyAny>>,
     served_model_name: Option<String>,
     max_requests: i64,
+    max_requests_per_key: Option<i64>,
     max_queue: i64,
     queue_timeout: f64,
     grace: f64,
@@ -83,19 +86,22 @@ pub(super) fn serve(
             allowed_hosts: names.unwrap_or_default(),
             served_model_name,
             max_requests: count(py, "max_requests", max_requests)?,
+            max_requests_per_key: max_requests_per_key
+                .map(|most| count(py, "max_requests_per_key", most))
+                .transpose()?,
             max_queue: count(py, "max_queue", max_queue)?,
             queue_timeout: seconds(py, "queue_timeout", queue_timeout)?,
             grace: seconds(py, "grace", grace)?,
             strict_api,
             ..ServeOptions::default()
         };
-        let server = Server::bind(options).map_err(|error| to_python(py, error))?;
+        let loading = Server::bind(options).and_then(Server::listen).map_err(|error| to_python(py, error))?;
         let generator = match model {
             Some(model) if model.is_instance_of::<Generator>() => model.clone(),
             model => py.get_type::<Generator>().call1((model,))?,
         };
         let generator = generator.cast::<Generator>()?.get().inner().clone();
-        let running = server.start(generator).map_err(|error| to_python(py, error))?;
+        let running = loading.start(generator);
         match on_start {
             Some(call) => call.call1((running.url(),)).map(drop)?,
             None => py

@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyString, PyType};
 
+use super::astream::LoopThreads;
 use super::errors::{caught, guarded, to_python};
 use super::exit::detached;
 use super::held::Held;
@@ -22,7 +23,6 @@ use super::{astream, logging, pickle};
 use crate::engine::trace::TimedEvent;
 use crate::engine::{self, Interrupt};
 use crate::error::Result;
-use crate::executor::Executor;
 use crate::process::OwnerPid;
 use crate::sync::Mutex;
 
@@ -62,7 +62,7 @@ pub(super) struct TokenStream {
     held: Held,
     /// The output of a stream that has ended without an error. Its lock is taken as those of slots are.
     output: Mutex<Option<Py<GenerationOutput>>>,
-    executor: Arc<Executor>,
+    threads: Arc<LoopThreads>,
     owner: OwnerPid,
     records_events: bool,
 }
@@ -102,8 +102,8 @@ type TokenValues = (u32, String, usize, f32, f32, Option<String>);
 pub(super) type Computed = Result<Option<engine::StreamedToken>>;
 
 impl TokenStream {
-    /// `held` is what the request holds of Python, and `executor` that of the generator.
-    pub(super) fn new(stream: engine::TokenStream, held: Held, executor: &Arc<Executor>) -> Self {
+    /// `held` is what the request holds of Python, and `threads` are those of the generator.
+    pub(super) fn new(stream: engine::TokenStream, held: Held, threads: &Arc<LoopThreads>) -> Self {
         Self {
             cancel: stream.cancel_flag(),
             records_events: stream.records_events(),
@@ -112,7 +112,7 @@ impl TokenStream {
             closed: AtomicBool::new(false),
             held,
             output: Mutex::default(),
-            executor: Arc::clone(executor),
+            threads: Arc::clone(threads),
             owner: OwnerPid::current(),
         }
     }
@@ -199,8 +199,8 @@ impl TokenStream {
         self.awaited.swap(awaited, Ordering::Relaxed)
     }
 
-    pub(super) fn executor(&self) -> &Executor {
-        &self.executor
+    pub(super) fn threads(&self) -> &Arc<LoopThreads> {
+        &self.threads
     }
 
     pub(super) fn check_process(&self, py: Python<'_>) -> PyResult<()> {

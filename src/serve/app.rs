@@ -1,83 +1,46 @@
-//! What all requests of a server share.
+//! The served model, and what its requests share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::Ordering;
 
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 use super::failure::{self, Failure};
-use super::hosts::Rule;
-use super::keys::Keys;
-use super::metrics::{Metrics, Refused};
-use super::options::ServeOptions;
-use super::places::Places;
-use crate::error::{Error, Result};
+use super::metrics::Refused;
+use super::state::{Phase, ServerState};
+use crate::error::Error;
 use crate::generator::Generator;
 use crate::types::TokenId;
 
 /// The tokens whose logits are part of the fingerprint.
 const PROBE_TOKENS: usize = 4;
 
-/// What a server does for its clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Phase {
-    /// It takes requests.
-    Serving,
-    /// It finishes the requests that run, and refuses others.
-    Draining,
-    /// The time of grace is over: whatever still runs ends with an error.
-    Ended,
-}
-
-/// What all requests share.
+/// The served model.
 pub(super) struct App {
+    pub(super) state: Arc<ServerState>,
     pub(super) generator: Generator,
     /// The model's name in the API.
     pub(super) model: String,
-    pub(super) options: ServeOptions,
-    pub(super) hosts: Rule,
-    pub(super) keys: Keys,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) places: Places,
     /// As many as prompts are encoded at a time.
     pub(super) preparing: Arc<Semaphore>,
-    /// When the server started, in seconds since 1970.
-    pub(super) created: u64,
     /// Changes with all that the result of a seed depends on: the program, the weights, the arithmetic.
     pub(super) fingerprint: String,
-    phase: watch::Sender<Phase>,
-    next_id: AtomicU64,
-    /// What ids of this server begin with.
-    id_prefix: u64,
 }
 
 impl App {
-    pub(super) fn new(generator: Generator, options: ServeOptions, hosts: Rule) -> Self {
-        let model = options.served_model_name.clone().unwrap_or_else(|| model_name(generator.name()));
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let metrics = Arc::<Metrics>::default();
-        Self {
-            hosts,
-            keys: Keys::new(&options.api_keys),
-            places: Places::new(&options, &metrics),
-            metrics,
+    /// Requests are taken from now on.
+    pub(super) fn new(state: Arc<ServerState>, generator: Generator) -> Self {
+        let model = state.options.served_model_name.clone();
+        let app = Self {
+            model: model.unwrap_or_else(|| model_name(generator.name())),
             preparing: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
             fingerprint: fingerprint(&generator),
             generator,
-            model,
-            options,
-            created: now.as_secs(),
-            phase: watch::Sender::new(Phase::Serving),
-            next_id: AtomicU64::new(0),
-            id_prefix: now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_right(16),
-        }
-    }
-
-    /// A new id, such as `cmpl-…`: no two of a server are equal, nor those of two servers.
-    pub(super) fn new_id(&self, kind: &str) -> String {
-        format!("{kind}-{:016x}{:08x}", self.id_prefix, self.next_id.fetch_add(1, Ordering::Relaxed))
+            state,
+        };
+        app.state.enter(Phase::Serving);
+        app
     }
 
     /// An error as clients get it.
@@ -90,42 +53,17 @@ impl App {
     pub(super) fn public(&self, failure: Failure) -> Failure {
         let message = failure.message.replace(self.generator.name(), &self.model);
         match failure.code {
-            Some(failure::OVERLOADED) => self.places.refusal(Refused::Capacity, message),
+            Some(failure::OVERLOADED) => self.state.places.refusal(Refused::Capacity, message),
             Some(failure::NUMERICAL) => {
-                self.metrics.numeric_errors.fetch_add(1, Ordering::Relaxed);
+                self.state.metrics.numeric_errors.fetch_add(1, Ordering::Relaxed);
+                Failure { message, ..failure }
+            }
+            Some(failure::INTERNAL) => {
+                self.state.count_defect();
                 Failure { message, ..failure }
             }
             _ => Failure { message, ..failure },
         }
-    }
-
-    /// Refuses new requests of a server that is about to stop.
-    pub(super) fn check_serving(&self) -> Result<(), Failure> {
-        if self.phase() == Phase::Serving {
-            return Ok(());
-        }
-        Err(self
-            .places
-            .refusal(Refused::Draining, "the server is shutting down; come again when it is back".to_owned()))
-    }
-
-    pub(super) fn phase(&self) -> Phase {
-        *self.phase.borrow()
-    }
-
-    /// Goes on to a later phase.
-    pub(super) fn enter(&self, phase: Phase) {
-        self.phase.send_if_modified(|now| {
-            let later = *now < phase;
-            *now = phase.max(*now);
-            later
-        });
-    }
-
-    /// Returns when the server has reached this phase.
-    pub(super) async fn reached(&self, phase: Phase) {
-        // The sender lives as long as `self`, so waiting cannot fail.
-        let _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
     }
 }
 
@@ -133,7 +71,7 @@ impl std::fmt::Debug for App {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("App")
             .field("model", &self.model)
-            .field("options", &self.options)
+            .field("options", &self.state.options)
             .finish_non_exhaustive()
     }
 }
@@ -159,7 +97,7 @@ fn fingerprint(generator: &Generator) -> String {
     digest.update(format!("{:?} {:?}", generator.config(), generator.engine().workers().isa()));
     let vocab_size = generator.engine().model().vocab_size();
     let probe = (0..PROBE_TOKENS).map(|index| TokenId((index % vocab_size.max(1)) as u32)).collect();
-    // A model whose context is shorter has the fingerprint of its configuration.
+    // A model whose state is shorter has the fingerprint of its configuration.
     for logit in generator.forward(&[probe]).unwrap_or_default() {
         digest.update(logit.to_le_bytes());
     }

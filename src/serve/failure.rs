@@ -12,6 +12,10 @@ use crate::escape;
 /// The codes of failures that the server counts.
 pub(super) const OVERLOADED: &str = "server_overloaded";
 pub(super) const NUMERICAL: &str = "numerical_error";
+pub(super) const INTERNAL: &str = "internal_error";
+
+/// When to come again to a server that loads its model.
+const LOADING_PAUSE: Duration = Duration::from_secs(1);
 
 /// An error as a client gets it.
 #[derive(Debug, Clone)]
@@ -66,9 +70,22 @@ impl Failure {
         Self { retry_after: Some(retry_after), ..failure }
     }
 
+    /// 503: the model is not there yet.
+    pub(super) fn loading() -> Self {
+        Self::overloaded("the server still loads its model; come again soon", LOADING_PAUSE)
+            .with_code("loading")
+    }
+
+    /// 429: the client has more requests than its key allows.
+    pub(super) fn rate_limited(message: impl Into<String>, retry_after: Duration) -> Self {
+        let failure =
+            Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "rate_limit_exceeded", message);
+        Self { retry_after: Some(retry_after), ..failure }
+    }
+
     /// 500.
     pub(super) fn internal(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "internal_error", message)
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", INTERNAL, message)
     }
 
     /// 500: a panic, which has been printed.

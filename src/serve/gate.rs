@@ -7,13 +7,14 @@ use std::task::Poll;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::app::App;
 use super::failure::Failure;
 use super::json::discard;
+use super::keys::Tenant;
+use super::state::ServerState;
 use crate::error::Result;
 use crate::escape;
 
@@ -25,22 +26,31 @@ const REQUEST_ID: &str = "x-request-id";
 const MAX_ID: usize = 128;
 
 /// Checks a request, passes it on, and logs it.
-pub(super) async fn gate(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub(super) async fn gate(
+    State(state): State<Arc<ServerState>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let started = Instant::now();
-    let id = request_id(request.headers()).unwrap_or_else(|| app.new_id("req"));
+    let id = request_id(request.headers()).unwrap_or_else(|| state.new_id("req"));
     let place = format!("{} {}", request.method(), request.uri().path());
-    let mut response = match check(&app, &request) {
-        Ok(()) => caught(next.run(request)).await.unwrap_or_else(IntoResponse::into_response),
+    let mut response = match check(&state, &request) {
+        Ok(tenant) => {
+            request.extensions_mut().insert(tenant);
+            caught(&state, next.run(request)).await.unwrap_or_else(IntoResponse::into_response)
+        }
         Err(failure) => {
-            discard(request, &app).await;
+            discard(request, &state).await;
             failure.into_response()
         }
     };
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
-    log::info!(
+    let is_defect = response.status() == StatusCode::INTERNAL_SERVER_ERROR;
+    log::log!(
         target: "rsgen::serve",
+        if is_defect { log::Level::Error } else { log::Level::Info },
         "{} {} {:.1} ms {id}",
         escape::name(&place),
         response.status().as_u16(),
@@ -49,12 +59,12 @@ pub(super) async fn gate(State(app): State<Arc<App>>, request: Request, next: Ne
     response
 }
 
-fn check(app: &App, request: &Request) -> Result<(), Failure> {
+fn check(state: &ServerState, request: &Request) -> Result<Tenant, Failure> {
     if request.uri().path() == LIVE {
-        return Ok(());
+        return Ok(Tenant::default());
     }
-    app.hosts.check(request.headers())?;
-    app.keys.check(request.headers())
+    state.hosts.check(request.headers())?;
+    state.keys.check(request.headers())
 }
 
 /// The id that the client gave, if it is short and visible.
@@ -65,12 +75,12 @@ fn request_id(headers: &HeaderMap) -> Option<String> {
 }
 
 /// Runs a part of a request. A panic, which has been printed, fails this request alone.
-pub(super) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+pub(super) async fn caught<T>(state: &ServerState, work: impl Future<Output = T>) -> Result<T, Failure> {
     let mut work = pin!(work);
     std::future::poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
         Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
         Ok(Poll::Pending) => Poll::Pending,
-        Err(_) => Poll::Ready(Err(Failure::panicked())),
+        Err(_) => Poll::Ready(Err(state.panicked())),
     })
     .await
 }

@@ -12,7 +12,9 @@ use tokio_stream::StreamExt as _;
 
 use super::app::App;
 use super::failure::Failure;
+use super::keys::Tenant;
 use super::places::Place;
+use super::state::ServerState;
 use crate::error::Result;
 use crate::json::{Budget, Strict};
 
@@ -35,14 +37,15 @@ pub(super) struct Body(pub(super) Map<String, Value>);
 pub(super) struct Admitted {
     pub(super) body: Map<String, Value>,
     pub(super) place: Place,
+    pub(super) tenant: Tenant,
 }
 
 impl FromRequest<Arc<App>> for Body {
     type Rejection = Failure;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
-        app.check_serving()?;
-        Ok(Self(parse(&read(request, app).await?)?))
+        app.state.check_serving()?;
+        Ok(Self(parse(&read(request, &app.state).await?)?))
     }
 }
 
@@ -50,22 +53,28 @@ impl FromRequest<Arc<App>> for Admitted {
     type Rejection = Failure;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
-        if let Err(failure) = app.check_serving().and_then(|()| app.places.check()) {
-            discard(request, app).await;
-            return Err(failure);
-        }
+        let (state, places) = (&app.state, &app.state.places);
+        let tenant: Tenant = request.extensions().get().cloned().unwrap_or_default();
+        let claimed = state.check_serving().and_then(|()| places.claim(&tenant));
+        let claim = match claimed.and_then(|claim| places.check().map(|()| claim)) {
+            Ok(claim) => claim,
+            Err(failure) => {
+                discard(request, state).await;
+                return Err(failure);
+            }
+        };
         let connection = request.extensions().get().cloned();
-        let bytes = read(request, app).await?;
-        let place = app.places.enter(bytes.len() / BYTES_PER_TOKEN, connection).await?;
-        Ok(Self { body: parse(&bytes)?, place })
+        let bytes = read(request, state).await?;
+        let place = places.enter(bytes.len() / BYTES_PER_TOKEN, connection, claim).await?;
+        Ok(Self { body: parse(&bytes)?, place, tenant })
     }
 }
 
 /// The bytes of a body.
-async fn read(request: Request, app: &App) -> Result<Vec<u8>, Failure> {
-    let (limit, wait) = (app.options.max_body_bytes, app.options.body_timeout);
+async fn read(request: Request, state: &ServerState) -> Result<Vec<u8>, Failure> {
+    let (limit, wait) = (state.options.max_body_bytes, state.options.body_timeout);
     if let Err(failure) = check_type(request.headers()) {
-        discard(request, app).await;
+        discard(request, state).await;
         return Err(failure);
     }
     match timeout(wait, collect(request.into_body(), limit)).await {
@@ -108,9 +117,9 @@ async fn collect(body: HttpBody, limit: usize) -> Result<Option<Vec<u8>>, axum::
 }
 
 /// Reads the body of a request that is refused, so that the client gets to its answer.
-pub(super) async fn discard(request: Request, app: &App) {
+pub(super) async fn discard(request: Request, state: &ServerState) {
     // A client that goes on for ever finds a closed connection.
-    let limit = app.options.max_body_bytes;
+    let limit = state.options.max_body_bytes;
     let mut chunks = request.into_body().into_data_stream();
     let read = async {
         let mut total = 0;
@@ -121,7 +130,7 @@ pub(super) async fn discard(request: Request, app: &App) {
             }
         }
     };
-    let _ = timeout(app.options.body_timeout, read).await;
+    let _ = timeout(state.options.body_timeout, read).await;
 }
 
 /// Only JSON: a page of a browser cannot send it to another origin without asking first.

@@ -1,6 +1,8 @@
-//! API keys: digests compared in constant time.
+//! API keys: digests compared in constant time, and what a key says about whose request it is.
 
+use std::fmt::Write as _;
 use std::hint::black_box;
+use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use sha2::{Digest as _, Sha256};
@@ -13,23 +15,49 @@ use crate::error::Result;
 #[derive(Debug)]
 pub(super) struct Keys(Vec<[u8; 32]>);
 
+/// Whose request it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Tenant {
+    /// The number of its key; `None` where no key is needed.
+    pub(super) key: Option<usize>,
+    /// Separates its cached prompts from those of other keys; `None` where there are no others.
+    salt: Option<Arc<str>>,
+}
+
+impl Tenant {
+    /// The salt of a request that has `own`, or none.
+    pub(super) fn salt(&self, own: Option<&str>) -> Option<Arc<str>> {
+        match &self.salt {
+            // Salts of tenants have one length, so no text of a request makes that of another.
+            Some(salt) => Some(format!("{salt}{}", own.unwrap_or_default()).into()),
+            None => own.map(Arc::from),
+        }
+    }
+}
+
 impl Keys {
     pub(super) fn new(keys: &[Secret]) -> Self {
-        Self(keys.iter().map(|key| digest(key.expose())).collect())
+        let mut digests: Vec<_> = keys.iter().map(|key| digest(key.expose())).collect();
+        digests.sort_unstable();
+        digests.dedup();
+        Self(digests)
     }
 
-    /// Refuses a request without a valid key in `Authorization: Bearer …`.
-    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Failure> {
+    /// Whose request it is.
+    ///
+    /// # Errors
+    /// Without a valid key in `Authorization: Bearer …`, where one is needed.
+    pub(super) fn check(&self, headers: &HeaderMap) -> Result<Tenant, Failure> {
         if self.0.is_empty() {
-            return Ok(());
+            return Ok(Tenant::default());
         }
         let given = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let given = given.and_then(|value| value.split_at_checked("Bearer ".len()));
         let key = given
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer "))
             .map(|(_, key)| key.trim_ascii());
-        if self.holds(key.unwrap_or_default()) {
-            return Ok(());
+        if let Some(key) = self.find(key.unwrap_or_default()) {
+            return Ok(Tenant { key: Some(key), salt: self.salt(key) });
         }
         Err(Failure::new(
             StatusCode::UNAUTHORIZED,
@@ -39,15 +67,27 @@ impl Keys {
         ))
     }
 
-    /// Takes the same time for each wrong key.
-    fn holds(&self, key: &[u8]) -> bool {
-        let given = digest(key);
-        let mut is_known = false;
-        for known in &self.0 {
+    /// The number of a key. Takes the same time for each.
+    fn find(&self, key: &[u8]) -> Option<usize> {
+        let (given, mut found) = (digest(key), None);
+        for (number, known) in self.0.iter().enumerate() {
             let difference = known.iter().zip(given).fold(0, |bits, (known, given)| bits | (known ^ given));
-            is_known |= black_box(difference) == 0;
+            if black_box(difference) == 0 {
+                found = Some(number);
+            }
         }
-        is_known
+        found
+    }
+
+    /// The digest of a key's digest, which tells nothing about the key; `None` for the only key.
+    fn salt(&self, key: usize) -> Option<Arc<str>> {
+        let known = self.0.get(key).filter(|_| self.0.len() > 1)?;
+        let mut salt = String::new();
+        for byte in digest(known) {
+            // Writing to a string cannot fail.
+            let _ = write!(salt, "{byte:02x}");
+        }
+        Some(salt.into())
     }
 }
 
@@ -75,7 +115,28 @@ mod tests {
             assert!(!check(wrong), "{wrong}");
         }
         assert!(keys.check(&HeaderMap::new()).is_err());
-        assert!(Keys::new(&[]).check(&HeaderMap::new()).is_ok());
+        assert_eq!(Keys::new(&[]).check(&HeaderMap::new()).unwrap(), Tenant::default());
         assert!(!format!("{:?}", Secret::new("canary")).contains("canary"));
+    }
+    #[test]
+    fn keys_have_salts_of_their_own_unless_there_is_one() {
+        let tenant = |keys: &[&str], key: &str| {
+            let secrets: Vec<_> = keys.iter().map(|&key| Secret::new(key)).collect();
+            let value = format!("Bearer {key}").parse().unwrap();
+            Keys::new(&secrets).check(&HeaderMap::from_iter([(header::AUTHORIZATION, value)])).unwrap()
+        };
+        let keys = ["one", "two", "two", "three"];
+        let [one, two, three] = ["one", "two", "three"].map(|key| tenant(&keys, key));
+        let salts =
+            [None, Some("a"), Some("b")].map(|own| [&one, &two, &three].map(|tenant| tenant.salt(own)));
+        let mut different = salts.concat();
+        different.sort_unstable();
+        different.dedup();
+        assert!(different.len() == 9 && different.iter().all(Option::is_some), "{different:?}");
+        assert_eq!(tenant(&keys, "two"), two);
+        assert_eq!(tenant(&["two", "four"], "two").salt(None), two.salt(None), "in another server, too");
+        for only in [tenant(&["one"], "one"), tenant(&["one", "one"], "one"), Tenant::default()] {
+            assert_eq!((only.salt(None), only.salt(Some("a"))), (None, Some("a".into())));
+        }
     }
 }

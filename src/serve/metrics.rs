@@ -22,6 +22,8 @@ pub(super) enum Refused {
     QueueTokens,
     /// It waited for too long.
     QueueTimeout,
+    /// The key has as many requests as it may have.
+    KeyLimit,
     /// The KV cache has no room.
     Capacity,
     /// The server is about to stop.
@@ -29,7 +31,8 @@ pub(super) enum Refused {
 }
 
 impl Refused {
-    const NAMES: [&str; 5] = ["queue_full", "queue_tokens", "queue_timeout", "capacity", "draining"];
+    const NAMES: [&str; 6] =
+        ["queue_full", "queue_tokens", "queue_timeout", "key_limit", "capacity", "draining"];
 }
 
 /// Why a running request ended early.
@@ -56,6 +59,7 @@ pub(super) struct Metrics {
     prompt_tokens: AtomicU64,
     generation_tokens: AtomicU64,
     pub(super) numeric_errors: AtomicU64,
+    pub(super) internal_errors: AtomicU64,
     drafts: AtomicU64,
     draft_tokens: AtomicU64,
     accepted_tokens: AtomicU64,
@@ -155,12 +159,13 @@ impl Metrics {
 
 /// The metrics of a server.
 pub(super) fn text(app: &App) -> String {
-    let (metrics, mut text) = (&app.metrics, String::new());
+    let (state, mut text) = (&app.state, String::new());
+    let (metrics, places) = (&state.metrics, &state.places);
     let blocks = app.generator.engine().pool().stats();
     let used = 1.0 - blocks.available_blocks as f64 / blocks.max_blocks.max(1) as f64;
     for (name, value, help) in [
-        ("rsgen_requests_running", app.places.num_running() as f64, "Requests that run"),
-        ("rsgen_requests_waiting", app.places.num_waiting() as f64, "Requests that wait for their turn"),
+        ("rsgen_requests_running", places.num_running() as f64, "Requests that run"),
+        ("rsgen_requests_waiting", places.num_waiting() as f64, "Requests that wait for their turn"),
         ("rsgen_kv_cache_usage_ratio", used, "The part of the KV cache's blocks in use, 0 to 1"),
     ] {
         head(&mut text, name, "gauge", help);
@@ -177,10 +182,13 @@ pub(super) fn text(app: &App) -> String {
         ("rsgen_spec_draft_tokens_total", &metrics.draft_tokens, "Drafted tokens"),
         ("rsgen_spec_accepted_tokens_total", &metrics.accepted_tokens, "Drafted tokens that were accepted"),
         ("rsgen_numeric_errors_total", &metrics.numeric_errors, "Requests that left the real numbers"),
+        ("rsgen_internal_errors_total", &metrics.internal_errors, "Requests that a defect of rsgen ended"),
     ] {
-        head(&mut text, name, "counter", help);
-        line(&mut text, format_args!("{name} {}", counter.load(Ordering::Relaxed)));
+        single(&mut text, name, help, counter.load(Ordering::Relaxed));
     }
+    let help = "Tokens that were looked up among the cached prompts";
+    single(&mut text, "rsgen_prefix_cache_queries_total", help, blocks.prefix_cache_queries);
+    single(&mut text, "rsgen_prefix_cache_hits_total", "Those that were found", blocks.prefix_cache_hits);
     let reasons = FinishReason::ALL.map(FinishReason::as_str);
     let (finished, refused, cancelled) = (&metrics.finished, &metrics.refused, &metrics.cancelled);
     labelled(&mut text, "rsgen_request_success_total", "Finished rows", "finish_reason", &reasons, finished);
@@ -212,6 +220,11 @@ pub(super) fn text(app: &App) -> String {
         histogram.write(&mut text, name, help, REQUEST);
     }
     text
+}
+
+fn single(text: &mut String, name: &str, help: &str, value: u64) {
+    head(text, name, "counter", help);
+    line(text, format_args!("{name} {value}"));
 }
 
 fn labelled(text: &mut String, name: &str, help: &str, label: &str, values: &[&str], counters: &[AtomicU64]) {

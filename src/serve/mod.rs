@@ -10,6 +10,7 @@
 mod api;
 mod app;
 mod connections;
+mod defects;
 mod failure;
 mod gate;
 mod hosts;
@@ -22,6 +23,7 @@ mod routes;
 mod server;
 mod socket;
 mod sse;
+mod state;
 mod work;
 
 use std::sync::Arc;
@@ -29,17 +31,18 @@ use std::sync::Arc;
 use axum::Router;
 
 pub use options::{Secret, ServeOptions};
-pub use server::{Running, Server};
+pub use server::{Loading, Running, Server};
 
 use crate::error::Result;
 use crate::generator::Generator;
 use app::App;
 use hosts::Rule;
+use state::ServerState;
 
 /// The routes with default options, to mount in a service: the limits of requests and bodies hold, while connections,
 /// keys and hosts are up to the service.
 pub fn router(generator: Generator) -> Router {
-    routes::mounted(&Arc::new(App::new(generator, ServeOptions::default(), Rule::Any)))
+    mounted(generator, ServeOptions::default(), Rule::Any)
 }
 
 /// [`router`] with options, of which keys and allowed hosts are checked if there are any.
@@ -49,5 +52,10 @@ pub fn router(generator: Generator) -> Router {
 pub fn router_with(generator: Generator, options: ServeOptions) -> Result<Router> {
     options.check()?;
     let hosts = if options.allowed_hosts.is_empty() { Rule::Any } else { Rule::of(&options, true) };
-    Ok(routes::mounted(&Arc::new(App::new(generator, options, hosts))))
+    Ok(mounted(generator, options, hosts))
+}
+
+fn mounted(generator: Generator, options: ServeOptions, hosts: Rule) -> Router {
+    let state = Arc::new(ServerState::new(options, hosts));
+    routes::mounted(&Arc::new(App::new(state, generator)))
 }

@@ -50,6 +50,8 @@ pub struct ServeOptions {
     pub served_model_name: Option<String>,
     /// The most requests that are computed at a time; each takes a thread.
     pub max_requests: usize,
+    /// The most requests of each key that run or wait at a time; no limit if `None`.
+    pub max_requests_per_key: Option<usize>,
     /// The most requests that wait for their turn.
     pub max_queue: usize,
     /// The most prompt tokens of the requests that wait, estimated as a quarter of their bytes.
@@ -85,6 +87,7 @@ impl Default for ServeOptions {
             allowed_hosts: Vec::new(),
             served_model_name: None,
             max_requests: 64,
+            max_requests_per_key: None,
             max_queue: 256,
             max_queued_tokens: 1 << 20,
             queue_timeout: seconds(60),
@@ -105,6 +108,7 @@ impl ServeOptions {
     pub(super) fn check(&self) -> Result<()> {
         let at_least_one = [
             ("max_requests", self.max_requests),
+            ("max_requests_per_key", self.max_requests_per_key.unwrap_or(1)),
             ("max_body_bytes", self.max_body_bytes),
             ("max_connections", self.max_connections),
         ];
@@ -127,6 +131,11 @@ impl ServeOptions {
                     "`{name}` must be more than 0 seconds, but is 0; leave it out for the default"
                 )));
             }
+        }
+        if self.max_requests_per_key.is_some() && self.api_keys.is_empty() {
+            return Err(Error::config(
+                "`max_requests_per_key` limits the requests of each `api_key`, but there is none; set a key, or leave it out",
+            ));
         }
         if self.api_keys.iter().any(|key| key.expose().trim().is_empty()) {
             return Err(Error::config(

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::connections::{Busy, Connection};
 use super::failure::Failure;
+use super::keys::Tenant;
 use super::metrics::{Metrics, Refused};
 use super::options::ServeOptions;
 use crate::error::Result;
@@ -26,7 +27,10 @@ pub(super) struct Places {
     shared: Arc<Shared>,
     metrics: Arc<Metrics>,
     running: Arc<Semaphore>,
+    /// By key, where the requests of each are limited.
+    of_keys: Vec<Arc<Semaphore>>,
     max_running: usize,
+    max_of_key: usize,
     max_waiting: usize,
     max_tokens: usize,
     patience: Duration,
@@ -53,7 +57,14 @@ struct Held {
     arrived: Instant,
     shared: Arc<Shared>,
     _permit: OwnedSemaphorePermit,
+    _claim: Claim,
     _busy: Option<Busy>,
+}
+
+/// That the key of a request allows it, until this is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Claim {
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// A request that waits.
@@ -61,10 +72,14 @@ struct Waiting<'a>(&'a Shared, usize);
 
 impl Places {
     pub(super) fn new(options: &ServeOptions, metrics: &Arc<Metrics>) -> Self {
+        let places = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        let of_keys = options.max_requests_per_key.into_iter();
         Self {
+            of_keys: of_keys.flat_map(|most| options.api_keys.iter().map(move |_| places(most))).collect(),
+            max_of_key: options.max_requests_per_key.unwrap_or(usize::MAX),
             metrics: Arc::clone(metrics),
             shared: Arc::default(),
-            running: Arc::new(Semaphore::new(options.max_requests.min(Semaphore::MAX_PERMITS))),
+            running: places(options.max_requests),
             max_running: options.max_requests,
             max_waiting: options.max_queue,
             max_tokens: options.max_queued_tokens,
@@ -82,6 +97,28 @@ impl Places {
         self.shared.0.lock().waiting
     }
 
+    /// Counts a request of a key, which may have a limited number at a time, those that wait included.
+    ///
+    /// # Errors
+    /// When the key has as many.
+    pub(super) fn claim(&self, tenant: &Tenant) -> Result<Claim, Failure> {
+        let Some(of_key) = tenant.key.and_then(|key| self.of_keys.get(key)) else {
+            return Ok(Claim::default());
+        };
+        let refused = |_| {
+            self.metrics.refused(Refused::KeyLimit);
+            let retry_after = retry_after(&self.shared.0.lock());
+            Failure::rate_limited(
+                format!(
+                    "this key may have {} requests at a time, and has as many; come again when one has ended",
+                    self.max_of_key
+                ),
+                retry_after,
+            )
+        };
+        Arc::clone(of_key).try_acquire_owned().map(|permit| Claim { _permit: Some(permit) }).map_err(refused)
+    }
+
     /// Refuses when a further request could not even wait.
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.running.available_permits() > 0 {
@@ -95,6 +132,7 @@ impl Places {
         &self,
         tokens: usize,
         connection: Option<Connection>,
+        claim: Claim,
     ) -> Result<Place, Failure> {
         let arrived = Instant::now();
         let busy = connection.map(Connection::into_busy);
@@ -104,7 +142,7 @@ impl Places {
         };
         self.metrics.admitted(arrived.elapsed());
         let shared = Arc::clone(&self.shared);
-        let held = Held { arrived, shared, _permit: permit, _busy: busy };
+        let held = Held { arrived, shared, _permit: permit, _claim: claim, _busy: busy };
         Ok(Place(Arc::new(held)))
     }
 

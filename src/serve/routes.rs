@@ -14,7 +14,10 @@ use super::app::App;
 use super::failure::Failure;
 use super::gate::{LIVE, gate};
 use super::metrics;
+use super::state::ServerState;
 use crate::error::Result;
+
+pub(super) const METRICS: &str = "/metrics";
 
 /// What OpenAI's API has and this one has not.
 const FOREIGN: [&str; 14] = [
@@ -36,35 +39,46 @@ const FOREIGN: [&str; 14] = [
 
 /// The routes, to mount in another service, which has its own answer to unknown paths.
 pub(super) fn mounted(app: &Arc<App>) -> Router {
-    let layer = middleware::from_fn_with_state(Arc::clone(app), gate);
+    let layer = middleware::from_fn_with_state(Arc::clone(&app.state), gate);
     routes().layer(layer).with_state(Arc::clone(app))
 }
 
 /// All that a server answers.
 pub(super) fn of_server(app: &Arc<App>) -> Router {
-    let layer = middleware::from_fn_with_state(Arc::clone(app), gate);
+    let layer = middleware::from_fn_with_state(Arc::clone(&app.state), gate);
     routes().fallback(unknown).layer(layer).with_state(Arc::clone(app))
+}
+
+/// What a server answers while its model is loaded: that it lives, and is not ready.
+pub(super) fn while_loading(state: &Arc<ServerState>) -> Router {
+    let layer = middleware::from_fn_with_state(Arc::clone(state), gate);
+    let routes = Router::new().route(LIVE, get(live)).method_not_allowed_fallback(wrong_method);
+    routes.fallback(async || Failure::loading()).layer(layer)
 }
 
 fn routes() -> Router<Arc<App>> {
     api::routes()
         .route("/health", get(health))
-        .route(LIVE, get(async || Json(json!({ "status": "ok" }))))
+        .route(LIVE, get(live))
         .route("/health/ready", get(health))
         .route("/version", get(async || Json(json!({ "version": env!("CARGO_PKG_VERSION") }))))
-        .route("/metrics", get(write_metrics))
+        .route(METRICS, get(write_metrics))
         .method_not_allowed_fallback(wrong_method)
+}
+
+async fn live() -> Json<Value> {
+    Json(json!({ "status": "ok" }))
 }
 
 /// Whether the server takes requests, and how much it has to do.
 async fn health(State(app): State<Arc<App>>) -> Result<Json<Value>, Failure> {
-    app.check_serving()?;
+    app.state.check_serving()?;
     let blocks = app.generator.engine().pool().stats();
     Ok(Json(json!({
         "status": "ok",
         "model": app.model,
-        "running": app.places.num_running(),
-        "waiting": app.places.num_waiting(),
+        "running": app.state.places.num_running(),
+        "waiting": app.state.places.num_waiting(),
         "free_blocks": blocks.available_blocks,
         "max_blocks": blocks.max_blocks,
     })))

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,12 +20,14 @@ use hyper_util::service::TowerToHyperService;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::{sleep, timeout};
 
-use super::app::{App, Phase};
+use super::app::App;
 use super::connections::{Connection, Connections, Stage};
+use super::defects::TOO_MANY;
 use super::hosts::Rule;
 use super::options::ServeOptions;
 use super::routes;
 use super::socket::Socket;
+use super::state::{Phase, ServerState};
 use crate::engine::Interrupt;
 use crate::error::{Error, Result};
 use crate::generator::Generator;
@@ -44,14 +46,14 @@ const POLL: Duration = Duration::from_millis(50);
 /// The threads that read and write connections. They compute nothing.
 const IO_THREADS: usize = 2;
 
-/// A server that has its port, and no model yet: a taken port shows before a large model is loaded.
+/// A server that has its port: a taken port shows before a large model is loaded.
 ///
 /// ```no_run
 /// # #[cfg(feature = "bundled")] {
 /// use rsgen::serve::{ServeOptions, Server};
 ///
-/// let server = Server::bind(ServeOptions::default())?;
-/// let running = server.start(rsgen::Generator::bundled()?)?;
+/// let loading = Server::bind(ServeOptions::default())?.listen()?;
+/// let running = loading.start(rsgen::Generator::bundled()?);
 /// println!("{} on {}", running.model(), running.url());
 /// running.wait(&mut || false)?;
 /// # }
@@ -65,13 +67,27 @@ pub struct Server {
     url: String,
 }
 
+/// A server that listens and has no model yet: `/health/live` is answered, and everything else with 503 and the code
+/// `loading`. Dropping it closes the port.
+#[derive(Debug)]
+pub struct Loading(Threads);
+
 /// A server that runs on threads of its own. Dropping it ends all requests.
 #[derive(Debug)]
 pub struct Running {
+    threads: Threads,
+    model: String,
+}
+
+/// The threads of a server, until this is dropped.
+#[derive(Debug)]
+struct Threads {
     runtime: Option<Runtime>,
-    app: Arc<App>,
-    url: String,
+    state: Arc<ServerState>,
+    /// The routes of the model, once it is loaded.
+    routes: Arc<OnceLock<Router>>,
     ended: Arc<Ended>,
+    url: String,
 }
 
 /// Whether a server has ended, for threads that wait.
@@ -143,70 +159,101 @@ impl Server {
         &self.url
     }
 
-    /// Serves a model, on threads of its own.
+    /// Serves a model, on threads of its own: [`Server::listen`] and [`Loading::start`].
     ///
     /// # Errors
     /// `Capacity` when the system has no more threads.
     pub fn start(self, generator: Generator) -> Result<Running> {
+        Ok(self.listen()?.start(generator))
+    }
+
+    /// Answers clients from now on, on threads of its own, though there is no model yet.
+    ///
+    /// # Errors
+    /// `Capacity` when the system has no more threads.
+    pub fn listen(self) -> Result<Loading> {
         let Self { listener, options, hosts, url } = self;
-        let app = Arc::new(App::new(generator, options, hosts));
+        let state = Arc::new(ServerState::new(options, hosts));
         let no_threads = |error: io::Error| {
             Error::capacity(format!("the server's threads cannot be started; end other programs: {error}"))
         };
         let runtime = Builder::new_multi_thread()
             .worker_threads(IO_THREADS)
-            .max_blocking_threads(app.options.max_requests.saturating_mul(4).clamp(64, 4096))
+            .max_blocking_threads(state.options.max_requests.saturating_mul(4).clamp(64, 4096))
             .thread_name("rsgen-serve")
             .enable_all()
             .build()
             .map_err(no_threads)?;
-        let (shared, ended) = (Arc::clone(&app), Arc::<Ended>::default());
-        let when_done = Arc::clone(&ended);
         let listener = {
             let _inside = runtime.enter();
             tokio::net::TcpListener::from_std(listener).map_err(no_threads)?
         };
+        let (routes, ended) = (Arc::<OnceLock<Router>>::default(), Arc::<Ended>::default());
+        let served = serve(listener, Arc::clone(&state), Arc::clone(&routes));
+        let when_done = Arc::clone(&ended);
         runtime.spawn(async move {
-            serve(listener, shared).await;
+            served.await;
             when_done.set();
         });
-        Ok(Running { runtime: Some(runtime), app, url, ended })
+        Ok(Loading(Threads { runtime: Some(runtime), state, routes, ended, url }))
+    }
+}
+
+impl Loading {
+    /// The address, such as `http://127.0.0.1:8000`.
+    pub fn url(&self) -> &str {
+        &self.0.url
+    }
+
+    /// Serves a model: requests are taken from now on.
+    pub fn start(self, generator: Generator) -> Running {
+        let Self(threads) = self;
+        let app = Arc::new(App::new(Arc::clone(&threads.state), generator));
+        let model = app.model.clone();
+        threads.routes.get_or_init(|| routes::of_server(&app));
+        Running { threads, model }
     }
 }
 
 impl Running {
     /// The address, such as `http://127.0.0.1:8000`.
     pub fn url(&self) -> &str {
-        &self.url
+        &self.threads.url
     }
 
     /// The model's name in the API.
     pub fn model(&self) -> &str {
-        &self.app.model
+        &self.model
     }
 
     /// Ends the server: it takes no more requests, and finishes those that run within the time of grace.
     pub fn stop(&self) {
-        self.app.enter(Phase::Draining);
+        self.threads.state.enter(Phase::Draining);
     }
 
     /// Waits for the end of the server, or until `interrupted`, which is asked every 50 milliseconds, returns true.
     ///
     /// # Errors
-    /// `Cancelled` when interrupted; the server goes on.
+    /// `Cancelled` when interrupted; the server goes on. `Internal` when the server has ended by itself after many defects,
+    /// such as panics: a new process is better.
     pub fn wait(&self, interrupted: &mut Interrupt<'_>) -> Result<()> {
-        while !self.ended.wait(POLL) {
+        while !self.threads.ended.wait(POLL) {
             if interrupted() {
                 return Err(Error::cancelled());
             }
+        }
+        if self.threads.state.defects.are_too_many() {
+            return Err(Error::internal(format!(
+                "the server ended itself after {TOO_MANY} defects within a minute; its log says more; start it again"
+            )));
         }
         Ok(())
     }
 }
 
-impl Drop for Running {
+impl Drop for Threads {
     fn drop(&mut self) {
-        self.app.enter(Phase::Ended);
+        self.state.enter(Phase::Ended);
         if let Some(runtime) = self.runtime.take() {
             match Handle::try_current() {
                 // An asynchronous task must not wait.
@@ -217,47 +264,57 @@ impl Drop for Running {
     }
 }
 
-/// Accepts connections until the server drains, then finishes what runs.
-async fn serve(listener: tokio::net::TcpListener, app: Arc<App>) {
+/// Accepts connections until the server drains, then finishes what runs. `routes` are there once the model is.
+async fn serve(listener: tokio::net::TcpListener, state: Arc<ServerState>, routes: Arc<OnceLock<Router>>) {
     let (connections, graceful) = (Connections::new(), GracefulShutdown::new());
-    let router = routes::of_server(&app);
+    let (options, without_model) = (&state.options, routes::while_loading(&state));
     let mut http = http1::Builder::new();
     // The socket has the time limit of heads; this one is for idle connections.
-    http.timer(TokioTimer::new()).header_read_timeout(app.options.idle_timeout);
+    http.timer(TokioTimer::new()).header_read_timeout(options.idle_timeout);
     http.max_header_size(MAX_HEAD).max_headers(MAX_HEADERS);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = app.reached(Phase::Draining) => break,
+            () = state.reached(Phase::Draining) => break,
+            () = state.defects.too_many() => {
+                log::error!(
+                    target: "rsgen::serve",
+                    "{TOO_MANY} defects within a minute: the server finishes what runs, and ends"
+                );
+                break;
+            }
         };
         let Ok((stream, _)) = accepted else {
             // Most likely there are no more descriptors.
             sleep(if connections.close_oldest() { CLOSE_PAUSE } else { ACCEPT_PAUSE }).await;
             continue;
         };
-        if connections.len() >= app.options.max_connections && !connections.close_oldest() {
+        if connections.len() >= options.max_connections && !connections.close_oldest() {
             continue;
         }
         // Tokens are small, and each is to leave at once.
         let _ = stream.set_nodelay(true);
-        let options = &app.options;
         connections.spawn(|connection| {
             let socket =
                 Socket::new(stream, connection.clone(), options.header_timeout, options.write_timeout);
-            let router = TowerToHyperService::new(router.clone());
-            let service = service_fn(move |request| answer(router.clone(), connection.clone(), request));
+            let (routes, without_model) = (Arc::clone(&routes), without_model.clone());
+            let service = service_fn(move |request| {
+                let router = routes.get().unwrap_or(&without_model).clone();
+                answer(TowerToHyperService::new(router), connection.clone(), request)
+            });
             graceful.watch(http.serve_connection(TokioIo::new(socket), service))
         });
     }
+    state.enter(Phase::Draining);
     drop(listener);
     connections.close_unheard();
     let mut finished = pin!(graceful.shutdown());
     tokio::select! {
         () = &mut finished => return,
-        () = sleep(app.options.grace) => {}
-        () = app.reached(Phase::Ended) => {}
+        () = sleep(options.grace) => {}
+        () = state.reached(Phase::Ended) => {}
     }
-    app.enter(Phase::Ended);
+    state.enter(Phase::Ended);
     let _ = timeout(LAST_WORDS, finished).await;
 }
 
@@ -303,5 +360,26 @@ impl HttpBody for Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         self.connection.set(Stage::Idle);
+    }
+}
+
+#[cfg(all(test, feature = "bundled"))]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn a_server_ends_itself_after_many_defects_and_says_why() {
+        let options = ServeOptions { port: 0, ..ServeOptions::default() };
+        let running = Server::bind(options).unwrap().start(Generator::bundled().unwrap()).unwrap();
+        let address = running.url().strip_prefix("http://").unwrap().to_owned();
+        for _ in 1..TOO_MANY {
+            running.threads.state.panicked();
+        }
+        assert!(!running.threads.ended.wait(POLL), "fewer do not end it");
+        running.threads.state.panicked();
+        let error = running.wait(&mut || false).unwrap_err();
+        assert!(error.kind() == ErrorKind::Internal && error.to_string().contains("10 defects"), "{error}");
+        assert!(TcpListener::bind(address).is_ok(), "the port is free");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use tokio_stream::Stream;
 
 use super::failure::Failure;
 use super::gate::caught;
+use super::state::ServerState;
 use crate::error::Result;
 
 /// How often a silent stream says that it lives: proxies close what is silent for longer.
@@ -39,16 +41,16 @@ impl Events {
 
 /// The response of a stream: `write` sends its events, and is dropped when the client is gone. Its error becomes the last
 /// event.
-pub(super) fn events<F>(write: impl FnOnce(Events) -> F) -> Response
+pub(super) fn events<F>(state: &Arc<ServerState>, write: impl FnOnce(Events) -> F) -> Response
 where
     F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
     let (sender, receiver) = mpsc::channel(1);
     let events = Events(sender);
     let last = events.clone();
-    let written = write(events);
+    let (state, written) = (Arc::clone(state), write(events));
     let writing = async move {
-        if let Err(failure) = caught(written).await.and_then(|written| written) {
+        if let Err(failure) = caught(&state, written).await.and_then(|written| written) {
             last.send(&failure.body()).await;
         }
     };

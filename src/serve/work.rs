@@ -2,24 +2,29 @@
 //! fails one request alone.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, error::SendTimeoutError};
 use tokio::task::spawn_blocking;
 
-use super::app::{App, Phase};
+use super::app::App;
 use super::failure::Failure;
 use super::metrics::Cancelled;
 use super::places::Place;
+use super::state::{Phase, ServerState};
 use crate::engine::{Interrupt, StreamedToken, TokenStream};
 use crate::error::{Error, Result};
 use crate::generator::Generator;
 
-/// The items that are computed ahead of a client that reads slowly.
-const AHEAD: usize = 16;
+/// The tokens of a request that are computed ahead of a client that reads slowly: they reach it together. With twenty
+/// alternatives each they take less than a megabyte.
+const TOKENS_AHEAD: usize = 1024;
+/// The events of a request that are computed ahead. Each is sent by itself.
+pub(super) const EVENTS_AHEAD: usize = 16;
 
 /// Runs small work, such as encoding and checking a prompt. A few at a time: more would only take turns.
 pub(super) async fn prepare<T: Send + 'static>(
@@ -53,17 +58,17 @@ async fn blocking<T: Send + 'static>(
         let _held = held;
         let mut cause = None;
         let result = work(&shared.generator, &mut || {
-            cause = cause.or_else(|| cancelled(&shared, gone.load(Ordering::Relaxed)));
+            cause = cause.or_else(|| cancelled(&shared.state, gone.load(Ordering::Relaxed)));
             cause.is_some()
         });
         if let Some(cause) = cause {
-            shared.metrics.cancelled(cause);
+            shared.state.metrics.cancelled(cause);
         }
         result
     });
     match worked.await {
         Ok(result) => result.map_err(|error| app.failure(error)),
-        Err(_) => Err(Failure::panicked()),
+        Err(_) => Err(app.state.panicked()),
     }
 }
 
@@ -88,7 +93,10 @@ pub(super) struct Receiver<T> {
 }
 
 /// The tokens of a stream.
-pub(super) type TokenReceiver = Receiver<StreamedToken>;
+pub(super) struct TokenReceiver {
+    tokens: Receiver<StreamedToken>,
+    cached: Arc<AtomicUsize>,
+}
 
 impl<T> Receiver<T> {
     /// The next item; `None` at the end, also after an error.
@@ -97,6 +105,10 @@ impl<T> Receiver<T> {
             return None;
         }
         let message = self.messages.recv().await;
+        self.take(message)
+    }
+
+    fn take(&mut self, message: Option<Message<T>>) -> Option<Result<T, Failure>> {
         self.has_ended = !matches!(message, Some(Message::Item(_)));
         match message {
             Some(Message::Item(item)) => Some(Ok(item)),
@@ -108,60 +120,89 @@ impl<T> Receiver<T> {
     }
 }
 
-/// Computes the tokens of a stream on a thread.
-pub(super) fn tokens(app: &Arc<App>, mut stream: TokenStream, place: Place) -> TokenReceiver {
-    let shared = Arc::clone(app);
-    items(app, place.clone(), move |interrupted, send| {
+impl TokenReceiver {
+    /// The next token; `None` at the end, also after an error.
+    pub(super) async fn next(&mut self) -> Option<Result<StreamedToken, Failure>> {
+        self.tokens.next().await
+    }
+
+    /// The tokens that have come meanwhile, up to the first error.
+    pub(super) fn ready(&mut self) -> impl Iterator<Item = Result<StreamedToken, Failure>> {
+        let most = if self.tokens.has_ended { 0 } else { self.tokens.messages.len() };
+        (0..most).map_while(move |_| match self.tokens.messages.try_recv() {
+            Ok(message) => self.tokens.take(Some(message)),
+            Err(_) => None,
+        })
+    }
+
+    /// The tokens of the prompt that need not be computed.
+    pub(super) fn cached_tokens(&self) -> usize {
+        self.cached.load(Ordering::Relaxed)
+    }
+}
+
+/// Computes the tokens of a stream on a thread. `streams` share the memory for what a client has not read.
+pub(super) fn tokens(app: &Arc<App>, mut stream: TokenStream, place: Place, streams: usize) -> TokenReceiver {
+    let (shared, cached) = (Arc::clone(&app.state), Arc::<AtomicUsize>::default());
+    let counted = Arc::clone(&cached);
+    let ahead = (TOKENS_AHEAD / streams).max(EVENTS_AHEAD);
+    let tokens = items(app, place.clone(), ahead, move |interrupted, send| {
         let (metrics, mut last) = (&shared.metrics, None);
         while let Some(token) = stream.next_token(interrupted)? {
             metrics.token(last.is_none(), last.unwrap_or(place.arrived()).elapsed());
             last = Some(Instant::now());
+            counted.store(stream.cached_prompt_tokens(), Ordering::Relaxed);
             send(token)?;
         }
         metrics.finished(&place, &stream.into_output()?);
         Ok(())
-    })
+    });
+    TokenReceiver { tokens, cached }
 }
 
 /// Why work has to end now.
-fn cancelled(app: &App, is_gone: bool) -> Option<Cancelled> {
-    match app.phase() {
+fn cancelled(state: &ServerState, is_gone: bool) -> Option<Cancelled> {
+    match state.phase() {
         Phase::Ended => Some(Cancelled::Shutdown),
         _ if is_gone => Some(Cancelled::Client),
         _ => None,
     }
 }
 
-/// Computes items on a thread: `work` gives each to its second argument, which waits for slow clients, and fails when the
-/// client is gone.
+/// Computes items on a thread: `work` gives each to its second argument. That waits while `ahead` items have not been
+/// read, and fails when the client is gone or reads nothing for too long.
 pub(super) fn items<T: Send + 'static>(
     app: &Arc<App>,
     place: Place,
+    ahead: usize,
     work: impl FnOnce(&mut Interrupt<'_>, &mut dyn FnMut(T) -> Result<()>) -> Result<()> + Send + 'static,
 ) -> Receiver<T> {
-    let (sender, messages) = mpsc::channel(AHEAD);
+    let (sender, messages) = mpsc::channel(ahead);
     let app = Arc::clone(app);
     spawn_blocking(move || {
-        let patience = app.options.write_timeout;
+        let state = &app.state;
+        let patience = state.options.write_timeout;
         let cause = Cell::new(None);
         let mut interrupted = || {
-            cause.set(cause.get().or_else(|| cancelled(&app, sender.is_closed())));
+            cause.set(cause.get().or_else(|| cancelled(state, sender.is_closed())));
             cause.get().is_some()
         };
-        let result = work(&mut interrupted, &mut |item| {
+        let mut hand_over = |item| {
             send(&sender, Message::Item(item), patience).map_err(|why| {
                 cause.set(Some(why));
                 Error::cancelled()
             })
-        });
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| work(&mut interrupted, &mut hand_over)));
         if let Some(cause) = cause.get() {
-            app.metrics.cancelled(cause);
+            state.metrics.cancelled(cause);
         }
         // Its place is free before the client knows the end.
         drop(place);
         let last = match result {
-            Ok(()) => Message::End,
-            Err(error) => Message::Failed(app.failure(error)),
+            Ok(Ok(())) => Message::End,
+            Ok(Err(error)) => Message::Failed(app.failure(error)),
+            Err(_) => Message::Failed(state.panicked()),
         };
         // Whoever does not read it is gone.
         let _ = send(&sender, last, patience);
@@ -192,14 +233,15 @@ mod tests {
 
     use super::super::gate::gate;
     use super::super::hosts::Rule;
+    use super::super::metrics;
     use super::super::options::ServeOptions;
+    use super::super::places::Claim;
     use super::super::sse;
     use super::*;
 
     #[expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
-    fn app() -> Arc<App> {
-        let options = ServeOptions { max_requests: 1, ..ServeOptions::default() };
-        Arc::new(App::new(Generator::bundled().unwrap(), options, Rule::Any))
+    fn app(options: ServeOptions) -> Arc<App> {
+        Arc::new(App::new(Arc::new(ServerState::new(options, Rule::Any)), Generator::bundled().unwrap()))
     }
 
     async fn in_a_handler() -> String {
@@ -207,17 +249,17 @@ mod tests {
     }
 
     async fn in_a_call(State(app): State<Arc<App>>) -> Result<String, Failure> {
-        let place = app.places.enter(1, None).await?;
+        let place = app.state.places.enter(1, None, Claim::default()).await?;
         run(&app, place, |_, _| panic!("on purpose")).await
     }
 
     async fn in_a_stream(State(app): State<Arc<App>>) -> Result<Response, Failure> {
-        let place = app.places.enter(1, None).await?;
-        let mut items = items::<usize>(&app, place, |_, send| {
+        let place = app.state.places.enter(1, None, Claim::default()).await?;
+        let mut items = items::<usize>(&app, place, 1, |_, send| {
             send(1)?;
             panic!("on purpose")
         });
-        Ok(sse::events(move |events| async move {
+        Ok(sse::events(&app.state, move |events| async move {
             while let Some(item) = items.next().await {
                 events.send(&item?.into()).await;
             }
@@ -225,8 +267,8 @@ mod tests {
         }))
     }
 
-    async fn in_an_answer() -> Response {
-        sse::events(|events| async move {
+    async fn in_an_answer(State(app): State<Arc<App>>) -> Response {
+        sse::events(&app.state, |events| async move {
             events.send(&1.into()).await;
             panic!("on purpose")
         })
@@ -234,13 +276,14 @@ mod tests {
 
     #[test]
     fn a_panic_fails_one_request_and_gives_its_place_back() {
-        let app = app();
+        let app = app(ServeOptions { max_requests: 1, ..ServeOptions::default() });
         let routes = Router::new()
             .route("/handler", get(in_a_handler))
             .route("/call", get(in_a_call))
             .route("/stream", get(in_a_stream))
             .route("/answer", get(in_an_answer));
-        let router = routes.layer(from_fn_with_state(Arc::clone(&app), gate)).with_state(Arc::clone(&app));
+        let router =
+            routes.layer(from_fn_with_state(Arc::clone(&app.state), gate)).with_state(Arc::clone(&app));
         Runtime::new().unwrap().block_on(async {
             // Twice: the only place has to be free again.
             for (path, status) in
@@ -259,15 +302,39 @@ mod tests {
                 assert!(!text.contains("on purpose"));
             }
         });
-        assert_eq!(app.places.num_running(), 0);
+        assert_eq!(app.state.places.num_running(), 0);
+        assert_eq!(app.state.metrics.internal_errors.load(Ordering::Relaxed), 8);
+    }
+
+    #[test]
+    fn no_more_is_computed_ahead_of_a_client_than_the_bound() {
+        let options = ServeOptions { write_timeout: Duration::from_millis(30), ..ServeOptions::default() };
+        let app = app(options);
+        let computed = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&computed);
+        Runtime::new().unwrap().block_on(async {
+            let place = app.state.places.enter(1, None, Claim::default()).await.unwrap();
+            let mut endless = items::<usize>(&app, place, 5, move |_, send| {
+                loop {
+                    send(counted.fetch_add(1, Ordering::Relaxed))?;
+                }
+            });
+            while app.state.places.num_running() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(computed.load(Ordering::Relaxed), 6, "the last one waited until it was given up");
+            assert_eq!(endless.next().await.unwrap().unwrap(), 0);
+        });
+        let cancelled = metrics::text(&app);
+        assert!(cancelled.contains("rsgen_cancelled_total{cause=\"slow_reader\"} 1\n"), "{cancelled}");
     }
 
     #[test]
     fn work_ends_when_its_future_is_dropped_or_its_reader_stalls() {
-        let app = app();
+        let app = app(ServeOptions { max_requests: 1, ..ServeOptions::default() });
         let (sender, ended) = std::sync::mpsc::channel();
         Runtime::new().unwrap().block_on(async {
-            let place = app.places.enter(1, None).await.unwrap();
+            let place = app.state.places.enter(1, None, Claim::default()).await.unwrap();
             let long = run(&app, place, move |_, interrupted| {
                 while !interrupted() {
                     std::thread::yield_now();

@@ -1,8 +1,9 @@
 //! `rsgen serve`: its first lines, its signals, and few descriptors. `tests/suite/service.rs` tests the server itself.
 #![cfg(unix)]
 
-use std::io::{BufRead as _, BufReader, Lines, Write as _};
-use std::net::TcpStream;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,11 @@ impl Drop for Served {
 
 impl Served {
     fn new(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        Self::of(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Of a process whose standard output is a pipe.
+    fn of(mut child: Child) -> Self {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let first = lines.next().unwrap().unwrap();
         let url = first.split_once(" on ").unwrap().1.split(';').next().unwrap().to_owned();
@@ -122,6 +127,104 @@ fn keys_come_from_options_files_and_the_environment_and_are_not_shown() {
         request.header("authorization", format!("Bearer {key}")).call().unwrap().status().as_u16()
     };
     assert_eq!(["from-file", "second", "from-variable", "other"].map(status), [200, 200, 200, 401]);
+}
+
+#[test]
+fn prompts_and_keys_are_in_no_log() {
+    let mut command = command(&["serve", "--port=0", "-vv", "--api-key=canary-key"]);
+    let mut served = Served::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let config =
+        ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(LATEST)).build();
+    let agent = ureq::Agent::from(config);
+    for key in ["canary-key", "canary-wrong"] {
+        for (path, body) in [
+            ("completions", json!({ "prompt": "canary-prompt", "max_tokens": 2, "canary-field": 1 })),
+            ("completions", json!({ "prompt": "canary-prompt", "stop": ["canary-stop"], "temperature": -1 })),
+            (
+                "chat/completions",
+                json!({ "messages": [{ "role": "canary-role", "content": "canary-message" }], "max_tokens": 2 }),
+            ),
+            ("canary-path?canary-query=1", json!({})),
+        ] {
+            let request =
+                agent.post(format!("{}/v1/{path}", served.url)).header("content-type", "application/json");
+            let request = request.header("authorization", format!("Bearer {key}"));
+            let answer = request.header("x-canary", "canary-header").send(body.to_string()).unwrap();
+            assert!(answer.status() != 500, "{}", answer.status());
+        }
+    }
+    served.signal("-TERM");
+    let mut log = String::new();
+    served.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    let out: String = served.lines.by_ref().map_while(Result::ok).collect();
+    assert!(log.contains("POST /v1/completions 200"), "{log}");
+    let log = log.replace("/v1/canary-path", "");
+    assert!(!log.contains("canary") && !out.contains("canary"), "{log} {out}");
+}
+
+#[test]
+fn a_server_that_loads_is_not_ready_and_ends_at_once() {
+    let folder = slow_model();
+    // Free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}");
+    let (model, port) = (folder.path().to_str().unwrap(), format!("--port={port}"));
+    for name in ["-INT", "-TERM"] {
+        let mut command = command(&["serve", model, &port, "--dtype=bfloat16", "--num-threads=1"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut served = Served { child, lines, url: url.clone() };
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let begin = Instant::now();
+        while !agent.get(format!("{url}/health/live")).call().is_ok_and(|answer| answer.status() == 200) {
+            assert!(begin.elapsed() < LATEST, "it does not live");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let mut ready = agent.get(format!("{url}/health/ready")).call().unwrap();
+        assert_eq!(ready.status(), 503);
+        assert!(ready.body_mut().read_to_string().unwrap().contains("\"code\":\"loading\""));
+        let begin = Instant::now();
+        served.signal(name);
+        served.child.wait().unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(1), "{name}: {:?}", begin.elapsed());
+        assert!(served.lines.next().is_none(), "it was still loading");
+    }
+}
+
+/// A model of zeros that takes seconds to load: its file has holes, and every number is converted.
+fn slow_model() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let config = json!({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 131_072, "hidden_size": 1024, "intermediate_size": 8,
+        "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 8,
+        "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": true, "hidden_act": "silu",
+    });
+    let layer = [
+        ("input_layernorm", vec![1024]),
+        ("self_attn.q_proj", vec![8, 1024]),
+        ("self_attn.k_proj", vec![8, 1024]),
+        ("self_attn.v_proj", vec![8, 1024]),
+        ("self_attn.o_proj", vec![1024, 8]),
+        ("post_attention_layernorm", vec![1024]),
+        ("mlp.gate_proj", vec![8, 1024]),
+        ("mlp.up_proj", vec![8, 1024]),
+        ("mlp.down_proj", vec![1024, 8]),
+    ];
+    let outer = [("model.embed_tokens", vec![131_072, 1024]), ("model.norm", vec![1024])];
+    let layer = layer.map(|(name, shape)| (format!("model.layers.0.{name}"), shape));
+    let (mut header, mut end) = (json!({}), 0);
+    for (name, shape) in outer.map(|(name, shape)| (name.to_owned(), shape)).into_iter().chain(layer) {
+        let begin = end;
+        end += 2 * shape.iter().product::<u64>();
+        header[format!("{name}.weight")] =
+            json!({ "dtype": "F16", "shape": shape, "data_offsets": [begin, end] });
+    }
+    let header = header.to_string();
+    let mut file = File::create(folder.path().join("model.safetensors")).unwrap();
+    file.write_all(&[&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat()).unwrap();
+    file.set_len(8 + header.len() as u64 + end).unwrap();
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    folder
 }
 
 #[test]

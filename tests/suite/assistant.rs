@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use rsgen::cache::PoolStats;
-use rsgen::generation::FieldValue;
+use rsgen::generation::{AssistantTokensSchedule, FieldValue};
 use rsgen::generator::Assistant;
 use rsgen::{ErrorKind, GenerationConfig, Generator, GeneratorOptions, Prompts};
 
@@ -96,15 +96,41 @@ fn greedy_search_with_drafts_equals_greedy_search_bit_for_bit() {
     let generator = assisted();
     let config = GenerationConfig::new().max_new_tokens(40).output_logits(true).repetition_penalty(1.1);
     let plain = PLAIN.generate(prompts(), &config).unwrap();
-    for drafted in [1, 5, 20] {
-        let config = config.clone().num_assistant_tokens(drafted);
+    let schedules = [AssistantTokensSchedule::Constant, AssistantTokensSchedule::Adaptive];
+    for (drafted, schedule) in
+        [1, 5, 20].into_iter().flat_map(|count| schedules.map(|schedule| (count, schedule)))
+    {
+        let config = config.clone().num_assistant_tokens(drafted).num_assistant_tokens_schedule(schedule);
         let assisted = generator.assisted_decoding(prompts(), &config).unwrap();
         assert_eq!(plain.rows, assisted.rows, "{drafted} tokens");
         assert_eq!(plain.sequences, assisted.sequences, "{drafted} tokens");
         let stats = assisted.draft_stats.unwrap();
-        assert!(stats.accepted > 0 && stats.accepted <= stats.verified, "{stats:?}");
+        let is_drafted = stats.accepted > 0 || schedule == AssistantTokensSchedule::Adaptive;
+        assert!(is_drafted && stats.accepted <= stats.verified, "{stats:?}");
         assert_eq!(taken(&generator), 0);
     }
+}
+
+#[test]
+fn sampling_in_the_named_methods_is_plain_sampling_with_the_same_seed() {
+    let generator = assisted();
+    let other = Generator::open(OTHER).unwrap();
+    let config = GenerationConfig::new().do_sample(true).seed(7).max_new_tokens(24).output_logits(true);
+    let config = config.temperature(0.8).top_p(0.9).num_return_sequences(2);
+    let adaptive = config.clone().num_assistant_tokens_schedule(AssistantTokensSchedule::Adaptive);
+    let prompts = || Prompts::from(vec!["Tom had a red kite. Mia had a red", "One day"]);
+    let plain = PLAIN.sample(prompts(), &config).unwrap();
+    for output in [
+        generator.assisted_decoding(prompts(), &config).unwrap(),
+        // What one call learns changes the drafts of the next, and no token.
+        generator.assisted_decoding(prompts(), &config).unwrap(),
+        generator.prompt_lookup(prompts(), &config).unwrap(),
+        PLAIN.call(prompts()).config(&adaptive).assistant(Some(&other)).run().unwrap(),
+    ] {
+        assert_eq!(output.rows, plain.rows);
+        assert_eq!(output.sequences, plain.sequences);
+    }
+    assert_eq!(taken(&generator), 0);
 }
 
 #[test]
@@ -242,7 +268,7 @@ fn sampling_with_drafts_of_another_tokenizer_gives_the_tokens_of_transformers() 
         for (name, value) in case["config"].as_object().unwrap() {
             config.set(name, &FieldValue::from(value.clone())).unwrap();
         }
-        let output = generator.assisted_decoding(case["prompt"].as_str().unwrap(), &config).unwrap();
+        let output = generator.generate(case["prompt"].as_str().unwrap(), &config).unwrap();
         let tokens: Vec<u32> = output.token_ids().iter().map(|token| token.0).collect();
         assert_eq!(serde_json::json!(tokens), case["tokens"], "{}", case["config"]);
     }

@@ -5,10 +5,13 @@ use std::sync::{Barrier, LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rsgen::generation::DolaLayers;
+use rsgen::generation::{AssistantTokensSchedule, DolaLayers};
+use rsgen::generator::Call;
 use rsgen::{GenerationConfig, Generator, GeneratorOptions, TokenId};
 
 use crate::support::bits;
+
+const DRAFT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-draft");
 
 /// A block of the story model: 6 layers of 3 heads with 32 keys and 32 values of 32 tokens, in float32.
 const BLOCK_BYTES: usize = 6 * 3 * (32 + 32) * 32 * 4;
@@ -39,10 +42,11 @@ fn prompt(numbers: &mut Numbers) -> Vec<TokenId> {
     shared.chain((0..own).map(|_| TokenId(300 + numbers.below(1500) as u32))).collect()
 }
 
-/// Every strategy that needs no second model.
-fn strategies() -> Vec<GenerationConfig> {
+/// Every strategy, and whether a second model drafts for it.
+fn strategies() -> Vec<(GenerationConfig, bool)> {
     let config = || GenerationConfig::new().output_logits(true);
-    vec![
+    let adaptive = || config().num_assistant_tokens_schedule(AssistantTokensSchedule::Adaptive);
+    let alone = [
         config(),
         config().do_sample(true).seed(5).temperature(0.8),
         config().do_sample(true).seed(6).num_return_sequences(3),
@@ -52,25 +56,46 @@ fn strategies() -> Vec<GenerationConfig> {
         config().penalty_alpha(0.6).top_k(4),
         config().dola_layers(DolaLayers::High).repetition_penalty(1.2),
         config().prompt_lookup_num_tokens(6),
+        adaptive().prompt_lookup_num_tokens(6),
+        adaptive().prompt_lookup_num_tokens(4).do_sample(true).seed(9).num_return_sequences(2),
+        config().assistant_early_exit(2).num_assistant_tokens(3),
         config().repetition_penalty(1.3).no_repeat_ngram_size(3),
-    ]
+    ];
+    let drafted = [
+        config().num_assistant_tokens(4),
+        config().num_assistant_tokens(3).do_sample(true).seed(10),
+        adaptive(),
+        adaptive().do_sample(true).seed(11).num_return_sequences(2),
+    ];
+    let alone = alone.into_iter().map(|config| (config, false));
+    alone.chain(drafted.into_iter().map(|config| (config, true))).collect()
 }
 
 /// A request, and the bits of its answer when it is alone.
 struct Known {
     prompt: Vec<TokenId>,
     config: GenerationConfig,
+    is_drafted: bool,
     bits: Vec<(Vec<TokenId>, Vec<u32>)>,
 }
 
-fn known(count: usize) -> Vec<Known> {
+impl Known {
+    fn call<'a>(&self, generator: &'a Generator, draft: &Generator) -> Call<'a> {
+        let call = generator.call(self.prompt.clone()).config(&self.config);
+        call.assistant(self.is_drafted.then_some(draft))
+    }
+}
+
+fn known(count: usize, draft: &Generator) -> Vec<Known> {
     let (alone, mut numbers) = (open(400), Numbers(11));
     let strategies = strategies();
     let draw = |index: usize| {
         let prompt = prompt(&mut numbers);
-        let config = strategies[index % strategies.len()].clone().max_new_tokens(4 + numbers.below(28));
-        let bits = bits(&alone.generate(prompt.clone(), &config).unwrap());
-        Known { prompt, config, bits }
+        let (config, is_drafted) = strategies[index % strategies.len()].clone();
+        let config = config.max_new_tokens(4 + numbers.below(28));
+        let mut known = Known { prompt, config, is_drafted, bits: Vec::new() };
+        known.bits = bits(&known.call(&alone, draft).run().unwrap());
+        known
     };
     (0..count).map(draw).collect()
 }
@@ -78,11 +103,12 @@ fn known(count: usize) -> Vec<Known> {
 #[test]
 fn a_thousand_requests_of_all_strategies_in_a_small_cache_are_what_they_are_alone() {
     const REQUESTS: usize = 1000;
-    let (generator, known) = (open(64), known(60));
+    let draft = Generator::open(DRAFT).unwrap();
+    let (generator, known) = (open(64), known(68, &draft));
     let (next, longest) = (AtomicUsize::new(0), Mutex::new(Duration::ZERO));
     thread::scope(|scope| {
         for worker in 0..12 {
-            let (generator, known, next, longest) = (&generator, &known, &next, &longest);
+            let (generator, draft, known, next, longest) = (&generator, &draft, &known, &next, &longest);
             scope.spawn(move || {
                 let mut numbers = Numbers(worker);
                 while next.fetch_add(1, Ordering::Relaxed) < REQUESTS {
@@ -90,8 +116,7 @@ fn a_thousand_requests_of_all_strategies_in_a_small_cache_are_what_they_are_alon
                     let start = Instant::now();
                     match numbers.below(4) {
                         0 => {
-                            let mut stream =
-                                generator.stream(request.prompt.clone(), &request.config).unwrap();
+                            let mut stream = request.call(generator, draft).stream().unwrap();
                             // Some readers leave before the end, some at once.
                             for _ in 0..numbers.below(8) {
                                 if stream.next_token(&mut || false).unwrap().is_none() {
@@ -100,11 +125,11 @@ fn a_thousand_requests_of_all_strategies_in_a_small_cache_are_what_they_are_alon
                             }
                         }
                         1 => {
-                            let stream = generator.stream(request.prompt.clone(), &request.config).unwrap();
+                            let stream = request.call(generator, draft).stream().unwrap();
                             assert!(bits(&stream.into_output().unwrap()) == request.bits);
                         }
                         _ => {
-                            let output = generator.generate(request.prompt.clone(), &request.config).unwrap();
+                            let output = request.call(generator, draft).run().unwrap();
                             assert!(bits(&output) == request.bits);
                         }
                     }
@@ -116,6 +141,12 @@ fn a_thousand_requests_of_all_strategies_in_a_small_cache_are_what_they_are_alon
             });
         }
     });
+    for pool in generator.engine().draft_pools() {
+        let stats = pool.stats();
+        assert_eq!((stats.available_blocks, stats.reserved_blocks), (stats.max_blocks, 0));
+    }
+    // The blocks of the draft model return with it.
+    drop(draft);
     let stats = generator.engine().pool().stats();
     assert_eq!((stats.available_blocks, stats.reserved_blocks), (64, 0));
     assert!(generator.engine().preemptions() > 0, "the cache was large enough for all");

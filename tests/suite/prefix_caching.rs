@@ -3,6 +3,7 @@
 use std::sync::Barrier;
 use std::thread;
 
+use rsgen::generation::AssistantTokensSchedule;
 use rsgen::generator::Assistant;
 use rsgen::{GenerationConfig, GenerationOutput, Generator, GeneratorOptions, TokenId};
 
@@ -170,7 +171,9 @@ fn drafts_of_an_assistant_share_their_prompts() {
     };
     let open = |prefix_caching| Generator::bundled_with(&options(prefix_caching)).unwrap();
     let (shared, plain) = (open(true), open(false));
+    let schedule = AssistantTokensSchedule::Constant;
     let config = GenerationConfig::new().max_new_tokens(12).output_logits(true);
+    let config = config.num_assistant_tokens_schedule(schedule);
     let text = "Once upon a time there was a little fox who lived in a small house by the sea with an old man and his cat.";
     let expected = bits(&plain.assisted_decoding(text, &config).unwrap());
     for round in 0..2 {

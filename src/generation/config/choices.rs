@@ -58,21 +58,25 @@ pub enum AssistantTokensSchedule {
     Heuristic,
     /// The same, but each call begins anew.
     HeuristicTransient,
+    /// As many as make the tokens come fastest by the times of passes and the drafts accepted so far, or none. Of prompt
+    /// lookup too. The tokens are those without drafts, also when they are drawn with a seed.
+    Adaptive,
 }
 
 impl AssistantTokensSchedule {
-    const ALL: [(Self, &str); 3] = [
+    const ALL: [(Self, &str); 4] = [
         (Self::Constant, "constant"),
         (Self::Heuristic, "heuristic"),
         (Self::HeuristicTransient, "heuristic_transient"),
+        (Self::Adaptive, "adaptive"),
     ];
 }
 
 impl FieldType for AssistantTokensSchedule {
-    const KIND: &'static str = "\"constant\", \"heuristic\" or \"heuristic_transient\"";
+    const KIND: &'static str = "\"constant\", \"heuristic\", \"heuristic_transient\" or \"adaptive\"";
 
     fn python() -> String {
-        "Literal[\"constant\", \"heuristic\", \"heuristic_transient\"]".to_owned()
+        "Literal[\"constant\", \"heuristic\", \"heuristic_transient\", \"adaptive\"]".to_owned()
     }
 
     fn parse(value: &FieldValue) -> Option<Self> {

@@ -118,7 +118,8 @@ documented! {
         /// Assisted decoding: how many tokens the assistant drafts at most before the model checks them.
         pub num_assistant_tokens: Option<usize>,
         /// Assisted decoding: whether the number of drafted tokens grows when all of them are accepted and shrinks when not;
-        /// `"heuristic"` keeps it for later calls with the assistant, `"heuristic_transient"` does not.
+        /// `"heuristic"` keeps it for later calls with the assistant, `"heuristic_transient"` does not. `"adaptive"`, also for
+        /// prompt lookup, drafts as many as measured times make fastest, or none, and changes no token.
         pub num_assistant_tokens_schedule: Option<AssistantTokensSchedule>,
         /// Assisted decoding: a draft ends with the first token that is less probable to the assistant. It adapts during a
         /// call to what is accepted; 0 switches it off.

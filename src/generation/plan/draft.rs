@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{Error, Result};
+use crate::sync::Mutex;
 
-use super::super::candidate::VocabularyMap;
-use super::super::config::GenerationConfig;
+use super::super::candidate::{AdaptiveLength, VocabularyMap};
+use super::super::config::{AssistantTokensSchedule, GenerationConfig};
 use super::super::mode::GenerationMode;
 use super::{GenerationPlan, PlanContext};
 
@@ -20,7 +21,7 @@ pub struct DraftContext {
     pub context_len: usize,
     /// Its `generation_config.json`: the fields of assisted decoding that the call leaves unset come from it.
     pub model_defaults: Arc<GenerationConfig>,
-    /// Its cell for the heuristic schedule.
+    /// Its cell for the schedules that learn.
     pub kept_tokens: KeptTokens,
     /// The two vocabularies, if it has another tokenizer than the model.
     pub vocabulary_map: Option<Arc<VocabularyMap>>,
@@ -39,20 +40,37 @@ impl DraftContext {
     }
 }
 
-/// The number of drafted tokens that the schedule `"heuristic"` keeps from call to call, one cell per assistant. The owner
-/// of a model makes it once and passes clones of it to its calls.
+/// What the schedules `"heuristic"` and `"adaptive"` keep of the number of drafted tokens from call to call, one cell per
+/// assistant. The owner of a model makes it once and passes clones of it to its calls.
 #[derive(Debug, Clone, Default)]
-pub struct KeptTokens(Arc<AtomicUsize>);
+pub struct KeptTokens(Arc<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// 0 for none.
+    heuristic: AtomicUsize,
+    adaptive: Mutex<Option<AdaptiveLength>>,
+}
 
 impl KeptTokens {
-    /// The number that an earlier call kept, if one did.
+    /// The number that an earlier call with the schedule `"heuristic"` kept, if one did.
     pub fn get(&self) -> Option<usize> {
-        Some(self.0.load(Ordering::Relaxed)).filter(|&count| count > 0)
+        Some(self.0.heuristic.load(Ordering::Relaxed)).filter(|&count| count > 0)
     }
 
     /// Keeps a number of 1 or more for later calls.
     pub fn set(&self, count: usize) {
-        self.0.store(count, Ordering::Relaxed);
+        self.0.heuristic.store(count, Ordering::Relaxed);
+    }
+
+    /// What an earlier call with the schedule `"adaptive"` kept, if one did.
+    pub(in crate::generation) fn adaptive(&self) -> Option<AdaptiveLength> {
+        self.0.adaptive.lock().clone()
+    }
+
+    /// Keeps what the schedule `"adaptive"` has learned for later calls.
+    pub(in crate::generation) fn keep_adaptive(&self, length: AdaptiveLength) {
+        *self.0.adaptive.lock() = Some(length);
     }
 }
 
@@ -172,9 +190,16 @@ pub(super) fn warn_of_unused_fields(
 ) {
     let (drafts, looks_up) = (mode == GenerationMode::AssistedDecoding, mode == GenerationMode::PromptLookup);
     let early_exit = config.assistant_early_exit.is_some();
+    // Prompt lookup adapts or does not.
+    let schedules = drafts
+        || looks_up
+            && matches!(
+                config.num_assistant_tokens_schedule,
+                Some(AssistantTokensSchedule::Adaptive | AssistantTokensSchedule::Constant)
+            );
     for (field, is_unused, why) in [
         ("num_assistant_tokens", !drafts, "without an assistant"),
-        ("num_assistant_tokens_schedule", !drafts, "without an assistant"),
+        ("num_assistant_tokens_schedule", !schedules, "without an assistant"),
         ("assistant_confidence_threshold", !drafts, "without an assistant"),
         ("assistant_ensemble_weight", !drafts, "without an assistant"),
         ("assistant_early_exit", !drafts, "in this search"),

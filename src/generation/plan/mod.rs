@@ -84,7 +84,7 @@ pub struct PlanContext {
     pub constraints: Vec<Arc<dyn Constraint>>,
     /// The draft model, if the call has one.
     pub draft: Option<DraftContext>,
-    /// The cell of the target model for the heuristic schedule: with an early exit it is its own assistant.
+    /// The cell of the target model for the schedules that learn: with an early exit it is its own assistant.
     pub kept_tokens: KeptTokens,
 }
 

@@ -46,11 +46,16 @@ impl GenerationConfig {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::config::AssistantTokensSchedule;
     use super::*;
 
     #[test]
     fn what_no_model_makes_possible_is_an_error_and_what_has_no_effect_a_warning() {
         let config = GenerationConfig::new;
+        let lookup = |schedule| config().prompt_lookup_num_tokens(3).num_assistant_tokens_schedule(schedule);
+        for schedule in [AssistantTokensSchedule::Constant, AssistantTokensSchedule::Adaptive] {
+            assert_eq!(lookup(schedule).validate().unwrap(), Vec::<String>::new());
+        }
         for (impossible, field) in [
             (config().max_new_tokens(0), "max_new_tokens"),
             (config().top_p(1.5), "top_p"),
@@ -75,6 +80,7 @@ mod tests {
             (config().penalty_alpha(0.6).do_sample(true), "penalty_alpha"),
             (config().max_length(9).max_new_tokens(5), "max_length"),
             (config().max_new_tokens(5).min_new_tokens(9), "min_new_tokens"),
+            (lookup(AssistantTokensSchedule::Heuristic), "num_assistant_tokens_schedule"),
         ] {
             let warnings = useless.validate().unwrap();
             assert!(

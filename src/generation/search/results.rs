@@ -1,5 +1,7 @@
 //! The results of a step: the outputs of the rows that the search requested.
 
+use super::super::step_cost::StepCost;
+
 /// The outputs of a step's rows, all of one model, in the order of the requests.
 #[derive(Debug, Default)]
 #[non_exhaustive]
@@ -15,6 +17,8 @@ pub struct SearchResults<'a> {
     pub hidden_size: usize,
     /// Logits of intermediate layers, ordered like hidden states, `[states, vocab_size]`; may be changed in place.
     pub layer_logits: &'a mut [f32],
+    /// What the step cost.
+    pub cost: StepCost,
 }
 
 impl<'a> SearchResults<'a> {
@@ -35,6 +39,13 @@ impl<'a> SearchResults<'a> {
     #[must_use]
     pub fn with_layer_logits(mut self, layer_logits: &'a mut [f32]) -> Self {
         self.layer_logits = layer_logits;
+        self
+    }
+
+    /// Adds what the step cost.
+    #[must_use]
+    pub fn with_cost(mut self, cost: StepCost) -> Self {
+        self.cost = cost;
         self
     }
 }

@@ -90,6 +90,11 @@ impl Draw {
         TokenId(self.rng.draw(&self.probabilities) as u32)
     }
 
+    /// [`draw`](Self::draw) with the numbers of another generator.
+    pub(super) fn draw_with(&self, rng: &mut TorchRng) -> TokenId {
+        TokenId(rng.draw(&self.probabilities) as u32)
+    }
+
     /// The probabilities that it draws from.
     pub(super) fn probabilities(&self) -> &[f32] {
         &self.probabilities

@@ -36,9 +36,11 @@ pub(super) struct Answer {
 }
 
 /// What an answer gains.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Piece {
     pub(super) text: String,
+    pub(super) ids: Vec<TokenId>,
+    /// With log-probabilities, those of its tokens.
     pub(super) tokens: Vec<Scored>,
     pub(super) finish: Option<FinishReason>,
     /// The stop string or the token of `stop_token_ids` that ended it.
@@ -127,7 +129,8 @@ impl Answer {
             Some(FinishReason::Eos) if self.settings.stop_token_ids.contains(&token.id) => token.id.0.into(),
             _ => Value::Null,
         };
-        Piece { text, tokens: tokens.into_iter().collect(), finish: token.finish_reason, stop_reason }
+        let (ids, tokens) = (vec![token.id], tokens.into_iter().collect());
+        Piece { text, ids, tokens, finish: token.finish_reason, stop_reason }
     }
 }
 
@@ -135,6 +138,7 @@ impl Piece {
     /// Adds what follows it.
     pub(super) fn extend(&mut self, next: Self) {
         self.text.push_str(&next.text);
+        self.ids.extend(next.ids);
         self.tokens.extend(next.tokens);
         self.finish = next.finish;
         self.stop_reason = next.stop_reason;

@@ -37,7 +37,7 @@ pub(super) async fn chat(State(app): State<Arc<App>>, admitted: Admitted) -> Res
 
 fn check(request: &Request) -> Result<(), Failure> {
     if request.get("messages").is_none() {
-        return Err(Failure::invalid("messages", "`messages` is missing; give a list of messages"));
+        return Err(request.missing("messages", "a list of messages"));
     }
     match request.get("response_format").map(|format| &format["type"]) {
         None | Some(Value::Null) => Ok(()),

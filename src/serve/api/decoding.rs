@@ -140,7 +140,7 @@ impl Decoding {
             stop_token_ids,
             is_assisted,
             allowed,
-            cache_salt: request.text("cache_salt").map(Arc::from),
+            cache_salt: request.cache_salt(),
         })
     }
 

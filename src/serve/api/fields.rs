@@ -159,7 +159,7 @@ pub(super) const OWN: &[Field] = &[
     field(OPENAI, "truncate_prompt_tokens", Kind::Integer(-1, MAX_COUNT), "none", "", "Keeps so many of the last tokens of a prompt; -1 keeps what the context holds."),
     field(OPENAI, "return_token_ids", Kind::Bool, "false", "", "Adds `token_ids` and `prompt_token_ids`."),
     field(OPENAI, "return_tokens_as_token_ids", Kind::Bool, "false", "", "Writes tokens as `token_id:5` in log-probabilities."),
-    field(GENERATING, "cache_salt", Kind::Text(1, 1024), "none", "", "Shares cached prompts only with requests of the same salt."),
+    field(GENERATING, "cache_salt", Kind::Text(1, 1024), "none", "", "Shares cached prompts only with requests of the same salt; never with those of another API key."),
     field(OPENAI, "user", Kind::Text(0, MAX_TEXT), "none", "", "Accepted without effect."),
     field(OPENAI, "rsgen", Kind::Object, "none", "", "`strategy`, and any field of `GenerationConfig` by its name in transformers. Null switches one off that the model's file sets."),
     field(GENERATING, "strategy", Kind::Text(0, MAX_TEXT), "what the fields select", "", "The name of a strategy: its method in Python, which sets the fields that define it."),

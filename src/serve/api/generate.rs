@@ -19,12 +19,13 @@ use crate::generator::{Generator, Prepared, Prompt};
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
-use crate::serve::{sse, work};
+use crate::serve::sse;
+use crate::serve::work::{self, EVENTS_AHEAD};
 
 /// Generates, as the strategy and the fields of the request say.
 pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
-    let Admitted { body, place } = admitted;
-    let request = Request::new(&app, GENERATE, body)?;
+    let Admitted { body, place, tenant } = admitted;
+    let request = Request::new(&app, GENERATE, body)?.of(tenant);
     for name in ["output_scores", "output_logits"] {
         if request.is(name) {
             let message = format!(
@@ -34,7 +35,8 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
         }
     }
     let ignored = request.ignored().to_vec();
-    let head = json!({ "id": app.new_id("gen"), "system_fingerprint": app.fingerprint, "model": app.model });
+    let head =
+        json!({ "id": app.state.new_id("gen"), "system_fingerprint": app.fingerprint, "model": app.model });
     let unbounded = unbounded(&request);
     if !request.flag("stream").unwrap_or(true) {
         let held = place.clone();
@@ -44,7 +46,7 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
             Ok(output)
         });
         let output = generated.await?.map_err(|failure| app.public(failure))?;
-        app.metrics.finished(&held, &output);
+        app.state.metrics.finished(&held, &output);
         let mut answer = head.clone();
         answer["object"] = "rsgen.generation".into();
         if let Value::Object(fields) = value(&output)? {
@@ -61,12 +63,12 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
         Ok(stream)
     });
     let stream = prepared.await?.map_err(|failure| app.public(failure))?;
-    let (metrics, held) = (Arc::clone(&app.metrics), place.clone());
-    let mut receiver = work::items(&app, place, move |interrupted, send| {
+    let (metrics, held) = (Arc::clone(&app.state.metrics), place.clone());
+    let mut receiver = work::items(&app, place, EVENTS_AHEAD, move |interrupted, send| {
         metrics.finished(&held, &events(stream, interrupted, send)?);
         Ok(())
     });
-    let response = sse::events(move |events| async move {
+    let response = sse::events(&app.state, move |events| async move {
         while let Some(event) = receiver.next().await {
             let mut event = event.map_err(|failure| blamed(failure, unbounded))?;
             add_head(&mut event, &head);
@@ -145,7 +147,7 @@ fn prepare<'a>(
     if strategy.is_some_and(|strategy| strategy.mode == GenerationMode::AssistedDecoding) {
         call = call.assisted();
     }
-    if let Some(salt) = request.text("cache_salt") {
+    if let Some(salt) = request.cache_salt() {
         call = call.cache_salt(salt);
     }
     call.config(&config).prepare(true, interrupted).map_err(|error| named(error, request))

@@ -1,6 +1,7 @@
 //! What `/v1/completions` and `/v1/chat/completions` have in common: from a request to its answers, whole or as a
 //! stream.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -145,7 +146,7 @@ impl Job {
     ) -> Result<(Vec<Value>, Counts, Option<GenerationOutput>), Failure> {
         let n = self.decoding.n;
         let mut choices = Vec::with_capacity(self.prompts.len() * n);
-        let mut counts = Counts { prompt_tokens: self.num_prompt_tokens(), ..Counts::default() };
+        let mut counts = Counts { prompt: self.num_prompt_tokens(), ..Counts::default() };
         let output = if self.only_scores() {
             None
         } else {
@@ -155,13 +156,14 @@ impl Job {
             let output = call.prepare(false, interrupted).and_then(|prepared| prepared.run(interrupted));
             Some(output.map_err(|error| named(error, request))?)
         };
+        counts.cached = output.as_ref().map_or(0, |output| output.usage.cached_prompt_tokens);
         for prompt in 0..self.prompts.len() {
             let echo = self.echo(prompt)?;
             let mut rows = match &output {
                 Some(output) => rows(output, prompt * self.decoding.rows..(prompt + 1) * self.decoding.rows),
                 None => vec![Vec::new()],
             };
-            counts.completion_tokens += rows.iter().map(Vec::len).sum::<usize>();
+            counts.completion += rows.iter().map(Vec::len).sum::<usize>();
             if self.decoding.rows > n {
                 rows.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
             }
@@ -169,7 +171,7 @@ impl Job {
                 // Rows that would be equal are computed once.
                 let tokens = rows.get(index).unwrap_or(&rows[0]);
                 if index >= rows.len() {
-                    counts.completion_tokens += tokens.len();
+                    counts.completion += tokens.len();
                 }
                 let mut answer = self.answer(prompt, &echo);
                 let mut whole =
@@ -180,7 +182,7 @@ impl Job {
                 whole.finish = whole.finish.or(Some(FinishReason::Length));
                 let mut choice = (form.choice)(&self.settings, choices.len(), &whole);
                 if self.settings.returns_ids {
-                    choice["token_ids"] = tokens.iter().map(|token| token.id.0).collect();
+                    choice["token_ids"] = json!(whole.ids);
                 }
                 self.add_prompt(prompt, &mut choice);
                 choices.push(choice);
@@ -236,7 +238,7 @@ impl Head {
     fn new(app: &App, form: &Form, is_stream: bool) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
-            id: app.new_id(form.id),
+            id: app.state.new_id(form.id),
             object: if is_stream { form.chunk } else { form.object },
             created: now.unwrap_or_default().as_secs(),
             model: app.model.clone(),
@@ -262,8 +264,8 @@ pub(super) async fn answer(
     admitted: Admitted,
     form: &'static Form,
 ) -> Result<Response, Failure> {
-    let Admitted { body, place } = admitted;
-    let request = Request::new(&app, form.route, body)?;
+    let Admitted { body, place, tenant } = admitted;
+    let request = Request::new(&app, form.route, body)?.of(tenant);
     (form.check)(&request)?;
     let ignored = request.ignored().to_vec();
     let response = if request.is("stream") {
@@ -278,7 +280,7 @@ pub(super) async fn answer(
         });
         let (choices, counts, output) = answered.await?.map_err(|failure| app.public(failure))?;
         if let Some(output) = &output {
-            app.metrics.finished(&held, output);
+            app.state.metrics.finished(&held, output);
         }
         let mut answer = head.with(&choices);
         answer["usage"] = counts.json();
@@ -311,10 +313,11 @@ async fn stream(
     });
     let (job, streams) = prepared.await?.map_err(|failure| app.public(failure))?;
     let head = Head::new(&app, form, true);
+    let count = streams.len();
     let receivers =
-        streams.into_iter().map(|stream| Some(work::tokens(&app, stream, place.clone()))).collect();
+        streams.into_iter().map(|stream| work::tokens(&app, stream, place.clone(), count)).collect();
     drop(place);
-    Ok(sse::events(move |events| async move {
+    Ok(sse::events(&app.state, move |events| async move {
         let mut writer =
             Writer { job, form, head, events, counts: Counts::default(), includes_usage, continuous };
         writer.write(receivers).await
@@ -333,9 +336,9 @@ struct Writer {
 }
 
 impl Writer {
-    async fn write(&mut self, mut receivers: Vec<Option<TokenReceiver>>) -> Result<(), Failure> {
+    async fn write(&mut self, mut receivers: Vec<TokenReceiver>) -> Result<(), Failure> {
         let (n, rows) = (self.job.decoding.n, self.job.decoding.rows);
-        self.counts.prompt_tokens = self.job.num_prompt_tokens();
+        self.counts.prompt = self.job.num_prompt_tokens();
         let mut answers = Vec::with_capacity(self.job.prompts.len() * rows);
         for prompt in 0..self.job.prompts.len() {
             let mut echo = self.job.echo(prompt)?;
@@ -347,14 +350,27 @@ impl Writer {
             }
             answers.extend((0..rows).map(|_| self.job.answer(prompt, &echo)));
         }
-        while let Some((prompt, token)) = next(&mut receivers).await {
-            let token = token.map_err(|failure| blamed(failure, self.job.unbounded))?;
-            let piece = answers[prompt * rows + token.index].push(&token);
-            // Rows that would be equal are computed once.
-            let copies = if rows < n { 0..n } else { token.index..token.index + 1 };
-            for copy in copies {
-                self.counts.completion_tokens += 1;
-                self.send(prompt * n + copy, &piece, Some(token.id)).await;
+        loop {
+            let (tokens, failed) = next(&mut receivers).await;
+            if tokens.is_empty() && failed.is_none() {
+                break;
+            }
+            self.counts.cached = receivers.iter().map(TokenReceiver::cached_tokens).sum();
+            let mut pieces: BTreeMap<usize, Piece> = BTreeMap::new();
+            for (prompt, token) in tokens {
+                let piece = answers[prompt * rows + token.index].push(&token);
+                // Rows that would be equal are computed once.
+                let copies = if rows < n { 0..n } else { token.index..token.index + 1 };
+                for copy in copies {
+                    self.counts.completion += 1;
+                    pieces.entry(prompt * n + copy).or_default().extend(piece.clone());
+                }
+            }
+            for (index, piece) in pieces {
+                self.send(index, &piece).await;
+            }
+            if let Some(failure) = failed {
+                return Err(blamed(failure, self.job.unbounded));
             }
         }
         if self.includes_usage {
@@ -385,15 +401,15 @@ impl Writer {
         }
     }
 
-    async fn send(&mut self, index: usize, piece: &Piece, id: Option<TokenId>) {
+    async fn send(&mut self, index: usize, piece: &Piece) {
+        let has_ids = self.job.settings.returns_ids;
         // A token that only begins a character has nothing to say yet.
-        let has_ids = self.job.settings.returns_ids && id.is_some();
         if piece.text.is_empty() && piece.tokens.is_empty() && piece.finish.is_none() && !has_ids {
             return;
         }
         let mut choices = (self.form.delta)(&self.job.settings, index, piece);
-        if let (true, Some(id), Some(choice)) = (has_ids, id, choices.first_mut()) {
-            choice["token_ids"] = json!([id]);
+        if let (true, Some(choice)) = (has_ids, choices.first_mut()) {
+            choice["token_ids"] = json!(piece.ids);
         }
         for choice in choices {
             self.send_choice(choice).await;
@@ -411,20 +427,28 @@ impl Writer {
     }
 }
 
-/// The next token of any of these streams, with the index of its stream; `None` when all have ended.
-async fn next(receivers: &mut [Option<TokenReceiver>]) -> Option<(usize, Result<StreamedToken, Failure>)> {
-    poll_fn(|context| {
+/// The next tokens of these streams, each with the index of its stream: waits for one, and adds those that have come while
+/// nobody read. None when all have ended; after a failure there are no more.
+async fn next(receivers: &mut [TokenReceiver]) -> (Vec<(usize, StreamedToken)>, Option<Failure>) {
+    let first = poll_fn(|context| {
         let mut has_ended = true;
-        for (index, slot) in receivers.iter_mut().enumerate() {
-            let Some(receiver) = slot else { continue };
-            let polled = pin!(receiver.next()).poll(context);
-            match polled {
+        for (index, receiver) in receivers.iter_mut().enumerate() {
+            match pin!(receiver.next()).poll(context) {
                 Poll::Ready(Some(token)) => return Poll::Ready(Some((index, token))),
-                Poll::Ready(None) => *slot = None,
+                Poll::Ready(None) => {}
                 Poll::Pending => has_ended = false,
             }
         }
         if has_ended { Poll::Ready(None) } else { Poll::Pending }
-    })
-    .await
+    });
+    let first = first.await;
+    let ready = |(index, receiver)| TokenReceiver::ready(receiver).map(move |token| (index, token));
+    let mut tokens = Vec::new();
+    for (index, token) in first.into_iter().chain(receivers.iter_mut().enumerate().flat_map(ready)) {
+        match token {
+            Ok(token) => tokens.push((index, token)),
+            Err(failure) => return (tokens, Some(failure)),
+        }
+    }
+    (tokens, None)
 }

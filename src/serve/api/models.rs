@@ -30,7 +30,7 @@ fn describe(app: &App) -> Value {
     json!({
         "id": app.model,
         "object": "model",
-        "created": app.created,
+        "created": app.state.created,
         "owned_by": "rsgen",
         "root": app.model,
         "parent": null,

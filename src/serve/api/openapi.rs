@@ -9,6 +9,8 @@ use serde_json::{Map, Value, json};
 use super::fields::{self, CHAT, COMPLETIONS, DETOKENIZE, Field, GENERATE, Routes, TEMPLATE, TOKENIZE};
 use super::usage::IGNORED;
 use crate::serve::app::App;
+use crate::serve::gate::LIVE;
+use crate::serve::routes::METRICS;
 
 /// A route that takes a body.
 struct Operation {
@@ -99,14 +101,15 @@ const ERRORS: &[(&str, &str)] = &[
     ("408", "The body did not arrive in time."),
     ("413", "The body is too large."),
     ("415", "The body is not JSON."),
+    ("429", "The key has as many requests as it may have; `Retry-After` says when to come again."),
     ("500", "A defect of the server."),
-    ("503", "The server is full or shutting down; `Retry-After` says when to come again."),
+    ("503", "The server is full, loading its model or shutting down; `Retry-After` says when to come again."),
 ];
 
 /// Describes the API.
 pub(super) async fn openapi(State(app): State<Arc<App>>) -> Json<Value> {
     let mut description = describe(app.generator.engine().model().vocab_size().saturating_sub(1));
-    if !app.options.api_keys.is_empty() {
+    if !app.state.options.api_keys.is_empty() {
         description["security"] = json!([{ "key": [] }]);
     }
     Json(description)
@@ -122,6 +125,14 @@ fn describe(last: usize) -> Value {
         let mut get = json!({ "operationId": name, "summary": summary, "responses": responses(&object(answer), false) });
         if path.contains("{id}") {
             get["parameters"] = json!([{ "name": "id", "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 } }]);
+        }
+        match *path {
+            METRICS => {
+                let text = json!({ "schema": { "type": "string" } });
+                get["responses"]["200"]["content"] = json!({ "text/plain": text });
+            }
+            LIVE => get["security"] = json!([]),
+            _ => {}
         }
         paths.insert((*path).to_owned(), json!({ "get": get }));
     }
@@ -164,7 +175,21 @@ const READS: &[Read] = &[
         "The special tokens and the chat template.",
         &[("vocab_size", "integer")],
     ),
+    ("/health", "health", "Whether the server takes requests, and how busy it is.", HEALTH),
+    ("/health/ready", "ready", "The same.", HEALTH),
+    (LIVE, "live", "Whether the process lives.", &[("status", "string")]),
+    (METRICS, "metrics", "Counters and times in Prometheus' text format.", &[]),
+    ("/version", "version", "The version of the server.", &[("version", "string")]),
     ("/openapi.json", "openapi", "This description.", &[("openapi", "string"), ("paths", "object")]),
+];
+
+const HEALTH: &[(&str, &str)] = &[
+    ("status", "string"),
+    ("model", "string"),
+    ("running", "integer"),
+    ("waiting", "integer"),
+    ("free_blocks", "integer"),
+    ("max_blocks", "integer"),
 ];
 
 fn post(operation: &Operation, last: usize) -> Value {

@@ -31,7 +31,7 @@ pub(super) fn given(request: &Request) -> Result<Vec<Prompt>, Failure> {
     };
     let ids = |values: &[Value]| values.iter().map(id).collect::<Option<Vec<_>>>().map(Prompt::Ids);
     match request.get("prompt") {
-        None => Err(Failure::invalid("prompt", "`prompt` is missing; give a text, or token ids")),
+        None => Err(request.missing("prompt", "a text, or token ids")),
         Some(Value::String(text)) => Ok(vec![Prompt::Text(text.clone())]),
         Some(Value::Array(values)) if values.first().is_some_and(Value::is_number) => {
             Ok(vec![ids(values).ok_or_else(|| wrong_id(values))?])
@@ -157,7 +157,7 @@ pub(super) fn render(
     let messages: Vec<Message> = request
         .get("messages")
         .and_then(Value::as_array)
-        .ok_or_else(|| Failure::invalid("messages", "`messages` is missing; give a list of messages"))?
+        .ok_or_else(|| request.missing("messages", "a list of messages"))?
         .iter()
         .enumerate()
         .map(|(index, message)| self::message(index, message))
@@ -250,7 +250,7 @@ pub(super) fn is_chat(request: &Request) -> Result<bool, Failure> {
         (true, true) => {
             Err(Failure::invalid("messages", "`prompt` and `messages` are both given; leave out one of them"))
         }
-        (false, false) => Err(Failure::invalid("prompt", "`prompt` is missing; give it, or `messages`")),
+        (false, false) => Err(request.missing("prompt", "it, or `messages`")),
         (_, is_chat) => Ok(is_chat),
     }
 }

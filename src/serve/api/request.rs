@@ -1,5 +1,7 @@
 //! A request: its fields, each of a type and in a range that the table of fields allows.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::fields::{self, Field, Kind, MAX_PROMPTS, OPENAI, Routes, integer};
@@ -7,6 +9,7 @@ use crate::generation::GenerationConfig;
 use crate::generation::config::FieldValue;
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
+use crate::serve::keys::Tenant;
 use crate::types::TokenId;
 
 /// The fields of a request that have a value.
@@ -15,6 +18,7 @@ pub(super) struct Request {
     fields: Map<String, Value>,
     /// Fields that the route does not know.
     ignored: Vec<String>,
+    tenant: Tenant,
 }
 
 impl Request {
@@ -24,7 +28,7 @@ impl Request {
     /// For the first field that breaks a rule, with its name; for an unknown model; with `strict_api` for an unknown
     /// field.
     pub(super) fn new(app: &App, route: Routes, body: Map<String, Value>) -> Result<Self, Failure> {
-        let mut request = Self { route, fields: Map::new(), ignored: Vec::new() };
+        let mut request = Self { route, fields: Map::new(), ignored: Vec::new(), tenant: Tenant::default() };
         let mut own = None;
         for (name, value) in body {
             match name.as_str() {
@@ -39,7 +43,7 @@ impl Request {
             }
             Some(_) => return Err(Failure::invalid("rsgen", "`rsgen` must be an object of fields")),
         }
-        if let Some(unknown) = request.ignored.first().filter(|_| app.options.strict_api) {
+        if let Some(unknown) = request.ignored.first().filter(|_| app.state.options.strict_api) {
             let message = if GenerationConfig::is_known(unknown) {
                 format!("`{unknown}` has no place in this answer; leave it out")
             } else {
@@ -57,6 +61,16 @@ impl Request {
             )),
             _ => Ok(request),
         }
+    }
+
+    /// The same as a request of `tenant`.
+    pub(super) fn of(self, tenant: Tenant) -> Self {
+        Self { tenant, ..self }
+    }
+
+    /// What separates its cached prompts from those of others: its key, and the field `cache_salt`.
+    pub(super) fn cache_salt(&self) -> Option<Arc<str>> {
+        self.tenant.salt(self.text("cache_salt"))
     }
 
     /// A field of the body. Null is no value, but for a field of transformers in the request of that kind.
@@ -190,6 +204,14 @@ impl Request {
                 .map_err(|error| Failure::invalid(name.as_str(), error.to_string()))?;
         }
         Ok(config)
+    }
+
+    /// The failure of a request without a field that it needs. Its name may be misspelt.
+    pub(super) fn missing(&self, name: &str, remedy: &str) -> Failure {
+        let short = |unknown: &String| unknown.chars().take(64).collect::<String>();
+        let unknown = self.ignored.first().map(short);
+        let unknown = unknown.map_or(String::new(), |unknown| format!(", and `{unknown}` is no field of it"));
+        Failure::invalid(name, format!("`{name}` is missing from the request{unknown}; give {remedy}"))
     }
 
     /// The names of the fields that have no effect.

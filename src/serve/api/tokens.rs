@@ -42,7 +42,7 @@ pub(super) async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Result<
 /// The text of tokens.
 pub(super) async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Result<Response, Failure> {
     answer(app, DETOKENIZE, body, |generator, request, interrupted| {
-        let missing = || Failure::invalid("tokens", "`tokens` is missing; give a list of token ids");
+        let missing = || request.missing("tokens", "a list of token ids");
         let ids = request.ids("tokens").ok_or_else(missing)?;
         let tokenizer = generator.tokenizer()?;
         if let Some(id) = ids.iter().find(|id| id.index() >= tokenizer.len()) {

@@ -9,20 +9,23 @@ pub(super) const IGNORED: &str = "x-rsgen-ignored";
 /// The most bytes of that header.
 const MAX_HEADER: usize = 1024;
 
-/// The token counts of a request.
+/// How many tokens a request has.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
-    pub(super) prompt_tokens: usize,
-    pub(super) completion_tokens: usize,
+    pub(super) prompt: usize,
+    /// Tokens of the prompt that other requests had computed.
+    pub(super) cached: usize,
+    pub(super) completion: usize,
 }
 
 impl Counts {
     pub(super) fn json(self) -> Value {
-        let Self { prompt_tokens, completion_tokens } = self;
+        let Self { prompt, cached, completion } = self;
         json!({
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": completion_tokens,
-            "total_tokens": prompt_tokens + completion_tokens,
+            "prompt_tokens": prompt,
+            "prompt_tokens_details": { "cached_tokens": cached },
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
         })
     }
 }

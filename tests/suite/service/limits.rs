@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rsgen::serve::ServeOptions;
@@ -38,6 +39,38 @@ fn a_full_server_refuses_at_once_and_says_when_to_come_again() {
     let mut answer = String::new();
     BufReader::new(waiting).read_line(&mut answer).unwrap();
     assert!(answer.contains("200 OK"), "who waits has its turn: {answer}");
+}
+
+#[test]
+fn a_flood_of_refused_requests_and_slow_connections_hold_up_nobody_who_is_served() {
+    let service = Service::new(patient_model(), ServeOptions { max_requests: 1, max_queue: 0, ..options() });
+    let mut running = events(service.post(&stream_of(PROMPT, 60_000)));
+    running.next().unwrap();
+    let slow: Vec<TcpStream> = (0..200).map(|_| sent(service.address(), HALF_A_HEAD)).collect();
+    let (done, refused) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let slowest = std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    assert_eq!(service.post(&stream_of(PROMPT, 2)).status(), 503);
+                    refused.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let gap = |_| {
+            let begin = Instant::now();
+            assert!(running.next().unwrap().contains("text"));
+            begin.elapsed()
+        };
+        let slowest = (0..30).map(gap).max();
+        while refused.load(Ordering::Relaxed) < 50 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        done.store(true, Ordering::Relaxed);
+        slowest.unwrap()
+    });
+    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    assert_eq!(slow.len(), 200);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Tests the server over real connections: client and server are different implementations of HTTP.
 
 mod access;
+mod keys;
 mod limits;
+mod loading;
 mod streams;
 
 use std::io::{BufRead, BufReader, Write as _};
@@ -64,9 +66,13 @@ impl Service {
 
     /// The response, as soon as its status is known.
     fn post(&self, body: &Value) -> Response<ureq::Body> {
+        self.post_with_key("none", body)
+    }
+
+    fn post_with_key(&self, key: &str, body: &Value) -> Response<ureq::Body> {
         let request =
             agent().post(format!("{}{COMPLETIONS}", self.url)).header("content-type", "application/json");
-        request.send(body.to_string()).unwrap()
+        request.header("authorization", format!("Bearer {key}")).send(body.to_string()).unwrap()
     }
 
     fn get(&self, path: &str, headers: &[(&str, &str)]) -> (u16, String) {

@@ -82,6 +82,33 @@ fn a_client_that_leaves_frees_its_blocks_at_random_points_of_prompts_and_streams
 }
 
 #[test]
+fn fifty_clients_that_leave_at_once_at_random_points_leave_nothing() {
+    let service = Service::new(patient_model(), ServeOptions { max_requests: 8, ..options() });
+    let bodies = [stream_of(PROMPT, 60_000), stream_of(&long_prompt(3_000), 30_000)];
+    let whole = json!({ "prompt": PROMPT, "max_tokens": 30_000, "num_beams": 2 });
+    let start = Instant::now();
+    let mut clients: Vec<(Duration, TcpStream)> = (0..50u64)
+        .map(|index| {
+            let body = bodies.get(index as usize % 3).unwrap_or(&whole);
+            let stays = Duration::from_millis(index * 7919 % 200);
+            (stays, sent(service.address(), &request_text(&body.to_string())))
+        })
+        .collect();
+    clients.sort_by_key(|(stays, _)| *stays);
+    for (stays, connection) in clients {
+        std::thread::sleep(stays.saturating_sub(start.elapsed()));
+        drop(connection);
+    }
+    let begin = Instant::now();
+    while service.metric("rsgen_requests_running") + service.metric("rsgen_requests_waiting") > 0.0 {
+        assert!(begin.elapsed() < LATEST);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    service.wait_until_all_is_free();
+    assert!(!text_of(events(service.post(&stream_of(PROMPT, 3)))).is_empty());
+}
+
+#[test]
 fn a_server_that_is_told_to_stop_finishes_its_streams_and_takes_no_new_ones() {
     let service = Service::new(patient_model(), options());
     let mut stream = events(service.post(&stream_of(PROMPT, 200)));

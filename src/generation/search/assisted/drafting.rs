@@ -10,7 +10,7 @@ use crate::kernels::{argmax, softmax};
 use crate::memory;
 use crate::types::TokenId;
 
-use super::super::super::candidate::{Translation, VocabularyMap};
+use super::super::super::candidate::{AdaptiveLength, Translation, VocabularyMap};
 use super::super::super::config::AssistantTokensSchedule;
 use super::super::super::logits::{DraftProcessors, ProcessorStates, UnconditionalLogits};
 use super::super::super::plan::{DraftPlan, DraftSource, GenerationPlan, KeptTokens};
@@ -54,6 +54,8 @@ pub(super) struct Drafter {
     rows: Vec<DraftRow>,
     /// Whether the assistant's probabilities are needed to check its drafts.
     keeps_probabilities: bool,
+    /// Whether the last step computes a token or two of each draft, and no more of the text.
+    is_single_step: bool,
     /// Scratch: the scores of one token.
     scores: Vec<f32>,
 }
@@ -108,8 +110,11 @@ impl Drafter {
             by,
             processors,
             rows: (0..plan.num_rows()).map(row).collect(),
-            keeps_probabilities: plan.seed.is_some()
-                || settings.ensemble_weight.is_some() && settings.translation.is_none(),
+            keeps_probabilities: match plan.seed {
+                Some(_) => settings.schedule != AssistantTokensSchedule::Adaptive,
+                None => settings.ensemble_weight.is_some() && settings.translation.is_none(),
+            },
+            is_single_step: false,
             scores: Vec::new(),
             settings,
         }
@@ -125,14 +130,20 @@ impl Drafter {
         self.settings.translation.is_some()
     }
 
-    /// Begins the next draft of a row.
+    /// Whether the last step computes a token or two of each draft: the newest one, and the last of the draft before.
+    pub(super) fn is_single_step(&self) -> bool {
+        self.is_single_step
+    }
+
+    /// Begins the next draft of a row, of at most `most` tokens.
     ///
     /// # Errors
     /// When the text cannot be translated.
-    pub(super) fn begin(&mut self, plan: &GenerationPlan, row: &Row) -> Result<()> {
+    pub(super) fn begin(&mut self, plan: &GenerationPlan, row: &Row, most: usize) -> Result<()> {
         let draft = &mut self.rows[row.index];
+        let most = most.min(draft.schedule.num_tokens()).min(row.room(plan));
         if let (Some(translation), Some(settings)) = (&mut draft.translation, &self.settings.translation) {
-            draft.limit = draft.schedule.num_tokens().min(row.room(plan));
+            draft.limit = most;
             draft.is_done = draft.limit == 0;
             if !draft.is_done {
                 let ids = target_ids(plan, row);
@@ -149,13 +160,18 @@ impl Drafter {
         // A draft leaves room for the token that follows it; its last token is not computed.
         let text_len = plan.prompts[row.prompt_index].tokens.len() + row.new_tokens(plan).len();
         let context = self.settings.draft.context_len.saturating_add(1).saturating_sub(text_len);
-        draft.limit = draft.schedule.num_tokens().min(row.room(plan)).min(context);
+        draft.limit = most.min(context);
         draft.is_done = draft.limit == 0;
         if !draft.is_done {
             draft.ids.clone_from(&row.ids);
             draft.states = self.processors.fork_states(&row.states);
         }
         Ok(())
+    }
+
+    /// Whether nothing has been drafted yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.rows.iter().all(|draft| draft.sequence.is_none())
     }
 
     /// Whether a row of the request is not done with its draft.
@@ -198,7 +214,10 @@ impl Drafter {
         let each = plan.num_return_sequences();
         for index in 0..rows.len() {
             if !self.rows[index].is_done && self.rows[index].sequence.is_none() {
-                let shared = self.rows[index - index % each].sequence.filter(|_| !self.is_translated());
+                // That of the first row holds the prompt alone, unless it has drafted before.
+                let prompt_len = plan.prompts[rows[index].prompt_index].tokens.len();
+                let shared = self.rows[index - index % each].sequence;
+                let shared = shared.filter(|shared| !self.is_translated() && shared.len <= prompt_len);
                 self.rows[index].sequence = Some(match shared {
                     Some(shared) => shared.fork(next_seq, inputs),
                     None => TrackedSequence::create(self.by.model, next_seq, inputs),
@@ -222,6 +241,7 @@ impl Drafter {
             sequence.truncate(len - 1, inputs);
             sequence.extend([prompt, new, &row.candidates.tokens], len - 1, self.by, inputs);
         }
+        self.is_single_step = inputs.rows.len() <= 2 * self.num_drafting();
     }
 
     /// Releases the sequences of rows that have ended.
@@ -240,6 +260,7 @@ impl Drafter {
         logits: &[f32],
     ) -> Result<()> {
         let Self { rows: drafts, processors, scores, keeps_probabilities, settings, .. } = self;
+        let is_translated = settings.translation.is_some();
         let mut logits = logits.chunks_exact(settings.vocab_size);
         for (draft, row) in drafts.iter_mut().zip(rows).filter(|(draft, _)| !draft.is_done) {
             let Some(raw) = logits.next() else { break };
@@ -252,9 +273,14 @@ impl Drafter {
             let context = row.context(plan, &draft.ids, UnconditionalLogits::default(), states);
             super::process(plan, &processors.list, context, scores, &mut [])?;
             // Scores that nothing can be chosen from end a draft, not the request.
-            let Some((token, probabilities)) =
-                choose(plan, choice, scores, *keeps_probabilities || draft.threshold.is_on())
-            else {
+            let Some((token, probabilities)) = choose(
+                plan,
+                choice,
+                scores,
+                row,
+                is_translated,
+                *keeps_probabilities || draft.threshold.is_on(),
+            ) else {
                 draft.is_done = true;
                 continue;
             };
@@ -263,16 +289,15 @@ impl Drafter {
                 let is_unsure = draft.threshold.is_on() && draft.threshold.is_above(probability);
                 draft.is_done = is_unsure || draft.limit <= 1;
                 draft.limit -= 1;
-                if *keeps_probabilities {
+                if plan.seed.is_some() {
                     let Some(target) = translation.push_shared(token) else {
                         draft.is_done = true;
                         continue;
                     };
-                    settings.map.scatter(
-                        probabilities,
-                        plan.vocab_size,
-                        &mut row.candidates.probabilities,
-                    )?;
+                    if *keeps_probabilities {
+                        let all = &mut row.candidates.probabilities;
+                        settings.map.scatter(probabilities, plan.vocab_size, all)?;
+                    }
                     row.candidates.tokens.push(target);
                     draft.is_done |= plan.eos_token_ids.contains(&target);
                     continue;
@@ -308,10 +333,14 @@ impl Drafter {
         }
     }
 
-    /// Keeps what the schedule has learned for later calls with the assistant.
-    pub(super) fn keep_schedule(&self) {
+    /// Keeps what the schedule has learned for later calls with the assistant; `length` is that of the schedule
+    /// `"adaptive"`.
+    pub(super) fn keep_schedule(&self, length: Option<AdaptiveLength>) {
         if let Some(first) = self.rows.first() {
             first.schedule.keep(&self.settings.kept);
+        }
+        if let Some(length) = length {
+            self.settings.kept.keep_adaptive(length);
         }
     }
 }
@@ -321,12 +350,14 @@ fn target_ids(plan: &GenerationPlan, row: &Row) -> Vec<TokenId> {
     [&plan.prompts[row.prompt_index].tokens, row.new_tokens(plan)].concat()
 }
 
-/// The next token of a draft, and the assistant's probabilities when they are wanted; `None` when the scores are no
+/// The next token of a row's draft, and the assistant's probabilities when they are wanted; `None` when the scores are no
 /// distribution.
 fn choose<'a>(
     plan: &GenerationPlan,
     choice: &'a mut Choice,
     scores: &'a mut [f32],
+    row: &Row,
+    is_translated: bool,
     wants_probabilities: bool,
 ) -> Option<(TokenId, &'a [f32])> {
     match choice {
@@ -335,7 +366,12 @@ fn choose<'a>(
             let token = draw.draw();
             Some((token, draw.probabilities()))
         }
-        Choice::Highest(_) => {
+        // The numbers of a step are for the model's own tokens.
+        Choice::Steps(draws) if !is_translated => {
+            let step = row.new_tokens(plan).len() + row.candidates.tokens.len();
+            draws.choose(scores, (step, row.index)).ok()
+        }
+        Choice::Highest(_) | Choice::Steps(_) => {
             let highest = argmax(plan.isa, scores);
             if !scores[highest].is_finite() {
                 return None;

@@ -19,11 +19,15 @@ pub(super) struct Lookup {
 }
 
 impl Lookup {
-    pub(super) fn new(plan: &GenerationPlan, lookup: PromptLookup) -> Self {
-        // Of greedy search the tokens do not depend on the candidates. In sampling their number decides how many random
-        // numbers a step takes.
-        let checks =
-            if plan.seed.is_some() { plan.processors.built_in() } else { LogitsProcessorList::default() };
+    /// `has_step_draws`: sampling draws each token with the numbers of its step.
+    pub(super) fn new(plan: &GenerationPlan, lookup: PromptLookup, has_step_draws: bool) -> Self {
+        // Of greedy search the tokens do not depend on the candidates. In transformers' sampling their number decides how
+        // many random numbers a step takes.
+        let checks = if plan.seed.is_some() && !has_step_draws {
+            plan.processors.built_in()
+        } else {
+            LogitsProcessorList::default()
+        };
         Self { source: lookup, checks, scores: Vec::new() }
     }
 

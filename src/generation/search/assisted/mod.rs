@@ -4,6 +4,9 @@
 //! processed as in a plain search, and a token is chosen from them. A row takes these tokens up to the first one that
 //! differs from its candidate, and drops the rest of the candidates from its sequences. So greedy search gives the tokens
 //! that it gives without candidates, and stops where it would stop.
+//!
+//! The schedule `"adaptive"` chooses the number of candidates by measured times. There sampling, too, draws the tokens that it
+//! draws without candidates: else a seed would not give the same tokens again.
 
 mod drafting;
 mod lookup;
@@ -11,12 +14,14 @@ mod row;
 mod schedule;
 mod settings;
 mod speculative;
+mod step_draws;
 mod threshold;
 mod verify;
 
 use crate::error::{Error, Result};
 use crate::types::FinishReason;
 
+use super::super::candidate::AdaptiveLength;
 use super::super::logits::watched::WatchedToken;
 use super::super::logits::{LogitsProcessorList, ProcessContext, RowContext, ScoreRows};
 use super::super::output::{DraftStats, OutputRow, SearchOutput};
@@ -25,7 +30,7 @@ use super::{ModelRole, Search, SearchInputs, SearchResults, SearchStep};
 use drafting::Drafter;
 use lookup::Lookup;
 use row::{ComputedBy, Row, TrackedSequence};
-use verify::Verifier;
+use verify::{Choice, Verifier};
 
 pub(super) use settings::{plan_drafts, plan_lookup};
 
@@ -33,6 +38,8 @@ pub(super) use settings::{plan_drafts, plan_lookup};
 struct AssistedSearch {
     plan: GenerationPlan,
     source: Source,
+    /// With the schedule `"adaptive"`.
+    length: Option<AdaptiveLength>,
     verifier: Verifier,
     /// `num_return_sequences` for each prompt.
     rows: Vec<Row>,
@@ -65,11 +72,17 @@ enum Phase {
 }
 
 impl AssistedSearch {
-    fn new(plan: GenerationPlan, source: Source, ensemble_weight: Option<f64>) -> Self {
+    fn new(
+        plan: GenerationPlan,
+        source: Source,
+        length: Option<AdaptiveLength>,
+        ensemble_weight: Option<f64>,
+    ) -> Self {
         Self {
-            verifier: Verifier::new(&plan, ensemble_weight),
+            verifier: Verifier::new(&plan, ensemble_weight, length.is_some()),
             rows: (0..plan.num_rows()).map(|index| Row::new(&plan, index)).collect(),
             source,
+            length,
             // Rows with different candidates cannot share the pass that computes their prompt.
             phase: if plan.num_return_sequences() > 1 { Phase::Prompts } else { Phase::Start },
             failure: None,
@@ -84,18 +97,40 @@ impl AssistedSearch {
     /// # Errors
     /// The first one of a processor.
     fn begin_round(&mut self) -> Result<()> {
-        let Self { plan, source, rows, phase, .. } = self;
-        let is_first = matches!(phase, Phase::Start | Phase::Prompts);
+        let Self { plan, source, rows, phase, length, verifier, .. } = self;
         *phase = Phase::Check;
+        let slowest = rows.iter().filter(|row| row.is_active()).map(|row| row.new_tokens(plan).len()).min();
+        if let (Choice::Steps(draws), Some(slowest)) = (&mut verifier.choice, slowest) {
+            draws.forget_before(slowest);
+        }
+        let most = |row: &Row| match &verifier.choice {
+            Choice::Steps(draws) => draws.most_drafted(row.new_tokens(plan).len()),
+            _ => usize::MAX,
+        };
         match source {
             Source::Lookup(lookup) => {
-                rows.iter_mut().filter(|row| row.is_active()).try_for_each(|row| lookup.begin(plan, row))
+                rows.iter_mut().filter(|row| row.is_active()).try_for_each(|row| lookup.begin(plan, row))?;
+                if let Some(length) = length {
+                    // Ended rows have no candidates.
+                    let found = rows.iter().map(|row| row.candidates.tokens.len()).max();
+                    let next = length.next(found.unwrap_or_default());
+                    for row in rows.iter_mut().filter(|row| row.is_active()) {
+                        let most = next.min(most(row));
+                        row.candidates.limit(most);
+                    }
+                }
+                Ok(())
             }
             Source::Assistant(drafter) => {
-                rows.iter().filter(|row| row.is_active()).try_for_each(|row| drafter.begin(plan, row))?;
+                let next = length.as_mut().map_or(usize::MAX, |length| length.next(usize::MAX));
+                let mut active = rows.iter().filter(|row| row.is_active());
+                active.try_for_each(|row| drafter.begin(plan, row, next.min(most(row))))?;
                 if drafter.is_drafting() {
-                    let shares_prompts =
-                        is_first && plan.num_return_sequences() > 1 && !drafter.is_translated();
+                    let each = plan.num_return_sequences();
+                    let shares_prompts = each > 1
+                        && drafter.is_new()
+                        && !drafter.is_translated()
+                        && rows.iter().step_by(each).all(Row::is_active);
                     *phase = if shares_prompts { Phase::DraftPrompts } else { Phase::Draft };
                 }
                 Ok(())
@@ -156,13 +191,14 @@ impl AssistedSearch {
 
     /// Checks the candidates of all active rows.
     fn check(&mut self, logits: &[f32], step: &mut SearchStep) -> Result<()> {
-        let Self { plan, rows, source, verifier, stats, .. } = self;
+        let Self { plan, rows, source, verifier, stats, length, .. } = self;
         let of_row = |row: &Row| (row.candidates.tokens.len() + 1) * row.sequences.iter().flatten().count();
         let wanted = rows.iter().filter(|row| row.is_active()).map(of_row).sum();
         check_count(plan.vocab_size, wanted, logits)?;
         let mut next = 0;
         for row in rows.iter_mut().filter(|row| row.is_active()) {
             let (count, beyond) = (row.candidates.tokens.len(), row.candidates.beyond);
+            let unchecked = row.candidates.unchecked;
             let mut take = |sequence: &Option<TrackedSequence>| {
                 let first = sequence.map(|_| next);
                 next += first.map_or(0, |_| count + 1);
@@ -173,6 +209,13 @@ impl AssistedSearch {
             let checked = verifier.check(plan, row, (main, unconditional), logits, step)?;
             if let Source::Assistant(drafter) = source {
                 drafter.update(row.index, count, checked.emitted - 1);
+            }
+            if let Some(length) = length {
+                let (accepted, count) = match unchecked {
+                    Some(token) => (usize::from(row.ids.last() == Some(&token)), 1),
+                    None => (checked.accepted, count),
+                };
+                length.checked(accepted, accepted < count && checked.emitted > checked.accepted);
             }
             stats.rounds += 1;
             stats.drafted += (count + beyond) as u64;
@@ -207,7 +250,7 @@ impl Search for AssistedSearch {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let logits = &*results.logits;
+        let (logits, cost) = (&*results.logits, results.cost);
         match (&mut self.source, self.phase) {
             (_, Phase::Prompts) => self.begin_round(),
             (_, Phase::DraftPrompts) => {
@@ -216,6 +259,9 @@ impl Search for AssistedSearch {
             }
             (Source::Assistant(drafter), Phase::Draft) => {
                 check_count(drafter.vocab_size(), drafter.num_drafting(), logits)?;
+                if let Some(length) = &mut self.length {
+                    length.drafted(cost.waited, drafter.is_single_step());
+                }
                 drafter.advance(&self.plan, &mut self.rows, &mut self.verifier.choice, logits)?;
                 if !drafter.is_drafting() {
                     self.phase = Phase::Check;
@@ -223,6 +269,9 @@ impl Search for AssistedSearch {
                 Ok(())
             }
             _ => {
+                if let Some(length) = &mut self.length {
+                    length.passed(cost);
+                }
                 self.check(logits, step)?;
                 step.finished = self.rows.iter().all(|row| !row.is_active());
                 if step.finished { Ok(()) } else { self.begin_round() }
@@ -231,11 +280,11 @@ impl Search for AssistedSearch {
     }
 
     fn finish(self: Box<Self>) -> SearchOutput {
-        let Self { plan, rows, source, stats, .. } = *self;
+        let Self { plan, rows, source, stats, length, .. } = *self;
         if let Source::Assistant(drafter) = &source
             && rows.iter().all(|row| !row.is_active())
         {
-            drafter.keep_schedule();
+            drafter.keep_schedule(length);
         }
         let (mut output_rows, mut sequences) = (Vec::new(), Vec::new());
         for row in rows {
@@ -306,8 +355,8 @@ mod tests {
         let config = GenerationConfig::new().max_new_tokens(4).prompt_lookup_num_tokens(2_usize);
         let plan = GenerationPlan::new(&config, prompt, context).unwrap();
         let lookup = super::super::super::candidate::PromptLookup::of(&config).unwrap().unwrap();
-        let source = Source::Lookup(Lookup::new(&plan, lookup));
-        AssistedSearch::new(plan, source, None)
+        let source = Source::Lookup(Lookup::new(&plan, lookup, false));
+        AssistedSearch::new(plan, source, None, None)
     }
 
     #[test]

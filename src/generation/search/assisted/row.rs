@@ -31,13 +31,23 @@ pub(super) struct Candidates {
     pub(super) probabilities: Vec<f32>,
     /// Further candidates, beyond the last token that fits: nothing checks them, but transformers draws for them.
     pub(super) beyond: usize,
+    /// The first of candidates that are not checked: whether the model chooses it tells what they would be worth.
+    pub(super) unchecked: Option<TokenId>,
 }
 
 impl Candidates {
+    /// Keeps the first `most` tokens that were looked up.
+    pub(super) fn limit(&mut self, most: usize) {
+        self.unchecked = self.tokens.first().copied().filter(|_| most == 0);
+        self.tokens.truncate(most);
+        self.beyond = 0;
+    }
+
     pub(super) fn clear(&mut self) {
         self.tokens.clear();
         self.probabilities.clear();
         self.beyond = 0;
+        self.unchecked = None;
     }
 }
 

@@ -17,14 +17,17 @@ impl Schedule {
         Self { kind, num_tokens: kept.unwrap_or(num_tokens) }
     }
 
-    /// The most tokens of the next draft.
+    /// The most tokens of the next draft; the schedule `"adaptive"` may want fewer.
     pub(super) fn num_tokens(&self) -> usize {
         self.num_tokens
     }
 
     /// Takes note of a draft that was accepted whole or not.
     pub(super) fn update(&mut self, accepted_whole: bool) {
-        if self.kind != AssistantTokensSchedule::Constant {
+        if matches!(
+            self.kind,
+            AssistantTokensSchedule::Heuristic | AssistantTokensSchedule::HeuristicTransient
+        ) {
             let less = self.num_tokens.saturating_sub(1).max(1);
             self.num_tokens = if accepted_whole { self.num_tokens.saturating_add(2) } else { less };
         }
@@ -49,6 +52,7 @@ mod tests {
             (AssistantTokensSchedule::Constant, [2, 2, 2, 2]),
             (AssistantTokensSchedule::HeuristicTransient, [4, 3, 2, 1]),
             (AssistantTokensSchedule::Heuristic, [4, 3, 2, 1]),
+            (AssistantTokensSchedule::Adaptive, [2, 2, 2, 2]),
         ] {
             let mut schedule = Schedule::new(kind, 2, &kept);
             let numbers = [true, false, false, false].map(|whole| {

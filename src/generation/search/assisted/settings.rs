@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-use super::super::super::candidate::PromptLookup;
+use super::super::super::candidate::{AdaptiveLength, PromptLookup};
 use super::super::super::config::{AssistantTokensSchedule, GenerationConfig};
 use super::super::super::plan::{DraftContext, DraftPlan, DraftSource, PlanContext};
 use super::super::registry::SearchPlan;
@@ -24,11 +24,15 @@ const LOOKBEHIND: usize = 10;
 pub(in crate::generation::search) fn plan_lookup(config: &GenerationConfig) -> Result<SearchPlan> {
     let lookup =
         PromptLookup::of(config)?.ok_or_else(|| Error::internal("assisted decoding without candidates"))?;
+    let num_tokens = config.prompt_lookup_num_tokens.unwrap_or(0);
+    let adapts = config.num_assistant_tokens_schedule == Some(AssistantTokensSchedule::Adaptive);
     let search = SearchPlan::of_rows(config, move |plan| {
-        let source = Source::Lookup(Lookup::new(&plan, lookup));
-        AssistedSearch::new(plan, source, None)
+        // What is accepted depends on the prompt: nothing is kept for the next call.
+        let length = adapts.then(|| AdaptiveLength::new(num_tokens, false));
+        let source = Source::Lookup(Lookup::new(&plan, lookup, adapts));
+        AssistedSearch::new(plan, source, length, None)
     });
-    Ok(search.with_candidates(config.prompt_lookup_num_tokens.unwrap_or(0)))
+    Ok(search.with_candidates(num_tokens))
 }
 
 /// Plans drafts of an assistant. Fields that the call leaves unset have been taken from the assistant's file.
@@ -70,23 +74,36 @@ pub(in crate::generation::search) fn plan_drafts(
             assistant_lookbehind: config.assistant_lookbehind.unwrap_or(LOOKBEHIND),
             target_lookbehind: config.target_lookbehind.unwrap_or(LOOKBEHIND),
         });
+    // An ensemble accepts tokens that the model would not choose: they depend on what is drafted.
+    let schedule = match config.num_assistant_tokens_schedule.unwrap_or_default() {
+        AssistantTokensSchedule::Adaptive if config.assistant_ensemble_weight.is_some() => {
+            AssistantTokensSchedule::Constant
+        }
+        schedule => schedule,
+    };
     let settings = DraftSettings {
         draft,
         vocab_size: draft_model.map_or(context.vocab_size, |draft| draft.vocab_size),
         translation,
         num_tokens: config.num_assistant_tokens.unwrap_or(NUM_ASSISTANT_TOKENS),
-        schedule: config.num_assistant_tokens_schedule.unwrap_or_default(),
+        schedule,
         confidence_threshold: config.assistant_confidence_threshold.unwrap_or(CONFIDENCE_THRESHOLD),
         ensemble_weight: config.assistant_ensemble_weight,
         kept: kept.clone(),
     };
     // A heuristic schedule may go as far as there is room.
-    let is_constant = settings.schedule == AssistantTokensSchedule::Constant;
-    let num_candidates = if is_constant { settings.num_tokens } else { usize::MAX };
+    let is_bounded =
+        matches!(schedule, AssistantTokensSchedule::Constant | AssistantTokensSchedule::Adaptive);
+    let num_candidates = if is_bounded { settings.num_tokens } else { usize::MAX };
     let search = SearchPlan::of_rows(config, move |plan| {
-        let weight = settings.ensemble_weight;
+        let (weight, most) = (settings.ensemble_weight, settings.num_tokens);
+        let length =
+            (schedule == AssistantTokensSchedule::Adaptive).then(|| match settings.kept.adaptive() {
+                Some(kept) => kept.with_most(most),
+                None => AdaptiveLength::new(most, true),
+            });
         let source = Source::Assistant(Box::new(Drafter::new(&plan, settings.clone())));
-        AssistedSearch::new(plan, source, weight)
+        AssistedSearch::new(plan, source, length, weight)
     });
     Ok(search.with_draft(draft).with_candidates(num_candidates))
 }

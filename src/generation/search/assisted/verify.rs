@@ -16,11 +16,15 @@ use super::super::sample::Draw;
 use super::super::{SearchStep, TokenEvent};
 use super::row::{Candidates, Row};
 use super::speculative;
+use super::step_draws::StepDraws;
 
 /// How the tokens of rows and drafts are chosen.
 pub(super) enum Choice {
     Highest(HighestScore),
+    /// As transformers draws: the numbers depend on the drafts.
     Draw(Draw),
+    /// As plain sampling draws.
+    Steps(StepDraws),
 }
 
 /// Chooses the tokens of rows.
@@ -49,8 +53,10 @@ pub(super) struct Checked {
 }
 
 impl Verifier {
-    pub(super) fn new(plan: &GenerationPlan, ensemble_weight: Option<f64>) -> Self {
+    /// `has_step_draws`: sampling draws each token with the numbers of its step.
+    pub(super) fn new(plan: &GenerationPlan, ensemble_weight: Option<f64>, has_step_draws: bool) -> Self {
         let choice = match plan.seed {
+            Some(seed) if has_step_draws => Choice::Steps(StepDraws::new(seed, plan)),
             Some(seed) => Choice::Draw(Draw::new(seed, plan)),
             None => Choice::Highest(HighestScore(plan.isa)),
         };
@@ -105,7 +111,7 @@ impl Verifier {
             }
             let place = || format!("step {}, row {}", row.ids.len() - plan.prompt_len, row.index);
             let token;
-            (token, was_accepted) = self.choose(plan, &candidates, position).context(place)?;
+            (token, was_accepted) = self.choose(plan, row, &candidates, position).context(place)?;
             self.append(plan, row, token, raw, raw[token.index()] - normalizer, step)?;
             checked.emitted += 1;
             checked.accepted += usize::from(was_accepted);
@@ -163,6 +169,7 @@ impl Verifier {
     fn choose(
         &mut self,
         plan: &GenerationPlan,
+        row: &Row,
         candidates: &Candidates,
         position: usize,
     ) -> Result<(TokenId, bool)> {
@@ -180,6 +187,7 @@ impl Verifier {
                 return Ok((draw.draw(), false));
             }
             (Choice::Draw(draw), None) => draw.choose(scores)?,
+            (Choice::Steps(draws), _) => draws.choose(scores, (row.new_tokens(plan).len(), row.index))?.0,
             (Choice::Highest(highest), draft) => {
                 let token = highest.choose(scores)?;
                 match (draft, *ensemble_weight) {

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::super::config::AssistantTokensSchedule;
 use super::super::super::stopping::StopContext;
 use super::callers::FollowUnconditional;
 use super::*;
@@ -24,14 +25,42 @@ fn compared(
     seed: u64,
     lookup: [usize; 2],
 ) {
+    compared_with(config, &GenerationConfig::new(), prompts, context, seed, lookup);
+}
+
+/// Compares prompt lookup with further `fields` with the plain search.
+fn compared_with(
+    config: &GenerationConfig,
+    fields: &GenerationConfig,
+    prompts: &PromptBatch,
+    context: &PlanContext,
+    seed: u64,
+    lookup: [usize; 2],
+) {
     let mut plain = repeating(seed);
     let expected = try_generate(config, prompts.clone(), context, &mut plain).unwrap();
     let assisted = config.clone().prompt_lookup_num_tokens(lookup[0]).max_matching_ngram_size(lookup[1]);
-    let mut model = repeating(seed);
-    let transcript = try_generate(&assisted, prompts.clone(), context, &mut model).unwrap();
+    let mut model = repeating(seed).with_clock(any_times(seed));
+    let transcript =
+        try_generate(&assisted.merged_over(fields), prompts.clone(), context, &mut model).unwrap();
     assert_same(&transcript, &expected);
-    assert!(model.steps.len() <= plain.steps.len());
+    let prompts_alone = usize::from(transcript.output.rows.len() > prompts.rows().len());
+    assert!(model.steps.len() <= plain.steps.len() + prompts_alone);
     assert!(model.idle.iter().all(Vec::is_empty), "no sequence outlives its row: {:?}", model.idle);
+}
+
+/// A clock whose times nobody can foresee: in some runs many rows take as long as one, in others far longer.
+pub(super) fn any_times(seed: u64) -> impl FnMut(&SearchInputs) -> f64 + Send + 'static {
+    let mut random = seed;
+    move |inputs| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed | 1);
+        let rows = inputs.rows.len() as f64;
+        (1.0 + rows * [0.01, 0.3, 1.0][seed as usize % 3]) * (1 + (random >> 62)) as f64
+    }
+}
+
+pub(super) fn adaptive() -> GenerationConfig {
+    GenerationConfig::new().num_assistant_tokens_schedule(AssistantTokensSchedule::Adaptive)
 }
 
 /// Compares all but the order in which the tokens of several rows appear, and the statistics, which have to add up.
@@ -66,11 +95,28 @@ proptest! {
         eos in prop::option::of(0_u32..VOCAB as u32),
         min_new_tokens in prop::option::of(0_usize..10),
         max_new_tokens in 1_usize..30,
+        adapts in any::<bool>(),
     ) {
         let mut config = config().max_new_tokens(max_new_tokens).output_scores(true).output_logits(true).top_logprobs(3);
         (config.repetition_penalty, config.no_repeat_ngram_size) = (penalty, ngram);
         (config.eos_token_id, config.min_new_tokens) = (eos.map(|eos| TokenId(eos).into()), min_new_tokens);
-        compared(&config, &single(&ids), &context(), seed, [lookup.0, lookup.1]);
+        let fields = if adapts { adaptive() } else { GenerationConfig::new() };
+        compared_with(&config, &fields, &single(&ids), &context(), seed, [lookup.0, lookup.1]);
+    }
+
+    #[test]
+    fn sampling_with_adaptive_prompt_lookup_is_sampling(
+        (model, seed) in (0_u64..1000, 0_u64..1000),
+        ids in proptest::collection::vec(0_u32..VOCAB as u32, 1..12),
+        lookup in (1_usize..8, 1_usize..3),
+        (rows, top_k) in (1_usize..4, 1_usize..5),
+        eos in prop::option::of(0_u32..VOCAB as u32),
+        max_new_tokens in 1_usize..40,
+    ) {
+        let mut config = config().max_new_tokens(max_new_tokens).do_sample(true).seed(seed).top_k(top_k);
+        config = config.num_return_sequences(rows).output_scores(true).temperature(0.7);
+        config.eos_token_id = eos.map(|eos| TokenId(eos).into());
+        compared_with(&config, &adaptive(), &single(&ids), &context(), model, [lookup.0, lookup.1]);
     }
 }
 
@@ -132,4 +178,26 @@ fn several_tokens_of_a_repetitive_text_take_one_pass() {
     let transcript = try_generate(&config, single(&prompt), &context(), &mut model).unwrap();
     assert_eq!(row(&transcript).0, (2..26).map(|i| i % VOCAB as u32).collect::<Vec<_>>());
     assert_eq!(model.steps.len(), 4, "six tokens a pass");
+}
+
+#[test]
+fn prompt_lookup_adapts_to_the_text_and_the_clock() {
+    let table = (0..VOCAB).map(|i| (0..VOCAB).map(|j| f32::from(j == (i + 1) % VOCAB)).collect()).collect();
+    let mut model = ScriptedModel::bigram(table).with_clock(|_| 1.0);
+    let config = config().max_new_tokens(46).prompt_lookup_num_tokens(5_usize).merged_over(&adaptive());
+    let prompt: Vec<u32> = (0..VOCAB as u32).chain([0, 1]).collect();
+    let transcript = try_generate(&config, single(&prompt), &context(), &mut model).unwrap();
+    assert_eq!(row(&transcript).0, (2..48).map(|i| i % VOCAB as u32).collect::<Vec<_>>());
+    let rows: Vec<usize> = model.steps.iter().map(|step| step.rows.len()).collect();
+    assert_eq!(rows[..5], [14, 1, 3, 5, 6], "a plain step, then ever more candidates");
+    let stats = transcript.output.draft_stats.unwrap();
+    assert_eq!((stats.rounds + stats.accepted, stats.verified), (46, stats.accepted));
+
+    // Where a row costs as much as a pass, candidates are looked up, and one is checked now and then.
+    let text: Vec<u32> = (0..VOCAB as u32).chain([0, 1]).collect();
+    let mut slow = repeating(3).with_clock(|inputs| inputs.rows.len() as f64);
+    let long = PlanContext::new(VOCAB, 600);
+    let transcript = try_generate(&config.max_new_tokens(500), single(&text), &long, &mut slow).unwrap();
+    let stats = transcript.output.draft_stats.unwrap();
+    assert!((1..40).contains(&stats.verified), "{stats:?}");
 }

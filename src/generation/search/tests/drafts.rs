@@ -8,7 +8,7 @@ use crate::error::Error;
 use super::super::super::config::AssistantTokensSchedule;
 use super::super::super::logits::{LogitsProcessor, ProcessorState, RowContext};
 use super::super::super::plan::{DraftContext, DraftSource};
-use super::assisted::{SecondOf, assert_same, repeating};
+use super::assisted::{SecondOf, adaptive, any_times, assert_same, repeating};
 use super::callers::FollowUnconditional;
 use super::*;
 
@@ -24,7 +24,7 @@ enum Assistant {
 /// The repeating model with an assistant.
 fn assisted(seed: u64, assistant: Assistant) -> ScriptedModel {
     let mut draft = repeating(if matches!(assistant, Assistant::Unrelated) { seed + 1000 } else { seed });
-    repeating(seed).with_draft(move |tokens| {
+    repeating(seed).with_clock(any_times(seed)).with_draft(move |tokens| {
         let mut logits = draft.logits_after(tokens);
         let len = tokens.len();
         match assistant {
@@ -111,6 +111,7 @@ fn schedules() -> impl Strategy<Value = AssistantTokensSchedule> {
         AssistantTokensSchedule::Constant,
         AssistantTokensSchedule::Heuristic,
         AssistantTokensSchedule::HeuristicTransient,
+        AssistantTokensSchedule::Adaptive,
     ])
 }
 
@@ -164,6 +165,29 @@ proptest! {
         }
         compared(&config, &fields, &prompts, &context, (seed, assistant));
     }
+
+    #[test]
+    fn sampling_with_adaptive_drafts_is_sampling(
+        (model, seed) in (0_u64..1000, 0_u64..1000),
+        assistant in assistants(),
+        ids in proptest::collection::vec(0_u32..VOCAB as u32, 1..9),
+        (num_tokens, threshold) in (1_usize..9, prop::option::of(0.0_f64..1.0)),
+        (rows, top_k) in (1_usize..4, 1_usize..6),
+        early_exit in prop::option::of(1_usize..5),
+        eos in prop::option::of(0_u32..VOCAB as u32),
+        max_new_tokens in 1_usize..40,
+    ) {
+        let mut config = config().max_new_tokens(max_new_tokens).do_sample(true).seed(seed).top_k(top_k);
+        config = config.num_return_sequences(rows).output_logits(true);
+        config.eos_token_id = eos.map(|eos| TokenId(eos).into());
+        let mut fields = adaptive().num_assistant_tokens(num_tokens);
+        (fields.assistant_confidence_threshold, fields.assistant_early_exit) = (threshold, early_exit);
+        let mut context = with_draft(context());
+        if early_exit.is_some() {
+            context.draft = None;
+        }
+        compared(&config, &fields, &single(&ids), &context, (model, assistant));
+    }
 }
 
 #[test]
@@ -194,6 +218,46 @@ fn a_heuristic_schedule_goes_on_where_the_last_call_ended() {
         compared(&config, &fields, &single(&[3, 5]), &context, (4, Assistant::Same));
         assert_eq!(kept.get(), expected, "{schedule:?}");
     }
+}
+
+#[test]
+fn adaptive_drafts_follow_the_clock_and_the_next_call_goes_on_from_there() {
+    let context = PlanContext { context_len: 4096, max_position_embeddings: 4096, ..with_draft(context()) };
+    let run = |assistant, fields: &GenerationConfig, step: f64| {
+        let clock = move |inputs: &SearchInputs| match inputs.rows[0].model {
+            ModelRole::Draft => step,
+            ModelRole::Target => 1.0 + 0.02 * inputs.rows.len() as f64,
+        };
+        let mut context = context.clone();
+        context.draft.as_mut().unwrap().context_len = 4096;
+        let mut model = assisted(4, assistant).with_clock(clock);
+        let config = config().max_new_tokens(300).assistant_confidence_threshold(0.0).merged_over(fields);
+        let transcript = try_generate(&config, single(&[3, 5]), &context, &mut model).unwrap();
+        let drafts = model.steps.iter().filter(|step| step.rows[0].model == ModelRole::Draft).count();
+        (transcript.output.draft_stats.unwrap(), drafts)
+    };
+    let (stats, _) = run(Assistant::Same, &adaptive(), 0.05);
+    assert!(stats.rounds < 40 && stats.accepted == stats.drafted, "{stats:?}");
+    // The assistant is as good, but takes longer than the model.
+    let (first, drafts) = run(Assistant::Same, &adaptive(), 5.0);
+    let (second, later) = run(Assistant::Same, &adaptive(), 5.0);
+    assert!(drafts < 40 && later < 5, "{first:?} {second:?}");
+    // An ensemble's tokens depend on what is drafted, so its drafts never adapt.
+    let ensemble = adaptive().assistant_ensemble_weight(0.5).num_assistant_tokens(3_usize);
+    let (stats, drafts) = run(Assistant::Same, &ensemble, 5.0);
+    assert!(drafts as u64 == stats.drafted && stats.rounds == 75, "{stats:?}");
+}
+
+#[test]
+fn rows_that_begin_to_draft_later_compute_their_prompt_once() {
+    let context = with_draft(context());
+    let config = config().max_new_tokens(30).do_sample(true).seed(5).num_return_sequences(3);
+    let mut model = assisted(4, Assistant::Same).with_clock(|_| 0.1);
+    let config = config.merged_over(&adaptive());
+    let transcript = try_generate(&config, single(&[3, 5, 7, 9]), &context, &mut model).unwrap();
+    assert!(transcript.output.draft_stats.unwrap().accepted > 0);
+    let rows = model.steps.iter().flat_map(|step| &step.rows);
+    assert_eq!(rows.filter(|row| row.model == ModelRole::Draft && row.is_prompt).count(), 4);
 }
 
 #[test]

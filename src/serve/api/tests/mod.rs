@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod refusals;
+mod streams;
 
 use std::sync::LazyLock;
 
@@ -69,6 +70,10 @@ fn get(path: &str) -> (StatusCode, Value) {
 fn events(path: &str, body: &Value) -> Vec<Value> {
     let (status, headers, text) = SERVER.request("POST", path, body.to_string());
     assert_eq!((status, &headers["content-type"] == "text/event-stream"), (StatusCode::OK, true), "{text}");
+    events_of(path, &text)
+}
+
+fn events_of(path: &str, text: &str) -> Vec<Value> {
     let data: Vec<&str> =
         text.split_terminator("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect();
     let (last, data) = data.split_last().unwrap();
@@ -170,11 +175,13 @@ fn completions_are_what_the_library_generates() {
     }
 }
 
-/// A whole answer and the joined parts of a stream, in one form.
-fn compare(path: &str, body: &Value) {
-    let whole = ok(path, body);
-    let parts =
-        events(path, &with(body, json!({ "stream": true, "stream_options": { "include_usage": true } })));
+/// The same request as a stream with its usage.
+fn streamed(body: &Value) -> Value {
+    with(body, json!({ "stream": true, "stream_options": { "include_usage": true } }))
+}
+
+/// Compares a whole answer with the parts of a stream.
+fn compare(body: &Value, whole: &Value, parts: &[Value]) {
     let mut joined: Vec<Value> = whole["choices"].as_array().unwrap().iter().map(|choice| {
         json!({ "index": choice["index"], "text": "", "finish_reason": null, "stop_reason": null, "logprobs": null })
     }).collect();
@@ -196,7 +203,10 @@ fn compare(path: &str, body: &Value) {
             into["logprobs"][name].as_array_mut().unwrap().extend(values.clone());
         }
     }
-    assert_eq!((&last["choices"], &last["usage"]), (&json!([]), &whole["usage"]), "{body}");
+    assert_eq!(last["choices"], json!([]), "{body}");
+    for name in ["prompt_tokens", "completion_tokens", "total_tokens"] {
+        assert_eq!(last["usage"][name], whole["usage"][name], "{body}: {name}");
+    }
     for (choice, joined) in whole["choices"].as_array().unwrap().iter().zip(joined) {
         let text = choice["text"].as_str().or(choice["message"]["content"].as_str()).unwrap();
         assert_eq!(joined["text"], text, "{body}");
@@ -230,14 +240,16 @@ fn the_parts_of_a_stream_joined_are_the_whole_answer() {
         json!({ "prompt_lookup_num_tokens": 3, "logprobs": 2 }),
         json!({ "logit_bias": { "200": 100 }, "max_tokens": 4, "return_token_ids": true }),
     ] {
-        compare("/v1/completions", &with(&body, fields));
+        let (path, body) = ("/v1/completions", with(&body, fields));
+        compare(&body, &ok(path, &body), &events(path, &streamed(&body)));
     }
     let messages = json!([{ "role": "user", "content": "Tell me a story." }]);
     let body = json!({ "messages": messages, "max_tokens": 4, "seed": 3 });
     for fields in
         [json!({}), json!({ "logprobs": true, "top_logprobs": 2, "n": 2 }), json!({ "num_beams": 2 })]
     {
-        compare("/v1/chat/completions", &with(&body, fields));
+        let (path, body) = ("/v1/chat/completions", with(&body, fields));
+        compare(&body, &ok(path, &body), &events(path, &streamed(&body)));
     }
 }
 
@@ -366,7 +378,32 @@ fn the_best_of_several_answers_have_the_greatest_average() {
     choices.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
     let best = ok("/v1/completions", &with(&body, json!({ "n": 2, "best_of": 5 })));
     assert_eq!(texts(&best), texts(&json!({ "choices": choices[..2] })));
-    assert_eq!(best["usage"], all["usage"], "all of them were generated");
+    let generated = |answer: &Value| answer["usage"]["completion_tokens"].clone();
+    assert_eq!(generated(&best), generated(&all), "all of them were generated");
+}
+
+#[test]
+fn usage_tells_how_much_of_a_prompt_was_cached() {
+    let cached = |usage: &Value| usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+    let [first, second] = ["lamp", "boat"].map(|word| format!("A {word} and a fox. ").repeat(12));
+    let body = json!({ "prompt": first, "max_tokens": 2, "temperature": 0 });
+    // Other tests have begun a text, too.
+    assert!(cached(&ok("/v1/completions", &body)["usage"]) < 8);
+    let again = ok("/v1/completions", &body);
+    let usage = &again["usage"];
+    assert!(cached(usage) > 32 && usage["prompt_tokens"].as_u64().unwrap() > cached(usage), "{usage}");
+    for options in [json!({ "include_usage": true }), json!({ "continuous_usage_stats": true })] {
+        let stream = with(&body, json!({ "stream": true, "stream_options": options }));
+        assert_eq!(&events("/v1/completions", &stream).last().unwrap()["usage"], usage, "{options}");
+    }
+    let both = ok("/v1/completions", &with(&body, json!({ "prompt": [first, second] })));
+    assert!((cached(usage)..cached(usage) + 8).contains(&cached(&both["usage"])), "{both}");
+    let messages = json!([{ "role": "user", "content": first }]);
+    let chat = json!({ "messages": messages, "max_tokens": 2, "temperature": 0 });
+    let [first, second] = [(); 2].map(|()| cached(&ok("/v1/chat/completions", &chat)["usage"]));
+    assert!(second > first + 32, "{first} {second}");
+    let scored = ok("/v1/completions", &with(&body, json!({ "echo": true, "max_tokens": 0 })));
+    assert_eq!(cached(&scored["usage"]), 0, "a score needs every token");
 }
 
 #[test]

@@ -7,6 +7,8 @@ use super::super::fields::{self, CHAT, COMPLETIONS, GENERATE, Kind};
 use super::{PROMPT, SERVER, Server, get, post, with};
 use crate::generation::GenerationConfig;
 use crate::serve::ServeOptions;
+use crate::serve::gate::LIVE;
+use crate::serve::routes::METRICS;
 
 #[test]
 fn every_number_has_its_range() {
@@ -135,6 +137,21 @@ fn unknown_fields_are_ignored_and_named_or_refused() {
         (status.as_u16(), headers["x-rsgen-ignored"].to_str().unwrap()),
         (200, "store, temprature, a?b")
     );
+    for (path, wrong, field) in [
+        ("/v1/completions", json!({ "promt": PROMPT }), "prompt"),
+        ("/v1/chat/completions", json!({ "message": [] }), "messages"),
+        ("/rsgen/v1/generate", json!({ "message": [] }), "prompt"),
+        ("/tokenize", json!({ "text": PROMPT }), "prompt"),
+        ("/detokenize", json!({ "token": [1] }), "tokens"),
+        ("/apply-template", json!({ "message": [] }), "messages"),
+    ] {
+        let (status, answer) = post(path, &wrong);
+        assert_eq!((status.as_u16(), &answer["error"]["param"]), (400, &json!(field)));
+        let message = answer["error"]["message"].as_str().unwrap();
+        let unknown = wrong.as_object().unwrap().keys().next().unwrap();
+        assert!(message.contains(&format!("`{field}` is missing")), "{message}");
+        assert!(message.contains(&format!("`{unknown}` is no field")), "{message}");
+    }
     let strict = Server::new(ServeOptions { strict_api: true, ..ServeOptions::default() });
     let (status, _, text) = strict.request("POST", "/v1/completions", body.to_string());
     assert!(status == 400 && text.contains("`store` is not a field of this request"), "{text}");
@@ -144,11 +161,11 @@ fn unknown_fields_are_ignored_and_named_or_refused() {
 fn the_description_of_the_api_has_every_route_and_field() {
     let (status, description) = get("/openapi.json");
     assert_eq!(status, 200);
-    let source = include_str!("../mod.rs");
-    let routes = source
-        .split(".route(\"")
-        .skip(1)
-        .map(|rest| rest.split('"').next().unwrap().replace("{*id}", "{id}"));
+    let source = [include_str!("../mod.rs"), include_str!("../../routes.rs")].concat();
+    let literal = |rest: &str| rest.split_once('"').map(|(route, _)| route.replace("{*id}", "{id}"));
+    let routes = source.split(".route(\"").skip(1).filter_map(literal);
+    let routes: Vec<String> = routes.chain([LIVE, METRICS].map(str::to_owned)).collect();
+    assert_eq!(routes.len(), description["paths"].as_object().unwrap().len());
     for route in routes {
         assert!(description["paths"][&route].is_object(), "{route}");
     }

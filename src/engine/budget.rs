@@ -1,0 +1,92 @@
+//! How many rows a pass may have, and how many of them prompts may take while somebody waits for a next token.
+
+use std::time::Duration;
+
+/// The most rows of a pass. More rows read the weights less often, but make everything else wait longer: interrupts are
+/// polled between operations, and one operation on 256 rows of a billion parameters takes about 0.1 s on one thread.
+pub(super) const MAX_ROWS: usize = 256;
+
+/// The rows that prompts have in each pass, whatever else waits: with fewer, those who arrive together would fall behind. Beside
+/// eight next tokens or more they add at most two steps, however little the weights cost; beside fewer they do where reading
+/// the weights takes as long as computing eight rows.
+pub(super) const MIN_PROMPT_ROWS: usize = 16;
+
+/// How much longer than a step without a prompt a pass may take that somebody's next token waits for.
+const SLOWDOWN: f64 = 2.5;
+
+/// How long passes take, in seconds.
+#[derive(Default)]
+pub(super) struct Pace {
+    /// A pass without rows of prompts.
+    step: f64,
+    /// What a row of a prompt adds.
+    prompt_row: f64,
+}
+
+impl Pace {
+    /// The rows of prompts that may join a pass that somebody's next token waits for.
+    pub(super) fn prompt_rows(&self) -> usize {
+        if self.step == 0.0 || self.prompt_row == 0.0 {
+            return MIN_PROMPT_ROWS;
+        }
+        let rows = self.step * (SLOWDOWN - 1.0) / self.prompt_row;
+        (rows as usize / MIN_PROMPT_ROWS * MIN_PROMPT_ROWS).clamp(MIN_PROMPT_ROWS, MAX_ROWS)
+    }
+
+    /// Adds a pass of `rows`, of which `prompt_rows` were those of prompts.
+    pub(super) fn add(&mut self, elapsed: Duration, rows: usize, prompt_rows: usize) {
+        let blend = |average: &mut f64, new: f64| {
+            *average = if *average == 0.0 { new } else { 0.8 * *average + 0.2 * new };
+        };
+        let elapsed = elapsed.as_secs_f64();
+        if prompt_rows == 0 {
+            blend(&mut self.step, elapsed);
+        } else if prompt_rows >= MIN_PROMPT_ROWS {
+            let steps = if rows > prompt_rows { self.step } else { 0.0 };
+            blend(&mut self.prompt_row, (elapsed - steps).max(elapsed / 8.0) / prompt_rows as f64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock: the seconds of a pass whose weights are read once and whose rows are each computed.
+    fn pass(weights: f64, row: f64, rows: usize) -> f64 {
+        weights + row * rows as f64
+    }
+
+    #[test]
+    fn a_prompt_that_arrives_holds_the_next_token_for_at_most_three_steps() {
+        // From rows that cost nothing beside the weights to weights that cost nothing.
+        for (weights, row) in
+            [(0.1, 1e-5), (0.1, 1e-3), (0.1, 0.0125), (0.1, 0.05), (0.01, 0.02), (0.0, 0.02)]
+        {
+            for streams in [1, 2, 8, 32, 200] {
+                if streams < 8 && weights < 8.0 * row {
+                    continue;
+                }
+                let (mut pace, step) = (Pace::default(), pass(weights, row, streams));
+                for _ in 0..10 {
+                    pace.add(Duration::from_secs_f64(step), streams, 0);
+                }
+                let (mut left, mut passes) = (2000, 0);
+                while left > 0 {
+                    let prompt_rows = pace.prompt_rows().min(left).min(MAX_ROWS - streams);
+                    let elapsed = pass(weights, row, streams + prompt_rows);
+                    assert!(
+                        elapsed <= 3.0 * step + 1e-9,
+                        "{prompt_rows} rows beside {streams} streams take {elapsed} s, a step {step} s"
+                    );
+                    pace.add(Duration::from_secs_f64(elapsed), streams + prompt_rows, prompt_rows);
+                    (left, passes) = (left - prompt_rows, passes + 1);
+                }
+                // The prompt does not wait for long either: it has its part of each pass.
+                let part = (1.5 * step / row).clamp(16.0, (MAX_ROWS - streams) as f64);
+                let least = (2000.0 / part).ceil();
+                assert!(f64::from(passes) <= 2.0 * least + 30.0, "{passes} passes, {least} would do");
+            }
+        }
+    }
+}

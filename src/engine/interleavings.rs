@@ -1,0 +1,419 @@
+//! Tests of the queue, of passes and of preemption under shuttle, which runs threads in many orders.
+//!
+//! `queue.rs`, `pass.rs` and `residents.rs` are compiled a second time, with shuttle's locks and threads and with requests that
+//! only count rows and blocks. No wait times out here, so a wake-up that is lost is a deadlock, which shuttle reports.
+#![expect(clippy::duplicate_mod, reason = "the same code with other threads")]
+#![allow(dead_code, unreachable_pub, reason = "code that only the engine uses")]
+#![expect(
+    clippy::unused_self,
+    clippy::unit_arg,
+    clippy::unnecessary_wraps,
+    reason = "it stands for the engine's"
+)]
+
+#[path = "pass.rs"]
+mod pass;
+#[path = "queue.rs"]
+mod queue;
+#[path = "residents.rs"]
+mod residents;
+
+use std::sync::Arc;
+
+use self::pass::Scheduler;
+use self::pending::{PendingRows, SharedRows};
+use self::queue::{Caller, Ticket};
+use self::slot::{ModelRunner, Slots};
+use super::budget;
+use crate::error::{ErrorKind, Result};
+use crate::model::Timing;
+use shuttle::rand::{Rng, thread_rng};
+
+/// Locks and threads of shuttle, and a clock that says anything.
+mod sync {
+    use std::sync::{PoisonError, TryLockError};
+    use std::time::Duration;
+
+    use shuttle::rand::{Rng, thread_rng};
+    pub(super) use shuttle::sync::MutexGuard;
+
+    #[derive(Default)]
+    pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(super) const fn new(value: T) -> Self {
+            Self(shuttle::sync::Mutex::new(value))
+        }
+
+        pub(super) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            match self.0.try_lock() {
+                Ok(guard) => Some(guard),
+                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            }
+        }
+    }
+
+    #[derive(Clone, Copy)]
+    pub(super) struct Instant;
+
+    impl Instant {
+        pub(super) fn now() -> Self {
+            Self
+        }
+
+        pub(super) fn elapsed(self) -> Duration {
+            Duration::from_millis([0, 1, 5000][thread_rng().gen_range(0..3)])
+        }
+    }
+
+    pub(super) mod thread {
+        use std::cell::Cell;
+
+        use shuttle::rand::{Rng, thread_rng};
+        pub(in super::super) use shuttle::thread::park_timeout;
+
+        thread_local! {
+            /// Whether some wake-ups are lost.
+            pub(in super::super) static LOSES_WAKE_UPS: Cell<bool> = const { Cell::new(false) };
+        }
+
+        pub(in super::super) struct Thread(shuttle::thread::Thread);
+
+        impl Thread {
+            pub(in super::super) fn unpark(&self) {
+                if !LOSES_WAKE_UPS.get() || thread_rng().gen_range(0..8) > 0 {
+                    self.0.unpark();
+                }
+            }
+        }
+
+        pub(in super::super) fn current() -> Thread {
+            Thread(shuttle::thread::current())
+        }
+    }
+}
+
+/// A model that computes nothing, and fails for some requests.
+mod slot {
+    use super::*;
+    use crate::engine::interleavings::batching::BatchBuilder;
+    use crate::error::Error;
+    use crate::model::ForwardOutput;
+
+    pub(super) struct ModelRunner {
+        /// The free blocks.
+        pub(super) blocks: std::sync::Mutex<usize>,
+    }
+
+    pub(super) struct Slots(pub(super) Arc<ModelRunner>);
+
+    impl ModelRunner {
+        pub(super) fn is_same(&self, other: &Self) -> bool {
+            std::ptr::eq(self, other)
+        }
+
+        pub(super) fn model(&self) {}
+
+        pub(super) fn forward(
+            &self,
+            _slots: &Slots,
+            batch: &BatchBuilder,
+            copied: &mut dyn FnMut(),
+            _timing: &mut Timing,
+            interrupted: &mut dyn FnMut() -> bool,
+            _out: &mut ForwardOutput,
+        ) -> Result<()> {
+            copied();
+            for _ in 0..2 {
+                shuttle::thread::yield_now();
+                if interrupted() {
+                    return Err(Error::cancelled());
+                }
+            }
+            if batch.fails { Err(Error::internal("on purpose")) } else { Ok(()) }
+        }
+
+        /// Takes blocks if there are so many.
+        pub(super) fn take_blocks(&self, count: usize) -> Result<()> {
+            let mut blocks = self.blocks.lock().unwrap();
+            *blocks = blocks.checked_sub(count).ok_or_else(|| Error::capacity("no blocks"))?;
+            Ok(())
+        }
+
+        pub(super) fn give_blocks(&self, count: usize) {
+            *self.blocks.lock().unwrap() += count;
+        }
+    }
+}
+
+mod batching {
+    use crate::model::ForwardOutput;
+
+    #[derive(Default)]
+    pub(super) struct BatchBuilder {
+        pub(super) rows: Vec<()>,
+        pub(super) has_prompt: bool,
+        pub(super) fails: bool,
+    }
+
+    impl BatchBuilder {
+        pub(super) fn clear(&mut self) {
+            *self = Self::default();
+        }
+    }
+
+    pub(super) struct PassOutputs;
+
+    impl PassOutputs {
+        pub(super) fn new(_out: &mut ForwardOutput, (): (), _is_one: bool) -> Self {
+            Self
+        }
+    }
+}
+
+/// Requests that count rows and blocks.
+mod pending {
+    use std::time::Duration;
+
+    use super::batching::{BatchBuilder, PassOutputs};
+    use super::sync::{Instant, Mutex};
+    use super::*;
+    use crate::generation::search::ModelRole;
+
+    pub(super) type SharedRows = Arc<Mutex<PendingRows>>;
+
+    pub(super) struct PendingRows {
+        pub(super) age: u64,
+        pub(super) is_streamed: bool,
+        pub(super) is_blocked: bool,
+        pub(super) last_pass: u64,
+        pub(super) runner: Arc<ModelRunner>,
+        /// The rows of the step that are left.
+        pub(super) left: usize,
+        /// The blocks that it needs, and those that it has.
+        pub(super) needs: usize,
+        pub(super) has: usize,
+        /// Whether its passes fail.
+        pub(super) fails: bool,
+        pub(super) holds: Arc<()>,
+    }
+
+    impl PendingRows {
+        pub(super) fn runner(&self) -> &Arc<ModelRunner> {
+            &self.runner
+        }
+
+        pub(super) fn role(&self) -> ModelRole {
+            ModelRole::Target
+        }
+
+        pub(super) fn is_prompt(&self) -> bool {
+            self.left > 1
+        }
+
+        pub(super) fn rows_left(&self) -> usize {
+            self.left
+        }
+
+        pub(super) fn is_complete(&self) -> bool {
+            self.left == 0
+        }
+
+        pub(super) fn add_rows(
+            &mut self,
+            _role: ModelRole,
+            budget: usize,
+            builder: &mut BatchBuilder,
+        ) -> Result<usize> {
+            self.is_blocked = true;
+            self.runner.take_blocks(self.needs - self.has)?;
+            (self.has, self.is_blocked) = (self.needs, false);
+            let rows = self.left.min(budget).min(1 + thread_rng().gen_range(0..2));
+            builder.rows.extend(vec![(); rows]);
+            builder.fails |= self.fails;
+            Ok(rows)
+        }
+
+        pub(super) fn copied(&mut self) {
+            assert_eq!(self.has, self.needs, "a request in a pass was preempted");
+        }
+
+        pub(super) fn take(&mut self, rows: usize, _outputs: &mut PassOutputs) -> Result<()> {
+            assert_eq!(self.has, self.needs, "a request in a pass was preempted");
+            self.left -= rows;
+            Ok(())
+        }
+
+        pub(super) fn holds_blocks(&self) -> bool {
+            self.has > 0
+        }
+
+        pub(super) fn idle_for(&self) -> Duration {
+            if self.is_complete() { Instant::now().elapsed() } else { Duration::ZERO }
+        }
+
+        pub(super) fn preempt(&mut self) {
+            self.runner.give_blocks(std::mem::take(&mut self.has));
+        }
+    }
+
+    impl Drop for PendingRows {
+        fn drop(&mut self) {
+            shuttle::thread::yield_now();
+            self.preempt();
+        }
+    }
+}
+
+/// What the requests of a test do besides going on to their ends.
+#[derive(Clone, Copy, Default)]
+struct Script {
+    blocks: usize,
+    /// Whether callers are interrupted, and leave in the middle.
+    interrupts: bool,
+    /// Whether some requests fail.
+    fails: bool,
+}
+
+const THREADS: usize = 3;
+
+struct Request {
+    ticket: Option<Ticket>,
+    rows: SharedRows,
+    steps: usize,
+}
+
+impl Request {
+    fn new(scheduler: &Scheduler, script: Script, age: u64) -> Self {
+        let mut random = thread_rng();
+        let needs = if script.blocks == 0 { 0 } else { 1 + random.gen_range(0..script.blocks) };
+        let rows = PendingRows {
+            age,
+            is_streamed: random.gen_bool(0.5),
+            is_blocked: false,
+            last_pass: 0,
+            runner: Arc::clone(&scheduler.slots().0),
+            left: 0,
+            needs,
+            has: 0,
+            fails: script.fails && random.gen_bool(0.3),
+            holds: Arc::default(),
+        };
+        Self { ticket: None, rows: scheduler.residents().add(rows), steps: random.gen_range(1..4) }
+    }
+
+    fn hand_in(&mut self, caller: &Caller) {
+        if self.ticket.is_none() && self.steps > 0 {
+            self.rows.lock().left = thread_rng().gen_range(1..4);
+            self.ticket = Some(caller.hand_in(&self.rows));
+        }
+    }
+
+    /// Whether a step has ended. Nobody fails for another one.
+    fn advance(&mut self) -> bool {
+        let Some(result) = self.ticket.as_ref().and_then(Ticket::result) else { return false };
+        self.ticket = None;
+        let rows = self.rows.lock();
+        match result {
+            Ok(()) => assert!(rows.is_complete() && !rows.fails),
+            Err(error) => assert!(rows.fails, "{error}"),
+        }
+        self.steps = if rows.fails { 0 } else { self.steps - 1 };
+        true
+    }
+}
+
+/// A call of one or two requests.
+fn call(scheduler: &Scheduler, script: Script, age: u64) {
+    let caller = Caller::new(scheduler.queue());
+    let mut requests: Vec<Request> =
+        (0..thread_rng().gen_range(1..3)).map(|index| Request::new(scheduler, script, age + index)).collect();
+    let mut timing = Timing::new(false);
+    let mut interrupted = || script.interrupts && thread_rng().gen_bool(0.2);
+    while !requests.is_empty() {
+        for request in &mut requests {
+            request.hand_in(&caller);
+        }
+        let waited = caller.wait(&mut timing, &mut interrupted, &mut |timing, interrupted| {
+            scheduler.lead(caller.id, timing, interrupted)
+        });
+        if let Err(error) = waited {
+            assert!(script.interrupts && error.kind() == ErrorKind::Cancelled, "{error}");
+            return;
+        }
+        let advanced = requests.iter_mut().filter_map(|request| request.advance().then_some(())).count();
+        assert!(advanced > 0, "a caller was woken for nothing");
+        requests.retain(|request| request.steps > 0);
+        // Some hand their next rows in before they read.
+        if thread_rng().gen_bool(0.5) {
+            for request in &mut requests {
+                request.hand_in(&caller);
+            }
+        }
+        shuttle::thread::yield_now();
+    }
+}
+
+/// Threads that make calls: all end, whatever the order in which they run, and give everything back.
+fn run(script: Script) {
+    let runner = Arc::new(ModelRunner { blocks: std::sync::Mutex::new(script.blocks) });
+    let scheduler = Arc::new(Scheduler::new(Slots(runner)));
+    let threads: Vec<_> = (0..THREADS as u64)
+        .map(|thread| {
+            let scheduler = Arc::clone(&scheduler);
+            shuttle::thread::spawn(move || {
+                for round in 0..2 {
+                    call(&scheduler, script, 10 * round + thread);
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let mut left = Vec::new();
+    scheduler.queue().waiting(&mut left);
+    assert!(left.is_empty());
+    assert_eq!(*scheduler.slots().0.blocks.lock().unwrap(), script.blocks);
+}
+
+/// Chooses the next thread at random, and with few changes of the running one.
+fn check(script: Script) {
+    shuttle::check_random(move || run(script), 100);
+    shuttle::check_pct(move || run(script), 100, 3);
+}
+
+#[test]
+fn all_calls_are_served() {
+    check(Script::default());
+}
+
+#[test]
+fn an_interrupted_caller_leaves_the_others_served() {
+    check(Script { interrupts: true, ..Script::default() });
+}
+
+#[test]
+fn a_failing_request_fails_alone() {
+    check(Script { fails: true, ..Script::default() });
+    check(Script { fails: true, interrupts: true, ..Script::default() });
+}
+
+#[test]
+fn requests_that_take_turns_with_the_blocks_all_end() {
+    check(Script { blocks: 2, ..Script::default() });
+    check(Script { blocks: 3, interrupts: true, fails: true });
+}
+
+#[test]
+fn a_wake_up_that_is_lost_is_found() {
+    sync::thread::LOSES_WAKE_UPS.set(true);
+    let found = std::panic::catch_unwind(|| check(Script::default())).unwrap_err();
+    let found = found.downcast_ref::<String>().map(String::as_str);
+    assert!(found.is_some_and(|message| message.contains("deadlock")), "{found:?}");
+}

@@ -1,0 +1,114 @@
+//! What all requests of a server share, whether or not its model is loaded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::watch;
+
+use super::defects::Defects;
+use super::failure::Failure;
+use super::hosts::Rule;
+use super::keys::Keys;
+use super::metrics::{Metrics, Refused};
+use super::options::ServeOptions;
+use super::places::Places;
+use crate::error::Result;
+
+/// What a server does for its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    /// The model is not there yet.
+    Loading,
+    /// It takes requests.
+    Serving,
+    /// It finishes the requests that run, and refuses others.
+    Draining,
+    /// The time of grace is over: whatever still runs ends with an error.
+    Ended,
+}
+
+/// What all requests share.
+#[derive(Debug)]
+pub(super) struct ServerState {
+    pub(super) options: ServeOptions,
+    pub(super) hosts: Rule,
+    pub(super) keys: Keys,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) places: Places,
+    pub(super) defects: Defects,
+    /// When the server started, in seconds since 1970.
+    pub(super) created: u64,
+    phase: watch::Sender<Phase>,
+    next_id: AtomicU64,
+    /// What ids of this server begin with.
+    id_prefix: u64,
+}
+
+impl ServerState {
+    /// That of a server without its model.
+    pub(super) fn new(options: ServeOptions, hosts: Rule) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let metrics = Arc::<Metrics>::default();
+        Self {
+            hosts,
+            keys: Keys::new(&options.api_keys),
+            places: Places::new(&options, &metrics),
+            metrics,
+            options,
+            defects: Defects::default(),
+            created: now.as_secs(),
+            phase: watch::Sender::new(Phase::Loading),
+            next_id: AtomicU64::new(0),
+            id_prefix: now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_right(16),
+        }
+    }
+
+    /// A new id, such as `cmpl-…`: no two of a server are equal, nor those of two servers.
+    pub(super) fn new_id(&self, kind: &str) -> String {
+        format!("{kind}-{:016x}{:08x}", self.id_prefix, self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Refuses requests while the model is loaded, and when the server is about to stop.
+    pub(super) fn check_serving(&self) -> Result<(), Failure> {
+        match self.phase() {
+            Phase::Serving => Ok(()),
+            Phase::Loading => Err(Failure::loading()),
+            Phase::Draining | Phase::Ended => Err(self.places.refusal(
+                Refused::Draining,
+                "the server is shutting down; come again when it is back".to_owned(),
+            )),
+        }
+    }
+
+    /// Counts an error that is nobody's fault but the program's.
+    pub(super) fn count_defect(&self) {
+        self.metrics.internal_errors.fetch_add(1, Ordering::Relaxed);
+        self.defects.add(Instant::now());
+    }
+
+    /// A panic, which has been printed, as a client gets it.
+    pub(super) fn panicked(&self) -> Failure {
+        self.count_defect();
+        Failure::panicked()
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    /// Goes on to a later phase.
+    pub(super) fn enter(&self, phase: Phase) {
+        self.phase.send_if_modified(|now| {
+            let later = *now < phase;
+            *now = phase.max(*now);
+            later
+        });
+    }
+
+    /// Returns when the server has reached this phase.
+    pub(super) async fn reached(&self, phase: Phase) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
+    }
+}
