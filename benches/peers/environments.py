@@ -9,7 +9,7 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-# Everything that the harness makes: 20 GB, so the folder may be a link to a larger disk.
+# Everything that the harness makes: 26 GB, so the folder may be a link to a larger disk.
 WORK = (Path(__file__).resolve().parent.parent.parent / "target" / "peers").resolve()
 
 
