@@ -1,15 +1,19 @@
-"""The table of the peers: what runs each of them, and of what it is made."""
+"""The table of the peers: what runs each of them, in which precision, and of what it is made."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from environments import WORK, Environment, run
 from tasks import CALLS, SERVING
 
+# What peers are compared within: the weights are of this type, or near it in bits.
+PRECISIONS = ("bfloat16", "int8", "int4")
+# Where a model's weights are, in all formats.
+WEIGHT_FILES = {".safetensors", ".gguf", ".bin"}
 WORKERS = Path(__file__).resolve().parent / "workers"
 NUMPY = "numpy==2.4.6"
 TORCH = Environment("torch", ("torch==2.13.0", NUMPY))
@@ -41,11 +45,14 @@ class Peer:
     packages: tuple[str, ...]
     # What the worker's `convert` is asked for; None if it takes the checkpoint as it is.
     weights: str | None = None
+    # The weights that these are made of, in the peer's own format and environment; None if they are the checkpoint's.
+    made_of: str | None = None
     # What its `load` is asked for.
     options: tuple[str, ...] = ()
     base: Environment | None = None
     # What it is measured on.
     tasks: tuple[str, ...] = CALLS
+    precision: str = "bfloat16"
 
     @property
     def script(self) -> str:
@@ -54,8 +61,17 @@ class Peer:
 
     def command(self, checkpoint: Path, threads: int) -> list[str]:
         """What starts the worker, once it is installed and has its model."""
-        python = Environment(self.worker, self.packages, self.base).python()
-        return [str(python), self.script, "serve", str(self.model(checkpoint)), str(threads), *self.options]
+        serve = [str(self.python()), self.script, "serve"]
+        return [*serve, str(self.model(checkpoint)), str(threads), *self.options]
+
+    def python(self) -> Path:
+        """The interpreter of its environment."""
+        return Environment(self.worker, self.packages, self.base).python()
+
+    def weight_bytes(self, checkpoint: Path) -> int:
+        """The bytes of its model's file, once it is there."""
+        files = self.model(checkpoint).iterdir()
+        return sum(file.stat().st_size for file in files if file.suffix in WEIGHT_FILES)
 
     def model(self, checkpoint: Path) -> Path:
         """The folder of the model in the peer's own format, converted if it is not there."""
@@ -67,7 +83,11 @@ class Peer:
             partial = folder.with_name(f"{folder.name}.partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
-            convert = [str(CONVERT.python()), self.script, "convert", str(checkpoint), str(partial)]
+            python, source = CONVERT.python, checkpoint
+            if self.made_of:
+                source = replace(self, weights=self.made_of, made_of=None).model(checkpoint)
+                python = self.python
+            convert = [str(python()), self.script, "convert", str(source), str(partial)]
             log = WORK / "logs" / f"convert.{folder.name}.log"
             run([*convert, self.weights, *self.packages], log, "its model could not be converted")
             partial.rename(folder)
@@ -76,22 +96,47 @@ class Peer:
 
 LLAMA = ("llama-cpp-python==0.3.36", NUMPY)
 OPENVINO = ("openvino-genai==2026.4.1.0", NUMPY)
+
+
+def llama_cpp(name: str, precision: str, weights: str, made_of: str | None = None) -> list[Peer]:
+    """llama.cpp for calls, and with its two caches for requests: one for all, or one for each."""
+    calls = Peer(f"llama.cpp {name}", "llama_cpp", LLAMA, weights, made_of, ("calls",), precision=precision)
+    return [calls, *(variant(calls, cache, cache) for cache in ("unified", "separate"))]
+
+
+def openvino(name: str, precision: str, weights: str) -> list[Peer]:
+    """OpenVINO with its two backends, each ahead on some tasks; and with the tokens of a batch, of which 256 is its default."""
+    paged = Peer(f"OpenVINO {name} paged", "openvino", OPENVINO, weights, None, ("PA",), precision=precision)
+    unpaged = replace(paged, name=f"OpenVINO {name} SDPA", options=("SDPA",))
+    requests = replace(paged, name=f"OpenVINO {name}")
+    return [paged, unpaged, *(variant(requests, f"batch{tokens}", tokens) for tokens in ("256", "2048"))]
+
+
+def variant(peer: Peer, name: str, option: str) -> Peer:
+    """The peer for requests of a service."""
+    return replace(peer, name=f"{peer.name} {name}", options=(option,), tasks=SERVING)
+
+
+def ctranslate2(weights: str, precision: str, arithmetic: str) -> Peer:
+    """CTranslate2, which takes calls and requests in the same way."""
+    packages, tasks = ("ctranslate2==4.8.5",), (*CALLS, *SERVING)
+    name = f"CTranslate2 {weights}"
+    return Peer(name, "ctranslate2", packages, weights, None, (arithmetic,), tasks=tasks, precision=precision)
+
+
 PEERS = [
     Peer(
         "transformers bf16", "transformers", ("transformers==5.23.0",), base=TORCH, tasks=(*CALLS, *SERVING)
     ),
-    Peer("llama.cpp bf16", "llama_cpp", LLAMA, "bf16", ("calls",)),
-    # Its two caches for requests: one for all, or one for each.
-    Peer("llama.cpp bf16 unified", "llama_cpp", LLAMA, "bf16", ("unified",), tasks=SERVING),
-    Peer("llama.cpp bf16 separate", "llama_cpp", LLAMA, "bf16", ("separate",), tasks=SERVING),
-    # Its two backends: each is ahead on some tasks.
-    Peer("OpenVINO bf16 paged", "openvino", OPENVINO, "fp16", ("PA",)),
-    Peer("OpenVINO bf16 SDPA", "openvino", OPENVINO, "fp16", ("SDPA",)),
-    # The tokens of a batch: 256 is its default.
-    Peer("OpenVINO bf16 batch256", "openvino", OPENVINO, "fp16", ("256",), tasks=SERVING),
-    Peer("OpenVINO bf16 batch2048", "openvino", OPENVINO, "fp16", ("2048",), tasks=SERVING),
+    *llama_cpp("bf16", "bfloat16", "bf16"),
+    *openvino("bf16", "bfloat16", "fp16"),
     # It reads bfloat16 and computes in float32, of itself: told to keep bfloat16 it was three times slower.
     Peer("mistral.rs float32", "mistralrs", ("mistralrs==0.9.5",), "bf16"),
     # The largest comes last: memory may not do for all.
-    Peer("CTranslate2 float32", "ctranslate2", ("ctranslate2==4.8.5",), "float32", tasks=(*CALLS, *SERVING)),
+    ctranslate2("float32", "bfloat16", "float32"),
+    *llama_cpp("Q8_0", "int8", "q8_0", made_of="bf16"),
+    *openvino("int8", "int8", "int8"),
+    ctranslate2("int8", "int8", "int8_float32"),
+    *llama_cpp("Q4_0", "int4", "q4_0", made_of="bf16"),
+    *openvino("int4", "int4", "int4"),
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-# A column for each shape: names, then bars of up to this length, then figures.
+# A column for each shape and precision: names, then bars of up to this length, then figures.
 NAMES, LONGEST = 150, 190
 # Where scores end, and the column, with a margin to the next.
 SCORES, COLUMN, MARGIN = NAMES + LONGEST + 36, NAMES + LONGEST + 150, 36
@@ -35,7 +35,11 @@ text { font: 12px system-ui, sans-serif; fill: #24292f }
 
 def draw(result: dict[str, Any]) -> str:
     """The picture of a run's data: bars for each task, the best peer 1.00."""
-    columns = [column(shape, figures["tasks"]) for shape, figures in result["shapes"].items()]
+    columns = [
+        column(f"{shape} in {precision}", figures["tasks"])
+        for shape, precisions in result["shapes"].items()
+        for precision, figures in precisions.items()
+    ]
     width, bottom = COLUMN * len(columns), max((bottom for _, bottom in columns), default=0)
     size = f'viewBox="0 0 {width} {bottom}" width="{width}"'
     parts = [
@@ -48,13 +52,13 @@ def draw(result: dict[str, Any]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def column(shape: str, tasks: dict[str, list[dict[str, Any]]]) -> tuple[str, int]:
-    """The groups of a shape, and where they end."""
+def column(model: str, tasks: dict[str, list[dict[str, Any]]]) -> tuple[str, int]:
+    """The groups of a shape in a precision, and where they end."""
     groups = {task: [row for row in rows if row.get("score") is not None] for task, rows in tasks.items()}
     longest = max((row["score"] for rows in groups.values() for row in rows), default=1.0)
     parts, top = [], 0
     for task, rows in groups.items():
-        parts.append(group(f"{task} on {shape}", rows, top, LONGEST / longest))
+        parts.append(group(f"{task} on {model}", rows, top, LONGEST / longest))
         top += height(rows)
     return "\n".join(parts), top
 

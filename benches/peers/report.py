@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,10 @@ REFERENCE = json.loads((Path(__file__).resolve().parent / "reference.json").read
 
 # Why a figure is missing that was measured.
 NOISE = "the longer call took less time than the shorter one: measure more rounds, with nothing else at work"
+
+# How far apart the bits per weight of two models of the same precision may be.
+SAME_BITS = 0.05
+APART = "* bits per weight more than 5 % apart from those of rsgen"
 
 # A row of a table: a worker's name and figures, or why it has none.
 Row = dict[str, Any]
@@ -35,8 +39,10 @@ def same_tokens(tokens: Ids, others: Ids) -> list[int]:
     return [sum(a == b for a, b in pairs), len(pairs)]
 
 
-def task_rows(shape: str, name: str, task: Task, measured: dict[str, Measured], peers: set[str]) -> list[Row]:
-    """A row for each worker, in the order of `measured`; the first is what the tokens are held against."""
+def task_rows(
+    shape: str, name: str, task: Task, measured: dict[str, Measured], bits: dict[str, float], peers: set[str]
+) -> list[Row]:
+    """A row for each worker, in the order of `measured`; the first is what tokens and bits per weight are held against."""
     medians = {
         name: statistics.median(result.seconds) for name, result in measured.items() if result.missing is None
     }
@@ -61,6 +67,8 @@ def task_rows(shape: str, name: str, task: Task, measured: dict[str, Measured], 
                 "figure": figure,
                 "unit": task.unit,
                 "seconds": medians[worker],
+                "bits_per_weight": bits[worker],
+                "bits_apart": abs(bits[worker] / bits[next(iter(measured))] - 1) > SAME_BITS,
                 "over_read": median_ratio(result.seconds, result.reads),
                 # Higher is better, and the best peer is 1.
                 "score": median_ratio(there[best].seconds, result.seconds) if best else None,
@@ -114,6 +122,7 @@ def number(key: str, digits: int, scale: float = 1.0) -> Callable[[Row], str]:
 TASK_COLUMNS: list[Column] = [
     ("figure", 10, lambda row: f"{row['figure']:.{1 if row['unit'] == 'tok/s' else 3}f}"),
     ("ms", 10, number("seconds", 2, 1e3)),
+    ("bits", 9, lambda row: f"{row['bits_per_weight']:.2f}{'*' if row['bits_apart'] else ' '}"),
     ("÷ read", 9, number("over_read", 2)),
     ("best peer = 1", 15, number("score", 2)),
     ("÷ reference", 13, number("over_reference", 2)),
@@ -129,7 +138,7 @@ LOAD_COLUMNS: list[Column] = [
 ]
 
 
-def table(title: str, columns: list[Column], rows: Iterable[Row]) -> str:
+def table(title: str, columns: list[Column], rows: list[Row]) -> str:
     """The rows as text, and why some are missing."""
     lines = [title, f"{'':24}" + "".join(f"{heading:>{width}}" for heading, width, _ in columns)]
     for row in rows:
@@ -137,4 +146,6 @@ def table(title: str, columns: list[Column], rows: Iterable[Row]) -> str:
             lines.append(f"{row['name']:24}  missing: {row['missing']}")
         else:
             lines.append(f"{row['name']:24}" + "".join(f"{text(row):>{width}}" for _, width, text in columns))
+    if any(row.get("bits_apart") for row in rows):
+        lines.append(APART)
     return "\n".join(lines) + "\n"

@@ -1,29 +1,27 @@
 """Runs rsgen and its peers in turns on the same machine, in one run, and prints what each takes.
 
-python benches/peers/run.py --shape T --task decode_b1 --task beam8 --rounds 5 --json t.json --picture t.svg
+python benches/peers/run.py --shape T --precision int8 --task decode_b1 --rounds 5 --json t.json --picture t.svg
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from environments import WORK, Missing
-from peers import PEERS
+from peers import PEERS, PRECISIONS
 from picture import draw
 from report import LOAD_COLUMNS, TASK_COLUMNS, load_rows, table, task_rows
-from shapes import SHAPES, tensor_shapes, write_checkpoint
-from tasks import CALLS, SERVING, TASKS
-from turns import Measured, Worker, measure, measure_loads, repeats, settle
+from shapes import SHAPES, num_weights, write_checkpoint
+from tasks import CALLS, LOADING, SERVING, TASKS
+from turns import Measured, Worker, measure, repeats, settle
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# The first is what the peers are held against.
-ARITHMETICS = ["bfloat16", "float32"]
 # How the name of the worker ends that calls rsgen from a thread for each prompt.
 CALLS_AT_ONCE = " calls"
 
@@ -49,75 +47,96 @@ def checkpoint_of(shape: str) -> Path:
     return folder
 
 
-def read_bytes(shape: str) -> int:
-    """The bytes that a step of decoding reads: all matrices but an untied embedding, which is looked up."""
-    sizes = {name: 2 * math.prod(sizes) for name, sizes in tensor_shapes(SHAPES[shape]).items()}
-    return sum(sizes.values()) - (
-        0 if SHAPES[shape]["tie_word_embeddings"] else sizes["model.embed_tokens.weight"]
-    )
-
-
-def rsgen_workers(binary: str, checkpoint: Path, threads: int) -> list[Worker]:
-    """rsgen in each arithmetic, a task in one call; and with a thread and a call for each request."""
+def rsgen_workers(
+    binary: str, checkpoint: Path, precision: str, tasks: list[str], threads: int
+) -> list[Worker]:
+    """rsgen with a task in one call, which the peers are held against; also with a thread and a call for each request."""
     serve = [binary, "serve", str(checkpoint), str(threads)]
-    lists = [Worker(f"rsgen {dtype}", [*serve, dtype], (*CALLS, *SERVING)) for dtype in ARITHMETICS]
-    return [
-        *lists,
-        Worker(f"rsgen {ARITHMETICS[0]}{CALLS_AT_ONCE}", [*serve, ARITHMETICS[0], "calls"], SERVING),
+    workers = [
+        Worker(f"rsgen {precision}", [*serve, precision], (*CALLS, *SERVING)),
+        Worker(f"rsgen {precision}{CALLS_AT_ONCE}", [*serve, precision, "calls"], SERVING),
     ]
+    if precision == "bfloat16":
+        workers.append(Worker("rsgen float32", [*serve, "float32"], (*CALLS, *SERVING)))
+    elif not set(tasks).isdisjoint(LOADING):
+        packed = [binary, "serve", str(packed_model(binary, checkpoint, precision)), str(threads), precision]
+        workers.append(Worker(f"rsgen {precision} packed", packed, LOADING))
+    return workers
 
 
-def peer_workers(checkpoint: Path, tasks: list[str], arguments: argparse.Namespace) -> list[Worker]:
+def packed_model(binary: str, checkpoint: Path, precision: str) -> Path:
+    """The folder of the model as `rsgen pack` writes it, made if it is not there."""
+    folder = checkpoint.with_name(f"{checkpoint.name}.rsgen.{precision}")
+    if not folder.exists():
+        print(f"packing {folder} …", file=sys.stderr)
+        partial = folder.with_name(f"{folder.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        subprocess.run([binary, "pack", str(checkpoint), str(partial), precision], check=True)
+        partial.rename(folder)
+    return folder
+
+
+def peer_workers(
+    checkpoint: Path, precision: str, tasks: list[str], arguments: argparse.Namespace
+) -> list[Worker]:
     """A worker for each peer that has one of the tasks, with the reason if it cannot be installed or converted for."""
     workers = []
     for peer in PEERS:
-        wanted = (peer.name.lower().startswith(name.lower()) for name in arguments.only or [""])
-        if any(wanted) and not set(tasks).isdisjoint(peer.tasks):
+        wanted = any(peer.name.lower().startswith(name.lower()) for name in arguments.only or [""])
+        if wanted and peer.precision == precision and not set(tasks).isdisjoint(peer.tasks):
             worker = Worker(peer.name, tasks=peer.tasks)
             workers.append(worker)
             try:
                 worker.command = peer.command(checkpoint, arguments.threads)
+                worker.weight_bytes = peer.weight_bytes(checkpoint)
             except Missing as reason:
                 worker.missing = str(reason)
     return workers
 
 
-def run(shape: str, tasks: list[str], binary: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """All that is asked for on one shape, as data; prints it as it comes."""
+def run(
+    shape: str, precision: str, tasks: list[str], binary: str, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """All that is asked for on one shape in one precision, as data; prints it as it comes."""
     checkpoint, threads, rounds = checkpoint_of(shape), arguments.threads, arguments.rounds
     size = (checkpoint / "model.safetensors").stat().st_size
-    rsgen = rsgen_workers(binary, checkpoint, threads)
+    rsgen = rsgen_workers(binary, checkpoint, precision, tasks, threads)
+    # It says how many bytes its matrices take.
+    rsgen[0].start()
+    rsgen[0].stop()
+    reader = Worker("read", [binary, "read", str(rsgen[0].matrix_bytes), str(threads)])
     rsgen = [worker for worker in rsgen if not set(tasks).isdisjoint(worker.tasks)]
-    reader = Worker("read", [binary, "read", str(read_bytes(shape)), str(threads)])
-    peers = peer_workers(checkpoint, tasks, arguments)
+    peers = peer_workers(checkpoint, precision, tasks, arguments)
     names, workers = {peer.name for peer in peers}, [*rsgen, *peers]
     result: dict[str, Any] = {"tasks": {}}
+
+    def take(name: str) -> None:
+        task = TASKS[name]
+        measured = measure(name, workers, reader, rounds)
+        for worker in rsgen:
+            if name in worker.tasks and measured[worker.name].missing is not None:
+                raise SystemExit(f"{worker.name}, {name}: {measured[worker.name].missing}")
+        compare(measured, precision)
+        bits = {worker.name: 8 * worker.weight_bytes / num_weights(SHAPES[shape]) for worker in workers}
+        rows = result["tasks"][name] = task_rows(shape, name, task, measured, bits, names)
+        title = f"{name} on {shape} in {precision} ({task.unit}), medians of {rounds} rounds"
+        print(table(title, TASK_COLUMNS, rows), flush=True)
+
     try:
-        if "load" in tasks:
-            measure_loads([worker for worker in workers if "load" in worker.tasks], rounds)
         reader.start()
+        for name in (name for name in tasks if TASKS[name].loading):
+            take(name)
         settle(workers, size)
-        for name in (name for name in tasks if name != "load"):
-            task = TASKS[name]
+        for name in (name for name in tasks if not TASKS[name].loading):
             for worker in rsgen:
                 if name in worker.tasks:
                     check(worker, name)
-            measured = measure(name, workers, reader, rounds)
-            for worker in rsgen:
-                if name in worker.tasks and measured[worker.name].missing is not None:
-                    raise SystemExit(f"{worker.name}, {name}: {measured[worker.name].missing}")
-            compare(measured)
-            rows = task_rows(shape, name, task, measured, names)
-            result["tasks"][name] = rows
-            print(
-                table(f"{name} on {shape} ({task.unit}), medians of {rounds} rounds", TASK_COLUMNS, rows),
-                flush=True,
-            )
+            take(name)
     finally:
         for worker in [*workers, reader]:
             worker.stop()
     result["load"] = load_rows(shape, workers, size, names)
-    print(table(f"loading and memory on {shape}", LOAD_COLUMNS, result["load"]), flush=True)
+    print(table(f"loading and memory on {shape} in {precision}", LOAD_COLUMNS, result["load"]), flush=True)
     return result
 
 
@@ -133,9 +152,9 @@ def check(worker: Worker, name: str) -> None:
     raise SystemExit(f"{worker.name}, {name}: {worker.missing}")
 
 
-def compare(measured: dict[str, Measured]) -> None:
+def compare(measured: dict[str, Measured], precision: str) -> None:
     """rsgen gives the same tokens to a list of prompts and to calls that run at once."""
-    one, each = (measured.get(f"rsgen {ARITHMETICS[0]}{calls}") for calls in ("", CALLS_AT_ONCE))
+    one, each = (measured.get(f"rsgen {precision}{calls}") for calls in ("", CALLS_AT_ONCE))
     if one and each and one.tokens != each.tokens:
         raise SystemExit(
             "rsgen gave other tokens to calls that ran at once than to a list of the same prompts"
@@ -148,7 +167,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--shape", action="append", choices=list(SHAPES), help="both if not given")
-    parser.add_argument("--task", action="append", choices=["load", *TASKS], help="all of them if not given")
+    parser.add_argument("--precision", action="append", choices=PRECISIONS, help="all of them if not given")
+    parser.add_argument("--task", action="append", choices=list(TASKS), help="all of them if not given")
     parser.add_argument("--only", action="append", help="how the name of a peer begins; all if not given")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
@@ -156,10 +176,12 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="where to draw them (SVG)")
     arguments = parser.parse_args()
     (WORK / "logs").mkdir(parents=True, exist_ok=True)
-    binary, tasks = rsgen_binary(), arguments.task or ["load", *TASKS]
+    binary, tasks = rsgen_binary(), arguments.task or list(TASKS)
     result: dict[str, Any] = {"threads": arguments.threads, "rounds": arguments.rounds, "shapes": {}}
     for shape in arguments.shape or SHAPES:
-        result["shapes"][shape] = run(shape, tasks, binary, arguments)
+        precisions = result["shapes"][shape] = {}
+        for precision in arguments.precision or PRECISIONS:
+            precisions[precision] = run(shape, precision, tasks, binary, arguments)
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1, ensure_ascii=False))
     if arguments.picture:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from pathlib import Path
 
@@ -57,6 +58,11 @@ def tensor_shapes(shape: dict[str, int | bool]) -> dict[str, list[int]]:
     return tensors
 
 
+def num_weights(shape: dict[str, int | bool]) -> int:
+    """The number of weights of a llama."""
+    return sum(math.prod(sizes) for sizes in tensor_shapes(shape).values())
+
+
 def bfloat16_bits(values: np.ndarray) -> np.ndarray:
     """The bits of float32 values rounded to bfloat16."""
     bits = values.view(np.uint32)
@@ -70,7 +76,7 @@ def write_checkpoint(folder: Path, shape: dict[str, int | bool], seed: int = 0) 
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "hidden_act": "silu",
-        "max_position_embeddings": 2048,
+        "max_position_embeddings": 4096,
         "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,
         "torch_dtype": "bfloat16",

@@ -22,6 +22,8 @@ class Task:
     new_tokens: int = 1
     num_beams: int = 1
     decoding: bool = False
+    # Whether the time counts from before the model is loaded.
+    loading: bool = False
     # The tokens that the figure counts per second; None if the figure is the seconds themselves.
     counted: int | None = None
 
@@ -51,8 +53,11 @@ class Task:
 
 
 TASKS = {
+    "first_token": Task(32, loading=True),
     "prefill512": Task(512, counted=512),
+    "prefill2048": Task(2048, counted=2048),
     "decode_b1": Task(32, new_tokens=64, decoding=True, counted=1),
+    "decode_2k": Task(2048, new_tokens=64, decoding=True, counted=1),
     "decode_b8": Task(32, num_prompts=8, new_tokens=32, decoding=True, counted=8),
     "beam4": Task(128, new_tokens=64, num_beams=4),
     "beam8": Task(512, new_tokens=32, num_beams=8),
@@ -60,5 +65,7 @@ TASKS = {
 }
 # Requests of a service: only workers that batch prompts of different lengths run it.
 SERVING = ("serve16",)
+# What counts loading: a packed model differs in nothing else.
+LOADING = tuple(name for name, task in TASKS.items() if task.loading)
 # What is one call of a library.
-CALLS = ("load", *(name for name in TASKS if name not in SERVING))
+CALLS = tuple(name for name in TASKS if name not in SERVING)

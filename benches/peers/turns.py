@@ -39,6 +39,10 @@ class Worker:
     process: subprocess.Popen[str] | None = None
     loads: list[float] = field(default_factory=list)
     peak_rss: int = 0
+    # The bytes of all its weights: those of its model's file, or what it says itself.
+    weight_bytes: int = 0
+    # The bytes of the weights that a step of decoding reads, if it says so.
+    matrix_bytes: int = 0
     tokens: Ids = field(default_factory=list)
 
     @property
@@ -52,7 +56,10 @@ class Worker:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
             )
-        return float(self.answer()["load_seconds"])
+        ready = self.answer()
+        self.weight_bytes = ready.get("weight_bytes", self.weight_bytes)
+        self.matrix_bytes = ready.get("matrix_bytes", self.matrix_bytes)
+        return float(ready["load_seconds"])
 
     def try_start(self) -> float | None:
         """Starts the process as `start` does, unless it cannot be run: then that is kept, and there are no seconds."""
@@ -143,17 +150,6 @@ def system_bytes(file: Path, name: str) -> int:
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith(name)), 0)
 
 
-def measure_loads(workers: list[Worker], rounds: int) -> None:
-    """Starts and ends all workers in turns; the first time, when the file may not be in memory, is not counted."""
-    for turn in range(rounds + 1):
-        for worker in workers:
-            seconds = worker.try_start()
-            if seconds is not None:
-                worker.stop()
-                if turn > 0:
-                    worker.loads.append(seconds)
-
-
 def settle(workers: list[Worker], checkpoint_bytes: int) -> None:
     """Starts all workers; those that memory does not do for are started anew for each of their turns."""
     # Not what is available later: that counts the files that workers have mapped.
@@ -163,7 +159,7 @@ def settle(workers: list[Worker], checkpoint_bytes: int) -> None:
         if seconds is not None:
             worker.loads = worker.loads or [seconds]
             # A mapped file is not resident before it is used.
-            need = max(worker.peak_rss, checkpoint_bytes)
+            need = max(worker.peak_rss, worker.weight_bytes)
             worker.stays = need <= room
             if worker.stays:
                 room -= need
@@ -172,7 +168,7 @@ def settle(workers: list[Worker], checkpoint_bytes: int) -> None:
 
 
 def measure(name: str, workers: list[Worker], reader: Worker, rounds: int) -> dict[str, Measured]:
-    """The task's workers in turns, after one round that is not counted."""
+    """The task's workers in turns, after one round that is not counted: in it a file may not be in memory yet."""
     workers = [worker for worker in workers if name in worker.tasks]
     measured = {worker.name: Measured(missing=worker.missing) for worker in workers}
     for turn in range(rounds + 1):
@@ -180,9 +176,12 @@ def measure(name: str, workers: list[Worker], reader: Worker, rounds: int) -> di
             result = measured[worker.name]
             if result.missing is None:
                 try:
-                    seconds, read = once(name, worker, reader, turn)
+                    take = first_token if TASKS[name].loading else once
+                    seconds, read = take(name, worker, reader, turn)
                 except Missing as reason:
                     measured[worker.name] = Measured(missing=str(reason))
+                    if TASKS[name].loading:
+                        worker.missing = str(reason)
                     continue
                 if turn > 0:
                     result.seconds.append(seconds)
@@ -197,9 +196,27 @@ def once(name: str, worker: Worker, reader: Worker, turn: int) -> tuple[float, f
     with worker.running() as fresh:
         if fresh:
             task.seconds(worker.generate, random_prompts(task, f"warm-up of {name}"))
-        time.sleep(REST)
-        read = statistics.median(reader.ask({})["seconds"] for _ in range(3))
+        read = plain_read(reader)
         return task.seconds(worker.generate, random_prompts(task, f"{name} {turn}")), read
+
+
+def first_token(name: str, worker: Worker, reader: Worker, turn: int) -> tuple[float, float]:
+    """As `once`, but in a new process and with the time of loading, which it keeps if the round counts."""
+    task, read = TASKS[name], plain_read(reader)
+    load = worker.start()
+    try:
+        seconds = load + task.seconds(worker.generate, random_prompts(task, f"{name} {turn}"))
+    finally:
+        worker.stop()
+    if turn > 0:
+        worker.loads.append(load)
+    return seconds, read
+
+
+def plain_read(reader: Worker) -> float:
+    """The seconds of a plain read, after a rest."""
+    time.sleep(REST)
+    return statistics.median(reader.ask({})["seconds"] for _ in range(3))
 
 
 def random_prompts(task: Task, seed: str) -> Callable[[], Ids]:

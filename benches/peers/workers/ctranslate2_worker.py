@@ -1,4 +1,4 @@
-"""CTranslate2, which refuses bfloat16 on a CPU without AMX."""
+"""CTranslate2 in float32 or int8: it refuses bfloat16 on a CPU without AMX."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -
         TransformersConverter(with_tokenizer).convert(str(folder), quantization=weights, force=True)
 
 
-def load(folder: str, threads: int) -> Generate:
+def load(folder: str, threads: int, arithmetic: str) -> Generate:
     """Loads the model; a prompt is not cached unless it is given as a static one."""
     from ctranslate2 import Generator
 
     generator = Generator(
-        folder, device="cpu", compute_type="float32", inter_threads=1, intra_threads=threads
+        folder, device="cpu", compute_type=arithmetic, inter_threads=1, intra_threads=threads
     )
 
     def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:

@@ -21,11 +21,16 @@ MAX_SEQUENCES = 16
 # The tokens of a batch, and those that are computed together.
 BATCH, MICRO_BATCH = 2048, 512
 # The cells of the cache: for calls, and for each request.
-CALL_CONTEXT, REQUEST_CONTEXT = 2048, 1024
+CALL_CONTEXT, REQUEST_CONTEXT = 4096, 1024
+# What the library makes of a file in bfloat16.
+QUANTIZED = {"q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0", "q4_0": "LLAMA_FTYPE_MOSTLY_Q4_0"}
 
 
 def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -> None:
-    """By the script of the source package, without a vocabulary: prompts are ids."""
+    """By the script of the source package, without a vocabulary: prompts are ids. A quantized one by the library."""
+    if weights in QUANTIZED:
+        quantize(checkpoint / "model.gguf", folder / "model.gguf", QUANTIZED[weights])
+        return
     with TemporaryDirectory() as source:
         requirement = packages[0]
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
@@ -41,6 +46,16 @@ def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -
         outfile = str(folder / "model.gguf")
         sys.argv = ["convert", str(checkpoint), "--outtype", weights, "--outfile", outfile]
         convert_hf_to_gguf.main()
+
+
+def quantize(source: Path, target: Path, file_type: str) -> None:
+    """With the library's own choice of types: it keeps more bits of the matrix of the logits."""
+    import llama_cpp
+
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype = getattr(llama_cpp, file_type)
+    if llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), params) != 0:
+        raise RuntimeError(f"llama_model_quantize failed for {file_type}")
 
 
 @dataclass

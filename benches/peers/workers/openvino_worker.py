@@ -8,12 +8,17 @@ from pathlib import Path
 
 from worker import Generate, Ids, main
 
+# What the export is asked for besides the type of the weights. Groups are of 128 inputs, and smaller where 128 does not
+# divide them.
+GROUPS = {"int4": ["--group-size", "128", "--group-size-fallback", "adjust"]}
+
 
 def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -> None:
     """As its documentation says: by optimum-intel."""
     export = ["export", "openvino", "--task", "text-generation-with-past", "--disable-convert-tokenizer"]
     command = [sys.executable, "-m", "optimum.commands.optimum_cli", *export]
-    subprocess.run([*command, "--weight-format", weights, "-m", str(checkpoint), str(folder)], check=True)
+    weight_format = ["--weight-format", weights, *GROUPS.get(weights, [])]
+    subprocess.run([*command, *weight_format, "-m", str(checkpoint), str(folder)], check=True)
 
 
 def load(folder: str, threads: int, mode: str) -> Generate:

@@ -1,8 +1,10 @@
 //! rsgen as a worker of the peer benchmark, and the plain read that it is held against.
 //!
-//! `cargo bench --bench rsgen_worker -- serve FOLDER THREADS [COMPUTE_DTYPE [calls]]`, then one JSON request per line:
-//! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}`. The prompts are one call; with `calls`, each has a thread
-//! and a call of its own.
+//! `cargo bench --bench rsgen_worker -- serve FOLDER THREADS [PRECISION [calls]]`, then one JSON request per line:
+//! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}`. The precision is `float32` for that arithmetic, or a type of
+//! weights for bfloat16 arithmetic. The prompts are one call; with `calls`, each has a thread and a call of its own.
+//!
+//! `cargo bench --bench rsgen_worker -- pack FOLDER OUT WEIGHTS` writes a model in the packed form.
 //!
 //! `cargo bench --bench rsgen_worker -- read BYTES THREADS`: every line is a request to read that many bytes.
 
@@ -27,12 +29,25 @@ fn main() -> Result<(), Failure> {
             let options = options(threads.parse()?, rest.first().copied())?;
             let generator = Generator::open_with(folder, &options)?;
             let run = if rest.get(1) == Some(&"calls") { calls } else { call };
-            answer_all(begin, |request| generate(&generator, request, run))
+            let load_seconds = begin.elapsed().as_secs_f64();
+            let model = generator.engine().model();
+            let ready = json!({
+                "load_seconds": load_seconds,
+                "weight_bytes": model.weight_bytes(),
+                "matrix_bytes": model.matrix_bytes(),
+            });
+            answer_all(&ready, |request| generate(&generator, request, run))
+        }
+        ["pack", folder, out, weights] => {
+            let options = GeneratorOptions { dtype: Some(weights.parse()?), ..GeneratorOptions::default() };
+            rsgen::pack(folder, out, &options)?;
+            Ok(())
         }
         ["read", bytes, threads] => {
             let workers = Workers::new(threads.parse()?, Isa::select()?)?;
             let values = vec![1.0f32; bytes.parse::<usize>()? / 4];
-            answer_all(begin, |_| {
+            let ready = json!({"load_seconds": begin.elapsed().as_secs_f64()});
+            answer_all(&ready, |_| {
                 let begin = Instant::now();
                 std::hint::black_box(read_all(&workers, &values));
                 Ok(json!({"seconds": begin.elapsed().as_secs_f64()}))
@@ -43,10 +58,10 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// Says how long it took to be ready, then answers each line of standard input.
-fn answer_all(begin: Instant, answer: impl Fn(&Value) -> Result<Value, Failure>) -> Result<(), Failure> {
+/// Says how it got ready, then answers each line of standard input.
+fn answer_all(ready: &Value, answer: impl Fn(&Value) -> Result<Value, Failure>) -> Result<(), Failure> {
     let mut out = std::io::stdout();
-    writeln!(out, "{}", json!({"load_seconds": begin.elapsed().as_secs_f64()}))?;
+    writeln!(out, "{ready}")?;
     for line in std::io::stdin().lock().lines() {
         writeln!(out, "{}", answer(&serde_json::from_str(&line?)?)?)?;
         out.flush()?;
@@ -54,13 +69,17 @@ fn answer_all(begin: Instant, answer: impl Fn(&Value) -> Result<Value, Failure>)
     Ok(())
 }
 
-fn options(num_threads: usize, compute_dtype: Option<&str>) -> Result<GeneratorOptions, String> {
-    let compute_dtype = match compute_dtype {
-        None | Some("float32") => ComputeDtype::F32,
-        Some("bfloat16") => ComputeDtype::Bf16,
-        Some(other) => return Err(format!("no such arithmetic: {other}")),
+fn options(num_threads: usize, precision: Option<&str>) -> rsgen::Result<GeneratorOptions> {
+    let (compute_dtype, dtype) = match precision {
+        None | Some("float32") => (ComputeDtype::F32, None),
+        Some(weights) => (ComputeDtype::Bf16, Some(weights.parse()?)),
     };
-    Ok(GeneratorOptions { num_threads: Some(num_threads), compute_dtype, ..GeneratorOptions::default() })
+    Ok(GeneratorOptions {
+        num_threads: Some(num_threads),
+        compute_dtype,
+        dtype,
+        ..GeneratorOptions::default()
+    })
 }
 
 /// Greedy or with beams, with the end of the sequence disabled; the time is that of the whole run.

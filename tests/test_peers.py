@@ -1,0 +1,104 @@
+"""The peer benchmark's own arithmetic and tables, with workers that compute nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+BENCH = Path(__file__).resolve().parent.parent / "benches" / "peers"
+sys.path.append(str(BENCH))
+import turns  # noqa: E402
+from peers import PEERS, PRECISIONS  # noqa: E402
+from picture import draw  # noqa: E402
+from report import APART, TASK_COLUMNS, table, task_rows  # noqa: E402
+from tasks import TASKS  # noqa: E402
+from turns import Measured, Worker, measure  # noqa: E402
+
+# Loads for 0.05 s, then answers at once; with `fails` it cannot load.
+WORKER = f"""
+import sys, time
+sys.path.append({str(BENCH / "workers")!r})
+from worker import main
+
+def load(folder, threads, mode):
+    assert mode != "fails"
+    time.sleep(0.05)
+    return lambda prompts, new_tokens, num_beams: [[7] * new_tokens for _ in prompts]
+
+main(load, [])
+"""
+READER = "print('{\"load_seconds\": 0}')\nwhile True: input(); print('{\"seconds\": 0.5}')"
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
+    """A plain read that takes no time, and turns without rests."""
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr(turns, "WORK", tmp_path)
+    monkeypatch.setattr(turns, "REST", 0)
+    reader = Worker("read", [sys.executable, "-u", "-c", READER])
+    reader.start()
+    yield reader
+    reader.stop()
+
+
+def worker(mode: str) -> Worker:
+    """A process of `WORKER`."""
+    return Worker(mode, [sys.executable, "-c", WORKER, "serve", "folder", "1", mode])
+
+
+def test_the_first_token_counts_loading(reader: Worker) -> None:
+    """Also, what cannot be loaded is missing from all that follows."""
+    works, fails = worker("works"), worker("fails")
+    measured = measure("first_token", [works, fails], reader, rounds=1)
+    assert measured["works"].seconds[0] >= works.loads[0] >= 0.05
+    assert measured["works"].reads == [0.5]
+    assert works.process is None
+    assert measured["fails"].missing == fails.missing == "AssertionError"
+
+
+def test_a_long_prompt_is_decoded_after(reader: Worker) -> None:
+    """64 tokens are timed beyond the first of a prompt of 2,048."""
+    asked: list[tuple[list[int], int]] = []
+
+    def call(prompts: list[list[int]], new_tokens: int, num_beams: int) -> float:
+        asked.append((list(map(len, prompts)), new_tokens))
+        return 1.0 + 0.5 * new_tokens
+
+    task = TASKS["decode_2k"]
+    assert task.seconds(call, turns.random_prompts(task, "")) == pytest.approx(0.5)
+    assert asked == [([2048], 1), ([2048], 65)]
+
+
+def test_bits_that_are_apart_have_a_star() -> None:
+    """Up to 5 % is the same precision."""
+    measured = {name: Measured([1.0], [1.0]) for name in ("rsgen int4", "near", "apart")}
+    bits = {"rsgen int4": 4.5, "near": 4.7, "apart": 4.75}
+    rows = task_rows("S", "decode_b1", TASKS["decode_b1"], measured, bits, {"near", "apart"})
+    lines = table("decode_b1", TASK_COLUMNS, rows).splitlines()
+    assert [star for star in ("4.50*", "4.70*", "4.75*") if any(star in line for line in lines)] == ["4.75*"]
+    assert lines[-1] == APART
+    assert APART not in table("decode_b1", TASK_COLUMNS, rows[:2])
+
+
+def test_every_task_has_a_peer_in_every_precision() -> None:
+    """The name tells peers apart, in logs too."""
+    names = [peer.name for peer in PEERS]
+    assert len(set(names)) == len(names)
+    for precision in PRECISIONS:
+        of_precision = [peer for peer in PEERS if peer.precision == precision]
+        for library in ("llama.cpp", "OpenVINO"):
+            tasks = [peer.tasks for peer in of_precision if peer.name.startswith(library)]
+            assert {task for named in tasks for task in named} == set(TASKS), (precision, library)
+
+
+def test_the_picture_has_a_column_for_each_precision() -> None:
+    """Each task of a shape and precision is a group of bars."""
+    row = {"name": "rsgen", "figure": 10.0, "unit": "tok/s", "score": 1.5}
+    tasks = {"tasks": {"decode_b1": [row, {"name": "peer", "missing": "why"}]}}
+    root = ElementTree.fromstring(draw({"shapes": {"S": {"int8": tasks, "int4": tasks}}}))
+    texts = [element.text for element in root.iter() if element.text]
+    assert {"decode_b1 on S in int8", "decode_b1 on S in int4"} <= set(texts)
