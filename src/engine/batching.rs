@@ -61,6 +61,16 @@ impl BatchBuilder {
         self.num_tables += 1;
     }
 
+    /// How many sequences the rows are of.
+    pub(super) fn num_sequences(&self) -> usize {
+        self.num_tables
+    }
+
+    /// Whether no row is of a prompt and all go through the whole model.
+    pub(super) fn is_whole_step(&self) -> bool {
+        !self.has_prompt && self.rows.iter().all(|row| row.last_layer.is_none())
+    }
+
     /// The tables of the rows' sequences.
     pub(super) fn tables(&self) -> &[BlockTable] {
         &self.tables[..self.num_tables]

@@ -26,6 +26,7 @@ use self::queue::{Caller, Ticket};
 use self::slot::{ModelRunner, Slots};
 use super::budget;
 use crate::error::{ErrorKind, Result};
+use crate::generation::StepCost;
 use crate::model::Timing;
 use shuttle::rand::{Rng, thread_rng};
 
@@ -165,6 +166,14 @@ mod batching {
         pub(super) fn clear(&mut self) {
             *self = Self::default();
         }
+
+        pub(super) fn is_whole_step(&self) -> bool {
+            !self.has_prompt
+        }
+
+        pub(super) fn num_sequences(&self) -> usize {
+            self.rows.len()
+        }
     }
 
     pub(super) struct PassOutputs;
@@ -183,6 +192,7 @@ mod pending {
     use super::batching::{BatchBuilder, PassOutputs};
     use super::sync::{Instant, Mutex};
     use super::*;
+    use crate::generation::StepCost;
     use crate::generation::search::ModelRole;
 
     pub(super) type SharedRows = Arc<Mutex<PendingRows>>;
@@ -192,6 +202,7 @@ mod pending {
         pub(super) is_streamed: bool,
         pub(super) is_blocked: bool,
         pub(super) last_pass: u64,
+        pub(super) cost: StepCost,
         pub(super) runner: Arc<ModelRunner>,
         /// The rows of the step that are left.
         pub(super) left: usize,
@@ -297,6 +308,7 @@ impl Request {
             is_streamed: random.gen_bool(0.5),
             is_blocked: false,
             last_pass: 0,
+            cost: StepCost::default(),
             runner: Arc::clone(&scheduler.slots().0),
             left: 0,
             needs,
@@ -320,7 +332,7 @@ impl Request {
         self.ticket = None;
         let rows = self.rows.lock();
         match result {
-            Ok(()) => assert!(rows.is_complete() && !rows.fails),
+            Ok(_) => assert!(rows.is_complete() && !rows.fails),
             Err(error) => assert!(rows.fails, "{error}"),
         }
         self.steps = if rows.fails { 0 } else { self.steps - 1 };

@@ -138,9 +138,8 @@ impl Scheduler {
         let elapsed = start.elapsed();
         if role == ModelRole::Target {
             state.pace.add(elapsed, state.builder.rows.len(), prompt_rows);
-            let builder = &state.builder;
-            if !builder.has_prompt && builder.rows.iter().all(|row| row.last_layer.is_none()) {
-                state.seconds.add(builder.rows.len(), elapsed.as_secs_f64());
+            if state.builder.is_whole_step() {
+                state.seconds.add(state.builder.rows.len(), elapsed.as_secs_f64());
             }
         }
         self.queue.took(elapsed);
@@ -293,7 +292,7 @@ impl PassState {
     /// Leaves the results with the requests, and what the step cost.
     fn deliver(&mut self, queue: &Queue, runner: &ModelRunner) {
         let Self { waiting, contributions, out, builder, seconds, .. } = self;
-        let cost = StepCost { waited: 0.0, sequences: builder.tables().len(), seconds: *seconds };
+        let cost = StepCost { waited: 0.0, sequences: builder.num_sequences(), seconds: *seconds };
         let mut outputs = PassOutputs::new(out, runner.model(), contributions.len() == 1);
         for part in &*contributions {
             let WaitingRows { number, rows, .. } = &waiting[part.waiting];

@@ -72,7 +72,7 @@ pub(super) fn pack(
         options.progress = reporter.as_ref().map(Reporter::report);
         let packed = interruptible(py, |interrupted| {
             let mut stopped = || reporter.as_ref().is_some_and(Reporter::has_failed) || interrupted();
-            pack_interruptible(&model, &out, &options, &mut stopped)
+            pack_interruptible(&model, out, &options, &mut stopped)
         });
         logging::flush(py);
         Reporter::outcome(reporter, packed).map(|report| report.bytes)

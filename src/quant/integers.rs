@@ -113,3 +113,42 @@ impl<F: FileFormat> PackedWeights for IntegerMatrix<F> {
         self.0.bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::{I4Groups, I8Groups, Isa};
+
+    #[test]
+    fn integers_in_a_file_are_the_matrix_that_was_packed() {
+        fn check<F: FileFormat>(kind: WeightType) {
+            let workers = Workers::new(2, Isa::select().unwrap()).unwrap();
+            let bytes: Vec<u8> = (0..40 * 70).flat_map(|i| ((i as f32 * 0.37).sin()).to_le_bytes()).collect();
+            let stored = StoredMatrix {
+                dtype: DType::F32,
+                num_rows: 40,
+                num_columns: 70,
+                bytes: bytes[..].into(),
+                cancelled: None,
+            };
+            let format = Integers::<F>::of(kind);
+            let packed = format.pack(&workers, &[stored], RowOrder::Stacked).unwrap();
+            let mut file = Vec::new();
+            packed.write(&mut file);
+            assert_eq!(file.len(), format.file_shape(40, 70).unwrap().iter().product::<usize>());
+            assert_eq!(file.len(), packed.bytes());
+            let go_on = AtomicBool::new(false);
+            let read = format.read(&workers, 40, 70, file[..].into(), &go_on).unwrap();
+            let (mut row, mut other) = (vec![0.0; 70], vec![0.0; 70]);
+            for output in 0..40 {
+                packed.row(output, &mut row);
+                read.row(output, &mut other);
+                assert_eq!(row, other);
+            }
+            let cancelled = format.read(&workers, 40, 70, file[..].into(), &AtomicBool::new(true));
+            assert!(cancelled.is_err_and(|error| error.kind() == crate::error::ErrorKind::Cancelled));
+        }
+        check::<I8Groups>(WeightType::Int8);
+        check::<I4Groups>(WeightType::Int4);
+    }
+}

@@ -1,5 +1,5 @@
-//! Packed files: a `model.safetensors` whose matrices are in the layout that rsgen computes with. docs/packed_models.md
-//! describes it.
+//! Packed files: a `model.safetensors` whose matrices are in the layout that rsgen computes with.
+//! `docs/packed_models.md` describes it.
 
 use std::borrow::Cow;
 use std::cell::RefCell;

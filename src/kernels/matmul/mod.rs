@@ -18,6 +18,7 @@
 mod format;
 mod groups;
 mod matrix;
+mod rounding;
 mod rows;
 mod step;
 mod tile;

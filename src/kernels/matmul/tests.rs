@@ -283,9 +283,9 @@ fn rounded_rows(x: &[f32], k: usize, group: usize) -> Vec<f32> {
     for row in rounded.chunks_exact_mut(k) {
         for group in row.chunks_mut(group) {
             let largest = group.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
-            group
-                .iter_mut()
-                .for_each(|x| *x = (*x * (127.0 / largest)).round_ties_even() * (largest / 127.0));
+            for x in group {
+                *x = (*x * (127.0 / largest)).round_ties_even() * (largest / 127.0);
+            }
         }
     }
     rounded

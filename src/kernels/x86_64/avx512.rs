@@ -256,7 +256,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     fn nearest_i8(self, value: Self::F) -> [i8; LANES] {
         let mut bytes = [0; LANES];
         unsafe {
-            _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(value)))
+            _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(value)));
         }
         bytes
     }
