@@ -133,6 +133,10 @@ mod tests {
             let sender = sender.clone();
             executor.add(Box::new(move || sender.send(()).unwrap()), false).unwrap();
             ran.recv().unwrap();
+            // The task has ended; its thread is about to wait for the next one.
+            while executor.0.queue.lock().num_idle == 0 {
+                thread::yield_now();
+            }
         }
         assert!(executor.0.queue.lock().num_threads <= 4);
     }

@@ -79,8 +79,8 @@ struct Live {
     ids: Vec<TokenId>,
     /// For each token a hash of all up to it.
     tokens: Vec<u32>,
-    /// Tokens that reached the store; between passes all of them.
-    written: usize,
+    /// The places of tokens that have not reached the store; none between passes.
+    new: Vec<usize>,
     reservation: Option<usize>,
 }
 
@@ -120,6 +120,7 @@ impl Live {
     fn extend(&mut self, new: &[TokenId]) {
         for &id in new {
             let before = self.tokens.last().map_or(u32::from(self.has_salt), |last| last + 1);
+            self.new.push(self.tokens.len());
             self.tokens.push((before ^ id.0 << 16).wrapping_mul(0x9E37_79B1).rotate_left(15));
             self.ids.push(id);
         }
@@ -165,14 +166,13 @@ impl World {
             Step::Fork(index) if count > 0 => {
                 let parent = &self.live[index % count];
                 let (ids, tokens) = (parent.ids.clone(), parent.tokens.clone());
-                self.live.push(Live { cache: parent.cache.fork(), ids, tokens, ..*parent });
+                self.live.push(Live { cache: parent.cache.fork(), ids, tokens, new: vec![], ..*parent });
             }
             Step::Truncate(index, len) if count > 0 => {
                 let sequence = &mut self.live[index % count];
                 sequence.cache.truncate(len);
                 sequence.ids.truncate(len);
                 sequence.tokens.truncate(len);
-                sequence.written = sequence.tokens.len();
             }
             Step::Drop(index) if count > 0 => drop(self.live.remove(index % count)),
             Step::Reorder { parents, tokens } => {
@@ -190,8 +190,8 @@ impl World {
                 let caches = plan.apply(self.live.drain(..).map(|sequence| sequence.cache).collect());
                 let next = caches.into_iter().zip(expected);
                 self.live.extend(next.map(|(cache, (has_salt, ids, tokens, reservation))| {
-                    let written = tokens.len();
-                    Live { cache, has_salt, ids, tokens, written, reservation }
+                    let new = vec![];
+                    Live { cache, has_salt, ids, tokens, new, reservation }
                 }));
                 let copies: Vec<_> =
                     (0..self.live.len()).filter_map(|index| self.append(index, (tokens, None))).collect();
@@ -263,7 +263,7 @@ impl World {
             None => SequenceCache::new(&self.pool),
         };
         let cache = cache.with_salt(has_salt.then(|| "tenant".into()));
-        self.live.push(Live { cache, has_salt, ids: vec![], tokens: vec![], written: 0, reservation });
+        self.live.push(Live { cache, has_salt, ids: vec![], tokens: vec![], new: vec![], reservation });
     }
 
     /// Appends if the model says that there is room, and checks that the pool says the same.
@@ -294,7 +294,7 @@ impl World {
         let room = self.room(index);
         let is_complete = self.pool.lock().prefixes.num_full() == self.published.len();
         let sequence = &mut self.live[index];
-        let (before, all) = (sequence.ids.len(), [&sequence.ids, new].concat());
+        let (before, waiting, all) = (sequence.ids.len(), sequence.new.len(), [&sequence.ids, new].concat());
         let adopted = sequence.cache.adopt(&all);
         assert_eq!(sequence.cache.len(), before + adopted.tokens);
         assert!(adopted.tokens == 0 || before.is_multiple_of(BLOCK_TOKENS));
@@ -309,7 +309,7 @@ impl World {
         let is_found = adopted.tokens >= least || !is_complete || room < blocks_for(least);
         assert!(is_found, "{} tokens of {least} were found", adopted.tokens);
         sequence.extend(&new[..adopted.tokens]);
-        sequence.written += adopted.tokens;
+        sequence.new.truncate(waiting);
         adopted
     }
 
@@ -369,14 +369,14 @@ impl World {
         }
         for layer in 0..self.store.layout().num_layers() {
             for sequence in &self.live {
-                for position in sequence.written..sequence.tokens.len() {
+                for &position in &sequence.new {
                     let slot = sequence.cache.table().slot(position);
                     write(&mut self.store, layer, slot, sequence.tokens[position]);
                 }
             }
         }
         for sequence in &mut self.live {
-            sequence.written = sequence.tokens.len();
+            sequence.new.clear();
         }
     }
 

@@ -4,10 +4,10 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 
-use super::args::{OutputArguments, positive};
+use super::args::{OutputArguments, WeightType, positive};
 use super::failure::Failure;
 use super::model::show;
 use super::numbers::bytes;
@@ -17,7 +17,6 @@ use super::terminal::Terminal;
 use crate::engine::Interrupt;
 use crate::escape;
 use crate::generator::{GeneratorOptions, pack_interruptible};
-use crate::tensor::WeightType;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,21 +31,15 @@ pub(super) struct PackArguments {
     model: String,
     /// The folder to write, a new one
     out: PathBuf,
-    /// int8 or int4 weights
-    #[arg(long, value_name = "TYPE", env = "RSGEN_PACK_DTYPE", hide_default_value = true)]
-    #[arg(value_enum, default_value_t = Integers::Int4, hide_possible_values = true)]
-    dtype: Integers,
+    /// auto, float32, bfloat16, float16, int8 or int4 weights
+    #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_default_value = true)]
+    #[arg(value_enum, default_value_t = WeightType::Auto, hide_possible_values = true)]
+    dtype: WeightType,
     /// How many threads [default: all cores]
     #[arg(long, alias = "threads", value_name = "N", env = "RSGEN_NUM_THREADS", value_parser = positive)]
     num_threads: Option<usize>,
     #[command(flatten)]
     output: OutputArguments,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Integers {
-    Int8,
-    Int4,
 }
 
 /// What was written, as `--json` tells it.
@@ -64,27 +57,22 @@ pub(super) fn run(
     terminal: &Terminal,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<(), Failure> {
-    let dtype = match arguments.dtype {
-        Integers::Int8 => WeightType::Int8,
-        Integers::Int4 => WeightType::Int4,
-    };
-    let mut options = GeneratorOptions {
-        dtype: Some(dtype),
-        num_threads: arguments.num_threads,
-        ..GeneratorOptions::default()
-    };
+    let dtype = arguments.dtype.dtype();
+    let mut options =
+        GeneratorOptions { dtype, num_threads: arguments.num_threads, ..GeneratorOptions::default() };
     if shows_bars(terminal) {
         let bar = OnceLock::new();
         options.progress = Some(Box::new(move |progress| show(&bar, progress)));
     }
     let packed = pack_interruptible(&arguments.model, &arguments.out, &options, interrupted)?;
     let out = arguments.out.to_string_lossy();
+    let dtype = dtype.map_or("", |dtype| dtype.name());
     let mut to = stdout().lock();
     if arguments.output.json {
         let report = Report {
             schema_version: SCHEMA_VERSION,
             out: &out,
-            dtype: dtype.name(),
+            dtype,
             bytes_before: packed.bytes_before,
             bytes: packed.bytes,
         };
