@@ -13,7 +13,7 @@ from pathlib import Path
 import rsgen
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools" / "story_model"))
-from story_corpus import write_stories  # noqa: E402
+from story_corpus import write_stories
 
 # Far from the seeds that the model was trained with.
 SEED = 20_000_003
@@ -33,7 +33,9 @@ def loss(gen: rsgen.Generator, texts: list[str]) -> float:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("model", nargs="?", help="a folder; the story model if not given")
     arguments.add_argument("--stories", type=int, default=500)
     given = arguments.parse_args()

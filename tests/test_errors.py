@@ -185,7 +185,7 @@ def test_a_text_that_is_no_unicode_is_refused(gen):
     [
         (
             {"dtype": "float8"},
-            '`dtype` must be "auto" or one of "float32", "bfloat16", "float16", got "float8"',
+            '`dtype` must be "auto" or one of "float32", "bfloat16", "float16", "int8", "int4", got "float8"',
         ),
         (
             {"kv_dtype": "float16"},
@@ -197,7 +197,7 @@ def test_a_text_that_is_no_unicode_is_refused(gen):
         ),
         (
             {"compute_dtype": "bfloat16", "dtype": "float32"},
-            '`dtype` must be "bfloat16" or unset beside a `compute_dtype` of "bfloat16", got "float32"',
+            '`dtype` must be "bfloat16", "int8", "int4" or unset beside a `compute_dtype` of "bfloat16", got "float32"',
         ),
         ({"num_threads": 0}, "`num_threads` must be 1 or more, got 0"),
         ({"num_threads": -2}, "`num_threads` must be 1 or more, got -2"),

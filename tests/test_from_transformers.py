@@ -294,7 +294,7 @@ def test_arguments_that_ask_for_nothing_are_taken_and_others_name_a_remedy(make_
     )
     for name, value, remedy in (
         ("load_in_8bit", True, 'dtype="int8"'),
-        ("load_in_4bit", True, 'kv_dtype="int8"'),
+        ("load_in_4bit", True, 'dtype="int4"'),
         ("device_map", "cuda", "on CPUs"),
         ("trust_remote_code", True, "never runs code"),
     ):

@@ -25,7 +25,9 @@ def plain_loss(gen: rsgen.Generator, texts: list[str]) -> float:
 
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize("compute_dtype", ["float32", "bfloat16"])
-def test_the_loss_rises_by_little(dtype: str, compute_dtype: str, texts: list[str], plain_loss: float) -> None:
+def test_the_loss_rises_by_little(
+    dtype: str, compute_dtype: str, texts: list[str], plain_loss: float
+) -> None:
     rounded = loss(rsgen.Generator(dtype=dtype, compute_dtype=compute_dtype), texts)
     # bfloat16 attention alone changes the loss by less than a thousandth.
     assert -0.01 < rounded / plain_loss - 1 < BOUNDS[dtype] + 0.001
@@ -35,16 +37,18 @@ def test_the_loss_rises_by_little(dtype: str, compute_dtype: str, texts: list[st
 def test_a_packed_model_gives_the_tokens_of_the_one_it_was_packed_from(dtype: str, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
     size = rsgen.pack(STORY, tmp_path / "packed", dtype=dtype, progress=lambda *step: seen.append(step))
-    assert seen and seen[-1][0] == "pack" and seen[-1][1] == seen[-1][2]
+    assert seen[-1][0] == "pack"
+    assert seen[-1][1] == seen[-1][2]
     assert 0 < size < (STORY / "model.safetensors").stat().st_size * 0.56
     packed = rsgen.Generator(tmp_path / "packed")
     rounded = rsgen.Generator(STORY, dtype=dtype)
     for keywords in ({}, {"num_beams": 3}, {"do_sample": True, "seed": 4}):
         outs = [gen.generate("Once upon a time", max_new_tokens=30, **keywords) for gen in (packed, rounded)]
         assert outs[0].text == outs[1].text
-    assert pickle.loads(pickle.dumps(packed)).generate("One day", max_new_tokens=5).text == rounded.generate(
-        "One day", max_new_tokens=5
-    ).text
+    assert (
+        pickle.loads(pickle.dumps(packed)).generate("One day", max_new_tokens=5).text
+        == rounded.generate("One day", max_new_tokens=5).text
+    )
 
 
 def test_the_command_packs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +63,7 @@ def test_the_command_packs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_what_cannot_be_packed_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(rsgen.ConfigError, match="`dtype` must be \"int8\" or \"int4\""):
+    with pytest.raises(rsgen.ConfigError, match='`dtype` must be "int8" or "int4"'):
         rsgen.pack(STORY, tmp_path / "out", dtype="bfloat16")
     with pytest.raises(rsgen.LoadError):
         rsgen.pack(tmp_path / "missing", tmp_path / "out", dtype="int4")
@@ -71,5 +75,5 @@ def test_what_cannot_be_packed_is_refused(tmp_path: Path) -> None:
         rsgen.pack(STORY, tmp_path / "out", dtype="int4", progress=fails)
     assert not (tmp_path / "out").exists()
     rsgen.pack(STORY, tmp_path / "out", dtype="int4")
-    with pytest.raises(rsgen.ConfigError, match="must be \"int4\" or unset"):
+    with pytest.raises(rsgen.ConfigError, match='must be "int4" or unset'):
         rsgen.Generator(tmp_path / "out", dtype="int8")

@@ -223,7 +223,10 @@ def property_stub(cls: type, name: str, member: Any) -> str:
         raise SystemExit(
             f"error: the docstring of {cls.__name__}.{name} must begin with its type and a colon"
         )
-    stub = f"    @property\n    def {name}(self) -> {found[1]}:\n{docstring(found[2], '        ')}"
+    line = f"    def {name}(self) -> {found[1]}:"
+    if len(line) > WIDTH:
+        line = f"    def {name}(\n        self,\n    ) -> {found[1]}:"
+    stub = f"    @property\n{line}\n{docstring(found[2], '        ')}"
     if "It can be set" in found[2]:
         stub += f"    @{name}.setter\n    def {name}(self, value: {found[1]}, /) -> None: ...\n"
     return stub

@@ -26,8 +26,7 @@ const ABOUT: &str = "Text generation on CPUs: transformers' generate(), exact to
 const EXAMPLES: &str = "\
 Examples:
   rsgen generate \"Once upon a time\"
-  rsgen generate --do-sample --top-p 0.9 --seed 7 \"The little fox\"
-  rsgen inspect path/to/llama";
+  rsgen generate --do-sample --top-p 0.9 --seed 7 \"The little fox\"";
 
 const GENERATE_EXAMPLES: &str = "\
 Examples:

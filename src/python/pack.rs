@@ -16,8 +16,8 @@ use crate::generator::pack_interruptible;
 /// `dtype`.
 ///
 /// Args:
-///     model (str | os.PathLike[str]): A folder in the Hugging Face layout, or the id of a model in
-///         the local Hub cache.
+///     model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, or the id of a
+///         model in the local Hub cache. None is the story model that comes with the package.
 ///     out (str | os.PathLike[str]): The folder to write: a new one, or an empty one.
 ///     dtype (DType): "int8" or "int4".
 ///     num_threads (int | None): The number of threads, as of a `Generator`.
@@ -36,8 +36,10 @@ use crate::generator::pack_interruptible;
 ///     ConfigError: An argument has a value that is not possible.
 ///
 /// Example:
-///     >>> rsgen.pack("path/to/llama", "llama-int4", dtype="int4")
-///     >>> gen = rsgen.Generator("llama-int4")
+///     >>> import tempfile
+///     >>> folder = tempfile.mkdtemp()
+///     >>> size = rsgen.pack(None, folder, dtype="int4")  # the story model
+///     >>> gen = rsgen.Generator(folder)
 #[pyfunction]
 #[pyo3(
     name = "pack",
@@ -49,7 +51,7 @@ use crate::generator::pack_interruptible;
 #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the function")]
 pub(super) fn pack(
     py: Python<'_>,
-    model: &Bound<'_, PyAny>,
+    model: Option<&Bound<'_, PyAny>>,
     out: PathBuf,
     #[pyo3(from_py_with = options::dtype_name)] dtype: Option<String>,
     #[pyo3(from_py_with = options::count)] num_threads: Option<i64>,
@@ -59,7 +61,7 @@ pub(super) fn pack(
 ) -> PyResult<u64> {
     guarded(|| {
         logging::install();
-        let model = options::model_path(py, "model", Some(model))?;
+        let model = options::model_path(py, "model", model)?;
         let options = Options {
             dtype: options::dtype(py, dtype, None)?,
             num_threads,

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::support::{PROMPT, json_of, keys, only_object, quiet_stdout, run_with, stdout};
 
-const LIMITS: [&str; 3] = ["read_gb_per_second", "float32_gflop_per_second", "bfloat16_gflop_per_second"];
+const LIMITS: [&str; 4] =
+    ["read_gb_per_second", "float32_gflop_per_second", "bfloat16_gflop_per_second", "int8_gop_per_second"];
 const QUICK: [&str; 6] =
     ["--repeats=1", "--new-tokens=4", "--prompt-tokens=40", "--batch-size=3", "--num-beams=2", "--json"];
 
@@ -18,7 +19,10 @@ fn the_limits_of_the_machine_need_no_model() {
     assert_eq!(keys(&report), ["schema_version", "isa", "num_threads", "limits", "model"]);
     assert_eq!((&report["num_threads"], &report["model"]), (&json!(1), &Value::Null));
     assert_eq!(keys(&report["limits"]), LIMITS);
-    assert!(LIMITS[..2].iter().all(|limit| positive(&report["limits"][limit])), "{report}");
+    assert!(
+        [LIMITS[0], LIMITS[1], LIMITS[3]].iter().all(|limit| positive(&report["limits"][limit])),
+        "{report}"
+    );
     let scalar = quiet_stdout(&run_with(&[("RSGEN_ISA", "scalar")], &["bench", "--limits", "--json"]));
     let scalar = only_object(&scalar);
     assert_eq!(scalar["isa"], "scalar");

@@ -8,8 +8,19 @@ use serde_json::Value;
 pub(crate) const PROMPT: &str = "Once upon a time";
 
 /// The subcommands that the command has.
-pub(crate) const SUBCOMMANDS: [&str; 10] =
-    ["generate", "chat", "serve", "score", "show", "tokenize", "inspect", "doctor", "bench", "completions"];
+pub(crate) const SUBCOMMANDS: [&str; 11] = [
+    "generate",
+    "chat",
+    "serve",
+    "pack",
+    "score",
+    "show",
+    "tokenize",
+    "inspect",
+    "doctor",
+    "bench",
+    "completions",
+];
 
 /// The command, without the variables of the test environment.
 pub(crate) fn command(arguments: &[&str]) -> Command {
