@@ -123,7 +123,7 @@ pub(super) struct AssistantArguments {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model")]
 pub(super) struct LoadingArguments {
-    /// auto, float32, bfloat16, float16, int8 or int4 weights
+    /// float32, bfloat16, float16, int8 or int4 weights
     #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_default_value = true)]
     #[arg(value_enum, default_value_t = WeightType::Auto, hide_possible_values = true)]
     pub(super) dtype: WeightType,

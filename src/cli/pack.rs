@@ -21,7 +21,7 @@ use crate::generator::{GeneratorOptions, pack_interruptible};
 const EXAMPLES: &str = "\
 Examples:
   rsgen pack path/to/llama llama-int4 --dtype int4
-  rsgen generate -m llama-int4 \"Once upon a time\"";
+  rsgen generate --model llama-int4 \"Once upon a time\"";
 
 /// Write a model with weights of integers, which opens quickly
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub(super) struct PackArguments {
     model: String,
     /// The folder to write, a new one
     out: PathBuf,
-    /// auto, float32, bfloat16, float16, int8 or int4 weights
+    /// float32, bfloat16, float16, int8 or int4 weights
     #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_default_value = true)]
     #[arg(value_enum, default_value_t = WeightType::Auto, hide_possible_values = true)]
     dtype: WeightType,

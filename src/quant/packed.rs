@@ -8,7 +8,8 @@ use std::sync::atomic::AtomicBool;
 use super::{PackedWeights, RowOrder, WeightFormat};
 use crate::error::Result;
 use crate::kernels::{
-    Inputs, MatrixOutput, PackedRows, PanelFormat, PanelMatrix, Work, Workers, gated_matmul, matmul,
+    Inputs, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, Work, Workers, gated_matmul,
+    matmul,
 };
 use crate::tensor::{ComputeDtype, DType, StoredBytes, StoredMatrix, WeightType, not_finite};
 
@@ -48,6 +49,19 @@ impl PackedMatrix {
     /// The shape of a matrix of integers in a packed file, in bytes.
     pub fn file_shape(kind: WeightType, num_outputs: usize, num_inputs: usize) -> Option<[usize; 3]> {
         <dyn WeightFormat>::choose(kind, ComputeDtype::F32).file_shape(num_outputs, num_inputs)
+    }
+
+    /// What a matrix of this shape in a packed file holds: its type, and how many weights, padding included.
+    pub fn weights_in_file(shape: &[usize]) -> Option<(WeightType, u64)> {
+        let &[panels, groups, bytes] = shape else { return None };
+        [WeightType::Int8, WeightType::Int4].into_iter().find_map(|kind| {
+            // The bytes of 32 outputs of one input, and as many inputs as are in a group.
+            let of = |inputs| Self::file_shape(kind, PANEL_ROWS, inputs);
+            let inputs =
+                (1..=bytes).take_while(|&inputs| of(inputs).is_some_and(|shape| shape[1] == 1)).count();
+            let fits = of(1).is_some_and(|shape| shape[2] == bytes);
+            fits.then(|| (kind, (panels * PANEL_ROWS * groups * inputs) as u64))
+        })
     }
 
     /// The matrix of integers that a packed file holds, in bytes of [`PackedMatrix::file_shape`].

@@ -99,6 +99,12 @@ impl TensorFile {
         packed_weights(self.metadata.metadata().as_ref()).context(|| self.name.clone())
     }
 
+    /// The shapes of all packed matrices.
+    pub(super) fn packed_shapes(&self) -> Vec<Vec<usize>> {
+        let tensors = self.metadata.tensors().into_values();
+        tensors.filter(|info| info.dtype == Dtype::U8).map(|info| info.shape.clone()).collect()
+    }
+
     /// The bytes of a packed matrix and its shape, if the file has one of this name.
     ///
     /// # Errors

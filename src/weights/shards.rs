@@ -156,6 +156,11 @@ impl Weights {
         }
     }
 
+    /// The shapes of all packed matrices.
+    pub(super) fn packed_shapes(&self) -> Vec<Vec<usize>> {
+        self.files.iter().flat_map(TensorFile::packed_shapes).collect()
+    }
+
     /// The packed matrix of this name and shape; it counts as used from now on.
     ///
     /// # Errors

@@ -79,6 +79,12 @@ fn the_story_model_becomes_as_small_as_its_bits() {
         let report = pack(STORY, scratch.join(dtype.name()), &in_type(dtype)).unwrap();
         report.bytes as f64 / report.bytes_before as f64
     });
+    let parameters = INTEGERS.map(|dtype| {
+        let files = rsgen::weights::ModelFiles::folder(scratch.join(dtype.name())).unwrap();
+        let packed = rsgen::weights::Weights::open(&files).unwrap().packed_parameters();
+        packed.into_iter().map(|(_, count)| count).sum::<u64>()
+    });
+    assert!(parameters.iter().all(|count| (2_800_000..2_840_000).contains(count)), "{parameters:?}");
     // The file has 16 bits a weight.
     assert!((0.51..0.56).contains(&bytes[0]) && (0.28..0.4).contains(&bytes[1]), "{bytes:?}");
 }

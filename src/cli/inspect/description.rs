@@ -168,12 +168,13 @@ impl WeightFacts {
     fn of(weights: &Weights) -> Self {
         // Tensors of other types, such as a position buffer, are not parameters.
         let tensors = || weights.names().filter_map(|name| weights.tensor(name).ok().flatten());
-        let dtypes: BTreeSet<&'static str> = tensors().map(|tensor| tensor.dtype.name()).collect();
-        Self {
-            parameters: tensors().map(|tensor| (tensor.bytes.len() / tensor.dtype.bytes()) as u64).sum(),
-            weight_dtypes: dtypes.into_iter().collect(),
-            bytes_on_disk: weights.data_len(),
+        let mut dtypes: BTreeSet<&'static str> = tensors().map(|tensor| tensor.dtype.name()).collect();
+        let mut parameters = tensors().map(|tensor| (tensor.bytes.len() / tensor.dtype.bytes()) as u64).sum();
+        for (dtype, count) in weights.packed_parameters() {
+            dtypes.insert(dtype.name());
+            parameters += count;
         }
+        Self { parameters, weight_dtypes: dtypes.into_iter().collect(), bytes_on_disk: weights.data_len() }
     }
 }
 
