@@ -13,7 +13,14 @@ use crate::error::Result;
 
 /// The digests of the keys; none means that no key is needed.
 #[derive(Debug)]
-pub(super) struct Keys(Vec<[u8; 32]>);
+pub(super) struct Keys(Vec<Key>);
+
+#[derive(Debug)]
+struct Key {
+    digest: [u8; 32],
+    /// What its tenant's requests are salted with; `None` for the only key.
+    salt: Option<Arc<str>>,
+}
 
 /// Whose request it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,7 +47,9 @@ impl Keys {
         let mut digests: Vec<_> = keys.iter().map(|key| digest(key.expose())).collect();
         digests.sort_unstable();
         digests.dedup();
-        Self(digests)
+        let has_others = digests.len() > 1;
+        let key = |digest| Key { digest, salt: has_others.then(|| salt(&digest)) };
+        Self(digests.into_iter().map(key).collect())
     }
 
     /// Whose request it is.
@@ -56,8 +65,8 @@ impl Keys {
         let key = given
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer "))
             .map(|(_, key)| key.trim_ascii());
-        if let Some(key) = self.find(key.unwrap_or_default()) {
-            return Ok(Tenant { key: Some(key), salt: self.salt(key) });
+        if let Some(number) = self.find(key.unwrap_or_default()) {
+            return Ok(Tenant { key: Some(number), salt: self.0[number].salt.clone() });
         }
         Err(Failure::new(
             StatusCode::UNAUTHORIZED,
@@ -71,24 +80,24 @@ impl Keys {
     fn find(&self, key: &[u8]) -> Option<usize> {
         let (given, mut found) = (digest(key), None);
         for (number, known) in self.0.iter().enumerate() {
-            let difference = known.iter().zip(given).fold(0, |bits, (known, given)| bits | (known ^ given));
+            let difference =
+                known.digest.iter().zip(given).fold(0, |bits, (known, given)| bits | (known ^ given));
             if black_box(difference) == 0 {
                 found = Some(number);
             }
         }
         found
     }
+}
 
-    /// The digest of a key's digest, which tells nothing about the key; `None` for the only key.
-    fn salt(&self, key: usize) -> Option<Arc<str>> {
-        let known = self.0.get(key).filter(|_| self.0.len() > 1)?;
-        let mut salt = String::new();
-        for byte in digest(known) {
-            // Writing to a string cannot fail.
-            let _ = write!(salt, "{byte:02x}");
-        }
-        Some(salt.into())
+/// The digest of a key's digest, which tells nothing about the key.
+fn salt(known: &[u8; 32]) -> Arc<str> {
+    let mut salt = String::new();
+    for byte in digest(known) {
+        // Writing to a string cannot fail.
+        let _ = write!(salt, "{byte:02x}");
     }
+    salt.into()
 }
 
 fn digest(key: impl AsRef<[u8]>) -> [u8; 32] {
@@ -118,6 +127,7 @@ mod tests {
         assert_eq!(Keys::new(&[]).check(&HeaderMap::new()).unwrap(), Tenant::default());
         assert!(!format!("{:?}", Secret::new("canary")).contains("canary"));
     }
+
     #[test]
     fn keys_have_salts_of_their_own_unless_there_is_one() {
         let tenant = |keys: &[&str], key: &str| {
