@@ -57,16 +57,18 @@ pub(super) fn run(
     terminal: &Terminal,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<(), Failure> {
-    let dtype = arguments.dtype.dtype();
-    let mut options =
-        GeneratorOptions { dtype, num_threads: arguments.num_threads, ..GeneratorOptions::default() };
+    let mut options = GeneratorOptions {
+        dtype: arguments.dtype.dtype(),
+        num_threads: arguments.num_threads,
+        ..GeneratorOptions::default()
+    };
     if shows_bars(terminal) {
         let bar = OnceLock::new();
         options.progress = Some(Box::new(move |progress| show(&bar, progress)));
     }
     let packed = pack_interruptible(&arguments.model, &arguments.out, &options, interrupted)?;
     let out = arguments.out.to_string_lossy();
-    let dtype = dtype.map_or("", |dtype| dtype.name());
+    let dtype = packed.dtype.name();
     let mut to = stdout().lock();
     if arguments.output.json {
         let report = Report {

@@ -124,12 +124,11 @@ fn run_model(config: &ModelConfig) {
         workers: &workers,
         weights: None,
         is_packed: false,
-        loaded: None,
+        loaded: std::cell::RefCell::default(),
         compute: ComputeDtype::F32,
         progress: &|_| {},
         done: 0.into(),
         cancelled: &cancelled,
-        warnings: std::cell::RefCell::default(),
     };
     let engine = model::load(config, &Loader::new(weights.root(), &options)).and_then(|model| {
         let options = EngineOptions {

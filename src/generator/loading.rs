@@ -45,20 +45,6 @@ impl Drop for CancelOnDrop {
     }
 }
 
-impl GeneratorOptions {
-    /// The same, but nobody is told of the progress.
-    pub(super) fn without_progress(&self) -> Self {
-        Self {
-            progress: None,
-            revision: self.revision.clone(),
-            cache_dir: self.cache_dir.clone(),
-            assistant: self.assistant.clone(),
-            thread_pool: self.thread_pool.clone(),
-            ..*self
-        }
-    }
-}
-
 impl Generator {
     /// [`Generator::open_with`], until `interrupted` returns true.
     ///
@@ -70,18 +56,8 @@ impl Generator {
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Self> {
         let model = model.as_ref().to_owned();
-        let mut loading_options = options.without_progress();
-        let report = |progress| {
-            if let Some(report) = &options.progress {
-                report(progress);
-            }
-        };
-        load(interrupted, &report, move |cancelled, sender| {
-            loading_options.progress = Some(Box::new(move |progress| {
-                // The receiver is gone when the caller has returned.
-                let _ = sender.send(progress);
-            }));
-            Self::open_cancellable(&model, &loading_options, cancelled)
+        load_with(options, interrupted, move |options, cancelled| {
+            Self::open_cancellable(&model, options, cancelled)
         })
     }
 }
@@ -103,8 +79,36 @@ pub fn find_tokenizer_interruptible(
     })
 }
 
+/// Runs `work` on a thread of its own, with these options; their progress is reported on this thread.
+pub(super) fn load_with<T: Send + 'static>(
+    options: &GeneratorOptions,
+    interrupted: &mut dyn FnMut() -> bool,
+    work: impl FnOnce(&GeneratorOptions, &AtomicBool) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let mut own = GeneratorOptions {
+        progress: None,
+        revision: options.revision.clone(),
+        cache_dir: options.cache_dir.clone(),
+        assistant: options.assistant.clone(),
+        thread_pool: options.thread_pool.clone(),
+        ..*options
+    };
+    let report = |progress| {
+        if let Some(report) = &options.progress {
+            report(progress);
+        }
+    };
+    load(interrupted, &report, move |cancelled, sender| {
+        own.progress = Some(Box::new(move |progress| {
+            // The receiver is gone when the caller has returned.
+            let _ = sender.send(progress);
+        }));
+        work(&own, cancelled)
+    })
+}
+
 /// Runs `work` on a thread of its own, which drops its sender at the end. `report` is called on this thread.
-pub(super) fn load<T: Send + 'static>(
+fn load<T: Send + 'static>(
     interrupted: &mut dyn FnMut() -> bool,
     report: &dyn Fn(Progress),
     work: impl FnOnce(&AtomicBool, Sender<Progress>) -> Result<T> + Send + 'static,

@@ -149,15 +149,12 @@ impl Generator {
             is_timed,
         } = Checked::new(files, options, cancelled)?;
         log::info!("{}: {machine}, {memory}", escape::name(files.name()));
-        let pool = match &options.thread_pool {
-            Some(pool) => pool.clone(),
-            None => ThreadPool::new(machine.num_threads.value)?,
-        };
+        let pool = machine.thread_pool(options)?;
         let workers = Workers::on(pool.clone(), machine.isa.value);
         let mut warnings: Vec<String> =
             machine.warning().into_iter().chain(generation_config.unsupported_warning()).collect();
         let loading = Loading { files, config: &config, weights: &weights, precision };
-        let (model, loaded) = loading.run(&workers, options, cancelled, None)?;
+        let (model, loaded) = loading.run(&workers, options, cancelled)?;
         warnings.extend(loaded.warnings);
         log_unused(&weights);
         let assistant = options.assistant.as_ref();
@@ -200,22 +197,14 @@ pub(super) struct Loading<'a> {
     pub(super) precision: Precision,
 }
 
-/// What loading leaves besides the model.
-pub(super) struct LoadedWith {
-    pub(super) warnings: Vec<String>,
-    /// What a packed file would hold, if that was asked for.
-    pub(super) loaded: Option<Loaded>,
-}
-
 impl Loading<'_> {
-    /// Loads all tensors; `loaded` notes them.
+    /// Loads all tensors.
     pub(super) fn run(
         self,
         workers: &Workers,
         options: &GeneratorOptions,
         cancelled: &AtomicBool,
-        loaded: Option<Loaded>,
-    ) -> Result<(Box<dyn CausalLm>, LoadedWith)> {
+    ) -> Result<(Box<dyn CausalLm>, Loaded)> {
         let Self { files, config, weights, precision } = self;
         let total = weights.data_len();
         let progress = |done| {
@@ -227,20 +216,18 @@ impl Loading<'_> {
             workers,
             weights: precision.weights,
             is_packed: precision.is_packed,
-            loaded: loaded.map(RefCell::new),
+            loaded: RefCell::default(),
             compute: precision.compute,
             progress: &progress,
             cancelled,
             done: Cell::new(0),
-            warnings: RefCell::default(),
         };
         let model = model::load(config, &Loader::new(weights.root(), &loading)).context(|| files.name())?;
         // Tensors that the architecture does not use count as well.
         if loading.done.get() < total {
             progress(total);
         }
-        let warnings = loading.warnings.take();
-        Ok((model, LoadedWith { warnings, loaded: loading.loaded.map(RefCell::into_inner) }))
+        Ok((model, loading.loaded.into_inner()))
     }
 }
 

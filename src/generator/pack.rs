@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::GeneratorOptions;
-use super::loading::load;
+use super::loading::load_with;
 use super::open::{Checked, Loading};
 use crate::error::{Error, Result};
 use crate::escape;
-use crate::kernels::{ThreadPool, Workers};
+use crate::kernels::Workers;
 use crate::model::Loaded;
 use crate::tensor::WeightType;
 use crate::weights::{ModelFiles, Weights};
@@ -18,6 +18,8 @@ use crate::weights::{ModelFiles, Weights};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PackReport {
+    /// What the weights are packed as.
+    pub dtype: WeightType,
     /// The bytes of the weight files before.
     pub bytes_before: u64,
     /// The bytes of the packed weight file.
@@ -54,18 +56,8 @@ pub fn pack_interruptible(
     interrupted: &mut dyn FnMut() -> bool,
 ) -> Result<PackReport> {
     let (model, out) = (model.to_owned(), out.as_ref().to_owned());
-    let mut packing_options = options.without_progress();
-    let report = |progress| {
-        if let Some(report) = &options.progress {
-            report(progress);
-        }
-    };
-    load(interrupted, &report, move |cancelled, sender| {
-        packing_options.progress = Some(Box::new(move |progress| {
-            // The receiver is gone when the caller has returned.
-            let _ = sender.send(progress);
-        }));
-        pack_cancellable(&model, &out, &packing_options, cancelled)
+    load_with(options, interrupted, move |options, cancelled| {
+        pack_cancellable(&model, &out, options, cancelled)
     })
 }
 
@@ -93,15 +85,9 @@ fn pack_cancellable(
             escape::name(files.name())
         )));
     }
-    let pool = match &options.thread_pool {
-        Some(pool) => pool.clone(),
-        None => ThreadPool::new(machine.num_threads.value)?,
-    };
-    let workers = Workers::on(pool, machine.isa.value);
+    let workers = Workers::on(machine.thread_pool(options)?, machine.isa.value);
     let loading = Loading { files: &files, config: &config, weights: &weights, precision };
-    let (model, loaded) = loading.run(&workers, options, cancelled, Some(Loaded::default()))?;
-    drop(model);
-    let loaded = loaded.loaded.unwrap_or_default();
+    let (_, loaded) = loading.run(&workers, options, cancelled)?;
 
     // A folder that is only half written has another name.
     let partial = partial_name(out);
@@ -111,7 +97,7 @@ fn pack_cancellable(
             return Err(Error::cancelled());
         }
         let rename = fs::rename(&partial, out).map_err(|error| unwritable(out, error));
-        rename.map(|()| PackReport { bytes_before: weights.data_len(), bytes })
+        rename.map(|()| PackReport { dtype, bytes_before: weights.data_len(), bytes })
     });
     if renamed.is_err() {
         // What cannot be removed now stays under its name.
@@ -161,6 +147,6 @@ fn write_folder(
         }
         fs::write(&path, text).map_err(|error| unwritable(&path, error))?;
     }
-    let Loaded { matrices, tensors } = loaded;
+    let Loaded { matrices, tensors, .. } = loaded;
     weights.write_packed(&folder.join("model.safetensors"), dtype, matrices, &tensors)
 }

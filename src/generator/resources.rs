@@ -10,7 +10,7 @@ use super::precision::Precision;
 use crate::cache::{KvCapacity, KvLayout};
 use crate::engine::{self, CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads};
 use crate::error::{Error, Result};
-use crate::kernels::{Isa, IsaReason, Limits, Workers};
+use crate::kernels::{Isa, IsaReason, Limits, ThreadPool, Workers};
 use crate::tensor::WeightType;
 use crate::types::Choice;
 use crate::weights::{MemoryLimit, ModelConfig, Weights, memory_limit};
@@ -40,6 +40,14 @@ pub struct MemoryPlan {
 }
 
 impl Machine {
+    /// The threads to compute on: the given ones, or new ones.
+    ///
+    /// # Errors
+    /// When threads cannot be started.
+    pub(super) fn thread_pool(&self, options: &GeneratorOptions) -> Result<ThreadPool> {
+        options.thread_pool.clone().map_or_else(|| ThreadPool::new(self.num_threads.value), Ok)
+    }
+
     /// The resources of models opened with these options.
     ///
     /// # Errors

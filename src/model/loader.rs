@@ -39,12 +39,10 @@ pub struct LoaderOptions<'a> {
     pub cancelled: &'a AtomicBool,
     /// Whether the checkpoint holds packed matrices, of type `weights`.
     pub is_packed: bool,
-    /// What was loaded, to be written as a packed file; `None` if it is not to be.
-    pub loaded: Option<RefCell<Loaded>>,
+    /// What was loaded.
+    pub loaded: RefCell<Loaded>,
     /// The bytes that have been packed.
     pub done: Cell<u64>,
-    /// Warnings about the checkpoint.
-    pub warnings: RefCell<Vec<String>>,
 }
 
 /// What was loaded.
@@ -54,6 +52,8 @@ pub struct Loaded {
     pub matrices: Vec<(Vec<String>, PackedMatrix)>,
     /// The names of all other tensors.
     pub tensors: Vec<String>,
+    /// Warnings about the checkpoint.
+    pub warnings: Vec<String>,
 }
 
 impl<'a> Loader<'a> {
@@ -82,7 +82,7 @@ impl<'a> Loader<'a> {
 
     /// Keeps a warning for the caller.
     pub(super) fn warn(&self, warning: String) {
-        self.shared.warnings.borrow_mut().push(warning);
+        self.shared.loaded.borrow_mut().warnings.push(warning);
     }
 
     /// Whether there is a tensor of this name.
@@ -141,10 +141,8 @@ impl<'a> Loader<'a> {
             PackedMatrix::pack(workers, &stored, order, self.weights, compute).context(damaged_part)?
         };
         stored.into_iter().try_for_each(|part| self.count(part))?;
-        if let Some(loaded) = &self.shared.loaded {
-            let names = parts.iter().map(full_name).collect();
-            loaded.borrow_mut().matrices.push((names, packed.clone()));
-        }
+        let names = parts.iter().map(full_name).collect();
+        self.shared.loaded.borrow_mut().matrices.push((names, packed.clone()));
         Ok(packed)
     }
 
@@ -162,9 +160,7 @@ impl<'a> Loader<'a> {
     }
 
     fn note_tensor(&self, name: &str) {
-        if let Some(loaded) = &self.shared.loaded {
-            loaded.borrow_mut().tensors.push(name.to_owned());
-        }
+        self.shared.loaded.borrow_mut().tensors.push(name.to_owned());
     }
 
     /// A copy of the matrix of this name, in the type that weights are kept in.

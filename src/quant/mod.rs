@@ -111,7 +111,7 @@ pub trait PackedWeights: Send + Sync {
         out: &mut PackedRows,
     );
     /// Appends the matrix as a packed file holds it; nothing if files hold none of this format.
-    fn write(&self, _out: &mut Vec<u8>) {}
+    fn write(&self, out: &mut Vec<u8>);
     /// Unpacks the weights of one output.
     fn row(&self, output: usize, out: &mut [f32]);
     /// The rows of the matrix.

@@ -53,14 +53,13 @@ impl PackedMatrix {
 
     /// What a matrix of this shape in a packed file holds: its type, and how many weights, padding included.
     pub fn weights_in_file(shape: &[usize]) -> Option<(WeightType, u64)> {
+        // A multiple of the inputs of every group.
+        const MANY_INPUTS: usize = 1 << 12;
         let &[panels, groups, bytes] = shape else { return None };
         [WeightType::Int8, WeightType::Int4].into_iter().find_map(|kind| {
-            // The bytes of 32 outputs of one input, and as many inputs as are in a group.
-            let of = |inputs| Self::file_shape(kind, PANEL_ROWS, inputs);
-            let inputs =
-                (1..=bytes).take_while(|&inputs| of(inputs).is_some_and(|shape| shape[1] == 1)).count();
-            let fits = of(1).is_some_and(|shape| shape[2] == bytes);
-            fits.then(|| (kind, (panels * PANEL_ROWS * groups * inputs) as u64))
+            let [_, num_groups, group_bytes] = Self::file_shape(kind, PANEL_ROWS, MANY_INPUTS)?;
+            let inputs = groups * MANY_INPUTS / num_groups;
+            (group_bytes == bytes).then_some((kind, (panels * PANEL_ROWS * inputs) as u64))
         })
     }
 
@@ -184,6 +183,10 @@ impl<F: PanelFormat> PackedWeights for PanelMatrix<F> {
         out: &mut PackedRows,
     ) {
         gated_matmul(workers, rows, self, bias, width, out);
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        PanelMatrix::write(self, out);
     }
 
     fn row(&self, output: usize, out: &mut [f32]) {

@@ -44,15 +44,15 @@ pub trait PanelFormat: PanelProducts {
 
     /// One weight of a step, widened.
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32;
+
+    /// Appends a step as a packed file holds it; nothing if files hold none of this format.
+    fn write(_step: &Self::Step, _out: &mut Vec<u8>) {}
 }
 
 /// A format whose steps a file may hold as they are.
 pub trait FileFormat: PanelFormat {
     /// The bytes of a step in a file.
     const STEP_BYTES: usize = size_of::<Self::Step>();
-
-    /// Appends a step as a file holds it.
-    fn write(step: &Self::Step, out: &mut Vec<u8>);
 
     /// The step that a file holds in these [`FileFormat::STEP_BYTES`] bytes; `None` if no weights are packed like that.
     fn read(bytes: &[u8]) -> Option<Self::Step>;

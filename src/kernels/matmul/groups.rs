@@ -247,13 +247,13 @@ impl PanelFormat for I8Groups {
     fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
         f32::from((step.byte(lane, i) ^ 0x80).cast_signed()) * step.scale(lane)
     }
-}
 
-impl FileFormat for I8Groups {
     fn write(step: &Self::Step, out: &mut Vec<u8>) {
         step.write(out);
     }
+}
 
+impl FileFormat for I8Groups {
     fn read(bytes: &[u8]) -> Option<Self::Step> {
         // No weight is -128, which instruction sets treat differently.
         let group = WeightGroup::read(bytes)?;
@@ -268,10 +268,6 @@ impl FileFormat for I8Groups {
 }
 
 impl FileFormat for I4Groups {
-    fn write(step: &Self::Step, out: &mut Vec<u8>) {
-        step.write(out);
-    }
-
     fn read(bytes: &[u8]) -> Option<Self::Step> {
         WeightGroup::read(bytes)
     }
@@ -320,5 +316,9 @@ impl PanelFormat for I4Groups {
         let byte = step.byte(lane, i / 8 * 4 + i % NIBBLES);
         let code = CODES[usize::from(byte >> (i % 8 / NIBBLES * 4) & 15)];
         f32::from((code ^ 0x80).cast_signed()) * step.scale(lane)
+    }
+
+    fn write(step: &Self::Step, out: &mut Vec<u8>) {
+        step.write(out);
     }
 }

@@ -64,11 +64,8 @@ impl<F: PanelFormat> PanelMatrix<F> {
         [num_outputs.div_ceil(PANEL_ROWS), num_inputs.div_ceil(F::Row::INPUTS), F::STEP_BYTES]
     }
 
-    /// Appends the matrix as a file holds it.
-    pub fn write(&self, out: &mut Vec<u8>)
-    where
-        F: FileFormat,
-    {
+    /// Appends the matrix as a packed file holds it; nothing if files hold none of its format.
+    pub fn write(&self, out: &mut Vec<u8>) {
         self.steps.iter().for_each(|step| F::write(step, out));
     }
 
