@@ -22,8 +22,23 @@ pub(crate) const SUBCOMMANDS: [&str; 11] = [
     "completions",
 ];
 
+/// A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C. A process with a handler of
+/// its own starts others that do not.
+#[cfg(unix)]
+fn end_at_ctrl_c() {
+    use signal_hook::{consts::SIGINT, flag::register_conditional_shutdown};
+    static HANDLER: std::sync::Once = std::sync::Once::new();
+    HANDLER.call_once(|| {
+        register_conditional_shutdown(SIGINT, 130, std::sync::Arc::new(true.into())).unwrap();
+    });
+}
+
+#[cfg(not(unix))]
+fn end_at_ctrl_c() {}
+
 /// The command, without the variables of the test environment.
 pub(crate) fn command(arguments: &[&str]) -> Command {
+    end_at_ctrl_c();
     let mut command = Command::new(env!("CARGO_BIN_EXE_rsgen"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("RSGEN_") && name != "RSGEN_ISA" {
