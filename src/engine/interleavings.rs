@@ -396,8 +396,8 @@ fn run(script: Script) {
 
 /// Chooses the next thread at random, and with few changes of the running one.
 fn check(script: Script) {
-    shuttle::check_random(move || run(script), 100);
-    shuttle::check_pct(move || run(script), 100, 3);
+    shuttle::check_random(move || run(script), 300);
+    shuttle::check_pct(move || run(script), 300, 3);
 }
 
 #[test]

@@ -263,11 +263,12 @@ impl Scheduler {
             }
         };
         let step_rows = if prompts.is_empty() { MAX_ROWS } else { MAX_ROWS - MIN_PROMPT_ROWS };
-        for &mut (_, index) in steps {
+        for &mut (_, index) in &mut *steps {
             add(index, step_rows, builder);
         }
         let before = builder.rows.len();
-        let prompt_rows = if has_stream && before > 0 { pace.prompt_rows() } else { MAX_ROWS };
+        let is_awaited = has_stream && before > 0;
+        let prompt_rows = if is_awaited { pace.prompt_rows(prompts.len(), steps.len()) } else { MAX_ROWS };
         let all = MAX_ROWS.min(before + prompt_rows);
         if let Some((oldest, others)) = prompts.split_first_mut() {
             // A short prompt does not wait for long ones before it: a quarter of the rows goes to the shortest.

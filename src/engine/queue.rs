@@ -158,6 +158,8 @@ impl Caller {
         lead: &mut Lead<'_>,
     ) -> Result<()> {
         let mut has_polled = false;
+        self.queue.owner.check()?;
+        self.queue.state.lock().room_may_have_come();
         loop {
             self.queue.owner.check()?;
             let turn = self.queue.state.lock().turn(self.id, has_polled);
@@ -384,6 +386,12 @@ impl State {
         caller.waiting = (!leads).then(thread::current);
         self.is_led |= leads;
         if leads { Turn::Lead } else { Turn::Wait }
+    }
+
+    /// A caller begins to wait. Requests of its own that have ended may have returned blocks, also while a leader found none.
+    fn room_may_have_come(&mut self) {
+        self.has_changed = true;
+        self.is_blocked = false;
     }
 
     /// A caller waits no more. It may have been woken to lead, so another is.
