@@ -51,7 +51,7 @@ mod python;
 #[doc(hidden)]
 pub mod fuzzing;
 
-pub use engine::{GenerationOutput, StreamedToken, TokenStream};
+pub use engine::{GenerationOutput, KeptCache, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
 pub use generator::{ChatPrompt, Generator, GeneratorOptions, PackReport, Prompt, Prompts, pack};

@@ -28,6 +28,7 @@
 //! | `table` | which blocks hold the tokens of a sequence |
 //! | `sequence` | append, fork, truncate, drop, with copy on write; publish and adopt |
 //! | `prefix` | the published blocks, which sequences with the same beginning share |
+//! | `kept` | published blocks that somebody keeps for later |
 //! | `chain` | which of them a sequence continues |
 //! | `preempt` | gives all blocks of a request back, and takes as many again |
 //! | `reorder` | moves, forks and drops beams |
@@ -60,6 +61,7 @@
 mod capacity;
 mod chain;
 pub mod invariants;
+mod kept;
 mod layout;
 mod pool;
 mod preempt;
@@ -75,6 +77,7 @@ mod table;
 mod tests;
 
 pub use capacity::KvCapacity;
+pub use kept::KeptBlocks;
 pub use layout::{BLOCK_TOKENS, BlockCopy, KvDtype, KvLayout, VALUE_PLANE, blocks_for};
 pub use pool::PoolStats;
 pub use preempt::{Preempted, RecomputedTokens};

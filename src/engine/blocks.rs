@@ -14,6 +14,8 @@ use crate::types::TokenId;
 pub(super) struct RequestCache {
     target: ModelCache,
     draft: Option<ModelCache>,
+    /// Whether its texts are kept when they end.
+    is_kept: bool,
 }
 
 /// The cache blocks of a request for one model.
@@ -78,7 +80,8 @@ impl RequestCache {
             })?;
             Ok(cache(draft, 0))
         });
-        Ok(Self { target: cache(target, first), draft: draft.transpose()? })
+        let is_kept = plan.keeps_cache();
+        Ok(Self { target: cache(target, first), draft: draft.transpose()?, is_kept })
     }
 
     /// For one text of so many tokens.
@@ -88,7 +91,14 @@ impl RequestCache {
     pub(super) fn of_text(slots: &Slots, tokens: usize) -> Result<Self> {
         let blocks = blocks_for(tokens);
         slots.pool().check_limit(blocks)?;
-        Ok(Self { target: ModelCache::new(slots.target(), blocks), draft: None })
+        Ok(Self { target: ModelCache::new(slots.target(), blocks), draft: None, is_kept: false })
+    }
+
+    /// Shares blocks with other requests of that salt.
+    pub(super) fn shared(mut self, salt: Option<Arc<str>>) -> Self {
+        let cache = &mut self.target;
+        (cache.is_shared, cache.salt) = (!cache.runner.model().keys_depend_on_length(), salt);
+        self
     }
 
     /// Sets aside what the request needs to begin, once.
@@ -134,6 +144,11 @@ impl RequestCache {
             reservation.as_ref().map_or_else(|| SequenceCache::new(runner.pool()), SequenceCache::within);
         let threshold = runner.model().longrope_threshold();
         Ok(Sequence::new(role, cache.with_salt(salt.clone()), threshold, *is_shared))
+    }
+
+    /// Whether its texts are kept when they end.
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// What separates its blocks from those of other requests.

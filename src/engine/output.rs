@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::kept::KeptCache;
 use super::request::Request;
 use super::trace::{self, TimedEvent};
 use crate::error::{Error, Result};
@@ -38,7 +39,9 @@ pub struct GenerationOutput {
 }
 
 /// One generated sequence.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+///
+/// Two are equal when their tokens and texts are, whatever is kept of them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GeneratedRow {
     /// The ids of the prompt as they were given, padding included.
     pub prompt_ids: Vec<TokenId>,
@@ -49,6 +52,19 @@ pub struct GeneratedRow {
     /// Where the text of each token ends, in bytes; empty for a model without a tokenizer.
     #[serde(default)]
     pub text_ends: Vec<usize>,
+    /// The prompt and the continuation, for a call that continues them. It keeps their blocks once it is
+    /// [renewed](KeptCache::renew), or if the call [returns its cache](crate::generator::Call::return_cache). `None` when the
+    /// row comes from a file.
+    #[serde(skip)]
+    pub cache: Option<KeptCache>,
+}
+
+impl PartialEq for GeneratedRow {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { prompt_ids, generated, text, text_ends, cache: _ } = self;
+        (prompt_ids, generated) == (&other.prompt_ids, &other.generated)
+            && (text, text_ends) == (&other.text, &other.text_ends)
+    }
 }
 
 impl GeneratedRow {
@@ -97,6 +113,7 @@ impl GenerationOutput {
         let prompts = request.prompts().to_vec();
         let prompt_tokens = prompts.iter().map(|prompt| prompt.tokens().len()).sum();
         let cached_prompt_tokens = request.cached_prompt_tokens();
+        let keeper = request.keeper();
         let (output, recorder) = request.finish();
         let generated_tokens = output.rows.iter().map(|row| row.token_ids.len()).sum();
         let usage = Usage { prompt_tokens, cached_prompt_tokens, generated_tokens };
@@ -107,7 +124,9 @@ impl GenerationOutput {
             let text = tokenizer.map(|tokenizer| text(tokenizer, prompt.tokens(), &generated.token_ids));
             let (text, text_ends) = text.unzip();
             let prompt_ids = prompt.input_ids().to_vec();
-            rows.push(GeneratedRow { prompt_ids, generated, text, text_ends: text_ends.unwrap_or_default() });
+            let cache = keeper.keep([prompt.tokens(), &generated.token_ids].concat());
+            let text_ends = text_ends.unwrap_or_default();
+            rows.push(GeneratedRow { prompt_ids, generated, text, text_ends, cache });
         }
         Self {
             rows,
@@ -157,6 +176,11 @@ impl GenerationOutput {
             all.timings.total = all.timings.total.max(output.timings.total);
         }
         all
+    }
+
+    /// The text of the first row, for a call that continues it; see [`GeneratedRow::cache`].
+    pub fn cache(&self) -> Option<&KeptCache> {
+        self.rows.first()?.cache.as_ref()
     }
 
     /// The text of the first row; empty for a model without a tokenizer.

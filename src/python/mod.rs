@@ -31,6 +31,7 @@ mod exit;
 mod generator;
 mod held;
 mod json;
+mod kept_cache;
 mod logging;
 mod options;
 mod output;
@@ -78,6 +79,8 @@ mod _rsgen {
     use super::events::EventStream;
     #[pymodule_export]
     use super::generator::Generator;
+    #[pymodule_export]
+    use super::kept_cache::KeptCache;
     #[pymodule_export]
     use super::output::{GenerationOutput, Timings, Usage};
     #[pymodule_export]

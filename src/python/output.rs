@@ -10,11 +10,13 @@ use super::arrays::{array, ids, wide};
 use super::draft_stats::DraftStats;
 use super::errors::{exception, guarded, input_error, to_python};
 use super::json;
+use super::kept_cache::KeptCache;
 use super::pickle::{self, Restored};
 use crate::engine;
 use crate::error::ErrorKind;
 use crate::generation::output::transition_scores;
 use crate::memory;
+use crate::sync::Mutex;
 use crate::types::TokenId;
 
 /// What a call has generated.
@@ -32,6 +34,9 @@ pub(super) struct GenerationOutput {
     pub(super) scores: Option<Py<PyList>>,
     pub(super) logits: Option<Py<PyList>>,
     sequences: PyOnceLock<Py<PyAny>>,
+    /// The texts of the rows, for calls that continue them: as they come, then as Python sees them.
+    pub(super) kept: Mutex<Vec<Option<engine::KeptCache>>>,
+    pub(super) caches: PyOnceLock<Vec<Py<KeptCache>>>,
 }
 
 /// An output as plain Python: its values, its scores and its logits.
@@ -70,6 +75,8 @@ impl GenerationOutput {
         Ok(Self {
             scores: steps(py, scores)?,
             logits: steps(py, logits)?,
+            kept: Mutex::new(output.rows.iter_mut().map(|row| row.cache.take()).collect()),
+            caches: PyOnceLock::new(),
             output,
             sequences: PyOnceLock::new(),
         })
@@ -338,10 +345,12 @@ impl GenerationOutput {
     fn _restore(class: &Bound<'_, PyType>, values: OutputValues<'_>) -> PyResult<Self> {
         guarded(|| {
             let (output, scores, logits) = values;
-            let output = serde_json::from_value(json::from_python(&output)?)
+            let output: engine::GenerationOutput = serde_json::from_value(json::from_python(&output)?)
                 .map_err(|error| input_error(class.py(), format!("this is no pickled output: {error}")))?;
             let [scores, logits] = [scores, logits].map(|list| list.map(Bound::unbind));
-            Ok(Self { output, scores, logits, sequences: PyOnceLock::new() })
+            let (sequences, caches) = (PyOnceLock::new(), PyOnceLock::new());
+            let kept = Mutex::new(vec![None; output.rows.len()]);
+            Ok(Self { output, scores, logits, sequences, kept, caches })
         })
     }
 }
