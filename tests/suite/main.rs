@@ -17,6 +17,7 @@ mod fuzz_corpus;
 mod golden;
 mod golden_support;
 mod invariance;
+mod kept_cache;
 mod listed_differences;
 mod memory;
 mod packed;
