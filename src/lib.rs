@@ -63,8 +63,12 @@ pub use types::{BlockId, FinishReason, SeqId, TokenId};
 /// Compiles the examples of `docs/`.
 #[cfg(all(doctest, feature = "bundled"))]
 mod pages {
+    #[doc = include_str!("../docs/kept_cache.md")]
+    mod kept_cache {}
     #[doc = include_str!("../docs/rust.md")]
     mod embedding {}
+    #[doc = include_str!("../docs/streaming_llm.md")]
+    mod streaming_llm {}
 
     #[doc = include_str!("../docs/strategies/assisted_decoding.md")]
     mod assisted_decoding {}

@@ -29,6 +29,7 @@
 //! | `sequence` | append, fork, truncate, drop, with copy on write; publish and adopt |
 //! | `prefix` | the published blocks, which sequences with the same beginning share |
 //! | `kept` | published blocks that somebody keeps for later |
+//! | `shift` | drops tokens from the middle of a sequence |
 //! | `chain` | which of them a sequence continues |
 //! | `preempt` | gives all blocks of a request back, and takes as many again |
 //! | `reorder` | moves, forks and drops beams |
@@ -70,6 +71,7 @@ mod reorder;
 mod segment;
 mod sequence;
 mod shared;
+mod shift;
 mod slab;
 mod store;
 mod table;
@@ -84,6 +86,7 @@ pub use preempt::{Preempted, RecomputedTokens};
 pub use reorder::{ReorderPlan, ReorderStep};
 pub use sequence::{Adopted, SequenceCache};
 pub use shared::{Reservation, SharedPool};
+pub use shift::{BlockShift, KeyRotation};
 pub use slab::{KvRows, TypedKv};
 pub use store::{KvStore, KvView};
 pub use table::BlockTable;

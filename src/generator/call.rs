@@ -255,6 +255,7 @@ impl<'a> Call<'a> {
         }
         let mut context = PlanContext::new(shared.engine.model().vocab_size(), most);
         context.context_len = shared.config.context_len();
+        context.max_window = generator.max_window();
         context.num_layers = shared.engine.model().num_layers();
         context.tied_embeddings = shared.config.tie_word_embeddings;
         context.isa = shared.engine.workers().isa();

@@ -12,6 +12,7 @@ mod prompt;
 mod resources;
 mod score;
 mod strategies;
+mod streaming;
 
 use std::sync::{Arc, Weak};
 

@@ -26,5 +26,6 @@ mod rust_source;
 #[cfg(feature = "serve")]
 mod service;
 mod strategies;
+mod streaming_llm;
 mod support;
 mod thread_pool;

@@ -32,6 +32,8 @@ pub struct PlanContext {
     /// The most tokens of a sequence. More than `max_position_embeddings` only where RoPE scaling extends the
     /// context.
     pub context_len: usize,
+    /// The most tokens that all layers see at their positions, for attention sinks.
+    pub max_window: usize,
     /// The number of the model's layers.
     pub num_layers: usize,
     /// Whether the model's head shares the weights of its embedding.
@@ -75,6 +77,7 @@ impl PlanContext {
             vocab_size,
             max_position_embeddings,
             context_len: max_position_embeddings,
+            max_window: max_position_embeddings,
             num_layers: 0,
             tied_embeddings: false,
             isa: Isa::fastest(),

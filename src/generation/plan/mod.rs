@@ -9,6 +9,7 @@ mod context;
 mod draft;
 mod lengths;
 mod sampling;
+mod sinks;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -32,6 +33,7 @@ use super::search::{self, SearchPlan};
 use super::stopping::{self, StoppingCriteriaList, StoppingSettings};
 
 pub use context::{DefaultLength, PlanContext};
+pub use sinks::AttentionSinks;
 pub use draft::{DraftContext, DraftPlan, DraftSource, KeptTokens};
 
 /// The most rows of one request, which bounds the memory of its bookkeeping.
@@ -104,6 +106,7 @@ pub struct GenerationPlan {
     cache_salt: Option<Arc<str>>,
     shares_cache: bool,
     keeps_cache: bool,
+    sinks: Option<AttentionSinks>,
     warnings: Vec<String>,
 }
 
@@ -132,6 +135,9 @@ impl GenerationPlan {
 
         let special = tokens::SpecialTokens::resolve(config, &merged, context, &mut warnings)?;
         special.mask(&mut prompts, &mut warnings)?;
+        let sinks = AttentionSinks::resolve(&merged, mode, context)?;
+        let endless = sinks.map(|_| AttentionSinks::context(context, prompts.width()));
+        let context = endless.as_ref().unwrap_or(context);
         tokens::check_prompts(&prompts, context)?;
 
         let prompt_len = prompts.width();
@@ -215,6 +221,7 @@ impl GenerationPlan {
             cache_salt: context.cache_salt.clone(),
             shares_cache: context.shares_cache,
             keeps_cache: context.keeps_cache,
+            sinks,
             warnings,
         })
     }
@@ -288,6 +295,11 @@ impl GenerationPlan {
     /// Whether its sequences share blocks even where others do not.
     pub fn shares_cache(&self) -> bool {
         self.shares_cache
+    }
+
+    /// Which tokens stay in the cache, when the texts may outgrow it.
+    pub fn sinks(&self) -> Option<AttentionSinks> {
+        self.sinks
     }
 
     /// Whether its texts are kept when it ends.
