@@ -50,7 +50,9 @@ def test_a_stream_of_ten_contexts_keeps_its_loss_per_token(gen, stories, window,
     within = np.delete(losses, begins)
     record_property("inside the context", float(inside.mean()))
     record_property("stream", float(within.mean()))
-    print(f"window {window}: {within.mean():.4f} nats a token in a stream, {inside.mean():.4f} inside the context")
+    print(
+        f"window {window}: {within.mean():.4f} nats a token in a stream, {inside.mean():.4f} inside the context"
+    )
     assert within.mean() <= ALLOWED * inside.mean()
     # Nor does it grow from context to context.
     of_contexts = [part.mean() for part in np.array_split(losses, CONTEXTS)]

@@ -3,7 +3,7 @@
 //! The keys of a token are stored rotated by its position. A token that moves `n` positions to the front is rotated back by
 //! the angles of `n` positions, so that the cache is that of a shorter text, up to rounding.
 
-use super::layout::{KvLayout, blocks_for};
+use super::layout::{BLOCK_TOKENS, KvLayout, blocks_for};
 use super::sequence::SequenceCache;
 use super::slab::Slab;
 use super::table::BlockTable;
@@ -83,9 +83,7 @@ impl<T: KvStep> Slab<T> {
         KeyRotation { cos, sin }: &KeyRotation,
     ) {
         let head_dim = layout.head_dim();
-        let slot = |blocks: &[BlockId], token: usize| {
-            (blocks[token / super::BLOCK_TOKENS], token % super::BLOCK_TOKENS)
-        };
+        let slot = |blocks: &[BlockId], token: usize| (blocks[token / BLOCK_TOKENS], token % BLOCK_TOKENS);
         let mut key = vec![0.0; layout.row_elements()];
         let mut value = key.clone();
         for layer in 0..layout.num_layers() {
@@ -112,6 +110,7 @@ mod tests {
     use crate::cache::tests::pool_of;
     use crate::cache::{KvCapacity, KvDtype, KvStore, KvView, SharedPool, invariants};
     use crate::kernels::{F32Step, scalar};
+    use crate::types::TokenId;
 
     const DIM: usize = 8;
 
@@ -167,14 +166,14 @@ mod tests {
 
     #[test]
     fn what_is_left_has_the_keys_of_its_new_positions() {
-        for (len, first, dropped) in [(96, 4, 32), (70, 0, 1), (70, 32, 20), (40, 39, 1), (65, 4, 33), (90, 33, 57)] {
+        for (len, first, dropped) in
+            [(96, 4, 32), (70, 0, 1), (70, 32, 20), (40, 39, 1), (65, 4, 33), (90, 33, 57)]
+        {
             let pool = pool_of(16);
             let mut sequence = sequence(&pool, len);
             let mut store = filled(&pool, &sequence);
             let shift = sequence.drop_after(first, dropped).unwrap();
-            for isa in [Isa::fastest()] {
-                store.shift(isa, &shift, &rotation(-(dropped as f32)));
-            }
+            store.shift(Isa::fastest(), &shift, &rotation(-(dropped as f32)));
             assert_eq!(sequence.len(), len - dropped);
             for position in 0..sequence.len() {
                 let token = if position < first { position } else { position + dropped };
@@ -212,8 +211,6 @@ mod tests {
 
     #[test]
     fn what_is_moved_is_published_no_more_and_a_refusal_changes_nothing() {
-        use crate::types::TokenId;
-
         let pool = pool_of(5);
         let mut sequence = sequence(&pool, 96);
         sequence.publish(&[TokenId(1); 96]);

@@ -6,8 +6,8 @@ use super::sequence::Sequence;
 use super::slot::{ModelRunner, Slots};
 use crate::cache::{BLOCK_TOKENS, Reservation, SequenceCache, SharedPool, blocks_for};
 use crate::error::{Error, Result, ResultExt};
-use crate::generation::search::ModelRole;
 use crate::generation::plan::AttentionSinks;
+use crate::generation::search::ModelRole;
 use crate::generation::{DraftSource, GenerationPlan};
 use crate::types::TokenId;
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::blocks::RequestCache;
 use super::core::Engine;
-use super::pending::{PendingRows, SharedRows};
 use super::kept::Keeper;
+use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Ticket};
 use super::slot::ModelRunner;
 use super::trace::{Recorder, TimedEvent};
@@ -45,7 +45,8 @@ impl Request {
         draft: Option<&Arc<ModelRunner>>,
         plan: GenerationPlan,
     ) -> Result<Self> {
-        let cache = RequestCache::new(engine.slots(), draft, &plan, engine.prefix_caching() || plan.shares_cache())?;
+        let cache =
+            RequestCache::new(engine.slots(), draft, &plan, engine.prefix_caching() || plan.shares_cache())?;
         let pending = PendingRows::new(cache, engine.next_age(), plan.prefill_chunk_size());
         Ok(Self {
             ticket: None,

@@ -12,8 +12,8 @@
 use std::sync::Arc;
 
 use crate::cache::{Adopted, BLOCK_TOKENS, BlockCopy, BlockShift, BlockTable, SequenceCache};
-use crate::generation::plan::AttentionSinks;
 use crate::error::Result;
+use crate::generation::plan::AttentionSinks;
 use crate::generation::search::{ModelRole, RowInput, WantedRow};
 use crate::types::{RowOutputs, SeqId, TokenId};
 

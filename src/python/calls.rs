@@ -74,7 +74,11 @@ impl Generator {
             Given::Prompt(_) => &PROMPT_KEYWORDS[..],
             Given::Chat(_) => &chat::KEYWORDS[..],
         };
-        let mut config = from_keywords(method.name, given.keywords, &[others, &OWN_KEYWORDS, &kept_cache::KEYWORDS].concat())?;
+        let mut config = from_keywords(
+            method.name,
+            given.keywords,
+            &[others, &OWN_KEYWORDS, &kept_cache::KEYWORDS].concat(),
+        )?;
         let passed = given.generation_config.map(config::passed).transpose()?.unwrap_or_default();
         config = match &method.strategy {
             Some(strategy) => strategy.apply(&config, &passed).map_err(|error| to_python(py, error))?,

@@ -74,7 +74,12 @@ fn in_cache(text: &[TokenId], sinks: usize, window: usize) -> Vec<Vec<TokenId>> 
 }
 
 /// The log-probability of each new token of each row, when each is computed from the tokens in the cache alone.
-fn expected_logprobs(generator: &Generator, output: &GenerationOutput, sinks: usize, window: usize) -> Vec<Vec<f32>> {
+fn expected_logprobs(
+    generator: &Generator,
+    output: &GenerationOutput,
+    sinks: usize,
+    window: usize,
+) -> Vec<Vec<f32>> {
     let rows = output.rows.iter().map(|row| {
         let text = [&row.prompt_ids[..], &row.generated.token_ids].concat();
         let caches = in_cache(&text, sinks, window);
@@ -96,14 +101,25 @@ fn assert_near(output: &GenerationOutput, expected: &[Vec<f32>], tolerance: f32,
     for (row, expected) in output.rows.iter().zip(expected) {
         assert_eq!(row.generated.logprobs.len(), expected.len(), "{what}");
         for (index, (found, expected)) in row.generated.logprobs.iter().zip(expected).enumerate() {
-            assert!((found - expected).abs() <= tolerance, "{what}, token {index}: {found} instead of {expected}");
+            assert!(
+                (found - expected).abs() <= tolerance,
+                "{what}, token {index}: {found} instead of {expected}"
+            );
         }
     }
 }
 
 #[test]
 fn with_one_layer_the_cache_is_that_of_its_tokens_as_a_text() {
-    for model in ["rope_default", "rope_linear", "rope_llama3", "rope_yarn", "rope_dynamic", "qwen3_norms", "phi3_partial"] {
+    for model in [
+        "rope_default",
+        "rope_linear",
+        "rope_llama3",
+        "rope_yarn",
+        "rope_dynamic",
+        "qwen3_norms",
+        "phi3_partial",
+    ] {
         let folder = one_layer(model);
         let generator = open(&folder, KvDtype::F32);
         for (sinks, window, prompt) in [(4, 20, 3), (0, 9, 3), (2, 16, 70), (1, 3, 1)] {
@@ -169,12 +185,18 @@ fn the_bits_do_not_depend_on_the_batch_the_chunks_or_the_threads() {
             for chunk in [1, 7, 256] {
                 let config = config.clone().prefill_chunk_size(chunk);
                 let alone = generator.generate(prompt.clone(), &config).unwrap();
-                assert!(bits(&alone) == together[each * index..each * (index + 1)], "prompt {index}, chunk {chunk}");
+                assert!(
+                    bits(&alone) == together[each * index..each * (index + 1)],
+                    "prompt {index}, chunk {chunk}"
+                );
             }
             let mut stream = generator.stream(prompt.clone(), &config).unwrap();
             while stream.next_token(&mut || false).unwrap().is_some() {}
             let streamed = stream.into_output().unwrap();
-            assert!(bits(&streamed) == together[each * index..each * (index + 1)], "a stream of prompt {index}");
+            assert!(
+                bits(&streamed) == together[each * index..each * (index + 1)],
+                "a stream of prompt {index}"
+            );
         }
     }
     // With others in the same passes, on other threads.
@@ -185,7 +207,11 @@ fn the_bits_do_not_depend_on_the_batch_the_chunks_or_the_threads() {
             let (generator, config, alone) = (&generator, &config, &alone);
             scope.spawn(move || match thread % 2 {
                 0 => assert!(bits(&generator.generate(ids(5, 1), config).unwrap()) == *alone),
-                _ => drop(generator.generate(ids(60, thread), &GenerationConfig::new().num_beams(3).max_new_tokens(40)).unwrap()),
+                _ => drop(
+                    generator
+                        .generate(ids(60, thread), &GenerationConfig::new().num_beams(3).max_new_tokens(40))
+                        .unwrap(),
+                ),
             });
         }
     });

@@ -200,11 +200,7 @@ fn blocks_in_use_cost_nothing_and_idle_ones_are_drawn_from_the_reservation() {
     assert_eq!((shared.adopt(&text(&[1], 0)).tokens, reservation.remaining()), (32, 1));
     let mut idle = SequenceCache::within(&reservation);
     let _others = pool.reserve(2).unwrap();
-    assert_eq!(
-        idle.adopt(&text(&[2, 3], 0)).tokens,
-        32,
-        "the second block belongs to the other reservation"
-    );
+    assert_eq!(idle.adopt(&text(&[2, 3], 0)).tokens, 32, "the second block belongs to the other reservation");
     assert_eq!((reservation.remaining(), pool.stats().available_blocks), (0, 0));
     drop(first);
     invariants::check(&pool, [shared.table(), idle.table()]).unwrap();

@@ -33,8 +33,8 @@ use super::search::{self, SearchPlan};
 use super::stopping::{self, StoppingCriteriaList, StoppingSettings};
 
 pub use context::{DefaultLength, PlanContext};
-pub use sinks::AttentionSinks;
 pub use draft::{DraftContext, DraftPlan, DraftSource, KeptTokens};
+pub use sinks::AttentionSinks;
 
 /// The most rows of one request, which bounds the memory of its bookkeeping.
 const MAX_ROWS: usize = 65_536;

@@ -46,8 +46,14 @@ impl AttentionSinks {
                  or lower `attention_sinks`"
             )));
         }
-        use GenerationMode::{BeamSample, BeamSearch, Greedy, Sample};
-        if !matches!(mode, Greedy | Sample | BeamSearch | BeamSample) {
+        let is_possible = matches!(
+            mode,
+            GenerationMode::Greedy
+                | GenerationMode::Sample
+                | GenerationMode::BeamSearch
+                | GenerationMode::BeamSample
+        );
+        if !is_possible {
             return Err(Error::config(format!(
                 "`attention_sinks` and `window` must be unset in {mode}, which takes tokens back or looks at states that have \
                  left the cache; leave them out, or use greedy search, sampling or beam search without an assistant"
