@@ -238,12 +238,12 @@ fn assistants_and_models_whose_keys_depend_on_the_length_give_the_same_bits() {
 #[test]
 fn caches_of_every_type_are_kept() {
     for kv_dtype in [KvDtype::F32, KvDtype::Bf16, KvDtype::I8] {
-        let options = GeneratorOptions {
+        let options = || GeneratorOptions {
             kv_dtype: Some(kv_dtype),
             kv_cache_bytes: Some(64 << 20),
             ..GeneratorOptions::default()
         };
-        let [generator, reference] = [(); 2].map(|()| open_with("four_layers", options.clone()));
+        let [generator, reference] = [(); 2].map(|()| open_with("four_layers", options()));
         let cache = generator.prefill(ids(45, 3)).unwrap();
         let whole = reference.generate([ids(45, 3), ids(4, 1)].concat(), &config()).unwrap();
         assert!(bits(&continued(&generator, &cache, ids(4, 1), &config())) == bits(&whole), "{kv_dtype}");

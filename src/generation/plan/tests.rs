@@ -3,6 +3,7 @@
 use super::super::testing::WordVocabulary;
 use super::*;
 use crate::error::ErrorKind;
+use crate::generation::{LogitsProcessor, StoppingCriterion};
 use crate::types::FinishReason;
 
 use super::super::logits::RowContext;
