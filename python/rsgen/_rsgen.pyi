@@ -54,6 +54,7 @@ __all__ = [
     "Generator",
     "InputError",
     "InternalError",
+    "KeptCache",
     "LoadError",
     "LogitsProcessor",
     "MaxLengthCriteria",
@@ -223,6 +224,12 @@ class GenerationConfig:
         """Assisted decoding, with another tokenizer: how many tokens of the assistant are encoded again with each draft.
 
         Must be an integer of 0 or more. Default: 10.
+        """
+    @property
+    def attention_sinks(self) -> int | None:
+        """Lets a text go on past the context: how many of its first tokens stay in the cache, beside the newest; 4 if only `window` is set.
+
+        Must be an integer of 0 or more. Default: unset.
         """
     @property
     def bad_words_ids(self) -> list[list[int]] | None:
@@ -573,6 +580,12 @@ class GenerationConfig:
         """Accepted for transformers' sake: the KV cache is always used.
 
         Must be true or false. Default: true.
+        """
+    @property
+    def window(self) -> int | None:
+        """The most tokens in the cache of a text with `attention_sinks`, these included; the model's context if only those are set. The oldest others leave it, and positions are those within it.
+
+        Must be an integer of 0 or more. Default: unset.
         """
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
@@ -952,6 +965,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -988,6 +1004,13 @@ class Generator:
                 tokens, which greedy search and sampling check several at a time. The tokens of greedy
                 search stay the same. It is that of the Generator unless given; None is none. Another
                 name is `assistant`.
+            cache (KeptCache | Sequence[KeptCache] | None): A kept text, which the prompt continues: the
+                prompt is only what follows. A text gets no special tokens then, and None goes on with
+                the kept text itself. A list holds one for each prompt.
+            past_key_values (KeptCache | Sequence[KeptCache] | None): The same with the whole text as the
+                prompt, which begins with the kept tokens, as in transformers.
+            return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
+                of a later call: see `GenerationOutput.cache`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1017,6 +1040,9 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         **fields: Unpack[GenerationFields],
     ) -> TokenStream:
         """Generates token by token, for `async for`.
@@ -1046,6 +1072,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1082,6 +1111,13 @@ class Generator:
                 tokens, which greedy search and sampling check several at a time. The tokens of greedy
                 search stay the same. It is that of the Generator unless given; None is none. Another
                 name is `assistant`.
+            cache (KeptCache | Sequence[KeptCache] | None): A kept text, which the prompt continues: the
+                prompt is only what follows. A text gets no special tokens then, and None goes on with
+                the kept text itself. A list holds one for each prompt.
+            past_key_values (KeptCache | Sequence[KeptCache] | None): The same with the whole text as the
+                prompt, which begins with the kept tokens, as in transformers.
+            return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
+                of a later call: see `GenerationOutput.cache`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1112,6 +1148,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1148,6 +1187,13 @@ class Generator:
                 tokens, which greedy search and sampling check several at a time. The tokens of greedy
                 search stay the same. It is that of the Generator unless given; None is none. Another
                 name is `assistant`.
+            cache (KeptCache | Sequence[KeptCache] | None): A kept text, which the prompt continues: the
+                prompt is only what follows. A text gets no special tokens then, and None goes on with
+                the kept text itself. A list holds one for each prompt.
+            past_key_values (KeptCache | Sequence[KeptCache] | None): The same with the whole text as the
+                prompt, which begins with the kept tokens, as in transformers.
+            return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
+                of a later call: see `GenerationOutput.cache`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1180,6 +1226,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1202,6 +1251,10 @@ class Generator:
             continue_final_message (bool | str): Continues the final message instead of replying. A
                 text names the field of the message to continue.
             streamer (Streamer | None): An object with `put(ids)` and `end()`: see `generate()`.
+            cache (KeptCache | Sequence[KeptCache] | None): The `cache` of the last reply: what the
+                conversation shares with it is not computed again.
+            past_key_values (KeptCache | Sequence[KeptCache] | None): Another name of `cache`.
+            return_cache (bool): Keeps the blocks of the reply for the next call: see `generate()`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 conversations. A function is called with the number done, and of all.
 
@@ -1225,6 +1278,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1261,6 +1317,13 @@ class Generator:
                 tokens, which greedy search and sampling check several at a time. The tokens of greedy
                 search stay the same. It is that of the Generator unless given; None is none. Another
                 name is `assistant`.
+            cache (KeptCache | Sequence[KeptCache] | None): A kept text, which the prompt continues: the
+                prompt is only what follows. A text gets no special tokens then, and None goes on with
+                the kept text itself. A list holds one for each prompt.
+            past_key_values (KeptCache | Sequence[KeptCache] | None): The same with the whole text as the
+                prompt, which begins with the kept tokens, as in transformers.
+            return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
+                of a later call: see `GenerationOutput.cache`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1291,6 +1354,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1327,6 +1393,13 @@ class Generator:
                 tokens, which greedy search and sampling check several at a time. The tokens of greedy
                 search stay the same. It is that of the Generator unless given; None is none. Another
                 name is `assistant`.
+            cache (KeptCache | Sequence[KeptCache] | None): A kept text, which the prompt continues: the
+                prompt is only what follows. A text gets no special tokens then, and None goes on with
+                the kept text itself. A list holds one for each prompt.
+            past_key_values (KeptCache | Sequence[KeptCache] | None): The same with the whole text as the
+                prompt, which begins with the kept tokens, as in transformers.
+            return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
+                of a later call: see `GenerationOutput.cache`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1357,6 +1430,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1393,6 +1469,13 @@ class Generator:
                 tokens, which greedy search and sampling check several at a time. The tokens of greedy
                 search stay the same. It is that of the Generator unless given; None is none. Another
                 name is `assistant`.
+            cache (KeptCache | Sequence[KeptCache] | None): A kept text, which the prompt continues: the
+                prompt is only what follows. A text gets no special tokens then, and None goes on with
+                the kept text itself. A list holds one for each prompt.
+            past_key_values (KeptCache | Sequence[KeptCache] | None): The same with the whole text as the
+                prompt, which begins with the kept tokens, as in transformers.
+            return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
+                of a later call: see `GenerationOutput.cache`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1460,6 +1543,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1497,6 +1583,13 @@ class Generator:
                 tokens, which greedy search and sampling check several at a time. The tokens of greedy
                 search stay the same. It is that of the Generator unless given; None is none. Another
                 name is `assistant`.
+            cache (KeptCache | Sequence[KeptCache] | None): A kept text, which the prompt continues: the
+                prompt is only what follows. A text gets no special tokens then, and None goes on with
+                the kept text itself. A list holds one for each prompt.
+            past_key_values (KeptCache | Sequence[KeptCache] | None): The same with the whole text as the
+                prompt, which begins with the kept tokens, as in transformers.
+            return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
+                of a later call: see `GenerationOutput.cache`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1530,6 +1623,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1566,6 +1662,13 @@ class Generator:
                 tokens, which greedy search and sampling check several at a time. The tokens of greedy
                 search stay the same. It is that of the Generator unless given; None is none. Another
                 name is `assistant`.
+            cache (KeptCache | Sequence[KeptCache] | None): A kept text, which the prompt continues: the
+                prompt is only what follows. A text gets no special tokens then, and None goes on with
+                the kept text itself. A list holds one for each prompt.
+            past_key_values (KeptCache | Sequence[KeptCache] | None): The same with the whole text as the
+                prompt, which begins with the kept tokens, as in transformers.
+            return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
+                of a later call: see `GenerationOutput.cache`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1596,6 +1699,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1632,6 +1738,13 @@ class Generator:
                 tokens, which greedy search and sampling check several at a time. The tokens of greedy
                 search stay the same. It is that of the Generator unless given; None is none. Another
                 name is `assistant`.
+            cache (KeptCache | Sequence[KeptCache] | None): A kept text, which the prompt continues: the
+                prompt is only what follows. A text gets no special tokens then, and None goes on with
+                the kept text itself. A list holds one for each prompt.
+            past_key_values (KeptCache | Sequence[KeptCache] | None): The same with the whole text as the
+                prompt, which begins with the kept tokens, as in transformers.
+            return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
+                of a later call: see `GenerationOutput.cache`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1648,6 +1761,27 @@ class Generator:
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
         """
+    def prefill(
+        self, prompt: Prompt | None = None, *, cache: KeptCache | None = None
+    ) -> KeptCache | list[KeptCache]:
+        """Computes a prompt and keeps its cache, so that calls can continue it.
+
+        Args:
+            prompt (Prompt | None): A text, its token ids, or a list of those. None begins a text with the
+                `bos_token_id`.
+            cache (KeptCache | None): A kept text, which the prompt continues.
+
+        Returns:
+            KeptCache | list[KeptCache]: The handle to pass as `cache`; a list for a list.
+
+        Raises:
+            InputError: The prompt cannot be used, or the cache is of another generator.
+            CapacityError: The KV cache cannot hold the prompt.
+
+        Example:
+            >>> story = gen.prefill("Once upon a time there was a fox.")
+            >>> gen.generate(" It was sad", cache=story, max_new_tokens=20).text
+        """
     def prompt_lookup(
         self,
         prompt: Prompt | Encoding | None = None,
@@ -1662,6 +1796,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1698,6 +1835,13 @@ class Generator:
                 tokens, which greedy search and sampling check several at a time. The tokens of greedy
                 search stay the same. It is that of the Generator unless given; None is none. Another
                 name is `assistant`.
+            cache (KeptCache | Sequence[KeptCache] | None): A kept text, which the prompt continues: the
+                prompt is only what follows. A text gets no special tokens then, and None goes on with
+                the kept text itself. A list holds one for each prompt.
+            past_key_values (KeptCache | Sequence[KeptCache] | None): The same with the whole text as the
+                prompt, which begins with the kept tokens, as in transformers.
+            return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
+                of a later call: see `GenerationOutput.cache`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1728,6 +1872,9 @@ class Generator:
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput:
@@ -1764,6 +1911,13 @@ class Generator:
                 tokens, which greedy search and sampling check several at a time. The tokens of greedy
                 search stay the same. It is that of the Generator unless given; None is none. Another
                 name is `assistant`.
+            cache (KeptCache | Sequence[KeptCache] | None): A kept text, which the prompt continues: the
+                prompt is only what follows. A text gets no special tokens then, and None goes on with
+                the kept text itself. A list holds one for each prompt.
+            past_key_values (KeptCache | Sequence[KeptCache] | None): The same with the whole text as the
+                prompt, which begins with the kept tokens, as in transformers.
+            return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
+                of a later call: see `GenerationOutput.cache`.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1927,6 +2081,9 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         **fields: Unpack[GenerationFields],
     ) -> TokenStream:
         """Generates token by token, while the stream is iterated.
@@ -1957,6 +2114,9 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
         **fields: Unpack[GenerationFields],
     ) -> TokenStream:
         """Replies to a conversation token by token: `chat()` as a stream.
@@ -1991,6 +2151,50 @@ class Generator:
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer. Raises `InputError` when the model came without one."""
+
+@final
+class KeptCache:
+    """The computed keys and values of a text, kept so that calls can continue it.
+
+    `Generator.prefill()` and `GenerationOutput.cache` give one. It is never used up: any number of
+    calls may continue it, also at once from several threads, and each gets exactly what it would
+    get for the whole text. It holds back nobody: when the KV cache is full, its blocks are taken,
+    and the next call that continues it computes them again. It cannot be pickled.
+
+    Example:
+        >>> with gen.prefill("Once upon a time there was a fox.") as story:
+        ...     for ending in (" It was sad", " It was glad"):
+        ...         print(gen.generate(ending, cache=story, max_new_tokens=20).text)
+    """
+
+    def __copy__(self) -> KeptCache: ...
+    def __deepcopy__(self, memo: Any, /) -> KeptCache: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *exception: Any) -> None: ...
+    def __reduce__(self) -> Never: ...
+    def close(self) -> None:
+        """Keeps the blocks no longer. Calls that run with it go on. Closing twice does nothing."""
+    def fork(self) -> KeptCache:
+        """Returns a second handle of the same text, which is closed by itself.
+
+        Calls do not change a handle, so forks are for parts of a program that close theirs.
+
+        Returns:
+            KeptCache: The second handle.
+        """
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+    @property
+    def num_computed(self) -> int:
+        """How many of the first tokens need not be computed at this moment.
+
+        A text just generated lacks its last token, and a full KV cache takes blocks.
+        """
+    @property
+    def token_ids(self) -> NDArray[np.int64]:
+        """The tokens of the text, `[tokens]`."""
+    def __len__(self) -> int: ...
 
 @final
 class GenerationOutput:
@@ -2051,6 +2255,16 @@ class GenerationOutput:
         The shape is `[rows, longest]`, with -1 after the end of a row.
         """
     @property
+    def cache(self) -> KeptCache:
+        """The first row, its prompt and continuation, for a call that goes on with it.
+
+        With `return_cache=True` its blocks are kept from the end of the call on; otherwise what is
+        still there when it is asked for the first time.
+        """
+    @property
+    def caches(self) -> list[KeptCache]:
+        """The `cache` of each row."""
+    @property
     def draft_stats(self) -> DraftStats | None:
         """What became of drafts, in assisted decoding and prompt lookup."""
     @property
@@ -2075,6 +2289,9 @@ class GenerationOutput:
 
         One array for each row, `[tokens]`.
         """
+    @property
+    def past_key_values(self) -> KeptCache:
+        """Another name of `cache`, as in transformers."""
     @property
     def prompt_indices(self) -> list[int]:
         """The index of the prompt that each row continues."""
@@ -2353,6 +2570,9 @@ class CacheStats:
     @property
     def blocks_free(self) -> int:
         """Blocks for further requests."""
+    @property
+    def blocks_kept(self) -> int:
+        """Blocks of texts that are kept to be continued. Those that no request uses are free as well."""
     @property
     def blocks_reserved(self) -> int:
         """Blocks reserved for running requests and not yet used."""

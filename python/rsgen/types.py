@@ -306,6 +306,8 @@ class GenerationFields(TypedDict, total=False):
     compat: Literal["4.49"] | None
     use_cache: bool | None
     prefill_chunk_size: int | None
+    attention_sinks: int | None
+    window: int | None
     seed: int | Sequence[int] | None
     penalty_alpha: float | None
     dola_layers: Literal["low", "high"] | Sequence[int] | None

@@ -87,8 +87,13 @@ impl<T: KvStep> Slab<T> {
         let mut key = vec![0.0; layout.row_elements()];
         let mut value = key.clone();
         for layer in 0..layout.num_layers() {
-            for token in shift.first..shift.tokens {
-                let (block, offset) = slot(&shift.source, token + shift.dropped);
+            for token in shift.first / BLOCK_TOKENS * BLOCK_TOKENS..shift.tokens {
+                let moves = token >= shift.first;
+                let (block, offset) = slot(&shift.source, token + if moves { shift.dropped } else { 0 });
+                let target = slot(&shift.target, token);
+                if target == (block, offset) {
+                    continue;
+                }
                 let view = self.view(layer);
                 let heads = key.chunks_exact_mut(head_dim).zip(value.chunks_exact_mut(head_dim));
                 for (head, (key, value)) in heads.enumerate() {
@@ -97,8 +102,10 @@ impl<T: KvStep> Slab<T> {
                         (*key, *value) = (T::key(keys, offset, d), T::value(values, offset, d));
                     }
                 }
-                rotate_half(isa, &mut key, head_dim, cos, sin);
-                self.write(layer, slot(&shift.target, token), &key, &value);
+                if moves {
+                    rotate_half(isa, &mut key, head_dim, cos, sin);
+                }
+                self.write(layer, target, &key, &value);
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::thread;
 
 use rsgen::error::ErrorKind;
+use rsgen::generation::DolaLayers;
 use rsgen::generator::{Assistant, KvDtype};
 use rsgen::{
     GenerationConfig, GenerationOutput, Generator, GeneratorOptions, KeptCache, PromptBatch, TokenId,
@@ -47,7 +48,7 @@ fn strategies() -> Vec<(&'static str, GenerationConfig)> {
         ("beam sample", config().num_beams(3).do_sample(true).seed(5)),
         ("groups", config().num_beams(4).num_beam_groups(2).diversity_penalty(1.0)),
         ("contrastive", config().penalty_alpha(0.6).top_k(4)),
-        ("dola", config().dola_layers("high")),
+        ("dola", config().dola_layers(DolaLayers::High)),
         ("prompt lookup", config().prompt_lookup_num_tokens(3)),
         ("early exit", config().assistant_early_exit(1)),
     ]
