@@ -184,7 +184,7 @@ def test_mistakes_are_named(gen, kept):
         rsgen.Generator(num_threads=1).generate("x", cache=kept)
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(kept)
-    with pytest.raises(TypeError, match="did you mean"):
+    with pytest.raises(TypeError, match="unexpected keyword argument: `return_caches`"):
         gen.generate("x", return_caches=True)
     out = pickle.loads(pickle.dumps(gen.generate("One day", **GREEDY)))
     with pytest.raises(rsgen.InputError, match="from a file or another process"):
