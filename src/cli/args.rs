@@ -14,6 +14,7 @@ use super::completions::CompletionsArguments;
 use super::decoding::DecodingArguments;
 use super::doctor::DoctorArguments;
 use super::pack::PackArguments;
+use super::run_batch::RunBatchArguments;
 use super::score::ScoreArguments;
 use super::serve::ServeArguments;
 use super::show::{PictureArguments, ShowArguments};
@@ -57,6 +58,7 @@ pub(super) enum Subcommand {
     Generate(Box<GenerateArguments>),
     Chat(Box<ChatArguments>),
     Serve(Box<ServeArguments>),
+    RunBatch(Box<RunBatchArguments>),
     Pack(PackArguments),
     Score(ScoreArguments),
     Show(ShowArguments),

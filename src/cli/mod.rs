@@ -4,6 +4,8 @@
 //! detects interrupts; programs use [`ctrl_c`].
 
 mod args;
+#[cfg(feature = "serve")]
+mod batch_files;
 mod bench;
 mod chat;
 mod chat_commands;
@@ -23,6 +25,7 @@ mod output;
 mod pack;
 mod progress;
 mod prompt;
+mod run_batch;
 mod score;
 mod serve;
 mod show;
@@ -95,6 +98,7 @@ fn run_subcommand(
         Subcommand::Generate(arguments) => generate::run(arguments, bundled, terminal, interrupted),
         Subcommand::Chat(arguments) => chat::run(arguments, bundled, terminal, interrupted),
         Subcommand::Serve(arguments) => serve::run(arguments, bundled, terminal, interrupted),
+        Subcommand::RunBatch(arguments) => run_batch::run(arguments, bundled, terminal, interrupted),
         Subcommand::Pack(arguments) => pack::run(arguments, terminal, interrupted),
         Subcommand::Score(arguments) => score::run(arguments, bundled, terminal, interrupted),
         Subcommand::Show(arguments) => show::run(arguments, terminal),

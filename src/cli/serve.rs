@@ -223,9 +223,15 @@ pub(super) fn run(
     _: &super::terminal::Terminal,
     _: &mut crate::engine::Interrupt<'_>,
 ) -> Result<(), super::failure::Failure> {
-    Err(crate::error::Error::config(
+    Err(without_server())
+}
+
+/// The error of what needs the server, in a program without it.
+#[cfg(not(feature = "serve"))]
+pub(super) fn without_server() -> super::failure::Failure {
+    crate::error::Error::config(
         "this program was built without the server; install it with `pip install rsgen`, or build it with `cargo install \
          --path . --features serve`",
     )
-    .into())
+    .into()
 }

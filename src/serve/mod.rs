@@ -9,6 +9,7 @@
 
 mod api;
 mod app;
+mod batch;
 mod connections;
 mod defects;
 mod failure;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 
 use axum::Router;
 
+pub use batch::{BATCH_URLS, BatchAnswer, BatchRequest, BatchResponse, run_batch};
 pub use options::{Secret, ServeOptions};
 pub use server::{Loading, Running, Server};
 
