@@ -12,6 +12,7 @@ use super::bench::BenchArguments;
 use super::chat::ChatArguments;
 use super::completions::CompletionsArguments;
 use super::decoding::DecodingArguments;
+use super::detect::DetectArguments;
 use super::doctor::DoctorArguments;
 use super::pack::PackArguments;
 use super::score::ScoreArguments;
@@ -59,6 +60,7 @@ pub(super) enum Subcommand {
     Serve(Box<ServeArguments>),
     Pack(PackArguments),
     Score(ScoreArguments),
+    Detect(DetectArguments),
     Show(ShowArguments),
     Tokenize(TokenizeArguments),
     Inspect(InspectArguments),

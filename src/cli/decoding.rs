@@ -71,6 +71,7 @@ const HEADINGS: [(&str, &[&str]); 8] = [
             "suppress_tokens",
             "begin_suppress_tokens",
             "remove_invalid_values",
+            "watermarking_config",
         ],
     ),
     (
