@@ -94,7 +94,7 @@ def test_objects_dicts_and_those_of_transformers_mark_alike(gen, config):
 
 @pytest.mark.parametrize("config", [GREEN, SYNTHID])
 def test_a_configuration_keeps_it(tmp_path, config):
-    kept = rsgen.GenerationConfig(watermarking_config=config, top_k=5)
+    kept = rsgen.GenerationConfig(watermarking_config=config, max_new_tokens=5)
     assert eval(repr(kept), vars(rsgen)) == kept
     assert pickle.loads(pickle.dumps(kept)) == kept
     assert rsgen.GenerationConfig.from_dict(kept.to_dict()) == kept
@@ -144,7 +144,7 @@ def test_green_lists_are_found_with_their_key_alone(gen):
     out = gen.generate(PROMPT, watermarking_config=GREEN, **SAMPLE)
     found = rsgen.WatermarkDetector(gen, "cpu", GREEN)(out.token_ids, return_dict=True)
     assert found.prediction.tolist() == [True]
-    assert found.z_score[0] > 4
+    assert found.z_score[0] > 3
     assert found.confidence[0] == 1 - found.p_value[0]
     assert found.green_fraction[0] == found.num_green_tokens[0] / found.num_tokens_scored[0]
     other = rsgen.WatermarkDetector(gen, "cpu", GREEN.to_dict() | {"hashing_key": 1})
@@ -224,7 +224,7 @@ def test_repeated_ngrams_count_once_on_request(gen):
             "texts of one length",
         ),
         (lambda gen: rsgen.BayesianDetectorModel.from_pretrained("/no"), rsgen.LoadError, "/no"),
-        (lambda gen: rsgen.BayesianDetectorModel(), TypeError, "No constructor"),
+        (lambda gen: rsgen.BayesianDetectorModel(), TypeError, "cannot create"),
     ],
 )
 def test_detectors_say_what_is_wrong(gen, make, error, message):

@@ -14,6 +14,7 @@ use super::model::ModelSource;
 use super::output::{SCHEMA_VERSION, write_json};
 use super::prompt;
 use super::tokenize::{check_ids, parse_ids};
+use super::wording::in_shell_words;
 use crate::error::{Error, Result};
 use crate::generation::{
     FieldValue, GenerationConfig, SynthIDTextWatermarkDetector, SynthIDTextWatermarkingConfig,
@@ -60,7 +61,8 @@ pub(super) struct DetectArguments {
 fn watermark(text: &str) -> Result<Watermarking, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| format!("it must be JSON: {error}"))?;
     let mut config = GenerationConfig::new();
-    config.set("watermarking_config", &FieldValue::from(value)).map_err(|error| error.to_string())?;
+    let set = config.set("watermarking_config", &FieldValue::from(value));
+    set.map_err(|error| in_shell_words(&error.to_string()))?;
     config.watermarking_config.ok_or_else(|| "it must not be null".to_owned())
 }
 

@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn what_is_no_detector_is_refused_with_the_file_and_the_rule() {
         let folder = tempfile::tempdir().unwrap();
-        let mut error = |config: Value, depth: usize| {
+        let error = |config: Value, depth: usize| {
             write(folder.path(), &config, depth);
             BayesianDetector::from_pretrained(folder.path().to_str().unwrap()).unwrap_err().to_string()
         };

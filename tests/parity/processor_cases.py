@@ -242,7 +242,9 @@ PROCESSORS = [
         infinite=False,
     ),
     Processor("WatermarkLogitsProcessor", _watermark, nan=False),
-    Processor("SynthIDTextWatermarkLogitsProcessor", _synthid_text, tolerance=1e-6),
+    Processor(
+        "SynthIDTextWatermarkLogitsProcessor", _synthid_text, nan=False, infinite=False, tolerance=1e-6
+    ),
     Processor("LogitNormalization", lambda b: {}),
 ]
 

@@ -46,6 +46,10 @@ impl SynthIDTextWatermarkLogitsProcessor {
 
     /// Replaces `scores` by what the tournament after the context makes of them.
     fn play(&self, scores: &mut [f32], row: &RowContext<'_>, context: u64) -> Result<()> {
+        // What nothing can be drawn from is left to the search, which says why.
+        if !kernels::maximum(row.isa, scores).is_finite() {
+            return Ok(());
+        }
         let table = self.values.table()?;
         kernels::softmax(row.isa, scores);
         // What has been removed stays so: only the others are looked at.
@@ -174,10 +178,19 @@ mod tests {
         (few[3], few[9]) = (1.0, 1.5);
         let found = after(&processor(false, false), &[], &few);
         assert!(found.iter().enumerate().all(|(token, score)| [3, 9].contains(&token) || *score == f32::MIN));
-        assert_eq!(after(&processor(false, false), &[], &[f32::NAN; 24]), [f32::MIN; 24]);
         let debugs = processor(false, true);
         assert_eq!(after(&debugs, &[], &few), after(&debugs, &[], &scores()));
         assert_eq!(after(&debugs, &[3, 3, 3, 3], &few), [1.0; 24]);
+    }
+
+    #[test]
+    fn rows_without_a_finite_maximum_are_left_to_the_search() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut scores = [f32::NEG_INFINITY; 24];
+            scores[7] = bad;
+            let found = after(&processor(false, false), &[], &scores);
+            assert!(found.iter().zip(&scores).all(|(a, b)| a.to_bits() == b.to_bits()));
+        }
     }
 
     #[test]
