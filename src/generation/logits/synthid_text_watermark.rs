@@ -64,14 +64,16 @@ impl SynthIDTextWatermarkLogitsProcessor {
         for layer in 0..self.values.depth() {
             for &(token, ngram) in &players {
                 let token = token as usize;
-                winning[token] = if table.value(ngram, layer) { scores[token] } else { 0.0 };
+                // Without a branch that nobody can foresee.
+                let wins = u32::from(table.value(ngram, layer)).wrapping_neg();
+                winning[token] = f32::from_bits(scores[token].to_bits() & wins);
             }
             let mass = sum(&winning);
-            let (loses, wins) = (1.0 - mass, 2.0 - mass);
+            let factors = [1.0 - mass, 2.0 - mass];
             for &(token, _) in &players {
                 let token = token as usize;
                 // The probability of a winner is positive, or has become 0.
-                scores[token] *= if winning[token] == 0.0 { loses } else { wins };
+                scores[token] *= factors[usize::from(winning[token] != 0.0)];
             }
         }
         for score in scores {

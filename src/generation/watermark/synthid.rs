@@ -80,7 +80,8 @@ impl GValues {
                 self.table.get_or_init(|| table)
             }
         };
-        Ok(GTable { bits, size: size as u64, keys: &self.config.keys })
+        let mask = if size.is_power_of_two() { size as u64 - 1 } else { 0 };
+        Ok(GTable { bits, size: size as i64, mask, keys: &self.config.keys })
     }
 
     /// The hashes of the contexts of `tokens`: of those before each token and of those after the last one, of `ngram_len - 1`
@@ -164,7 +165,9 @@ impl GValues {
 #[derive(Clone, Copy)]
 pub(in crate::generation) struct GTable<'a> {
     bits: &'a [u64],
-    size: u64,
+    size: i64,
+    /// What a power of two leaves of a hash; 0 for other sizes.
+    mask: u64,
     keys: &'a [i64],
 }
 
@@ -179,11 +182,8 @@ impl GTable<'_> {
     #[inline]
     pub(in crate::generation) fn value(&self, ngram: u64, layer: usize) -> bool {
         let hash = hashed(ngram, self.keys[layer] as u64);
-        let place = if self.size.is_power_of_two() {
-            hash & (self.size - 1)
-        } else {
-            (hash as i64).rem_euclid(self.size as i64) as u64
-        };
+        let place =
+            if self.mask == 0 { (hash as i64).rem_euclid(self.size) as u64 } else { hash & self.mask };
         self.bits[(place / 64) as usize] >> (place % 64) & 1 == 1
     }
 }
