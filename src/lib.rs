@@ -65,6 +65,8 @@ pub use types::{BlockId, FinishReason, SeqId, TokenId};
 mod pages {
     #[doc = include_str!("../docs/rust.md")]
     mod embedding {}
+    #[doc = include_str!("../docs/watermarks.md")]
+    mod watermarks {}
 
     #[doc = include_str!("../docs/strategies/assisted_decoding.md")]
     mod assisted_decoding {}

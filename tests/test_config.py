@@ -245,8 +245,8 @@ def test_values_that_ask_for_nothing_are_taken(gen, fields):
 def test_what_a_models_file_asks_for_and_is_not_supported_is_said(make_llama):
     folder = make_llama()
     file = folder / "generation_config.json"
-    file.write_text('{"guidance_scale": 1.5, "watermarking_config": {"bias": 2.5}, "max_new_tokens": 3}')
-    with pytest.warns(UserWarning, match="`guidance_scale`, `watermarking_config` would change the tokens"):
+    file.write_text('{"guidance_scale": 1.5, "token_healing": true, "max_new_tokens": 3}')
+    with pytest.warns(UserWarning, match="`guidance_scale`, `token_healing` would change the tokens"):
         gen = rsgen.Generator(folder, num_threads=1)
     assert gen.generation_config.to_dict()["guidance_scale"] == 1.5
     with pytest.warns(UserWarning, match="`guidance_scale`"):

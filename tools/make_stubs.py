@@ -377,7 +377,7 @@ def _default(argument: dict[str, Any]) -> str:
     if "default" not in argument:
         return ""
     default = argument["default"]
-    return " = -math.inf" if default == float("-inf") else f" = {default!r}"
+    return " = -math.inf" if default == float("-inf") else f" = {shown_default(default)}"
 
 
 def _accepted(annotation: str) -> str:

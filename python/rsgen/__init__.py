@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from . import stopping_criteria as stopping_criteria
     from . import types as types
     from ._rsgen import (
+        BayesianDetectorModel,
         CacheStats,
         CallbackError,
         CancelledError,
@@ -31,11 +32,16 @@ if TYPE_CHECKING:
         NumericalError,
         RsgenError,
         StreamedToken,
+        SynthIDTextWatermarkDetector,
+        SynthIDTextWatermarkingConfig,
         Timings,
         Tokenizer,
         TokenScores,
         TokenStream,
         Usage,
+        WatermarkDetector,
+        WatermarkDetectorOutput,
+        WatermarkingConfig,
         __version__,
         pack,
         serve,
@@ -43,6 +49,7 @@ if TYPE_CHECKING:
     from ._streamer import TextStreamer
 
 __all__ = [
+    "BayesianDetectorModel",
     "CacheStats",
     "CallbackError",
     "CancelledError",
@@ -60,12 +67,17 @@ __all__ = [
     "NumericalError",
     "RsgenError",
     "StreamedToken",
+    "SynthIDTextWatermarkDetector",
+    "SynthIDTextWatermarkingConfig",
     "TextStreamer",
     "Timings",
     "TokenScores",
     "TokenStream",
     "Tokenizer",
     "Usage",
+    "WatermarkDetector",
+    "WatermarkDetectorOutput",
+    "WatermarkingConfig",
     "__version__",
     "pack",
     "serve",

@@ -34,6 +34,7 @@ from .types import (
 )
 
 __all__ = [
+    "BayesianDetectorModel",
     "BuiltInConstraint",
     "BuiltInLogitsProcessor",
     "BuiltInStoppingCriteria",
@@ -64,11 +65,16 @@ __all__ = [
     "StopStringCriteria",
     "StoppingCriteria",
     "StreamedToken",
+    "SynthIDTextWatermarkDetector",
+    "SynthIDTextWatermarkingConfig",
     "Timings",
     "TokenScores",
     "TokenStream",
     "Tokenizer",
     "Usage",
+    "WatermarkDetector",
+    "WatermarkDetectorOutput",
+    "WatermarkingConfig",
     "__version__",
     "_panic_after",
     "_tables",
@@ -573,6 +579,14 @@ class GenerationConfig:
         """Accepted for transformers' sake: the KV cache is always used.
 
         Must be true or false. Default: true.
+        """
+    @property
+    def watermarking_config(
+        self,
+    ) -> WatermarkingConfig | SynthIDTextWatermarkingConfig | dict[str, Any] | None:
+        """Marks the text so that a detector with the same settings finds it: favours tokens of pseudorandom green lists, or lets tokens win SynthID's tournaments.
+
+        Must be a WatermarkingConfig or a SynthIDTextWatermarkingConfig, or a map of the fields of one. Default: unset.
         """
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
@@ -2618,6 +2632,112 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
     def __next__(self) -> StreamedToken: ...
 
 @final
+class BayesianDetectorModel:
+    """A trained judge of SynthID's watermark: transformers' class of that name.
+
+    `from_pretrained()` opens one.
+    """
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | os.PathLike[str]) -> Self:
+        """Opens a detector that transformers' `save_pretrained` has written.
+
+        Args:
+            pretrained_model_name_or_path (str | os.PathLike[str]): The folder, with `config.json` and
+                `model.safetensors`, or an id in the local Hub cache.
+
+        Returns:
+            Self: The model.
+
+        Raises:
+            LoadError: A file is missing or damaged, or is not that of such a model.
+        """
+    @property
+    def model_name(self) -> str | None:
+        """The model whose texts it was trained for, if its folder says so."""
+    @property
+    def watermarking_config(self) -> SynthIDTextWatermarkingConfig | None:
+        """How those texts are marked, if its folder says so."""
+    @property
+    def watermarking_depth(self) -> int:
+        """The layers of the tournament: the number of keys."""
+
+@final
+class SynthIDTextWatermarkDetector:
+    """Finds SynthID's watermark in texts: transformers' class of that name.
+
+    Args:
+        detector_module (BayesianDetectorModel | None): The trained model. Without one there are no
+            probabilities, but the means of g-values.
+        logits_processor (Any): How the texts were marked: a SynthIDTextWatermarkingConfig, a dict of
+            its fields, or a SynthIDTextWatermarkLogitsProcessor. None takes what the model's folder
+            says.
+        tokenizer (Any): The tokenizer or an id: from the first `eos_token_id` on, tokens do not
+            count. None counts all.
+
+    Raises:
+        ConfigError: A value is outside of its range.
+
+    Example:
+        >>> watermark = rsgen.SynthIDTextWatermarkingConfig(ngram_len=5, keys=[654, 400, 836, 123])
+        >>> out = gen.sample("Once upon a time", max_new_tokens=60, watermarking_config=watermark)
+        >>> detector = rsgen.SynthIDTextWatermarkDetector(None, watermark, gen.tokenizer)
+        >>> detector.weighted_mean_scores(out.token_ids)
+    """
+
+    def __new__(
+        cls,
+        detector_module: BayesianDetectorModel | None = None,
+        logits_processor: Any = None,
+        tokenizer: Any = None,
+    ) -> Self: ...
+    def compute_context_repetition_mask(self, input_ids: Ids | Sequence[Ids]) -> NDArray[np.bool_]:
+        """Returns which n-grams of texts have a context that has not come before.
+
+        Args:
+            input_ids (Ids | Sequence[Ids]): Token ids of one text, or of several of one length.
+
+        Returns:
+            NDArray[np.bool_]: `[rows, len - (ngram_len - 1)]`
+        """
+    def compute_eos_token_mask(self, input_ids: Ids | Sequence[Ids]) -> NDArray[np.bool_]:
+        """Returns which tokens of texts come before the end.
+
+        Args:
+            input_ids (Ids | Sequence[Ids]): Token ids of one text, or of several of one length.
+
+        Returns:
+            NDArray[np.bool_]: `[rows, len]`
+        """
+    def compute_g_values(self, input_ids: Ids | Sequence[Ids]) -> NDArray[np.int64]:
+        """Returns the g-values of the n-grams of texts.
+
+        Args:
+            input_ids (Ids | Sequence[Ids]): Token ids of one text, or of several of one length.
+
+        Returns:
+            NDArray[np.int64]: 0 or 1, `[rows, len - (ngram_len - 1), depth]`.
+        """
+    def mean_scores(self, input_ids: Ids | Sequence[Ids]) -> NDArray[np.float64]:
+        """Returns the mean of the g-values that count, about 0.5 without a mark.
+
+        Args:
+            input_ids (Ids | Sequence[Ids]): Token ids of one text or several. Best without the prompt.
+
+        Returns:
+            NDArray[np.float64]: A score for each text, `[rows]`; NaN where no g-value counts.
+        """
+    def weighted_mean_scores(self, input_ids: Ids | Sequence[Ids]) -> NDArray[np.float64]:
+        """Returns the mean of the g-values that count, the first layers weighing more.
+
+        Args:
+            input_ids (Ids | Sequence[Ids]): Token ids of one text or several. Best without the prompt.
+
+        Returns:
+            NDArray[np.float64]: A score for each text, `[rows]`; NaN where no g-value counts.
+        """
+
+@final
 class Tokenizer:
     """The tokenizer of a model: text to token ids and back.
 
@@ -2851,6 +2971,223 @@ class Tokenizer:
         return_token_type_ids: Literal[False] | None = None,
     ) -> BatchEncoding: ...
     def __len__(self) -> int: ...
+
+@final
+class WatermarkDetector:
+    """Finds the watermark of green lists in texts: transformers' class of that name.
+
+    It needs the settings that the texts were marked with, and the size of the vocabulary.
+
+    Args:
+        model_config (Any): The generator, its `config`, or transformers' configuration of the
+            model: `vocab_size` counts, and `bos_token_id`, which is left out in front of a text.
+        device (Any): Accepted for transformers' sake, without effect.
+        watermarking_config (WatermarkingConfig | dict[str, Any] | None): The settings. None is
+            `WatermarkingConfig()`.
+        ignore_repeated_ngrams (bool): Counts n-grams that come again once.
+        max_cache_size (int): Accepted for transformers' sake, without effect.
+
+    Raises:
+        ConfigError: A value is outside of its range.
+
+    Example:
+        >>> watermark = rsgen.WatermarkingConfig(bias=4.0)
+        >>> out = gen.sample("Once upon a time", max_new_tokens=60, watermarking_config=watermark)
+        >>> detector = rsgen.WatermarkDetector(gen, "cpu", watermark)
+        >>> detector(out.token_ids, return_dict=True).z_score
+    """
+
+    def __new__(
+        cls,
+        model_config: Any,
+        device: Any = None,
+        watermarking_config: WatermarkingConfig | dict[str, Any] | None = None,
+        ignore_repeated_ngrams: bool = False,
+        max_cache_size: int = 128,
+    ) -> Self: ...
+
+@final
+class WatermarkDetectorOutput:
+    """What a detector finds in the rows of a batch, as arrays, `[rows]`."""
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """The p-values' differences from 1."""
+    @property
+    def green_fraction(self) -> NDArray[np.float64]:
+        """The part of the tokens that is green."""
+    @property
+    def num_green_tokens(self) -> NDArray[np.float64]:
+        """The tokens that are green."""
+    @property
+    def num_tokens_scored(self) -> NDArray[np.float64]:
+        """The tokens that could be green."""
+    @property
+    def p_value(self) -> NDArray[np.float64]:
+        """How probable so many green tokens are without a mark."""
+    @property
+    def prediction(self) -> NDArray[np.bool_]:
+        """Whether each text is marked."""
+    @property
+    def z_score(self) -> NDArray[np.float64]:
+        """How many standard deviations that is above a text without a mark."""
+
+@final
+class SynthIDTextWatermarkingConfig:
+    """SynthID's watermark: tokens win tournaments whose outcome depends on keys and the tokens before.
+
+    For `watermarking_config` of a call, and for `SynthIDTextWatermarkDetector`.
+
+    Args:
+        ngram_len (int): The length of the n-grams that are hashed: a token and those before it.
+        keys (list[int]): A key for each layer of the tournament. Keep your own.
+        context_history_size (int): How many of the latest contexts are not used a second time.
+        sampling_table_seed (int): The seed of the table that hashes are looked up in.
+        sampling_table_size (int): The size of that table, up to 2**24.
+        skip_first_ngram_calls (bool): Leaves the first `ngram_len - 1` tokens unmarked.
+        debug_mode (bool): Takes all scores as equal, to test detectors.
+
+    Raises:
+        ConfigError: A value has a wrong type.
+
+    Example:
+        >>> watermark = rsgen.SynthIDTextWatermarkingConfig(ngram_len=5, keys=[654, 400, 836, 123])
+        >>> gen.sample("Once upon a time", max_new_tokens=40, watermarking_config=watermark).text
+    """
+
+    def __new__(
+        cls,
+        ngram_len: int,
+        keys: list[int],
+        context_history_size: int = 1024,
+        sampling_table_seed: int = 0,
+        sampling_table_size: int = 65536,
+        skip_first_ngram_calls: bool = False,
+        debug_mode: bool = False,
+    ) -> Self: ...
+    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]: ...
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any]) -> Self:
+        """Makes a configuration of a dict, as `to_dict()` returns it.
+
+        Args:
+            config_dict (dict[str, Any]): Values by name.
+
+        Returns:
+            Self: The configuration.
+        """
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the values by name.
+
+        Returns:
+            dict[str, Any]: A new dict.
+        """
+    def validate(self) -> None:
+        """Checks the values, as a call does.
+
+        Raises:
+            ConfigError: A value is outside of its range.
+        """
+    @property
+    def context_history_size(self) -> int:
+        """How many of the latest contexts are not used a second time."""
+    @property
+    def debug_mode(self) -> bool:
+        """Whether all scores are taken as equal."""
+    @property
+    def keys(self) -> list[int]:
+        """The keys, one for each layer of the tournament."""
+    @property
+    def ngram_len(self) -> int:
+        """The length of the n-grams that are hashed."""
+    @property
+    def sampling_table_seed(self) -> int:
+        """The seed of the table that hashes are looked up in."""
+    @property
+    def sampling_table_size(self) -> int:
+        """The size of that table."""
+    @property
+    def skip_first_ngram_calls(self) -> bool:
+        """Whether the first `ngram_len - 1` tokens are left unmarked."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class WatermarkingConfig:
+    """The watermark of green lists: a pseudorandom part of the vocabulary gains a bias.
+
+    For `watermarking_config` of a call, and for `WatermarkDetector`.
+
+    Args:
+        greenlist_ratio (float): The part of the vocabulary that is green, above 0 and below 1.
+        bias (float): What is added to the scores of green tokens.
+        hashing_key (int): The key that green lists depend on. Keep one of your own.
+        seeding_scheme (Literal["lefthash", "selfhash"]): What else they depend on: the last token,
+            or the candidate itself and the tokens before it.
+        context_width (int): The tokens before the first marked one; with "selfhash" also how many
+            tokens the green list depends on.
+
+    Raises:
+        ConfigError: A value has a wrong type.
+
+    Example:
+        >>> watermark = rsgen.WatermarkingConfig(bias=2.5)
+        >>> out = gen.generate("Once upon a time", max_new_tokens=40, watermarking_config=watermark)
+        >>> detector = rsgen.WatermarkDetector(gen, "cpu", watermark)
+        >>> detector(out.token_ids)
+    """
+
+    def __new__(
+        cls,
+        greenlist_ratio: float = 0.25,
+        bias: float = 2.0,
+        hashing_key: int = 15485863,
+        seeding_scheme: Literal["lefthash", "selfhash"] = "lefthash",
+        *,
+        context_width: int,
+    ) -> Self: ...
+    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]: ...
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any]) -> Self:
+        """Makes a configuration of a dict, as `to_dict()` returns it.
+
+        Args:
+            config_dict (dict[str, Any]): Values by name.
+
+        Returns:
+            Self: The configuration.
+        """
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the values by name.
+
+        Returns:
+            dict[str, Any]: A new dict.
+        """
+    def validate(self) -> None:
+        """Checks the values, as a call does.
+
+        Raises:
+            ConfigError: A value is outside of its range.
+        """
+    @property
+    def bias(self) -> float:
+        """What is added to the scores of green tokens."""
+    @property
+    def context_width(self) -> int:
+        """The tokens before the first marked one."""
+    @property
+    def greenlist_ratio(self) -> float:
+        """The part of the vocabulary that is green."""
+    @property
+    def hashing_key(self) -> int:
+        """The key that green lists depend on."""
+    @property
+    def seeding_scheme(self) -> str:
+        """What else green lists depend on."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
 
 class RsgenError(Exception):
     """The base of all errors that rsgen raises.

@@ -3,11 +3,16 @@
 Nothing of the package needs this module at run time.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from ._rsgen import SynthIDTextWatermarkingConfig, WatermarkingConfig
 
 __all__ = [
     "Alternative",
@@ -346,5 +351,6 @@ class GenerationFields(TypedDict, total=False):
     typical_p: float | None
     epsilon_cutoff: float | None
     eta_cutoff: float | None
+    watermarking_config: WatermarkingConfig | SynthIDTextWatermarkingConfig | dict[str, Any] | None
     renormalize_logits: bool | None
     # Made by tools/make_stubs.py: end

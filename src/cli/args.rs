@@ -12,6 +12,7 @@ use super::bench::BenchArguments;
 use super::chat::ChatArguments;
 use super::completions::CompletionsArguments;
 use super::decoding::DecodingArguments;
+use super::detect::DetectArguments;
 use super::doctor::DoctorArguments;
 use super::pack::PackArguments;
 use super::run_batch::RunBatchArguments;
@@ -61,6 +62,7 @@ pub(super) enum Subcommand {
     RunBatch(Box<RunBatchArguments>),
     Pack(PackArguments),
     Score(ScoreArguments),
+    Detect(DetectArguments),
     Show(ShowArguments),
     Tokenize(TokenizeArguments),
     Inspect(InspectArguments),

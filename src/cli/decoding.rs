@@ -71,6 +71,7 @@ const HEADINGS: [(&str, &[&str]); 8] = [
             "suppress_tokens",
             "begin_suppress_tokens",
             "remove_invalid_values",
+            "watermarking_config",
         ],
     ),
     (
@@ -214,7 +215,14 @@ fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
         flag.map(FieldValue::Bool),
     ];
     let is_possible = |value: &FieldValue| GenerationConfig::new().set(info.name, value).is_ok();
-    candidates.into_iter().flatten().find(is_possible).ok_or_else(|| format!("it must be {}", info.kind))
+    candidates.into_iter().flatten().find(is_possible).ok_or_else(|| {
+        let rule = format!("must be {}", info.kind);
+        match json(text).map(|value| GenerationConfig::new().set(info.name, &value)) {
+            // What is wrong within an object.
+            Some(Err(error)) if !error.to_string().contains(&rule) => in_shell_words(&error.to_string()),
+            _ => format!("it {rule}"),
+        }
+    })
 }
 
 #[cfg(test)]

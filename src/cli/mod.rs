@@ -12,6 +12,7 @@ mod chat_commands;
 mod completions;
 mod conversation;
 mod decoding;
+mod detect;
 mod doctor;
 mod environment;
 mod failure;
@@ -101,6 +102,7 @@ fn run_subcommand(
         Subcommand::RunBatch(arguments) => run_batch::run(arguments, bundled, terminal, interrupted),
         Subcommand::Pack(arguments) => pack::run(arguments, terminal, interrupted),
         Subcommand::Score(arguments) => score::run(arguments, bundled, terminal, interrupted),
+        Subcommand::Detect(arguments) => detect::run(arguments, bundled),
         Subcommand::Show(arguments) => show::run(arguments, terminal),
         Subcommand::Tokenize(arguments) => tokenize::run(arguments, bundled, terminal),
         Subcommand::Inspect(arguments) => inspect::run(arguments, bundled, terminal),

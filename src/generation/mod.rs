@@ -24,11 +24,13 @@ pub mod strategy;
 pub mod testing;
 mod torch_sort;
 pub mod vocabulary;
+mod watermark;
 
 pub use candidate::VocabularyMap;
 pub use config::{
     AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, ForcedWord,
-    GenerationConfig, LogitBias, OneOrMany, SequenceBias,
+    GenerationConfig, LogitBias, OneOrMany, SeedingScheme, SequenceBias, SynthIDTextWatermarkingConfig,
+    Watermarking, WatermarkingConfig,
 };
 pub use logits::{
     LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows,
@@ -45,3 +47,6 @@ pub use step_cost::{PassSeconds, StepCost};
 pub use stopping::{StopContext, StoppingCriterion};
 pub use strategy::Strategy;
 pub use vocabulary::Vocabulary;
+pub use watermark::{
+    BayesianDetectorModel, SynthIDScores, SynthIDTextWatermarkDetector, WatermarkDetection, WatermarkDetector,
+};

@@ -1,6 +1,7 @@
 //! The public entry point: a model with its tokenizer and defaults, and the calls that generate.
 
 mod assistant;
+mod bayesian_detector;
 mod call;
 mod chat;
 mod loading;
@@ -15,6 +16,7 @@ mod strategies;
 use std::sync::{Arc, Weak};
 
 pub use assistant::Assistant;
+pub use bayesian_detector::BayesianDetector;
 pub use call::{Call, Prepared};
 pub use chat::ChatPrompt;
 pub use loading::find_tokenizer_interruptible;

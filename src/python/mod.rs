@@ -51,9 +51,12 @@ mod stopping_criteria;
 mod strategies;
 mod stream;
 mod streamer;
+mod synthid_detector;
 mod tokenizer;
 mod vocabulary;
 mod walk;
+mod watermark_detector;
+mod watermarking;
 
 use pyo3::prelude::*;
 
@@ -101,7 +104,13 @@ mod _rsgen {
     #[pymodule_export]
     use super::stream::{StreamedToken, TokenStream};
     #[pymodule_export]
+    use super::synthid_detector::{BayesianDetectorModel, SynthIDTextWatermarkDetector};
+    #[pymodule_export]
     use super::tokenizer::Tokenizer;
+    #[pymodule_export]
+    use super::watermark_detector::{WatermarkDetector, WatermarkDetectorOutput};
+    #[pymodule_export]
+    use super::watermarking::{SynthIDTextWatermarkingConfig, WatermarkingConfig};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

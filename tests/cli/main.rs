@@ -6,6 +6,7 @@
 mod bench;
 mod chat;
 mod completions;
+mod detect;
 mod doctor;
 mod every_subcommand;
 mod exit_codes;

@@ -33,9 +33,14 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "early_exit": ("5",),
     "assisted_greedy": ("5",),
     "assisted_sample": ("5",),
+    # Marked texts, in each search that transformers marks them right in.
+    "watermark": ("5", "4.49"),
+    "watermark_beams": ("5", "4.49"),
+    "assisted_watermark": ("5",),
+    "synthid_text_watermark": ("5", "4.49"),
 }
 #: Those that transformers has for one prompt and one row alone. It masks the pad token in the drafts of an assistant.
-ASSISTED = ("prompt_lookup", "early_exit", "assisted_greedy", "assisted_sample")
+ASSISTED = ("prompt_lookup", "early_exit", "assisted_greedy", "assisted_sample", "assisted_watermark")
 #: Fields that transformers reads from the assistant.
 OF_THE_ASSISTANT = (
     "num_assistant_tokens",
@@ -282,6 +287,61 @@ def _draw_assisted_sample(
     _draw_one_row(fields, rng, num_layers, vocab_size, samples=True)
 
 
+def _draw_green_list(fields: dict[str, Any], rng: random.Random, vocab_size: int) -> None:
+    # transformers fails where there are fewer candidates than selfhash looks at, and where none of them is green.
+    scheme = rng.choice(["lefthash", "selfhash"]) if vocab_size > 40 else "lefthash"
+    drawn = {
+        "greenlist_ratio": round(rng.uniform(0.4 if scheme == "selfhash" else 0.05, 0.9), 2),
+        "bias": round(rng.uniform(-1.0, 8.0), 2),
+        "hashing_key": rng.choice([rng.randrange(1 << 62), rng.randrange(1 << 20), -rng.randrange(1 << 40)]),
+        "context_width": rng.randint(1, 5),
+    }
+    chosen = {name: value for name, value in drawn.items() if rng.random() < 0.6}
+    if scheme == "selfhash":
+        chosen |= {"seeding_scheme": scheme, "greenlist_ratio": drawn["greenlist_ratio"]}
+    fields["watermarking_config"] = chosen
+
+
+def _draw_watermark(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    if rng.random() < 0.6:
+        _draw_sample(fields, rng, num_layers, vocab_size)
+    _draw_green_list(fields, rng, vocab_size)
+
+
+def _draw_watermark_beams(
+    fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int
+) -> None:
+    draw = rng.choice([_draw_beams, _draw_beam_sample])
+    draw(fields, rng, num_layers, vocab_size)
+    _draw_green_list(fields, rng, vocab_size)
+
+
+def _draw_assisted_watermark(
+    fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int
+) -> None:
+    _draw_assistant(fields, rng, adapts=True)
+    _draw_one_row(fields, rng, num_layers, vocab_size, samples=rng.random() < 0.5)
+    _draw_green_list(fields, rng, vocab_size)
+
+
+def _draw_synthid_text(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    if rng.random() < 0.7:
+        _draw_sample(fields, rng, num_layers, vocab_size)
+    drawn = {
+        "context_history_size": rng.choice([0, 1, 3, 20, 1024]),
+        "sampling_table_seed": rng.randrange(1 << 40),
+        "sampling_table_size": rng.choice([1, 7, 1000, 4096, 65537]),
+        "skip_first_ngram_calls": rng.random() < 0.5,
+    }
+    chosen: dict[str, Any] = {name: value for name, value in drawn.items() if rng.random() < 0.5}
+    chosen["ngram_len"] = rng.randint(1, 6)
+    chosen["keys"] = [
+        rng.choice([rng.randrange(1000), rng.randrange(-(1 << 63), 1 << 63)])
+        for _ in range(rng.randint(1, 20))
+    ]
+    fields["watermarking_config"] = chosen
+
+
 DRAWS: dict[str, Callable[[dict[str, Any], random.Random, int, int], None]] = {
     "greedy_search": _draw_greedy,
     "sample": _draw_sample,
@@ -295,6 +355,10 @@ DRAWS: dict[str, Callable[[dict[str, Any], random.Random, int, int], None]] = {
     "early_exit": _draw_early_exit,
     "assisted_greedy": _draw_assisted_greedy,
     "assisted_sample": _draw_assisted_sample,
+    "watermark": _draw_watermark,
+    "watermark_beams": _draw_watermark_beams,
+    "assisted_watermark": _draw_assisted_watermark,
+    "synthid_text_watermark": _draw_synthid_text,
 }
 
 
@@ -376,6 +440,8 @@ def _largest_logit(model: Any) -> Iterator[list[float]]:
 
 
 def _as_transformers_has_it(name: str, value: Any) -> Any:
+    if name == "watermarking_config" and "keys" in value:
+        return transformers.SynthIDTextWatermarkingConfig(**value)
     return [[list(ids), bias] for ids, bias in value] if name == "sequence_bias" else value
 
 

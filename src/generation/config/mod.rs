@@ -15,6 +15,7 @@ mod table;
 mod tests;
 mod unsupported;
 mod value;
+mod watermarking;
 
 use std::collections::BTreeSet;
 
@@ -31,6 +32,7 @@ pub(super) use field::FieldType;
 pub use field::OneOrMany;
 pub use table::FieldInfo;
 pub use value::FieldValue;
+pub use watermarking::{SeedingScheme, SynthIDTextWatermarkingConfig, Watermarking, WatermarkingConfig};
 
 /// Leaves the struct as it is written, and copies the documentation of each field into a constant of its name.
 macro_rules! documented {
@@ -193,6 +195,9 @@ documented! {
         pub epsilon_cutoff: Option<f64>,
         /// Keeps only tokens of at least this probability, or less where the entropy is high.
         pub eta_cutoff: Option<f64>,
+        /// Marks the text so that a detector with the same settings finds it: favours tokens of pseudorandom green lists, or
+        /// lets tokens win SynthID's tournaments.
+        pub watermarking_config: Option<Watermarking>,
         /// Replaces the scores by the logarithms of their softmax, after all other processors.
         pub renormalize_logits: Option<bool>,
         /// The keys of a file that are no fields, as they were read.
@@ -268,6 +273,7 @@ impl GenerationConfig {
             + self.logit_bias.as_ref().map_or(0, |bias| bias.entries().len())
             + self.suppress_tokens.as_ref().map_or(0, Vec::len)
             + self.begin_suppress_tokens.as_ref().map_or(0, Vec::len)
+            + self.watermarking_config.as_ref().map_or(0, Watermarking::num_keys)
     }
 
     /// The entries of a file that would change the tokens and that this version does not support; empty for most

@@ -3,7 +3,7 @@
 use super::field::FieldType;
 use super::{
     AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldValue, ForcedWord, GenerationConfig,
-    LogitBias, OneOrMany, SequenceBias, docs, unsupported,
+    LogitBias, OneOrMany, SequenceBias, Watermarking, docs, unsupported,
 };
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -148,6 +148,7 @@ fields! {
     typical_p: f64 = "1.0";
     epsilon_cutoff: f64 = "0.0";
     eta_cutoff: f64 = "0.0";
+    watermarking_config: impl Into<Watermarking> = "unset";
     renormalize_logits: bool = "false";
 }
 
@@ -164,7 +165,8 @@ fn parse<T: FieldType>(name: &str, value: &FieldValue) -> Result<Option<T>> {
         return Ok(None);
     }
     let parsed = T::parse(value).ok_or_else(|| {
-        Error::config(format!("`{name}` must be {}, but is {value}; None leaves it unset", T::KIND))
+        let why = T::explain(value).unwrap_or_else(|| format!("must be {}, but is {value}", T::KIND));
+        Error::config(format!("`{name}` {why}; None leaves it unset"))
     })?;
     Ok(Some(parsed))
 }

@@ -44,7 +44,6 @@ const NAMES: &[(&str, &str)] = &[
     ("guidance_scale", "is not possible in this version; leave it out"),
     ("negative_prompt_ids", "is about guidance, which is not in this version; leave it out"),
     ("negative_prompt_attention_mask", "is about guidance, which is not in this version; leave it out"),
-    ("watermarking_config", "is not possible in this version; leave it out"),
     ("token_healing", "is not possible in this version; leave it out"),
     // The cache, and compilation.
     ("cache_implementation", "is about torch's caches: rsgen has a single one, in blocks; leave it out"),
@@ -93,15 +92,14 @@ pub(super) fn is_noop(name: &str, value: &FieldValue) -> bool {
         ("cache_implementation", FieldValue::Text(cache)) => cache == "dynamic",
         ("device", FieldValue::Text(device)) => device == "cpu",
         ("forced_decoder_ids", FieldValue::List(ids)) => ids.is_empty(),
-        ("generation_kwargs" | "watermarking_config", FieldValue::Map(entries)) => entries.is_empty(),
+        ("generation_kwargs", FieldValue::Map(entries)) => entries.is_empty(),
         _ => false,
     }
 }
 
 /// Whether an entry of a file would change the tokens of transformers.
 pub(super) fn changes_tokens(name: &str, value: &FieldValue) -> bool {
-    let of_results =
-        ["guidance_scale", "watermarking_config", "token_healing", "forced_decoder_ids", "generation_kwargs"];
+    let of_results = ["guidance_scale", "token_healing", "forced_decoder_ids", "generation_kwargs"];
     let quantized = name == "cache_implementation" && *value == FieldValue::from("quantized");
     quantized || (of_results.contains(&name) && !is_noop(name, value))
 }
@@ -168,13 +166,11 @@ mod tests {
                 "transformers_version": "5.23.0", "watermarking_config": null, "trainer_seed": 3, "forced_decoder_ids": []}"#,
         );
         assert_eq!(neutral.unsupported_warning(), None);
-        let asking = file(
-            r#"{"guidance_scale": 1.5, "watermarking_config": {"bias": 2.5}, "output_attentions": true}"#,
-        );
-        assert_eq!(asking.unsupported(), ["guidance_scale", "watermarking_config"]);
+        let asking = file(r#"{"guidance_scale": 1.5, "token_healing": true, "output_attentions": true}"#);
+        assert_eq!(asking.unsupported(), ["guidance_scale", "token_healing"]);
         let warning = asking.unsupported_warning().unwrap();
         assert!(
-            warning.contains("`guidance_scale`, `watermarking_config` would change the tokens and have no"),
+            warning.contains("`guidance_scale`, `token_healing` would change the tokens and have no"),
             "{warning}"
         );
     }

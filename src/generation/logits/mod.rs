@@ -34,6 +34,7 @@ mod repetition_penalty;
 mod sequence_bias;
 mod suppress_tokens;
 mod suppress_tokens_at_begin;
+mod synthid_text_watermark;
 mod temperature;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ mod top_k;
 mod top_p;
 mod typical;
 pub(in crate::generation) mod watched;
+mod watermark;
 
 use std::sync::Arc;
 
@@ -82,11 +84,13 @@ pub use repetition_penalty::RepetitionPenaltyLogitsProcessor;
 pub use sequence_bias::SequenceBiasLogitsProcessor;
 pub use suppress_tokens::SuppressTokensLogitsProcessor;
 pub use suppress_tokens_at_begin::SuppressTokensAtBeginLogitsProcessor;
+pub use synthid_text_watermark::SynthIDTextWatermarkLogitsProcessor;
 pub use temperature::TemperatureLogitsWarper;
 pub use top_h::TopHLogitsWarper;
 pub use top_k::TopKLogitsWarper;
 pub use top_p::TopPLogitsWarper;
 pub use typical::TypicalLogitsWarper;
+pub use watermark::WatermarkLogitsProcessor;
 
 /// Changes the scores of the next token, in place.
 ///

@@ -181,7 +181,7 @@ impl Decoding {
 }
 
 /// Fields whose numbers have no bounds, so that scores may leave the real numbers.
-const UNBOUNDED: &[&str] = &["sequence_bias", "exponential_decay_length_penalty"];
+const UNBOUNDED: &[&str] = &["sequence_bias", "exponential_decay_length_penalty", "watermarking_config"];
 
 /// The field of a request that explains scores that are no numbers, if there is one.
 pub(super) fn unbounded(request: &Request) -> Option<&'static str> {
