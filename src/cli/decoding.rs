@@ -12,7 +12,7 @@ use super::wording::in_shell_words;
 use crate::generation::{FieldInfo, FieldValue, GenerationConfig};
 
 /// The headings of the long help, with their fields. Other fields follow.
-const HEADINGS: [(&str, &[&str]); 8] = [
+const HEADINGS: [(&str, &[&str]); 9] = [
     ("Length", &["max_new_tokens", "min_new_tokens", "max_length", "min_length", "max_time", "stop_strings"]),
     (
         "Decoding",
@@ -26,6 +26,7 @@ const HEADINGS: [(&str, &[&str]); 8] = [
             "seed",
             "compat",
             "prefill_chunk_size",
+            "token_healing",
         ],
     ),
     ("Sampling", &["min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff", "renormalize_logits"]),
@@ -73,6 +74,10 @@ const HEADINGS: [(&str, &[&str]); 8] = [
             "remove_invalid_values",
             "watermarking_config",
         ],
+    ),
+    (
+        "Guidance",
+        &["guidance_scale", "negative_prompt", "negative_prompt_ids", "negative_prompt_attention_mask"],
     ),
     (
         "Special tokens",

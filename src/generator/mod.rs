@@ -4,6 +4,7 @@ mod assistant;
 mod bayesian_detector;
 mod call;
 mod chat;
+mod guidance;
 mod loading;
 mod open;
 mod pack;

@@ -3,7 +3,7 @@
 use super::field::FieldType;
 use super::{
     AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldValue, ForcedWord, GenerationConfig,
-    LogitBias, OneOrMany, SequenceBias, Watermarking, docs, unsupported,
+    LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, SequenceBias, Watermarking, docs, unsupported,
 };
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -109,6 +109,7 @@ fields! {
     use_cache: bool = "true";
     prefill_chunk_size: usize = "chosen by the engine";
     seed: impl Into<OneOrMany<u64>> = "drawn, and reported in the output";
+    token_healing: bool = "false";
     penalty_alpha: f64 = "unset";
     dola_layers: impl Into<DolaLayers> = "unset";
     prompt_lookup_num_tokens: usize = "unset";
@@ -124,6 +125,10 @@ fields! {
     length_penalty: f64 = "1.0";
     num_beam_groups: usize = "1";
     force_words_ids: impl Into<Vec<ForcedWord>> = "unset";
+    guidance_scale: f64 = "1.0";
+    negative_prompt: impl Into<OneOrMany<String>> = "unset";
+    negative_prompt_ids: impl Into<NegativePromptIds> = "unset";
+    negative_prompt_attention_mask: NegativePromptMask = "unset";
     sequence_bias: SequenceBias = "unset";
     logit_bias: LogitBias = "unset";
     diversity_penalty: f64 = "0.0";

@@ -42,6 +42,7 @@ mod top_h;
 mod top_k;
 mod top_p;
 mod typical;
+mod unbatched_classifier_free_guidance;
 pub(in crate::generation) mod watched;
 mod watermark;
 
@@ -91,6 +92,8 @@ pub use top_k::TopKLogitsWarper;
 pub use top_p::TopPLogitsWarper;
 pub use typical::TypicalLogitsWarper;
 pub use watermark::WatermarkLogitsProcessor;
+pub(super) use unbatched_classifier_free_guidance::masked as masked_negative_prompts;
+pub use unbatched_classifier_free_guidance::{OwnModel, UnbatchedClassifierFreeGuidanceLogitsProcessor};
 
 /// Changes the scores of the next token, in place.
 ///
@@ -124,8 +127,8 @@ pub trait LogitsProcessor: Send + Sync {
         None
     }
 
-    /// The prompt of an unconditional sequence that runs beside each row of prompt `prompt_index`, whose tokens
-    /// without padding are `prompt`. The sequence gets the same new tokens as the row;
+    /// The prompt of an unconditional sequence that runs beside each row of a prompt, whose tokens without padding are
+    /// `prompt`; `prompt_index` counts all prompts of the call. The sequence gets the same new tokens as the row;
     /// [`RowContext::unconditional_logits`] returns its logits in the same step.
     fn unconditional_prompt(&self, _prompt_index: usize, _prompt: &[TokenId]) -> Option<Vec<TokenId>> {
         None
@@ -159,6 +162,10 @@ pub(super) struct ProcessorSettings<'a> {
     /// How many prompts of the same call come before those of this request.
     pub(super) first_prompt: usize,
     pub(super) num_return_sequences: usize,
+    /// The negative prompts without padding: none, one for all prompts, or one for each.
+    pub(super) negative_prompts: &'a [Vec<TokenId>],
+    /// The prompts as they were given, where healing has changed them.
+    pub(super) given_prompts: Option<&'a [Vec<TokenId>]>,
 }
 
 impl ProcessorSettings<'_> {
@@ -169,7 +176,10 @@ impl ProcessorSettings<'_> {
 
     /// The ids of the prompts, padding included.
     fn encoder_input_ids(&self) -> EncoderInputIds {
-        EncoderInputIds::new(self.prompts.iter().map(|prompt| prompt.input_ids.clone()).collect())
+        let given = self.given_prompts.map(<[_]>::to_vec);
+        EncoderInputIds::new(
+            given.unwrap_or_else(|| self.prompts.iter().map(|prompt| prompt.input_ids.clone()).collect()),
+        )
     }
 
     /// The tokens that every warper keeps: beams need one that does not end the text.

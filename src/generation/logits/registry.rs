@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::types::TokenId;
 
 use super::super::config::{
-    Compat, FieldInfo, FieldValue, LogitBias, OneOrMany, SeedingScheme, SequenceBias,
+    Compat, FieldInfo, FieldValue, LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, SeedingScheme, SequenceBias,
 };
 use super::arguments::{Argument, ArgumentInfo, Arguments, Device, optional, required, word};
 #[allow(clippy::wildcard_imports, reason = "all classes of the table")]
@@ -27,6 +27,29 @@ const DEVICE: ArgumentInfo = word::<Device>("device", "cpu");
 
 /// Every processor, in order of application.
 pub const PROCESSORS: &[ProcessorInfo] = &[
+    ProcessorInfo {
+        name: "unbatched_classifier_free_guidance",
+        class: "UnbatchedClassifierFreeGuidanceLogitsProcessor",
+        switch: "guidance_scale",
+        arguments: &[
+            required::<f64>("guidance_scale"),
+            optional::<OwnModel>("model", FieldValue::Null),
+            optional::<Option<NegativePromptIds>>("unconditional_ids", FieldValue::Null),
+            optional::<Option<NegativePromptMask>>("unconditional_attention_mask", FieldValue::Null),
+            optional::<bool>("use_cache", FieldValue::Bool(true)),
+        ],
+        new: |a| {
+            UnbatchedClassifierFreeGuidanceLogitsProcessor::new(
+                a.next()?,
+                a.next()?,
+                a.next()?,
+                a.next()?,
+                a.next()?,
+            )
+            .finish(a)
+        },
+        ..ProcessorInfo::of::<UnbatchedClassifierFreeGuidanceLogitsProcessor>()
+    },
     ProcessorInfo {
         name: "sequence_bias",
         class: "SequenceBiasLogitsProcessor",
