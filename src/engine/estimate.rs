@@ -61,7 +61,8 @@ impl Estimate {
         for (index, prompt) in plan.prompts().iter().enumerate() {
             let new_tokens = plan.max_new_tokens(index);
             let steps = kept_rows.saturating_mul(new_tokens as u64);
-            let tokens = rows.saturating_mul((prompt.input_ids().len() + new_tokens) as u64);
+            let positions = prompt.input_ids().len().max(prompt.inputs().len()) + new_tokens;
+            let tokens = rows.saturating_mul(positions as u64);
             estimate.new_tokens = estimate.new_tokens.max(new_tokens);
             let of_prompt = if plan.output_events() { prompt.tokens().len() as u64 * TOKEN_BYTES } else { 0 };
             estimate.scores =

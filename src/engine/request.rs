@@ -83,7 +83,7 @@ impl Request {
 
     /// The tokens of its prompts that other requests had computed.
     pub(super) fn cached_prompt_tokens(&self) -> usize {
-        let prompt_tokens = self.prompts.iter().map(|prompt| prompt.tokens().len()).sum();
+        let prompt_tokens = self.prompts.iter().map(|prompt| prompt.inputs().len()).sum();
         self.pending.lock().cached_prompt_tokens().min(prompt_tokens)
     }
 

@@ -10,6 +10,7 @@
 mod candidate;
 pub mod config;
 pub mod constraint;
+pub mod embeddings;
 mod exact;
 pub mod logits;
 pub mod mode;
@@ -30,6 +31,7 @@ pub use config::{
     AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, ForcedWord,
     GenerationConfig, LogitBias, OneOrMany, SequenceBias,
 };
+pub use embeddings::Embeddings;
 pub use logits::{
     LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows,
 };

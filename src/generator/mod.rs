@@ -3,6 +3,7 @@
 mod assistant;
 mod call;
 mod chat;
+mod embed;
 mod loading;
 mod open;
 mod pack;
@@ -223,6 +224,9 @@ impl Generator {
     ) -> Result<Vec<TokenId>> {
         match prompt {
             Prompt::Ids(token_ids) => Ok(token_ids),
+            Prompt::Embeddings { .. } => {
+                Err(Error::input("embeddings are no text; give a text, or the token ids that they stand for"))
+            }
             Prompt::Text(text) => {
                 let tokenizer = self.tokenizer()?;
                 self.check_bytes(&text)?;

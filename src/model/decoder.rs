@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::kernels::{Work, Workers};
 use crate::memory;
 use crate::quant::RowOrder;
+use crate::types::TokenId;
 use crate::weights::ModelConfig;
 
 /// Rows whose embeddings a thread looks up at a time.
@@ -230,6 +231,12 @@ impl CausalLm for Decoder {
 
     fn num_layers(&self) -> usize {
         self.layers.len()
+    }
+
+    fn embed(&self, tokens: &[TokenId], out: &mut [f32]) {
+        for (&token, out) in tokens.iter().zip(out.chunks_exact_mut(self.hidden_size)) {
+            self.embedding.embed(token, &self.head, out);
+        }
     }
 
     fn weight_bytes(&self) -> usize {

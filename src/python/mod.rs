@@ -25,6 +25,7 @@ mod config;
 mod constraints;
 mod draft_stats;
 mod drop_detached;
+mod embeddings;
 mod errors;
 mod events;
 mod exit;

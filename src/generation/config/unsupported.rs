@@ -27,7 +27,7 @@ const NAMES: &[(&str, &str)] = &[
     ("synced_gpus", "is about several GPUs, of which there are none; leave it out"),
     ("position_ids", "follow from the attention_mask; leave it out"),
     ("past_key_values", "are kept by the engine; give the whole prompt"),
-    ("inputs_embeds", "are not taken in this version; give token ids"),
+    ("inputs_embeds", "are the prompt, an argument of the call, not a field; pass them to the call"),
     (
         "custom_generate",
         "would run code of a model's folder, which rsgen never does; use the method of the strategy",

@@ -168,6 +168,11 @@ impl ProcessorSettings<'_> {
         EncoderInputIds::new(self.prompts.iter().map(|prompt| prompt.input_ids.clone()).collect())
     }
 
+    /// The processor, unless the prompts are embeddings: transformers has no prompts for it then, ids or not.
+    fn unless_embeddings<P>(&self, processor: P) -> Option<P> {
+        self.prompts.iter().all(|prompt| prompt.embeddings.is_none()).then_some(processor)
+    }
+
     /// The tokens that every warper keeps: beams need one that does not end the text.
     fn min_tokens_to_keep(&self) -> usize {
         if self.num_beams > 1 { self.eos_token_ids.len().max(1) + 1 } else { 1 }

@@ -6,6 +6,7 @@
 
 mod beams;
 mod draft;
+mod embeddings;
 mod lengths;
 mod sampling;
 #[cfg(test)]
@@ -23,11 +24,12 @@ use crate::types::{LayerSet, TokenId};
 
 use super::config::{EarlyStopping, GenerationConfig, OneOrMany};
 use super::constraint::{Constraint, Constraints};
+use super::embeddings::Embeddings;
 use super::logits::{self, LogitsProcessor, LogitsProcessorList, PrefixAllowedTokens, ProcessorSettings};
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
 use super::rng::TorchRng;
-use super::search::{self, SearchPlan};
+use super::search::{self, PromptInputs, SearchPlan};
 use super::stopping::{self, StoppingCriteriaList, StoppingCriterion, StoppingSettings};
 use super::vocabulary::Vocabulary;
 
@@ -58,6 +60,8 @@ pub struct PlanContext {
     pub context_len: usize,
     /// The number of the model's layers.
     pub num_layers: usize,
+    /// The numbers of an embedding; 0 if prompts are ids alone.
+    pub hidden_size: usize,
     /// Whether the model's head shares the weights of its embedding.
     pub tied_embeddings: bool,
     /// The instruction set to compute with.
@@ -96,6 +100,7 @@ impl PlanContext {
             max_position_embeddings,
             context_len: max_position_embeddings,
             num_layers: 0,
+            hidden_size: 0,
             tied_embeddings: false,
             isa: Isa::fastest(),
             vocabulary: None,
@@ -133,6 +138,8 @@ pub struct PlannedPrompt {
     /// The ids, padding included, `[prompt_len]`.
     pub(super) input_ids: Vec<TokenId>,
     pub(super) tokens: Vec<TokenId>,
+    /// In place of the tokens, padding left out.
+    embeddings: Option<Embeddings>,
     pub(super) padding_len: usize,
     /// For each processor, the prompt of the unconditional sequence that it requests.
     pub(super) unconditional: Vec<Option<Vec<TokenId>>>,
@@ -145,15 +152,24 @@ impl PlannedPrompt {
         &self.input_ids
     }
 
-    /// The tokens the model sees: padding left out.
+    /// The ids without padding; of embeddings those that came with them.
     pub fn tokens(&self) -> &[TokenId] {
         &self.tokens
     }
 
-    /// The tokens, then for each processor the prompt of the unconditional sequence that it requests.
-    pub(super) fn texts(&self) -> impl Iterator<Item = Option<&[TokenId]>> {
-        let unconditional = self.unconditional.iter().map(Option::as_deref);
-        std::iter::once(Some(self.tokens())).chain(unconditional)
+    /// What the model computes: tokens or embeddings, padding left out.
+    pub fn inputs(&self) -> PromptInputs<'_> {
+        match &self.embeddings {
+            Some(embeddings) => PromptInputs::Embeddings(embeddings),
+            None => PromptInputs::Tokens(&self.tokens),
+        }
+    }
+
+    /// What the model computes, then for each processor the prompt of the unconditional sequence that it requests.
+    pub(super) fn texts(&self) -> impl Iterator<Item = Option<PromptInputs<'_>>> {
+        let unconditional =
+            self.unconditional.iter().map(|tokens| tokens.as_deref().map(PromptInputs::Tokens));
+        std::iter::once(Some(self.inputs())).chain(unconditional)
     }
 
     /// The prompts of the unconditional sequences that run beside each row.
@@ -221,9 +237,11 @@ impl GenerationPlan {
         let special = tokens::SpecialTokens::resolve(config, &merged, context, &mut warnings)?;
         special.mask(&mut prompts, &mut warnings)?;
         tokens::check_prompts(&prompts, context)?;
+        embeddings::check(&prompts, mode, &merged, context)?;
+        embeddings::warn_of_unseen_prompt(&prompts, &merged, &mut warnings);
 
         let prompt_len = prompts.width();
-        let lengths = lengths::Lengths::resolve(config, &merged, prompt_len, context, &mut warnings)?;
+        let lengths = lengths::Lengths::resolve(config, &merged, &prompts, context, &mut warnings)?;
         let settings = ProcessorSettings {
             config: &merged,
             do_sample,
@@ -251,12 +269,15 @@ impl GenerationPlan {
             .map(|(index, row)| {
                 let tokens = row.tokens();
                 let unconditional = processors.unconditional(index, &tokens);
-                let longest = tokens::check_unconditional(&unconditional, context)?.max(tokens.len());
+                let longest = tokens::check_unconditional(&unconditional, context)?;
+                let embeddings = row.embeddings.as_ref().map(|all| all.unmasked(&row.mask)).transpose()?;
+                let longest = longest.max(embeddings.as_ref().map_or(tokens.len(), Embeddings::len));
                 Ok(PlannedPrompt {
                     input_ids: row.input_ids.clone(),
                     padding_len: row.padding_len(),
                     room: context.context_len - longest,
                     tokens,
+                    embeddings,
                     unconditional,
                 })
             })

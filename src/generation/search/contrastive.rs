@@ -182,7 +182,7 @@ impl ContrastiveSearch {
     fn begin(&mut self, hidden_states: &[f32], hidden_size: usize) -> Result<()> {
         let mut rest = hidden_states;
         for (item, prompt) in self.items.iter_mut().zip(&self.plan.prompts) {
-            let Some((states, after)) = rest.split_at_checked(prompt.tokens.len() * hidden_size) else {
+            let Some((states, after)) = rest.split_at_checked(prompt.inputs().len() * hidden_size) else {
                 return Err(Error::internal("a search was given fewer hidden states than it asked for"));
             };
             rest = after;

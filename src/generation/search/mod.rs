@@ -25,7 +25,7 @@ use crate::types::{FinishReason, TokenId};
 use super::output::SearchOutput;
 
 pub use details::StepDetails;
-pub use inputs::{ModelRole, RowInput, SearchInputs, SequenceOp, WantedRow};
+pub use inputs::{ModelRole, PromptInputs, RowInput, SearchInputs, SequenceOp, WantedRow};
 pub use registry::build;
 pub(super) use registry::{SearchPlan, plan};
 pub use results::SearchResults;

@@ -13,7 +13,7 @@ use super::super::logits::watched::WatchedToken;
 use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows, UnconditionalLogits};
 use super::super::plan::GenerationPlan;
 use super::details::watched;
-use super::{SearchInputs, SearchResults};
+use super::{PromptInputs, SearchInputs, SearchResults};
 
 /// The sequences of a request.
 #[expect(clippy::struct_field_names, reason = "`each` alone would say nothing")]
@@ -184,22 +184,23 @@ impl Sequences {
 
     fn want_prompts(&mut self, plan: &GenerationPlan, inputs: &mut SearchInputs) {
         let mut next_seq = self.next_seq;
-        let mut prompt = |tokens: &[TokenId], within: RowOutputs, last: RowOutputs| {
+        let mut prompt = |prompt: PromptInputs<'_>, within: RowOutputs, last: RowOutputs| {
             let seq = SeqId(next_seq);
             next_seq += 1;
             inputs.create(seq);
-            inputs.prompt(seq, tokens, within, last);
+            inputs.prompt_inputs(seq, prompt, within, last);
             seq
         };
         for (sequences, planned) in self.sequences.chunks_mut(self.sequences_each).zip(&plan.prompts) {
-            sequences[0].seq = Some(prompt(&planned.tokens, self.prompt_outputs, self.outputs));
+            sequences[0].seq = Some(prompt(planned.inputs(), self.prompt_outputs, self.outputs));
         }
         let (main, mut others) = (plan.prompts.len(), 0);
         self.requested.unconditional.clear();
         for (sequences, planned) in self.sequences.chunks_mut(self.sequences_each).zip(&plan.prompts) {
             let rows =
                 planned.unconditional.iter().zip(&mut sequences[0].unconditional).map(|(tokens, seq)| {
-                    *seq = Some(prompt(tokens.as_ref()?, RowOutputs::NONE, RowOutputs::LOGITS));
+                    let tokens = PromptInputs::Tokens(tokens.as_ref()?);
+                    *seq = Some(prompt(tokens, RowOutputs::NONE, RowOutputs::LOGITS));
                     others += 1;
                     Some(others - 1)
                 });

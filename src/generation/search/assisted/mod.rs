@@ -146,7 +146,7 @@ impl AssistedSearch {
             let prompt = &plan.prompts[row.prompt_index];
             for (sequence, tokens) in row.sequences.iter_mut().zip(prompt.texts()) {
                 let Some((sequence, tokens)) = sequence.as_mut().zip(tokens) else { continue };
-                sequence.extend([tokens, &[], &[]], usize::MAX, ComputedBy::TARGET, inputs);
+                sequence.extend(tokens, [&[], &[]], usize::MAX, ComputedBy::TARGET, inputs);
             }
         }
     }
@@ -184,7 +184,7 @@ impl AssistedSearch {
                 // All but the newest token are in the sequence.
                 let kept = tokens.len() + new.len() - 1;
                 sequence.truncate(kept, inputs);
-                sequence.extend([tokens, new, candidates], kept, ComputedBy::TARGET, inputs);
+                sequence.extend(tokens, [new, candidates], kept, ComputedBy::TARGET, inputs);
             }
         }
     }

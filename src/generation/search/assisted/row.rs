@@ -5,7 +5,7 @@ use crate::types::{FinishReason, RowOutputs, SeqId, TokenId};
 use super::super::super::logits::{ProcessorStates, RowContext, UnconditionalLogits};
 use super::super::super::output::SequenceScores;
 use super::super::super::plan::GenerationPlan;
-use super::super::{ModelRole, RowInput, SearchInputs, WantedRow};
+use super::super::{ModelRole, PromptInputs, RowInput, SearchInputs, WantedRow};
 
 /// A row of the output.
 pub(super) struct Row {
@@ -149,23 +149,31 @@ impl TrackedSequence {
     /// `logits_from` on deliver logits.
     pub(super) fn extend(
         &mut self,
-        [prompt, new, candidates]: [&[TokenId]; 3],
+        prompt: PromptInputs<'_>,
+        [new, candidates]: [&[TokenId]; 2],
         logits_from: usize,
         by: ComputedBy,
         inputs: &mut SearchInputs,
     ) {
-        let tokens = prompt.iter().chain(new).chain(candidates).enumerate().skip(self.len);
-        for (index, &token) in tokens {
+        let len = prompt.len() + new.len() + candidates.len();
+        for index in self.len..len {
+            let input = match index.checked_sub(prompt.len()) {
+                None => prompt.input(index),
+                Some(index) => {
+                    let candidate = || candidates[index - new.len()];
+                    RowInput::Token(new.get(index).copied().unwrap_or_else(candidate))
+                }
+            };
             inputs.push(WantedRow {
                 model: by.model,
                 seq: self.seq,
-                input: RowInput::Token(token),
+                input,
                 is_prompt: index < prompt.len(),
                 last_layer: by.last_layer,
                 outputs: if index < logits_from { RowOutputs::NONE } else { RowOutputs::LOGITS },
             });
         }
-        self.len = prompt.len() + new.len() + candidates.len();
+        self.len = len;
     }
 }
 
