@@ -134,6 +134,13 @@ OVERLOADS = {
         ({"token_ids": "int | Ids"}, "str"),
         ({"token_ids": "Sequence[Ids]"}, "list[str]"),
     ],
+    "Generator.forward": [
+        (
+            {"output_hidden_states": "Literal[False]", "output_attentions": "Literal[False]"},
+            "NDArray[np.float32]",
+        ),
+        ({"output_hidden_states": "bool", "output_attentions": "bool"}, "ModelOutput"),
+    ],
     "Generator.score": [
         ({"text": "str | Ids", "top_logprobs": "None"}, "NDArray[np.float32]"),
         (

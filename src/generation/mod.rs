@@ -12,6 +12,7 @@ pub mod config;
 pub mod constraint;
 pub mod embeddings;
 mod exact;
+pub mod layer_states;
 pub mod logits;
 pub mod mode;
 pub mod output;
@@ -32,6 +33,7 @@ pub use config::{
     GenerationConfig, LogitBias, OneOrMany, SequenceBias,
 };
 pub use embeddings::Embeddings;
+pub use layer_states::LayerStates;
 pub use logits::{
     LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows,
 };

@@ -29,7 +29,7 @@ pub use timing::{PassKind, PassTimes, Stage, StageTime, Timing};
 
 use crate::cache::{KvLayout, KvStore};
 use crate::error::Result;
-use crate::types::TokenId;
+use crate::types::{LayerShape, TokenId};
 
 /// A model that predicts the next token.
 pub trait CausalLm: Send + Sync {
@@ -47,6 +47,9 @@ pub trait CausalLm: Send + Sync {
 
     /// The number of decoder layers.
     fn num_layers(&self) -> usize;
+
+    /// The sizes of what the layers deliver.
+    fn layer_shape(&self) -> LayerShape;
 
     /// Writes the embeddings of tokens to `out`, `[tokens, hidden_size]`.
     ///

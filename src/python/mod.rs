@@ -32,6 +32,7 @@ mod exit;
 mod generator;
 mod held;
 mod json;
+mod layer_states;
 mod logging;
 mod options;
 mod output;
@@ -79,6 +80,8 @@ mod _rsgen {
     use super::events::EventStream;
     #[pymodule_export]
     use super::generator::Generator;
+    #[pymodule_export]
+    use super::layer_states::ModelOutput;
     #[pymodule_export]
     use super::output::{GenerationOutput, Timings, Usage};
     #[pymodule_export]

@@ -102,6 +102,8 @@ fields! {
     eos_token_id: impl Into<OneOrMany<TokenId>> = "unset";
     output_scores: bool = "false";
     output_logits: bool = "false";
+    output_hidden_states: bool = "false";
+    output_attentions: bool = "false";
     top_logprobs: usize = "0";
     output_events: bool = "false";
     return_dict_in_generate: bool = "true";

@@ -60,8 +60,6 @@ const NAMES: &[(&str, &str)] = &[
     // Fields for other kinds of models, and for data that is never stored.
     ("decoder_start_token_id", "is about encoder-decoder models; leave it out"),
     ("forced_decoder_ids", "was removed from transformers; put the tokens at the end of the prompt"),
-    ("output_attentions", "is not possible: attention weights are never stored; leave it out"),
-    ("output_hidden_states", "is not possible in this version; leave it out"),
     ("generation_kwargs", "holds what is no field; set the fields themselves"),
     ("device", "must be \"cpu\", the only one there is; leave it out"),
 ];
@@ -77,8 +75,6 @@ pub(super) fn is_noop(name: &str, value: &FieldValue) -> bool {
         (name, FieldValue::Null) => reason(name).is_some(),
         (
             "is_assistant"
-            | "output_attentions"
-            | "output_hidden_states"
             | "return_legacy_cache"
             | "synced_gpus"
             | "token_healing"
@@ -145,7 +141,7 @@ mod tests {
     fn values_that_ask_for_nothing_are_taken() {
         let mut config = GenerationConfig::new();
         for (name, value) in [
-            ("output_attentions", FieldValue::Bool(false)),
+            ("is_assistant", FieldValue::Bool(false)),
             ("guidance_scale", FieldValue::Float(1.0)),
             ("guidance_scale", FieldValue::Int(1)),
             ("token_healing", FieldValue::Bool(false)),
@@ -164,13 +160,12 @@ mod tests {
     fn a_file_says_what_it_asks_for_that_is_missing() {
         let file = |text| GenerationConfig::from_json_file(text).unwrap();
         let neutral = file(
-            r#"{"output_attentions": false, "guidance_scale": null, "token_healing": false, "use_mtp": false,
+            r#"{"is_assistant": false, "guidance_scale": null, "token_healing": false, "use_mtp": false,
                 "transformers_version": "5.23.0", "watermarking_config": null, "trainer_seed": 3, "forced_decoder_ids": []}"#,
         );
         assert_eq!(neutral.unsupported_warning(), None);
-        let asking = file(
-            r#"{"guidance_scale": 1.5, "watermarking_config": {"bias": 2.5}, "output_attentions": true}"#,
-        );
+        let asking =
+            file(r#"{"guidance_scale": 1.5, "watermarking_config": {"bias": 2.5}, "is_assistant": true}"#);
         assert_eq!(asking.unsupported(), ["guidance_scale", "watermarking_config"]);
         let warning = asking.unsupported_warning().unwrap();
         assert!(

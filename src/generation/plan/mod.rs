@@ -8,6 +8,7 @@ mod beams;
 mod draft;
 mod embeddings;
 mod lengths;
+mod prompt;
 mod sampling;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::kernels::Isa;
-use crate::types::{LayerSet, TokenId};
+use crate::types::{LayerSet, RowOutputs, TokenId};
 
 use super::config::{EarlyStopping, GenerationConfig, OneOrMany};
 use super::constraint::{Constraint, Constraints};
@@ -29,11 +30,12 @@ use super::logits::{self, LogitsProcessor, LogitsProcessorList, PrefixAllowedTok
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
 use super::rng::TorchRng;
-use super::search::{self, PromptInputs, SearchPlan};
+use super::search::{self, SearchPlan};
 use super::stopping::{self, StoppingCriteriaList, StoppingCriterion, StoppingSettings};
 use super::vocabulary::Vocabulary;
 
 pub use draft::{DraftContext, DraftPlan, DraftSource, KeptTokens};
+pub use prompt::PlannedPrompt;
 
 /// The most rows of one request, which bounds the memory of its bookkeeping.
 const MAX_ROWS: usize = 65_536;
@@ -132,52 +134,6 @@ impl PlanContext {
     }
 }
 
-/// A prompt of a plan.
-#[derive(Debug, Clone)]
-pub struct PlannedPrompt {
-    /// The ids, padding included, `[prompt_len]`.
-    pub(super) input_ids: Vec<TokenId>,
-    pub(super) tokens: Vec<TokenId>,
-    /// In place of the tokens, padding left out.
-    embeddings: Option<Embeddings>,
-    pub(super) padding_len: usize,
-    /// For each processor, the prompt of the unconditional sequence that it requests.
-    pub(super) unconditional: Vec<Option<Vec<TokenId>>>,
-    room: usize,
-}
-
-impl PlannedPrompt {
-    /// The ids, padding included.
-    pub fn input_ids(&self) -> &[TokenId] {
-        &self.input_ids
-    }
-
-    /// The ids without padding; of embeddings those that came with them.
-    pub fn tokens(&self) -> &[TokenId] {
-        &self.tokens
-    }
-
-    /// What the model computes: tokens or embeddings, padding left out.
-    pub fn inputs(&self) -> PromptInputs<'_> {
-        match &self.embeddings {
-            Some(embeddings) => PromptInputs::Embeddings(embeddings),
-            None => PromptInputs::Tokens(&self.tokens),
-        }
-    }
-
-    /// What the model computes, then for each processor the prompt of the unconditional sequence that it requests.
-    pub(super) fn texts(&self) -> impl Iterator<Item = Option<PromptInputs<'_>>> {
-        let unconditional =
-            self.unconditional.iter().map(|tokens| tokens.as_deref().map(PromptInputs::Tokens));
-        std::iter::once(Some(self.inputs())).chain(unconditional)
-    }
-
-    /// The prompts of the unconditional sequences that run beside each row.
-    pub fn unconditional(&self) -> impl Iterator<Item = &[TokenId]> {
-        self.unconditional.iter().flatten().map(Vec::as_slice)
-    }
-}
-
 /// A request that is ready to run: [`search::build`] makes a search of it.
 #[derive(Debug)]
 pub struct GenerationPlan {
@@ -201,6 +157,7 @@ pub struct GenerationPlan {
     pub(super) criteria: StoppingCriteriaList,
     pub(super) output_scores: bool,
     pub(super) output_logits: bool,
+    pub(super) layer_outputs: RowOutputs,
     pub(super) num_top_logprobs: usize,
     pub(super) output_events: bool,
     /// The model and the merged fields; empty unless events tell them.
@@ -274,6 +231,7 @@ impl GenerationPlan {
                 let longest = longest.max(embeddings.as_ref().map_or(tokens.len(), Embeddings::len));
                 Ok(PlannedPrompt {
                     input_ids: row.input_ids.clone(),
+                    mask: row.mask.clone(),
                     padding_len: row.padding_len(),
                     room: context.context_len - longest,
                     tokens,
@@ -315,6 +273,7 @@ impl GenerationPlan {
             criteria,
             output_scores: merged.output_scores == Some(true),
             output_logits: merged.output_logits == Some(true),
+            layer_outputs: layer_outputs(&merged, context)?,
             num_top_logprobs: num_top_logprobs(&merged, context.vocab_size)?,
             output_events,
             model_name: if output_events { context.model_name.clone() } else { String::new() },
@@ -375,6 +334,11 @@ impl GenerationPlan {
     /// Whether the output holds the model's logits of each step, `[vocab_size]`.
     pub fn output_logits(&self) -> bool {
         self.output_logits
+    }
+
+    /// The hidden states and attention weights of each token that the output holds.
+    pub fn layer_outputs(&self) -> RowOutputs {
+        self.layer_outputs
     }
 
     /// The most probable tokens that the output holds for each step.
@@ -485,6 +449,16 @@ fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts
         )));
     }
     Ok(rows_each)
+}
+
+/// What `output_hidden_states` and `output_attentions` want of each row.
+fn layer_outputs(merged: &GenerationConfig, context: &PlanContext) -> Result<RowOutputs> {
+    let mut outputs = RowOutputs { attentions: merged.output_attentions == Some(true), ..RowOutputs::NONE };
+    if merged.output_hidden_states == Some(true) {
+        context.check_layers("output_hidden_states")?;
+        outputs.hidden_states = LayerSet::through(context.num_layers).unwrap_or_default();
+    }
+    Ok(outputs)
 }
 
 fn num_top_logprobs(merged: &GenerationConfig, vocab_size: usize) -> Result<usize> {

@@ -16,6 +16,7 @@ mod results;
 mod rows;
 mod sample;
 mod sequences;
+mod step_logits;
 #[cfg(test)]
 mod tests;
 

@@ -79,7 +79,7 @@ struct DraftRow {
 impl Drafter {
     pub(super) fn new(plan: &GenerationPlan, settings: DraftSettings) -> Self {
         let by = match settings.draft.source {
-            DraftSource::Model => ComputedBy { model: ModelRole::Draft, last_layer: None },
+            DraftSource::Model => ComputedBy { model: ModelRole::Draft, ..ComputedBy::TARGET },
             DraftSource::EarlyExit { num_layers } => {
                 ComputedBy { last_layer: Some(num_layers), ..ComputedBy::TARGET }
             }
