@@ -101,7 +101,8 @@ def test_lists_are_padded_on_the_left_and_ended_rows_hold_nan(gen):
     first = out.hidden_states[0][3]
     assert first.shape == (2, max(lens), gen.config["hidden_size"])
     padding = max(lens) - lens[0]
-    assert np.isnan(first[0, :padding]).all() and not np.isnan(first[0, padding:]).any()
+    assert np.isnan(first[0, :padding]).all()
+    assert not np.isnan(first[0, padding:]).any()
     alone = gen.generate(texts[0], max_new_tokens=6, eos_token_id=int(end), **BOTH)
     np.testing.assert_array_equal(first[0, padding:], alone.hidden_states[0][3][0])
     for step in range(len(out.token_ids[0])):
@@ -110,7 +111,8 @@ def test_lists_are_padded_on_the_left_and_ended_rows_hold_nan(gen):
         np.testing.assert_array_equal(columns, alone.attentions[step][2][0])
         assert (got[:, -1, :padding] == 0).all()
     ended = len(out.token_ids[0])
-    assert np.isnan(out.hidden_states[ended][0][0]).all() and np.isnan(out.attentions[ended][0][0]).all()
+    assert np.isnan(out.hidden_states[ended][0][0]).all()
+    assert np.isnan(out.attentions[ended][0][0]).all()
     assert not np.isnan(out.hidden_states[ended][0][1]).any()
 
 
@@ -124,7 +126,8 @@ def test_outputs_with_states_pickle_compare_and_become_dicts(gen):
     forward = gen.forward([5, 6], **BOTH)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(forward)).attentions[0], forward.attentions[0])
     plain = gen.generate(PROMPT, max_new_tokens=2, output_hidden_states=False, output_attentions=None)
-    assert plain.hidden_states is None and plain.attentions is None
+    assert plain.hidden_states is None
+    assert plain.attentions is None
 
 
 def test_states_that_do_not_fit_are_refused_before_the_work_begins(gen):

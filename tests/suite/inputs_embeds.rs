@@ -102,6 +102,20 @@ fn without_ids_the_output_holds_new_tokens_alone_and_lengths_count_the_embedding
 }
 
 #[test]
+fn ids_may_be_fewer_than_the_embeddings_and_chunks_change_nothing() {
+    let generator = Generator::bundled().unwrap();
+    let ids = ids(40, 5);
+    let config = GenerationConfig::new().max_new_tokens(9).output_logits(true);
+    let expected = bits(&generator.generate(Prompt::Ids(ids.clone()), &config).unwrap());
+    let few = Prompt::Embeddings { embeddings: embeddings(&generator, &ids), input_ids: ids[38..].to_vec() };
+    for config in [config.clone(), config.prefill_chunk_size(3_usize)] {
+        let got = generator.generate(few.clone(), &config).unwrap();
+        assert_eq!(bits(&got), expected);
+        assert_eq!(got.rows[0].prompt_ids, ids[38..]);
+    }
+}
+
+#[test]
 fn a_batch_and_a_list_give_what_each_prompt_gives_alone() {
     let generator = Generator::bundled().unwrap();
     let config = GenerationConfig::new().max_new_tokens(12).output_logits(true);
