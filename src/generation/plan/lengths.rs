@@ -99,8 +99,9 @@ fn max_length(
             };
             if prompt_len >= max_length {
                 return Err(Error::input(format!(
-                    "the prompt has {prompt_len} tokens, which leaves no room for new ones in the model's context of \
-                     {most}; shorten it, or set `max_new_tokens`"
+                    "the prompt has {} tokens, which leaves no room for new ones in the model's context of \
+                     {most}; shorten it, or set `max_new_tokens`",
+                    prompt_len + unseen_len
                 )));
             }
             // A criterion of the caller's takes the place of the one that would stop there.
