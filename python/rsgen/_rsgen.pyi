@@ -58,6 +58,7 @@ __all__ = [
     "LogitsProcessor",
     "MaxLengthCriteria",
     "MaxTimeCriteria",
+    "ModelOutput",
     "NumericalError",
     "PhrasalConstraint",
     "RsgenError",
@@ -431,8 +432,20 @@ class GenerationConfig:
         Must be an integer of 0 or more. Default: 1.
         """
     @property
+    def output_attentions(self) -> bool | None:
+        """Whether to keep the attention weights of all layers at every step.
+
+        Must be true or false. Default: false.
+        """
+    @property
     def output_events(self) -> bool | None:
         """Whether to tell how each token was found: alternatives and what removed them, nodes of beams, drafts.
+
+        Must be true or false. Default: false.
+        """
+    @property
+    def output_hidden_states(self) -> bool | None:
+        """Whether to keep the hidden states of all layers at every step.
 
         Must be true or false. Default: false.
         """
@@ -946,6 +959,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -972,6 +986,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1012,6 +1030,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1040,6 +1059,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1066,6 +1086,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1106,6 +1130,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1132,6 +1157,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1219,6 +1248,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1245,6 +1275,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1285,6 +1319,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1311,6 +1346,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1351,6 +1390,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1377,6 +1417,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1409,15 +1453,113 @@ class Generator:
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
         """
-    def forward(self, ids: Ids | Sequence[Ids]) -> NDArray[np.float32]:
-        """Returns the model's logits after each token.
+    @overload
+    def embed(self, ids: str | Ids) -> NDArray[np.float32]:
+        """Returns the embeddings of tokens, to make a prompt of: see `inputs_embeds`.
+
+        They are the rows of the model's embedding matrix, as `get_input_embeddings()` of
+        transformers gives them.
+
+        Args:
+            ids (Prompt): Token ids as a sequence or array, or a text; or a list of them.
+
+        Returns:
+            Any: An array of float32, `[seq, hidden]`; for a two-dimensional array of ids
+                `[batch, seq, hidden]`; for a list a list of arrays.
+
+        Raises:
+            InputError: An id is not in the vocabulary.
+
+        Example:
+            >>> embeds = gen.embed("Once upon a time")
+            >>> gen.generate(inputs_embeds=embeds + 0.01, max_new_tokens=20).text
+        """
+    @overload
+    def embed(self, ids: list[str] | tuple[str, ...] | Sequence[Ids]) -> list[NDArray[np.float32]]:
+        """Returns the embeddings of tokens, to make a prompt of: see `inputs_embeds`.
+
+        They are the rows of the model's embedding matrix, as `get_input_embeddings()` of
+        transformers gives them.
+
+        Args:
+            ids (Prompt): Token ids as a sequence or array, or a text; or a list of them.
+
+        Returns:
+            Any: An array of float32, `[seq, hidden]`; for a two-dimensional array of ids
+                `[batch, seq, hidden]`; for a list a list of arrays.
+
+        Raises:
+            InputError: An id is not in the vocabulary.
+
+        Example:
+            >>> embeds = gen.embed("Once upon a time")
+            >>> gen.generate(inputs_embeds=embeds + 0.01, max_new_tokens=20).text
+        """
+    @overload
+    def forward(
+        self,
+        ids: Ids | Sequence[Ids],
+        *,
+        output_hidden_states: Literal[False] = False,
+        output_attentions: Literal[False] = False,
+    ) -> NDArray[np.float32]:
+        """Returns the model's logits after each token, and what its layers compute.
 
         Args:
             ids (Ids | Sequence[Ids]): Token ids as a sequence, which is a batch of one, several
                 sequences of one length, or a two-dimensional array.
+            output_hidden_states (bool): Returns the states before each layer and after the last as well.
+            output_attentions (bool): Returns the attention weights of each layer as well.
 
         Returns:
-            NDArray[np.float32]: The logits, `[batch, seq, vocab_size]`.
+            NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
+                with what else was asked for.
+
+        Raises:
+            InputError: The lengths differ, or an id is not in the vocabulary.
+        """
+    @overload
+    def forward(
+        self,
+        ids: Ids | Sequence[Ids],
+        *,
+        output_hidden_states: Literal[True],
+        output_attentions: bool = False,
+    ) -> ModelOutput:
+        """Returns the model's logits after each token, and what its layers compute.
+
+        Args:
+            ids (Ids | Sequence[Ids]): Token ids as a sequence, which is a batch of one, several
+                sequences of one length, or a two-dimensional array.
+            output_hidden_states (bool): Returns the states before each layer and after the last as well.
+            output_attentions (bool): Returns the attention weights of each layer as well.
+
+        Returns:
+            NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
+                with what else was asked for.
+
+        Raises:
+            InputError: The lengths differ, or an id is not in the vocabulary.
+        """
+    @overload
+    def forward(
+        self,
+        ids: Ids | Sequence[Ids],
+        *,
+        output_hidden_states: bool = False,
+        output_attentions: Literal[True],
+    ) -> ModelOutput:
+        """Returns the model's logits after each token, and what its layers compute.
+
+        Args:
+            ids (Ids | Sequence[Ids]): Token ids as a sequence, which is a batch of one, several
+                sequences of one length, or a two-dimensional array.
+            output_hidden_states (bool): Returns the states before each layer and after the last as well.
+            output_attentions (bool): Returns the attention weights of each layer as well.
+
+        Returns:
+            NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
+                with what else was asked for.
 
         Raises:
             InputError: The lengths differ, or an id is not in the vocabulary.
@@ -1454,6 +1596,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1481,6 +1624,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1524,6 +1671,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1550,6 +1698,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1590,6 +1742,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1616,6 +1769,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1656,6 +1813,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1682,6 +1840,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1722,6 +1884,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1748,6 +1911,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1922,6 +2089,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1993,6 +2161,30 @@ class Generator:
         """The model's tokenizer. Raises `InputError` when the model came without one."""
 
 @final
+class ModelOutput:
+    """What the model computes for sequences of token ids: see `Generator.forward`.
+
+    It unpacks as a tuple does in transformers: `logits`, then what else was asked for.
+    """
+
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
+    @property
+    def attentions(self) -> tuple[NDArray[np.float32], ...] | None:
+        """The attention weights of each layer.
+
+        Each is `[batch, num_heads, seq, seq]`.
+        """
+    @property
+    def hidden_states(self) -> tuple[NDArray[np.float32], ...] | None:
+        """The states before each layer, and after the last and the norm.
+
+        Each is `[batch, seq, hidden_size]`.
+        """
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """The logits after each token, `[batch, seq, vocab_size]`."""
+
+@final
 class GenerationOutput:
     """What a call has generated.
 
@@ -2045,6 +2237,14 @@ class GenerationOutput:
             dict[str, Any]: The values by their names.
         """
     @property
+    def attentions(self) -> tuple[tuple[NDArray[np.float32], ...], ...] | None:
+        """The weights of each step, with `output_attentions=True`.
+
+        For each step those of each layer: of the prompt `[rows, num_heads, width, width]`, then
+        of each new token `[rows, num_heads, 1, width + step]`. A layer with a sliding window keeps
+        no more columns than that after the prompt. Padding has no weight, and holds NaN as a query.
+        """
+    @property
     def beam_indices(self) -> NDArray[np.int32] | None:
         """The row of `scores` that each token was chosen from. None without beams.
 
@@ -2063,6 +2263,14 @@ class GenerationOutput:
     @property
     def finish_reasons(self) -> list[FinishReason]:
         """Why each row ended: "eos", "stop", "length", "time" or "cancelled"."""
+    @property
+    def hidden_states(self) -> tuple[tuple[NDArray[np.float32], ...], ...] | None:
+        """The states of each step, with `output_hidden_states=True`.
+
+        For each step those before each layer, and after the last and the norm: of the prompt
+        `[rows, width, hidden_size]`, then of each new token `[rows, 1, hidden_size]`. The rows
+        are those of `scores`. Padding and rows that have ended hold NaN.
+        """
     @property
     def logits(self) -> list[NDArray[np.float32]] | None:
         """The model's own logits of each step, with `output_logits=True`.

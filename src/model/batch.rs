@@ -60,7 +60,7 @@ impl ForwardOutput {
     /// Empties it, keeping its memory.
     pub fn clear(&mut self) {
         let Self { logits, hidden_states, layer_logits, attentions } = self;
-        [logits, hidden_states, layer_logits, attentions].map(Vec::clear);
+        [logits, hidden_states, layer_logits, attentions].into_iter().for_each(Vec::clear);
     }
 
     /// Whether it holds nothing.

@@ -4,6 +4,7 @@ use numpy::{PyArray1, PyArrayMethods};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::IntoPyDict;
 
 use super::abc::is_mapping;
 use super::arrays::{array, numpy};
@@ -109,9 +110,11 @@ pub(super) fn of_call(
         });
         return prompts.collect::<PyResult<_>>().map(Prompts::List);
     }
-    let dimensions = if to_floats(embeds)?.getattr("ndim")?.extract::<usize>()? == 3 { 2 } else { 1 };
+    let embeddings = embeddings(embeds)?;
+    // The mask of a single prompt may be a row.
+    let dimensions = if embeddings.len() == 1 { 1 } else { 2 };
     let masks = mask.map(|mask| mask_rows(&mask, dimensions)).transpose()?;
-    let batch = PromptBatch::with_embeddings(embeddings(embeds)?, ids, masks);
+    let batch = PromptBatch::with_embeddings(embeddings, ids, masks);
     batch.map(Prompts::Batch).map_err(|error| to_python(py, error))
 }
 
@@ -189,8 +192,12 @@ fn embeddings(value: &Bound<'_, PyAny>) -> PyResult<Vec<Embeddings>> {
             ));
         }
     };
-    let flat =
-        numpy(py)?.call_method1("ascontiguousarray", (array, "float32"))?.call_method1("reshape", (-1,))?;
+    // What float32 cannot hold becomes infinite, which has an error of its own.
+    let silent = numpy(py)?.call_method("errstate", (), Some(&[("over", "ignore")].into_py_dict(py)?))?;
+    silent.call_method0("__enter__")?;
+    let narrow = numpy(py)?.call_method1("ascontiguousarray", (array, "float32"));
+    silent.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
+    let flat = narrow?.call_method1("reshape", (-1,))?;
     let flat = flat.cast_into::<PyArray1<f32>>()?.try_readonly()?;
     let values = flat.as_slice()?;
     let each = len * hidden_size;

@@ -13,6 +13,7 @@ from reference import Reference
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "tests/golden/models/four_layers"
+STORY = "python/rsgen/models/story-3m"
 OUT = ROOT / "tests" / "golden" / "layers.json"
 
 #: Label, ids of the prompts (0 pads on the left where a row has one), whether the ids are given too, fields.
@@ -33,9 +34,9 @@ EMBEDDED: list[tuple[str, list[list[int]], bool, dict[str, Any]]] = [
 
 #: Label, ids of the prompts, fields.
 STATES: list[tuple[str, list[list[int]], dict[str, Any]]] = [
-    ("greedy", [[5, 9, 33, 2]], {"max_new_tokens": 4}),
-    ("left_padded", [[0, 0, 8, 30], [7, 21, 3, 50]], {"max_new_tokens": 3}),
-    ("beams", [[5, 9, 33, 2]], {"max_new_tokens": 4, "num_beams": 3, "num_return_sequences": 2}),
+    ("greedy", [[313, 402, 581, 777]], {"max_new_tokens": 3}),
+    ("left_padded", [[0, 402, 581], [313, 990, 415]], {"max_new_tokens": 3}),
+    ("beams", [[313, 402, 581]], {"max_new_tokens": 3, "num_beams": 2}),
 ]
 
 
@@ -62,7 +63,9 @@ def main() -> None:
         embedded.append(
             {"name": name, "input_ids": ids, "with_ids": with_ids, "config": fields, "sequences": tokens}
         )
+    model = Reference(ROOT / STORY).model
     model.set_attn_implementation("eager")
+    model.generation_config = transformers.GenerationConfig(pad_token_id=0)
     for name, ids, fields in STATES:
         prompts = torch.tensor(ids)
         out = model.generate(
@@ -75,7 +78,7 @@ def main() -> None:
         )
         arrays = {
             kind: [
-                [np.round(layer.numpy().astype(np.float64), 7).tolist() for layer in step]
+                [np.round(layer.numpy().astype(np.float64), 6).tolist() for layer in step]
                 for step in getattr(out, kind)
             ]
             for kind in ("hidden_states", "attentions")
