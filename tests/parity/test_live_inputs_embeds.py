@@ -130,7 +130,9 @@ def test_a_drawn_prompt_of_embeddings_gives_the_tokens_and_scores_of_transformer
         if len(case.input_ids) > 1 and reference.couples_rows():
             case = replace(case, is_list=True)
         table = np.random.default_rng(case.seed).standard_normal((32, config["hidden_size"]))
-        amount = rng.choice([0.0, 0.02, 0.3]) * float(reference.model.get_input_embeddings().weight.std())
+        amount = rng.choice([0.0, 0.02, 0.3]) * float(
+            reference.model.get_input_embeddings().weight.detach().std()
+        )
         noise = (table * amount).astype(np.float32)
         label = f"seed {seed}, with_ids {with_ids}, noise {amount:.3f}, {case}"
         with warnings.catch_warnings():
