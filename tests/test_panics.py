@@ -57,7 +57,7 @@ ARGUMENTS = {
 OF_PYO3 = {"__doc__", "__module__", "__hash__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}
 OF_PYO3 |= {"__delattr__", "__signature__", "__new__", "__dict__", "__weakref__"}
 #: Classes whose properties PyO3 reads by itself.
-PLAIN = (rsgen.Usage, rsgen.Timings, rsgen.CacheStats, rsgen.StreamedToken)
+PLAIN = (rsgen.ModelOutput, rsgen.Usage, rsgen.Timings, rsgen.CacheStats, rsgen.StreamedToken)
 
 
 @pytest.fixture

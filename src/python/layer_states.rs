@@ -4,6 +4,7 @@
 
 use numpy::ndarray::{ArrayViewMut, Dimension, Ix3, Ix4};
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyTuple, PyType};
 
 use super::arrays::array;
@@ -39,6 +40,12 @@ type Values = (Py<PyAny>, Option<Py<PyTuple>>, Option<Py<PyTuple>>);
 
 #[pymethods]
 impl ModelOutput {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.logits)?;
+        visit.call(&self.hidden_states)?;
+        visit.call(&self.attentions)
+    }
+
     /// Returns the values, for pickle.
     ///
     /// Returns:
