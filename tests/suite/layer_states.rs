@@ -2,7 +2,7 @@
 //! strategy, and what they are is checked against the model's own logits.
 
 use rsgen::generation::{AssistantTokensSchedule, DolaLayers, LayerStates};
-use rsgen::{ErrorKind, GenerationConfig, GenerationOutput, Generator, TokenId};
+use rsgen::{ErrorKind, GenerationConfig, GenerationOutput, Generator, GeneratorOptions, TokenId};
 
 const DRAFT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-draft");
 
@@ -85,6 +85,20 @@ fn states_of_every_strategy_are_those_of_one_pass_over_the_text() {
     let prompts = vec![ids(300, 1), ids(5, 2), ids(33, 3)];
     let output = generator.generate(prompts, &config().prefill_chunk_size(7_usize)).unwrap();
     check(&generator, &output, "a list");
+}
+
+#[test]
+fn states_are_the_same_when_the_cache_runs_out() {
+    let options = GeneratorOptions {
+        num_threads: Some(2),
+        kv_cache_bytes: Some(14 * 6 * 3 * (32 + 32) * 32 * 4),
+        ..GeneratorOptions::default()
+    };
+    let generator = Generator::bundled_with(&options).unwrap();
+    let prompts: Vec<_> = (0..6).map(|index| ids(60 + index, index as u32)).collect();
+    let output = generator.generate(prompts, &config().max_new_tokens(60).num_beams(2)).unwrap();
+    assert!(generator.engine().preemptions() > 0, "somebody lost their blocks");
+    check(&Generator::bundled().unwrap(), &output, "a small cache");
 }
 
 #[test]
