@@ -124,7 +124,6 @@ def test_a_config_is_checked_without_a_model(tmp_path):
     [
         ("logits_processor", [], "pass it to the call"),
         ("streamer", 1, "the method `stream`"),
-        ("output_attentions", True, "leave it out"),
         ("use_mtp", True, "not possible in this version"),
         ("cache_implementation", "static", "leave it out"),
         ("forced_decoder_ids", [[1, 2]], "at the end of the prompt"),

@@ -200,7 +200,7 @@ def test_an_output_is_used_as_the_array_that_transformers_returns(gen):
     with pytest.raises(IndexError):
         output[2]
     with pytest.raises(KeyError):
-        output["attentions"]
+        output["past_key_values"]
 
 
 def test_outputs_are_equal_by_value(gen):

@@ -59,6 +59,7 @@ __all__ = [
     "LogitsProcessor",
     "MaxLengthCriteria",
     "MaxTimeCriteria",
+    "ModelOutput",
     "NumericalError",
     "PhrasalConstraint",
     "RsgenError",
@@ -461,8 +462,20 @@ class GenerationConfig:
         Must be an integer of 0 or more. Default: 1.
         """
     @property
+    def output_attentions(self) -> bool | None:
+        """Whether to keep the attention weights of all layers at every step.
+
+        Must be true or false. Default: false.
+        """
+    @property
     def output_events(self) -> bool | None:
         """Whether to tell how each token was found: alternatives and what removed them, nodes of beams, drafts.
+
+        Must be true or false. Default: false.
+        """
+    @property
+    def output_hidden_states(self) -> bool | None:
+        """Whether to keep the hidden states of all layers at every step.
 
         Must be true or false. Default: false.
         """
@@ -990,6 +1003,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1016,6 +1030,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1056,6 +1074,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1084,6 +1103,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1110,6 +1130,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1150,6 +1174,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1176,6 +1201,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1263,6 +1292,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1289,6 +1319,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1329,6 +1363,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1355,6 +1390,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1395,6 +1434,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1421,6 +1461,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1453,15 +1497,113 @@ class Generator:
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
         """
-    def forward(self, ids: Ids | Sequence[Ids]) -> NDArray[np.float32]:
-        """Returns the model's logits after each token.
+    @overload
+    def embed(self, ids: str | Ids) -> NDArray[np.float32]:
+        """Returns the embeddings of tokens, to make a prompt of: see `inputs_embeds`.
+
+        They are the rows of the model's embedding matrix, as `get_input_embeddings()` of
+        transformers gives them.
+
+        Args:
+            ids (Prompt): Token ids as a sequence or array, or a text; or a list of them.
+
+        Returns:
+            Any: An array of float32, `[seq, hidden]`; for a two-dimensional array of ids
+                `[batch, seq, hidden]`; for a list a list of arrays.
+
+        Raises:
+            InputError: An id is not in the vocabulary.
+
+        Example:
+            >>> embeds = gen.embed("Once upon a time")
+            >>> gen.generate(inputs_embeds=embeds + 0.01, max_new_tokens=20).text
+        """
+    @overload
+    def embed(self, ids: list[str] | tuple[str, ...] | Sequence[Ids]) -> list[NDArray[np.float32]]:
+        """Returns the embeddings of tokens, to make a prompt of: see `inputs_embeds`.
+
+        They are the rows of the model's embedding matrix, as `get_input_embeddings()` of
+        transformers gives them.
+
+        Args:
+            ids (Prompt): Token ids as a sequence or array, or a text; or a list of them.
+
+        Returns:
+            Any: An array of float32, `[seq, hidden]`; for a two-dimensional array of ids
+                `[batch, seq, hidden]`; for a list a list of arrays.
+
+        Raises:
+            InputError: An id is not in the vocabulary.
+
+        Example:
+            >>> embeds = gen.embed("Once upon a time")
+            >>> gen.generate(inputs_embeds=embeds + 0.01, max_new_tokens=20).text
+        """
+    @overload
+    def forward(
+        self,
+        ids: Ids | Sequence[Ids],
+        *,
+        output_hidden_states: Literal[False] = False,
+        output_attentions: Literal[False] = False,
+    ) -> NDArray[np.float32]:
+        """Returns the model's logits after each token, and what its layers compute.
 
         Args:
             ids (Ids | Sequence[Ids]): Token ids as a sequence, which is a batch of one, several
                 sequences of one length, or a two-dimensional array.
+            output_hidden_states (bool): Returns the states before each layer and after the last as well.
+            output_attentions (bool): Returns the attention weights of each layer as well.
 
         Returns:
-            NDArray[np.float32]: The logits, `[batch, seq, vocab_size]`.
+            NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
+                with what else was asked for.
+
+        Raises:
+            InputError: The lengths differ, or an id is not in the vocabulary.
+        """
+    @overload
+    def forward(
+        self,
+        ids: Ids | Sequence[Ids],
+        *,
+        output_hidden_states: Literal[True],
+        output_attentions: bool = False,
+    ) -> ModelOutput:
+        """Returns the model's logits after each token, and what its layers compute.
+
+        Args:
+            ids (Ids | Sequence[Ids]): Token ids as a sequence, which is a batch of one, several
+                sequences of one length, or a two-dimensional array.
+            output_hidden_states (bool): Returns the states before each layer and after the last as well.
+            output_attentions (bool): Returns the attention weights of each layer as well.
+
+        Returns:
+            NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
+                with what else was asked for.
+
+        Raises:
+            InputError: The lengths differ, or an id is not in the vocabulary.
+        """
+    @overload
+    def forward(
+        self,
+        ids: Ids | Sequence[Ids],
+        *,
+        output_hidden_states: bool = False,
+        output_attentions: Literal[True],
+    ) -> ModelOutput:
+        """Returns the model's logits after each token, and what its layers compute.
+
+        Args:
+            ids (Ids | Sequence[Ids]): Token ids as a sequence, which is a batch of one, several
+                sequences of one length, or a two-dimensional array.
+            output_hidden_states (bool): Returns the states before each layer and after the last as well.
+            output_attentions (bool): Returns the attention weights of each layer as well.
+
+        Returns:
+            NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
+                with what else was asked for.
 
         Raises:
             InputError: The lengths differ, or an id is not in the vocabulary.
@@ -1498,6 +1640,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1525,6 +1668,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1568,6 +1715,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1594,6 +1742,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1634,6 +1786,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1660,6 +1813,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1700,6 +1857,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1726,6 +1884,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1766,6 +1928,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1792,6 +1955,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1966,6 +2133,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -2037,6 +2205,30 @@ class Generator:
         """The model's tokenizer. Raises `InputError` when the model came without one."""
 
 @final
+class ModelOutput:
+    """What the model computes for sequences of token ids: see `Generator.forward`.
+
+    It unpacks as a tuple does in transformers: `logits`, then what else was asked for.
+    """
+
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
+    @property
+    def attentions(self) -> tuple[NDArray[np.float32], ...] | None:
+        """The attention weights of each layer.
+
+        Each is `[batch, num_heads, seq, seq]`.
+        """
+    @property
+    def hidden_states(self) -> tuple[NDArray[np.float32], ...] | None:
+        """The states before each layer, and after the last and the norm.
+
+        Each is `[batch, seq, hidden_size]`.
+        """
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """The logits after each token, `[batch, seq, vocab_size]`."""
+
+@final
 class GenerationOutput:
     """What a call has generated.
 
@@ -2089,6 +2281,14 @@ class GenerationOutput:
             dict[str, Any]: The values by their names.
         """
     @property
+    def attentions(self) -> tuple[tuple[NDArray[np.float32], ...], ...] | None:
+        """The weights of each step, with `output_attentions=True`.
+
+        For each step those of each layer: of the prompt `[rows, num_heads, width, width]`, then
+        of each new token `[rows, num_heads, 1, width + step]`. A layer with a sliding window keeps
+        no more columns than that after the prompt. Padding has no weight, and holds NaN as a query.
+        """
+    @property
     def beam_indices(self) -> NDArray[np.int32] | None:
         """The row of `scores` that each token was chosen from. None without beams.
 
@@ -2107,6 +2307,14 @@ class GenerationOutput:
     @property
     def finish_reasons(self) -> list[FinishReason]:
         """Why each row ended: "eos", "stop", "length", "time" or "cancelled"."""
+    @property
+    def hidden_states(self) -> tuple[tuple[NDArray[np.float32], ...], ...] | None:
+        """The states of each step, with `output_hidden_states=True`.
+
+        For each step those before each layer, and after the last and the norm: of the prompt
+        `[rows, width, hidden_size]`, then of each new token `[rows, 1, hidden_size]`. The rows
+        are those of `scores`. Padding and rows that have ended hold NaN.
+        """
     @property
     def logits(self) -> list[NDArray[np.float32]] | None:
         """The model's own logits of each step, with `output_logits=True`.

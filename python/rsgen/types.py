@@ -305,6 +305,8 @@ class GenerationFields(TypedDict, total=False):
     eos_token_id: int | Sequence[int] | None
     output_scores: bool | None
     output_logits: bool | None
+    output_hidden_states: bool | None
+    output_attentions: bool | None
     top_logprobs: int | None
     output_events: bool | None
     return_dict_in_generate: bool | None

@@ -83,7 +83,17 @@ const HEADINGS: [(&str, &[&str]); 9] = [
         "Special tokens",
         &["bos_token_id", "eos_token_id", "pad_token_id", "forced_bos_token_id", "forced_eos_token_id"],
     ),
-    ("More results", &["top_logprobs", "output_scores", "output_logits", "output_events"]),
+    (
+        "More results",
+        &[
+            "top_logprobs",
+            "output_scores",
+            "output_logits",
+            "output_hidden_states",
+            "output_attentions",
+            "output_events",
+        ],
+    ),
 ];
 
 /// The heading of fields that are not in the list.

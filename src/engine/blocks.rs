@@ -8,7 +8,6 @@ use crate::cache::{BLOCK_TOKENS, Reservation, SequenceCache, SharedPool, blocks_
 use crate::error::{Error, Result, ResultExt};
 use crate::generation::search::ModelRole;
 use crate::generation::{DraftSource, GenerationPlan};
-use crate::types::TokenId;
 
 /// The cache blocks of a request, of each of its models.
 pub(super) struct RequestCache {
@@ -164,7 +163,7 @@ impl ModelCache {
 fn first_blocks(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> usize {
     let of = |tokens: usize| blocks_of(tokens, 1, plan.sequences_each(), longrope_threshold);
     let prompts = plan.prompts().iter().map(|prompt| {
-        of(prompt.tokens().len()) + prompt.unconditional().map(|tokens| of(tokens.len())).sum::<usize>()
+        of(prompt.inputs().len()) + prompt.unconditional().map(|tokens| of(tokens.len())).sum::<usize>()
     });
     prompts.sum()
 }
@@ -174,8 +173,9 @@ fn blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> u
     let rows = plan.sequences_each();
     let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
         let new_tokens = plan.max_new_tokens(index);
-        let of_prompt = |tokens: &[TokenId]| blocks_of(tokens.len(), new_tokens, rows, longrope_threshold);
-        of_prompt(prompt.tokens()) + prompt.unconditional().map(of_prompt).sum::<usize>()
+        let of_prompt = |len: usize| blocks_of(len, new_tokens, rows, longrope_threshold);
+        of_prompt(prompt.inputs().len())
+            + prompt.unconditional().map(|tokens| of_prompt(tokens.len())).sum::<usize>()
     });
     prompts.sum()
 }
@@ -184,10 +184,10 @@ fn blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> u
 fn draft_blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> usize {
     let Some(draft) = plan.draft() else { return 0 };
     let rows = draft.sequences_each;
-    let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
+    let prompts = (0..plan.prompts().len()).map(|index| {
         let len = plan.draft_len(index);
         // Translated prompts are not shared.
-        let tokens = if draft.is_translated { 0 } else { prompt.tokens().len().min(len) };
+        let tokens = if draft.is_translated { 0 } else { plan.draft_prompt_len(index).min(len) };
         blocks_of(tokens, len - tokens, rows, longrope_threshold)
     });
     prompts.sum()

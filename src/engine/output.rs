@@ -100,7 +100,7 @@ impl GenerationOutput {
     pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Self {
         let (first_token, total) = request.elapsed();
         let prompts = request.prompts().to_vec();
-        let prompt_tokens = prompts.iter().map(|prompt| prompt.tokens().len()).sum();
+        let prompt_tokens = prompts.iter().map(|prompt| prompt.inputs().len()).sum();
         let cached_prompt_tokens = request.cached_prompt_tokens();
         let (output, recorder) = request.finish();
         let generated_tokens = output.rows.iter().map(|row| row.token_ids.len()).sum();

@@ -10,8 +10,10 @@
 mod candidate;
 pub mod config;
 pub mod constraint;
+pub mod embeddings;
 mod exact;
 mod healing;
+pub mod layer_states;
 pub mod logits;
 pub mod mode;
 pub mod output;
@@ -33,6 +35,8 @@ pub use config::{
     GenerationConfig, LogitBias, OneOrMany, SeedingScheme, SequenceBias, SynthIDTextWatermarkingConfig,
     Watermarking, WatermarkingConfig,
 };
+pub use embeddings::Embeddings;
+pub use layer_states::LayerStates;
 pub use logits::{
     LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows,
 };

@@ -218,8 +218,12 @@ impl<'a> Call<'a> {
         let shared = &generator.shared;
         shared.engine.check_process()?;
         let bos = config.bos_token_id;
-        let mut single =
-            |prompt: Prompt| PromptBatch::single(generator.encode_prompt(prompt, bos, interrupted)?);
+        let mut single = |prompt: Prompt| match prompt {
+            Prompt::Embeddings { embeddings, input_ids } => {
+                PromptBatch::with_embeddings(vec![embeddings], vec![input_ids], None)
+            }
+            prompt => PromptBatch::single(generator.encode_prompt(prompt, bos, interrupted)?),
+        };
         let batches: Vec<Result<PromptBatch>> = match prompts {
             Prompts::One(prompt) => vec![single(prompt)],
             Prompts::Batch(batch) => vec![Ok(batch)],
@@ -248,6 +252,7 @@ impl<'a> Call<'a> {
         let mut context = PlanContext::new(shared.engine.model().vocab_size(), most);
         context.context_len = shared.config.context_len();
         context.num_layers = shared.engine.model().num_layers();
+        context.hidden_size = shared.engine.model().hidden_size();
         context.tied_embeddings = shared.config.tie_word_embeddings;
         context.isa = shared.engine.workers().isa();
         context.vocabulary.clone_from(&shared.vocabulary);

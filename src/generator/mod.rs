@@ -4,6 +4,7 @@ mod assistant;
 mod bayesian_detector;
 mod call;
 mod chat;
+mod embed;
 mod guidance;
 mod loading;
 mod open;
@@ -33,11 +34,11 @@ pub use crate::tensor::{ComputeDtype, DType, WeightType};
 use crate::cache::BLOCK_TOKENS;
 use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, Result};
-use crate::generation::{GenerationConfig, KeptTokens, Vocabulary, VocabularyMap};
+use crate::generation::{GenerationConfig, KeptTokens, LayerStates, Vocabulary, VocabularyMap};
 use crate::memory;
 use crate::sync::Mutex;
 use crate::text::{ChatTemplates, Tokenizer};
-use crate::types::TokenId;
+use crate::types::{LayerSet, LayerShape, RowOutputs, TokenId};
 use crate::weights::{ModelConfig, available_memory};
 
 /// The most bytes of text per token of the context. A longer prompt is an error before it is tokenized: no vocabulary
@@ -138,6 +139,32 @@ impl Generator {
         sequences: &[Vec<TokenId>],
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<f32>> {
+        self.forward_states(sequences, false, false, interrupted).map(|(logits, _)| logits)
+    }
+
+    /// [`Generator::forward`], with the hidden states and attention weights of each sequence as requested, until `interrupted`
+    /// returns true.
+    ///
+    /// # Errors
+    /// As for [`Generator::forward`]; `Config` for hidden states of a model of more than 127 layers; `Cancelled`.
+    pub fn forward_states(
+        &self,
+        sequences: &[Vec<TokenId>],
+        output_hidden_states: bool,
+        output_attentions: bool,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<(Vec<f32>, Vec<LayerStates>)> {
+        let shape = self.shared.engine.model().layer_shape();
+        let mut wanted_states = RowOutputs { attentions: output_attentions, ..RowOutputs::NONE };
+        if output_hidden_states {
+            wanted_states.hidden_states = LayerSet::through(shape.num_layers()).ok_or_else(|| {
+                Error::config(format!(
+                    "`output_hidden_states` is possible in models of up to {} layers, but this one has {}; leave it out",
+                    LayerSet::CAPACITY - 1,
+                    shape.num_layers()
+                ))
+            })?;
+        }
         let len = sequences.first().map_or(0, Vec::len);
         if len == 0 || sequences.iter().any(|sequence| sequence.len() != len) {
             return Err(Error::input(
@@ -146,21 +173,25 @@ impl Generator {
         }
         let wanted =
             sequences.len().saturating_mul(len).saturating_mul(self.shared.engine.model().vocab_size());
-        let bytes = wanted.saturating_mul(std::mem::size_of::<f32>());
+        // The numbers of all sequences, and the arrays that may be made of them.
+        let of_states = states_len(&shape, wanted_states, len).saturating_mul(2 * sequences.len());
+        let bytes = wanted.saturating_add(of_states).saturating_mul(std::mem::size_of::<f32>());
         if let Some(available) = available_memory().filter(|&available| bytes as u64 > available) {
             return Err(Error::capacity(format!(
-                "the logits of {} sequences of {len} tokens take {bytes} bytes, but {available} are available; give \
+                "the logits of {} sequences of {len} tokens take {bytes} bytes{}, but {available} are available; give \
                  fewer or shorter sequences, or use `score`",
-                sequences.len()
+                sequences.len(),
+                if of_states > 0 { " with `output_hidden_states` and `output_attentions`" } else { "" }
             )));
         }
-        let mut logits = Vec::new();
+        let (mut logits, mut states) = (Vec::new(), Vec::new());
         memory::reserve(&mut logits, wanted, "logits")?;
         for sequence in sequences {
             self.check_context(sequence.len())?;
-            self.shared.engine.logits(sequence, interrupted, &mut logits)?;
+            let engine = &self.shared.engine;
+            states.push(engine.logits_and_states(sequence, wanted_states, interrupted, &mut logits)?);
         }
-        Ok(logits)
+        Ok((logits, states))
     }
 
     /// The tokenizer.
@@ -226,6 +257,9 @@ impl Generator {
     ) -> Result<Vec<TokenId>> {
         match prompt {
             Prompt::Ids(token_ids) => Ok(token_ids),
+            Prompt::Embeddings { .. } => {
+                Err(Error::input("embeddings are no text; give a text, or the token ids that they stand for"))
+            }
             Prompt::Text(text) => {
                 let tokenizer = self.tokenizer()?;
                 self.check_bytes(&text)?;
@@ -304,4 +338,12 @@ impl std::fmt::Debug for Generator {
             .field("workers", self.shared.engine.workers())
             .finish_non_exhaustive()
     }
+}
+
+/// The numbers of what is wanted of the layers for a text of so many tokens.
+fn states_len(shape: &LayerShape, wanted: RowOutputs, len: usize) -> usize {
+    let hidden = if wanted.hidden_states.is_empty() { 0 } else { len.saturating_mul(shape.hidden_len()) };
+    let weights =
+        if wanted.attentions { len.saturating_mul(len).saturating_mul(shape.attention_len(0)) } else { 0 };
+    hidden.saturating_add(weights)
 }

@@ -213,6 +213,10 @@ impl Generator {
     ///     attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
     ///         two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
     ///         does.
+    ///     inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+    ///         an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+    ///         for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+    ///         tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
     ///     logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
     ///         Functions that change the scores of each step. Those of `rsgen.processors` run
     ///         without Python, others cost time at each token.
@@ -249,7 +253,7 @@ impl Generator {
     ///     >>> gen.generate("Once upon a time", num_beams=4, max_new_tokens=40).text
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
-        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, progress=None, **fields)"
     )]
     fn generate<'py>(
@@ -277,7 +281,7 @@ impl Generator {
     ///     ...     print(token, end="", flush=True)
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
-        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, **fields)"
     )]
     fn stream<'py>(
@@ -308,7 +312,7 @@ impl Generator {
     ///     ...         print(token, end="", flush=True)
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
-        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, **fields)"
     )]
     fn astream<'py>(

@@ -25,12 +25,14 @@ mod config;
 mod constraints;
 mod draft_stats;
 mod drop_detached;
+mod embeddings;
 mod errors;
 mod events;
 mod exit;
 mod generator;
 mod held;
 mod json;
+mod layer_states;
 mod logging;
 mod options;
 mod output;
@@ -81,6 +83,8 @@ mod _rsgen {
     use super::events::EventStream;
     #[pymodule_export]
     use super::generator::Generator;
+    #[pymodule_export]
+    use super::layer_states::ModelOutput;
     #[pymodule_export]
     use super::output::{GenerationOutput, Timings, Usage};
     #[pymodule_export]

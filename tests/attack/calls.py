@@ -37,6 +37,8 @@ USUAL: dict[str, list[object]] = {
     "do_sample": [True, False],
     "output_scores": [True],
     "output_logits": [True],
+    "output_hidden_states": [True],
+    "output_attentions": [True],
     "output_events": [True],
     "top_logprobs": [1, 5, 64],
     "top_k": [1, 5, 50],

@@ -94,6 +94,10 @@ documented! {
         pub output_scores: Option<bool>,
         /// Whether to keep the model's own logits of every step.
         pub output_logits: Option<bool>,
+        /// Whether to keep the hidden states of all layers at every step.
+        pub output_hidden_states: Option<bool>,
+        /// Whether to keep the attention weights of all layers at every step.
+        pub output_attentions: Option<bool>,
         /// How many of the likeliest tokens to keep; each generated token gets them, with their log-probabilities under
         /// the model's own logits.
         pub top_logprobs: Option<usize>,

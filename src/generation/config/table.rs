@@ -3,7 +3,8 @@
 use super::field::FieldType;
 use super::{
     AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldValue, ForcedWord, GenerationConfig,
-    LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, SequenceBias, Watermarking, docs, unsupported,
+    LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, SequenceBias, Watermarking, docs,
+    unsupported,
 };
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -102,6 +103,8 @@ fields! {
     eos_token_id: impl Into<OneOrMany<TokenId>> = "unset";
     output_scores: bool = "false";
     output_logits: bool = "false";
+    output_hidden_states: bool = "false";
+    output_attentions: bool = "false";
     top_logprobs: usize = "0";
     output_events: bool = "false";
     return_dict_in_generate: bool = "true";

@@ -27,7 +27,7 @@ const NAMES: &[(&str, &str)] = &[
     ("synced_gpus", "is about several GPUs, of which there are none; leave it out"),
     ("position_ids", "follow from the attention_mask; leave it out"),
     ("past_key_values", "are kept by the engine; give the whole prompt"),
-    ("inputs_embeds", "are not taken in this version; give token ids"),
+    ("inputs_embeds", "are the prompt, an argument of the call, not a field; pass them to the call"),
     (
         "custom_generate",
         "would run code of a model's folder, which rsgen never does; use the method of the strategy",
@@ -55,8 +55,6 @@ const NAMES: &[(&str, &str)] = &[
     // Fields for other kinds of models, and for data that is never stored.
     ("decoder_start_token_id", "is about encoder-decoder models; leave it out"),
     ("forced_decoder_ids", "was removed from transformers; put the tokens at the end of the prompt"),
-    ("output_attentions", "is not possible: attention weights are never stored; leave it out"),
-    ("output_hidden_states", "is not possible in this version; leave it out"),
     ("generation_kwargs", "holds what is no field; set the fields themselves"),
     ("device", "must be \"cpu\", the only one there is; leave it out"),
 ];
@@ -72,8 +70,6 @@ pub(super) fn is_noop(name: &str, value: &FieldValue) -> bool {
         (name, FieldValue::Null) => reason(name).is_some(),
         (
             "is_assistant"
-            | "output_attentions"
-            | "output_hidden_states"
             | "return_legacy_cache"
             | "synced_gpus"
             | "trust_remote_code"
@@ -136,7 +132,7 @@ mod tests {
     fn values_that_ask_for_nothing_are_taken() {
         let mut config = GenerationConfig::new();
         for (name, value) in [
-            ("output_attentions", FieldValue::Bool(false)),
+            ("is_assistant", FieldValue::Bool(false)),
             ("synced_gpus", FieldValue::Bool(false)),
             ("cache_implementation", "dynamic".into()),
             ("device", "cpu".into()),
@@ -152,12 +148,12 @@ mod tests {
     fn a_file_says_what_it_asks_for_that_is_missing() {
         let file = |text| GenerationConfig::from_json_file(text).unwrap();
         let neutral = file(
-            r#"{"output_attentions": false, "cache_implementation": null, "use_mtp": false,
+            r#"{"is_assistant": false, "cache_implementation": null, "use_mtp": false,
                 "transformers_version": "5.23.0", "watermarking_config": null, "trainer_seed": 3, "forced_decoder_ids": []}"#,
         );
         assert_eq!(neutral.unsupported_warning(), None);
         let asking = file(
-            r#"{"forced_decoder_ids": [[1, 2]], "generation_kwargs": {"a": 2.5}, "output_attentions": true}"#,
+            r#"{"forced_decoder_ids": [[1, 2]], "generation_kwargs": {"a": 2.5}, "is_assistant": true}"#,
         );
         assert_eq!(asking.unsupported(), ["forced_decoder_ids", "generation_kwargs"]);
         let warning = asking.unsupported_warning().unwrap();

@@ -91,9 +91,9 @@ pub use top_h::TopHLogitsWarper;
 pub use top_k::TopKLogitsWarper;
 pub use top_p::TopPLogitsWarper;
 pub use typical::TypicalLogitsWarper;
-pub use watermark::WatermarkLogitsProcessor;
 pub(super) use unbatched_classifier_free_guidance::masked as masked_negative_prompts;
 pub use unbatched_classifier_free_guidance::{OwnModel, UnbatchedClassifierFreeGuidanceLogitsProcessor};
+pub use watermark::WatermarkLogitsProcessor;
 
 /// Changes the scores of the next token, in place.
 ///
@@ -180,6 +180,11 @@ impl ProcessorSettings<'_> {
         EncoderInputIds::new(
             given.unwrap_or_else(|| self.prompts.iter().map(|prompt| prompt.input_ids.clone()).collect()),
         )
+    }
+
+    /// The processor, unless the prompts are embeddings: transformers has no prompts for it then, ids or not.
+    fn unless_embeddings<P>(&self, processor: P) -> Option<P> {
+        self.prompts.iter().all(|prompt| prompt.embeddings.is_none()).then_some(processor)
     }
 
     /// The tokens that every warper keeps: beams need one that does not end the text.

@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::types::TokenId;
 
 use super::super::config::{
-    Compat, FieldInfo, FieldValue, LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, SeedingScheme, SequenceBias,
+    Compat, FieldInfo, FieldValue, LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany,
+    SeedingScheme, SequenceBias,
 };
 use super::arguments::{Argument, ArgumentInfo, Arguments, Device, optional, required, word};
 #[allow(clippy::wildcard_imports, reason = "all classes of the table")]

@@ -7,8 +7,10 @@
 mod beams;
 mod counts;
 mod draft;
+mod embeddings;
 mod lengths;
 mod negative_prompts;
+mod prompt;
 mod sampling;
 #[cfg(test)]
 mod tests;
@@ -21,10 +23,11 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::kernels::Isa;
-use crate::types::{LayerSet, TokenId};
+use crate::types::{LayerSet, RowOutputs, TokenId};
 
 use super::config::{EarlyStopping, GenerationConfig};
 use super::constraint::{Constraint, Constraints};
+use super::embeddings::Embeddings;
 use super::healing::{HealedPrompts, Healing};
 use super::logits::{self, LogitsProcessor, LogitsProcessorList, PrefixAllowedTokens, ProcessorSettings};
 use super::mode::GenerationMode;
@@ -34,6 +37,7 @@ use super::stopping::{self, StoppingCriteriaList, StoppingCriterion, StoppingSet
 use super::vocabulary::Vocabulary;
 
 pub use draft::{DraftContext, DraftPlan, DraftSource, KeptTokens};
+pub use prompt::PlannedPrompt;
 
 /// How far generation goes when no field limits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +61,8 @@ pub struct PlanContext {
     pub context_len: usize,
     /// The number of the model's layers.
     pub num_layers: usize,
+    /// The numbers of an embedding; 0 if prompts are ids alone.
+    pub hidden_size: usize,
     /// Whether the model's head shares the weights of its embedding.
     pub tied_embeddings: bool,
     /// The instruction set to compute with.
@@ -101,6 +107,7 @@ impl PlanContext {
             max_position_embeddings,
             context_len: max_position_embeddings,
             num_layers: 0,
+            hidden_size: 0,
             tied_embeddings: false,
             isa: Isa::fastest(),
             vocabulary: None,
@@ -135,48 +142,6 @@ impl PlanContext {
     }
 }
 
-/// A prompt of a plan.
-#[derive(Debug, Clone)]
-pub struct PlannedPrompt {
-    /// The ids, padding included, `[prompt_len]`.
-    pub(super) input_ids: Vec<TokenId>,
-    pub(super) tokens: Vec<TokenId>,
-    pub(super) padding_len: usize,
-    /// For each processor, the prompt of the unconditional sequence that it requests.
-    pub(super) unconditional: Vec<Option<Vec<TokenId>>>,
-    /// The last token before it was healed.
-    tail: Option<TokenId>,
-    room: usize,
-}
-
-impl PlannedPrompt {
-    /// The ids, padding included.
-    pub fn input_ids(&self) -> &[TokenId] {
-        &self.input_ids
-    }
-
-    /// The tokens the model sees: padding left out.
-    pub fn tokens(&self) -> &[TokenId] {
-        &self.tokens
-    }
-
-    /// The last token as it was before it was healed; `None` where it has stayed.
-    pub fn tail(&self) -> Option<TokenId> {
-        self.tail
-    }
-
-    /// The tokens, then for each processor the prompt of the unconditional sequence that it requests.
-    pub(super) fn texts(&self) -> impl Iterator<Item = Option<&[TokenId]>> {
-        let unconditional = self.unconditional.iter().map(Option::as_deref);
-        std::iter::once(Some(self.tokens())).chain(unconditional)
-    }
-
-    /// The prompts of the unconditional sequences that run beside each row.
-    pub fn unconditional(&self) -> impl Iterator<Item = &[TokenId]> {
-        self.unconditional.iter().flatten().map(Vec::as_slice)
-    }
-}
-
 /// A request that is ready to run: [`search::build`] makes a search of it.
 #[derive(Debug)]
 pub struct GenerationPlan {
@@ -204,6 +169,7 @@ pub struct GenerationPlan {
     pub(super) criteria: StoppingCriteriaList,
     pub(super) output_scores: bool,
     pub(super) output_logits: bool,
+    pub(super) layer_outputs: RowOutputs,
     pub(super) num_top_logprobs: usize,
     pub(super) output_events: bool,
     /// The model and the merged fields; empty unless events tell them.
@@ -240,6 +206,8 @@ impl GenerationPlan {
         let special = tokens::SpecialTokens::resolve(config, &merged, context, &mut warnings)?;
         special.mask(&mut prompts, &mut warnings)?;
         tokens::check_prompts(&prompts, context)?;
+        embeddings::check(&prompts, mode, &merged, context)?;
+        embeddings::warn_of_unseen_prompt(&prompts, &merged, &mut warnings);
 
         let mut healing = Healing::begin(config, &merged, &mut prompts, context)?;
         tokens::check_prompts(&prompts, context)?;
@@ -248,7 +216,7 @@ impl GenerationPlan {
         let given = given.filter(|given| !given.is_empty()).map(<[_]>::to_vec);
 
         let prompt_len = prompts.width();
-        let lengths = lengths::Lengths::resolve(config, &merged, prompt_len, context, &mut warnings)?;
+        let lengths = lengths::Lengths::resolve(config, &merged, &prompts, context, &mut warnings)?;
         let negative_prompts = negative_prompts::resolve(&merged, prompts.rows().len(), context)?;
         let settings = ProcessorSettings {
             config: &merged,
@@ -280,9 +248,12 @@ impl GenerationPlan {
             .map(|(index, row)| {
                 let tokens = row.tokens();
                 let unconditional = processors.unconditional(context.first_prompt + index, &tokens);
-                let longest = tokens::check_unconditional(&unconditional, context)?.max(tokens.len());
+                let longest = tokens::check_unconditional(&unconditional, context)?;
+                let embeddings = row.embeddings.as_ref().map(|all| all.unmasked(&row.mask)).transpose()?;
+                let longest = longest.max(embeddings.as_ref().map_or(tokens.len(), Embeddings::len));
                 Ok(PlannedPrompt {
                     input_ids: row.input_ids.clone(),
+                    mask: row.mask.clone(),
                     padding_len: row.padding_len(),
                     tail: healed
                         .and_then(|healed| healed.tails.get(index))
@@ -290,6 +261,7 @@ impl GenerationPlan {
                         .filter(|tail| tokens.last() != Some(tail)),
                     room: context.context_len - longest,
                     tokens,
+                    embeddings,
                     unconditional,
                 })
             })
@@ -333,6 +305,7 @@ impl GenerationPlan {
             criteria,
             output_scores: merged.output_scores == Some(true),
             output_logits: merged.output_logits == Some(true),
+            layer_outputs: layer_outputs(&merged, context)?,
             num_top_logprobs: counts::num_top_logprobs(&merged, context.vocab_size)?,
             output_events,
             model_name: if output_events { context.model_name.clone() } else { String::new() },
@@ -400,6 +373,11 @@ impl GenerationPlan {
         self.output_logits
     }
 
+    /// The hidden states and attention weights of each token that the output holds.
+    pub fn layer_outputs(&self) -> RowOutputs {
+        self.layer_outputs
+    }
+
     /// The most probable tokens that the output holds for each step.
     pub fn num_top_logprobs(&self) -> usize {
         self.num_top_logprobs
@@ -459,4 +437,14 @@ impl GenerationPlan {
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
+}
+
+/// What `output_hidden_states` and `output_attentions` want of each row.
+fn layer_outputs(merged: &GenerationConfig, context: &PlanContext) -> Result<RowOutputs> {
+    let mut outputs = RowOutputs { attentions: merged.output_attentions == Some(true), ..RowOutputs::NONE };
+    if merged.output_hidden_states == Some(true) {
+        context.check_layers("output_hidden_states")?;
+        outputs.hidden_states = LayerSet::through(context.num_layers).unwrap_or_default();
+    }
+    Ok(outputs)
 }

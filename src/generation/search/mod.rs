@@ -16,6 +16,7 @@ mod results;
 mod rows;
 mod sample;
 mod sequences;
+mod step_logits;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +27,7 @@ use super::output::SearchOutput;
 use super::plan::PlannedPrompt;
 
 pub use details::StepDetails;
-pub use inputs::{ModelRole, RowInput, SearchInputs, SequenceOp, WantedRow};
+pub use inputs::{ModelRole, PromptInputs, RowInput, SearchInputs, SequenceOp, WantedRow};
 pub use registry::build;
 pub(super) use registry::{SearchPlan, plan};
 pub use results::SearchResults;

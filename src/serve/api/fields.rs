@@ -201,8 +201,15 @@ const RANGES: &[(&str, Kind)] = &[
 ];
 
 /// Fields of [`GenerationConfig`] that only say what an output holds, which OpenAI's answers have no place for.
-const OF_OUTPUTS: &[&str] =
-    &["output_scores", "output_logits", "output_events", "return_dict_in_generate", "top_logprobs"];
+const OF_OUTPUTS: &[&str] = &[
+    "output_scores",
+    "output_logits",
+    "output_hidden_states",
+    "output_attentions",
+    "output_events",
+    "return_dict_in_generate",
+    "top_logprobs",
+];
 
 /// All fields.
 pub(super) static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {

@@ -125,7 +125,7 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
         let last = text.trim_end().rsplit("data: ").next().unwrap();
         assert_eq!(serde_json::from_str::<Value>(last).unwrap()["error"]["param"], "sequence_bias", "{text}");
     }
-    for name in ["output_scores", "output_logits"] {
+    for name in ["output_scores", "output_logits", "output_hidden_states", "output_attentions"] {
         let (status, _) = post("/rsgen/v1/generate", &json!({ "prompt": PROMPT, name: true }));
         assert_eq!(status, 400);
     }
