@@ -51,7 +51,7 @@ mod python;
 #[doc(hidden)]
 pub mod fuzzing;
 
-pub use engine::{GenerationOutput, StreamedToken, TokenStream};
+pub use engine::{GenerationOutput, KeptCache, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
 pub use generator::{ChatPrompt, Generator, GeneratorOptions, PackReport, Prompt, Prompts, pack};
@@ -63,10 +63,14 @@ pub use types::{BlockId, FinishReason, SeqId, TokenId};
 /// Compiles the examples of `docs/`.
 #[cfg(all(doctest, feature = "bundled"))]
 mod pages {
+    #[doc = include_str!("../docs/kept_cache.md")]
+    mod kept_cache {}
     #[doc = include_str!("../docs/rust.md")]
     mod embedding {}
     #[doc = include_str!("../docs/watermarks.md")]
     mod watermarks {}
+    #[doc = include_str!("../docs/streaming_llm.md")]
+    mod streaming_llm {}
 
     #[doc = include_str!("../docs/strategies/assisted_decoding.md")]
     mod assisted_decoding {}

@@ -19,7 +19,14 @@ def programs(page):
 
 PROGRAMS = [
     program
-    for page in ("runtime.md", "from_transformers.md", "watermarks.md", "layers.md")
+    for page in (
+        "runtime.md",
+        "from_transformers.md",
+        "watermarks.md",
+        "layers.md",
+        "kept_cache.md",
+        "streaming_llm.md",
+    )
     for program, _ in programs(DOCS / page)
 ]
 STRATEGIES = sorted(page for page in (DOCS / "strategies").glob("*.md") if page.name != "README.md")

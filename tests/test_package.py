@@ -92,6 +92,7 @@ def test_classes_that_calls_give_cannot_be_made_by_hand():
         "TokenStream",
         "StreamedToken",
         "CacheStats",
+        "KeptCache",
         "Usage",
         "DraftStats",
         "Timings",

@@ -41,7 +41,7 @@ ARGUMENTS = {
     "Usage._restore": ([1] * 3,),
     "DraftStats._restore": ([1] * 4,),
     "Timings._restore": ((1.0, 2.0),),
-    "CacheStats._restore": (([1] * 9, [1] * 2),),
+    "CacheStats._restore": (([1] * 10, [1] * 2),),
     "TokenScores._restore": ([],),
     "GenerationOutput.save_trace": ("nowhere.json",),
     "GenerationOutput._restore": (({}, [None, None], [None, None]),),

@@ -28,6 +28,8 @@
 //! | `table` | which blocks hold the tokens of a sequence |
 //! | `sequence` | append, fork, truncate, drop, with copy on write; publish and adopt |
 //! | `prefix` | the published blocks, which sequences with the same beginning share |
+//! | `kept` | published blocks that somebody keeps for later |
+//! | `shift` | drops tokens from the middle of a sequence |
 //! | `chain` | which of them a sequence continues |
 //! | `preempt` | gives all blocks of a request back, and takes as many again |
 //! | `reorder` | moves, forks and drops beams |
@@ -60,6 +62,7 @@
 mod capacity;
 mod chain;
 pub mod invariants;
+mod kept;
 mod layout;
 mod pool;
 mod preempt;
@@ -68,6 +71,7 @@ mod reorder;
 mod segment;
 mod sequence;
 mod shared;
+mod shift;
 mod slab;
 mod store;
 mod table;
@@ -75,12 +79,14 @@ mod table;
 mod tests;
 
 pub use capacity::KvCapacity;
+pub use kept::KeptBlocks;
 pub use layout::{BLOCK_TOKENS, BlockCopy, KvDtype, KvLayout, VALUE_PLANE, blocks_for};
 pub use pool::PoolStats;
 pub use preempt::{Preempted, RecomputedTokens};
 pub use reorder::{ReorderPlan, ReorderStep};
 pub use sequence::{Adopted, SequenceCache};
 pub use shared::{Reservation, SharedPool};
+pub use shift::{BlockShift, KeyRotation};
 pub use slab::{KvRows, TypedKv};
 pub use store::{KvStore, KvView};
 pub use table::BlockTable;

@@ -30,6 +30,8 @@ pub struct PoolStats {
     pub available_blocks: usize,
     /// Published blocks that no sequence holds: free to take, and found as long as nobody does.
     pub idle_blocks: usize,
+    /// Published blocks that a [`KeptBlocks`](super::KeptBlocks) keeps; those of them that are idle are taken last.
+    pub kept_blocks: usize,
     /// Tokens that sequences have looked up in the published blocks so far.
     pub prefix_cache_queries: u64,
     /// Those of them that were found.
@@ -102,6 +104,7 @@ impl BlockPool {
             reserved_blocks: self.reserved,
             available_blocks: self.available(),
             idle_blocks: self.prefixes.num_idle(),
+            kept_blocks: self.prefixes.num_kept(),
             prefix_cache_queries: self.prefixes.queries,
             prefix_cache_hits: self.prefixes.hits,
         }
@@ -140,16 +143,20 @@ impl BlockPool {
     }
 
     /// A free block: an unpublished one, else a new one, else the idle one that was used least recently. While many are idle,
-    /// no new ones, so that a program which only runs for long does not take more and more memory.
+    /// no new ones, so that a program which only runs for long does not take more and more memory. One that is kept comes last.
     fn take_free(&mut self) -> Option<BlockId> {
-        if self.free.is_empty() && self.prefixes.num_idle() < self.most_idle() {
+        let unkept = self.prefixes.num_unkept_idle();
+        if self.free.is_empty() && unkept < self.most_idle() {
             self.grow();
         }
-        if self.free.is_empty() {
+        if self.free.is_empty() && unkept > 0 {
             self.prefixes.evict(&mut self.free);
         }
         if self.free.is_empty() {
             self.grow();
+        }
+        if self.free.is_empty() {
+            self.prefixes.evict(&mut self.free);
         }
         self.free.pop()
     }

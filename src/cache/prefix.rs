@@ -3,7 +3,8 @@
 //! Once its rows are computed, a block can be *published*. From then on every sequence that begins with the same tokens
 //! finds it, whether or not somebody still holds it: a full block is shared, and of the last block of a text, which need not
 //! be full, the common tokens are copied. A published block that nobody holds is *idle*: it counts as available, and the
-//! least recently used one is taken when no other block is left.
+//! least recently used one is taken when no other block is left. Somebody may *keep* a block, which does not hold it: while it
+//! is idle it is taken last.
 //!
 //! The published blocks form trees, one for each salt: a block is a child of the full block before it, by its tokens. The
 //! index compares the tokens and salts themselves, not their hashes, and never gives an identity twice. So no collision can
@@ -44,7 +45,19 @@ struct Entry {
     children: Children,
     /// When its last holder let go; a key of `idle`.
     idle_since: Option<u64>,
+    /// How many keep it. Who keeps a block keeps all before it.
+    keepers: u32,
 }
+
+impl Entry {
+    /// Its key in `idle`, if it is there.
+    fn idle_key(&self) -> Option<IdleKey> {
+        self.idle_since.map(|since| (self.keepers > 0, since))
+    }
+}
+
+/// Whether somebody keeps the block, and since when it is idle.
+type IdleKey = (bool, u64);
 
 /// The published blocks of a pool.
 #[derive(Debug, Default)]
@@ -52,8 +65,11 @@ pub(super) struct PrefixIndex {
     entries: HashMap<BlockId, Entry>,
     /// The first blocks of texts, by salt; never empty.
     roots: HashMap<Option<Arc<str>>, Children>,
-    /// The published blocks that nobody holds, least recently used first.
-    idle: BTreeMap<u64, BlockId>,
+    /// The published blocks that nobody holds: those that nobody keeps, then the others, least recently used first.
+    idle: BTreeMap<IdleKey, BlockId>,
+    /// How many blocks are kept, and how many of those are idle.
+    kept: usize,
+    kept_idle: usize,
     /// Counts up; the source of identities and of times.
     clock: u64,
     /// Tokens that sequences looked up, and those of them that they found.
@@ -112,8 +128,8 @@ impl PrefixIndex {
         }
         if let Some(siblings) = self.children_mut(before) {
             siblings.insert(tokens.clone(), block);
-            let entry =
-                Entry { id, before: before.clone(), tokens, children: Children::new(), idle_since: None };
+            let (before, children) = (before.clone(), Children::new());
+            let entry = Entry { id, before, tokens, children, idle_since: None, keepers: 0 };
             self.entries.insert(block, entry);
         }
         PublishedBlock { block, id }
@@ -129,7 +145,10 @@ impl PrefixIndex {
                     self.roots.remove(salt);
                 }
             }
-            free.extend(entry.idle_since.and_then(|since| self.idle.remove(&since)));
+            free.extend(entry.idle_key().and_then(|key| self.idle.remove(&key)));
+            let is_kept = entry.keepers > 0;
+            self.kept -= usize::from(is_kept);
+            self.kept_idle -= usize::from(is_kept && entry.idle_since.is_some());
             others.extend(entry.children.into_values());
             next = others.pop();
         }
@@ -167,18 +186,49 @@ impl PrefixIndex {
         let now = self.tick();
         let Some(entry) = self.entries.get_mut(&block) else { return false };
         entry.idle_since = Some(now);
-        self.idle.insert(now, block);
+        self.kept_idle += usize::from(entry.keepers > 0);
+        self.idle.extend(entry.idle_key().map(|key| (key, block)));
         true
     }
 
     /// Somebody holds `block` again.
     pub(super) fn retain(&mut self, block: BlockId) {
-        if let Some(since) = self.entries.get_mut(&block).and_then(|entry| entry.idle_since.take()) {
-            self.idle.remove(&since);
+        let Some(entry) = self.entries.get_mut(&block) else { return };
+        if let Some(key) = entry.idle_key() {
+            self.idle.remove(&key);
+            self.kept_idle -= usize::from(entry.keepers > 0);
+            entry.idle_since = None;
         }
     }
 
-    /// Forgets the idle block that was used least recently, which goes to `free`.
+    /// One more keeps the block; its caller keeps all before it, too. Nothing happens when it is not current.
+    pub(super) fn keep(&mut self, published: PublishedBlock) {
+        self.change_keepers(published, |keepers| keepers.saturating_add(1));
+    }
+
+    /// One less keeps the block. Nothing happens when it is not current.
+    pub(super) fn unkeep(&mut self, published: PublishedBlock) {
+        self.change_keepers(published, |keepers| keepers.saturating_sub(1));
+    }
+
+    fn change_keepers(&mut self, published: PublishedBlock, change: impl FnOnce(u32) -> u32) {
+        let entry = self.entries.get_mut(&published.block).filter(|entry| entry.id == published.id);
+        let Some(entry) = entry else { return };
+        let (before, was_kept) = (entry.idle_key(), entry.keepers > 0);
+        entry.keepers = change(entry.keepers);
+        let (after, is_kept) = (entry.idle_key(), entry.keepers > 0);
+        if was_kept == is_kept {
+            return;
+        }
+        self.kept = self.kept + usize::from(is_kept) - usize::from(was_kept);
+        if let (Some(before), Some(after)) = (before, after) {
+            self.idle.remove(&before);
+            self.idle.insert(after, published.block);
+            self.kept_idle = self.kept_idle + usize::from(is_kept) - usize::from(was_kept);
+        }
+    }
+
+    /// Forgets the idle block that was used least recently, which goes to `free`: one that is kept only if all are.
     pub(super) fn evict(&mut self, free: &mut Vec<BlockId>) {
         if let Some((_, &block)) = self.idle.first_key_value() {
             self.unpublish(block, free);
@@ -197,6 +247,16 @@ impl PrefixIndex {
     /// Published blocks that nobody holds.
     pub(super) fn num_idle(&self) -> usize {
         self.idle.len()
+    }
+
+    /// Those of them that nobody keeps.
+    pub(super) fn num_unkept_idle(&self) -> usize {
+        self.idle.len() - self.kept_idle
+    }
+
+    /// Published blocks that somebody keeps.
+    pub(super) fn num_kept(&self) -> usize {
+        self.kept
     }
 
     /// Published blocks that are full.
@@ -225,10 +285,20 @@ impl PrefixIndex {
             if entry.tokens.len() < BLOCK_TOKENS && !entry.children.is_empty() {
                 return Err(format!("block {block} is not full, but others follow it"));
             }
-            let is_idle = entry.idle_since.and_then(|since| self.idle.get(&since)) == Some(&block);
+            let is_idle = entry.idle_key().and_then(|key| self.idle.get(&key)) == Some(&block);
             if is_idle == is_held(block) {
                 return Err(format!("block {block} is published, held: {}, idle: {is_idle}", is_held(block)));
             }
+            if let Before::Block(before) = &entry.before
+                && self.entries.get(&before.block).is_none_or(|before| before.keepers < entry.keepers)
+            {
+                return Err(format!("block {block} is kept more often than the block before it"));
+            }
+        }
+        let kept = self.entries.values().filter(|entry| entry.keepers > 0);
+        let kept_idle = kept.clone().filter(|entry| entry.idle_since.is_some()).count();
+        if (kept.clone().count(), kept_idle) != (self.kept, self.kept_idle) {
+            return Err(format!("{} blocks count as kept, {} of them as idle", self.kept, self.kept_idle));
         }
         let children = self.entries.values().map(|entry| &entry.children).chain(self.roots.values());
         let (found, idle) = (children.map(BTreeMap::len).sum::<usize>(), self.idle.len());
@@ -244,227 +314,4 @@ impl PrefixIndex {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cache::invariants;
-    use crate::cache::tests::pool_of;
-    use crate::cache::{Adopted, BlockCopy, SequenceCache, SharedPool};
-
-    /// `blocks` full blocks, each of one token; `rest` more tokens.
-    fn text(blocks: &[u32], rest: usize) -> Vec<TokenId> {
-        let tokens = blocks.iter().flat_map(|&token| [TokenId(token); BLOCK_TOKENS]);
-        tokens.chain(std::iter::repeat_n(TokenId(99), rest)).collect()
-    }
-
-    /// A sequence that holds these tokens and has published them, none of which were found.
-    fn computed(pool: &SharedPool, tokens: &[TokenId]) -> SequenceCache {
-        let mut sequence = SequenceCache::new(pool);
-        assert_eq!(sequence.append(tokens.len()).unwrap(), None);
-        sequence.publish(tokens);
-        sequence
-    }
-
-    /// How many tokens a new sequence would find.
-    fn found(pool: &SharedPool, tokens: &[TokenId]) -> usize {
-        SequenceCache::new(pool).adopt(tokens).tokens
-    }
-
-    #[test]
-    fn a_text_with_the_same_beginning_shares_its_full_blocks() {
-        let pool = pool_of(8);
-        let first = computed(&pool, &text(&[1, 2], 6));
-        let mut second = SequenceCache::new(&pool);
-        assert_eq!(second.adopt(&text(&[1, 2, 3], 0)), Adopted { tokens: 64, copy: None });
-        assert_eq!(second.append(40).unwrap(), None);
-        assert_eq!(second.table().blocks()[..2], first.table().blocks()[..2]);
-        assert_eq!(found(&pool, &text(&[1, 3], 0)), 32);
-        assert_eq!(found(&pool, &text(&[2], 0)), 0, "the second block of a text is not the first of another");
-        assert_eq!(found(&pool, &text(&[], 31)), 0);
-        let stats = pool.stats();
-        assert_eq!((stats.prefix_cache_queries, stats.prefix_cache_hits), (96 + 64 + 32 + 31, 64 + 32));
-        assert_eq!((stats.used_blocks, stats.idle_blocks), (5, 0));
-        invariants::check(&pool, [first.table(), second.table()]).unwrap();
-    }
-
-    #[test]
-    fn sequences_of_different_salts_share_nothing() {
-        let pool = pool_of(8);
-        let salted = |salt: &str| SequenceCache::new(&pool).with_salt(Some(salt.into()));
-        let mut first = salted("a");
-        first.append(64).unwrap();
-        first.publish(&text(&[1, 2], 0));
-        assert_eq!(salted("b").adopt(&text(&[1, 2], 0)).tokens, 0);
-        assert_eq!(found(&pool, &text(&[1, 2], 0)), 0);
-        assert_eq!(salted("a").adopt(&text(&[1, 2], 0)).tokens, 64);
-        let mut emptied = first.fork();
-        emptied.truncate(0);
-        assert_eq!(emptied.adopt(&text(&[1], 0)).tokens, 32, "it keeps its salt");
-    }
-
-    #[test]
-    fn the_beginning_of_a_block_is_copied() {
-        let pool = pool_of(16);
-        let first = computed(&pool, &text(&[1, 2], 6));
-        let others = [text(&[1, 3], 0), text(&[1], 9)].map(|text| computed(&pool, &text));
-        let second_block = first.table().blocks()[1];
-        let mut cut = SequenceCache::new(&pool);
-        let Adopted { tokens, copy } = cut.adopt(&[&text(&[1, 2], 0)[..50], &text(&[4], 0)].concat());
-        let target = cut.table().blocks()[1];
-        assert_eq!((tokens, copy), (50, Some(BlockCopy { source: second_block, target, tokens: 18 })));
-        assert_eq!(cut.append(20).unwrap(), None, "the copy is its own");
-        let tail = SequenceCache::new(&pool).adopt(&text(&[1, 2], 20));
-        assert_eq!((tail.tokens, tail.copy.map(|copy| copy.tokens)), (70, Some(6)));
-        invariants::check(
-            &pool,
-            [first.table(), cut.table()].into_iter().chain(others.iter().map(SequenceCache::table)),
-        )
-        .unwrap();
-    }
-
-    #[test]
-    fn the_end_of_a_text_is_published_again_as_it_grows() {
-        let pool = pool_of(4);
-        let mut sequence = computed(&pool, &text(&[], 6));
-        sequence.append(20).unwrap();
-        assert_eq!(found(&pool, &text(&[], 31)), 6, "the rest may not be computed yet");
-        sequence.publish(&text(&[], 26));
-        assert_eq!(found(&pool, &text(&[], 31)), 26);
-        sequence.truncate(10);
-        sequence.append(1).unwrap();
-        assert_eq!(found(&pool, &text(&[], 31)), 0, "it is written again");
-        sequence.publish(&text(&[], 11));
-        assert_eq!(found(&pool, &text(&[], 31)), 11);
-        drop(sequence);
-        assert_eq!(found(&pool, &text(&[], 31)), 11);
-    }
-
-    #[test]
-    fn the_only_free_block_is_not_copied_onto_itself() {
-        let pool = pool_of(1);
-        drop(computed(&pool, &text(&[], 6)));
-        let mut sequence = SequenceCache::new(&pool);
-        assert_eq!(sequence.adopt(&text(&[], 8)), Adopted { tokens: 0, copy: None });
-        sequence.append(8).unwrap();
-        invariants::check(&pool, [sequence.table()]).unwrap();
-    }
-
-    #[test]
-    fn idle_blocks_are_available_and_reused_last_and_oldest_first() {
-        let pool = pool_of(5);
-        drop(computed(&pool, &text(&[1, 2], 0)));
-        drop(computed(&pool, &text(&[3], 0)));
-        let stats = pool.stats();
-        assert_eq!((stats.used_blocks, stats.idle_blocks, stats.available_blocks), (0, 3, 5));
-        let find = |blocks: &[u32]| found(&pool, &text(blocks, 0));
-
-        let mut others = SequenceCache::new(&pool);
-        others.append(64).unwrap();
-        assert_eq!((find(&[3]), find(&[1, 2])), (32, 64), "there were two other blocks");
-        others.append(32).unwrap();
-        assert_eq!((find(&[1, 2]), find(&[3])), (64, 0), "the oldest is gone");
-        others.append(32).unwrap();
-        assert_eq!(find(&[1, 2]), 32, "the end of a text goes before its beginning");
-        others.append(32).unwrap();
-        assert_eq!((find(&[1, 2]), pool.stats().available_blocks), (0, 0));
-        invariants::check(&pool, [others.table()]).unwrap();
-    }
-
-    #[test]
-    fn a_block_whose_predecessor_is_gone_is_not_found() {
-        let pool = pool_of(3);
-        let first = computed(&pool, &text(&[1], 0));
-        let mut second = computed(&pool, &text(&[1, 2], 0));
-        drop(first);
-        let mut other = computed(&pool, &text(&[7], 0));
-        assert_eq!(found(&pool, &text(&[1, 2], 0)), 0, "the first block was that of the dropped sequence");
-
-        // Whoever still holds the text publishes it anew.
-        drop(other);
-        second.append(32).unwrap();
-        second.publish(&text(&[1, 2, 3], 0));
-        assert_eq!(found(&pool, &text(&[1, 2, 3], 0)), 96);
-        other = SequenceCache::new(&pool);
-        other.append(1).unwrap_err();
-        invariants::check(&pool, [second.table(), other.table()]).unwrap();
-    }
-
-    #[test]
-    fn the_first_of_equal_blocks_stays_and_the_second_is_private() {
-        let pool = pool_of(4);
-        let first = computed(&pool, &text(&[1, 2], 0));
-        let second = computed(&pool, &text(&[1, 2], 0));
-        let mut third = SequenceCache::new(&pool);
-        assert_eq!(third.adopt(&text(&[1, 2], 0)).tokens, 64);
-        assert_eq!(third.table(), first.table());
-        drop((third, second));
-        assert_eq!(pool.stats().idle_blocks, 0);
-        drop(first);
-        assert_eq!(pool.stats().idle_blocks, 2);
-    }
-
-    #[test]
-    fn a_block_that_is_written_again_after_a_rollback_is_not_found() {
-        let pool = pool_of(4);
-        let mut sequence = computed(&pool, &text(&[1, 2], 0));
-        sequence.truncate(40);
-        assert_eq!(found(&pool, &text(&[1, 2], 0)), 64, "nothing was written yet");
-        let mut other = SequenceCache::new(&pool);
-        assert_eq!(other.adopt(&text(&[1, 2], 0)).tokens, 64);
-        assert!(sequence.append(1).unwrap().is_some(), "the other one keeps the block");
-        assert_eq!(found(&pool, &text(&[1, 2], 0)), 64);
-
-        other.truncate(40);
-        assert_eq!(other.append(1).unwrap(), None);
-        assert_eq!(found(&pool, &text(&[1, 2], 0)), 32);
-        invariants::check(&pool, [sequence.table(), other.table()]).unwrap();
-    }
-
-    #[test]
-    fn a_sequence_asks_again_at_each_block_boundary() {
-        let pool = pool_of(8);
-        let tokens = text(&[1, 2, 3, 4], 0);
-        let mut late = SequenceCache::new(&pool);
-        late.append(32).unwrap();
-        assert_eq!(late.adopt(&tokens).tokens, 0, "nothing is published");
-        let early = computed(&pool, &tokens[..96]);
-        assert_eq!(late.adopt(&tokens).tokens, 64);
-        assert_eq!(late.table().blocks()[1..], early.table().blocks()[1..]);
-        late.append(1).unwrap();
-        assert_eq!(late.adopt(&tokens).tokens, 0, "it ends within a block");
-        let stats = pool.stats();
-        assert_eq!((stats.prefix_cache_queries, stats.prefix_cache_hits), (96, 64), "each token counts once");
-    }
-
-    #[test]
-    fn blocks_in_use_cost_nothing_and_idle_ones_are_drawn_from_the_reservation() {
-        let pool = pool_of(4);
-        let first = computed(&pool, &text(&[1], 0));
-        drop(computed(&pool, &text(&[2, 3], 0)));
-        let reservation = pool.reserve(1).unwrap();
-        let mut shared = SequenceCache::within(&reservation);
-        assert_eq!((shared.adopt(&text(&[1], 0)).tokens, reservation.remaining()), (32, 1));
-        let mut idle = SequenceCache::within(&reservation);
-        let _others = pool.reserve(2).unwrap();
-        assert_eq!(
-            idle.adopt(&text(&[2, 3], 0)).tokens,
-            32,
-            "the second block belongs to the other reservation"
-        );
-        assert_eq!((reservation.remaining(), pool.stats().available_blocks), (0, 0));
-        drop(first);
-        invariants::check(&pool, [shared.table(), idle.table()]).unwrap();
-        drop(idle);
-        assert_eq!(reservation.remaining(), 1);
-        invariants::check(&pool, [shared.table()]).unwrap();
-    }
-
-    #[test]
-    fn a_lower_limit_drops_idle_blocks() {
-        let pool = pool_of(4);
-        drop(computed(&pool, &text(&[1, 2, 3, 4], 0)));
-        assert_eq!((pool.set_limit(2), pool.num_blocks()), (2, 2));
-        assert_eq!(found(&pool, &text(&[1, 2, 3, 4], 0)), 64);
-        assert_eq!((pool.set_limit(0), pool.stats().idle_blocks), (0, 0));
-        invariants::check(&pool, []).unwrap();
-    }
-}
+mod tests;

@@ -75,7 +75,7 @@ impl SharedPool {
     }
 
     /// Whether both are handles of one pool.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 

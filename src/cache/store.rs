@@ -5,9 +5,10 @@
 
 use super::capacity::KvCapacity;
 use super::layout::{BlockCopy, KvDtype, KvLayout};
+use super::shift::{BlockShift, KeyRotation};
 use super::slab::{KvRows, Slab, TypedKv};
 use crate::error::{Error, Result};
-use crate::kernels::{Bf16Step, F32Step, I8Step, Workers};
+use crate::kernels::{Bf16Step, F32Step, I8Step, Isa, Workers};
 use crate::types::BlockId;
 
 /// K and V of all layers and blocks.
@@ -114,6 +115,16 @@ impl KvStore {
         on_slab!(&mut self.slab, slab => slab.copy(copy));
     }
 
+    /// Performs a shift that [`drop_after`](super::SequenceCache::drop_after) returned: the keys of the tokens that move are
+    /// rotated by `rotation`.
+    ///
+    /// # Panics
+    /// When there is no memory for one of the blocks.
+    pub fn shift(&mut self, isa: Isa, shift: &BlockShift, rotation: &KeyRotation) {
+        let layout = *self.layout();
+        on_slab!(&mut self.slab, slab => slab.shift(isa, layout, shift, rotation));
+    }
+
     /// Writes one token of one layer to its slot, as [`BlockTable::slot`](super::BlockTable::slot) gives it. `key` and
     /// `value` are `[num_kv_heads][head_dim]`; bf16 rounds them to nearest even.
     ///
@@ -154,7 +165,7 @@ impl KvStore {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
-    use crate::kernels::{Isa, KvStep};
+    use crate::kernels::KvStep;
 
     /// Two layers, two heads of 33 dimensions, hence two planes, in segments of two blocks.
     fn store(dtype: KvDtype, max_blocks: usize) -> KvStore {

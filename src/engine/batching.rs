@@ -3,18 +3,25 @@
 use std::sync::Arc;
 
 use super::sequence::RowPosition;
-use crate::cache::{BLOCK_TOKENS, BlockCopy, BlockTable};
+use crate::cache::{BLOCK_TOKENS, BlockCopy, BlockShift, BlockTable};
 use crate::error::Result;
 use crate::generation::search::{RowInput as WantedInput, WantedRow};
 use crate::memory;
 use crate::model::{CausalLm, ForwardOutput, Row, RowInput};
 use crate::types::{RowOutputs, SeqId, TokenId};
 
+/// What happens in the store before a pass.
+#[derive(Clone)]
+pub(super) enum CacheCopy {
+    Block(BlockCopy),
+    Shift(BlockShift),
+}
+
 /// Collects the rows of one pass.
 #[derive(Default)]
 pub(super) struct BatchBuilder {
     pub(super) rows: Vec<Row>,
-    pub(super) copies: Vec<BlockCopy>,
+    pub(super) copies: Vec<CacheCopy>,
     /// The inputs of rows that are given as embeddings, `[num_embeddings, hidden_size]`.
     pub(super) embeddings: Vec<f32>,
     /// Whether one of the rows belongs to a prompt.

@@ -6,6 +6,7 @@ use super::sequence::Sequence;
 use super::slot::{ModelRunner, Slots};
 use crate::cache::{BLOCK_TOKENS, Reservation, SequenceCache, SharedPool, blocks_for};
 use crate::error::{Error, Result, ResultExt};
+use crate::generation::plan::AttentionSinks;
 use crate::generation::search::ModelRole;
 use crate::generation::{DraftSource, GenerationPlan};
 
@@ -13,6 +14,10 @@ use crate::generation::{DraftSource, GenerationPlan};
 pub(super) struct RequestCache {
     target: ModelCache,
     draft: Option<ModelCache>,
+    /// Whether its texts are kept when they end.
+    is_kept: bool,
+    /// Which tokens stay in the cache, if not all.
+    sinks: Option<AttentionSinks>,
 }
 
 /// The cache blocks of a request for one model.
@@ -64,7 +69,11 @@ impl RequestCache {
     ) -> Result<Self> {
         let target = slots.target();
         let most = RequestBlocks::of(target, draft.map(|draft| &**draft), plan);
-        let first = first_blocks(plan, target.model().longrope_threshold()).min(most.target);
+        let first = match plan.sinks() {
+            // Its blocks are never taken, so it must not have to wait for more.
+            Some(_) => most.target,
+            None => first_blocks(plan, target.model().longrope_threshold()).min(most.target),
+        };
         slots.pool().check_limit(most.target)?;
         let cache = |runner: &Arc<ModelRunner>, first| ModelCache {
             is_shared: is_shared && !runner.model().keys_depend_on_length(),
@@ -77,7 +86,8 @@ impl RequestCache {
             })?;
             Ok(cache(draft, 0))
         });
-        Ok(Self { target: cache(target, first), draft: draft.transpose()? })
+        let (target, draft) = (cache(target, first), draft.transpose()?);
+        Ok(Self { target, draft, is_kept: plan.keeps_cache(), sinks: plan.sinks() })
     }
 
     /// For one text of so many tokens.
@@ -87,7 +97,14 @@ impl RequestCache {
     pub(super) fn of_text(slots: &Slots, tokens: usize) -> Result<Self> {
         let blocks = blocks_for(tokens);
         slots.pool().check_limit(blocks)?;
-        Ok(Self { target: ModelCache::new(slots.target(), blocks), draft: None })
+        Ok(Self { target: ModelCache::new(slots.target(), blocks), draft: None, is_kept: false, sinks: None })
+    }
+
+    /// Shares blocks with other requests of that salt.
+    pub(super) fn shared(mut self, salt: Option<Arc<str>>) -> Self {
+        let cache = &mut self.target;
+        (cache.is_shared, cache.salt) = (!cache.runner.model().keys_depend_on_length(), salt);
+        self
     }
 
     /// Sets aside what the request needs to begin, once.
@@ -132,7 +149,18 @@ impl RequestCache {
         let cache =
             reservation.as_ref().map_or_else(|| SequenceCache::new(runner.pool()), SequenceCache::within);
         let threshold = runner.model().longrope_threshold();
-        Ok(Sequence::new(role, cache.with_salt(salt.clone()), threshold, *is_shared))
+        let sequence = Sequence::new(role, cache.with_salt(salt.clone()), threshold, *is_shared);
+        Ok(sequence.with_sinks(self.sinks))
+    }
+
+    /// Which tokens stay in the cache, if not all.
+    pub(super) fn sinks(&self) -> Option<AttentionSinks> {
+        self.sinks
+    }
+
+    /// Whether its texts are kept when they end.
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// What separates its blocks from those of other requests.
@@ -173,7 +201,14 @@ fn blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> u
     let rows = plan.sequences_each();
     let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
         let new_tokens = plan.max_new_tokens(index);
-        let of_prompt = |len: usize| blocks_of(len, new_tokens, rows, longrope_threshold);
+        let of_prompt = |len: usize| match plan.sinks() {
+            // What is moved is not shared.
+            Some(sinks) => {
+                let most = sinks.window().min(len.saturating_add(new_tokens));
+                rows.saturating_mul(blocks_for(most)).saturating_add(usize::from(rows > 1))
+            }
+            None => blocks_of(len, new_tokens, rows, longrope_threshold),
+        };
         of_prompt(prompt.inputs().len())
             + prompt.unconditional().map(|tokens| of_prompt(tokens.len())).sum::<usize>()
     });

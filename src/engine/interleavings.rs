@@ -264,6 +264,10 @@ mod pending {
             self.has > 0
         }
 
+        pub(super) fn keeps_blocks(&self) -> bool {
+            false
+        }
+
         pub(super) fn idle_for(&self) -> Duration {
             if self.is_complete() { Instant::now().elapsed() } else { Duration::ZERO }
         }

@@ -20,6 +20,7 @@ mod events;
 mod executor;
 #[cfg(test)]
 mod interleavings;
+mod kept;
 mod operations;
 mod output;
 mod pass;
@@ -44,6 +45,7 @@ use crate::sync;
 pub use self::core::{Engine, EngineOptions};
 pub use evaluate::TokenScore;
 pub use events::StreamedToken;
+pub use kept::KeptCache;
 pub use output::{GenerationOutput, Timings, Usage};
 pub use queue::Interrupt;
 pub use resources::{

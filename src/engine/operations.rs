@@ -24,7 +24,11 @@ impl PendingRows {
                 Ok(())
             }
             SequenceOp::Release { seq } => {
-                live(&mut self.sequences, seq)?;
+                let sequence = live(&mut self.sequences, seq)?;
+                if self.cache.is_kept() {
+                    // All rows of earlier steps are computed.
+                    sequence.publish(sequence.len());
+                }
                 self.sequences[seq.index()] = None;
                 Ok(())
             }

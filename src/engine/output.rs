@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::events::continued;
+use super::kept::KeptCache;
 use super::request::Request;
 use super::trace::{self, TimedEvent};
 use crate::error::{Error, Result};
@@ -40,7 +41,9 @@ pub struct GenerationOutput {
 }
 
 /// One generated sequence.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+///
+/// Two are equal when their tokens and texts are, whatever is kept of them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GeneratedRow {
     /// The ids of the prompt as they were given, or healed, padding included.
     pub prompt_ids: Vec<TokenId>,
@@ -54,6 +57,19 @@ pub struct GeneratedRow {
     /// What `token_healing` has added to the text of the prompt: the beginning of `text`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub healed: String,
+    /// The prompt and the continuation, for a call that continues them. It keeps their blocks once it is
+    /// [renewed](KeptCache::renew), or if the call [returns its cache](crate::generator::Call::return_cache). `None` when the
+    /// row comes from a file, or its prompt was embeddings.
+    #[serde(skip)]
+    pub cache: Option<KeptCache>,
+}
+
+impl PartialEq for GeneratedRow {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { prompt_ids, generated, text, text_ends, healed, cache: _ } = self;
+        (prompt_ids, generated) == (&other.prompt_ids, &other.generated)
+            && (text, text_ends, healed) == (&other.text, &other.text_ends, &other.healed)
+    }
 }
 
 impl GeneratedRow {
@@ -102,6 +118,7 @@ impl GenerationOutput {
         let prompts = request.prompts().to_vec();
         let prompt_tokens = prompts.iter().map(|prompt| prompt.inputs().len()).sum();
         let cached_prompt_tokens = request.cached_prompt_tokens();
+        let keeper = request.keeper();
         let (output, recorder) = request.finish();
         let generated_tokens = output.rows.iter().map(|row| row.token_ids.len()).sum();
         let usage = Usage { prompt_tokens, cached_prompt_tokens, generated_tokens };
@@ -115,7 +132,11 @@ impl GenerationOutput {
                 None => (String::new(), None, Vec::new()),
             };
             let prompt_ids = prompt.input_ids().to_vec();
-            rows.push(GeneratedRow { prompt_ids, generated, text, text_ends, healed });
+            let cache = match prompt.inputs() {
+                PromptInputs::Tokens(tokens) => keeper.keep([tokens, &generated.token_ids].concat()),
+                PromptInputs::Embeddings(_) => None,
+            };
+            rows.push(GeneratedRow { prompt_ids, generated, text, text_ends, healed, cache });
         }
         Self {
             rows,
@@ -165,6 +186,11 @@ impl GenerationOutput {
             all.timings.total = all.timings.total.max(output.timings.total);
         }
         all
+    }
+
+    /// The text of the first row, for a call that continues it; see [`GeneratedRow::cache`].
+    pub fn cache(&self) -> Option<&KeptCache> {
+        self.rows.first()?.cache.as_ref()
     }
 
     /// The text of the first row; empty for a model without a tokenizer.

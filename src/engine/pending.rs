@@ -7,12 +7,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::batching::{BatchBuilder, PassOutputs};
+use super::batching::{BatchBuilder, CacheCopy, PassOutputs};
 use super::blocks::RequestCache;
 use super::preemption::Preemption;
 use super::sequence::{RowPosition, Sequence, insert_recomputed};
 use super::slot::ModelRunner;
-use crate::cache::BlockCopy;
 use crate::error::{Error, Result};
 use crate::generation::search::ModelRole;
 use crate::generation::{SearchInputs, StepCost};
@@ -45,7 +44,7 @@ pub(super) struct PendingRows {
     /// How many of the rows are computed.
     pub(super) computed: usize,
     /// Copies that the next pass has to make before it writes.
-    pub(super) copies: Vec<BlockCopy>,
+    pub(super) copies: Vec<CacheCopy>,
     /// The most rows of this request in one pass.
     chunk: usize,
     /// The length of a text that is handed in by parts; see [`Row::rope_seq_len`](crate::model::Row::rope_seq_len).
@@ -264,6 +263,11 @@ impl PendingRows {
             && (self.cache.is_admitted() || sequences.any(|sequence| sequence.len() > 0))
     }
 
+    /// Whether its blocks cannot be taken, since what they hold depends on tokens that have left the cache.
+    pub(super) fn keeps_blocks(&self) -> bool {
+        self.cache.sinks().is_some()
+    }
+
     /// How long nobody has asked for its next tokens.
     pub(super) fn idle_for(&self) -> Duration {
         if self.is_complete() { self.last_active.elapsed() } else { Duration::ZERO }
@@ -277,14 +281,23 @@ impl PendingRows {
         }
         let (wanted, row_position) = (&self.inputs.rows[index], self.positions[index]);
         let sequence = live(&mut self.sequences, wanted.seq)?;
-        if row_position.position == 0 && sequence.len() > 0 {
-            // The sequence is recomputed from here; earlier rows and copies of this pass still need its old tokens.
-            if used.contains(&wanted.seq) || !self.copies.is_empty() {
+        if row_position.position < sequence.len() {
+            // Earlier rows of this pass still need its old tokens.
+            if used.contains(&wanted.seq) {
                 return Ok(false);
             }
-            sequence.truncate(0);
+            if row_position.position > 0 {
+                // Its oldest tokens make room; copies are made in their order.
+                self.copies.extend(sequence.make_room()?.map(CacheCopy::Shift));
+            } else if self.copies.is_empty() {
+                // It is recomputed from here.
+                sequence.truncate(0);
+            } else {
+                return Ok(false);
+            }
         }
-        self.copies.extend(sequence.append(wanted, row_position.rope_seq_len)?);
+        let copy = sequence.append(wanted, row_position.rope_seq_len)?;
+        self.copies.extend(copy.map(CacheCopy::Block));
         self.appended += 1;
         Ok(true)
     }
@@ -341,6 +354,7 @@ impl PendingRows {
                 ));
             }
             let end = &mut ends[wanted.seq.index()];
+            *end = sequence.next_position(*end);
             positions.push(RowPosition { position: *end, rope_seq_len: *end + 1 });
             *end += 1;
         }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::blocks::RequestCache;
 use super::core::Engine;
+use super::kept::Keeper;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Ticket};
 use super::slot::ModelRunner;
@@ -49,7 +50,8 @@ impl Request {
         draft: Option<&Arc<ModelRunner>>,
         plan: GenerationPlan,
     ) -> Result<Self> {
-        let cache = RequestCache::new(engine.slots(), draft, &plan, engine.prefix_caching())?;
+        let cache =
+            RequestCache::new(engine.slots(), draft, &plan, engine.prefix_caching() || plan.shares_cache())?;
         let pending = PendingRows::new(cache, engine.next_age(), plan.prefill_chunk_size());
         let wants_states = !plan.layer_outputs().is_none();
         Ok(Self {
@@ -98,6 +100,11 @@ impl Request {
     pub(super) fn cached_prompt_tokens(&self) -> usize {
         let prompt_tokens = self.prompts.iter().map(|prompt| prompt.inputs().len()).sum();
         self.pending.lock().cached_prompt_tokens().min(prompt_tokens)
+    }
+
+    /// What its texts can be kept by.
+    pub(super) fn keeper(&self) -> Keeper {
+        Keeper::new(Arc::clone(&self.pending))
     }
 
     /// The time from the start to the first token, and to now.

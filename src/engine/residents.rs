@@ -2,7 +2,8 @@
 //!
 //! A request begins with the blocks of its prompts and grows. When there are none left, the youngest gives all of its own to
 //! an older one, and is computed again from its tokens when its turn comes; no result depends on that. So the oldest always
-//! goes on. A request that nobody reads makes room for everybody.
+//! goes on. A request that nobody reads makes room for everybody. One with attention sinks has set aside all that it can need
+//! and keeps it, since its tokens do not say what its blocks hold.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -76,6 +77,11 @@ impl Residents {
                 continue;
             };
             if !rows.holds_blocks() {
+                continue;
+            }
+            if rows.keeps_blocks() {
+                // Nobody waits for one that nobody reads.
+                others_hold |= rows.idle_for() < IDLE;
                 continue;
             }
             others_hold = true;

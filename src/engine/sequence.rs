@@ -11,9 +11,10 @@
 
 use std::sync::Arc;
 
-use crate::cache::{Adopted, BLOCK_TOKENS, BlockCopy, BlockTable, SequenceCache};
+use crate::cache::{Adopted, BLOCK_TOKENS, BlockCopy, BlockShift, BlockTable, SequenceCache};
 use crate::error::Result;
 use crate::generation::embeddings::EmbeddingRow;
+use crate::generation::plan::AttentionSinks;
 use crate::generation::search::{ModelRole, RowInput, WantedRow};
 use crate::types::{RowOutputs, SeqId, TokenId};
 
@@ -49,6 +50,8 @@ pub(super) struct Sequence {
     is_long: bool,
     /// Whether other requests may share its blocks.
     is_shared: bool,
+    /// Which tokens stay in the cache, if not all.
+    sinks: Option<AttentionSinks>,
 }
 
 impl Sequence {
@@ -60,7 +63,31 @@ impl Sequence {
         is_shared: bool,
     ) -> Self {
         let (inputs, embeddings) = Default::default();
-        Self { model, cache, longrope_threshold, inputs, embeddings, is_long: false, is_shared }
+        let (is_long, sinks) = (false, None);
+        Self { model, cache, longrope_threshold, inputs, embeddings, is_long, is_shared, sinks }
+    }
+
+    /// With these tokens staying in the cache; other requests share none of its blocks then.
+    pub(super) fn with_sinks(self, sinks: Option<AttentionSinks>) -> Self {
+        Self { is_shared: self.is_shared && sinks.is_none(), sinks, ..self }
+    }
+
+    /// The position of the next token after `len` tokens: lower when the oldest make room for it first.
+    pub(super) fn next_position(&self, len: usize) -> usize {
+        self.sinks.map_or(len, |sinks| sinks.next_position(len))
+    }
+
+    /// Drops the oldest tokens that do not stay; `None` when all do. See [`SequenceCache::drop_after`].
+    pub(super) fn make_room(&mut self) -> Result<Option<BlockShift>> {
+        let Some(sinks) = self.sinks else { return Ok(None) };
+        let (first, dropped) = (sinks.sinks(), sinks.dropped());
+        let shift = self.cache.drop_after(first, dropped)?;
+        self.inputs.drain(first..first + dropped);
+        self.embeddings.retain(|(position, _)| !(first..first + dropped).contains(position));
+        for (position, _) in &mut self.embeddings {
+            *position -= if *position < first { 0 } else { dropped };
+        }
+        Ok(Some(shift))
     }
 
     /// A second sequence with the same tokens.

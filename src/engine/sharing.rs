@@ -3,7 +3,7 @@
 //! A prompt waits while the same pass computes its next tokens for another request, and adopts them afterwards. So prompts with
 //! the same beginning that arrive at once compute it about once.
 
-use super::batching::BatchBuilder;
+use super::batching::{BatchBuilder, CacheCopy};
 use super::pending::{PendingRows, live};
 use crate::cache::{Adopted, BLOCK_TOKENS};
 use crate::error::Result;
@@ -29,7 +29,7 @@ impl PendingRows {
         self.cached_prompt_tokens += if is_prompt { tokens } else { 0 };
         inputs.rows.drain(index..index + tokens);
         positions.drain(index..index + tokens);
-        copies.extend(copy);
+        copies.extend(copy.map(CacheCopy::Block));
         Ok(true)
     }
 

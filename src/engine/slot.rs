@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::batching::BatchBuilder;
+use super::batching::{BatchBuilder, CacheCopy};
 use crate::cache::{BlockTable, KvCapacity, KvStore, SharedPool};
 use crate::error::Result;
 use crate::kernels::{Work, Workers};
@@ -101,7 +101,13 @@ impl ModelRunner {
         let PassMemory { store, scratch, tables } = &mut *memory;
         slots.ensure(&self.slot, store)?;
         for copy in &batch.copies {
-            store.copy(copy);
+            match copy {
+                CacheCopy::Block(copy) => store.copy(copy),
+                CacheCopy::Shift(shift) => {
+                    let rotation = self.model.rotation_back(shift.dropped);
+                    store.shift(self.workers.isa(), shift, &rotation);
+                }
+            }
         }
         copied();
         timing.lap(Stage::Cache, Work::default);

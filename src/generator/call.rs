@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::kept::Caches;
 use super::{Generator, Prompt, Prompts};
 use crate::cache::BLOCK_TOKENS;
 use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream};
@@ -53,8 +54,9 @@ pub struct Call<'a> {
     has_own_assistant: bool,
     /// Whether something has to draft.
     is_assisted: bool,
-    is_chat: bool,
+    pub(super) is_chat: bool,
     cache_salt: Option<Arc<str>>,
+    pub(super) caches: Caches,
     warnings: Vec<String>,
 }
 
@@ -64,6 +66,8 @@ pub struct Prepared<'a> {
     generator: &'a Generator,
     draft: Option<Arc<ModelRunner>>,
     plans: Vec<GenerationPlan>,
+    /// The kept texts that it continues.
+    caches: Caches,
     warnings: Vec<String>,
 }
 
@@ -84,6 +88,7 @@ impl<'a> Call<'a> {
             is_assisted: false,
             is_chat: false,
             cache_salt: None,
+            caches: Caches::default(),
             warnings: Vec::new(),
         }
     }
@@ -213,24 +218,27 @@ impl<'a> Call<'a> {
             is_assisted,
             is_chat,
             cache_salt,
+            caches,
             mut warnings,
         } = self;
         let shared = &generator.shared;
         shared.engine.check_process()?;
+        caches.check(generator, &prompts, cache_salt.as_ref())?;
         let bos = config.bos_token_id;
-        let mut single = |prompt: Prompt| match prompt {
+        let mut single = |index, prompt: Prompt| match prompt {
             Prompt::Embeddings { embeddings, input_ids } => {
+                caches.check_embeddings(index)?;
                 PromptBatch::with_embeddings(vec![embeddings], vec![input_ids], None)
             }
-            prompt => PromptBatch::single(generator.encode_prompt(prompt, bos, interrupted)?),
+            prompt => PromptBatch::single(caches.encode(generator, index, prompt, bos, interrupted)?),
         };
         let batches: Vec<Result<PromptBatch>> = match prompts {
-            Prompts::One(prompt) => vec![single(prompt)],
-            Prompts::Batch(batch) => vec![Ok(batch)],
+            Prompts::One(prompt) => vec![single(0, prompt)],
+            Prompts::Batch(batch) => vec![caches.batch(batch)],
             Prompts::List(list) => {
                 let mut batches = Vec::new();
-                for prompt in list {
-                    let batch = single(prompt);
+                for (index, prompt) in list.into_iter().enumerate() {
+                    let batch = single(index, prompt);
                     if let Err(error) = &batch
                         && error.kind() == ErrorKind::Cancelled
                     {
@@ -251,6 +259,7 @@ impl<'a> Call<'a> {
         }
         let mut context = PlanContext::new(shared.engine.model().vocab_size(), most);
         context.context_len = shared.config.context_len();
+        context.max_window = generator.max_window();
         context.num_layers = shared.engine.model().num_layers();
         context.hidden_size = shared.engine.model().hidden_size();
         context.tied_embeddings = shared.config.tie_word_embeddings;
@@ -258,7 +267,8 @@ impl<'a> Call<'a> {
         context.vocabulary.clone_from(&shared.vocabulary);
         context.model_name.clone_from(&shared.name);
         context.model_defaults = model_defaults(&shared.generation_config, &config, has_generation_config);
-        if is_chat && context.model_defaults.max_length.is_some() {
+        let is_endless = to_the_end && has_sinks(&config.merged_over(&context.model_defaults));
+        if (is_chat || is_endless) && context.model_defaults.max_length.is_some() {
             Arc::make_mut(&mut context.model_defaults).max_length = None;
         }
         context.default_length =
@@ -266,7 +276,8 @@ impl<'a> Call<'a> {
         context.processors = processors;
         context.prefix_allowed_tokens_fn = prefix_allowed_tokens_fn;
         context.criteria = criteria;
-        context.cache_salt = cache_salt;
+        let salt = shared.engine.private_salt().or(cache_salt);
+        (context.shares_cache, context.keeps_cache) = (caches.are_shared(), caches.is_returned);
         context.constraints = constraints;
         context.draft = assistant.as_ref().map(|assistant| generator.draft_context(assistant)).transpose()?;
         context.kept_tokens.clone_from(&shared.kept_tokens);
@@ -282,6 +293,7 @@ impl<'a> Call<'a> {
             let mut config = config.clone();
             config.seed = seeds.as_ref().map(|seeds| OneOrMany::One(seeds[index]));
             context.first_prompt = index;
+            context.cache_salt = caches.salt(index, salt.as_ref());
             match batch.and_then(|batch| GenerationPlan::new(&config, batch, &context)) {
                 Ok(plan) => plans.push(plan),
                 Err(error) if error.kind() == ErrorKind::Input => impossible.push((index, error)),
@@ -305,7 +317,7 @@ impl<'a> Call<'a> {
                 ));
             }
         }
-        Ok((Prepared { generator, draft, plans, warnings }, impossible))
+        Ok((Prepared { generator, draft, plans, caches, warnings }, impossible))
     }
 }
 
@@ -364,6 +376,7 @@ impl Prepared<'_> {
         let tokenizer = shared.tokenizer.as_ref();
         let draft = self.draft.as_ref();
         let outputs = engine::run(&shared.engine, draft, tokenizer, self.plans, interrupted, finished)?;
+        self.caches.renew();
         Ok(GenerationOutput::joined(outputs))
     }
 
@@ -414,6 +427,11 @@ fn model_defaults(
     // It is the default there, so it counts as unset: 20 new tokens.
     defaults.max_length = defaults.max_length.filter(|&max_length| max_length != DEFAULT_NEW_TOKENS);
     Arc::new(defaults)
+}
+
+/// Whether a text may outgrow the context.
+fn has_sinks(merged: &GenerationConfig) -> bool {
+    merged.attention_sinks.is_some() || merged.window.is_some()
 }
 
 /// Names the model's file in an error about a value that comes from it. Messages begin with the field.

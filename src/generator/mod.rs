@@ -6,6 +6,7 @@ mod call;
 mod chat;
 mod embed;
 mod guidance;
+mod kept;
 mod loading;
 mod open;
 mod pack;
@@ -14,6 +15,7 @@ mod prompt;
 mod resources;
 mod score;
 mod strategies;
+mod streaming;
 
 use std::sync::{Arc, Weak};
 

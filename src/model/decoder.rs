@@ -10,7 +10,7 @@ use super::layers::{DecoderLayer, Embedding, Linear, RmsNorm, RotaryEmbedding};
 use super::loader::Loader;
 use super::rows::{ActiveRows, rank};
 use super::timing::Stage;
-use crate::cache::{KvDtype, KvLayout, KvStore};
+use crate::cache::{KeyRotation, KvDtype, KvLayout, KvStore};
 use crate::error::{Error, Result};
 use crate::kernels::{Work, Workers};
 use crate::memory;
@@ -264,6 +264,10 @@ impl CausalLm for Decoder {
 
     fn keys_depend_on_length(&self) -> bool {
         self.rotary.depends_on_length()
+    }
+
+    fn rotation_back(&self, positions: usize) -> KeyRotation {
+        self.rotary.rotation_back(positions)
     }
 
     fn forward(

@@ -27,7 +27,7 @@ pub use loader::{LoadProgress, Loaded, Loader, LoaderOptions};
 pub use registry::{SUPPORTED_ARCHITECTURES, load};
 pub use timing::{PassKind, PassTimes, Stage, StageTime, Timing};
 
-use crate::cache::{KvLayout, KvStore};
+use crate::cache::{KeyRotation, KvLayout, KvStore};
 use crate::error::Result;
 use crate::types::{LayerShape, TokenId};
 
@@ -74,6 +74,10 @@ pub trait CausalLm: Send + Sync {
     fn keys_depend_on_length(&self) -> bool {
         false
     }
+
+    /// How the key of a token is rotated that moves `positions` positions to the front, in texts of up to
+    /// [`longrope_threshold`](Self::longrope_threshold) tokens.
+    fn rotation_back(&self, positions: usize) -> KeyRotation;
 
     /// Computes all rows of the batch: writes their keys and values to the cache, and the requested outputs to `out`.
     ///

@@ -18,7 +18,7 @@ use super::prompts::shown;
 use super::signals::{interruptible, polled};
 use super::stream::TokenStream;
 use super::streamer::Streamer;
-use super::{constraints, embeddings, logging, prompts, stopping_criteria};
+use super::{constraints, embeddings, kept_cache, logging, prompts, stopping_criteria};
 use crate::generation::{GenerationMode, Strategy};
 use crate::generator::Prepared;
 
@@ -74,7 +74,11 @@ impl Generator {
             Given::Prompt(_) => &PROMPT_KEYWORDS[..],
             Given::Chat(_) => &chat::KEYWORDS[..],
         };
-        let mut config = from_keywords(method.name, given.keywords, &[others, &OWN_KEYWORDS].concat())?;
+        let mut config = from_keywords(
+            method.name,
+            given.keywords,
+            &[others, &OWN_KEYWORDS, &kept_cache::KEYWORDS].concat(),
+        )?;
         let passed = given.generation_config.map(config::passed).transpose()?.unwrap_or_default();
         config = match &method.strategy {
             Some(strategy) => strategy.apply(&config, &passed).map_err(|error| to_python(py, error))?,
@@ -96,6 +100,7 @@ impl Generator {
                 polled(py, |interrupted| conversations.call(self.inner(), &options, &config, interrupted))?
             }
         };
+        call = kept_cache::continued(call, given.keywords)?;
         call = call.has_generation_config(given.generation_config.is_some());
         let mut slots = Vec::new();
         for processor in callbacks::processors(keyword(processors)?.as_ref(), &mut slots)? {

@@ -32,6 +32,10 @@ impl Generator {
     ///     continue_final_message (bool | str): Continues the final message instead of replying. A
     ///         text names the field of the message to continue.
     ///     streamer (Streamer | None): An object with `put(ids)` and `end()`: see `generate()`.
+    ///     cache (KeptCache | Sequence[KeptCache] | None): The `cache` of the last reply: what the
+    ///         conversation shares with it is not computed again.
+    ///     past_key_values (KeptCache | Sequence[KeptCache] | None): Another name of `cache`.
+    ///     return_cache (bool): Keeps the blocks of the reply for the next call: see `generate()`.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
     ///         conversations. A function is called with the number done, and of all.
     ///
@@ -44,7 +48,7 @@ impl Generator {
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, progress=None, **fields)"
     )]
     fn chat<'py>(
         &self,
@@ -68,7 +72,7 @@ impl Generator {
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
     )]
     fn stream_chat<'py>(
         &self,

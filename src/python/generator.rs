@@ -233,6 +233,13 @@ impl Generator {
     ///         tokens, which greedy search and sampling check several at a time. The tokens of greedy
     ///         search stay the same. It is that of the Generator unless given; None is none. Another
     ///         name is `assistant`.
+    ///     cache (KeptCache | Sequence[KeptCache] | None): A kept text, which the prompt continues: the
+    ///         prompt is only what follows. A text gets no special tokens then, and None goes on with
+    ///         the kept text itself. A list holds one for each prompt.
+    ///     past_key_values (KeptCache | Sequence[KeptCache] | None): The same with the whole text as the
+    ///         prompt, which begins with the kept tokens, as in transformers.
+    ///     return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
+    ///         of a later call: see `GenerationOutput.cache`.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
     ///         prompts. A function is called with the number of prompts done, and of all.
     ///     **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -254,7 +261,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, progress=None, **fields)"
     )]
     fn generate<'py>(
         &self,
@@ -282,7 +289,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
     )]
     fn stream<'py>(
         &self,
@@ -313,7 +320,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, **fields)"
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
     )]
     fn astream<'py>(
         &self,

@@ -32,6 +32,7 @@ mod exit;
 mod generator;
 mod held;
 mod json;
+mod kept_cache;
 mod layer_states;
 mod logging;
 mod options;
@@ -83,6 +84,8 @@ mod _rsgen {
     use super::events::EventStream;
     #[pymodule_export]
     use super::generator::Generator;
+    #[pymodule_export]
+    use super::kept_cache::KeptCache;
     #[pymodule_export]
     use super::layer_states::ModelOutput;
     #[pymodule_export]

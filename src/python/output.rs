@@ -10,12 +10,14 @@ use super::arrays::{array, ids, wide};
 use super::draft_stats::DraftStats;
 use super::errors::{exception, guarded, input_error, to_python};
 use super::json;
+use super::kept_cache::KeptCache;
 use super::layer_states::{self, States};
 use super::pickle::{self, Restored};
 use crate::engine;
 use crate::error::ErrorKind;
 use crate::generation::output::transition_scores;
 use crate::memory;
+use crate::sync::Mutex;
 use crate::types::TokenId;
 
 /// What a call has generated.
@@ -36,6 +38,9 @@ pub(super) struct GenerationOutput {
     pub(super) hidden_states: Option<Py<PyTuple>>,
     pub(super) attentions: Option<Py<PyTuple>>,
     sequences: PyOnceLock<Py<PyAny>>,
+    /// The texts of the rows, for calls that continue them: as they come, then as Python sees them.
+    pub(super) kept: Mutex<Vec<Option<engine::KeptCache>>>,
+    pub(super) caches: PyOnceLock<Vec<Py<KeptCache>>>,
 }
 
 /// An output as plain Python: its values, its scores and logits, its hidden states and attention weights.
@@ -78,6 +83,8 @@ impl GenerationOutput {
             logits: steps(py, logits)?,
             hidden_states,
             attentions,
+            kept: Mutex::new(output.rows.iter_mut().map(|row| row.cache.take()).collect()),
+            caches: PyOnceLock::new(),
             output,
             sequences: PyOnceLock::new(),
         })
@@ -369,11 +376,13 @@ impl GenerationOutput {
     fn _restore(class: &Bound<'_, PyType>, values: OutputValues<'_>) -> PyResult<Self> {
         guarded(|| {
             let (output, lists, states) = values;
-            let output = serde_json::from_value(json::from_python(&output)?)
+            let output: engine::GenerationOutput = serde_json::from_value(json::from_python(&output)?)
                 .map_err(|error| input_error(class.py(), format!("this is no pickled output: {error}")))?;
             let [scores, logits] = lists.map(|list| list.map(Bound::unbind));
             let [hidden_states, attentions] = states.map(|own| own.map(Bound::unbind));
-            Ok(Self { output, scores, logits, hidden_states, attentions, sequences: PyOnceLock::new() })
+            let (sequences, caches) = (PyOnceLock::new(), PyOnceLock::new());
+            let kept = Mutex::new(vec![None; output.rows.len()]);
+            Ok(Self { output, scores, logits, hidden_states, attentions, sequences, kept, caches })
         })
     }
 }

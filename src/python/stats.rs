@@ -22,6 +22,8 @@ pub(super) struct CacheStats {
     blocks_free: usize,
     /// int: The most blocks within `kv_cache_bytes`.
     blocks_total: usize,
+    /// int: Blocks of texts that are kept to be continued. Those that no request uses are free as well.
+    blocks_kept: usize,
     /// int: The bytes of the used blocks.
     bytes_used: usize,
     /// int: The bytes that the cache has grown to so far.
@@ -39,7 +41,7 @@ pub(super) struct CacheStats {
 }
 
 /// The values as they are pickled: blocks and bytes, then tokens.
-type Values = ([usize; 9], [u64; 2]);
+type Values = ([usize; 10], [u64; 2]);
 
 impl CacheStats {
     pub(super) fn of(engine: &Engine) -> Result<Self> {
@@ -65,6 +67,7 @@ impl CacheStats {
             blocks_reserved: reserved,
             blocks_free: free,
             blocks_total: total,
+            blocks_kept: prefixes.kept_blocks,
             bytes_used,
             bytes_allocated,
             bytes_total,
@@ -90,6 +93,7 @@ impl CacheStats {
                 stats.blocks_reserved,
                 stats.blocks_free,
                 stats.blocks_total,
+                stats.blocks_kept,
                 stats.bytes_used,
                 stats.bytes_allocated,
                 stats.bytes_total,
@@ -108,6 +112,7 @@ impl CacheStats {
                 blocks_reserved,
                 blocks_free,
                 blocks_total,
+                blocks_kept,
                 bytes_used,
                 bytes_allocated,
                 bytes_total,
@@ -120,6 +125,7 @@ impl CacheStats {
                 blocks_reserved,
                 blocks_free,
                 blocks_total,
+                blocks_kept,
                 bytes_used,
                 bytes_allocated,
                 bytes_total,
@@ -134,13 +140,14 @@ impl CacheStats {
     fn __repr__(&self) -> PyResult<String> {
         guarded(|| {
             Ok(format!(
-                "CacheStats(blocks_used={}, blocks_reserved={}, blocks_free={}, blocks_total={}, bytes_used={}, \
+                "CacheStats(blocks_used={}, blocks_reserved={}, blocks_free={}, blocks_total={}, blocks_kept={}, bytes_used={}, \
                  bytes_allocated={}, bytes_total={}, draft_blocks_used={}, draft_bytes_allocated={}, \
                  prefix_cache_queries={}, prefix_cache_hits={})",
                 self.blocks_used,
                 self.blocks_reserved,
                 self.blocks_free,
                 self.blocks_total,
+                self.blocks_kept,
                 self.bytes_used,
                 self.bytes_allocated,
                 self.bytes_total,

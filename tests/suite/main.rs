@@ -19,6 +19,7 @@ mod golden_support;
 mod healing;
 mod inputs_embeds;
 mod invariance;
+mod kept_cache;
 mod layer_states;
 mod listed_differences;
 mod memory;
@@ -28,5 +29,6 @@ mod rust_source;
 #[cfg(feature = "serve")]
 mod service;
 mod strategies;
+mod streaming_llm;
 mod support;
 mod thread_pool;

@@ -111,6 +111,12 @@ documented! {
         pub use_cache: Option<bool>,
         /// The most prompt tokens computed in one pass; changes no result.
         pub prefill_chunk_size: Option<usize>,
+        /// Lets a text go on past the context: how many of its first tokens stay in the cache, beside the newest; 4 if only
+        /// `window` is set.
+        pub attention_sinks: Option<usize>,
+        /// The most tokens in the cache of a text with `attention_sinks`, these included; the model's context if only those
+        /// are set. The oldest others leave it, and positions are those within it.
+        pub window: Option<usize>,
         /// The seed of sampling: the tokens that `torch.manual_seed(seed)` gives transformers. For a list of
         /// prompts, one seed each, or one from which prompt `i` takes `seed + i`.
         pub seed: Option<OneOrMany<u64>>,

@@ -111,6 +111,8 @@ fields! {
     compat: Compat = "unset";
     use_cache: bool = "true";
     prefill_chunk_size: usize = "chosen by the engine";
+    attention_sinks: usize = "unset";
+    window: usize = "unset";
     seed: impl Into<OneOrMany<u64>> = "drawn, and reported in the output";
     token_healing: bool = "false";
     penalty_alpha: f64 = "unset";

@@ -26,7 +26,7 @@ const NAMES: &[(&str, &str)] = &[
     ),
     ("synced_gpus", "is about several GPUs, of which there are none; leave it out"),
     ("position_ids", "follow from the attention_mask; leave it out"),
-    ("past_key_values", "are kept by the engine; give the whole prompt"),
+    ("past_key_values", "is an argument of the call, not a field; pass it to the call, or `cache`"),
     ("inputs_embeds", "are the prompt, an argument of the call, not a field; pass them to the call"),
     (
         "custom_generate",

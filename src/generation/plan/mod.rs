@@ -5,6 +5,7 @@
 //! gives a warning. Nothing is computed or allocated here beyond the prompts.
 
 mod beams;
+mod context;
 mod counts;
 mod draft;
 mod embeddings;
@@ -12,6 +13,7 @@ mod lengths;
 mod negative_prompts;
 mod prompt;
 mod sampling;
+mod sinks;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -26,121 +28,19 @@ use crate::kernels::Isa;
 use crate::types::{LayerSet, RowOutputs, TokenId};
 
 use super::config::{EarlyStopping, GenerationConfig};
-use super::constraint::{Constraint, Constraints};
+use super::constraint::Constraints;
 use super::embeddings::Embeddings;
-use super::healing::{HealedPrompts, Healing};
-use super::logits::{self, LogitsProcessor, LogitsProcessorList, PrefixAllowedTokens, ProcessorSettings};
+use super::healing::Healing;
+use super::logits::{self, LogitsProcessorList, ProcessorSettings};
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
 use super::search::{self, SearchPlan};
-use super::stopping::{self, StoppingCriteriaList, StoppingCriterion, StoppingSettings};
-use super::vocabulary::Vocabulary;
+use super::stopping::{self, StoppingCriteriaList, StoppingSettings};
 
+pub use context::{DefaultLength, PlanContext};
 pub use draft::{DraftContext, DraftPlan, DraftSource, KeptTokens};
 pub use prompt::PlannedPrompt;
-
-/// How far generation goes when no field limits it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DefaultLength {
-    /// This many new tokens, with a warning: transformers' rule, with 20.
-    Tokens(usize),
-    /// To the end of the model's context.
-    Context,
-}
-
-/// The model that a plan is made for, and the caller's own code.
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct PlanContext {
-    /// The number of logits the model gives for a token.
-    pub vocab_size: usize,
-    /// The model's own figure, which caps the default length.
-    pub max_position_embeddings: usize,
-    /// The most tokens of a sequence. More than `max_position_embeddings` only where RoPE scaling extends the
-    /// context.
-    pub context_len: usize,
-    /// The number of the model's layers.
-    pub num_layers: usize,
-    /// The numbers of an embedding; 0 if prompts are ids alone.
-    pub hidden_size: usize,
-    /// Whether the model's head shares the weights of its embedding.
-    pub tied_embeddings: bool,
-    /// The instruction set to compute with.
-    pub isa: Isa,
-    /// The model's tokenizer, if it has one.
-    pub vocabulary: Option<Arc<dyn Vocabulary>>,
-    /// The model's name, for events.
-    pub model_name: String,
-    /// The model's `generation_config.json`.
-    pub model_defaults: Arc<GenerationConfig>,
-    /// The limit when no field sets one.
-    pub default_length: DefaultLength,
-    /// The caller's processors.
-    pub processors: Vec<Arc<dyn LogitsProcessor>>,
-    /// The caller's function that returns the tokens that may follow.
-    pub prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
-    /// How many prompts of the same call come before those of this request.
-    pub first_prompt: usize,
-    /// How many requests the call makes: one for each prompt of a list.
-    pub num_requests: usize,
-    /// Whether healing leaves the tokens of the prompts as they are, but the last: they are no text alone.
-    pub keeps_prompts: bool,
-    /// Prompts that are healed already.
-    pub(super) healed: Option<Arc<HealedPrompts>>,
-    /// Requests of different salts share no computed prompts.
-    pub cache_salt: Option<Arc<str>>,
-    /// The caller's criteria.
-    pub criteria: Vec<Arc<dyn StoppingCriterion>>,
-    /// The caller's constraints.
-    pub constraints: Vec<Arc<dyn Constraint>>,
-    /// The draft model, if the call has one.
-    pub draft: Option<DraftContext>,
-    /// The cell of the target model for the schedules that learn: with an early exit it is its own assistant.
-    pub kept_tokens: KeptTokens,
-}
-
-impl PlanContext {
-    /// A model without tokenizer and defaults, without custom code.
-    pub fn new(vocab_size: usize, max_position_embeddings: usize) -> Self {
-        Self {
-            vocab_size,
-            max_position_embeddings,
-            context_len: max_position_embeddings,
-            num_layers: 0,
-            hidden_size: 0,
-            tied_embeddings: false,
-            isa: Isa::fastest(),
-            vocabulary: None,
-            model_name: String::new(),
-            model_defaults: Arc::default(),
-            default_length: DefaultLength::Tokens(20),
-            processors: Vec::new(),
-            prefix_allowed_tokens_fn: None,
-            first_prompt: 0,
-            num_requests: 1,
-            keeps_prompts: false,
-            healed: None,
-            cache_salt: None,
-            criteria: Vec::new(),
-            constraints: Vec::new(),
-            draft: None,
-            kept_tokens: KeptTokens::default(),
-        }
-    }
-
-    /// Rejects a field that selects inner layers when the model has more layers than a [`LayerSet`] holds.
-    pub(super) fn check_layers(&self, field: &str) -> Result<()> {
-        if self.num_layers < LayerSet::CAPACITY {
-            return Ok(());
-        }
-        Err(Error::config(format!(
-            "`{field}` looks at inner layers, which is possible in models of up to {} layers, but this one has {}; leave it \
-             out",
-            LayerSet::CAPACITY - 1,
-            self.num_layers
-        )))
-    }
-}
+pub use sinks::AttentionSinks;
 
 /// A request that is ready to run: [`search::build`] makes a search of it.
 #[derive(Debug)]
@@ -177,6 +77,9 @@ pub struct GenerationPlan {
     parameters: Map<String, Value>,
     prefill_chunk_size: Option<usize>,
     cache_salt: Option<Arc<str>>,
+    shares_cache: bool,
+    keeps_cache: bool,
+    sinks: Option<AttentionSinks>,
     warnings: Vec<String>,
 }
 
@@ -205,6 +108,9 @@ impl GenerationPlan {
 
         let special = tokens::SpecialTokens::resolve(config, &merged, context, &mut warnings)?;
         special.mask(&mut prompts, &mut warnings)?;
+        let sinks = AttentionSinks::resolve(&merged, mode, context)?;
+        let endless = sinks.map(|_| AttentionSinks::context(context, prompts.width()));
+        let context = endless.as_ref().unwrap_or(context);
         tokens::check_prompts(&prompts, context)?;
         embeddings::check(&prompts, mode, &merged, context)?;
         embeddings::warn_of_unseen_prompt(&prompts, &merged, &mut warnings);
@@ -313,6 +219,9 @@ impl GenerationPlan {
             max_length: lengths.max_length,
             prefill_chunk_size: merged.prefill_chunk_size,
             cache_salt: context.cache_salt.clone(),
+            shares_cache: context.shares_cache,
+            keeps_cache: context.keeps_cache,
+            sinks,
             warnings,
         })
     }
@@ -391,6 +300,21 @@ impl GenerationPlan {
     /// What separates the computed prompts of this request from those of others.
     pub fn cache_salt(&self) -> Option<&Arc<str>> {
         self.cache_salt.as_ref()
+    }
+
+    /// Whether its sequences share blocks even where others do not.
+    pub fn shares_cache(&self) -> bool {
+        self.shares_cache
+    }
+
+    /// Which tokens stay in the cache, when the texts may outgrow it.
+    pub fn sinks(&self) -> Option<AttentionSinks> {
+        self.sinks
+    }
+
+    /// Whether its texts are kept when it ends.
+    pub fn keeps_cache(&self) -> bool {
+        self.keeps_cache
     }
 
     /// The model's name; empty without `output_events`.

@@ -4,6 +4,7 @@ use super::super::config::OneOrMany;
 use super::super::testing::WordVocabulary;
 use super::*;
 use crate::error::ErrorKind;
+use crate::generation::{LogitsProcessor, StoppingCriterion};
 use crate::types::FinishReason;
 
 use super::super::logits::RowContext;

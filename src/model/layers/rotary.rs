@@ -5,6 +5,7 @@
 
 use std::f64::consts::PI;
 
+use crate::cache::KeyRotation;
 use crate::model::context::sized;
 use crate::model::rows::ActiveRows;
 use crate::weights::{ModelConfig, RopeKind};
@@ -97,6 +98,14 @@ impl RotaryEmbedding {
     /// Whether the frequencies depend on the length of the sequence.
     pub(in crate::model) fn depends_on_length(&self) -> bool {
         !matches!(self.update, FrequencyUpdate::Constant)
+    }
+
+    /// The rotation of keys back by so many positions, with the frequencies of short texts. It changes no length, so attention
+    /// scaling has no part in it.
+    pub(in crate::model) fn rotation_back(&self, positions: usize) -> KeyRotation {
+        let angles = self.inv_freq.iter().map(|&frequency| -f64::from(frequency) * positions as f64);
+        let (sin, cos) = angles.map(f64::sin_cos).map(|(sin, cos)| (sin as f32, cos as f32)).unzip();
+        KeyRotation { cos, sin }
     }
 
     /// Computes cosines and sines of every row, `[num_rows, num_frequencies]` each.
