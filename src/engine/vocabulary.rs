@@ -21,6 +21,10 @@ impl Vocabulary for TokenizerVocabulary {
         self.0.token_bytes(token)
     }
 
+    fn is_special(&self, token: TokenId) -> bool {
+        self.0.is_special(token)
+    }
+
     fn decode(&self, token_ids: &[TokenId], skip_special_tokens: bool) -> Result<String> {
         self.0.decode(token_ids, skip_special_tokens)
     }

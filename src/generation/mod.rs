@@ -11,6 +11,7 @@ mod candidate;
 pub mod config;
 pub mod constraint;
 mod exact;
+mod grammar;
 pub mod logits;
 pub mod mode;
 pub mod output;
@@ -28,8 +29,9 @@ pub mod vocabulary;
 pub use candidate::VocabularyMap;
 pub use config::{
     AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, ForcedWord,
-    GenerationConfig, LogitBias, OneOrMany, SequenceBias,
+    GenerationConfig, JsonSchema, LogitBias, OneOrMany, SequenceBias,
 };
+pub use grammar::Grammars;
 pub use logits::{
     LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows,
 };

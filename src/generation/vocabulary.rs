@@ -26,6 +26,12 @@ pub trait Vocabulary: Send + Sync {
     /// bytes of their text; `None` for an id without a token.
     fn token_bytes(&self, token: TokenId) -> Option<&[u8]>;
 
+    /// Whether a token is special: no part of a text, such as one that ends it.
+    fn is_special(&self, token: TokenId) -> bool {
+        let _ = token;
+        false
+    }
+
     /// The text of `tokens`, without special tokens if `skip_special`.
     ///
     /// # Errors

@@ -265,6 +265,7 @@ impl<'a> Call<'a> {
         context.constraints = constraints;
         context.draft = assistant.as_ref().map(|assistant| generator.draft_context(assistant)).transpose()?;
         context.kept_tokens.clone_from(&shared.kept_tokens);
+        context.grammars.clone_from(&shared.grammars);
 
         check_lists(&config, &context.model_defaults, batches.len())?;
         let seeds = seeds(&config, &context.model_defaults, batches.len())?;

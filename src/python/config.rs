@@ -369,7 +369,8 @@ fn set_keywords(
 }
 
 fn set(config: &mut generation::GenerationConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-    config.set(name, &field_value(value)?).map_err(|error| to_python(value.py(), error))
+    let value_of = if name == "json_schema" { json::schema } else { field_value };
+    config.set(name, &value_of(value)?).map_err(|error| to_python(value.py(), error))
 }
 
 /// Lists in lists, and lists as keys, are no deeper than this in any field.

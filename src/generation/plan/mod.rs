@@ -7,6 +7,7 @@
 mod beams;
 mod draft;
 mod lengths;
+mod rows;
 mod sampling;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use crate::types::{LayerSet, TokenId};
 
 use super::config::{EarlyStopping, GenerationConfig, OneOrMany};
 use super::constraint::{Constraint, Constraints};
+use super::grammar::{Grammars, RequestGrammar};
 use super::logits::{self, LogitsProcessor, LogitsProcessorList, PrefixAllowedTokens, ProcessorSettings};
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
@@ -32,9 +34,6 @@ use super::stopping::{self, StoppingCriteriaList, StoppingCriterion, StoppingSet
 use super::vocabulary::Vocabulary;
 
 pub use draft::{DraftContext, DraftPlan, DraftSource, KeptTokens};
-
-/// The most rows of one request, which bounds the memory of its bookkeeping.
-const MAX_ROWS: usize = 65_536;
 
 /// How far generation goes when no field limits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +85,8 @@ pub struct PlanContext {
     pub draft: Option<DraftContext>,
     /// The cell of the target model for the schedules that learn: with an early exit it is its own assistant.
     pub kept_tokens: KeptTokens,
+    /// What the model keeps of the grammars of its calls.
+    pub grammars: Grammars,
 }
 
 impl PlanContext {
@@ -110,6 +111,7 @@ impl PlanContext {
             constraints: Vec::new(),
             draft: None,
             kept_tokens: KeptTokens::default(),
+            grammars: Grammars::default(),
         }
     }
 
@@ -182,6 +184,8 @@ pub struct GenerationPlan {
     pub(super) pad_token_id: Option<TokenId>,
     pub(super) seed: Option<u64>,
     pub(super) processors: LogitsProcessorList,
+    /// Whether the new text follows a grammar.
+    pub(super) has_grammar: bool,
     pub(super) criteria: StoppingCriteriaList,
     pub(super) output_scores: bool,
     pub(super) output_logits: bool,
@@ -216,7 +220,7 @@ impl GenerationPlan {
         draft::check(&merged, mode)?;
         let do_sample = merged.do_sample == Some(true);
         check_fields_of_one_value(&merged)?;
-        let num_return_sequences = num_return_sequences(&merged, mode, prompts.rows().len())?;
+        let num_return_sequences = rows::num_return_sequences(&merged, mode, prompts.rows().len())?;
 
         let special = tokens::SpecialTokens::resolve(config, &merged, context, &mut warnings)?;
         special.mask(&mut prompts, &mut warnings)?;
@@ -239,7 +243,9 @@ impl GenerationPlan {
             first_prompt: context.first_prompt,
             num_return_sequences,
         };
+        let grammar = RequestGrammar::of(&merged, mode, &special.eos, context)?;
         let processors = logits::build(&settings, &context.processors)?;
+        let processors = processors.with_grammar(grammar.as_ref().map(|grammar| grammar.processor(mode)));
         sampling::warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
         beams::warn_of_unused_fields(config, &merged, mode, &mut warnings);
         draft::warn_of_unused_fields(config, mode, &mut warnings);
@@ -272,7 +278,8 @@ impl GenerationPlan {
                 vocabulary: context.vocabulary.as_ref(),
             },
             &context.criteria,
-        )?;
+        )?
+        .with(grammar.as_ref().and_then(RequestGrammar::criterion));
 
         Ok(Self {
             mode,
@@ -291,6 +298,7 @@ impl GenerationPlan {
             pad_token_id: special.pad,
             seed: seed(&merged, do_sample)?,
             processors,
+            has_grammar: grammar.is_some(),
             criteria,
             output_scores: merged.output_scores == Some(true),
             output_logits: merged.output_logits == Some(true),
@@ -428,42 +436,6 @@ fn check_fields_of_one_value(merged: &GenerationConfig) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts: usize) -> Result<usize> {
-    let rows_each = merged.num_return_sequences.unwrap_or(1);
-    if rows_each == 0 {
-        return Err(Error::config(
-            "`num_return_sequences` must be 1 or more, but is 0; None leaves it unset",
-        ));
-    }
-    let num_beams = merged.num_beams.unwrap_or(1);
-    if mode.has_beams() && rows_each > num_beams {
-        return Err(Error::config(format!(
-            "`num_return_sequences` must be at most `num_beams` ({num_beams}), but is {rows_each}; set \
-             num_beams={rows_each}, or return fewer"
-        )));
-    }
-    if num_beams.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS) {
-        return Err(Error::config(format!(
-            "`num_beams` times the number of prompts must be at most {MAX_ROWS}, but is {num_beams} times \
-             {prompts}; make several requests"
-        )));
-    }
-    if rows_each > 1 && merged.do_sample != Some(true) && !mode.has_beams() {
-        return Err(Error::config(format!(
-            "`num_return_sequences` must be 1 in {mode}, which gives the same row each time, but is \
-             {rows_each}; set do_sample=True"
-        )));
-    }
-    if rows_each.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS) {
-        return Err(Error::config(format!(
-            "`num_return_sequences` times the number of prompts must be at most {MAX_ROWS}, but is \
-             {rows_each} times \
-             {prompts}; make several requests"
-        )));
-    }
-    Ok(rows_each)
 }
 
 fn num_top_logprobs(merged: &GenerationConfig, vocab_size: usize) -> Result<usize> {
