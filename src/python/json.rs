@@ -6,7 +6,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
 use serde_json::{Map, Number, Value};
 
 use super::config::field_value;
-use super::errors::{config_error, replaced};
+use super::errors::{config_error, message, replaced};
 use super::prompts::shown;
 use super::walk::Walk;
 use crate::generation::FieldValue;
@@ -50,10 +50,22 @@ pub(super) fn dict<'py>(py: Python<'py>, map: &Map<String, Value>) -> PyResult<B
 /// `ConfigError` for what JSON cannot hold; what the model raises.
 pub(super) fn schema(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
     const METHOD: &str = "model_json_schema";
-    if value.hasattr(METHOD)? {
-        return Ok(from_python(&value.call_method0(METHOD)?)?.into());
+    let py = value.py();
+    let model;
+    let given = if value.hasattr(METHOD)? {
+        model = value.call_method0(METHOD)?;
+        &model
+    } else {
+        value
+    };
+    if given.cast::<PyDict>().is_err() {
+        return field_value(given);
     }
-    if value.cast::<PyDict>().is_ok() { Ok(from_python(value)?.into()) } else { field_value(value) }
+    let rule = "`json_schema` must hold what JSON can hold, nested at most 64 deep";
+    let schema = from_python(given).map_err(|error| {
+        replaced(py, error, |error| config_error(py, format!("{rule}: {}", message(py, error))))
+    });
+    Ok(schema?.into())
 }
 
 /// The JSON value of a Python object.

@@ -36,7 +36,7 @@ impl FieldType for JsonSchema {
     const KIND: &'static str = "a JSON schema: an object, true or false, or the JSON text of one";
 
     fn python() -> String {
-        "dict[str, Any] | bool | str".to_owned()
+        "dict[str, Any] | bool | str | type[Any]".to_owned()
     }
 
     fn parse(value: &FieldValue) -> Option<Self> {

@@ -17,7 +17,7 @@ use super::tokens::GrammarTokens;
 
 /// The longest text of a grammar, in bytes.
 pub(super) const MAX_TEXT: usize = 128 << 10;
-/// The deepest nesting of brackets in a text.
+/// The deepest nesting of brackets in a grammar. Those of schemas and regular expressions are limited where they are read.
 const MAX_DEPTH: usize = 128;
 /// The time that compiling may take. Large schemas of real services take a tenth of it.
 const MAX_TIME: Duration = Duration::from_secs(2);
@@ -83,18 +83,17 @@ fn checked(source: &GrammarSource) -> Result<TopLevelGrammar> {
             text.len()
         )));
     }
-    let depth = nesting(&text);
-    if depth > MAX_DEPTH {
-        return Err(Error::config(format!(
-            "`{field}` must nest brackets at most {MAX_DEPTH} deep, but nests them {depth} deep; simplify it"
-        )));
-    }
     match source {
         GrammarSource::JsonSchema(schema) => {
             Ok(TopLevelGrammar::from_json_schema(keywords::checked(schema.value())?))
         }
         GrammarSource::Regex(text) => Ok(TopLevelGrammar::from_regex(text)),
-        GrammarSource::Lark(text) => Ok(TopLevelGrammar::from_lark(text.clone())),
+        GrammarSource::Lark(text) => match nesting(text) {
+            0..=MAX_DEPTH => Ok(TopLevelGrammar::from_lark(text.clone())),
+            depth => Err(Error::config(format!(
+                "`{field}` must nest brackets at most {MAX_DEPTH} deep, but nests them {depth} deep; simplify it"
+            ))),
+        },
     }
 }
 
@@ -187,5 +186,5 @@ pub(super) fn refused(field: &str, message: &str) -> Error {
 fn tidy(message: &str) -> String {
     let message = message.split("\n<").next().unwrap_or_default();
     let lines = message.lines().map(str::trim).filter(|line| !line.trim_matches('^').is_empty());
-    lines.collect::<Vec<_>>().join(" ").chars().take(400).collect()
+    lines.collect::<Vec<_>>().join(" ").chars().take(300).collect()
 }

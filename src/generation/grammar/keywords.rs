@@ -64,7 +64,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Checks a schema and those in it. Text nests no deeper than the caller has checked.
+    /// Checks a schema and those in it.
     fn schema(&mut self, schema: &Value, place: &str) -> Result<Value> {
         let Value::Object(keywords) = schema else { return Ok(schema.clone()) };
         let mut out = Map::new();

@@ -54,9 +54,9 @@ impl RequestGrammar {
         eos_token_ids: &[TokenId],
         context: &PlanContext,
     ) -> Result<Option<Self>> {
+        use GenerationMode::{ConstrainedBeamSearch, GroupBeamSearch};
         let Some(source) = GrammarSource::of(config)? else { return Ok(None) };
         let field = source.field();
-        use GenerationMode::{ConstrainedBeamSearch, GroupBeamSearch};
         let is_old = config.compat.is_some() && mode.has_beams();
         if eos_token_ids.is_empty() && (is_old || matches!(mode, ConstrainedBeamSearch | GroupBeamSearch)) {
             return Err(Error::config(format!(

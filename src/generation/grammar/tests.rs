@@ -411,3 +411,43 @@ fn a_mask_of_a_large_vocabulary_takes_little_time() {
         assert!(at(50).as_micros() < 1_000, "{name}: {:?}", at(50));
     }
 }
+
+/// Allows what the grammar allows, found anew from all tokens in each step.
+fn recomputed(config: &GenerationConfig) -> PlanContext {
+    let mut context = context();
+    let request = RequestGrammar::of(config, GenerationMode::Greedy, &[EOS], &context).unwrap().unwrap();
+    let allowed = move |_: usize, ids: &[TokenId]| -> Vec<TokenId> {
+        match request.state().allowed(&ids[4..]).unwrap() {
+            state::Allowed::Tokens { mask, may_end } => {
+                let tokens = (0..EOS.0).filter(|id| mask.is_allowed(*id)).map(TokenId);
+                tokens.chain(may_end.then_some(EOS)).collect()
+            }
+            // A beam that the grammar does not allow has no chance, whatever follows.
+            _ => vec![EOS],
+        }
+    };
+    context.prefix_allowed_tokens_fn = Some(Arc::new(allowed));
+    context
+}
+
+#[test]
+fn beams_are_those_of_a_filter_that_remembers_nothing() {
+    for form in [config().json_schema(list_of_words()), config().regex("(ab|ba|aab){2,9}(true|null)?c")] {
+        let by_hand = recomputed(&form);
+        for (name, search) in searches() {
+            if name.contains("lookup") {
+                continue;
+            }
+            let rows = |config: &GenerationConfig, context: &PlanContext| {
+                let output = run(search::build(plan(config, context).unwrap()), &mut model()).unwrap().output;
+                output
+                    .rows
+                    .into_iter()
+                    .map(|row| (row.token_ids, row.score.map(f32::to_bits)))
+                    .collect::<Vec<_>>()
+            };
+            let with_grammar = form.merged_over(&search);
+            assert_eq!(rows(&with_grammar, &context()), rows(&search, &by_hand), "{name}");
+        }
+    }
+}
