@@ -2,6 +2,7 @@
 //!
 //! A field added there gets its option, variable, help and line in docs/shell.md automatically.
 
+use std::path::Path;
 use std::sync::LazyLock;
 
 use clap::error::ErrorKind;
@@ -56,6 +57,7 @@ const HEADINGS: [(&str, &[&str]); 9] = [
             "target_lookbehind",
         ],
     ),
+    ("Structured output", &["json_schema", "regex", "grammar"]),
     (
         "Penalties and biases",
         &[
@@ -202,6 +204,11 @@ fn argument(option: &'static FieldOption) -> Arg {
         .value_parser(|text: &str| value(info, text));
     let arg = if info.name == "stop_strings" { arg.alias("stop") } else { arg };
     let python = info.python_type();
+    match info.name {
+        "json_schema" => return arg.value_name("FILE|JSON"),
+        "grammar" => return arg.value_name("FILE|TEXT"),
+        _ => {}
+    }
     match python.split([' ', '[']).next().unwrap_or_default() {
         "bool" => arg.value_name("BOOL").num_args(0..=1).require_equals(true).default_missing_value("true"),
         "str" => arg.value_name("TEXT").action(ArgAction::Append),
@@ -215,6 +222,8 @@ fn argument(option: &'static FieldOption) -> Arg {
 
 /// Parses the value of a field: a text where it takes one, else JSON, or a JSON list without its brackets.
 fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
+    let file = text_of_file(info.name, text)?;
+    let text = file.as_deref().unwrap_or(text);
     let json = |text: &str| serde_json::from_str::<Value>(text).ok().map(FieldValue::from);
     let flag = match text.to_ascii_lowercase().as_str() {
         "1" | "y" | "yes" | "t" | "true" | "on" => Some(true),
@@ -238,6 +247,32 @@ fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
             _ => format!("it {rule}"),
         }
     })
+}
+
+/// The longest file of a schema or a grammar.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The text of the file that a field may name in place of its text: a schema begins with a brace, and a grammar has a colon.
+fn text_of_file(name: &str, text: &str) -> Result<Option<String>, String> {
+    let is_text = match name {
+        "json_schema" => {
+            text.trim_start().starts_with('{') || ["true", "false", "null"].contains(&text.trim())
+        }
+        "grammar" => text.contains(':') && !Path::new(text).is_file(),
+        _ => true,
+    };
+    if is_text {
+        return Ok(None);
+    }
+    let is_short =
+        |path: &Path| std::fs::metadata(path).map(|file| file.is_file() && file.len() <= MAX_FILE_BYTES);
+    match is_short(Path::new(text)) {
+        Ok(true) => {
+            std::fs::read_to_string(text).map(Some).map_err(|error| format!("the file {text:?}: {error}"))
+        }
+        Ok(false) => Err(format!("it must be a file of at most {MAX_FILE_BYTES} bytes, or the text itself")),
+        Err(error) => Err(format!("it is neither the text itself nor a file: {error}")),
+    }
 }
 
 #[cfg(test)]

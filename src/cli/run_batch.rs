@@ -98,7 +98,7 @@ mod with_server {
             let progress =
                 shows.then(|| bar(count as u64, "{wide_bar} {pos}/{len} requests, {per_sec}, {eta} left"));
             let progress = progress.map(|bar| bar.with_position(answered_before as u64));
-            progress.inspect(indicatif::ProgressBar::reset_eta);
+            progress.iter().for_each(indicatif::ProgressBar::reset_eta);
             let start = Instant::now();
             let mut requests = requests.without(before);
             let result = run_batch(

@@ -11,6 +11,7 @@ use super::trace::{self, TimedEvent};
 use crate::error::{Error, Result};
 use crate::generation::output::transition_scores;
 use crate::generation::plan::PlannedPrompt;
+use crate::generation::search::PromptInputs;
 use crate::generation::{DraftStats, OutputRow, SequenceScores};
 use crate::text::Tokenizer;
 use crate::types::TokenId;

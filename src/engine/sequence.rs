@@ -83,9 +83,12 @@ impl Sequence {
         let (first, dropped) = (sinks.sinks(), sinks.dropped());
         let shift = self.cache.drop_after(first, dropped)?;
         self.inputs.drain(first..first + dropped);
-        self.embeddings.retain(|(position, _)| !(first..first + dropped).contains(position));
-        for (position, _) in &mut self.embeddings {
-            *position -= if *position < first { 0 } else { dropped };
+        if !self.embeddings.is_empty() {
+            let embeddings = Arc::make_mut(&mut self.embeddings);
+            embeddings.retain(|(position, _)| !(first..first + dropped).contains(position));
+            for (position, _) in embeddings {
+                *position -= if *position < first { 0 } else { dropped };
+            }
         }
         Ok(Some(shift))
     }

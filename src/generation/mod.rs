@@ -12,6 +12,7 @@ pub mod config;
 pub mod constraint;
 pub mod embeddings;
 mod exact;
+mod grammar;
 mod healing;
 pub mod layer_states;
 pub mod logits;
@@ -32,10 +33,11 @@ mod watermark;
 pub use candidate::VocabularyMap;
 pub use config::{
     AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, ForcedWord,
-    GenerationConfig, LogitBias, OneOrMany, SeedingScheme, SequenceBias, SynthIDTextWatermarkingConfig,
-    Watermarking, WatermarkingConfig,
+    GenerationConfig, JsonSchema, LogitBias, OneOrMany, SeedingScheme, SequenceBias,
+    SynthIDTextWatermarkingConfig, Watermarking, WatermarkingConfig,
 };
 pub use embeddings::Embeddings;
+pub use grammar::Grammars;
 pub use layer_states::LayerStates;
 pub use logits::{
     LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows,

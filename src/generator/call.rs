@@ -281,6 +281,7 @@ impl<'a> Call<'a> {
         context.constraints = constraints;
         context.draft = assistant.as_ref().map(|assistant| generator.draft_context(assistant)).transpose()?;
         context.kept_tokens.clone_from(&shared.kept_tokens);
+        context.grammars.clone_from(&shared.grammars);
 
         context.num_requests = batches.len();
         context.keeps_prompts = is_chat;

@@ -36,7 +36,7 @@ pub use crate::tensor::{ComputeDtype, DType, WeightType};
 use crate::cache::BLOCK_TOKENS;
 use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, Result};
-use crate::generation::{GenerationConfig, KeptTokens, LayerStates, Vocabulary, VocabularyMap};
+use crate::generation::{GenerationConfig, Grammars, KeptTokens, LayerStates, Vocabulary, VocabularyMap};
 use crate::memory;
 use crate::sync::Mutex;
 use crate::text::{ChatTemplates, Tokenizer};
@@ -83,6 +83,8 @@ struct Shared {
     assistant: Option<Generator>,
     /// How many tokens it drafts next as an assistant.
     kept_tokens: KeptTokens,
+    /// The grammars of its calls.
+    grammars: Grammars,
     /// The tokens of assistants, where they are others.
     vocabulary_maps: VocabularyMaps,
     /// The folder, or the name of the bundled model.

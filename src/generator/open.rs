@@ -11,7 +11,7 @@ use crate::cache::KvDtype;
 use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, is_timed};
 use crate::error::{Error, Result, ResultExt};
 use crate::escape;
-use crate::generation::{GenerationConfig, KeptTokens, OneOrMany, Vocabulary};
+use crate::generation::{GenerationConfig, Grammars, KeptTokens, OneOrMany, Vocabulary};
 use crate::kernels::{Isa, ThreadPool, Workers};
 use crate::model::{self, CausalLm, Loaded, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::sync::Mutex;
@@ -181,6 +181,7 @@ impl Generator {
                 generation_config: Arc::new(generation_config),
                 assistant,
                 kept_tokens: KeptTokens::default(),
+                grammars: Grammars::default(),
                 vocabulary_maps: Mutex::default(),
                 name: files.name().to_owned(),
                 warnings,

@@ -381,7 +381,11 @@ fn set_keywords(
 }
 
 fn set(config: &mut generation::GenerationConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-    let value_of = if name == "watermarking_config" { watermarking::value_of } else { field_value };
+    let value_of = match name {
+        "json_schema" => json::schema,
+        "watermarking_config" => watermarking::value_of,
+        _ => field_value,
+    };
     config.set(name, &value_of(value)?).map_err(|error| to_python(value.py(), error))
 }
 

@@ -9,6 +9,7 @@ mod biases;
 mod choices;
 mod field;
 mod file;
+mod json_schema;
 mod negative_prompt;
 pub(crate) mod suggest;
 mod table;
@@ -31,6 +32,7 @@ pub use biases::{LogitBias, SequenceBias};
 pub use choices::{AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, ForcedWord};
 pub(super) use field::FieldType;
 pub use field::OneOrMany;
+pub use json_schema::JsonSchema;
 pub use negative_prompt::{NegativePromptIds, NegativePromptMask};
 pub use table::FieldInfo;
 pub use value::FieldValue;
@@ -202,6 +204,12 @@ documented! {
         pub suppress_tokens: Option<Vec<TokenId>>,
         /// Allows none of these tokens as the first.
         pub begin_suppress_tokens: Option<Vec<TokenId>>,
+        /// A JSON schema that the new text follows: an object, or its text; in Python also a pydantic model.
+        pub json_schema: Option<JsonSchema>,
+        /// A regular expression that the whole new text matches, in the syntax of Rust's crate `regex`.
+        pub regex: Option<String>,
+        /// A grammar that the new text follows, in the notation of Lark as llguidance takes it.
+        pub grammar: Option<String>,
         /// Divides the scores by a number: below 1 sharpens, above 1 flattens.
         pub temperature: Option<f64>,
         /// Keeps only the most probable tokens, up to 100, within this fraction of the entropy.

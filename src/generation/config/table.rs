@@ -3,8 +3,8 @@
 use super::field::FieldType;
 use super::{
     AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldValue, ForcedWord, GenerationConfig,
-    LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, SequenceBias, Watermarking, docs,
-    unsupported,
+    JsonSchema, LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, SequenceBias, Watermarking,
+    docs, unsupported,
 };
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -150,6 +150,9 @@ fields! {
     exponential_decay_length_penalty: (usize, f64) = "unset";
     suppress_tokens: Vec<TokenId> = "unset";
     begin_suppress_tokens: Vec<TokenId> = "unset";
+    json_schema: impl Into<JsonSchema> = "unset";
+    regex: impl Into<String> = "unset";
+    grammar: impl Into<String> = "unset";
     temperature: f64 = "1.0";
     top_h: f64 = "unset";
     top_k: usize = "50";

@@ -34,6 +34,13 @@ impl LogitsProcessorList {
         Self { processors, num_fields, num_warpers }
     }
 
+    /// With the processor of a grammar, after the caller's and before those that run last.
+    pub(in crate::generation) fn with_grammar(mut self, grammar: Option<Arc<dyn LogitsProcessor>>) -> Self {
+        let place = self.processors.len() - self.num_warpers;
+        self.processors.splice(place..place, grammar);
+        self
+    }
+
     /// The number of processors.
     pub fn len(&self) -> usize {
         self.processors.len()

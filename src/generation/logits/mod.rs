@@ -244,7 +244,7 @@ pub(super) fn build(
 }
 
 /// Makes `tokens` impossible.
-fn remove(scores: &mut [f32], tokens: &[TokenId]) {
+pub(super) fn remove(scores: &mut [f32], tokens: &[TokenId]) {
     for token in tokens {
         if let Some(score) = scores.get_mut(token.index()) {
             *score = f32::NEG_INFINITY;

@@ -6,6 +6,7 @@ use super::draft::{DraftContext, KeptTokens};
 use crate::error::{Error, Result};
 use crate::generation::config::GenerationConfig;
 use crate::generation::constraint::Constraint;
+use crate::generation::grammar::Grammars;
 use crate::generation::healing::HealedPrompts;
 use crate::generation::logits::{LogitsProcessor, PrefixAllowedTokens};
 use crate::generation::stopping::StoppingCriterion;
@@ -77,6 +78,8 @@ pub struct PlanContext {
     pub draft: Option<DraftContext>,
     /// The cell of the target model for the schedules that learn: with an early exit it is its own assistant.
     pub kept_tokens: KeptTokens,
+    /// What the model keeps of the grammars of its calls.
+    pub grammars: Grammars,
 }
 
 impl PlanContext {
@@ -108,6 +111,7 @@ impl PlanContext {
             constraints: Vec::new(),
             draft: None,
             kept_tokens: KeptTokens::default(),
+            grammars: Grammars::default(),
         }
     }
 

@@ -30,6 +30,7 @@ use crate::types::{LayerSet, RowOutputs, TokenId};
 use super::config::{EarlyStopping, GenerationConfig};
 use super::constraint::Constraints;
 use super::embeddings::Embeddings;
+use super::grammar::RequestGrammar;
 use super::healing::Healing;
 use super::logits::{self, LogitsProcessorList, ProcessorSettings};
 use super::mode::GenerationMode;
@@ -66,6 +67,8 @@ pub struct GenerationPlan {
     pub(super) pad_token_id: Option<TokenId>,
     pub(super) seed: Option<u64>,
     pub(super) processors: LogitsProcessorList,
+    /// Whether the new text follows a grammar.
+    pub(super) has_grammar: bool,
     pub(super) criteria: StoppingCriteriaList,
     pub(super) output_scores: bool,
     pub(super) output_logits: bool,
@@ -141,7 +144,9 @@ impl GenerationPlan {
             negative_prompts: &negative_prompts,
             given_prompts: given.as_deref(),
         };
+        let grammar = RequestGrammar::of(&merged, mode, &special.eos, context)?;
         let processors = logits::build(&settings, &context.processors)?;
+        let processors = processors.with_grammar(grammar.as_ref().map(|grammar| grammar.processor(mode)));
         sampling::warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
         beams::warn_of_unused_fields(config, &merged, mode, &mut warnings);
         draft::warn_of_unused_fields(config, mode, &mut warnings);
@@ -183,7 +188,8 @@ impl GenerationPlan {
                 vocabulary: context.vocabulary.as_ref(),
             },
             &context.criteria,
-        )?;
+        )?
+        .with(grammar.as_ref().and_then(RequestGrammar::criterion));
 
         let drawn = counts::seed(&merged, do_sample)?;
         // The search of healed prompts has the same one.
@@ -208,6 +214,7 @@ impl GenerationPlan {
             pad_token_id: special.pad,
             seed,
             processors,
+            has_grammar: grammar.is_some(),
             criteria,
             output_scores: merged.output_scores == Some(true),
             output_logits: merged.output_logits == Some(true),

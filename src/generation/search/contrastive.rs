@@ -84,6 +84,10 @@ impl ContrastiveSearch {
             .iter()
             .zip(next.chunks_exact(hidden_size))
             .map(|(candidate, state)| {
+                // In transformers a token that was removed can win, but never against a grammar.
+                if self.plan.has_grammar && item.processed[candidate.token.index()] == f32::NEG_INFINITY {
+                    return f32::NEG_INFINITY;
+                }
                 let likeness = item.context.chunks_exact(hidden_size).map(|before| dot(before, state));
                 let penalty = likeness.fold(f32::NEG_INFINITY, f32::max);
                 (1.0 - alpha) as f32 * candidate.probability - alpha as f32 * penalty

@@ -103,7 +103,22 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
     let messages = json!([{ "role": "user", "content": "Hi" }]);
     for (fields, param) in [
         (json!({ "chat_template": "{{ 1 }}" }), "chat_template"),
-        (json!({ "response_format": { "type": "json_object" } }), "response_format"),
+        (json!({ "response_format": { "type": "xml" } }), "response_format"),
+        (json!({ "response_format": { "type": "json_schema" } }), "response_format"),
+        (
+            json!({ "response_format": { "type": "json_schema", "json_schema": { "schema": { "not": {} } } } }),
+            "response_format",
+        ),
+        (json!({ "response_format": { "type": "json_object" }, "guided_regex": "a" }), "guided_regex"),
+        (json!({ "regex": "a", "guided_json": {} }), "guided_json"),
+        (json!({ "guided_json": 3 }), "guided_json"),
+        (json!({ "guided_regex": "(" }), "guided_regex"),
+        (json!({ "guided_grammar": "start: other" }), "guided_grammar"),
+        (json!({ "guided_choice": [] }), "guided_choice"),
+        (json!({ "structured_outputs": {} }), "structured_outputs"),
+        (json!({ "structured_outputs": { "regex": "a", "json": {} } }), "structured_outputs"),
+        (json!({ "structured_outputs": { "regex": 3 } }), "structured_outputs"),
+        (json!({ "json_schema": { "type": "string", "format": "x" } }), "json_schema"),
         (json!({ "top_logprobs": 2 }), "top_logprobs"),
         (json!({ "chat_template_kwargs": { "eos_token": "x" } }), "chat_template_kwargs"),
         (json!({ "chat_template_kwargs": { "a": "x".repeat(20_000) } }), "chat_template_kwargs"),
