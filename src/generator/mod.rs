@@ -3,6 +3,7 @@
 mod assistant;
 mod call;
 mod chat;
+mod in_memory;
 mod loading;
 mod open;
 mod pack;
@@ -17,6 +18,7 @@ use std::sync::{Arc, Weak};
 pub use assistant::Assistant;
 pub use call::{Call, Prepared};
 pub use chat::ChatPrompt;
+pub use in_memory::MemoryModel;
 pub use loading::find_tokenizer_interruptible;
 pub use open::{GeneratorOptions, Progress, Stage, find_tokenizer, open_tokenizer};
 pub use pack::{PackReport, pack, pack_interruptible};
@@ -26,6 +28,7 @@ pub use resources::{Machine, MemoryPlan};
 pub use crate::cache::KvDtype;
 pub use crate::kernels::{Isa, IsaReason, Limits};
 pub use crate::tensor::{ComputeDtype, DType, WeightType};
+pub use crate::weights::{Tensor, TensorInfo, TensorSource};
 
 use crate::cache::BLOCK_TOKENS;
 use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};

@@ -30,6 +30,7 @@ mod events;
 mod exit;
 mod generator;
 mod held;
+mod in_memory;
 mod json;
 mod logging;
 mod options;

@@ -2,6 +2,7 @@
 //! its own process is a separate file beside this folder.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod adapters;
 mod architecture;
 mod assistant;
 mod bad_input;
@@ -16,6 +17,7 @@ mod forward;
 mod fuzz_corpus;
 mod golden;
 mod golden_support;
+mod in_memory;
 mod invariance;
 mod listed_differences;
 mod memory;
