@@ -50,7 +50,7 @@ def test_an_assistant_has_no_adapter(make_llama):
 
 def test_what_is_no_adapter_is_refused(make_llama, tmp_path):
     folder = make_llama()
-    with pytest.raises(rsgen.LoadError, match="adapter_config.json is missing"):
+    with pytest.raises(rsgen.LoadError, match=r"adapter_config\.json is missing"):
         rsgen.Generator(folder, adapter=folder)
     with pytest.raises(TypeError, match="`adapter` must be the folder of a LoRA adapter"):
         rsgen.Generator(folder, adapter=7)
@@ -58,7 +58,7 @@ def test_what_is_no_adapter_is_refused(make_llama, tmp_path):
         rsgen.Generator(folder, adapter=str(tmp_path / "no/such"))
     with pytest.raises(rsgen.LoadError, match="belongs to another model"):
         rsgen.Generator(folder, adapter=ROOT / CASES["sharded"]["adapter"])
-    with pytest.raises(rsgen.LoadError, match="it is a PEFT adapter .LoRA. for .*adapter=folder"):
+    with pytest.raises(rsgen.LoadError, match=r"it is a PEFT adapter .LoRA. for .*adapter=folder"):
         rsgen.Generator(ROOT / CASES["patterns"]["adapter"])
 
 
