@@ -39,7 +39,7 @@ fn a_model_in_memory_has_the_bits_of_its_files() {
         for options in [&GeneratorOptions::default(), &int8] {
             let expected = Generator::open_with(&folder, options).unwrap();
             let found = Generator::from_tensors(config(&folder), tensors(&folder), options).unwrap();
-            let [expected, found] = [expected, found].map(|gen| bits(&gen.forward(&[ids()]).unwrap()));
+            let [expected, found] = [expected, found].map(|model| bits(&model.forward(&[ids()]).unwrap()));
             assert_eq!(found, expected, "{model}");
         }
     }
@@ -74,7 +74,7 @@ fn an_adapter_is_merged_into_tensors_in_memory() {
         };
         let expected = Generator::open_with(&base, &options).unwrap();
         let found = Generator::from_tensors(config(&base), tensors(&base), &options).unwrap();
-        let [expected, found] = [expected, found].map(|gen| bits(&gen.forward(&[ids()]).unwrap()));
+        let [expected, found] = [expected, found].map(|model| bits(&model.forward(&[ids()]).unwrap()));
         assert_eq!(found, expected, "{name}");
     }
 }
@@ -90,7 +90,7 @@ fn a_model_that_holds_its_head_twice_is_as_tied_as_its_file() {
         let options = GeneratorOptions { adapter, ..GeneratorOptions::default() };
         let found = Generator::from_tensors(config(&folder), twice.clone(), &options).unwrap();
         let expected = Generator::open_with(&folder, &options).unwrap();
-        let [expected, found] = [expected, found].map(|gen| bits(&gen.forward(&[ids()]).unwrap()));
+        let [expected, found] = [expected, found].map(|model| bits(&model.forward(&[ids()]).unwrap()));
         assert_eq!(found, expected);
     }
 }
