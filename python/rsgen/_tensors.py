@@ -98,7 +98,7 @@ def _tokenizer_config(tokenizer: Any) -> dict[str, Any]:
 def tensors(given: Any) -> list[tuple[str, str, list[int], np.ndarray]]:
     """Name, type, shape and bytes of each tensor. The bytes are its own memory, unless that has gaps."""
     if not isinstance(given, Mapping):
-        items = getattr(given, "items", None)
+        items: Any = getattr(given, "items", None)
         if not callable(items):
             raise TypeError(
                 f"`tensors` must be a mapping of names and tensors, such as a state_dict, got {_shown(given)}"
@@ -136,8 +136,8 @@ def _numbers(tensor: Any) -> tuple[str, list[int], np.ndarray]:
         array = tensor
     elif callable(getattr(tensor, "__dlpack__", None)):
         # Parameters of torch are exported without their gradients.
-        detach = getattr(tensor, "detach", None)
-        exported = detach() if callable(detach) else tensor
+        detach: Any = getattr(tensor, "detach", None)
+        exported: Any = detach() if callable(detach) else tensor
         place = exported.__dlpack_device__()[0]
         if place not in _DL_CPU:
             raise ValueError(

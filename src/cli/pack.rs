@@ -35,7 +35,7 @@ pub(super) struct PackArguments {
     #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_default_value = true)]
     #[arg(value_enum, default_value_t = WeightType::Auto, hide_possible_values = true)]
     dtype: WeightType,
-    /// A LoRA adapter of PEFT, merged before
+    /// A LoRA adapter of PEFT, merged while loading
     #[arg(long, value_name = "FOLDER", env = "RSGEN_ADAPTER")]
     adapter: Option<String>,
     /// How many threads [default: all cores]

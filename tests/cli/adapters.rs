@@ -48,7 +48,9 @@ fn an_adapter_is_described() {
     assert_eq!(described["target_modules"], json!(["embed_tokens", "lm_head"]));
     assert_eq!(described["modules_to_save"], json!(["norm"]));
     let page = stdout(&["inspect", &adapter("rslora_in_bfloat16")]);
-    for expected in ["LoRA, of PEFT", "yes: open its base model with --adapter", "bfloat16", "root of the rank"] {
+    for expected in
+        ["LoRA, of PEFT", "yes: open its base model with --adapter", "bfloat16", "root of the rank"]
+    {
         assert!(page.contains(expected), "{expected}: {page}");
     }
 }

@@ -188,7 +188,8 @@ fn what_is_missing_of_an_adapter_is_named() {
     let open = || Generator::open_with(path(text(&case["base"])), &options).err().unwrap().to_string();
     assert!(open().contains("adapter_config.json is missing"), "{}", open());
     let from = path(text(&case["adapter"]));
-    fs::copy(Path::new(&from).join("adapter_config.json"), folder.path().join("adapter_config.json")).unwrap();
+    fs::copy(Path::new(&from).join("adapter_config.json"), folder.path().join("adapter_config.json"))
+        .unwrap();
     assert!(open().contains("adapter_model.safetensors is missing"), "{}", open());
     fs::write(folder.path().join("adapter_model.bin"), b"x").unwrap();
     assert!(open().contains("adapter_model.bin is of another format"), "{}", open());

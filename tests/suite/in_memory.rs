@@ -68,10 +68,8 @@ fn an_adapter_is_merged_into_tensors_in_memory() {
     for name in ["patterns", "tied_both", "fused"] {
         let case = &cases["cases"][name];
         let base = path(text(&case["base"]));
-        let options = GeneratorOptions {
-            adapter: Some(path(text(&case["adapter"]))),
-            ..GeneratorOptions::default()
-        };
+        let options =
+            GeneratorOptions { adapter: Some(path(text(&case["adapter"]))), ..GeneratorOptions::default() };
         let expected = Generator::open_with(&base, &options).unwrap();
         let found = Generator::from_tensors(config(&base), tensors(&base), &options).unwrap();
         let [expected, found] = [expected, found].map(|model| bits(&model.forward(&[ids()]).unwrap()));
@@ -156,6 +154,7 @@ fn a_source_that_fails_ends_the_loading_with_its_error() {
     let tensors = tensors(&folder);
     assert!(tensors.iter().all(|tensor| tensor.dtype == DType::Bf16));
     let options = GeneratorOptions::default();
-    let error = Generator::from_tensors(config(&folder), Failing(tensors), &options).err().unwrap().to_string();
+    let error =
+        Generator::from_tensors(config(&folder), Failing(tensors), &options).err().unwrap().to_string();
     assert!(error.contains("down_proj") && error.contains("the disk is on fire"), "{error}");
 }
