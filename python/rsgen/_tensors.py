@@ -83,11 +83,13 @@ def tokenizer_files(tokenizer: Any) -> tuple[str | None, list[tuple[str, bytes]]
 
 
 def _tokenizer_config(tokenizer: Any) -> dict[str, Any]:
-    config = {name: str(token) for name in _SPECIAL if (token := getattr(tokenizer, name, None)) is not None}
+    config: dict[str, Any] = {
+        name: str(token) for name in _SPECIAL if (token := getattr(tokenizer, name, None)) is not None
+    }
     for name in ("add_bos_token", "add_eos_token", "clean_up_tokenization_spaces"):
         if isinstance(flag := getattr(tokenizer, name, None), bool):
             config[name] = flag
-    template = getattr(tokenizer, "chat_template", None)
+    template: Any = getattr(tokenizer, "chat_template", None)
     if isinstance(template, Mapping):
         template = [{"name": name, "template": text} for name, text in template.items()]
     if template is not None:
@@ -103,7 +105,8 @@ def tensors(given: Any) -> list[tuple[str, str, list[int], np.ndarray]]:
             raise TypeError(
                 f"`tensors` must be a mapping of names and tensors, such as a state_dict, got {_shown(given)}"
             )
-        given = dict(items())
+        pairs: Any = items()
+        given = dict(pairs)
     found = []
     for name, tensor in _named(given):
         try:
