@@ -14,8 +14,8 @@ const MAX_RANK: usize = 1 << 20;
 /// The largest `lora_alpha`.
 const MAX_ALPHA: f64 = 1e9;
 /// The most patterns, and the memory that a compiled one may take.
-const MAX_PATTERNS: usize = 10_000;
-const MAX_PATTERN_BYTES: usize = 1 << 20;
+const MAX_PATTERNS: usize = 2000;
+const MAX_PATTERN_BYTES: usize = 1 << 18;
 
 /// Fields that change what an adapter computes in ways that are not supported, unless they are unset.
 const UNSUPPORTED: [&str; 15] = [
