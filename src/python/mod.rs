@@ -31,6 +31,7 @@ mod events;
 mod exit;
 mod generator;
 mod held;
+mod in_memory;
 mod json;
 mod kept_cache;
 mod layer_states;

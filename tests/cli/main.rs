@@ -3,6 +3,7 @@
 #![cfg(all(feature = "cli", feature = "bundled"))]
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
 
+mod adapters;
 mod bench;
 mod chat;
 mod completions;

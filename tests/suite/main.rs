@@ -2,6 +2,7 @@
 //! its own process is a separate file beside this folder.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod adapters;
 mod architecture;
 mod assistant;
 mod bad_input;
@@ -17,6 +18,7 @@ mod fuzz_corpus;
 mod golden;
 mod golden_support;
 mod healing;
+mod in_memory;
 mod inputs_embeds;
 mod invariance;
 mod kept_cache;
