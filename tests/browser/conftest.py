@@ -12,13 +12,22 @@ from typing import Any
 
 import pytest
 import serving
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, Route, sync_playwright
 from serving import Server
 
 STORY = Path(__file__).parents[2] / "python" / "rsgen" / "models" / "story-3m"
 NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"]
 
+#: With RSGEN_UI=src/serve/ui the page is that of the folder, so that it can change without a build.
+UI = os.environ.get("RSGEN_UI")
+
 OpenPage = Callable[..., Page]
+
+
+def from_folder(route: Route) -> None:
+    """The server's answer with the content of a file."""
+    path = Path(UI or "") / (route.request.url.split("#")[0].rsplit("/", 1)[1] or "index.html")
+    route.fulfill(response=route.fetch(), body=path.read_bytes())
 
 
 def find_browser() -> str:
@@ -95,6 +104,9 @@ def open_page(browser: Browser, server: Server) -> Iterator[OpenPage]:
             "request",
             lambda request: foreign.append(request.url) if not request.url.startswith(own) else None,
         )
+        if UI:
+            context.route(f"{of.url}/", from_folder)
+            context.route(f"{of.url}/ui/*", from_folder)
         page.goto(f"{of.url}/{'#' + hash if hash else ''}")
         if ready:
             page.wait_for_selector("#model:has-text('context')")

@@ -170,8 +170,8 @@ function openTrace(text) {
 	try {
 		trace = JSON.parse(text);
 	} catch {}
-	if (trace?.schema_version !== 1 || !Array.isArray(trace.events)) return notice("This is no trace of rsgen: it needs `schema_version` 1, and a list of `events`.");
-	notice("A trace of " + trace.model + ", from a file.");
+	if (trace?.schema_version !== 1 || !Array.isArray(trace.events)) return notice("This is no trace of rsgen.");
+	notice("A trace of " + trace.model);
 	state.compare = false;
 	render();
 	const [pane] = panes;
@@ -183,7 +183,7 @@ function openTrace(text) {
 
 async function openFile(file) {
 	if (!file) return;
-	if (file.size > MAX_TRACE) notice("A trace may have 64 MB; this file has " + Math.ceil(file.size / (1 << 20)) + " MB.");
+	if (file.size > MAX_TRACE) notice("A trace may have 64 MB; this file has more.");
 	else openTrace(await file.text());
 }
 

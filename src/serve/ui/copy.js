@@ -10,17 +10,19 @@ const python = (value) => (typeof value === "boolean" ? (value ? "True" : "False
 // A text as Rust writes it: hidden characters, which `visible` would show, by their numbers.
 const rustText = (text) => '"' + text.replace(/["\\\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (char) => ('"\\'.includes(char) ? "\\" + char : "\\u{" + char.codePointAt(0).toString(16) + "}")) + '"';
 
-const list = (ids) => "vec![" + ids.map((id) => "TokenId(" + id + ")").join(", ") + "]";
+const list = (ids) => "[" + ids.join(", ") + "].map(rsgen::TokenId).to_vec()";
 
-// The value of a field as its builder takes it, and the types that it names.
+const CHOICES = { early_stopping: "EarlyStopping", dola_layers: "DolaLayers", num_assistant_tokens_schedule: "AssistantTokensSchedule" };
+
+// The value of a field as its builder takes it.
 function rust(name, value) {
-	const capital = (text) => text[0].toUpperCase() + text.slice(1);
-	const choices = { early_stopping: "EarlyStopping", dola_layers: "DolaLayers", num_assistant_tokens_schedule: "AssistantTokensSchedule" };
-	if (Object.hasOwn(choices, name)) return [choices[name] + "::" + capital(String(value)), choices[name]];
-	if (name === "force_words_ids") return ["vec![" + value.map((ids) => "ForcedWord::Phrase(" + list(ids) + ")").join(", ") + "]", "ForcedWord"];
-	if (name === "stop_strings") return ["vec![" + value.map((text) => rustText(text) + ".to_owned()").join(", ") + "]"];
-	if (name === "seed") return [value + "_u64"];
-	return [Number.isInteger(value) && !Number.isInteger(FIELDS.get(name).step) ? value.toFixed(1) : String(value)];
+	const text = String(value);
+	const each = (write) => "vec![" + value.map(write).join(", ") + "]";
+	if (Object.hasOwn(CHOICES, name)) return "rsgen::generation::" + CHOICES[name] + "::" + text[0].toUpperCase() + text.slice(1);
+	if (name === "force_words_ids") return each((ids) => "rsgen::generation::ForcedWord::Phrase(" + list(ids) + ")");
+	if (name === "stop_strings") return each((one) => rustText(one) + ".to_owned()");
+	if (name === "seed") return text + "_u64";
+	return Number.isInteger(value) && !Number.isInteger(FIELDS.get(name).step) ? value.toFixed(1) : text;
 }
 
 // In Python: the library, which needs no server.
@@ -42,40 +44,27 @@ export function asPython(state, side, { model, tokens }) {
 }
 
 export function asRust(state, side, { model, tokens }) {
-	const body = toRequest(state, side, { tokens });
-	const names = ["GenerationConfig", "Generator"];
-	const types = [];
-	const builders = Object.entries(fieldsOf(side, state.seed, tokens)).map(([name, value]) => {
-		const [written, type] = rust(name, value);
-		if (type) types.push(type);
-		return "        ." + name + "(" + written + ")";
-	});
-	let opened = model === BUNDLED ? "Generator::bundled()?" : "Generator::open(" + rustText(model) + ")?";
-	const setup = [];
-	if (side.strategy === "assisted_decoding") {
-		names.push("GeneratorOptions");
-		setup.push("    let options = GeneratorOptions { assistant: Some(Assistant::Bundled), ..GeneratorOptions::default() };");
-		opened = model === BUNDLED ? "Generator::bundled_with(&options)?" : "Generator::open_with(" + rustText(model) + ", &options)?";
+	const { messages } = toRequest(state, side, { tokens });
+	const lines = ["use rsgen::{GenerationConfig, Generator};", "", "fn main() -> rsgen::Result<()> {"];
+	const isAssisted = side.strategy === "assisted_decoding";
+	if (isAssisted) {
+		lines.push("    let assistant = Some(rsgen::generator::Assistant::Bundled);");
+		lines.push("    let options = rsgen::GeneratorOptions { assistant, ..rsgen::GeneratorOptions::default() };");
 	}
-	setup.push("    let generator = " + opened + ";");
-	let prompt = rustText(state.prompt);
-	if (state.ids) prompt = list(state.ids);
-	if (body.messages) {
-		names.push("ChatOptions", "Message");
-		const messages = body.messages.map(({ role, content }) => "        Message::" + role + "(" + rustText(content) + "),");
-		setup.push("    let messages = [", ...messages, "    ];");
-		prompt = "generator.chat_prompt(&messages, &ChatOptions::default())?";
+	const given = [...(model === BUNDLED ? [] : [rustText(model)]), ...(isAssisted ? ["&options"] : [])];
+	lines.push("    let generator = Generator::" + (model === BUNDLED ? "bundled" : "open") + (isAssisted ? "_with(" : "(") + given.join(", ") + ")?;");
+	let prompt = state.ids ? list(state.ids) : rustText(state.prompt);
+	if (messages) {
+		const each = messages.map(({ role, content }) => "        rsgen::Message::" + role + "(" + rustText(content) + "),");
+		lines.push("    let messages = [", ...each, "    ];");
+		prompt = "generator.chat_prompt(&messages, &rsgen::ChatOptions::default())?";
 	}
-	const lines = [...setup, "    let config = GenerationConfig::new()", ...builders];
+	lines.push("    let config = GenerationConfig::new()");
+	for (const [name, value] of Object.entries(fieldsOf(side, state.seed, tokens))) lines.push("        ." + name + "(" + rust(name, value) + ")");
 	lines[lines.length - 1] += ";";
 	lines.push("    let output = generator." + side.strategy + "(" + prompt + ", &config)?;");
 	lines.push('    output.texts().for_each(|text| println!("{text}"));', "    Ok(())", "}");
-	const text = lines.join("\n");
-	if (text.includes("TokenId(")) names.push("TokenId");
-	const uses = ["use rsgen::{" + names.sort().join(", ") + "};"];
-	if (types.length) uses.unshift("use rsgen::generation::{" + types.sort().join(", ") + "};");
-	if (side.strategy === "assisted_decoding") uses.unshift("use rsgen::generator::Assistant;");
-	return uses.join("\n") + "\n\nfn main() -> rsgen::Result<()> {\n" + text + "\n";
+	return lines.join("\n") + "\n";
 }
 
 export function asCurl(state, side, { base, tokens, hasKey, hasAssistant }) {

@@ -11,7 +11,7 @@ export class Drafts {
 		this.head = element("p.totals");
 		this.gain = element("p");
 		this.list = element("ol.rounds");
-		this.waiting = document.createDocumentFragment();
+		this.waiting = [];
 		this.measure = measure;
 		const key = [["yes", "accepted"], ["no", "rejected (odds in the draft → in the model)"], ["next", "the model’s own token"]];
 		const legend = element("p.legend", ...key.map(([name, label]) => element("span." + name, label)));
@@ -35,12 +35,12 @@ export class Drafts {
 		const marks = "■".repeat(accepted) + "□".repeat(proposed.length - accepted) + " ";
 		const line = element("li", element("span.dim.marks", proposed.length ? marks + accepted + " of " + proposed.length : "no draft"), ...tokens);
 		Object.assign(line.dataset, { round, proposed: proposed.length, accepted, next: next ? next.id : "" });
-		this.waiting.append(line);
+		this.waiting.push(line);
 		this.head.textContent = count(totals.proposed, "token") + " of " + (SOURCES[source] ?? source) + " checked, " + totals.accepted + " accepted (" + percent(totals.accepted / Math.max(1, totals.proposed)) + ") · " + number(totals.tokens / rounds) + " tokens a pass in " + count(rounds, "pass", "passes");
 	}
 
 	flush() {
-		this.list.append(this.waiting);
+		this.list.append(...this.waiting.splice(0));
 	}
 
 	// Offers to measure the gain: `pace` is the seconds for each token.

@@ -14,7 +14,6 @@ const COLOURS = {
 	raw: [(token) => -Math.exp(token.logprob ?? NaN), ...ODDS],
 	entropy: [(token) => token.entropy, [0.5, 1, 2, 3], ["below 0.5 nats", "0.5–1", "1–2", "2–3", "above 3"]],
 	rank: [(token) => token.rank, [1, 2, 5, 10], ["first choice", "2nd", "3rd to 5th", "6th to 10th", "later"]],
-	none: [() => null, [], []],
 };
 
 // A class from `h0`, as expected, to `h4`, a surprise; none where it is not known.
@@ -35,7 +34,7 @@ export class Heat {
 		this.colour = "final";
 		this.root = element("div.heat");
 		this.current = null;
-		this.fragments = new Map();
+		this.waiting = [];
 		popover.explains(this.root, ".tok", (span, how) => this.show(span, how), (event, span) => this.key(event, span));
 		this.root.addEventListener("focusin", (event) => {
 			const span = event.target.closest(".tok");
@@ -75,8 +74,10 @@ export class Heat {
 		row.tokens.push(token);
 		row.spans.push(span);
 		if (!this.current) this.walkTo(span, false);
-		if (!this.fragments.has(row)) this.fragments.set(row, document.createDocumentFragment());
-		this.fragments.get(row).append(span);
+		// A paragraph is a block of its own, so that a new token lays out no other.
+		if (!row.block) this.waiting.push([row.text, (row.block = element("div"))]);
+		this.waiting.push([row.block, span]);
+		if (token.text.includes("\n")) row.block = null;
 	}
 
 	tint(span, token) {
@@ -86,8 +87,7 @@ export class Heat {
 	}
 
 	flush() {
-		for (const [row, fragment] of this.fragments) row.text.append(fragment);
-		this.fragments.clear();
+		for (const [parent, child] of this.waiting.splice(0)) parent.append(child);
 	}
 
 	setColour(colour) {
@@ -154,7 +154,7 @@ export class Heat {
 		const columns = ["", "model", ...(hasFinal ? ["after processors"] : [])].map((name) => element("th", { scope: "col" }, name));
 		const rows = list.map((one) => {
 			const isOwn = one.id === token.id;
-			const go = element("button.small", { title: isOwn ? "The token that was chosen" : "Go on from here with this token", onclick: () => this.branch(token, one) }, (isOwn ? "▸ " : "") + tokenText(one.text, one.id));
+			const go = element("button.small", { title: "Go on from here with this token", onclick: () => this.branch(token, one) }, (isOwn ? "▸ " : "") + tokenText(one.text, one.id));
 			const row = element(isOwn ? "tr.own" : "tr", element("th", { scope: "row" }, go), element("td", bar(one.p_raw, "raw"), percent(one.p_raw)));
 			if (hasFinal) row.append(one.cut_by ? element("td.cut", "✂ cut by " + visible(one.cut_by)) : element("td", bar(one.p_final, "final"), percent(one.p_final)));
 			Object.assign(row.dataset, { id: one.id, p_raw: one.p_raw, p_final: one.p_final ?? "", cut_by: one.cut_by ?? "" });

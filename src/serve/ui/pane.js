@@ -8,23 +8,18 @@ import { Tree } from "./tree.js";
 const BUDGET_MS = 10;
 
 const KINDS = ["start", "prompt", "token", "draft", "beam", "finish"];
-const TEXTS = ["type", "text", "source", "state", "cut_by", "finish_reason"];
-const LISTS = ["ids", "texts", "top", "proposed", "nodes", "frontier", "rows", "path"];
-
-// Refuses events of a file in which a field has the wrong type.
-function check(value, name, inList = false) {
-	const isList = LISTS.includes(name) && !inList;
-	if ((value ?? null) === null && !isList) return;
-	let expected = TEXTS.includes(name) || name === "texts" ? "string" : "number";
-	if (isList || typeof value === "object") expected = "object";
-	if (typeof value !== expected || isList !== Array.isArray(value)) throw new Error("an event has a wrong `" + name + "`");
-	if (isList) value.forEach((one) => check(one ?? "nothing", name, true));
-	else if (expected === "object") Object.entries(value).forEach(([field, one]) => check(one, field));
-}
-
 const must = (holds, why) => {
 	if (!holds) throw new Error(why);
 };
+
+const TEXTS = ["type", "text", "texts", "source", "state", "cut_by", "finish_reason"];
+
+// Refuses events of a file in which a field has the wrong type.
+function check(value, name) {
+	if (Array.isArray(value)) value.forEach((one) => check(one ?? "nothing", name));
+	else if (typeof value === "object" && value !== null) Object.entries(value).forEach(([field, one]) => check(one, field));
+	else must((value ?? null) === null || typeof value === (TEXTS.includes(name) ? "string" : "number"), "an event has a wrong `" + name + "`");
+}
 
 export class Pane {
 	// `branch` gets the ids of another prompt, `measure` runs the same without drafts, `tell` gets what to read out.

@@ -43,12 +43,11 @@ export function show(target, content, how) {
 
 function place() {
 	const at = anchor.getBoundingClientRect();
-	const { offsetWidth: width, offsetHeight: height } = box;
-	const room = document.documentElement.clientWidth;
-	const below = at.bottom + 6;
-	const fits = below + height <= innerHeight || at.top < height + 6;
-	box.style.setProperty("left", Math.max(8, Math.min(at.left, room - width - 8)) + "px");
-	box.style.setProperty("top", Math.max(8, fits ? Math.min(below, Math.max(8, innerHeight - height - 8)) : at.top - height - 6) + "px");
+	const [width, height] = [document.documentElement.clientWidth - box.offsetWidth - 8, innerHeight - box.offsetHeight - 8];
+	// Below, or above where there is more room.
+	const top = at.bottom > height && at.top > box.offsetHeight ? at.top - box.offsetHeight - 6 : at.bottom + 6;
+	box.style.setProperty("left", Math.max(8, Math.min(at.left, width)) + "px");
+	box.style.setProperty("top", Math.max(8, Math.min(top, height)) + "px");
 }
 
 // Closes it, and gives the focus back to what it explained.

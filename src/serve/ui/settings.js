@@ -156,7 +156,7 @@ export function fromHash(hash) {
 	if (ids.length) state.ids = ids.map(Number);
 	if (/^\d{1,15}$/.test(get("seed"))) state.seed = Number(get("seed"));
 	for (const name of ["locked", "compare"]) state[name] = get(name) === "1";
-	if (["raw", "entropy", "rank", "none"].includes(get("colour"))) state.colour = get("colour");
+	if (["raw", "entropy", "rank"].includes(get("colour"))) state.colour = get("colour");
 	state.sides.forEach((side, index) => {
 		const strategy = get(SIDES[index] + "strategy");
 		if (Object.hasOwn(STRATEGIES, strategy)) side.strategy = strategy;

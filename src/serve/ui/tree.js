@@ -28,7 +28,8 @@ export class Tree {
 		this.branch = branch;
 		this.edges = drawn("g", { "aria-hidden": true });
 		this.drawing = drawn("svg", { role: "tree", "aria-label": "Tree of beams. Arrow keys walk it." }, this.edges);
-		this.view = element("div.tree", { onscroll: () => this.scrolled() }, this.drawing);
+		this.sheet = element("div.sheet", this.drawing);
+		this.view = element("div.tree", { onscroll: () => this.scrolled() }, this.sheet);
 		this.overview = element("canvas.overview", { hidden: true, "aria-hidden": true });
 		this.note = element("p.dim");
 		this.pruned = element("input", { type: "checkbox", checked: true, onchange: () => this.drawAgain() });
@@ -126,8 +127,12 @@ export class Tree {
 
 	draw() {
 		const width = this.width();
-		this.drawing.setAttribute("width", width);
-		this.drawing.setAttribute("height", TOP + (this.lanes + (this.pruned.checked ? this.below : 0)) * ROW + 4);
+		this.sheet.style.setProperty("width", width + "px");
+		// Another size lays all of the drawing out again, so it grows in leaps, and the sheet cuts it.
+		const size = [Math.ceil(width / 8000) * 8000, TOP + (this.lanes + (this.pruned.checked ? this.below : 0)) * ROW + 4];
+		["width", "height"].forEach((name, index) => {
+			if (this.drawing.getAttribute(name) !== String(size[index])) this.drawing.setAttribute(name, size[index]);
+		});
 		const visible = this.view.clientWidth;
 		if (this.follows && width > visible) this.view.scrollLeft = width - visible;
 		const left = this.view.scrollLeft;
