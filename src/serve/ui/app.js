@@ -156,7 +156,7 @@ function branch(ids) {
 
 // Seconds for each token of the same request without drafts.
 async function measure({ body }) {
-	if (running) throw new Error("Wait until nothing else runs.");
+	if (running) throw new Error("Something else runs.");
 	const plain = { ...body, strategy: body.do_sample ? "sample" : "greedy_search", use_assistant: false };
 	for (const name of Object.keys(plain)) if (/assistant_[tc]|prompt_lookup|matching|do_sample/.test(name)) delete plain[name];
 	const pane = new Pane(element("div"), { tell: () => {} });

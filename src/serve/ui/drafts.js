@@ -13,7 +13,7 @@ export class Drafts {
 		this.list = element("ol.rounds");
 		this.waiting = [];
 		this.measure = measure;
-		const key = [["yes", "accepted"], ["no", "rejected (odds in the draft → in the model)"], ["next", "the model’s own token"]];
+		const key = [["yes", "accepted"], ["no", "rejected (odds in draft → model)"], ["next", "the model’s own token"]];
 		const legend = element("p.legend", ...key.map(([name, label]) => element("span." + name, label)));
 		this.root = element("div", this.head, this.gain, legend, this.list);
 	}

@@ -187,7 +187,7 @@ export class Pane {
 		const { prompt = 0, path = [] } = this.paths.get(token.row) ?? {};
 		const nodes = this.trees.get(prompt)?.siblings(path[token.pos]) ?? [];
 		const list = nodes.map((node) => ({ id: node.id, text: node.text, p_raw: Math.exp(node.logprob) }));
-		return { list, hasFinal: false, note: "The continuations of this beam that were considered. Choose one to go on from there." };
+		return { list, hasFinal: false, note: "The continuations of this beam. Choose one to go on from there." };
 	}
 
 	branchAt(token, one) {

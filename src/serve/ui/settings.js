@@ -5,7 +5,7 @@ const BEAMS = ["beam_search", "beam_sample", "group_beam_search", "constrained_b
 const DRAFTS = ["prompt_lookup", "assisted_decoding"];
 const OPTIONAL = ["dola", ...DRAFTS];
 
-// Each strategy with what it does, for people who meet it for the first time.
+// Each strategy, for people who meet it for the first time.
 export const STRATEGIES = {
 	greedy_search: "Takes the most probable token at each step.",
 	sample: "Draws each token at random. Temperature and the cuts shape the odds.",

@@ -11,7 +11,7 @@ export function visible(text) {
 	return text.replace(HIDDEN, hex);
 }
 
-// A token by itself: its spaces and line breaks are visible, too.
+// A token by itself: its spaces are visible, too.
 export function token(text, id) {
 	if (text === "") return "<" + id + ">";
 	return visible(text).replaceAll(" ", "·").replaceAll("\n", "↵").replaceAll("\t", "⇥");

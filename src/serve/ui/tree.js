@@ -22,6 +22,7 @@ export class Tree {
 	shown = new Map();
 	follows = true;
 	painted = 0;
+	left = 0;
 	current = null;
 
 	constructor(branch) {
@@ -100,7 +101,7 @@ export class Tree {
 		if (rows[0]?.path.length) this.best = new Set(rows[0].path);
 		this.frontier = [];
 		const pruned = [...this.nodes.values()].filter((node) => node.state === "pruned").length;
-		this.note.textContent = this.columns.length + " steps · " + (this.nodes.size - pruned) + " beams and results, " + pruned + " pruned continuations · right in a node: its score, the log-probabilities over the length";
+		this.note.textContent = this.columns.length + " steps · " + (this.nodes.size - pruned) + " beams and results, " + pruned + " pruned · right in a node: its score";
 		this.redraw();
 	}
 
@@ -111,7 +112,10 @@ export class Tree {
 
 	scrolled() {
 		const { scrollLeft, clientWidth } = this.view;
-		this.follows = scrollLeft + clientWidth > this.width() - 2 * COLUMN;
+		// Only somebody who looks back scrolls to the left.
+		if (scrollLeft < this.left - 8) this.follows = false;
+		else if (scrollLeft + clientWidth > this.width() - COLUMN) this.follows = true;
+		this.left = scrollLeft;
 		this.redraw();
 	}
 
@@ -135,7 +139,7 @@ export class Tree {
 		});
 		const visible = this.view.clientWidth;
 		if (this.follows && width > visible) this.view.scrollLeft = width - visible;
-		const left = this.view.scrollLeft;
+		const left = (this.left = this.view.scrollLeft);
 		const first = Math.max(-1, Math.floor(left / COLUMN) - 2);
 		const last = Math.min(this.columns.length - 1, Math.ceil((left + visible) / COLUMN));
 		for (const step of [...this.shown.keys()]) if (step < first || step > last) this.remove(step);
