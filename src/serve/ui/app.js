@@ -17,7 +17,7 @@ let state = fromHash(location.hash);
 let server = { model: "", version: "", hasAssistant: false, file: {} };
 let running = null;
 let ran = null;
-// The tokens of the words that results have to hold.
+// The ids of the words to hold.
 const tokens = new Map();
 
 const tell = (text) => (find("told").textContent = visible(text));
@@ -84,7 +84,7 @@ function needsKey(error) {
 	return true;
 }
 
-// The ids of the words that results have to hold, each with a space before it, as in the middle of a text.
+// The ids of the words to hold, each with a space before it, as within a text.
 async function lookUp(side, signal) {
 	for (const word of side.fields.force_words ?? []) {
 		if (tokens.has(word)) continue;
@@ -152,6 +152,7 @@ function branch(ids) {
 	if (running) return;
 	Object.assign(state, { ids, locked: true });
 	run();
+	find("run").focus();
 }
 
 // Seconds for each token of the same request without drafts.

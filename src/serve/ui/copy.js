@@ -3,6 +3,7 @@
 import { FIELDS, fieldsOf, toRequest } from "./settings.js";
 
 const BUNDLED = "story-3m";
+const DRAFT = "path/to/draft";
 
 // A value as Python writes it: JSON's texts and lists are Python's.
 const python = (value) => (typeof value === "boolean" ? (value ? "True" : "False") : JSON.stringify(value));
@@ -30,7 +31,7 @@ export function asPython(state, side, { model, tokens }) {
 	const fields = fieldsOf(side, state.seed, tokens);
 	const body = toRequest(state, side, { tokens });
 	const options = model === BUNDLED ? [] : [python(model)];
-	if (side.strategy === "assisted_decoding") options.push('assistant="draft"');
+	if (side.strategy === "assisted_decoding") options.push("assistant=" + python(model === BUNDLED ? "draft" : DRAFT));
 	const lines = ["import rsgen", "", "gen = rsgen.Generator(" + options.join(", ") + ")"];
 	if (body.messages) {
 		lines.push("messages = " + python(body.messages));
@@ -48,7 +49,7 @@ export function asRust(state, side, { model, tokens }) {
 	const lines = ["use rsgen::{GenerationConfig, Generator};", "", "fn main() -> rsgen::Result<()> {"];
 	const isAssisted = side.strategy === "assisted_decoding";
 	if (isAssisted) {
-		lines.push("    let assistant = Some(rsgen::generator::Assistant::Bundled);");
+		lines.push("    let assistant = Some(" + (model === BUNDLED ? "rsgen::generator::Assistant::Bundled" : python(DRAFT) + ".into()") + ");");
 		lines.push("    let options = rsgen::GeneratorOptions { assistant, ..rsgen::GeneratorOptions::default() };");
 	}
 	const given = [...(model === BUNDLED ? [] : [rustText(model)]), ...(isAssisted ? ["&options"] : [])];

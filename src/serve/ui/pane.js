@@ -22,7 +22,7 @@ function check(value, name) {
 }
 
 export class Pane {
-	// `branch` gets the ids of another prompt, `measure` runs the same without drafts, `tell` gets what to read out.
+	// `branch` gets the ids of another prompt, `measure` runs without drafts, `tell` reads out.
 	constructor(root, { branch, measure, tell }) {
 		Object.assign(this, { root, branch, measure, tell });
 		this.draw = eachFrame(() => this.work());
