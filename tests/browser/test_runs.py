@@ -291,6 +291,11 @@ def test_a_conversation_goes_on(open_page: OpenPage, server: Server) -> None:
         {"role": "user", "content": "And a dog?"},
     ]
     assert page.locator("#messages li").count() == 4
+    # Without a new message the last reply is made again.
+    bodies.clear()
+    run(page)
+    assert bodies[0]["messages"][-1] == {"role": "user", "content": "And a dog?"}
+    assert page.locator("#messages li").count() == 4
 
 
 def test_a_saved_trace_opens_in_the_page_and_in_the_shell(open_page: OpenPage, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ async function run() {
 			panes.forEach((pane) => pos !== null && pane.heat.mark(pos));
 			notice(pos === null ? "Both results are the same." : "The results differ from token " + (pos + 1) + " on.");
 		} else if (state.mode === "chat" && !state.ids) {
-			state.messages.push({ role: "user", content: state.prompt }, { role: "assistant", content: panes[0].text });
+			state.messages = [...panes[0].body.messages.filter(({ role }) => role !== "system"), { role: "assistant", content: panes[0].text }];
 			state.prompt = "";
 			changed();
 		}
@@ -249,13 +249,7 @@ function listen() {
 	on("run", "click", () => (running ? running.abort() : run()));
 	for (const name of ["prompt", "system", "colour"]) set(name, "input", (input) => (state[name] = input.value));
 	for (const name of ["locked", "compare"]) set(name, "change", (input) => (state[name] = input.checked));
-	for (const mode of ["completion", "chat"]) {
-		set("mode-" + mode, "change", () => {
-			// The example would be an odd message.
-			if (mode === "chat" && state.prompt === "Once upon a time") state.prompt = "Tell me a story about a cat.";
-			Object.assign(state, { mode, ids: null });
-		});
-	}
+	for (const mode of ["completion", "chat"]) set("mode-" + mode, "change", () => Object.assign(state, { mode, ids: null }));
 	set("forget", "click", () => (state.messages = []));
 	set("unbranch", "click", () => (state.ids = null));
 	set("seed", "change", (input) => {

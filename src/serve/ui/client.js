@@ -19,7 +19,7 @@ async function ask(path, body, signal) {
 	const key = sessionStorage.getItem(KEY);
 	// Headers are bytes: a key of other letters cannot be valid.
 	if (key) headers.authorization = "Bearer " + key.replace(/[^\x20-\x7e]/g, "?");
-	const request = { headers, signal, cache: "no-store" };
+	const request = { headers, signal };
 	if (body !== undefined) {
 		headers["content-type"] = "application/json";
 		Object.assign(request, { method: "POST", body: JSON.stringify(body) });

@@ -187,7 +187,9 @@ export function toRequest(state, side, { hasAssistant = false, tokens } = {}) {
 	if (state.ids) body.prompt = state.ids;
 	else if (state.mode === "chat") {
 		const system = state.system ? [{ role: "system", content: state.system }] : [];
-		body.messages = [...system, ...state.messages, { role: "user", content: state.prompt }];
+		// Without a new message the last reply is generated again.
+		const said = state.prompt || !state.messages.length ? [...state.messages, { role: "user", content: state.prompt }] : state.messages.slice(0, -1);
+		body.messages = [...system, ...said];
 	} else body.prompt = state.prompt;
 	Object.assign(body, { strategy: side.strategy }, fieldsOf(side, state.seed, tokens));
 	// With an assistant, the server drafts for these, too.
