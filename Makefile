@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CLIENTS := .venv-clients
+BROWSER := .venv-browser
 # `fuzzing` is for the tests: they run the committed inputs of the fuzz targets.
 RUST_FEATURES := --no-default-features --features cli,bundled,fuzzing,serve
 
@@ -49,6 +50,11 @@ test-python: develop ## build the Python extension and run pytest (ARGS="-k stre
 .PHONY: test-clients
 test-clients: develop $(CLIENTS)/.ready ## test the server with the openai client, lm-eval and schemathesis (ARGS="-k beams" chooses)
 	PYTHONPATH=$(abspath python) $(CLIENTS)/bin/python -m pytest -c tests/clients/pytest.ini tests/clients $(ARGS)
+
+.PHONY: test-browser
+test-browser: develop $(BROWSER)/.ready ## test the playground in the system's Chromium (ARGS="-k beams" chooses)
+	@# Not a part of `make test`: it takes minutes, and a browser that not every machine has.
+	PYTHONPATH=$(abspath python) $(BROWSER)/bin/python -m pytest -c tests/browser/pytest.ini tests/browser $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10)
@@ -121,7 +127,7 @@ wheel: $(VENV)/.ready ## the wheel of a release, in dist/, checked for what it m
 .PHONY: clean
 clean: ## remove all that was built
 	cargo clean
-	rm -rf $(VENV) $(CLIENTS) dist python/rsgen/*.so python/rsgen/*.pyd
+	rm -rf $(VENV) $(CLIENTS) $(BROWSER) dist python/rsgen/*.so python/rsgen/*.pyd
 
 # The environment. Tests are installed with the extension, by `maturin develop`.
 $(VENV)/.ready: pyproject.toml
@@ -138,6 +144,12 @@ $(CLIENTS)/.ready: tests/clients/requirements.txt
 	$(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/python -m pip install --quiet -r $< \
 	    || { echo 'error: the clients could not be installed: is the Python package index reachable?' >&2; exit 1; }
+	@touch $@
+
+$(BROWSER)/.ready: tests/browser/requirements.txt
+	$(PYTHON) -m venv $(BROWSER)
+	$(BROWSER)/bin/python -m pip install --quiet -r $< \
+	    || { echo 'error: Playwright could not be installed: is the Python package index reachable?' >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.checkers: $(VENV)/.ready tools/checkers.txt
