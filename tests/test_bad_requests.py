@@ -32,6 +32,7 @@ TAKEN: dict[str, Any] = {
     "force_words_ids": [[1]],
     "logit_bias": {},
     "sequence_bias": {},
+    "watermarking_config": {},
 }
 NEVER = [[None], [[1]], {}, b"x", object, 1j, {1}, "\ud800"]
 
