@@ -33,6 +33,7 @@ TAKEN: dict[str, Any] = {
     "json_schema": {},
     "logit_bias": {},
     "sequence_bias": {},
+    "watermarking_config": {},
 }
 NEVER = [[None], [[1]], {}, b"x", object, 1j, {1}, "\ud800"]
 

@@ -537,7 +537,7 @@ def close_scores(one: StrategyAnswer, other: StrategyAnswer) -> bool:
 def within_rounding(one: StrategyAnswer, other: StrategyAnswer, case: StrategyCase) -> bool:
     """Whether scores that multiply the rounding of what they are made of are equal within the tolerance of that.
 
-    A negative `length_penalty` multiplies a row's sum, so the sums are compared. The scores of DoLa are differences of logits, so
+    A negative `length_penalty` multiplies a row's sum, so the sums are compared. SynthID's tournament does so in each layer. The scores of DoLa are differences of logits, so
     the tolerance is relative to the largest of those.
     """
     if case.family == "dola":
@@ -547,6 +547,11 @@ def within_rounding(one: StrategyAnswer, other: StrategyAnswer, case: StrategyCa
         rounded = np.abs(expected) < HUGE
         exact = np.array_equal(scores[~rounded], expected[~rounded], equal_nan=True)
         return exact and bool((np.abs(scores[rounded] - expected[rounded]) <= allowed).all())
+    if case.family == "synthid_text_watermark":
+        # Each layer of the tournament adds the rounding of a sum of probabilities.
+        layers = 1 + len(case.fields["watermarking_config"]["keys"])
+        allowed = layers * (ABSOLUTE + RELATIVE * np.abs(scores_of(other)))
+        return bool((np.abs(scores_of(one) - scores_of(other)) <= allowed).all())
     penalty = case.fields.get("length_penalty", 1.0)
     if penalty >= 0 or one.scores is None or other.scores is None:
         return False
