@@ -85,18 +85,11 @@ const HEADINGS: [(&str, &[&str]); 9] = [
         "Special tokens",
         &["bos_token_id", "eos_token_id", "pad_token_id", "forced_bos_token_id", "forced_eos_token_id"],
     ),
-    (
-        "More results",
-        &[
-            "top_logprobs",
-            "output_scores",
-            "output_logits",
-            "output_hidden_states",
-            "output_attentions",
-            "output_events",
-        ],
-    ),
+    ("More results", &["top_logprobs", "output_scores", "output_logits", "output_events"]),
 ];
+
+/// Fields for programs alone: arrays that no shell shows.
+const NO_OPTIONS: [&str; 2] = ["output_hidden_states", "output_attentions"];
 
 /// The heading of fields that are not in the list.
 const OTHERS: &str = "Other fields";
@@ -135,7 +128,8 @@ static OPTIONS: LazyLock<Vec<FieldOption>> = LazyLock::new(|| {
         let variable = format!("RSGEN_{}", info.name.to_ascii_uppercase());
         FieldOption { info, long: info.name.replace('_', "-"), variable, heading }
     };
-    let mut options: Vec<FieldOption> = GenerationConfig::FIELDS.iter().map(option).collect();
+    let fields = GenerationConfig::FIELDS.iter().filter(|info| !NO_OPTIONS.contains(&info.name));
+    let mut options: Vec<FieldOption> = fields.map(option).collect();
     options
         .sort_by_key(|option| listed().position(|(_, name)| name == option.info.name).unwrap_or(usize::MAX));
     options
@@ -311,7 +305,7 @@ mod tests {
 
     #[test]
     fn every_field_has_its_option_and_a_heading() {
-        assert_eq!(OPTIONS.len(), GenerationConfig::FIELDS.len());
+        assert_eq!(OPTIONS.len() + NO_OPTIONS.len(), GenerationConfig::FIELDS.len());
         for (_, names) in HEADINGS {
             assert!(names.iter().all(|name| GenerationConfig::is_field(name)), "{names:?}");
         }
