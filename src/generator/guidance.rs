@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Generator, Prompt};
 use crate::engine::Interrupt;
 use crate::error::{Error, Result};
-use crate::generation::config::NegativePromptIds;
+use crate::generation::config::{NegativePromptIds, OneOrMany};
 use crate::generation::{GenerationConfig, PlanContext};
 
 impl Generator {
@@ -33,7 +33,7 @@ impl Generator {
                 "`negative_prompt` and `negative_prompt_ids` say the same in two ways; leave out one of them",
             ));
         }
-        let texts = merged.negative_prompt.iter().flat_map(|texts| texts.as_slice());
+        let texts = merged.negative_prompt.iter().flat_map(OneOrMany::as_slice);
         let ids = texts
             .map(|text| self.encode_prompt(Prompt::Text(text.clone()), config.bos_token_id, interrupted));
         config.negative_prompt_ids = Some(NegativePromptIds::new(ids.collect::<Result<_>>()?));

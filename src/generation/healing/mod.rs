@@ -90,7 +90,7 @@ impl Healing {
             own.pad_token_id = tokens.pad();
             own.compat = merged.compat;
             own.seed.clone_from(&config.seed);
-            let context = context_of_choices(context, merged.compat, choices.len())?;
+            let context = context_of_choices(context, merged.compat, choices.len());
             let batch = if context.keeps_prompts {
                 PromptBatch::single(choice.before)?
             } else {
@@ -140,11 +140,7 @@ impl Healing {
 }
 
 /// What the choice of a last token sees of a call: the model with its own defaults. It is drawn where the model's file says so.
-fn context_of_choices(
-    context: &PlanContext,
-    compat: Option<Compat>,
-    num_draws: usize,
-) -> Result<PlanContext> {
+fn context_of_choices(context: &PlanContext, compat: Option<Compat>, num_draws: usize) -> PlanContext {
     let mut own = PlanContext::new(context.vocab_size, context.max_position_embeddings);
     own.context_len = context.context_len;
     own.num_layers = context.num_layers;
@@ -163,7 +159,7 @@ fn context_of_choices(
     defaults.sequence_bias = None;
     defaults.max_time = None;
     own.model_defaults = Arc::new(defaults);
-    Ok(own)
+    own
 }
 
 /// The prompts in one rectangle, padded on the left.

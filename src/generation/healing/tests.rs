@@ -72,8 +72,11 @@ fn context() -> PlanContext {
     context
 }
 
+/// What a choice is made after, and what the scores of tokens gain.
+type Choice = (Vec<TokenId>, Vec<(u32, f64)>);
+
 /// The ids of a prompt that is healed, what is chosen after, and the tokens whose scores gain.
-fn healed(vocabulary: &Special, prompt: &[u32]) -> (Vec<TokenId>, Option<(Vec<TokenId>, Vec<(u32, f64)>)>) {
+fn healed(vocabulary: &Special, prompt: &[u32]) -> (Vec<TokenId>, Option<Choice>) {
     let tokens = Tokens { vocabulary, vocab_size: WORDS.len() };
     let healed = tokens.heal(&ids(prompt)).unwrap();
     let choice = healed.choice.map(|choice| {

@@ -28,6 +28,7 @@ impl UnbatchedClassifierFreeGuidanceLogitsProcessor {
     ///
     /// # Errors
     /// When the scale is no number that float32 holds, or the mask has another shape than the ids.
+    #[expect(clippy::needless_pass_by_value, reason = "as constructors take their arguments")]
     pub fn new(
         guidance_scale: f64,
         _model: OwnModel,
