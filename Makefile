@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CLIENTS := .venv-clients
+INTEGRATIONS := .venv-integrations
 # `fuzzing` is for the tests: they run the committed inputs of the fuzz targets.
 RUST_FEATURES := --no-default-features --features cli,bundled,fuzzing,serve
 
@@ -22,7 +23,7 @@ FUZZ_LIMITS := -timeout=5 -rss_limit_mb=2048 -len_control=100 -max_len=16384 -pr
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
 test: ## build everything and run all tests
@@ -49,6 +50,10 @@ test-python: develop ## build the Python extension and run pytest (ARGS="-k stre
 .PHONY: test-clients
 test-clients: develop $(CLIENTS)/.ready ## test the server with the openai client, lm-eval and schemathesis (ARGS="-k beams" chooses)
 	PYTHONPATH=$(abspath python) $(CLIENTS)/bin/python -m pytest -c tests/clients/pytest.ini tests/clients $(ARGS)
+
+.PHONY: test-integrations
+test-integrations: develop $(INTEGRATIONS)/.ready ## test rsgen.integrations with Ray, Spark and Dask themselves (needs Java)
+	PYTHONPATH=$(abspath python) $(INTEGRATIONS)/bin/python -m pytest -c tests/integrations/pytest.ini tests/integrations $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10)
@@ -121,7 +126,7 @@ wheel: $(VENV)/.ready ## the wheel of a release, in dist/, checked for what it m
 .PHONY: clean
 clean: ## remove all that was built
 	cargo clean
-	rm -rf $(VENV) $(CLIENTS) dist python/rsgen/*.so python/rsgen/*.pyd
+	rm -rf $(VENV) $(CLIENTS) $(INTEGRATIONS) dist python/rsgen/*.so python/rsgen/*.pyd
 
 # The environment. Tests are installed with the extension, by `maturin develop`.
 $(VENV)/.ready: pyproject.toml
@@ -138,6 +143,13 @@ $(CLIENTS)/.ready: tests/clients/requirements.txt
 	$(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/python -m pip install --quiet -r $< \
 	    || { echo 'error: the clients could not be installed: is the Python package index reachable?' >&2; exit 1; }
+	@touch $@
+
+# Engines for rsgen.integrations, with all that they need.
+$(INTEGRATIONS)/.ready: tests/integrations/requirements.txt
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m pip install --quiet -r $< \
+	    || { echo 'error: the engines could not be installed: is the Python package index reachable?' >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.checkers: $(VENV)/.ready tools/checkers.txt
