@@ -9,6 +9,9 @@ INTEGRATIONS := .venv-integrations
 # `fuzzing` is for the tests: they run the committed inputs of the fuzz targets.
 RUST_FEATURES := --no-default-features --features cli,bundled,fuzzing,serve
 
+# Wheels for Linux run with glibc 2.17 and later, through zig's linker. Another architecture: add `--target aarch64-unknown-linux-gnu`.
+RELEASE_FLAGS ?= $(if $(filter Linux,$(shell uname -s)),--zig --compatibility manylinux_2_17)
+
 FUZZ_SECONDS ?= 10
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 FUZZ_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))/fuzz
@@ -23,7 +26,7 @@ FUZZ_LIMITS := -timeout=5 -rss_limit_mb=2048 -len_control=100 -max_len=16384 -pr
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
 test: ## build everything and run all tests
@@ -122,6 +125,27 @@ wheel: $(VENV)/.ready ## the wheel of a release, in dist/, checked for what it m
 	rm -rf dist
 	. $(BIN)/activate && maturin build --release --out dist
 	$(BIN)/python tools/check_wheel.py dist/*.whl
+
+.PHONY: release
+release: $(VENV)/.ready licences ## all that a release publishes, in dist/, checked; the sdist is installed from scratch
+	$(BIN)/python -m pip install --quiet 'maturin[zig]>=1.9.4,<2'
+	rm -rf dist
+	. $(BIN)/activate && maturin build --release $(RELEASE_FLAGS) --out dist && maturin sdist --out dist
+	$(BIN)/python tools/check_wheel.py dist/*.whl
+	$(BIN)/python tools/check_sdist.py dist/*.tar.gz
+	cargo publish --dry-run --locked
+	rm -rf dist/.venv && $(PYTHON) -m venv dist/.venv && dist/.venv/bin/python -m pip install --quiet dist/*.tar.gz
+	cd dist && .venv/bin/rsgen generate "Once upon a time" && rm -rf .venv
+
+.PHONY: licences
+licences: ## the licences of all dependencies, against deny.toml
+	$(PYTHON) tools/check_licences.py
+
+.PHONY: lint-release
+lint-release: $(VENV)/.ready ## the workflows and the Containerfile, with zizmor and hadolint
+	$(BIN)/python -m pip install --quiet -r tools/release_checkers.txt
+	$(BIN)/zizmor --offline --persona pedantic .github
+	$(BIN)/hadolint Containerfile
 
 .PHONY: clean
 clean: ## remove all that was built
