@@ -5,8 +5,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CLIENTS := .venv-clients
+BROWSER := .venv-browser
+INTEGRATIONS := .venv-integrations
 # `fuzzing` is for the tests: they run the committed inputs of the fuzz targets.
 RUST_FEATURES := --no-default-features --features cli,bundled,fuzzing,serve
+
+# Wheels for Linux run with glibc 2.17 and later, through zig's linker. Another architecture: add `--target aarch64-unknown-linux-gnu`.
+RELEASE_FLAGS ?= $(if $(filter Linux,$(shell uname -s)),--zig --compatibility manylinux_2_17)
 
 FUZZ_SECONDS ?= 10
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
@@ -22,7 +27,7 @@ FUZZ_LIMITS := -timeout=5 -rss_limit_mb=2048 -len_control=100 -max_len=16384 -pr
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
 test: ## build everything and run all tests
@@ -49,6 +54,15 @@ test-python: develop ## build the Python extension and run pytest (ARGS="-k stre
 .PHONY: test-clients
 test-clients: develop $(CLIENTS)/.ready ## test the server with the openai client, lm-eval and schemathesis (ARGS="-k beams" chooses)
 	PYTHONPATH=$(abspath python) $(CLIENTS)/bin/python -m pytest -c tests/clients/pytest.ini tests/clients $(ARGS)
+
+.PHONY: test-browser
+test-browser: develop $(BROWSER)/.ready ## test the playground in the system's Chromium (ARGS="-k beams" chooses)
+	@# Not a part of `make test`: it takes minutes, and a browser that not every machine has.
+	PYTHONPATH=$(abspath python) $(BROWSER)/bin/python -m pytest -c tests/browser/pytest.ini tests/browser $(ARGS)
+
+.PHONY: test-integrations
+test-integrations: develop $(INTEGRATIONS)/.ready ## test rsgen.integrations with Ray, Spark and Dask themselves (needs Java)
+	PYTHONPATH=$(abspath python) $(INTEGRATIONS)/bin/python -m pytest -c tests/integrations/pytest.ini tests/integrations $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10)
@@ -118,10 +132,31 @@ wheel: $(VENV)/.ready ## the wheel of a release, in dist/, checked for what it m
 	. $(BIN)/activate && maturin build --release --out dist
 	$(BIN)/python tools/check_wheel.py dist/*.whl
 
+.PHONY: release
+release: $(VENV)/.ready licences ## all that a release publishes, in dist/, checked; the sdist is installed from scratch
+	$(BIN)/python -m pip install --quiet 'maturin[zig]>=1.9.4,<2'
+	rm -rf dist
+	. $(BIN)/activate && maturin build --release $(RELEASE_FLAGS) --out dist && maturin sdist --out dist
+	$(BIN)/python tools/check_wheel.py dist/*.whl
+	$(BIN)/python tools/check_sdist.py dist/*.tar.gz
+	cargo publish --dry-run --locked
+	rm -rf dist/.venv && $(PYTHON) -m venv dist/.venv && dist/.venv/bin/python -m pip install --quiet dist/*.tar.gz
+	cd dist && .venv/bin/rsgen generate "Once upon a time" && rm -rf .venv
+
+.PHONY: licences
+licences: ## the licences of all dependencies, against deny.toml
+	$(PYTHON) tools/check_licences.py
+
+.PHONY: lint-release
+lint-release: $(VENV)/.ready ## the workflows and the Containerfile, with zizmor and hadolint
+	$(BIN)/python -m pip install --quiet -r tools/release_checkers.txt
+	$(BIN)/zizmor --offline --persona pedantic .github
+	$(BIN)/hadolint Containerfile
+
 .PHONY: clean
 clean: ## remove all that was built
 	cargo clean
-	rm -rf $(VENV) $(CLIENTS) dist python/rsgen/*.so python/rsgen/*.pyd
+	rm -rf $(VENV) $(CLIENTS) $(BROWSER) $(INTEGRATIONS) dist python/rsgen/*.so python/rsgen/*.pyd
 
 # The environment. Tests are installed with the extension, by `maturin develop`.
 $(VENV)/.ready: pyproject.toml
@@ -138,6 +173,19 @@ $(CLIENTS)/.ready: tests/clients/requirements.txt
 	$(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/python -m pip install --quiet -r $< \
 	    || { echo 'error: the clients could not be installed: is the Python package index reachable?' >&2; exit 1; }
+	@touch $@
+
+$(BROWSER)/.ready: tests/browser/requirements.txt
+	$(PYTHON) -m venv $(BROWSER)
+	$(BROWSER)/bin/python -m pip install --quiet -r $< \
+	    || { echo 'error: Playwright could not be installed: is the Python package index reachable?' >&2; exit 1; }
+	@touch $@
+
+# Engines for rsgen.integrations, with all that they need.
+$(INTEGRATIONS)/.ready: tests/integrations/requirements.txt
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m pip install --quiet -r $< \
+	    || { echo 'error: the engines could not be installed: is the Python package index reachable?' >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.checkers: $(VENV)/.ready tools/checkers.txt

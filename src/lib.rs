@@ -54,7 +54,10 @@ pub mod fuzzing;
 pub use engine::{GenerationOutput, KeptCache, StreamedToken, TokenStream};
 pub use error::{Error, ErrorKind, Result};
 pub use generation::{GenerationConfig, PromptBatch};
-pub use generator::{ChatPrompt, Generator, GeneratorOptions, PackReport, Prompt, Prompts, pack};
+pub use generator::{
+    ChatPrompt, Generator, GeneratorOptions, MemoryModel, PackReport, Prompt, Prompts, Tensor, TensorInfo,
+    TensorSource, pack,
+};
 pub use kernels::ThreadPool;
 pub use tensor::{DType, WeightType};
 pub use text::{ChatOptions, Message};
@@ -67,8 +70,15 @@ mod pages {
     mod kept_cache {}
     #[doc = include_str!("../docs/rust.md")]
     mod embedding {}
+    #[doc = include_str!("../docs/watermarks.md")]
+    mod watermarks {}
     #[doc = include_str!("../docs/streaming_llm.md")]
     mod streaming_llm {}
+
+    #[doc = include_str!("../docs/models_in_memory.md")]
+    mod models_in_memory {}
+    #[doc = include_str!("../docs/adapters.md")]
+    mod adapters {}
 
     #[doc = include_str!("../docs/strategies/assisted_decoding.md")]
     mod assisted_decoding {}

@@ -141,6 +141,16 @@ impl LayerSet {
         }
     }
 
+    /// The layers 0 to `num_layers`, both included; `None` when there are more than a set can name.
+    #[must_use]
+    pub const fn through(num_layers: usize) -> Option<Self> {
+        if num_layers >= Self::CAPACITY {
+            None
+        } else {
+            Some(Self(u128::MAX >> (Self::CAPACITY - 1 - num_layers)))
+        }
+    }
+
     /// Whether `layer` is in the set.
     pub const fn contains(self, layer: usize) -> bool {
         layer < Self::CAPACITY && self.0 >> layer & 1 == 1
@@ -162,6 +172,40 @@ impl LayerSet {
     }
 }
 
+/// The sizes of a model's hidden states and attention weights.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LayerShape {
+    /// The numbers of a hidden state.
+    pub hidden_size: usize,
+    /// Query heads of a layer.
+    pub num_heads: usize,
+    /// The sliding window of each layer, of `[num_layers]`; `None` for one that sees the whole context.
+    pub windows: Vec<Option<usize>>,
+}
+
+impl LayerShape {
+    /// The shape of a model with these layers.
+    pub fn new(hidden_size: usize, num_heads: usize, windows: Vec<Option<usize>>) -> Self {
+        Self { hidden_size, num_heads, windows }
+    }
+
+    /// The number of decoder layers.
+    pub fn num_layers(&self) -> usize {
+        self.windows.len()
+    }
+
+    /// The numbers of all hidden states of a token: before each layer, and after the last.
+    pub fn hidden_len(&self) -> usize {
+        (self.num_layers() + 1) * self.hidden_size
+    }
+
+    /// The numbers of all attention weights of the token at a position.
+    pub fn attention_len(&self, position: usize) -> usize {
+        self.num_layers() * self.num_heads * (position + 1)
+    }
+}
+
 /// What one row of a forward pass has to deliver besides its entry in the KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RowOutputs {
@@ -172,17 +216,34 @@ pub struct RowOutputs {
     /// The logits that the language-model head gives on the hidden states of these layers, without the final norm
     /// for layers below the last (`dola`), `[vocab_size]` each.
     pub layer_logits: LayerSet,
+    /// The attention weights of all layers, `[num_layers, num_heads, position + 1]`.
+    pub attentions: bool,
 }
 
 impl RowOutputs {
     /// Nothing: the row only enters the cache.
-    pub const NONE: Self =
-        Self { logits: false, hidden_states: LayerSet::EMPTY, layer_logits: LayerSet::EMPTY };
+    pub const NONE: Self = Self {
+        logits: false,
+        hidden_states: LayerSet::EMPTY,
+        layer_logits: LayerSet::EMPTY,
+        attentions: false,
+    };
     /// The logits alone.
     pub const LOGITS: Self = Self { logits: true, ..Self::NONE };
 
     /// Whether nothing is wanted.
     pub const fn is_none(self) -> bool {
-        !self.logits && self.hidden_states.is_empty() && self.layer_logits.is_empty()
+        !self.logits && self.hidden_states.is_empty() && self.layer_logits.is_empty() && !self.attentions
+    }
+
+    /// What either wants.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            logits: self.logits || other.logits,
+            hidden_states: LayerSet(self.hidden_states.0 | other.hidden_states.0),
+            layer_logits: LayerSet(self.layer_logits.0 | other.layer_logits.0),
+            attentions: self.attentions || other.attentions,
+        }
     }
 }

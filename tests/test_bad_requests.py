@@ -30,8 +30,10 @@ OTHERS = ["", "5", "x" * 100_000, "\ud800", [], [1], [None], [[1]], [float("nan"
 TAKEN: dict[str, Any] = {
     "bad_words_ids": [[1]],
     "force_words_ids": [[1]],
+    "json_schema": {},
     "logit_bias": {},
     "sequence_bias": {},
+    "watermarking_config": {},
 }
 NEVER = [[None], [[1]], {}, b"x", object, 1j, {1}, "\ud800"]
 

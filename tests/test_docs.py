@@ -19,14 +19,21 @@ def programs(page):
 
 PROGRAMS = [
     program
-    for page in ("runtime.md", "from_transformers.md", "kept_cache.md", "streaming_llm.md")
+    for page in (
+        "runtime.md",
+        "from_transformers.md",
+        "watermarks.md",
+        "layers.md",
+        "kept_cache.md",
+        "streaming_llm.md",
+    )
     for program, _ in programs(DOCS / page)
 ]
 STRATEGIES = sorted(page for page in (DOCS / "strategies").glob("*.md") if page.name != "README.md")
 
 
 def test_the_pages_show_programs():
-    assert len(PROGRAMS) >= 11
+    assert len(PROGRAMS) >= 13
 
 
 @pytest.mark.parametrize("index", range(len(PROGRAMS)))

@@ -112,8 +112,8 @@ def test_a_configuration_of_transformers_is_taken(gen):
     assert gen.generate(PROMPT, generation_config=config, num_beams=1) == gen.generate(
         PROMPT, no_repeat_ngram_size=2, **LIMIT
     )
-    with pytest.raises(rsgen.ConfigError, match="`watermarking_config`"):
-        gen.generate(PROMPT, GenerationConfig(watermarking_config={"bias": 2.0}))
+    with pytest.raises(rsgen.ConfigError, match="`guidance_scale`"):
+        gen.generate(PROMPT, GenerationConfig(guidance_scale=2.0))
     for other in ({"num_beams": 2}, 5, gen.tokenizer):
         with pytest.raises(TypeError, match="`generation_config` must be a GenerationConfig"):
             gen.generate(PROMPT, generation_config=other)
@@ -157,7 +157,11 @@ def test_what_computes_on_tensors_says_how(gen):
     own = foreign("Louder", (base,), module="my_code")
     for item, remedy in (
         (own, r"derive it from rsgen\.processors\.LogitsProcessor .* torch\.from_numpy"),
-        (foreign("WatermarkLogitsProcessor", (base,)), "torch.from_numpy"),
+        (foreign("WhisperTimeStampLogitsProcessor", (base,)), "torch.from_numpy"),
+        (
+            foreign("SynthIDTextWatermarkLogitsProcessor", ngram_len=5, keys=Tensor([1, 2])),
+            r"give rsgen\.processors\.SynthIDTextWatermarkLogitsProcessor made from the same arguments",
+        ),
         (
             foreign("EncoderRepetitionPenaltyLogitsProcessor", penalty=0.8, encoder_input_ids=[[1]]),
             r"give rsgen\.processors\.EncoderRepetitionPenaltyLogitsProcessor",
@@ -196,7 +200,7 @@ def test_an_output_is_used_as_the_array_that_transformers_returns(gen):
     with pytest.raises(IndexError):
         output[2]
     with pytest.raises(KeyError):
-        output["attentions"]
+        output["past_key_values"]
 
 
 def test_outputs_are_equal_by_value(gen):

@@ -23,6 +23,7 @@ ARGUMENTS = {
     "GenerationConfig.update": (),
     "Generator.from_pretrained": ("nowhere",),
     "Generator.apply_chat_template": ([],),
+    "Generator.embed": (PROMPT,),
     "Generator.forward": (PROMPT,),
     "Generator.score": (PROMPT,),
     "Tokenizer.encode": ("text",),
@@ -43,7 +44,8 @@ ARGUMENTS = {
     "CacheStats._restore": (([1] * 10, [1] * 2),),
     "TokenScores._restore": ([],),
     "GenerationOutput.save_trace": ("nowhere.json",),
-    "GenerationOutput._restore": (({}, None, None),),
+    "GenerationOutput._restore": (({}, [None, None], [None, None]),),
+    "ModelOutput._restore": (([], None, None),),
     "__getattr__": ("banana",),
     "__getattribute__": ("banana",),
     "__deepcopy__": ({},),
@@ -55,7 +57,7 @@ ARGUMENTS = {
 OF_PYO3 = {"__doc__", "__module__", "__hash__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}
 OF_PYO3 |= {"__delattr__", "__signature__", "__new__", "__dict__", "__weakref__"}
 #: Classes whose properties PyO3 reads by itself.
-PLAIN = (rsgen.Usage, rsgen.Timings, rsgen.CacheStats, rsgen.StreamedToken)
+PLAIN = (rsgen.ModelOutput, rsgen.Usage, rsgen.Timings, rsgen.CacheStats, rsgen.StreamedToken)
 
 
 @pytest.fixture
@@ -76,6 +78,7 @@ def objects():
             stream,
             gen.tokenizer,
             gen.score(PROMPT, top_logprobs=2),
+            gen.forward(PROMPT, output_attentions=True),
             rsgen.constraints.Constraint(),
             rsgen.constraints.PhrasalConstraint(PROMPT),
             rsgen.constraints.DisjunctiveConstraint([PROMPT]),

@@ -13,6 +13,7 @@ MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors", "to
 REQUIRED = {
     "rsgen/__init__.py",
     "rsgen/_rsgen.pyi",
+    "rsgen/integrations/ray.py",
     "rsgen/py.typed",
     *(f"rsgen/models/{model}/{file}" for model in ("story-3m", "story-draft") for file in MODEL_FILES),
 }

@@ -134,6 +134,18 @@ OVERLOADS = {
         ({"token_ids": "int | Ids"}, "str"),
         ({"token_ids": "Sequence[Ids]"}, "list[str]"),
     ],
+    "Generator.forward": [
+        (
+            {"output_hidden_states": "Literal[False]", "output_attentions": "Literal[False]"},
+            "NDArray[np.float32]",
+        ),
+        ({"output_hidden_states": "Literal[True]", "output_attentions": "bool"}, "ModelOutput"),
+        ({"output_hidden_states": "bool", "output_attentions": "Literal[True]"}, "ModelOutput"),
+    ],
+    "Generator.embed": [
+        ({"ids": "str | Ids"}, "NDArray[np.float32]"),
+        ({"ids": "list[str] | tuple[str, ...] | Sequence[Ids]"}, "list[NDArray[np.float32]]"),
+    ],
     "Generator.score": [
         ({"text": "str | Ids", "top_logprobs": "None"}, "NDArray[np.float32]"),
         (
@@ -255,11 +267,10 @@ def arguments_of(name: str, function: Any, described: dict[str, str]) -> Iterabl
     before: Any = Parameter.POSITIONAL_OR_KEYWORD
     for parameter in parameters:
         kind = parameter.kind
-        if described.get(parameter.name) in (
-            "Literal[False]",
-            "int",
-            'Literal["np"]',
-        ) and parameter.default in (True, None):
+        described_as = described.get(parameter.name)
+        if (
+            described_as in ("Literal[False]", "int", 'Literal["np"]') and parameter.default in (True, None)
+        ) or (described_as == "Literal[True]" and parameter.default is False):
             # Another value than the default has to be given, by its name.
             parameter, kind = parameter.replace(default=Parameter.empty), Parameter.KEYWORD_ONLY
         if before is Parameter.POSITIONAL_ONLY and kind is not before:
@@ -377,7 +388,7 @@ def _default(argument: dict[str, Any]) -> str:
     if "default" not in argument:
         return ""
     default = argument["default"]
-    return " = -math.inf" if default == float("-inf") else f" = {default!r}"
+    return " = -math.inf" if default == float("-inf") else f" = {shown_default(default)}"
 
 
 def _accepted(annotation: str) -> str:

@@ -34,6 +34,7 @@ from .types import (
 )
 
 __all__ = [
+    "BayesianDetectorModel",
     "BuiltInConstraint",
     "BuiltInLogitsProcessor",
     "BuiltInStoppingCriteria",
@@ -59,17 +60,23 @@ __all__ = [
     "LogitsProcessor",
     "MaxLengthCriteria",
     "MaxTimeCriteria",
+    "ModelOutput",
     "NumericalError",
     "PhrasalConstraint",
     "RsgenError",
     "StopStringCriteria",
     "StoppingCriteria",
     "StreamedToken",
+    "SynthIDTextWatermarkDetector",
+    "SynthIDTextWatermarkingConfig",
     "Timings",
     "TokenScores",
     "TokenStream",
     "Tokenizer",
     "Usage",
+    "WatermarkDetector",
+    "WatermarkDetectorOutput",
+    "WatermarkingConfig",
     "__version__",
     "_panic_after",
     "_tables",
@@ -340,6 +347,12 @@ class GenerationConfig:
         Must be a number. Default: 0.0.
         """
     @property
+    def guidance_scale(self) -> float | None:
+        """Guidance: how far log-probabilities move away from those after the negative prompt; 1 is no guidance, 1.5 is usual. Each row takes a second row of the model.
+
+        Must be a number. Default: 1.0.
+        """
+    @property
     def length_penalty(self) -> float | None:
         """The power of its length that the score of a hypothesis is divided by: above 0 favours long ones.
 
@@ -400,6 +413,24 @@ class GenerationConfig:
         Must be a number. Default: unset.
         """
     @property
+    def negative_prompt(self) -> str | list[str] | None:
+        """Guidance: the text to move away from, or one for each prompt. Without it, the last token of the prompt.
+
+        Must be a text or a list of texts. Default: unset.
+        """
+    @property
+    def negative_prompt_attention_mask(self) -> list[int] | list[list[int]] | None:
+        """Guidance: which ids of `negative_prompt_ids` are real (1) and which are padding (0); all are real without it.
+
+        Must be a list of 0 and 1, or a list of such lists, one for each negative prompt. Default: unset.
+        """
+    @property
+    def negative_prompt_ids(self) -> list[int] | list[list[int]] | None:
+        """Guidance: the negative prompt as token ids, or one for each prompt.
+
+        Must be a list of token ids, or a list of such lists, one for each prompt. Default: unset.
+        """
+    @property
     def no_repeat_ngram_size(self) -> int | None:
         """Allows no n-gram of this size to occur twice, prompt included; 0 allows all.
 
@@ -438,8 +469,20 @@ class GenerationConfig:
         Must be an integer of 0 or more. Default: 1.
         """
     @property
+    def output_attentions(self) -> bool | None:
+        """Whether to keep the attention weights of all layers at every step.
+
+        Must be true or false. Default: false.
+        """
+    @property
     def output_events(self) -> bool | None:
         """Whether to tell how each token was found: alternatives and what removed them, nodes of beams, drafts.
+
+        Must be true or false. Default: false.
+        """
+    @property
+    def output_hidden_states(self) -> bool | None:
+        """Whether to keep the hidden states of all layers at every step.
 
         Must be true or false. Default: false.
         """
@@ -546,6 +589,12 @@ class GenerationConfig:
         Must be a number. Default: 1.0.
         """
     @property
+    def token_healing(self) -> bool | None:
+        """Whether the last token of the prompt is chosen again, among those that extend its text, before generation begins.
+
+        Must be true or false. Default: false.
+        """
+    @property
     def top_h(self) -> float | None:
         """Keeps only the most probable tokens, up to 100, within this fraction of the entropy.
 
@@ -580,6 +629,14 @@ class GenerationConfig:
         """Accepted for transformers' sake: the KV cache is always used.
 
         Must be true or false. Default: true.
+        """
+    @property
+    def watermarking_config(
+        self,
+    ) -> WatermarkingConfig | SynthIDTextWatermarkingConfig | dict[str, Any] | None:
+        """Marks the text so that a detector with the same settings finds it: favours tokens of pseudorandom green lists, or lets tokens win SynthID's tournaments.
+
+        Must be a WatermarkingConfig or a SynthIDTextWatermarkingConfig, or a map of the fields of one. Default: unset.
         """
     @property
     def window(self) -> int | None:
@@ -959,6 +1016,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -988,6 +1046,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1035,6 +1097,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1066,6 +1129,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1095,6 +1159,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1142,6 +1210,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1171,6 +1240,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1272,6 +1345,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1301,6 +1375,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1348,6 +1426,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1377,6 +1456,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1424,6 +1507,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1453,6 +1537,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1492,15 +1580,113 @@ class Generator:
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
         """
-    def forward(self, ids: Ids | Sequence[Ids]) -> NDArray[np.float32]:
-        """Returns the model's logits after each token.
+    @overload
+    def embed(self, ids: str | Ids) -> NDArray[np.float32]:
+        """Returns the embeddings of tokens, to make a prompt of: see `inputs_embeds`.
+
+        They are the rows of the model's embedding matrix, as `get_input_embeddings()` of
+        transformers gives them.
+
+        Args:
+            ids (Prompt): Token ids as a sequence or array, or a text; or a list of them.
+
+        Returns:
+            Any: An array of float32, `[seq, hidden]`; for a two-dimensional array of ids
+                `[batch, seq, hidden]`; for a list a list of arrays.
+
+        Raises:
+            InputError: An id is not in the vocabulary.
+
+        Example:
+            >>> embeds = gen.embed("Once upon a time")
+            >>> gen.generate(inputs_embeds=embeds + 0.01, max_new_tokens=20).text
+        """
+    @overload
+    def embed(self, ids: list[str] | tuple[str, ...] | Sequence[Ids]) -> list[NDArray[np.float32]]:
+        """Returns the embeddings of tokens, to make a prompt of: see `inputs_embeds`.
+
+        They are the rows of the model's embedding matrix, as `get_input_embeddings()` of
+        transformers gives them.
+
+        Args:
+            ids (Prompt): Token ids as a sequence or array, or a text; or a list of them.
+
+        Returns:
+            Any: An array of float32, `[seq, hidden]`; for a two-dimensional array of ids
+                `[batch, seq, hidden]`; for a list a list of arrays.
+
+        Raises:
+            InputError: An id is not in the vocabulary.
+
+        Example:
+            >>> embeds = gen.embed("Once upon a time")
+            >>> gen.generate(inputs_embeds=embeds + 0.01, max_new_tokens=20).text
+        """
+    @overload
+    def forward(
+        self,
+        ids: Ids | Sequence[Ids],
+        *,
+        output_hidden_states: Literal[False] = False,
+        output_attentions: Literal[False] = False,
+    ) -> NDArray[np.float32]:
+        """Returns the model's logits after each token, and what its layers compute.
 
         Args:
             ids (Ids | Sequence[Ids]): Token ids as a sequence, which is a batch of one, several
                 sequences of one length, or a two-dimensional array.
+            output_hidden_states (bool): Returns the states before each layer and after the last as well.
+            output_attentions (bool): Returns the attention weights of each layer as well.
 
         Returns:
-            NDArray[np.float32]: The logits, `[batch, seq, vocab_size]`.
+            NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
+                with what else was asked for.
+
+        Raises:
+            InputError: The lengths differ, or an id is not in the vocabulary.
+        """
+    @overload
+    def forward(
+        self,
+        ids: Ids | Sequence[Ids],
+        *,
+        output_hidden_states: Literal[True],
+        output_attentions: bool = False,
+    ) -> ModelOutput:
+        """Returns the model's logits after each token, and what its layers compute.
+
+        Args:
+            ids (Ids | Sequence[Ids]): Token ids as a sequence, which is a batch of one, several
+                sequences of one length, or a two-dimensional array.
+            output_hidden_states (bool): Returns the states before each layer and after the last as well.
+            output_attentions (bool): Returns the attention weights of each layer as well.
+
+        Returns:
+            NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
+                with what else was asked for.
+
+        Raises:
+            InputError: The lengths differ, or an id is not in the vocabulary.
+        """
+    @overload
+    def forward(
+        self,
+        ids: Ids | Sequence[Ids],
+        *,
+        output_hidden_states: bool = False,
+        output_attentions: Literal[True],
+    ) -> ModelOutput:
+        """Returns the model's logits after each token, and what its layers compute.
+
+        Args:
+            ids (Ids | Sequence[Ids]): Token ids as a sequence, which is a batch of one, several
+                sequences of one length, or a two-dimensional array.
+            output_hidden_states (bool): Returns the states before each layer and after the last as well.
+            output_attentions (bool): Returns the attention weights of each layer as well.
+
+        Returns:
+            NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
+                with what else was asked for.
 
         Raises:
             InputError: The lengths differ, or an id is not in the vocabulary.
@@ -1537,6 +1723,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1567,6 +1754,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1617,6 +1808,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1646,6 +1838,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1693,6 +1889,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1722,6 +1919,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1790,6 +1991,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1819,6 +2021,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1866,6 +2072,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1895,6 +2102,10 @@ class Generator:
             attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
                 two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
                 does.
+            inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+                an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+                for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+                tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -2076,6 +2287,7 @@ class Generator:
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -2197,6 +2409,30 @@ class KeptCache:
     def __len__(self) -> int: ...
 
 @final
+class ModelOutput:
+    """What the model computes for sequences of token ids: see `Generator.forward`.
+
+    It unpacks as a tuple does in transformers: `logits`, then what else was asked for.
+    """
+
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
+    @property
+    def attentions(self) -> tuple[NDArray[np.float32], ...] | None:
+        """The attention weights of each layer.
+
+        Each is `[batch, num_heads, seq, seq]`.
+        """
+    @property
+    def hidden_states(self) -> tuple[NDArray[np.float32], ...] | None:
+        """The states before each layer, and after the last and the norm.
+
+        Each is `[batch, seq, hidden_size]`.
+        """
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """The logits after each token, `[batch, seq, vocab_size]`."""
+
+@final
 class GenerationOutput:
     """What a call has generated.
 
@@ -2249,6 +2485,14 @@ class GenerationOutput:
             dict[str, Any]: The values by their names.
         """
     @property
+    def attentions(self) -> tuple[tuple[NDArray[np.float32], ...], ...] | None:
+        """The weights of each step, with `output_attentions=True`.
+
+        For each step those of each layer: of the prompt `[rows, num_heads, width, width]`, then
+        of each new token `[rows, num_heads, 1, width + step]`. A layer with a sliding window keeps
+        no more columns than that after the prompt. Padding has no weight, and holds NaN as a query.
+        """
+    @property
     def beam_indices(self) -> NDArray[np.int32] | None:
         """The row of `scores` that each token was chosen from. None without beams.
 
@@ -2277,6 +2521,14 @@ class GenerationOutput:
     @property
     def finish_reasons(self) -> list[FinishReason]:
         """Why each row ended: "eos", "stop", "length", "time" or "cancelled"."""
+    @property
+    def hidden_states(self) -> tuple[tuple[NDArray[np.float32], ...], ...] | None:
+        """The states of each step, with `output_hidden_states=True`.
+
+        For each step those before each layer, and after the last and the norm: of the prompt
+        `[rows, width, hidden_size]`, then of each new token `[rows, 1, hidden_size]`. The rows
+        are those of `scores`. Padding and rows that have ended hold NaN.
+        """
     @property
     def logits(self) -> list[NDArray[np.float32]] | None:
         """The model's own logits of each step, with `output_logits=True`.
@@ -2529,6 +2781,7 @@ def serve(
     queue_timeout: float = 60.0,
     grace: float = 30.0,
     strict_api: bool = False,
+    ui: bool = True,
     on_start: Callable[[str], object] | None = None,
 ) -> None:
     """Serves a model over HTTP, as OpenAI's API does, until Ctrl-C.
@@ -2551,6 +2804,7 @@ def serve(
         queue_timeout (float): Seconds that a request may wait.
         grace (float): Seconds that requests may go on at the end.
         strict_api (bool): Refuses unknown fields.
+        ui (bool): Shows the playground at the address: a page for browsers.
         on_start (Callable[[str], object] | None): Gets the address once the server listens; it is printed if `None`.
 
     Raises:
@@ -2838,6 +3092,112 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
     def __next__(self) -> StreamedToken: ...
 
 @final
+class BayesianDetectorModel:
+    """A trained judge of SynthID's watermark: transformers' class of that name.
+
+    `from_pretrained()` opens one.
+    """
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | os.PathLike[str]) -> Self:
+        """Opens a detector that transformers' `save_pretrained` has written.
+
+        Args:
+            pretrained_model_name_or_path (str | os.PathLike[str]): The folder, with `config.json` and
+                `model.safetensors`, or an id in the local Hub cache.
+
+        Returns:
+            Self: The model.
+
+        Raises:
+            LoadError: A file is missing or damaged, or is not that of such a model.
+        """
+    @property
+    def model_name(self) -> str | None:
+        """The model whose texts it was trained for, if its folder says so."""
+    @property
+    def watermarking_config(self) -> SynthIDTextWatermarkingConfig | None:
+        """How those texts are marked, if its folder says so."""
+    @property
+    def watermarking_depth(self) -> int:
+        """The layers of the tournament: the number of keys."""
+
+@final
+class SynthIDTextWatermarkDetector:
+    """Finds SynthID's watermark in texts: transformers' class of that name.
+
+    Args:
+        detector_module (BayesianDetectorModel | None): The trained model. Without one there are no
+            probabilities, but the means of g-values.
+        logits_processor (Any): How the texts were marked: a SynthIDTextWatermarkingConfig, a dict of
+            its fields, or a SynthIDTextWatermarkLogitsProcessor. None takes what the model's folder
+            says.
+        tokenizer (Any): The tokenizer or an id: from the first `eos_token_id` on, tokens do not
+            count. None counts all.
+
+    Raises:
+        ConfigError: A value is outside of its range.
+
+    Example:
+        >>> watermark = rsgen.SynthIDTextWatermarkingConfig(ngram_len=5, keys=[654, 400, 836, 123])
+        >>> out = gen.sample("Once upon a time", max_new_tokens=60, watermarking_config=watermark)
+        >>> detector = rsgen.SynthIDTextWatermarkDetector(None, watermark, gen.tokenizer)
+        >>> detector.weighted_mean_scores(out.token_ids)
+    """
+
+    def __new__(
+        cls,
+        detector_module: BayesianDetectorModel | None = None,
+        logits_processor: Any = None,
+        tokenizer: Any = None,
+    ) -> Self: ...
+    def compute_context_repetition_mask(self, input_ids: Ids | Sequence[Ids]) -> NDArray[np.bool_]:
+        """Returns which n-grams of texts have a context that has not come before.
+
+        Args:
+            input_ids (Ids | Sequence[Ids]): Token ids of one text, or of several of one length.
+
+        Returns:
+            NDArray[np.bool_]: `[rows, len - (ngram_len - 1)]`
+        """
+    def compute_eos_token_mask(self, input_ids: Ids | Sequence[Ids]) -> NDArray[np.bool_]:
+        """Returns which tokens of texts come before the end.
+
+        Args:
+            input_ids (Ids | Sequence[Ids]): Token ids of one text, or of several of one length.
+
+        Returns:
+            NDArray[np.bool_]: `[rows, len]`
+        """
+    def compute_g_values(self, input_ids: Ids | Sequence[Ids]) -> NDArray[np.int64]:
+        """Returns the g-values of the n-grams of texts.
+
+        Args:
+            input_ids (Ids | Sequence[Ids]): Token ids of one text, or of several of one length.
+
+        Returns:
+            NDArray[np.int64]: 0 or 1, `[rows, len - (ngram_len - 1), depth]`.
+        """
+    def mean_scores(self, input_ids: Ids | Sequence[Ids]) -> NDArray[np.float64]:
+        """Returns the mean of the g-values that count, about 0.5 without a mark.
+
+        Args:
+            input_ids (Ids | Sequence[Ids]): Token ids of one text or several. Best without the prompt.
+
+        Returns:
+            NDArray[np.float64]: A score for each text, `[rows]`; NaN where no g-value counts.
+        """
+    def weighted_mean_scores(self, input_ids: Ids | Sequence[Ids]) -> NDArray[np.float64]:
+        """Returns the mean of the g-values that count, the first layers weighing more.
+
+        Args:
+            input_ids (Ids | Sequence[Ids]): Token ids of one text or several. Best without the prompt.
+
+        Returns:
+            NDArray[np.float64]: A score for each text, `[rows]`; NaN where no g-value counts.
+        """
+
+@final
 class Tokenizer:
     """The tokenizer of a model: text to token ids and back.
 
@@ -3071,6 +3431,223 @@ class Tokenizer:
         return_token_type_ids: Literal[False] | None = None,
     ) -> BatchEncoding: ...
     def __len__(self) -> int: ...
+
+@final
+class WatermarkDetector:
+    """Finds the watermark of green lists in texts: transformers' class of that name.
+
+    It needs the settings that the texts were marked with, and the size of the vocabulary.
+
+    Args:
+        model_config (Any): The generator, its `config`, or transformers' configuration of the
+            model: `vocab_size` counts, and `bos_token_id`, which is left out in front of a text.
+        device (Any): Accepted for transformers' sake, without effect.
+        watermarking_config (WatermarkingConfig | dict[str, Any] | None): The settings. None is
+            `WatermarkingConfig()`.
+        ignore_repeated_ngrams (bool): Counts n-grams that come again once.
+        max_cache_size (int): Accepted for transformers' sake, without effect.
+
+    Raises:
+        ConfigError: A value is outside of its range.
+
+    Example:
+        >>> watermark = rsgen.WatermarkingConfig(bias=4.0)
+        >>> out = gen.sample("Once upon a time", max_new_tokens=60, watermarking_config=watermark)
+        >>> detector = rsgen.WatermarkDetector(gen, "cpu", watermark)
+        >>> detector(out.token_ids, return_dict=True).z_score
+    """
+
+    def __new__(
+        cls,
+        model_config: Any,
+        device: Any = None,
+        watermarking_config: WatermarkingConfig | dict[str, Any] | None = None,
+        ignore_repeated_ngrams: bool = False,
+        max_cache_size: int = 128,
+    ) -> Self: ...
+
+@final
+class WatermarkDetectorOutput:
+    """What a detector finds in the rows of a batch, as arrays, `[rows]`."""
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """The p-values' differences from 1."""
+    @property
+    def green_fraction(self) -> NDArray[np.float64]:
+        """The part of the tokens that is green."""
+    @property
+    def num_green_tokens(self) -> NDArray[np.float64]:
+        """The tokens that are green."""
+    @property
+    def num_tokens_scored(self) -> NDArray[np.float64]:
+        """The tokens that could be green."""
+    @property
+    def p_value(self) -> NDArray[np.float64]:
+        """How probable so many green tokens are without a mark."""
+    @property
+    def prediction(self) -> NDArray[np.bool_]:
+        """Whether each text is marked."""
+    @property
+    def z_score(self) -> NDArray[np.float64]:
+        """How many standard deviations that is above a text without a mark."""
+
+@final
+class SynthIDTextWatermarkingConfig:
+    """SynthID's watermark: tokens win tournaments whose outcome depends on keys and the tokens before.
+
+    For `watermarking_config` of a call, and for `SynthIDTextWatermarkDetector`.
+
+    Args:
+        ngram_len (int): The length of the n-grams that are hashed: a token and those before it.
+        keys (list[int]): A key for each layer of the tournament. Keep your own.
+        context_history_size (int): How many of the latest contexts are not used a second time.
+        sampling_table_seed (int): The seed of the table that hashes are looked up in.
+        sampling_table_size (int): The size of that table, up to 2**24.
+        skip_first_ngram_calls (bool): Leaves the first `ngram_len - 1` tokens unmarked.
+        debug_mode (bool): Takes all scores as equal, to test detectors.
+
+    Raises:
+        ConfigError: A value has a wrong type.
+
+    Example:
+        >>> watermark = rsgen.SynthIDTextWatermarkingConfig(ngram_len=5, keys=[654, 400, 836, 123])
+        >>> gen.sample("Once upon a time", max_new_tokens=40, watermarking_config=watermark).text
+    """
+
+    def __new__(
+        cls,
+        ngram_len: int,
+        keys: list[int],
+        context_history_size: int = 1024,
+        sampling_table_seed: int = 0,
+        sampling_table_size: int = 65536,
+        skip_first_ngram_calls: bool = False,
+        debug_mode: bool = False,
+    ) -> Self: ...
+    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]: ...
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any]) -> Self:
+        """Makes a configuration of a dict, as `to_dict()` returns it.
+
+        Args:
+            config_dict (dict[str, Any]): Values by name.
+
+        Returns:
+            Self: The configuration.
+        """
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the values by name.
+
+        Returns:
+            dict[str, Any]: A new dict.
+        """
+    def validate(self) -> None:
+        """Checks the values, as a call does.
+
+        Raises:
+            ConfigError: A value is outside of its range.
+        """
+    @property
+    def context_history_size(self) -> int:
+        """How many of the latest contexts are not used a second time."""
+    @property
+    def debug_mode(self) -> bool:
+        """Whether all scores are taken as equal."""
+    @property
+    def keys(self) -> list[int]:
+        """The keys, one for each layer of the tournament."""
+    @property
+    def ngram_len(self) -> int:
+        """The length of the n-grams that are hashed."""
+    @property
+    def sampling_table_seed(self) -> int:
+        """The seed of the table that hashes are looked up in."""
+    @property
+    def sampling_table_size(self) -> int:
+        """The size of that table."""
+    @property
+    def skip_first_ngram_calls(self) -> bool:
+        """Whether the first `ngram_len - 1` tokens are left unmarked."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class WatermarkingConfig:
+    """The watermark of green lists: a pseudorandom part of the vocabulary gains a bias.
+
+    For `watermarking_config` of a call, and for `WatermarkDetector`.
+
+    Args:
+        greenlist_ratio (float): The part of the vocabulary that is green, above 0 and below 1.
+        bias (float): What is added to the scores of green tokens.
+        hashing_key (int): The key that green lists depend on. Keep one of your own.
+        seeding_scheme (Literal["lefthash", "selfhash"]): What else they depend on: the last token,
+            or the candidate itself and the tokens before it.
+        context_width (int): The tokens before the first marked one; with "selfhash" also how many
+            tokens the green list depends on.
+
+    Raises:
+        ConfigError: A value has a wrong type.
+
+    Example:
+        >>> watermark = rsgen.WatermarkingConfig(bias=2.5)
+        >>> out = gen.generate("Once upon a time", max_new_tokens=40, watermarking_config=watermark)
+        >>> detector = rsgen.WatermarkDetector(gen, "cpu", watermark)
+        >>> detector(out.token_ids)
+    """
+
+    def __new__(
+        cls,
+        greenlist_ratio: float = 0.25,
+        bias: float = 2.0,
+        hashing_key: int = 15485863,
+        seeding_scheme: Literal["lefthash", "selfhash"] = "lefthash",
+        *,
+        context_width: int,
+    ) -> Self: ...
+    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]: ...
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any]) -> Self:
+        """Makes a configuration of a dict, as `to_dict()` returns it.
+
+        Args:
+            config_dict (dict[str, Any]): Values by name.
+
+        Returns:
+            Self: The configuration.
+        """
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the values by name.
+
+        Returns:
+            dict[str, Any]: A new dict.
+        """
+    def validate(self) -> None:
+        """Checks the values, as a call does.
+
+        Raises:
+            ConfigError: A value is outside of its range.
+        """
+    @property
+    def bias(self) -> float:
+        """What is added to the scores of green tokens."""
+    @property
+    def context_width(self) -> int:
+        """The tokens before the first marked one."""
+    @property
+    def greenlist_ratio(self) -> float:
+        """The part of the vocabulary that is green."""
+    @property
+    def hashing_key(self) -> int:
+        """The key that green lists depend on."""
+    @property
+    def seeding_scheme(self) -> str:
+        """What else green lists depend on."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
 
 class RsgenError(Exception):
     """The base of all errors that rsgen raises.

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 #: Arguments of constructors that objects of transformers keep under another name.
-RENAMED = {"bad_words_ids": "bad_word_ids"}
+RENAMED = {"bad_words_ids": "bad_word_ids", "hashing_key": "hash_key"}
 #: Classes whose attributes do not say what they were made from.
 UNREADABLE = {"EncoderRepetitionPenaltyLogitsProcessor"}
 
@@ -66,4 +66,7 @@ def _arguments(ours: type, item: Any) -> dict[str, Any] | None:
             return None
         # Of tensors the values.
         arguments[name] = value.tolist() if hasattr(value, "tolist") else value
+    if "greenlist_ratio" in arguments and hasattr(item, "greenlist_size"):
+        # The ratio itself is not kept. One of the middle is rounded to the same size.
+        arguments["greenlist_ratio"] = (item.greenlist_size + 0.5) / item.vocab_size
     return arguments

@@ -39,12 +39,41 @@ __all__ = [
     "SequenceBiasLogitsProcessor",
     "SuppressTokensAtBeginLogitsProcessor",
     "SuppressTokensLogitsProcessor",
+    "SynthIDTextWatermarkLogitsProcessor",
     "TemperatureLogitsWarper",
     "TopHLogitsWarper",
     "TopKLogitsWarper",
     "TopPLogitsWarper",
     "TypicalLogitsWarper",
+    "WatermarkLogitsProcessor",
+    "UnbatchedClassifierFreeGuidanceLogitsProcessor",
 ]
+
+class UnbatchedClassifierFreeGuidanceLogitsProcessor(BuiltInLogitsProcessor):
+    """Guidance: how far log-probabilities move away from those after the negative prompt; 1 is no guidance, 1.5 is usual. Each row takes a second row of the model."""
+
+    __signature__: ClassVar[Signature]
+
+    def __new__(
+        cls,
+        guidance_scale: float,
+        model: object = None,
+        unconditional_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        unconditional_attention_mask: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        use_cache: bool = True,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+    @property
+    def guidance_scale(self) -> float: ...
+    @property
+    def model(self) -> object: ...
+    @property
+    def unconditional_ids(self) -> list[int] | list[list[int]] | None: ...
+    @property
+    def unconditional_attention_mask(self) -> list[int] | list[list[int]] | None: ...
+    @property
+    def use_cache(self) -> bool: ...
 
 class SequenceBiasLogitsProcessor(BuiltInLogitsProcessor):
     """Adds a bias to the score of a sequence's last token when its other tokens have just occurred."""
@@ -513,6 +542,73 @@ class EtaLogitsWarper(BuiltInLogitsProcessor):
     def filter_value(self) -> float: ...
     @property
     def min_tokens_to_keep(self) -> int: ...
+
+class WatermarkLogitsProcessor(BuiltInLogitsProcessor):
+    """Adds a bias to the scores of the tokens of pseudorandom green lists, which a detector finds again."""
+
+    __signature__: ClassVar[Signature]
+
+    def __new__(
+        cls,
+        vocab_size: int,
+        device: Literal["cpu"] = "cpu",
+        greenlist_ratio: float = 0.25,
+        bias: float = 2.0,
+        hashing_key: int = 15485863,
+        seeding_scheme: Literal["lefthash", "selfhash"] = "lefthash",
+        context_width: int = 1,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def device(self) -> Literal["cpu"]: ...
+    @property
+    def greenlist_ratio(self) -> float: ...
+    @property
+    def bias(self) -> float: ...
+    @property
+    def hashing_key(self) -> int: ...
+    @property
+    def seeding_scheme(self) -> Literal["lefthash", "selfhash"]: ...
+    @property
+    def context_width(self) -> int: ...
+
+class SynthIDTextWatermarkLogitsProcessor(BuiltInLogitsProcessor):
+    """Lets tokens win SynthID's tournaments, whose outcome depends on keys and the tokens before."""
+
+    __signature__: ClassVar[Signature]
+
+    def __new__(
+        cls,
+        ngram_len: int,
+        keys: Sequence[int],
+        sampling_table_size: int,
+        sampling_table_seed: int,
+        context_history_size: int,
+        device: Literal["cpu"] = "cpu",
+        skip_first_ngram_calls: bool = False,
+        debug_mode: bool = False,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+    @property
+    def ngram_len(self) -> int: ...
+    @property
+    def keys(self) -> list[int]: ...
+    @property
+    def sampling_table_size(self) -> int: ...
+    @property
+    def sampling_table_seed(self) -> int: ...
+    @property
+    def context_history_size(self) -> int: ...
+    @property
+    def device(self) -> Literal["cpu"]: ...
+    @property
+    def skip_first_ngram_calls(self) -> bool: ...
+    @property
+    def debug_mode(self) -> bool: ...
 
 class LogitNormalization(BuiltInLogitsProcessor):
     """Replaces the scores by the logarithms of their softmax, after all other processors."""

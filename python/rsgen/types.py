@@ -3,11 +3,16 @@
 Nothing of the package needs this module at run time.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from ._rsgen import SynthIDTextWatermarkingConfig, WatermarkingConfig
 
 __all__ = [
     "Alternative",
@@ -300,6 +305,8 @@ class GenerationFields(TypedDict, total=False):
     eos_token_id: int | Sequence[int] | None
     output_scores: bool | None
     output_logits: bool | None
+    output_hidden_states: bool | None
+    output_attentions: bool | None
     top_logprobs: int | None
     output_events: bool | None
     return_dict_in_generate: bool | None
@@ -309,6 +316,7 @@ class GenerationFields(TypedDict, total=False):
     attention_sinks: int | None
     window: int | None
     seed: int | Sequence[int] | None
+    token_healing: bool | None
     penalty_alpha: float | None
     dola_layers: Literal["low", "high"] | Sequence[int] | None
     prompt_lookup_num_tokens: int | None
@@ -324,6 +332,10 @@ class GenerationFields(TypedDict, total=False):
     length_penalty: float | None
     num_beam_groups: int | None
     force_words_ids: Sequence[Sequence[int] | Sequence[Sequence[int]]] | None
+    guidance_scale: float | None
+    negative_prompt: str | Sequence[str] | None
+    negative_prompt_ids: Sequence[int] | Sequence[Sequence[int]] | None
+    negative_prompt_attention_mask: Sequence[int] | Sequence[Sequence[int]] | None
     sequence_bias: dict[tuple[int, ...], float] | Sequence[Sequence[Sequence[int] | float]] | None
     logit_bias: dict[int, float] | None
     diversity_penalty: float | None
@@ -348,5 +360,6 @@ class GenerationFields(TypedDict, total=False):
     typical_p: float | None
     epsilon_cutoff: float | None
     eta_cutoff: float | None
+    watermarking_config: WatermarkingConfig | SynthIDTextWatermarkingConfig | dict[str, Any] | None
     renormalize_logits: bool | None
     # Made by tools/make_stubs.py: end

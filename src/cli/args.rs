@@ -12,8 +12,10 @@ use super::bench::BenchArguments;
 use super::chat::ChatArguments;
 use super::completions::CompletionsArguments;
 use super::decoding::DecodingArguments;
+use super::detect::DetectArguments;
 use super::doctor::DoctorArguments;
 use super::pack::PackArguments;
+use super::run_batch::RunBatchArguments;
 use super::score::ScoreArguments;
 use super::serve::ServeArguments;
 use super::show::{PictureArguments, ShowArguments};
@@ -57,8 +59,10 @@ pub(super) enum Subcommand {
     Generate(Box<GenerateArguments>),
     Chat(Box<ChatArguments>),
     Serve(Box<ServeArguments>),
+    RunBatch(Box<RunBatchArguments>),
     Pack(PackArguments),
     Score(ScoreArguments),
+    Detect(DetectArguments),
     Show(ShowArguments),
     Tokenize(TokenizeArguments),
     Inspect(InspectArguments),
@@ -123,6 +127,9 @@ pub(super) struct AssistantArguments {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model")]
 pub(super) struct LoadingArguments {
+    /// A LoRA adapter of PEFT, merged while loading
+    #[arg(long, value_name = "FOLDER", env = "RSGEN_ADAPTER", hide_short_help = true)]
+    pub(super) adapter: Option<String>,
     /// float32, bfloat16, float16, int8 or int4 weights
     #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_default_value = true)]
     #[arg(value_enum, default_value_t = WeightType::Auto, hide_possible_values = true)]
@@ -169,7 +176,7 @@ pub(super) struct OutputArguments {
     pub(super) json: bool,
 }
 
-/// Describe a model without loading its weights
+/// Describe a model or an adapter without loading its weights
 #[derive(Debug, Args)]
 #[command(after_help = INSPECT_EXAMPLES)]
 pub(super) struct InspectArguments {
@@ -258,6 +265,7 @@ impl LoadingArguments {
             kv_dtype: self.kv_dtype.dtype(),
             num_threads: self.num_threads,
             kv_cache_bytes: self.kv_cache_bytes,
+            adapter: self.adapter.clone(),
             prefix_caching: Some(!self.no_prefix_caching),
             ignore_generation_config: self.generation_config == ModelDefaults::Ignore,
             ..GeneratorOptions::default()

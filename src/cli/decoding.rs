@@ -2,6 +2,7 @@
 //!
 //! A field added there gets its option, variable, help and line in docs/shell.md automatically.
 
+use std::path::Path;
 use std::sync::LazyLock;
 
 use clap::error::ErrorKind;
@@ -12,7 +13,7 @@ use super::wording::in_shell_words;
 use crate::generation::{FieldInfo, FieldValue, GenerationConfig};
 
 /// The headings of the long help, with their fields. Other fields follow.
-const HEADINGS: [(&str, &[&str]); 8] = [
+const HEADINGS: [(&str, &[&str]); 10] = [
     ("Length", &["max_new_tokens", "min_new_tokens", "max_length", "min_length", "max_time", "stop_strings"]),
     (
         "Decoding",
@@ -26,6 +27,7 @@ const HEADINGS: [(&str, &[&str]); 8] = [
             "seed",
             "compat",
             "prefill_chunk_size",
+            "token_healing",
         ],
     ),
     ("Sampling", &["min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff", "renormalize_logits"]),
@@ -55,6 +57,7 @@ const HEADINGS: [(&str, &[&str]); 8] = [
             "target_lookbehind",
         ],
     ),
+    ("Structured output", &["json_schema", "regex", "grammar"]),
     (
         "Penalties and biases",
         &[
@@ -71,7 +74,12 @@ const HEADINGS: [(&str, &[&str]); 8] = [
             "suppress_tokens",
             "begin_suppress_tokens",
             "remove_invalid_values",
+            "watermarking_config",
         ],
+    ),
+    (
+        "Guidance",
+        &["guidance_scale", "negative_prompt", "negative_prompt_ids", "negative_prompt_attention_mask"],
     ),
     (
         "Special tokens",
@@ -79,6 +87,9 @@ const HEADINGS: [(&str, &[&str]); 8] = [
     ),
     ("More results", &["top_logprobs", "output_scores", "output_logits", "output_events"]),
 ];
+
+/// Fields for programs alone: arrays that no shell shows.
+const NO_OPTIONS: [&str; 2] = ["output_hidden_states", "output_attentions"];
 
 /// The heading of fields that are not in the list.
 const OTHERS: &str = "Other fields";
@@ -117,7 +128,8 @@ static OPTIONS: LazyLock<Vec<FieldOption>> = LazyLock::new(|| {
         let variable = format!("RSGEN_{}", info.name.to_ascii_uppercase());
         FieldOption { info, long: info.name.replace('_', "-"), variable, heading }
     };
-    let mut options: Vec<FieldOption> = GenerationConfig::FIELDS.iter().map(option).collect();
+    let fields = GenerationConfig::FIELDS.iter().filter(|info| !NO_OPTIONS.contains(&info.name));
+    let mut options: Vec<FieldOption> = fields.map(option).collect();
     options
         .sort_by_key(|option| listed().position(|(_, name)| name == option.info.name).unwrap_or(usize::MAX));
     options
@@ -186,6 +198,11 @@ fn argument(option: &'static FieldOption) -> Arg {
         .value_parser(|text: &str| value(info, text));
     let arg = if info.name == "stop_strings" { arg.alias("stop") } else { arg };
     let python = info.python_type();
+    match info.name {
+        "json_schema" => return arg.value_name("FILE|JSON"),
+        "grammar" => return arg.value_name("FILE|TEXT"),
+        _ => {}
+    }
     match python.split([' ', '[']).next().unwrap_or_default() {
         "bool" => arg.value_name("BOOL").num_args(0..=1).require_equals(true).default_missing_value("true"),
         "str" => arg.value_name("TEXT").action(ArgAction::Append),
@@ -199,6 +216,8 @@ fn argument(option: &'static FieldOption) -> Arg {
 
 /// Parses the value of a field: a text where it takes one, else JSON, or a JSON list without its brackets.
 fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
+    let file = text_of_file(info.name, text)?;
+    let text = file.as_deref().unwrap_or(text);
     let json = |text: &str| serde_json::from_str::<Value>(text).ok().map(FieldValue::from);
     let flag = match text.to_ascii_lowercase().as_str() {
         "1" | "y" | "yes" | "t" | "true" | "on" => Some(true),
@@ -214,7 +233,40 @@ fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
         flag.map(FieldValue::Bool),
     ];
     let is_possible = |value: &FieldValue| GenerationConfig::new().set(info.name, value).is_ok();
-    candidates.into_iter().flatten().find(is_possible).ok_or_else(|| format!("it must be {}", info.kind))
+    candidates.into_iter().flatten().find(is_possible).ok_or_else(|| {
+        let rule = format!("must be {}", info.kind);
+        match json(text).map(|value| GenerationConfig::new().set(info.name, &value)) {
+            // What is wrong within an object.
+            Some(Err(error)) if !error.to_string().contains(&rule) => in_shell_words(&error.to_string()),
+            _ => format!("it {rule}"),
+        }
+    })
+}
+
+/// The longest file of a schema or a grammar.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The text of the file that a field may name in place of its text: a schema begins with a brace, and a grammar has a colon.
+fn text_of_file(name: &str, text: &str) -> Result<Option<String>, String> {
+    let is_text = match name {
+        "json_schema" => {
+            text.trim_start().starts_with('{') || ["true", "false", "null"].contains(&text.trim())
+        }
+        "grammar" => text.contains(':') && !Path::new(text).is_file(),
+        _ => true,
+    };
+    if is_text {
+        return Ok(None);
+    }
+    let is_short =
+        |path: &Path| std::fs::metadata(path).map(|file| file.is_file() && file.len() <= MAX_FILE_BYTES);
+    match is_short(Path::new(text)) {
+        Ok(true) => {
+            std::fs::read_to_string(text).map(Some).map_err(|error| format!("the file {text:?}: {error}"))
+        }
+        Ok(false) => Err(format!("it must be a file of at most {MAX_FILE_BYTES} bytes, or the text itself")),
+        Err(error) => Err(format!("it is neither the text itself nor a file: {error}")),
+    }
 }
 
 #[cfg(test)]
@@ -253,7 +305,7 @@ mod tests {
 
     #[test]
     fn every_field_has_its_option_and_a_heading() {
-        assert_eq!(OPTIONS.len(), GenerationConfig::FIELDS.len());
+        assert_eq!(OPTIONS.len() + NO_OPTIONS.len(), GenerationConfig::FIELDS.len());
         for (_, names) in HEADINGS {
             assert!(names.iter().all(|name| GenerationConfig::is_field(name)), "{names:?}");
         }

@@ -4,12 +4,15 @@
 //! detects interrupts; programs use [`ctrl_c`].
 
 mod args;
+#[cfg(feature = "serve")]
+mod batch_files;
 mod bench;
 mod chat;
 mod chat_commands;
 mod completions;
 mod conversation;
 mod decoding;
+mod detect;
 mod doctor;
 mod environment;
 mod failure;
@@ -23,6 +26,7 @@ mod output;
 mod pack;
 mod progress;
 mod prompt;
+mod run_batch;
 mod score;
 mod serve;
 mod show;
@@ -95,8 +99,10 @@ fn run_subcommand(
         Subcommand::Generate(arguments) => generate::run(arguments, bundled, terminal, interrupted),
         Subcommand::Chat(arguments) => chat::run(arguments, bundled, terminal, interrupted),
         Subcommand::Serve(arguments) => serve::run(arguments, bundled, terminal, interrupted),
+        Subcommand::RunBatch(arguments) => run_batch::run(arguments, bundled, terminal, interrupted),
         Subcommand::Pack(arguments) => pack::run(arguments, terminal, interrupted),
         Subcommand::Score(arguments) => score::run(arguments, bundled, terminal, interrupted),
+        Subcommand::Detect(arguments) => detect::run(arguments, bundled),
         Subcommand::Show(arguments) => show::run(arguments, terminal),
         Subcommand::Tokenize(arguments) => tokenize::run(arguments, bundled, terminal),
         Subcommand::Inspect(arguments) => inspect::run(arguments, bundled, terminal),

@@ -35,6 +35,9 @@ pub(super) struct PackArguments {
     #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_default_value = true)]
     #[arg(value_enum, default_value_t = WeightType::Auto, hide_possible_values = true)]
     dtype: WeightType,
+    /// A LoRA adapter of PEFT, merged while loading
+    #[arg(long, value_name = "FOLDER", env = "RSGEN_ADAPTER")]
+    adapter: Option<String>,
     /// How many threads [default: all cores]
     #[arg(long, alias = "threads", value_name = "N", env = "RSGEN_NUM_THREADS", value_parser = positive)]
     num_threads: Option<usize>,
@@ -60,6 +63,7 @@ pub(super) fn run(
     let mut options = GeneratorOptions {
         dtype: arguments.dtype.dtype(),
         num_threads: arguments.num_threads,
+        adapter: arguments.adapter.clone(),
         ..GeneratorOptions::default()
     };
     if shows_bars(terminal) {

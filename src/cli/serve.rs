@@ -49,6 +49,9 @@ pub(super) struct ServeArguments {
     /// Refuse unknown fields
     #[arg(long, env = "RSGEN_STRICT_API", help_heading = SERVER, hide_short_help = true)]
     strict_api: bool,
+    /// No playground at /
+    #[arg(long, env = "RSGEN_NO_UI", help_heading = SERVER)]
+    no_ui: bool,
 
     /// How many requests run at a time
     #[arg(long, value_name = "N", env = "RSGEN_MAX_REQUESTS", value_parser = positive, default_value = "64")]
@@ -180,6 +183,7 @@ mod with_server {
                 max_connections: self.max_connections,
                 grace: self.grace,
                 strict_api: self.strict_api,
+                ui: !self.no_ui,
                 ..ServeOptions::default()
             })
         }
@@ -198,6 +202,9 @@ mod with_server {
                 out,
                 "try: curl {url}/v1/completions{key} --json '{{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}}'"
             )?;
+            if !self.no_ui {
+                writeln!(out, "or open {url}/ in a browser: the playground shows how text is found")?;
+            }
             out.flush()
         }
     }
@@ -223,9 +230,15 @@ pub(super) fn run(
     _: &super::terminal::Terminal,
     _: &mut crate::engine::Interrupt<'_>,
 ) -> Result<(), super::failure::Failure> {
-    Err(crate::error::Error::config(
+    Err(without_server())
+}
+
+/// The error of what needs the server, in a program without it.
+#[cfg(not(feature = "serve"))]
+pub(super) fn without_server() -> super::failure::Failure {
+    crate::error::Error::config(
         "this program was built without the server; install it with `pip install rsgen`, or build it with `cargo install \
          --path . --features serve`",
     )
-    .into())
+    .into()
 }

@@ -87,7 +87,7 @@ pub(super) fn run(
 }
 
 /// Ids between spaces, commas or brackets, as this subcommand and JSON write them.
-fn parse_ids(text: &str) -> Result<Vec<TokenId>> {
+pub(super) fn parse_ids(text: &str) -> Result<Vec<TokenId>> {
     let is_between = |letter: char| letter.is_whitespace() || [',', '[', ']'].contains(&letter);
     let words = text.split(is_between).filter(|word| !word.is_empty());
     let ids = words.map(|word| {
@@ -102,7 +102,7 @@ fn parse_ids(text: &str) -> Result<Vec<TokenId>> {
 }
 
 /// Rejects ids that are not tokens: skipping them, as `decode` does, would hide a mistake.
-fn check_ids(tokenizer: &Tokenizer, ids: &[TokenId]) -> Result<()> {
+pub(super) fn check_ids(tokenizer: &Tokenizer, ids: &[TokenId]) -> Result<()> {
     match ids.iter().find(|id| tokenizer.token(**id).is_none()) {
         None => Ok(()),
         Some(id) => Err(Error::input(format!(

@@ -121,30 +121,38 @@ pub(super) struct PassOutputs<'a> {
     out: &'a mut ForwardOutput,
     /// Whether one request takes all of them.
     is_one: bool,
-    /// How many logits, hidden states and logits of layers have been taken.
-    taken: [usize; 3],
+    /// How many logits, hidden states, logits of layers and attention weights have been taken.
+    taken: [usize; 4],
     vocab_size: usize,
     hidden_size: usize,
+    /// The attention weights of a row for each token of its context.
+    weights_each: usize,
 }
 
 impl<'a> PassOutputs<'a> {
     /// The results of a model.
     pub(super) fn new(out: &'a mut ForwardOutput, model: &dyn CausalLm, is_one: bool) -> Self {
         let (vocab_size, hidden_size) = (model.vocab_size(), model.hidden_size());
-        Self { out, is_one, taken: [0; 3], vocab_size, hidden_size }
+        let weights_each = if out.attentions.is_empty() { 0 } else { model.layer_shape().attention_len(0) };
+        Self { out, is_one, taken: [0; 4], vocab_size, hidden_size, weights_each }
     }
 
-    /// Appends the results of the next rows to `results`; of a pass for one request it exchanges the lists.
+    /// Appends the results of the next rows, at these positions, to `results`; of a pass for one request it exchanges the lists.
     ///
     /// # Errors
     /// `Capacity` when there is no memory for them.
-    pub(super) fn take(&mut self, rows: &[WantedRow], results: &mut ForwardOutput) -> Result<()> {
-        let ForwardOutput { logits, hidden_states, layer_logits } = results;
-        if self.is_one && logits.is_empty() && hidden_states.is_empty() && layer_logits.is_empty() {
+    pub(super) fn take(
+        &mut self,
+        rows: &[WantedRow],
+        positions: &[RowPosition],
+        results: &mut ForwardOutput,
+    ) -> Result<()> {
+        if self.is_one && results.is_empty() {
             std::mem::swap(results, self.out);
             return Ok(());
         }
-        let [first, hidden, layers] = &mut self.taken;
+        let ForwardOutput { logits, hidden_states, layer_logits, attentions } = results;
+        let [first, hidden, layers, weights] = &mut self.taken;
         let next = |taken: &mut usize, size: usize, wanted: fn(RowOutputs) -> usize| {
             let start = *taken;
             *taken += size * rows.iter().map(|row| wanted(row.outputs)).sum::<usize>();
@@ -155,6 +163,10 @@ impl<'a> PassOutputs<'a> {
         let layers = next(layers, self.vocab_size, |outputs| outputs.layer_logits.len());
         memory::extend(logits, &self.out.logits[first], "logits")?;
         memory::extend(hidden_states, &self.out.hidden_states[hidden], "hidden states")?;
-        memory::extend(layer_logits, &self.out.layer_logits[layers], "logits")
+        memory::extend(layer_logits, &self.out.layer_logits[layers], "logits")?;
+        let requested = rows.iter().zip(positions).filter(|(row, _)| row.outputs.attentions);
+        let count = requested.map(|(_, at)| (at.position + 1) * self.weights_each).sum::<usize>();
+        *weights += count;
+        memory::extend(attentions, &self.out.attentions[*weights - count..*weights], "attention weights")
     }
 }

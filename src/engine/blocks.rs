@@ -9,7 +9,6 @@ use crate::error::{Error, Result, ResultExt};
 use crate::generation::plan::AttentionSinks;
 use crate::generation::search::ModelRole;
 use crate::generation::{DraftSource, GenerationPlan};
-use crate::types::TokenId;
 
 /// The cache blocks of a request, of each of its models.
 pub(super) struct RequestCache {
@@ -192,7 +191,7 @@ impl ModelCache {
 fn first_blocks(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> usize {
     let of = |tokens: usize| blocks_of(tokens, 1, plan.sequences_each(), longrope_threshold);
     let prompts = plan.prompts().iter().map(|prompt| {
-        of(prompt.tokens().len()) + prompt.unconditional().map(|tokens| of(tokens.len())).sum::<usize>()
+        of(prompt.inputs().len()) + prompt.unconditional().map(|tokens| of(tokens.len())).sum::<usize>()
     });
     prompts.sum()
 }
@@ -202,15 +201,16 @@ fn blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> u
     let rows = plan.sequences_each();
     let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
         let new_tokens = plan.max_new_tokens(index);
-        let of_prompt = |tokens: &[TokenId]| match plan.sinks() {
+        let of_prompt = |len: usize| match plan.sinks() {
             // What is moved is not shared.
             Some(sinks) => {
-                let most = sinks.window().min(tokens.len().saturating_add(new_tokens));
+                let most = sinks.window().min(len.saturating_add(new_tokens));
                 rows.saturating_mul(blocks_for(most)).saturating_add(usize::from(rows > 1))
             }
-            None => blocks_of(tokens.len(), new_tokens, rows, longrope_threshold),
+            None => blocks_of(len, new_tokens, rows, longrope_threshold),
         };
-        of_prompt(prompt.tokens()) + prompt.unconditional().map(of_prompt).sum::<usize>()
+        of_prompt(prompt.inputs().len())
+            + prompt.unconditional().map(|tokens| of_prompt(tokens.len())).sum::<usize>()
     });
     prompts.sum()
 }
@@ -219,10 +219,10 @@ fn blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> u
 fn draft_blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> usize {
     let Some(draft) = plan.draft() else { return 0 };
     let rows = draft.sequences_each;
-    let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
+    let prompts = (0..plan.prompts().len()).map(|index| {
         let len = plan.draft_len(index);
         // Translated prompts are not shared.
-        let tokens = if draft.is_translated { 0 } else { prompt.tokens().len().min(len) };
+        let tokens = if draft.is_translated { 0 } else { plan.draft_prompt_len(index).min(len) };
         blocks_of(tokens, len - tokens, rows, longrope_threshold)
     });
     prompts.sum()

@@ -9,7 +9,7 @@ use super::slot::ModelRunner;
 use crate::cache::SharedPool;
 use crate::error::{Error, Result};
 use crate::generation::GenerationPlan;
-use crate::types::TokenId;
+use crate::types::{RowOutputs, TokenId};
 use crate::weights::memory_limit;
 
 /// Requests below are not compared: a look at the available memory takes as long as a step of a small model.
@@ -61,8 +61,10 @@ impl Estimate {
         for (index, prompt) in plan.prompts().iter().enumerate() {
             let new_tokens = plan.max_new_tokens(index);
             let steps = kept_rows.saturating_mul(new_tokens as u64);
-            let tokens = rows.saturating_mul((prompt.input_ids().len() + new_tokens) as u64);
+            let positions = prompt.input_ids().len().max(prompt.inputs().len()) + new_tokens;
+            let tokens = rows.saturating_mul(positions as u64);
             estimate.new_tokens = estimate.new_tokens.max(new_tokens);
+            estimate.scores = estimate.scores.saturating_add(states_bytes(engine, plan, index, kept_rows));
             let of_prompt = if plan.output_events() { prompt.tokens().len() as u64 * TOKEN_BYTES } else { 0 };
             estimate.scores =
                 estimate.scores.saturating_add(steps.saturating_mul(of_step)).saturating_add(of_prompt);
@@ -71,9 +73,15 @@ impl Estimate {
         // The results of the pass, and a copy before processors or for the accumulated scores of beams.
         let copies = if plan.mode().has_beams() { 3 } else { 2 };
         estimate.step = (rows * plan.prompts().len() as u64).saturating_mul(vocab_bytes * copies);
+        // Beside each row, those of its unconditional sequences.
+        let beside: Vec<u64> =
+            plan.prompts().iter().map(|prompt| prompt.unconditional().count() as u64).collect();
+        let unconditional = rows.saturating_mul(beside.iter().sum());
+        estimate.step = estimate.step.saturating_add(unconditional.saturating_mul(vocab_bytes));
         // Of candidates their probabilities are kept, and the logits of a step that takes several passes.
-        let candidates =
-            (0..plan.prompts().len()).map(|index| rows.saturating_mul(plan.num_candidates(index) as u64));
+        let candidates = beside.iter().enumerate().map(|(index, beside)| {
+            rows.saturating_mul(1 + beside).saturating_mul(plan.num_candidates(index) as u64)
+        });
         let candidates = candidates.fold(0_u64, u64::saturating_add);
         let is_drawn = plan.seed().is_some() && plan.draft().is_some();
         let kept = u64::from(is_drawn) + u64::from(candidates.saturating_add(rows) > MAX_ROWS as u64);
@@ -117,9 +125,13 @@ pub(super) fn check(
         return Ok(());
     }
     let Some(available) = memory_limit().filter(|available| total > available.value) else { return Ok(()) };
+    let any_states =
+        |wants: &dyn Fn(RowOutputs) -> bool| plans.iter().any(|plan| wants(plan.layer_outputs()));
     let kept = [
         ("`output_scores`", plans.iter().any(GenerationPlan::output_scores)),
         ("`output_logits`", plans.iter().any(GenerationPlan::output_logits)),
+        ("`output_hidden_states`", any_states(&|outputs| !outputs.hidden_states.is_empty())),
+        ("`output_attentions`", any_states(&|outputs| outputs.attentions)),
         ("`output_events`", plans.iter().any(GenerationPlan::output_events)),
         ("`top_logprobs`", plans.iter().any(|plan| plan.num_top_logprobs() > 0)),
     ];
@@ -135,6 +147,23 @@ pub(super) fn check(
          `max_new_tokens`, `num_return_sequences` or `num_beams`, give fewer prompts at a time{remedy}",
         all.rows, all.new_tokens, available.value, available.reason
     )))
+}
+
+/// The bytes of the hidden states and attention weights of a prompt and its rows: as the passes give them, as they are kept, and
+/// in the arrays of an answer, which hold the prompt's for each row.
+fn states_bytes(engine: &Engine, plan: &GenerationPlan, prompt_index: usize, rows: u64) -> u64 {
+    let outputs = plan.layer_outputs();
+    if outputs.is_none() {
+        return 0;
+    }
+    let shape = engine.model().layer_shape();
+    let (prompt, new) = (plan.prompts()[prompt_index].inputs().len(), plan.max_new_tokens(prompt_index));
+    let (prompt, new, rows) = (prompt as u128, new as u128, u128::from(rows));
+    let hidden = if outputs.hidden_states.is_empty() { 0 } else { shape.hidden_len() as u128 };
+    let weights = if outputs.attentions { shape.attention_len(0) as u128 } else { 0 };
+    let of_prompt = (2 + rows) * (prompt * hidden + prompt * prompt * weights);
+    let of_steps = 2 * rows * (new * hidden + (new * prompt + new * (new + 1) / 2) * weights);
+    u64::try_from(of_prompt.saturating_add(of_steps).saturating_mul(4)).unwrap_or(u64::MAX)
 }
 
 /// The bytes that a pool takes from the system for so many more blocks.

@@ -8,6 +8,7 @@ use super::estimate::ScoredTexts;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Interrupt, Ticket};
 use crate::error::{Error, ErrorKind, Result};
+use crate::generation::LayerStates;
 use crate::generation::output::top_logprobs;
 use crate::generation::search::ModelRole;
 use crate::kernels::{Work, log_sum_exp};
@@ -60,18 +61,38 @@ impl Engine {
         interrupted: &mut Interrupt<'_>,
         out: &mut Vec<f32>,
     ) -> Result<()> {
+        self.logits_and_states(token_ids, RowOutputs::NONE, interrupted, out).map(|_| ())
+    }
+
+    /// [`Engine::logits`], and what the layers compute for each token: the hidden states and attention weights that `wanted`
+    /// names. Its hidden states are those of all layers or of none.
+    ///
+    /// # Errors
+    /// As for [`Engine::logits`].
+    pub fn logits_and_states(
+        &self,
+        token_ids: &[TokenId],
+        wanted: RowOutputs,
+        interrupted: &mut Interrupt<'_>,
+        out: &mut Vec<f32>,
+    ) -> Result<LayerStates> {
         let vocab_size = self.model().vocab_size();
         memory::reserve(out, token_ids.len().saturating_mul(vocab_size), "logits")?;
-        let take = |(): &mut (), _: &[TokenId], first: usize, logits: &[f32]| {
+        let mut states = LayerStates::of_text(self.model().layer_shape(), token_ids.len());
+        let take = |(): &mut (), _: &[TokenId], first: usize, output: &ForwardOutput| {
+            let logits = &output.logits;
             for (offset, row) in logits.chunks_exact(vocab_size).enumerate() {
                 if let Some(&bad) = row.iter().find(|logit| logit.is_nan() || **logit == f32::INFINITY) {
                     return Err(not_finite(first + offset, bad));
                 }
             }
             out.extend_from_slice(logits);
-            Ok(())
+            memory::extend(&mut states.hidden_states, &output.hidden_states, "hidden states")?;
+            memory::extend(&mut states.attentions, &output.attentions, "attention weights")
         };
-        self.evaluate(std::iter::once(Ok(token_ids.to_vec())), interrupted, take, &mut |_, done| done)
+        let (text, outputs) = (std::iter::once(Ok(token_ids.to_vec())), wanted.and(RowOutputs::LOGITS));
+        self.evaluate(text, outputs, interrupted, take, &mut |_, done| done)?;
+        Ok(states)
     }
 
     /// Scores the tokens of texts given those before them. Texts share passes, which changes no score.
@@ -89,41 +110,45 @@ impl Engine {
         done: &mut dyn FnMut(usize, Result<Vec<TokenScore>>) -> Result<()>,
     ) -> Result<()> {
         let (vocab_size, isa) = (self.model().vocab_size(), self.workers().isa());
-        let take = |scores: &mut Vec<TokenScore>, token_ids: &[TokenId], first: usize, logits: &[f32]| {
-            if first == 0 {
-                let token_id = token_ids[0];
-                scores.push(TokenScore { token_id, logprob: 0.0, rank: 0, top_logprobs: Vec::new() });
-            }
-            let following = token_ids[first + 1..].iter();
-            for (offset, (row, &token_id)) in logits.chunks_exact(vocab_size).zip(following).enumerate() {
-                let normalizer = log_sum_exp(isa, row);
-                if !normalizer.is_finite() {
-                    return Err(not_finite(first + offset, normalizer));
+        let take =
+            |scores: &mut Vec<TokenScore>, token_ids: &[TokenId], first: usize, output: &ForwardOutput| {
+                if first == 0 {
+                    let token_id = token_ids[0];
+                    scores.push(TokenScore { token_id, logprob: 0.0, rank: 0, top_logprobs: Vec::new() });
                 }
-                let logit = row[token_id.index()];
-                let rank = 1 + row.iter().filter(|&&other| other > logit).count();
-                let top_logprobs = match num_top_logprobs {
-                    0 => Vec::new(),
-                    count => top_logprobs(isa, row, count)?,
-                };
-                scores.push(TokenScore { token_id, logprob: logit - normalizer, rank, top_logprobs });
-            }
-            Ok(())
-        };
+                let following = token_ids[first + 1..].iter();
+                for (offset, (row, &token_id)) in
+                    output.logits.chunks_exact(vocab_size).zip(following).enumerate()
+                {
+                    let normalizer = log_sum_exp(isa, row);
+                    if !normalizer.is_finite() {
+                        return Err(not_finite(first + offset, normalizer));
+                    }
+                    let logit = row[token_id.index()];
+                    let rank = 1 + row.iter().filter(|&&other| other > logit).count();
+                    let top_logprobs = match num_top_logprobs {
+                        0 => Vec::new(),
+                        count => top_logprobs(isa, row, count)?,
+                    };
+                    scores.push(TokenScore { token_id, logprob: logit - normalizer, rank, top_logprobs });
+                }
+                Ok(())
+            };
         let mut scored = ScoredTexts::default();
         let texts = texts.map(|text| {
             text.and_then(|token_ids| scored.add(&token_ids, num_top_logprobs).map(|()| token_ids))
         });
-        self.evaluate(texts, interrupted, take, done)
+        self.evaluate(texts, RowOutputs::LOGITS, interrupted, take, done)
     }
 
-    /// Computes texts, several of them together. `take` receives the tokens of a text, the index where a chunk begins, and the
-    /// logits of the chunk, and adds to the result of the text; `done` receives the results in order.
+    /// Computes `outputs` of texts, several of them together. `take` receives the tokens of a text, the index where a chunk
+    /// begins, and the outputs of the chunk, and adds to the result of the text; `done` receives the results in order.
     fn evaluate<T: Default>(
         &self,
         mut texts: impl Iterator<Item = Result<Vec<TokenId>>>,
+        outputs: RowOutputs,
         interrupted: &mut Interrupt<'_>,
-        mut take: impl FnMut(&mut T, &[TokenId], usize, &[f32]) -> Result<()>,
+        mut take: impl FnMut(&mut T, &[TokenId], usize, &ForwardOutput) -> Result<()>,
         done: &mut dyn FnMut(usize, Result<T>) -> Result<()>,
     ) -> Result<()> {
         self.check_process()?;
@@ -137,14 +162,14 @@ impl Engine {
             for (place, evaluation) in open.iter_mut().enumerate() {
                 if let Ok(evaluation) = evaluation {
                     let budget_of = if place == 0 { CHUNK } else { budget };
-                    budget = budget.saturating_sub(evaluation.hand_in(&caller, budget_of));
+                    budget = budget.saturating_sub(evaluation.hand_in(&caller, budget_of, outputs));
                 }
             }
             while budget > 0 {
                 let Some(text) = texts.next() else { break };
                 let mut opened = text.and_then(|token_ids| self.open_text(token_ids));
                 match &mut opened {
-                    Ok(evaluation) => budget -= evaluation.hand_in(&caller, budget),
+                    Ok(evaluation) => budget -= evaluation.hand_in(&caller, budget, outputs),
                     Err(error) if error.kind() == ErrorKind::Cancelled => return Err(Error::cancelled()),
                     Err(_) => {}
                 }
@@ -205,7 +230,7 @@ impl Engine {
 
 impl<T> Evaluation<T> {
     /// Hands its next tokens in, at most `budget`, unless the last ones are still to be computed. Returns how many wait now.
-    fn hand_in(&mut self, caller: &Caller, budget: usize) -> usize {
+    fn hand_in(&mut self, caller: &Caller, budget: usize, outputs: RowOutputs) -> usize {
         let Self { ticket, token_ids, rows, computed, handed_in, .. } = self;
         if ticket.is_none() && budget > 0 && *computed < token_ids.len() {
             *handed_in = token_ids.len().min(*computed + budget);
@@ -214,26 +239,26 @@ impl<T> Evaluation<T> {
                     inputs.create_for(ModelRole::Target, SEQUENCE);
                 }
                 let next = &token_ids[*computed..*handed_in];
-                inputs.prompt(SEQUENCE, next, RowOutputs::LOGITS, RowOutputs::LOGITS);
+                inputs.prompt(SEQUENCE, next, outputs, outputs);
             });
             *ticket = Some(caller.hand_in(rows));
         }
         *handed_in - *computed
     }
 
-    /// Hands the logits over to `take` if they are there.
+    /// Hands the outputs over to `take` if they are there.
     fn advance(
         &mut self,
         vocab_size: usize,
-        take: &mut impl FnMut(&mut T, &[TokenId], usize, &[f32]) -> Result<()>,
+        take: &mut impl FnMut(&mut T, &[TokenId], usize, &ForwardOutput) -> Result<()>,
     ) -> Result<()> {
         let Some(computed) = self.ticket.as_ref().and_then(Ticket::result) else { return Ok(()) };
         self.ticket = None;
         computed?;
         // Not kept for the next part: it would be a second copy of the largest list.
-        let ForwardOutput { logits, .. } = self.rows.lock().take_results();
-        debug_assert_eq!(logits.len(), (self.handed_in - self.computed) * vocab_size);
-        take(&mut self.value, &self.token_ids, self.computed, &logits)?;
+        let output = self.rows.lock().take_results();
+        debug_assert_eq!(output.logits.len(), (self.handed_in - self.computed) * vocab_size);
+        take(&mut self.value, &self.token_ids, self.computed, &output)?;
         self.computed = self.handed_in;
         Ok(())
     }

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::events::continued;
 use super::kept::KeptCache;
 use super::request::Request;
 use super::trace::{self, TimedEvent};
 use crate::error::{Error, Result};
 use crate::generation::output::transition_scores;
+use crate::generation::plan::PlannedPrompt;
+use crate::generation::search::PromptInputs;
 use crate::generation::{DraftStats, OutputRow, SequenceScores};
-use crate::text::{Detokenizer, Tokenizer};
+use crate::text::Tokenizer;
 use crate::types::TokenId;
 
 /// The result of a request, or of several that were given as one list.
@@ -43,7 +46,7 @@ pub struct GenerationOutput {
 /// Two are equal when their tokens and texts are, whatever is kept of them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GeneratedRow {
-    /// The ids of the prompt as they were given, padding included.
+    /// The ids of the prompt as they were given, or healed, padding included.
     pub prompt_ids: Vec<TokenId>,
     /// The continuation.
     pub generated: OutputRow,
@@ -52,18 +55,21 @@ pub struct GeneratedRow {
     /// Where the text of each token ends, in bytes; empty for a model without a tokenizer.
     #[serde(default)]
     pub text_ends: Vec<usize>,
+    /// What `token_healing` has added to the text of the prompt: the beginning of `text`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub healed: String,
     /// The prompt and the continuation, for a call that continues them. It keeps their blocks once it is
     /// [renewed](KeptCache::renew), or if the call [returns its cache](crate::generator::Call::return_cache). `None` when the
-    /// row comes from a file.
+    /// row comes from a file, or its prompt was embeddings.
     #[serde(skip)]
     pub cache: Option<KeptCache>,
 }
 
 impl PartialEq for GeneratedRow {
     fn eq(&self, other: &Self) -> bool {
-        let Self { prompt_ids, generated, text, text_ends, cache: _ } = self;
+        let Self { prompt_ids, generated, text, text_ends, healed, cache: _ } = self;
         (prompt_ids, generated) == (&other.prompt_ids, &other.generated)
-            && (text, text_ends) == (&other.text, &other.text_ends)
+            && (text, text_ends, healed) == (&other.text, &other.text_ends, &other.healed)
     }
 }
 
@@ -111,7 +117,7 @@ impl GenerationOutput {
     pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Self {
         let (first_token, total) = request.elapsed();
         let prompts = request.prompts().to_vec();
-        let prompt_tokens = prompts.iter().map(|prompt| prompt.tokens().len()).sum();
+        let prompt_tokens = prompts.iter().map(|prompt| prompt.inputs().len()).sum();
         let cached_prompt_tokens = request.cached_prompt_tokens();
         let keeper = request.keeper();
         let (output, recorder) = request.finish();
@@ -121,12 +127,17 @@ impl GenerationOutput {
         let mut rows = Vec::with_capacity(output.rows.len());
         for generated in output.rows {
             let prompt = &prompts[generated.prompt_index];
-            let text = tokenizer.map(|tokenizer| text(tokenizer, prompt.tokens(), &generated.token_ids));
-            let (text, text_ends) = text.unzip();
+            let text = tokenizer.map(|tokenizer| text(tokenizer, prompt, &generated.token_ids));
+            let (healed, text, text_ends) = match text {
+                Some((healed, text, text_ends)) => (healed, Some(text), text_ends),
+                None => (String::new(), None, Vec::new()),
+            };
             let prompt_ids = prompt.input_ids().to_vec();
-            let cache = keeper.keep([prompt.tokens(), &generated.token_ids].concat());
-            let text_ends = text_ends.unwrap_or_default();
-            rows.push(GeneratedRow { prompt_ids, generated, text, text_ends, cache });
+            let cache = match prompt.inputs() {
+                PromptInputs::Tokens(tokens) => keeper.keep([tokens, &generated.token_ids].concat()),
+                PromptInputs::Embeddings(_) => None,
+            };
+            rows.push(GeneratedRow { prompt_ids, generated, text, text_ends, healed, cache });
         }
         Self {
             rows,
@@ -236,10 +247,15 @@ impl std::fmt::Display for GenerationOutput {
     }
 }
 
-/// The text that tokens add to a prompt, and where that of each token ends. Equals the joined texts of a stream.
-fn text(tokenizer: &Tokenizer, prompt: &[TokenId], token_ids: &[TokenId]) -> (String, Vec<usize>) {
-    let mut detokenizer = Detokenizer::new(tokenizer, prompt, true);
-    let (mut text, mut ends) = (String::new(), Vec::with_capacity(token_ids.len()));
+/// The text that healing has added to a prompt, that and the text that tokens add, and where that of each token ends. Equals
+/// the joined texts of a stream.
+fn text(
+    tokenizer: &Tokenizer,
+    prompt: &PlannedPrompt,
+    token_ids: &[TokenId],
+) -> (String, String, Vec<usize>) {
+    let (mut detokenizer, healed) = continued(tokenizer, prompt);
+    let (mut text, mut ends) = (healed.clone(), Vec::with_capacity(token_ids.len()));
     for &token in token_ids {
         text.push_str(&detokenizer.push(token));
         ends.push(text.len());
@@ -248,5 +264,5 @@ fn text(tokenizer: &Tokenizer, prompt: &[TokenId], token_ids: &[TokenId]) -> (St
     if let Some(end) = ends.last_mut() {
         *end = text.len();
     }
-    (text, ends)
+    (healed, text, ends)
 }

@@ -107,9 +107,7 @@ impl PendingRows {
         self.inputs.clear();
         want(&mut self.inputs);
         (self.is_placed, self.appended, self.computed) = (false, 0, 0);
-        results.logits.clear();
-        results.hidden_states.clear();
-        results.layer_logits.clear();
+        results.clear();
         self.results = results;
         self.last_active = Instant::now();
     }
@@ -318,9 +316,9 @@ impl PendingRows {
             return Ok(());
         }
         self.publish_prompts(count);
-        let rows = &self.inputs.rows[self.computed..self.computed + count];
+        let taken = self.computed..self.computed + count;
         self.computed += count;
-        outputs.take(rows, &mut self.results)
+        outputs.take(&self.inputs.rows[taken.clone()], &self.positions[taken], &mut self.results)
     }
 
     /// Performs the operations of the step and gives its rows their positions, once.

@@ -15,6 +15,7 @@ use crate::generation::plan::PlannedPrompt;
 use crate::generation::search;
 use crate::generation::{GenerationPlan, Search, SearchOutput, SearchResults, SearchStep, StepCost};
 use crate::model::ForwardOutput;
+use crate::types::LayerShape;
 
 /// A search with its sequences. Dropping it stops the work and returns its cache blocks.
 pub(super) struct Request {
@@ -24,9 +25,13 @@ pub(super) struct Request {
     pending: SharedRows,
     /// The results of the last step.
     stepped: SearchStep,
+    /// The sizes of what it wants of the layers.
+    layers: Option<Arc<LayerShape>>,
     /// The memory for the results of the next pass.
     results: ForwardOutput,
     prompts: Vec<PlannedPrompt>,
+    /// The number of rows of the output of each prompt.
+    rows_each: usize,
     started: Instant,
     first_token: Option<Duration>,
     /// How long the search itself took since the last pass.
@@ -48,9 +53,12 @@ impl Request {
         let cache =
             RequestCache::new(engine.slots(), draft, &plan, engine.prefix_caching() || plan.shares_cache())?;
         let pending = PendingRows::new(cache, engine.next_age(), plan.prefill_chunk_size());
+        let wants_states = !plan.layer_outputs().is_none();
         Ok(Self {
             ticket: None,
+            layers: wants_states.then(|| Arc::new(engine.model().layer_shape())),
             prompts: plan.prompts().to_vec(),
+            rows_each: plan.num_return_sequences(),
             search: search::build(plan),
             pending: engine.admit(pending),
             stepped: SearchStep::default(),
@@ -78,14 +86,19 @@ impl Request {
         self.recorder.as_ref().map(Recorder::events)
     }
 
-    /// The prompts.
+    /// The number of rows of the output of each prompt.
+    pub(super) fn rows_each(&self) -> usize {
+        self.rows_each
+    }
+
+    /// The prompts: those that are healed once they are.
     pub(super) fn prompts(&self) -> &[PlannedPrompt] {
         &self.prompts
     }
 
     /// The tokens of its prompts that other requests had computed.
     pub(super) fn cached_prompt_tokens(&self) -> usize {
-        let prompt_tokens = self.prompts.iter().map(|prompt| prompt.tokens().len()).sum();
+        let prompt_tokens = self.prompts.iter().map(|prompt| prompt.inputs().len()).sum();
         self.pending.lock().cached_prompt_tokens().min(prompt_tokens)
     }
 
@@ -126,15 +139,22 @@ impl Request {
         let cost = StepCost { waited: waited.as_secs_f64(), ..pending.cost };
         // The search may call back to the caller for any time.
         drop(pending);
-        let ForwardOutput { logits, hidden_states, layer_logits } = &mut self.results;
+        let ForwardOutput { logits, hidden_states, layer_logits, attentions } = &mut self.results;
         let results = SearchResults::of_logits(logits, vocab_size)
             .with_hidden_states(hidden_states, hidden_size)
             .with_layer_logits(layer_logits)
+            .with_states(attentions, self.layers.as_ref())
             .with_cost(cost);
         self.stepped.clear();
         let start = Instant::now();
         self.search.advance(results, &mut self.stepped)?;
         self.searched = start.elapsed();
+        if let Some(prompts) = self.search.take_prompts() {
+            if let Some(recorder) = &mut self.recorder {
+                recorder.prompts(&prompts, self.rows_each, self.started.elapsed())?;
+            }
+            self.prompts = prompts;
+        }
         if !self.stepped.events.is_empty() {
             self.first_token.get_or_insert_with(|| self.started.elapsed());
         }

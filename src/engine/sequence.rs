@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::cache::{Adopted, BLOCK_TOKENS, BlockCopy, BlockShift, BlockTable, SequenceCache};
 use crate::error::Result;
+use crate::generation::embeddings::EmbeddingRow;
 use crate::generation::plan::AttentionSinks;
 use crate::generation::search::{ModelRole, RowInput, WantedRow};
 use crate::types::{RowOutputs, SeqId, TokenId};
@@ -44,7 +45,7 @@ pub(super) struct Sequence {
     /// The inputs of the cached tokens.
     inputs: Vec<CachedInput>,
     /// The inputs that are no tokens, by position.
-    embeddings: Vec<(usize, Arc<[f32]>)>,
+    embeddings: Arc<Vec<(usize, EmbeddingRow)>>,
     /// Whether the cached tokens were computed with the long factors.
     is_long: bool,
     /// Whether other requests may share its blocks.
@@ -82,9 +83,12 @@ impl Sequence {
         let (first, dropped) = (sinks.sinks(), sinks.dropped());
         let shift = self.cache.drop_after(first, dropped)?;
         self.inputs.drain(first..first + dropped);
-        self.embeddings.retain(|(position, _)| !(first..first + dropped).contains(position));
-        for (position, _) in &mut self.embeddings {
-            *position -= if *position < first { 0 } else { dropped };
+        if !self.embeddings.is_empty() {
+            let embeddings = Arc::make_mut(&mut self.embeddings);
+            embeddings.retain(|(position, _)| !(first..first + dropped).contains(position));
+            for (position, _) in embeddings {
+                *position -= if *position < first { 0 } else { dropped };
+            }
         }
         Ok(Some(shift))
     }
@@ -94,7 +98,7 @@ impl Sequence {
         Self {
             cache: self.cache.fork(),
             inputs: self.inputs.clone(),
-            embeddings: self.embeddings.clone(),
+            embeddings: Arc::clone(&self.embeddings),
             ..*self
         }
     }
@@ -110,7 +114,7 @@ impl Sequence {
         let token = match &wanted.input {
             RowInput::Token(token) => Some(*token),
             RowInput::Embedding(embedding) => {
-                self.embeddings.push((self.inputs.len(), embedding.as_slice().into()));
+                Arc::make_mut(&mut self.embeddings).push((self.inputs.len(), embedding.clone()));
                 None
             }
         };
@@ -188,10 +192,12 @@ impl Sequence {
     /// The input of a cached token.
     fn input(&self, position: usize) -> RowInput {
         let embedding = || {
-            let found = self.embeddings.iter().find(|(at, _)| *at == position);
-            RowInput::Embedding(found.map(|(_, embedding)| embedding.to_vec()).unwrap_or_default())
+            let index = self.embeddings.binary_search_by_key(&position, |(at, _)| *at).ok()?;
+            Some(RowInput::Embedding(self.embeddings[index].1.clone()))
         };
-        self.inputs[position].token.map_or_else(embedding, RowInput::Token)
+        let token = self.inputs[position].token.map(RowInput::Token);
+        // What is not a token has an embedding.
+        token.or_else(embedding).unwrap_or(RowInput::Token(TokenId(0)))
     }
 
     /// Its part of the cache.
@@ -203,7 +209,9 @@ impl Sequence {
     pub(super) fn truncate(&mut self, len: usize) {
         self.cache.truncate(len);
         self.inputs.truncate(len);
-        self.embeddings.retain(|(position, _)| *position < len);
+        if self.embeddings.last().is_some_and(|(position, _)| *position >= len) {
+            Arc::make_mut(&mut self.embeddings).retain(|(position, _)| *position < len);
+        }
     }
 
     /// The number of tokens.

@@ -26,7 +26,7 @@ static MODEL: LazyLock<Generator> = LazyLock::new(|| {
         ..GeneratorOptions::default()
     };
     Generator::from_files(
-        &ModelFiles::in_memory(checkpoint::model()),
+        &ModelFiles::in_memory("memory", checkpoint::model(), None),
         &options,
         &std::sync::atomic::AtomicBool::new(false),
     )

@@ -49,7 +49,8 @@ pub fn header(data: &[u8]) {
     let shard = checkpoint::safetensors(&[("a", vec![2, 3]), ("b", vec![0])]);
     let files =
         [("model.safetensors.index.json", data), ("x.safetensors", &shard), ("y.safetensors", &shard)];
-    let files = ModelFiles::in_memory(files.map(|(name, bytes)| (name.to_owned(), bytes.to_vec())));
+    let files = files.map(|(name, bytes)| (name.to_owned(), bytes.to_vec()));
+    let files = ModelFiles::in_memory("memory", files, None);
     match Weights::open(&files) {
         Ok(weights) => {
             for name in weights.names() {

@@ -10,7 +10,11 @@
 mod candidate;
 pub mod config;
 pub mod constraint;
+pub mod embeddings;
 mod exact;
+mod grammar;
+mod healing;
+pub mod layer_states;
 pub mod logits;
 pub mod mode;
 pub mod output;
@@ -24,12 +28,17 @@ pub mod strategy;
 pub mod testing;
 mod torch_sort;
 pub mod vocabulary;
+mod watermark;
 
 pub use candidate::VocabularyMap;
 pub use config::{
     AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldInfo, FieldValue, ForcedWord,
-    GenerationConfig, LogitBias, OneOrMany, SequenceBias,
+    GenerationConfig, JsonSchema, LogitBias, OneOrMany, SeedingScheme, SequenceBias,
+    SynthIDTextWatermarkingConfig, Watermarking, WatermarkingConfig,
 };
+pub use embeddings::Embeddings;
+pub use grammar::Grammars;
+pub use layer_states::LayerStates;
 pub use logits::{
     LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows,
 };
@@ -45,3 +54,6 @@ pub use step_cost::{PassSeconds, StepCost};
 pub use stopping::{StopContext, StoppingCriterion};
 pub use strategy::Strategy;
 pub use vocabulary::Vocabulary;
+pub use watermark::{
+    BayesianDetectorModel, SynthIDScores, SynthIDTextWatermarkDetector, WatermarkDetection, WatermarkDetector,
+};

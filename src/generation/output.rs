@@ -1,5 +1,7 @@
 //! The output of a search: the tokens of each row, the reason why it ended, and the requested scores.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -9,6 +11,7 @@ use crate::memory;
 use crate::types::{FinishReason, TokenId};
 
 use super::exact;
+use super::layer_states::LayerStates;
 use super::plan::GenerationPlan;
 
 /// The result of a search.
@@ -100,6 +103,9 @@ pub struct SequenceScores {
     /// The most probable tokens under the model's own logits, each with its log-probability, the most probable first,
     /// with `top_logprobs`.
     pub top_logprobs: Option<Vec<Vec<(TokenId, f32)>>>,
+    /// What the layers computed in each step, with `output_hidden_states` and `output_attentions`. Sequences share the first.
+    #[serde(default)]
+    pub layer_states: Option<Vec<Arc<LayerStates>>>,
     /// The length of each list of `top_logprobs`.
     #[serde(skip)]
     num_top_logprobs: usize,
@@ -112,6 +118,7 @@ impl SequenceScores {
             scores: plan.output_scores.then(Vec::new),
             logits: plan.output_logits.then(Vec::new),
             top_logprobs: (plan.num_top_logprobs > 0).then(Vec::new),
+            layer_states: (!plan.layer_outputs.is_none()).then(Vec::new),
             num_top_logprobs: plan.num_top_logprobs,
         }
     }
@@ -131,6 +138,13 @@ impl SequenceScores {
             kept.push(memory::copied(scores, "scores")?);
         }
         Ok(())
+    }
+
+    /// Records the states of the layers, if they are requested.
+    pub(super) fn keep_states(&mut self, states: Option<&Arc<LayerStates>>) {
+        if let Some((kept, states)) = self.layer_states.as_mut().zip(states) {
+            kept.push(Arc::clone(states));
+        }
     }
 
     /// Records the model's own logits and the top log-probabilities, as requested.

@@ -3,21 +3,28 @@
 //! Rows of one request share one random generator, as the rows of a batch in transformers. Independent prompts are
 //! separate requests, each with a batch of one row.
 
+use super::embeddings::Embeddings;
 use crate::error::{Error, Result};
 use crate::types::TokenId;
 
 /// One prompt of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptRow {
-    /// The ids, padding included.
+    /// The ids, padding included. Beside embeddings they are what processors and criteria see of the prompt, and may be none.
     pub input_ids: Vec<TokenId>,
-    /// Which of them are real; the others are padding and never reach the model.
+    /// Which positions of the embeddings, or without any of the ids, are real; the others are padding and never reach the
+    /// model.
     pub mask: Vec<bool>,
+    /// What the model computes in place of the ids, padding included.
+    pub embeddings: Option<Embeddings>,
 }
 
 impl PromptRow {
-    /// The real tokens, padding left out.
+    /// The real tokens, padding left out. Ids that do not go with the embeddings one by one are all real.
     pub fn tokens(&self) -> Vec<TokenId> {
+        if self.input_ids.len() != self.mask.len() {
+            return self.input_ids.clone();
+        }
         self.input_ids.iter().zip(&self.mask).filter_map(|(&id, &real)| real.then_some(id)).collect()
     }
 
@@ -27,7 +34,7 @@ impl PromptRow {
     }
 }
 
-/// The prompts of one request, at least one, of equal width of at least one id.
+/// The prompts of one request, at least one, of equal width of at least one id or embedding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptBatch {
     rows: Vec<PromptRow>,
@@ -91,14 +98,80 @@ impl PromptBatch {
                 return Err(Error::input(format!("prompt {index} is all padding; leave it out")));
             }
         }
-        let rows =
-            input_ids.into_iter().zip(masks).map(|(input_ids, mask)| PromptRow { input_ids, mask }).collect();
-        Ok(Self { rows, mask_given: true })
+        let rows = input_ids.into_iter().zip(masks).map(|(input_ids, mask)| PromptRow {
+            input_ids,
+            mask,
+            embeddings: None,
+        });
+        Ok(Self { rows: rows.collect(), mask_given: true })
+    }
+
+    /// Prompts whose embeddings are given. `input_ids` are what processors and criteria see of them: none, or rows of one
+    /// length, which may differ from that of the embeddings. `masks` has an entry for each embedding.
+    ///
+    /// # Errors
+    /// When there is no prompt, one is all padding, or the shapes do not fit together.
+    pub fn with_embeddings(
+        embeddings: Vec<Embeddings>,
+        input_ids: Vec<Vec<TokenId>>,
+        masks: Option<Vec<Vec<bool>>>,
+    ) -> Result<Self> {
+        let Some(first) = embeddings.first() else {
+            return Err(Error::input("`inputs_embeds` must hold at least one prompt, but is empty"));
+        };
+        let (count, len, hidden_size) = (embeddings.len(), first.len(), first.hidden_size());
+        for (index, other) in embeddings.iter().enumerate() {
+            if (other.len(), other.hidden_size()) != (len, hidden_size) {
+                return Err(Error::input(format!(
+                    "the `inputs_embeds` of one request must have one shape, but prompt 0 has [{len}, {hidden_size}] and \
+                     prompt {index} [{}, {}]; pad them on the left, or give a list of prompts",
+                    other.len(),
+                    other.hidden_size()
+                )));
+            }
+        }
+        let mask_given = masks.is_some();
+        let masks = masks.unwrap_or_else(|| vec![vec![true; len]; count]);
+        if let Some(index) =
+            masks.iter().position(|mask| mask.len() != len).or((masks.len() != count).then_some(0))
+        {
+            return Err(Error::input(format!(
+                "`attention_mask` must have the shape of the embeddings, [{count}, {len}], but has {} rows and {} entries \
+                 in row {index}",
+                masks.len(),
+                masks.get(index).map_or(0, Vec::len)
+            )));
+        }
+        if let Some(index) = masks.iter().position(|mask| !mask.contains(&true)) {
+            return Err(Error::input(format!("prompt {index} is all padding; leave it out")));
+        }
+        let input_ids = if input_ids.is_empty() { vec![Vec::new(); count] } else { input_ids };
+        let width = input_ids[0].len();
+        if input_ids.len() != count || input_ids.iter().any(|row| row.len() != width) {
+            return Err(Error::input(format!(
+                "`input_ids` beside `inputs_embeds` must have a row for each of their {count} prompts, all of one length, \
+                 but there are {} rows of {:?} ids; leave them out, or give the ids that the embeddings stand for",
+                input_ids.len(),
+                input_ids.iter().map(Vec::len).take(8).collect::<Vec<_>>()
+            )));
+        }
+        let rows = embeddings.into_iter().zip(input_ids).zip(masks);
+        let rows = rows.map(|((embeddings, input_ids), mask)| PromptRow {
+            input_ids,
+            mask,
+            embeddings: Some(embeddings),
+        });
+        Ok(Self { rows: rows.collect(), mask_given })
     }
 
     /// The prompts.
     pub fn rows(&self) -> &[PromptRow] {
         &self.rows
+    }
+
+    /// The number of embeddings of each row, padding included; `None` for prompts of ids.
+    pub fn embeddings_len(&self) -> Option<usize> {
+        self.rows[0].embeddings.as_ref().map(Embeddings::len)
     }
 
     /// The number of ids in each row, padding included.
@@ -118,6 +191,10 @@ impl PromptBatch {
     /// When a prompt is all padding.
     pub fn infer_mask(&mut self, pad: Option<TokenId>, eos: &[TokenId]) -> Result<()> {
         let Some(pad) = pad.filter(|pad| !self.mask_given && !eos.contains(pad)) else { return Ok(()) };
+        // Ids that are none, or not those of the embeddings, tell nothing of the padding.
+        if self.embeddings_len().is_some_and(|len| len != self.width()) {
+            return Ok(());
+        }
         for (index, row) in self.rows.iter_mut().enumerate() {
             row.mask = row.input_ids.iter().map(|&id| id != pad).collect();
             if !row.mask.contains(&true) {

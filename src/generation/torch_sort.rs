@@ -45,6 +45,36 @@ pub(super) fn descending_order(values: &[f32]) -> Vec<u32> {
     order
 }
 
+/// The first `k` of `torch.sort(values, descending=True)`, in any order; NaN counts as larger than any number. Which of equal
+/// values are among them is unspecified where they are negative infinity.
+///
+/// # Errors
+/// `Capacity` when there is no memory for the indices.
+pub(super) fn largest_set(values: &[f32], k: usize) -> Result<Vec<u32>> {
+    let mut order = indices(values.len())?;
+    if k == 0 || k >= values.len() {
+        order.truncate(k);
+        return Ok(order);
+    }
+    let descending = |&a: &u32, &b: &u32| {
+        // All NaN count as positive.
+        let key =
+            |index: u32| if values[index as usize].is_nan() { f32::NAN } else { values[index as usize] };
+        key(b).total_cmp(&key(a))
+    };
+    order.select_nth_unstable_by(k - 1, descending);
+    let (first, rest) = order.split_at(k);
+    let last = values[first[k - 1] as usize];
+    let is_tied = last.is_nan() || rest.iter().any(|&index| values[index as usize] == last);
+    if is_tied && last > f32::NEG_INFINITY && !values.iter().any(|value| value.is_nan()) {
+        order.clear();
+        order.extend(0..values.len() as u32);
+        sort(&mut order, &|a, b| values[a as usize] > values[b as usize]);
+    }
+    order.truncate(k);
+    Ok(order)
+}
+
 /// The indices of the `k` largest values, descending, as `torch.topk` gives them: including which of equal values are
 /// among them, and their order. `k` is at most the number of values, which must hold no NaN.
 ///
@@ -332,6 +362,27 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn the_set_of_the_largest_is_that_of_the_sort() {
+        let hash = |index: u32| (index.wrapping_mul(2_654_435_761) >> 8) as f32;
+        for (len, modulus) in [(5, 1e9), (100, 1e9), (100, 7.0), (3000, 97.0), (3000, 1.0)] {
+            let values: Vec<f32> = (0..len).map(|index| hash(index) % modulus).collect();
+            for k in [0, 1, 4, 40, 100] {
+                let mut expected = descending_order(&values);
+                expected.truncate(k);
+                let mut found = largest_set(&values, k).unwrap();
+                found.sort_unstable();
+                expected.sort_unstable();
+                assert_eq!(found, expected, "{len} {modulus} {k}");
+            }
+        }
+        let odd = [1.0, f32::NAN, 3.0, -f32::NAN, f32::INFINITY];
+        let mut found = largest_set(&odd, 3).unwrap();
+        found.sort_unstable();
+        assert_eq!(found, [1, 3, 4]);
+        assert_eq!(largest_set(&[f32::NEG_INFINITY; 50], 40).unwrap().len(), 40);
     }
 
     #[test]

@@ -36,6 +36,7 @@ impl Assistant {
             progress: None,
             revision: None,
             assistant: None,
+            adapter: None,
             cache_dir: options.cache_dir.clone(),
             num_threads: None,
             thread_pool: Some(pool),

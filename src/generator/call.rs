@@ -207,7 +207,7 @@ impl<'a> Call<'a> {
         let Self {
             generator,
             prompts,
-            config,
+            mut config,
             has_generation_config,
             processors,
             prefix_allowed_tokens_fn,
@@ -225,8 +225,12 @@ impl<'a> Call<'a> {
         shared.engine.check_process()?;
         caches.check(generator, &prompts, cache_salt.as_ref())?;
         let bos = config.bos_token_id;
-        let mut single = |index, prompt: Prompt| {
-            PromptBatch::single(caches.encode(generator, index, prompt, bos, interrupted)?)
+        let mut single = |index, prompt: Prompt| match prompt {
+            Prompt::Embeddings { embeddings, input_ids } => {
+                caches.check_embeddings(index)?;
+                PromptBatch::with_embeddings(vec![embeddings], vec![input_ids], None)
+            }
+            prompt => PromptBatch::single(caches.encode(generator, index, prompt, bos, interrupted)?),
         };
         let batches: Vec<Result<PromptBatch>> = match prompts {
             Prompts::One(prompt) => vec![single(0, prompt)],
@@ -257,6 +261,7 @@ impl<'a> Call<'a> {
         context.context_len = shared.config.context_len();
         context.max_window = generator.max_window();
         context.num_layers = shared.engine.model().num_layers();
+        context.hidden_size = shared.engine.model().hidden_size();
         context.tied_embeddings = shared.config.tie_word_embeddings;
         context.isa = shared.engine.workers().isa();
         context.vocabulary.clone_from(&shared.vocabulary);
@@ -276,6 +281,11 @@ impl<'a> Call<'a> {
         context.constraints = constraints;
         context.draft = assistant.as_ref().map(|assistant| generator.draft_context(assistant)).transpose()?;
         context.kept_tokens.clone_from(&shared.kept_tokens);
+        context.grammars.clone_from(&shared.grammars);
+
+        context.num_requests = batches.len();
+        context.keeps_prompts = is_chat;
+        generator.encode_negative_prompts(&mut config, &mut context, interrupted)?;
 
         check_lists(&config, &context.model_defaults, batches.len())?;
         let seeds = seeds(&config, &context.model_defaults, batches.len())?;
@@ -335,7 +345,12 @@ impl Prepared<'_> {
         self.plans.iter().map(GenerationPlan::num_rows).sum()
     }
 
-    /// The ids of the first prompt as they were given, padding included.
+    /// Whether a last token of the prompts may change before generation begins.
+    pub fn heals_prompts(&self) -> bool {
+        self.plans.iter().any(GenerationPlan::heals_prompts)
+    }
+
+    /// The ids of the first prompt, padding included; with healing, before its last token is chosen.
     pub fn prompt_ids(&self) -> &[TokenId] {
         self.plans.first().and_then(|plan| plan.prompts().first()).map_or(&[], PlannedPrompt::input_ids)
     }

@@ -128,6 +128,16 @@ impl Caches {
         Ok(whole)
     }
 
+    /// Refuses embeddings as a prompt that continues a cache, which holds tokens.
+    pub(super) fn check_embeddings(&self, index: usize) -> Result<()> {
+        match self.of(index) {
+            Some(_) => Err(Error::input(
+                "`inputs_embeds` do not continue a `cache`, which holds tokens; leave one of them out",
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// A rectangle of ids, with what its rows continue.
     pub(super) fn batch(&self, batch: PromptBatch) -> Result<PromptBatch> {
         if self.given.is_empty() {

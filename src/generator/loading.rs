@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::open::{Progress, find_tokenizer};
-use super::{Generator, GeneratorOptions};
+use super::{Generator, GeneratorOptions, MemoryModel};
 use crate::error::{Error, Result};
 use crate::process::OwnerPid;
 use crate::text::Tokenizer;
@@ -62,6 +62,23 @@ impl Generator {
     }
 }
 
+impl MemoryModel {
+    /// [`Generator::from_memory`], until `interrupted` returns true.
+    ///
+    /// # Errors
+    /// As for [`Generator::from_memory`], and `Cancelled`.
+    pub fn open_interruptible(
+        &self,
+        options: &GeneratorOptions,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Generator> {
+        let files = self.files();
+        load_with(options, interrupted, move |options, cancelled| {
+            Generator::from_files(&files, options, cancelled)
+        })
+    }
+}
+
 /// [`find_tokenizer`], until `interrupted` returns true.
 ///
 /// # Errors
@@ -90,6 +107,7 @@ pub(super) fn load_with<T: Send + 'static>(
         revision: options.revision.clone(),
         cache_dir: options.cache_dir.clone(),
         assistant: options.assistant.clone(),
+        adapter: options.adapter.clone(),
         thread_pool: options.thread_pool.clone(),
         ..*options
     };

@@ -1,8 +1,12 @@
 //! The public entry point: a model with its tokenizer and defaults, and the calls that generate.
 
 mod assistant;
+mod bayesian_detector;
 mod call;
 mod chat;
+mod embed;
+mod guidance;
+mod in_memory;
 mod kept;
 mod loading;
 mod open;
@@ -17,8 +21,10 @@ mod streaming;
 use std::sync::{Arc, Weak};
 
 pub use assistant::Assistant;
+pub use bayesian_detector::BayesianDetector;
 pub use call::{Call, Prepared};
 pub use chat::ChatPrompt;
+pub use in_memory::MemoryModel;
 pub use loading::find_tokenizer_interruptible;
 pub use open::{GeneratorOptions, Progress, Stage, find_tokenizer, open_tokenizer};
 pub use pack::{PackReport, pack, pack_interruptible};
@@ -28,15 +34,16 @@ pub use resources::{Machine, MemoryPlan};
 pub use crate::cache::KvDtype;
 pub use crate::kernels::{Isa, IsaReason, Limits};
 pub use crate::tensor::{ComputeDtype, DType, WeightType};
+pub use crate::weights::{Tensor, TensorInfo, TensorSource};
 
 use crate::cache::BLOCK_TOKENS;
 use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};
 use crate::error::{Error, Result};
-use crate::generation::{GenerationConfig, KeptTokens, Vocabulary, VocabularyMap};
+use crate::generation::{GenerationConfig, Grammars, KeptTokens, LayerStates, Vocabulary, VocabularyMap};
 use crate::memory;
 use crate::sync::Mutex;
 use crate::text::{ChatTemplates, Tokenizer};
-use crate::types::TokenId;
+use crate::types::{LayerSet, LayerShape, RowOutputs, TokenId};
 use crate::weights::{ModelConfig, available_memory};
 
 /// The most bytes of text per token of the context. A longer prompt is an error before it is tokenized: no vocabulary
@@ -79,6 +86,8 @@ struct Shared {
     assistant: Option<Generator>,
     /// How many tokens it drafts next as an assistant.
     kept_tokens: KeptTokens,
+    /// The grammars of its calls.
+    grammars: Grammars,
     /// The tokens of assistants, where they are others.
     vocabulary_maps: VocabularyMaps,
     /// The folder, or the name of the bundled model.
@@ -137,6 +146,32 @@ impl Generator {
         sequences: &[Vec<TokenId>],
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<f32>> {
+        self.forward_states(sequences, false, false, interrupted).map(|(logits, _)| logits)
+    }
+
+    /// [`Generator::forward`], with the hidden states and attention weights of each sequence as requested, until `interrupted`
+    /// returns true.
+    ///
+    /// # Errors
+    /// As for [`Generator::forward`]; `Config` for hidden states of a model of more than 127 layers; `Cancelled`.
+    pub fn forward_states(
+        &self,
+        sequences: &[Vec<TokenId>],
+        output_hidden_states: bool,
+        output_attentions: bool,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<(Vec<f32>, Vec<LayerStates>)> {
+        let shape = self.shared.engine.model().layer_shape();
+        let mut wanted_states = RowOutputs { attentions: output_attentions, ..RowOutputs::NONE };
+        if output_hidden_states {
+            wanted_states.hidden_states = LayerSet::through(shape.num_layers()).ok_or_else(|| {
+                Error::config(format!(
+                    "`output_hidden_states` is possible in models of up to {} layers, but this one has {}; leave it out",
+                    LayerSet::CAPACITY - 1,
+                    shape.num_layers()
+                ))
+            })?;
+        }
         let len = sequences.first().map_or(0, Vec::len);
         if len == 0 || sequences.iter().any(|sequence| sequence.len() != len) {
             return Err(Error::input(
@@ -145,21 +180,25 @@ impl Generator {
         }
         let wanted =
             sequences.len().saturating_mul(len).saturating_mul(self.shared.engine.model().vocab_size());
-        let bytes = wanted.saturating_mul(std::mem::size_of::<f32>());
+        // The numbers of all sequences, and the arrays that may be made of them.
+        let of_states = states_len(&shape, wanted_states, len).saturating_mul(2 * sequences.len());
+        let bytes = wanted.saturating_add(of_states).saturating_mul(std::mem::size_of::<f32>());
         if let Some(available) = available_memory().filter(|&available| bytes as u64 > available) {
             return Err(Error::capacity(format!(
-                "the logits of {} sequences of {len} tokens take {bytes} bytes, but {available} are available; give \
+                "the logits of {} sequences of {len} tokens take {bytes} bytes{}, but {available} are available; give \
                  fewer or shorter sequences, or use `score`",
-                sequences.len()
+                sequences.len(),
+                if of_states > 0 { " with `output_hidden_states` and `output_attentions`" } else { "" }
             )));
         }
-        let mut logits = Vec::new();
+        let (mut logits, mut states) = (Vec::new(), Vec::new());
         memory::reserve(&mut logits, wanted, "logits")?;
         for sequence in sequences {
             self.check_context(sequence.len())?;
-            self.shared.engine.logits(sequence, interrupted, &mut logits)?;
+            let engine = &self.shared.engine;
+            states.push(engine.logits_and_states(sequence, wanted_states, interrupted, &mut logits)?);
         }
-        Ok(logits)
+        Ok((logits, states))
     }
 
     /// The tokenizer.
@@ -225,6 +264,9 @@ impl Generator {
     ) -> Result<Vec<TokenId>> {
         match prompt {
             Prompt::Ids(token_ids) => Ok(token_ids),
+            Prompt::Embeddings { .. } => {
+                Err(Error::input("embeddings are no text; give a text, or the token ids that they stand for"))
+            }
             Prompt::Text(text) => {
                 let tokenizer = self.tokenizer()?;
                 self.check_bytes(&text)?;
@@ -303,4 +345,12 @@ impl std::fmt::Debug for Generator {
             .field("workers", self.shared.engine.workers())
             .finish_non_exhaustive()
     }
+}
+
+/// The numbers of what is wanted of the layers for a text of so many tokens.
+fn states_len(shape: &LayerShape, wanted: RowOutputs, len: usize) -> usize {
+    let hidden = if wanted.hidden_states.is_empty() { 0 } else { len.saturating_mul(shape.hidden_len()) };
+    let weights =
+        if wanted.attentions { len.saturating_mul(len).saturating_mul(shape.attention_len(0)) } else { 0 };
+    hidden.saturating_add(weights)
 }

@@ -11,13 +11,13 @@ use crate::cache::KvDtype;
 use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, is_timed};
 use crate::error::{Error, Result, ResultExt};
 use crate::escape;
-use crate::generation::{GenerationConfig, KeptTokens, OneOrMany, Vocabulary};
+use crate::generation::{GenerationConfig, Grammars, KeptTokens, OneOrMany, Vocabulary};
 use crate::kernels::{Isa, ThreadPool, Workers};
 use crate::model::{self, CausalLm, Loaded, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use crate::sync::Mutex;
 use crate::tensor::{ComputeDtype, WeightType};
 use crate::text::{ChatTemplates, Tokenizer};
-use crate::weights::{ModelConfig, ModelFiles, Weights};
+use crate::weights::{Adapter, ModelConfig, ModelFiles, Weights};
 
 /// How a model is opened.
 #[derive(Default)]
@@ -45,6 +45,9 @@ pub struct GeneratorOptions {
     /// A smaller model with the same tokens that drafts for this one: see
     /// [`Generator::assisted_decoding`]. A model that is opened here gets the other options.
     pub assistant: Option<Assistant>,
+    /// A LoRA adapter of PEFT, which is merged into the weights while they are read: a folder, or a Hub id in the local
+    /// cache.
+    pub adapter: Option<String>,
     /// Whether calls log a profile of their time, under `rsgen::timing`; set by `RSGEN_TIMING` if `None`.
     pub timing: Option<bool>,
     /// The revision of a model in the Hub cache: a branch, a tag or a commit; `main` if `None`.
@@ -125,7 +128,7 @@ impl Generator {
             .map(Self::with_warnings_logged)
     }
 
-    fn with_warnings_logged(self) -> Self {
+    pub(super) fn with_warnings_logged(self) -> Self {
         for warning in self.warnings() {
             log::warn!("{}", escape::message(warning));
         }
@@ -181,6 +184,7 @@ impl Generator {
                 generation_config: Arc::new(generation_config),
                 assistant,
                 kept_tokens: KeptTokens::default(),
+                grammars: Grammars::default(),
                 vocabulary_maps: Mutex::default(),
                 name: files.name().to_owned(),
                 warnings,
@@ -258,9 +262,14 @@ impl Checked {
         let tokenizer = open_tokenizer(files)?;
         check_cancelled()?;
         let chat_templates = chat_templates(files, tokenizer.as_ref())?;
-        let weights = Weights::open(files)?;
+        let mut weights = Weights::open(files)?;
         check_cancelled()?;
         let machine = Machine::choose(options)?;
+        if let Some(adapter) = &options.adapter {
+            let adapter = Adapter::open(adapter, options.cache_dir.as_deref())?;
+            weights.merge(&adapter, config.tie_word_embeddings, machine.isa.value)?;
+            check_cancelled()?;
+        }
         let precision = Precision::choose(options, weights.packed()?)?;
         let is_timed = is_timed(options.timing)?;
         let memory = MemoryPlan::new(files.name(), &config, &weights, options, precision, &machine)?;

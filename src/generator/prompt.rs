@@ -1,6 +1,6 @@
 //! The forms of prompts.
 
-use crate::generation::PromptBatch;
+use crate::generation::{Embeddings, PromptBatch};
 use crate::types::TokenId;
 
 /// One prompt.
@@ -10,6 +10,14 @@ pub enum Prompt {
     Text(String),
     /// Token ids, used as they are.
     Ids(Vec<TokenId>),
+    /// Embeddings in place of tokens: transformers' `inputs_embeds`. [`Generator::embed`](super::Generator::embed) gives those
+    /// of tokens.
+    Embeddings {
+        /// What the model computes.
+        embeddings: Embeddings,
+        /// What processors, criteria and assistants see of the prompt, and the output begins with; may be empty.
+        input_ids: Vec<TokenId>,
+    },
 }
 
 /// One prompt or several.
@@ -50,6 +58,18 @@ from! {
     String => |text| Self::Text(text);
     Vec<TokenId> => |token_ids| Self::Ids(token_ids);
     &[TokenId] => |token_ids| Self::Ids(token_ids.to_vec());
+}
+
+impl From<Embeddings> for Prompt {
+    fn from(embeddings: Embeddings) -> Self {
+        Self::Embeddings { embeddings, input_ids: Vec::new() }
+    }
+}
+
+impl From<Embeddings> for Prompts {
+    fn from(embeddings: Embeddings) -> Self {
+        Self::One(embeddings.into())
+    }
 }
 
 impl From<Prompt> for Prompts {

@@ -17,6 +17,7 @@ mod bandwidth;
 mod huge_pages;
 mod isa;
 mod limits;
+mod low_rank;
 mod math;
 mod matmul;
 mod parallel;
@@ -37,11 +38,12 @@ mod vector_math;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-pub use attention::{AttentionScratch, AttentionShape, KvBlocks, attention};
+pub use attention::{AttentionScratch, AttentionShape, KvBlocks, attention, attention_weights};
 pub use bandwidth::read_all;
 pub use huge_pages::advise_huge_pages;
 pub use isa::{Isa, IsaReason};
 pub use limits::{Limits, Work};
+pub use low_rank::{LowRank, add_low_rank};
 pub use matmul::{
     Bf16Panels, Bf16Products, Bf16Step, F16Panels, F32Panels, F32Step, FileFormat, I4Groups, I8Groups,
     I8Panels, I8Step, InputPair, Inputs, KvStep, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat,

@@ -52,4 +52,20 @@ pub struct ForwardOutput {
     pub hidden_states: Vec<f32>,
     /// `[rows × their requested layers, ascending, vocab_size]`
     pub layer_logits: Vec<f32>,
+    /// `[rows that request them][num_layers, num_heads, position + 1]`
+    pub attentions: Vec<f32>,
+}
+
+impl ForwardOutput {
+    /// Empties it, keeping its memory.
+    pub fn clear(&mut self) {
+        let Self { logits, hidden_states, layer_logits, attentions } = self;
+        [logits, hidden_states, layer_logits, attentions].into_iter().for_each(Vec::clear);
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        let Self { logits, hidden_states, layer_logits, attentions } = self;
+        [logits, hidden_states, layer_logits, attentions].iter().all(|list| list.is_empty())
+    }
 }

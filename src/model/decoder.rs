@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::kernels::{Work, Workers};
 use crate::memory;
 use crate::quant::RowOrder;
+use crate::types::{LayerShape, TokenId};
 use crate::weights::ModelConfig;
 
 /// Rows whose embeddings a thread looks up at a time.
@@ -175,7 +176,7 @@ impl Decoder {
             if rows.is_empty() {
                 return Ok(());
             }
-            layer.forward(i, rows, i + 1 == self.layers.len(), kv, context)?;
+            layer.forward(i, rows, i + 1 == self.layers.len(), kv, context, &mut out.attentions)?;
         }
         self.collect_outputs(self.layers.len(), rows, context, out)
     }
@@ -211,6 +212,11 @@ fn num_hidden_states(row: &Row) -> usize {
     row.outputs.hidden_states.len()
 }
 
+/// The attention weights of a head and layer.
+fn num_weights(row: &Row) -> usize {
+    if row.outputs.attentions { row.position + 1 } else { 0 }
+}
+
 fn num_layer_logits(row: &Row) -> usize {
     row.outputs.layer_logits.len()
 }
@@ -230,6 +236,18 @@ impl CausalLm for Decoder {
 
     fn num_layers(&self) -> usize {
         self.layers.len()
+    }
+
+    fn layer_shape(&self) -> LayerShape {
+        let shapes = self.layers.iter().map(DecoderLayer::attention_shape);
+        let num_heads = shapes.clone().next().map_or(0, |shape| shape.num_heads);
+        LayerShape::new(self.hidden_size, num_heads, shapes.map(|shape| shape.window).collect())
+    }
+
+    fn embed(&self, tokens: &[TokenId], out: &mut [f32]) {
+        for (&token, out) in tokens.iter().zip(out.chunks_exact_mut(self.hidden_size)) {
+            self.embedding.embed(token, &self.head, out);
+        }
     }
 
     fn weight_bytes(&self) -> usize {
@@ -259,11 +277,14 @@ impl CausalLm for Decoder {
         context: &mut ForwardContext<'_>,
         out: &mut ForwardOutput,
     ) -> Result<()> {
+        let weights_each =
+            self.layers.first().map_or(0, |layer| self.layers.len() * layer.attention_shape().num_heads);
         let total = |count: fn(&Row) -> usize| batch.rows.iter().map(count).sum::<usize>();
         for (buffer, len) in [
             (&mut out.logits, total(num_logits) * self.vocab_size),
             (&mut out.hidden_states, total(num_hidden_states) * self.hidden_size),
             (&mut out.layer_logits, total(num_layer_logits) * self.vocab_size),
+            (&mut out.attentions, total(num_weights) * weights_each),
         ] {
             memory::reserve(buffer, len.saturating_sub(buffer.len()), "results of a pass")?;
             buffer.resize(len, 0.0);

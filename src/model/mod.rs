@@ -29,6 +29,7 @@ pub use timing::{PassKind, PassTimes, Stage, StageTime, Timing};
 
 use crate::cache::{KeyRotation, KvLayout, KvStore};
 use crate::error::Result;
+use crate::types::{LayerShape, TokenId};
 
 /// A model that predicts the next token.
 pub trait CausalLm: Send + Sync {
@@ -46,6 +47,15 @@ pub trait CausalLm: Send + Sync {
 
     /// The number of decoder layers.
     fn num_layers(&self) -> usize;
+
+    /// The sizes of what the layers deliver.
+    fn layer_shape(&self) -> LayerShape;
+
+    /// Writes the embeddings of tokens to `out`, `[tokens, hidden_size]`.
+    ///
+    /// # Panics
+    /// When a token is not in the vocabulary, or `out` is of another size.
+    fn embed(&self, tokens: &[TokenId], out: &mut [f32]);
 
     /// The memory that the packed weights take, in bytes.
     fn weight_bytes(&self) -> usize;

@@ -18,7 +18,7 @@ use super::prompts::shown;
 use super::signals::{interruptible, polled};
 use super::stream::TokenStream;
 use super::streamer::Streamer;
-use super::{constraints, kept_cache, logging, prompts, stopping_criteria};
+use super::{constraints, embeddings, kept_cache, logging, prompts, stopping_criteria};
 use crate::generation::{GenerationMode, Strategy};
 use crate::generator::Prepared;
 
@@ -33,7 +33,7 @@ const OWN_KEYWORDS: [&str; 6] = [
 ];
 
 /// Those that are the prompt, under transformers' names, or belong to it.
-const PROMPT_KEYWORDS: [&str; 3] = ["inputs", "input_ids", "attention_mask"];
+const PROMPT_KEYWORDS: [&str; 4] = ["inputs", "input_ids", "attention_mask", "inputs_embeds"];
 
 /// A method that generates.
 pub(super) struct Method {
@@ -86,10 +86,13 @@ impl Generator {
         };
         let mut call = match given.given {
             Given::Prompt(prompt) => {
-                let [inputs, input_ids, mask] = PROMPT_KEYWORDS.map(keyword);
-                self.inner()
-                    .call(prompts::of_call([prompt.cloned(), inputs?, input_ids?], mask?)?)
-                    .config(&config)
+                let [inputs, input_ids, mask, embeds] = PROMPT_KEYWORDS.map(keyword);
+                let named = [prompt.cloned(), inputs?, input_ids?];
+                let prompts = match embeds? {
+                    Some(embeds) => embeddings::of_call(&embeds, named, mask?)?,
+                    None => prompts::of_call(named, mask?)?,
+                };
+                self.inner().call(prompts).config(&config)
             }
             Given::Chat(messages) => {
                 let (conversations, options) =

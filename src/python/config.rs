@@ -16,6 +16,7 @@ use super::generator::Generator;
 use super::json;
 use super::prompts::shown;
 use super::walk::Walk;
+use super::watermarking;
 use crate::escape;
 use crate::generation::{self, FieldValue};
 
@@ -244,7 +245,7 @@ impl GenerationConfig {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         guarded(|| {
             let fields = generation::GenerationConfig::FIELDS.iter().filter_map(|info| {
-                let shown = |value| Ok(format!("{}={}", info.name, python_value(py, &value)?.repr()?));
+                let shown = |_| Ok(format!("{}={}", info.name, attribute(py, &self.0, info.name)?.repr()?));
                 self.0.get(info.name).map(shown)
             });
             let extra = self.0.extra.iter();
@@ -279,6 +280,18 @@ impl GenerationConfig {
     }
 }
 
+/// A field as an attribute has it.
+fn attribute<'py>(
+    py: Python<'py>,
+    config: &generation::GenerationConfig,
+    name: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    match &config.watermarking_config {
+        Some(watermarking) if name == "watermarking_config" => watermarking::object(py, watermarking),
+        _ => python_value(py, &config.get(name).unwrap_or(FieldValue::Null)),
+    }
+}
+
 /// Gives the class a read-only attribute for each field.
 pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
     let py = class.py();
@@ -292,8 +305,7 @@ pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
                 guarded(|| {
                     let config = arguments.get_item(0)?;
                     let config = config.cast::<GenerationConfig>()?.get();
-                    let value = config.0.get(info.name).unwrap_or(FieldValue::Null);
-                    python_value(arguments.py(), &value).map(Bound::unbind)
+                    attribute(arguments.py(), &config.0, info.name).map(Bound::unbind)
                 })
             },
         )?;
@@ -369,7 +381,12 @@ fn set_keywords(
 }
 
 fn set(config: &mut generation::GenerationConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-    config.set(name, &field_value(value)?).map_err(|error| to_python(value.py(), error))
+    let value_of = match name {
+        "json_schema" => json::schema,
+        "watermarking_config" => watermarking::value_of,
+        _ => field_value,
+    };
+    config.set(name, &value_of(value)?).map_err(|error| to_python(value.py(), error))
 }
 
 /// Lists in lists, and lists as keys, are no deeper than this in any field.

@@ -12,6 +12,7 @@ use super::calls::{Arguments, Given, Method};
 use super::config::{GenerationConfig, warn};
 use super::drop_detached::DropDetached;
 use super::errors::{guarded, to_python};
+use super::in_memory::ModelInMemory;
 use super::options::{self, GivenAssistant, Options};
 use super::output::GenerationOutput;
 use super::pickle::Recipe;
@@ -45,6 +46,8 @@ use crate::generator;
 ///     assistant (str | os.PathLike[str] | Generator | None): A smaller model with the same tokens
 ///         that drafts for this one; "draft" is the bundled one, for the story model. It is opened
 ///         with the same options and shares the KV cache.
+///     adapter (str | os.PathLike[str] | None): A LoRA adapter of PEFT, which is merged into the
+///         weights while they are read: its folder, or its id in the local Hub cache.
 ///     kv_cache_bytes (int | None): The memory limit of the KV cache in bytes. None is half of the
 ///         memory that is available.
 ///     prefix_caching (bool): Whether prompts with the same beginning share what was computed for
@@ -102,12 +105,12 @@ impl Generator {
     #[new]
     #[pyo3(
         signature = (
-            model=None, *, dtype=None, compute_dtype=None, kv_dtype=None, num_threads=None, assistant=None, kv_cache_bytes=None,
-            prefix_caching=true, local_files_only=true, revision=None, cache_dir=None, torch_dtype=None,
+            model=None, *, dtype=None, compute_dtype=None, kv_dtype=None, num_threads=None, assistant=None, adapter=None,
+            kv_cache_bytes=None, prefix_caching=true, local_files_only=true, revision=None, cache_dir=None, torch_dtype=None,
             generation_config="auto", progress=None, **unknown
         ),
         text_signature = "(model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', num_threads=None, \
-                          assistant=None, kv_cache_bytes=None, prefix_caching=True, local_files_only=True, revision=None, cache_dir=None, torch_dtype=None, \
+                          assistant=None, adapter=None, kv_cache_bytes=None, prefix_caching=True, local_files_only=True, revision=None, cache_dir=None, torch_dtype=None, \
                           generation_config='auto', progress=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
@@ -119,6 +122,7 @@ impl Generator {
         #[pyo3(from_py_with = options::dtype_name)] kv_dtype: Option<String>,
         #[pyo3(from_py_with = options::count)] num_threads: Option<i64>,
         assistant: Option<&Bound<'_, PyAny>>,
+        adapter: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = options::count)] kv_cache_bytes: Option<i64>,
         prefix_caching: bool,
         local_files_only: bool,
@@ -144,10 +148,17 @@ impl Generator {
                 revision,
                 cache_dir,
                 generation_config: generation_config.to_owned(),
+                adapter: adapter.map(|given| options::adapter_path(py, given)).transpose()?,
             };
-            let path = options::model_path(py, "model", model)?;
+            let in_memory = model.and_then(|given| given.cast::<ModelInMemory>().ok());
+            let in_memory = in_memory.map(|given| given.get().0.clone());
+            let path =
+                if in_memory.is_some() { None } else { Some(options::model_path(py, "model", model)?) };
             let given = assistant.map(|given| options::assistant(py, given)).transpose()?;
-            let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
+            let recipe = match &in_memory {
+                Some(memory) => Recipe::in_memory(py, memory.tokenizer_files(), &options)?,
+                None => Recipe::new(py, path.as_deref().filter(|_| model.is_some()), &options)?,
+            };
             let (mut options, assistant) = (options.check(py)?, PyOnceLock::new());
             match given {
                 Some(GivenAssistant::Open(generator)) => {
@@ -165,7 +176,13 @@ impl Generator {
             options.progress = reporter.as_ref().map(Reporter::report);
             let opened = interruptible(py, |interrupted| {
                 let mut stopped = || reporter.as_ref().is_some_and(Reporter::has_failed) || interrupted();
-                generator::Generator::open_interruptible(path, &options, &mut stopped)
+                match (in_memory, path) {
+                    (Some(model), _) => model.open_interruptible(&options, &mut stopped),
+                    (None, path) => {
+                        let path = path.unwrap_or_default();
+                        generator::Generator::open_interruptible(path, &options, &mut stopped)
+                    }
+                }
             });
             logging::flush(py);
             let opened = Reporter::outcome(reporter, opened)?;
@@ -184,7 +201,7 @@ impl Generator {
     #[pyo3(
         signature = (model=None, **options),
         text_signature = "($cls, model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', \
-                          num_threads=None, assistant=None, kv_cache_bytes=None, prefix_caching=True, local_files_only=True, revision=None, cache_dir=None, \
+                          num_threads=None, assistant=None, adapter=None, kv_cache_bytes=None, prefix_caching=True, local_files_only=True, revision=None, cache_dir=None, \
                           torch_dtype=None, generation_config='auto', progress=None)"
     )]
     fn from_pretrained<'py>(
@@ -213,6 +230,10 @@ impl Generator {
     ///     attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
     ///         two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
     ///         does.
+    ///     inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+    ///         an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+    ///         for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+    ///         tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
     ///     logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
     ///         Functions that change the scores of each step. Those of `rsgen.processors` run
     ///         without Python, others cost time at each token.
@@ -256,7 +277,7 @@ impl Generator {
     ///     >>> gen.generate("Once upon a time", num_beams=4, max_new_tokens=40).text
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
-        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, progress=None, **fields)"
     )]
     fn generate<'py>(
@@ -284,7 +305,7 @@ impl Generator {
     ///     ...     print(token, end="", flush=True)
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
-        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
     )]
     fn stream<'py>(
@@ -315,7 +336,7 @@ impl Generator {
     ///     ...         print(token, end="", flush=True)
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
-        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, logits_processor=None, \
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
     )]
     fn astream<'py>(

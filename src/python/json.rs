@@ -5,9 +5,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
 use serde_json::{Map, Number, Value};
 
-use super::errors::{config_error, replaced};
+use super::config::field_value;
+use super::errors::{config_error, message, replaced};
 use super::prompts::shown;
 use super::walk::Walk;
+use crate::generation::FieldValue;
 
 /// The deepest nesting: deeper than any configuration, and far from the end of the stack.
 const MAX_DEPTH: usize = 64;
@@ -40,6 +42,30 @@ pub(super) fn dict<'py>(py: Python<'py>, map: &Map<String, Value>) -> PyResult<B
         dict.set_item(name, to_python(py, value)?)?;
     }
     Ok(dict)
+}
+
+/// A JSON schema: a dict, its JSON text, or a pydantic model, whose schema is asked for.
+///
+/// # Errors
+/// `ConfigError` for what JSON cannot hold; what the model raises.
+pub(super) fn schema(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
+    const METHOD: &str = "model_json_schema";
+    let py = value.py();
+    let model;
+    let given = if value.hasattr(METHOD)? {
+        model = value.call_method0(METHOD)?;
+        &model
+    } else {
+        value
+    };
+    if given.cast::<PyDict>().is_err() {
+        return field_value(given);
+    }
+    let rule = "`json_schema` must hold what JSON can hold, nested at most 64 deep";
+    let schema = from_python(given).map_err(|error| {
+        replaced(py, error, |error| config_error(py, format!("{rule}: {}", message(py, error))))
+    });
+    Ok(schema?.into())
 }
 
 /// The JSON value of a Python object.

@@ -25,13 +25,16 @@ mod config;
 mod constraints;
 mod draft_stats;
 mod drop_detached;
+mod embeddings;
 mod errors;
 mod events;
 mod exit;
 mod generator;
 mod held;
+mod in_memory;
 mod json;
 mod kept_cache;
+mod layer_states;
 mod logging;
 mod options;
 mod output;
@@ -52,9 +55,12 @@ mod stopping_criteria;
 mod strategies;
 mod stream;
 mod streamer;
+mod synthid_detector;
 mod tokenizer;
 mod vocabulary;
 mod walk;
+mod watermark_detector;
+mod watermarking;
 
 use pyo3::prelude::*;
 
@@ -82,6 +88,8 @@ mod _rsgen {
     #[pymodule_export]
     use super::kept_cache::KeptCache;
     #[pymodule_export]
+    use super::layer_states::ModelOutput;
+    #[pymodule_export]
     use super::output::{GenerationOutput, Timings, Usage};
     #[pymodule_export]
     use super::pack::pack;
@@ -104,7 +112,13 @@ mod _rsgen {
     #[pymodule_export]
     use super::stream::{StreamedToken, TokenStream};
     #[pymodule_export]
+    use super::synthid_detector::{BayesianDetectorModel, SynthIDTextWatermarkDetector};
+    #[pymodule_export]
     use super::tokenizer::Tokenizer;
+    #[pymodule_export]
+    use super::watermark_detector::{WatermarkDetector, WatermarkDetectorOutput};
+    #[pymodule_export]
+    use super::watermarking::{SynthIDTextWatermarkingConfig, WatermarkingConfig};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,18 +1,18 @@
 //! The keyword arguments that a model is opened with.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 
-use super::errors::{config_error, exception, guarded, replaced};
+use super::errors::{config_error, exception, guarded, replaced, to_python};
 use super::generator::Generator;
 use super::pickle;
 use super::prompts::{shown, string};
 use crate::error::ErrorKind;
 use crate::generation::config::suggest::suggest;
-use crate::generator::{ComputeDtype, GeneratorOptions, KvDtype, WeightType};
+use crate::generator::{ComputeDtype, GeneratorOptions, KvDtype, MemoryModel, WeightType};
 use crate::json;
 
 /// The model that comes with the package, in its folder.
@@ -22,7 +22,7 @@ const BUNDLED: &str = "models/story-3m";
 const DRAFT: (&str, &str) = ("draft", "models/story-draft");
 
 /// What a generator can be opened with.
-pub(super) const NAMES: [&str; 14] = [
+pub(super) const NAMES: [&str; 15] = [
     "model",
     "dtype",
     "torch_dtype",
@@ -30,6 +30,7 @@ pub(super) const NAMES: [&str; 14] = [
     "kv_dtype",
     "num_threads",
     "assistant",
+    "adapter",
     "kv_cache_bytes",
     "prefix_caching",
     "local_files_only",
@@ -76,6 +77,7 @@ pub(super) struct Options {
     pub(super) revision: Option<String>,
     pub(super) cache_dir: Option<PathBuf>,
     pub(super) generation_config: String,
+    pub(super) adapter: Option<String>,
 }
 
 impl Default for Options {
@@ -91,6 +93,7 @@ impl Default for Options {
             revision: None,
             cache_dir: None,
             generation_config: "auto".to_owned(),
+            adapter: None,
         }
     }
 }
@@ -117,6 +120,9 @@ impl Options {
         }
         if !self.prefix_caching {
             changed.set_item("prefix_caching", false)?;
+        }
+        if let Some(adapter) = &self.adapter {
+            changed.set_item("adapter", pickle::absolute(adapter))?;
         }
         if let Some(revision) = &self.revision {
             changed.set_item("revision", revision)?;
@@ -158,6 +164,7 @@ impl Options {
             revision: self.revision,
             cache_dir: self.cache_dir,
             ignore_generation_config,
+            adapter: self.adapter,
             ..GeneratorOptions::default()
         })
     }
@@ -302,6 +309,33 @@ pub(super) fn model_path(py: Python<'_>, option: &str, model: Option<&Bound<'_, 
             PyTypeError::new_err(format!("{rule}, got {}", shown(model)))
         })),
     }
+}
+
+/// The folder or Hub id of an adapter.
+pub(super) fn adapter_path(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<String> {
+    model_path(py, "adapter", Some(given)).map_err(|error| {
+        if !error.is_instance_of::<PyTypeError>(py) {
+            return error;
+        }
+        let rule = "`adapter` must be the folder of a LoRA adapter, its id in the Hub cache, or None";
+        PyTypeError::new_err(format!("{rule}, got {}", shown(given)))
+    })
+}
+
+/// A model in memory with the tokenizer of another one; `options` may say in which cache that is.
+pub(super) fn with_tokenizer_of(
+    py: Python<'_>,
+    model: MemoryModel,
+    path: &str,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<MemoryModel> {
+    let option = |name: &str| {
+        let given = options.get_item(name)?.filter(|given| !given.is_none());
+        given.map(|given| given.extract::<PathBuf>()).transpose()
+    };
+    let (revision, cache_dir) = (option("revision")?, option("cache_dir")?);
+    let revision = revision.as_deref().and_then(Path::to_str);
+    model.tokenizer_of(path, revision, cache_dir.as_deref()).map_err(|error| to_python(py, error))
 }
 
 /// An assistant as it was given.

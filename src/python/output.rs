@@ -4,13 +4,14 @@ use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyString, PyType};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use super::arrays::{array, ids, wide};
 use super::draft_stats::DraftStats;
 use super::errors::{exception, guarded, input_error, to_python};
 use super::json;
 use super::kept_cache::KeptCache;
+use super::layer_states::{self, States};
 use super::pickle::{self, Restored};
 use crate::engine;
 use crate::error::ErrorKind;
@@ -33,14 +34,17 @@ pub(super) struct GenerationOutput {
     /// One array for each step, when they were asked for.
     pub(super) scores: Option<Py<PyList>>,
     pub(super) logits: Option<Py<PyList>>,
+    /// For each step a tuple of arrays, when they were asked for.
+    pub(super) hidden_states: Option<Py<PyTuple>>,
+    pub(super) attentions: Option<Py<PyTuple>>,
     sequences: PyOnceLock<Py<PyAny>>,
     /// The texts of the rows, for calls that continue them: as they come, then as Python sees them.
     pub(super) kept: Mutex<Vec<Option<engine::KeptCache>>>,
     pub(super) caches: PyOnceLock<Vec<Py<KeptCache>>>,
 }
 
-/// An output as plain Python: its values, its scores and its logits.
-type OutputValues<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyList>>, Option<Bound<'py, PyList>>);
+/// An output as plain Python: its values, its scores and logits, its hidden states and attention weights.
+type OutputValues<'py> = (Bound<'py, PyAny>, [Option<Bound<'py, PyList>>; 2], States<'py>);
 
 /// The number of tokens in and out.
 #[pyclass(module = "rsgen", frozen, get_all, eq)]
@@ -66,6 +70,8 @@ pub(super) struct Timings {
 
 impl GenerationOutput {
     pub(super) fn new(py: Python<'_>, mut output: engine::GenerationOutput) -> PyResult<Self> {
+        let states = layer_states::of_output(py, &mut output)?;
+        let [hidden_states, attentions] = states.map(|states| states.map(Bound::unbind));
         // What becomes arrays is taken out of the output, not copied.
         let (scores, logits) = output
             .sequences
@@ -75,6 +81,8 @@ impl GenerationOutput {
         Ok(Self {
             scores: steps(py, scores)?,
             logits: steps(py, logits)?,
+            hidden_states,
+            attentions,
             kept: Mutex::new(output.rows.iter_mut().map(|row| row.cache.take()).collect()),
             caches: PyOnceLock::new(),
             output,
@@ -87,7 +95,9 @@ impl GenerationOutput {
 impl GenerationOutput {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.scores)?;
-        visit.call(&self.logits)
+        visit.call(&self.logits)?;
+        visit.call(&self.hidden_states)?;
+        visit.call(&self.attentions)
     }
 
     /// str: The continuation of the first row, without special tokens. A stop string is kept.
@@ -265,6 +275,26 @@ impl GenerationOutput {
         guarded(|| Ok(self.logits.as_ref().map(|logits| logits.clone_ref(py))))
     }
 
+    /// tuple[tuple[NDArray[np.float32], ...], ...] | None: The states of each step, with `output_hidden_states=True`.
+    ///
+    /// For each step those before each layer, and after the last and the norm: of the prompt
+    /// `[rows, width, hidden_size]`, then of each new token `[rows, 1, hidden_size]`. The rows
+    /// are those of `scores`. Padding and rows that have ended hold NaN.
+    #[getter]
+    fn hidden_states(&self, py: Python<'_>) -> PyResult<Option<Py<PyTuple>>> {
+        guarded(|| Ok(self.hidden_states.as_ref().map(|states| states.clone_ref(py))))
+    }
+
+    /// tuple[tuple[NDArray[np.float32], ...], ...] | None: The weights of each step, with `output_attentions=True`.
+    ///
+    /// For each step those of each layer: of the prompt `[rows, num_heads, width, width]`, then
+    /// of each new token `[rows, num_heads, 1, width + step]`. A layer with a sliding window keeps
+    /// no more columns than that after the prompt. Padding has no weight, and holds NaN as a query.
+    #[getter]
+    fn attentions(&self, py: Python<'_>) -> PyResult<Option<Py<PyTuple>>> {
+        guarded(|| Ok(self.attentions.as_ref().map(|states| states.clone_ref(py))))
+    }
+
     /// int | None: The seed of the first prompt. None when nothing was drawn.
     #[getter]
     fn seed(&self) -> PyResult<Option<u64>> {
@@ -336,21 +366,23 @@ impl GenerationOutput {
                 .map_err(|error| exception(py, ErrorKind::Internal, error.to_string()))?;
             let lists =
                 [&this.scores, &this.logits].map(|list| list.as_ref().map(|list| list.bind(py).clone()));
-            let [scores, logits] = lists;
-            Ok((pickle::restorer(slf)?, ((json::to_python(py, &output)?, scores, logits),)))
+            let states = [&this.hidden_states, &this.attentions];
+            let states = states.map(|own| own.as_ref().map(|own| own.bind(py).clone()));
+            Ok((pickle::restorer(slf)?, ((json::to_python(py, &output)?, lists, states),)))
         })
     }
 
     #[classmethod]
     fn _restore(class: &Bound<'_, PyType>, values: OutputValues<'_>) -> PyResult<Self> {
         guarded(|| {
-            let (output, scores, logits) = values;
+            let (output, lists, states) = values;
             let output: engine::GenerationOutput = serde_json::from_value(json::from_python(&output)?)
                 .map_err(|error| input_error(class.py(), format!("this is no pickled output: {error}")))?;
-            let [scores, logits] = [scores, logits].map(|list| list.map(Bound::unbind));
+            let [scores, logits] = lists.map(|list| list.map(Bound::unbind));
+            let [hidden_states, attentions] = states.map(|own| own.map(Bound::unbind));
             let (sequences, caches) = (PyOnceLock::new(), PyOnceLock::new());
             let kept = Mutex::new(vec![None; output.rows.len()]);
-            Ok(Self { output, scores, logits, sequences, kept, caches })
+            Ok(Self { output, scores, logits, hidden_states, attentions, sequences, kept, caches })
         })
     }
 }

@@ -3,7 +3,7 @@
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyList};
+use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 
 use super::arrays::numpy;
 use super::draft_stats::DraftStats;
@@ -12,7 +12,7 @@ use super::output::{GenerationOutput, Usage, list};
 use crate::engine;
 
 /// The values of an output, by their names.
-const VALUES: [&str; 15] = [
+const VALUES: [&str; 17] = [
     "sequences",
     "text",
     "texts",
@@ -25,6 +25,8 @@ const VALUES: [&str; 15] = [
     "prompt_indices",
     "scores",
     "logits",
+    "hidden_states",
+    "attentions",
     "seeds",
     "usage",
     "draft_stats",
@@ -92,7 +94,9 @@ impl GenerationOutput {
                 == (&theirs.rows, theirs.pad_token_id, &theirs.seeds, theirs.usage)
                 && top_logprobs(ours) == top_logprobs(theirs)
                 && same_steps(py, self.scores.as_ref(), other.get().scores.as_ref())?
-                && same_steps(py, self.logits.as_ref(), other.get().logits.as_ref())?;
+                && same_steps(py, self.logits.as_ref(), other.get().logits.as_ref())?
+                && same_states(py, self.hidden_states.as_ref(), other.get().hidden_states.as_ref())?
+                && same_states(py, self.attentions.as_ref(), other.get().attentions.as_ref())?;
             same.into_py_any(py)
         })
     }
@@ -112,6 +116,9 @@ fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if let Ok(stats) = value.cast::<DraftStats>() {
         return Ok(stats.get().to_dict(py)?.into_any());
     }
+    if let Ok(values) = value.cast::<PyTuple>() {
+        return list(py, values.iter().map(|value| plain(&value))).map(Bound::into_any);
+    }
     if let Ok(values) = value.cast::<PyList>() {
         return list(py, values.iter().map(|value| plain(&value))).map(Bound::into_any);
     }
@@ -125,6 +132,20 @@ fn same_steps(py: Python<'_>, ours: Option<&Py<PyList>>, theirs: Option<&Py<PyLi
     let equal = [("equal_nan", true)].into_py_dict(py)?;
     for (ours, theirs) in ours.iter().zip(theirs) {
         if !numpy(py)?.call_method("array_equal", (ours, theirs), Some(&equal))?.is_truthy()? {
+            return Ok(false);
+        }
+    }
+    Ok(ours.len() == theirs.len())
+}
+
+/// [`same_steps`] of arrays by step and layer.
+fn same_states(py: Python<'_>, ours: Option<&Py<PyTuple>>, theirs: Option<&Py<PyTuple>>) -> PyResult<bool> {
+    let (Some(ours), Some(theirs)) = (ours, theirs) else { return Ok(ours.is_none() && theirs.is_none()) };
+    let (ours, theirs) = (ours.bind(py), theirs.bind(py));
+    for (ours, theirs) in ours.iter().zip(theirs) {
+        let [ours, theirs] =
+            [ours, theirs].map(|own| own.cast_into::<PyTuple>().map(|own| own.to_list().unbind()));
+        if !same_steps(py, Some(&ours?), Some(&theirs?))? {
             return Ok(false);
         }
     }

@@ -21,6 +21,7 @@ use crate::generator::pack_interruptible;
 ///     out (str | os.PathLike[str]): The folder to write: a new one, or an empty one.
 ///     dtype (DType): "int8" or "int4".
 ///     num_threads (int | None): The number of threads, as of a `Generator`.
+///     adapter (str | os.PathLike[str] | None): A LoRA adapter to merge before, as of a `Generator`.
 ///     revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
 ///     cache_dir (str | os.PathLike[str] | None): The Hub cache. None is that of the environment.
 ///     progress (Callable[[str, int, int], object] | None): Called in this thread with the stage
@@ -44,9 +45,9 @@ use crate::generator::pack_interruptible;
 #[pyo3(
     name = "pack",
     signature = (
-        model, out, *, dtype, num_threads=None, revision=None, cache_dir=None, progress=None
+        model, out, *, dtype, num_threads=None, adapter=None, revision=None, cache_dir=None, progress=None
     ),
-    text_signature = "(model, out, *, dtype, num_threads=None, revision=None, cache_dir=None, progress=None)"
+    text_signature = "(model, out, *, dtype, num_threads=None, adapter=None, revision=None, cache_dir=None, progress=None)"
 )]
 #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the function")]
 pub(super) fn pack(
@@ -55,6 +56,7 @@ pub(super) fn pack(
     out: PathBuf,
     #[pyo3(from_py_with = options::dtype_name)] dtype: Option<String>,
     #[pyo3(from_py_with = options::count)] num_threads: Option<i64>,
+    adapter: Option<&Bound<'_, PyAny>>,
     revision: Option<String>,
     cache_dir: Option<PathBuf>,
     progress: Option<&Bound<'_, PyAny>>,
@@ -67,6 +69,7 @@ pub(super) fn pack(
             num_threads,
             revision,
             cache_dir,
+            adapter: adapter.map(|given| options::adapter_path(py, given)).transpose()?,
             ..Options::default()
         };
         let mut options = options.check(py)?;

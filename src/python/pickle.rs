@@ -4,13 +4,15 @@
 //! What is work in progress is refused with a `TypeError`.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::errors::input_error;
-use super::options::Options;
+use super::options::{Options, model_path, with_tokenizer_of};
+use crate::generator::MemoryModel;
 use crate::types::FinishReason;
 
 /// What `__reduce__` of a value gives: the class method that restores it, and its only argument.
@@ -22,7 +24,12 @@ pub(super) struct Recipe {
     model: Option<String>,
     /// The options that are not the default ones.
     options: Py<PyDict>,
+    /// The tokenizer of a model that was in memory, as files by their names: it has no place to be opened again from.
+    in_memory: Option<Arc<Files>>,
 }
+
+/// Files by their names.
+type Files = Vec<(String, Vec<u8>)>;
 
 /// A folder as any process finds it; the id of a model as it is.
 pub(super) fn absolute(model: &str) -> String {
@@ -37,7 +44,26 @@ pub(super) fn absolute(model: &str) -> String {
 impl Recipe {
     /// The recipe of a model, folder or Hub id, that is about to be opened.
     pub(super) fn new(py: Python<'_>, model: Option<&str>, options: &Options) -> PyResult<Self> {
-        Ok(Self { model: model.map(absolute), options: options.changed(py)?.unbind() })
+        let options = options.changed(py)?.unbind();
+        Ok(Self { model: model.map(absolute), options, in_memory: None })
+    }
+
+    /// The recipe of a model in memory, which opens it no second time.
+    pub(super) fn in_memory(py: Python<'_>, tokenizer: Files, options: &Options) -> PyResult<Self> {
+        let options = options.changed(py)?.unbind();
+        Ok(Self { model: None, options, in_memory: Some(Arc::new(tokenizer)) })
+    }
+
+    /// Adds the files of the tokenizer to a model in memory.
+    pub(super) fn add_tokenizer_to(&self, py: Python<'_>, model: MemoryModel) -> PyResult<MemoryModel> {
+        if let Some(files) = &self.in_memory {
+            return Ok(files.iter().fold(model, |model, (name, text)| model.file(name, &**text)));
+        }
+        let path = match &self.model {
+            Some(path) => path.clone(),
+            None => model_path(py, "tokenizer", None)?,
+        };
+        with_tokenizer_of(py, model, &path, self.options.bind(py))
     }
 
     /// Adds an option.
@@ -55,7 +81,8 @@ impl Recipe {
         let options = self.options.bind(py).copy()?;
         options.call_method1("pop", ("assistant", py.None()))?;
         options.call_method1("pop", ("revision", py.None()))?;
-        Ok(Self { model: Some(absolute(model)), options: options.unbind() })
+        options.call_method1("pop", ("adapter", py.None()))?;
+        Ok(Self { model: Some(absolute(model)), options: options.unbind(), in_memory: None })
     }
 
     /// The value of `__reduce__`: `class(model, **options)`.
@@ -73,6 +100,14 @@ impl Recipe {
         further: &Bound<'py, PyDict>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         let py = class.py();
+        if self.in_memory.is_some() {
+            let name = class.name()?.to_string_lossy().into_owned();
+            return Err(refused(
+                &name,
+                "was made of tensors in memory",
+                "save the model as a folder and open that, or make it anew in each process",
+            ));
+        }
         let options = self.options.bind(py).copy()?;
         options.update(further.as_mapping())?;
         let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
@@ -87,7 +122,7 @@ impl Recipe {
                 options.set_item(name, value)?;
             }
         }
-        Ok(Self { model: self.model.clone(), options: options.unbind() })
+        Ok(Self { model: self.model.clone(), options: options.unbind(), in_memory: self.in_memory.clone() })
     }
 }
 

@@ -308,8 +308,8 @@ pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             let arguments = PyList::empty(py);
             for argument in info.arguments {
                 let described = dict(py, &[("name", argument.name), ("type", &argument.python_type())])?;
-                if let Some(default) = &argument.default {
-                    described.set_item("default", python_value(py, default)?)?;
+                if let Some(default) = argument.default() {
+                    described.set_item("default", python_value(py, &default)?)?;
                 }
                 arguments.append(described)?;
             }

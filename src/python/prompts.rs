@@ -18,8 +18,8 @@ use crate::generator::{Prompt, Prompts};
 use crate::types::TokenId;
 
 /// What a tokenizer of transformers calls the ids and their mask.
-const IDS: &str = "input_ids";
-const MASK: &str = "attention_mask";
+pub(super) const IDS: &str = "input_ids";
+pub(super) const MASK: &str = "attention_mask";
 
 /// The prompts of a call, given under one of three names: the first argument (which may be what a tokenizer returns),
 /// `inputs` or `input_ids`. Without any the text begins at its beginning.
@@ -243,12 +243,12 @@ pub(super) fn sequences(sequences: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenI
             .into_iter()
             .map(|prompt| match prompt {
                 Prompt::Ids(ids) => Ok(ids),
-                Prompt::Text(_) => Err(PyTypeError::new_err(
+                Prompt::Text(_) | Prompt::Embeddings { .. } => Err(PyTypeError::new_err(
                     "expected token ids, got a text; encode it: gen.tokenizer.encode(text)",
                 )),
             })
             .collect(),
-        Prompts::One(Prompt::Text(_)) => Ok(Vec::new()),
+        Prompts::One(Prompt::Text(_) | Prompt::Embeddings { .. }) => Ok(Vec::new()),
     }
 }
 
@@ -301,7 +301,7 @@ fn batch(
 }
 
 /// The mask of ids that have this many dimensions.
-fn mask_rows(mask: &Bound<'_, PyAny>, dimensions: usize) -> PyResult<Vec<Vec<bool>>> {
+pub(super) fn mask_rows(mask: &Bound<'_, PyAny>, dimensions: usize) -> PyResult<Vec<Vec<bool>>> {
     let (py, walk) = (mask.py(), &Walk::default());
     let array = to_array(mask).map_err(|error| {
         replaced(py, error, |error| {

@@ -7,6 +7,7 @@ use pyo3::types::{PyDict, PyType};
 use super::arrays::{array, wide};
 use super::errors::{guarded, input_error};
 use super::generator::Generator;
+use super::layer_states::{self, ModelOutput};
 use super::pickle::{self, Restored};
 use super::progress::ListProgress;
 use super::prompts;
@@ -18,25 +19,41 @@ use crate::types::TokenId;
 
 #[pymethods]
 impl Generator {
-    /// Returns the model's logits after each token.
+    /// Returns the model's logits after each token, and what its layers compute.
     ///
     /// Args:
     ///     ids (Ids | Sequence[Ids]): Token ids as a sequence, which is a batch of one, several
     ///         sequences of one length, or a two-dimensional array.
+    ///     output_hidden_states (bool): Returns the states before each layer and after the last as well.
+    ///     output_attentions (bool): Returns the attention weights of each layer as well.
     ///
     /// Returns:
-    ///     NDArray[np.float32]: The logits, `[batch, seq, vocab_size]`.
+    ///     NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
+    ///         with what else was asked for.
     ///
     /// Raises:
     ///     InputError: The lengths differ, or an id is not in the vocabulary.
-    #[pyo3(signature = (ids))]
-    fn forward<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    #[pyo3(signature = (ids, *, output_hidden_states=false, output_attentions=false))]
+    fn forward<'py>(
+        &self,
+        py: Python<'py>,
+        ids: &Bound<'py, PyAny>,
+        output_hidden_states: bool,
+        output_attentions: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| {
             let sequences = prompts::sequences(ids)?;
-            let logits =
-                interruptible(py, |interrupted| self.inner().forward_interruptible(&sequences, interrupted))?;
+            let (logits, states) = interruptible(py, |interrupted| {
+                self.inner().forward_states(&sequences, output_hidden_states, output_attentions, interrupted)
+            })?;
             let (rows, len) = (sequences.len(), sequences.first().map_or(0, Vec::len));
-            array(py, (rows, len, logits.len() / (rows * len).max(1)), logits)
+            let logits = array(py, (rows, len, logits.len() / (rows * len).max(1)), logits)?;
+            if !output_hidden_states && !output_attentions {
+                return Ok(logits);
+            }
+            let states = layer_states::of_texts(py, &states)?;
+            let [hidden_states, attentions] = states.map(|states| states.map(Bound::unbind));
+            ModelOutput { logits: logits.unbind(), hidden_states, attentions }.into_bound_py_any(py)
         })
     }
 

@@ -12,7 +12,7 @@ use super::options::{self, Options};
 use super::pickle::Recipe;
 use super::prompts::{rows_to_decode, shown};
 use super::signals::polled;
-use crate::generator::find_tokenizer_interruptible;
+use crate::generator::{MemoryModel, find_tokenizer_interruptible};
 use crate::sync::Mutex;
 use crate::text;
 use crate::types::TokenId;
@@ -60,6 +60,11 @@ impl Tokenizer {
     pub(super) fn new(tokenizer: text::Tokenizer, recipe: Recipe) -> Self {
         let padding = Mutex::new(Padding { token: tokenizer.pad(), side: "left" });
         Self { inner: tokenizer, recipe, padding }
+    }
+
+    /// Adds its files to a model in memory.
+    pub(super) fn add_files_to(&self, py: Python<'_>, model: MemoryModel) -> PyResult<MemoryModel> {
+        self.recipe.add_tokenizer_to(py, model)
     }
 
     fn token_text(&self, id: Option<TokenId>) -> Option<&str> {

@@ -9,6 +9,7 @@
 
 mod api;
 mod app;
+mod batch;
 mod connections;
 mod defects;
 mod failure;
@@ -24,12 +25,14 @@ mod server;
 mod socket;
 mod sse;
 mod state;
+mod ui;
 mod work;
 
 use std::sync::Arc;
 
 use axum::Router;
 
+pub use batch::{BATCH_URLS, BatchAnswer, BatchRequest, BatchResponse, run_batch};
 pub use options::{Secret, ServeOptions};
 pub use server::{Loading, Running, Server};
 
@@ -40,7 +43,7 @@ use hosts::Rule;
 use state::ServerState;
 
 /// The routes with default options, to mount in a service: the limits of requests and bodies hold, while connections,
-/// keys and hosts are up to the service.
+/// keys and hosts are up to the service. The playground is not among them: its path is that of the service's own page.
 pub fn router(generator: Generator) -> Router {
     mounted(generator, ServeOptions::default(), Rule::Any)
 }

@@ -33,6 +33,13 @@ impl DType {
         }
     }
 
+    /// Rounds each value to the nearest number of this type.
+    pub fn round_all(self, values: &mut [f32]) {
+        if self != Self::F32 {
+            values.iter_mut().for_each(|value| *value = self.round(*value));
+        }
+    }
+
     /// Element `index` of little-endian bytes, at any alignment, widened.
     #[inline]
     fn get(self, bytes: &[u8], index: usize) -> f32 {

@@ -5,5 +5,5 @@ mod stored;
 mod weight_type;
 
 pub use dtype::{ComputeDtype, DType};
-pub use stored::{StoredBytes, StoredMatrix, not_finite};
+pub use stored::{ReadBytes, StoredBytes, StoredMatrix, not_finite};
 pub use weight_type::WeightType;

@@ -1,7 +1,8 @@
-//! Stored tensors: in memory, or in a file that is read in parts.
+//! Stored tensors: in memory, in a file that is read in parts, or with whoever copies parts of them.
 //!
 //! Why files are not mapped into memory: docs/decisions/0007.
 
+use std::fmt;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,30 @@ pub enum StoredBytes<'a> {
         /// The number of bytes.
         len: usize,
     },
+    /// `len` bytes that something else copies, from `start` on.
+    Reader {
+        /// What copies them.
+        reader: &'a dyn ReadBytes,
+        /// The offset of the first byte.
+        start: usize,
+        /// The number of bytes.
+        len: usize,
+    },
+}
+
+/// Copies parts of a tensor's bytes. Several threads may ask at the same time.
+pub trait ReadBytes: Send + Sync {
+    /// Copies the bytes from `start` on to `out`. Parts begin and end with an element.
+    ///
+    /// # Errors
+    /// `Load` when they cannot be read.
+    fn read(&self, start: usize, out: &mut [u8]) -> Result<()>;
+}
+
+impl fmt::Debug for dyn ReadBytes + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReadBytes")
+    }
 }
 
 impl StoredBytes<'_> {
@@ -31,7 +56,7 @@ impl StoredBytes<'_> {
     pub fn len(&self) -> usize {
         match *self {
             Self::Memory(bytes) => bytes.len(),
-            Self::File { len, .. } => len,
+            Self::File { len, .. } | Self::Reader { len, .. } => len,
         }
     }
 
@@ -51,6 +76,9 @@ impl StoredBytes<'_> {
             Self::Memory(bytes) => Self::Memory(&bytes[range]),
             Self::File { file, start, .. } => {
                 Self::File { file, start: start + range.start as u64, len: range.len() }
+            }
+            Self::Reader { reader, start, .. } => {
+                Self::Reader { reader, start: start + range.start, len: range.len() }
             }
         }
     }
@@ -74,6 +102,10 @@ impl StoredBytes<'_> {
                     let message = format!("{len} bytes from byte {start} of a weight file cannot be read");
                     Error::load(message).with_source(error)
                 })
+            }
+            Self::Reader { reader, start, len } => {
+                assert_eq!(len, out.len(), "the buffer is as long as what is read");
+                reader.read(start, out)
             }
         }
     }

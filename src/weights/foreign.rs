@@ -51,8 +51,8 @@ pub(super) fn foreign_folder(folder: &Path) -> Option<String> {
         let base = config.get("base_model_name_or_path").filter(|base| base.is_string());
         let base = base.map_or_else(String::new, |base| format!(" for {}", shown(base)));
         return Some(format!(
-            "it is a PEFT adapter (LoRA){base}, not a model; merge it into its base model with \
-             `AutoPeftModelForCausalLM.from_pretrained(folder).merge_and_unload().save_pretrained(new_folder)`"
+            "it is a PEFT adapter (LoRA){base}, not a model; open its base model with it: \
+             `Generator(base, adapter=folder)`, or `--model base --adapter folder`"
         ));
     }
     let files = folder.read_dir().ok()?.flatten().map(|entry| entry.file_name());

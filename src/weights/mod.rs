@@ -1,12 +1,15 @@
-//! The files of a model: their location, config.json, and the tensors of its safetensors files.
+//! The files of a model: their location, config.json, and the tensors of its safetensors files or of the caller, with those
+//! of an adapter merged in.
 //!
 //! All files are untrusted: sizes, names, offsets and shapes are checked before they are used. Nothing is downloaded.
 
+mod adapter;
 mod config;
 mod family;
 mod fields;
 mod foreign;
 mod hub_cache;
+mod in_memory;
 mod memory;
 mod packed;
 mod rope;
@@ -16,9 +19,11 @@ mod shards;
 mod source;
 mod window;
 
+pub use adapter::{Adapter, AdapterConfig};
 pub use config::ModelConfig;
 pub use family::{FamilyConfig, Switch};
 pub use hub_cache::{HubCache, HubCacheReason};
+pub use in_memory::{Tensor, TensorInfo, TensorSource};
 pub use memory::{MemoryLimit, available_memory, memory_limit};
 pub use rope::{RopeKind, RopeParameters, RopeRule};
 pub use safetensors::{HeaderLimits, MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, TensorView};

@@ -1,4 +1,4 @@
-//! The files of a model: in a folder, in a snapshot of the local Hugging Face cache, or embedded in the binary.
+//! The files of a model: in a folder, in a snapshot of the local Hugging Face cache, embedded in the binary, or in memory.
 //!
 //! Only regular files in the model's own folder are opened; in the Hugging Face cache also links to the cache's blobs. The
 //! contents are not interpreted here.
@@ -8,9 +8,11 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::foreign::{foreign_file, foreign_folder, gguf};
 use super::hub_cache::HubCache;
+use super::in_memory::TensorSource;
 use crate::error::{Error, Result};
 use crate::escape;
 use crate::files::open_regular;
@@ -37,13 +39,13 @@ const MAX_TEMPLATES: usize = 64;
 const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 
 /// The files of one model.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ModelFiles {
     name: String,
     location: Location,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 enum Location {
     Folder {
         path: PathBuf,
@@ -52,8 +54,11 @@ enum Location {
     },
     #[cfg_attr(not(feature = "bundled"), expect(dead_code, reason = "the feature `bundled` embeds a model"))]
     Embedded(&'static [(&'static str, &'static [u8])]),
-    #[cfg(feature = "fuzzing")]
-    Memory(std::sync::Arc<[(String, Vec<u8>)]>),
+    Memory {
+        files: Arc<[(String, Vec<u8>)]>,
+        /// What the caller has in place of weight files.
+        tensors: Option<Arc<dyn TensorSource>>,
+    },
 }
 
 /// The contents of a weight file.
@@ -80,6 +85,12 @@ impl FileBytes {
 impl fmt::Debug for FileBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FileBytes({} bytes)", self.stored().len())
+    }
+}
+
+impl fmt::Debug for ModelFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelFiles").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -160,10 +171,21 @@ impl ModelFiles {
         embedded_model!("story-draft")
     }
 
-    /// Files in memory, by name.
-    #[cfg(feature = "fuzzing")]
-    pub(crate) fn in_memory(files: impl Into<std::sync::Arc<[(String, Vec<u8>)]>>) -> Self {
-        Self { name: "memory".to_owned(), location: Location::Memory(files.into()) }
+    /// Files in memory, by name, and what there is in place of weight files.
+    pub(crate) fn in_memory(
+        name: impl Into<String>,
+        files: impl Into<Arc<[(String, Vec<u8>)]>>,
+        tensors: Option<Arc<dyn TensorSource>>,
+    ) -> Self {
+        Self { name: name.into(), location: Location::Memory { files: files.into(), tensors } }
+    }
+
+    /// The tensors that the caller has in place of weight files.
+    pub(super) fn tensors(&self) -> Option<&Arc<dyn TensorSource>> {
+        match &self.location {
+            Location::Memory { tensors, .. } => tensors.as_ref(),
+            Location::Folder { .. } | Location::Embedded(_) => None,
+        }
     }
 
     /// The path or id that the model was asked for by.
@@ -171,13 +193,11 @@ impl ModelFiles {
         &self.name
     }
 
-    /// The folder, unless the model is part of the binary.
+    /// The folder, unless the model is part of the binary or in memory.
     pub fn path(&self) -> Option<&Path> {
         match &self.location {
             Location::Folder { path, .. } => Some(path),
-            Location::Embedded(_) => None,
-            #[cfg(feature = "fuzzing")]
-            Location::Memory(_) => None,
+            Location::Embedded(_) | Location::Memory { .. } => None,
         }
     }
 
@@ -250,6 +270,13 @@ impl ModelFiles {
     /// # Errors
     /// `Load` when there are more than 64, or one is larger than 1 MiB, no plain file of the model, or cannot be read.
     pub fn additional_chat_templates(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        if let Location::Memory { files, .. } = &self.location {
+            let templates = files.iter().filter_map(|(name, text)| {
+                let name = name.strip_prefix(TEMPLATE_FOLDER)?.strip_prefix('/')?.strip_suffix(".jinja")?;
+                Some((name.to_owned(), text.clone()))
+            });
+            return Ok(templates.collect());
+        }
         let Some(folder) =
             self.path().map(|path| path.join(TEMPLATE_FOLDER)).filter(|folder| folder.is_dir())
         else {
@@ -322,7 +349,6 @@ impl ModelFiles {
         match self.locate(file)? {
             None => Ok(None),
             Some(Located::Static(bytes)) => Ok(Some(Cow::Borrowed(bytes))),
-            #[cfg(feature = "fuzzing")]
             Some(Located::Owned(bytes)) => Ok(Some(Cow::Owned(bytes))),
             Some(Located::File(handle)) => {
                 let mut bytes = Vec::new();
@@ -348,7 +374,6 @@ impl ModelFiles {
         match self.locate(file)? {
             None => Ok(None),
             Some(Located::Static(bytes)) => Ok(Some(FileBytes::Static(bytes))),
-            #[cfg(feature = "fuzzing")]
             Some(Located::Owned(bytes)) => Ok(Some(FileBytes::Owned(bytes))),
             Some(Located::File(handle)) => {
                 let len = handle.metadata().map_err(|error| self.unreadable(file).with_source(error))?.len();
@@ -367,8 +392,7 @@ impl ModelFiles {
     pub fn contains(&self, file: &str) -> bool {
         match &self.location {
             Location::Embedded(files) => files.iter().any(|(name, _)| *name == file),
-            #[cfg(feature = "fuzzing")]
-            Location::Memory(files) => files.iter().any(|(name, _)| name == file),
+            Location::Memory { files, .. } => files.iter().any(|(name, _)| name == file),
             Location::Folder { path, .. } => is_plain_file_name(file) && path.join(file).exists(),
         }
     }
@@ -391,8 +415,7 @@ impl ModelFiles {
                 let found = files.iter().find(|(name, _)| folder.is_none() && *name == file);
                 return Ok(found.map(|(_, bytes)| Located::Static(bytes)));
             }
-            #[cfg(feature = "fuzzing")]
-            Location::Memory(files) => {
+            Location::Memory { files, .. } => {
                 let found = files.iter().find(|(name, _)| name == file);
                 return Ok(found.map(|(_, bytes)| Located::Owned(bytes.clone())));
             }
@@ -427,7 +450,6 @@ impl ModelFiles {
 enum Located {
     File(File),
     Static(&'static [u8]),
-    #[cfg(feature = "fuzzing")]
     Owned(Vec<u8>),
 }
 

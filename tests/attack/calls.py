@@ -37,6 +37,8 @@ USUAL: dict[str, list[object]] = {
     "do_sample": [True, False],
     "output_scores": [True],
     "output_logits": [True],
+    "output_hidden_states": [True],
+    "output_attentions": [True],
     "output_events": [True],
     "top_logprobs": [1, 5, 64],
     "top_k": [1, 5, 50],
@@ -50,6 +52,9 @@ USUAL: dict[str, list[object]] = {
     "force_words_ids": [[[5]], [[[6], [7, 8]]]],
     "eos_token_id": [1, [1, 2]],
     "seed": [0, 5],
+    "json_schema": [{"type": "object"}, {"enum": ["a", 1]}, '{"type": "array", "maxItems": 2}', {"not": {}}, True],
+    "regex": ["[a-z]{3,9}", "a|b*", "(", "x{1,1000000}"],
+    "grammar": ['start: "a"+', "start: /[a-z]+/ start?", "start: start", "a"],
 }
 
 

@@ -58,6 +58,7 @@ fn every_subcommand_writes_one_object_on_one_line_with_a_version() {
         &["generate", "--max-new-tokens=2", PROMPT][..],
         &["chat", "--max-new-tokens=2", "--prompt", PROMPT],
         &["score", PROMPT],
+        &["detect", PROMPT],
         &["tokenize", PROMPT],
         &["inspect"],
         &["doctor"],

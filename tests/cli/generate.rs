@@ -4,7 +4,7 @@ use rsgen::generation::ForcedWord;
 use rsgen::{GenerationConfig, Generator, TokenId};
 use serde_json::{Value, json};
 
-use super::support::{PROMPT, failure_of, json_of, quiet_stdout, stdout, with_stdin};
+use super::support::{PROMPT, failure, failure_of, json_of, quiet_stdout, stdout, with_stdin};
 
 #[test]
 fn generate_writes_the_prompt_and_the_greedy_text_of_the_library() {
@@ -180,4 +180,36 @@ fn a_line_that_cannot_be_continued_is_named_and_the_others_go_on() {
     assert!(errors.contains("line 2: the prompt has") && errors.contains("1 of 3 lines failed"), "{errors}");
     let (code, errors) = failure_of(&with_stdin(&["generate", "--prompts=/no/such/file"], b""));
     assert!(code == 1 && errors.contains("/no/such/file cannot be read"), "{errors}");
+}
+
+#[test]
+fn a_schema_is_a_text_or_a_file() {
+    let schema = json!({"type": "array", "items": {"enum": ["cat", "dog"]}, "minItems": 2, "maxItems": 2});
+    let config = GenerationConfig::new().json_schema(schema.clone()).max_new_tokens(40);
+    let expected = Generator::bundled().unwrap().generate(PROMPT, &config).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).unwrap();
+        folder.path().join(name).to_str().unwrap().to_owned()
+    };
+    let of = |option: &str, value: &str| {
+        stdout(&["generate", "--no-prompt", "--max-new-tokens=40", option, value, PROMPT])
+    };
+    let text = of("--json-schema", &schema.to_string());
+    assert_eq!(text, format!("{expected}\n"));
+    assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap().len(), 2);
+    assert_eq!(of("--json-schema", &file("schema.json", &schema.to_string())), text);
+    let grammar = "start: \"The \" /[a-z]{3}/ \".\"\n";
+    let text = of("--grammar", grammar);
+    assert!(text.starts_with("The ") && text.trim_end().len() == 8, "{text}");
+    assert_eq!(of("--grammar", &file("grammar.lark", grammar)), text);
+    assert_eq!(of("--regex", "The [a-z]{3}\\."), text);
+
+    let failed = |option: &str, value: &str| failure(&["generate", option, value, PROMPT]);
+    let (code, message) = failed("--json-schema", "no-such-file.json");
+    assert!(code == 2 && message.contains("neither the text itself nor a file"), "{message}");
+    let (code, message) = failed("--json-schema", r#"{"not": {}}"#);
+    assert!(code == 2 && message.contains("`--json-schema` has the keyword `not`"), "{code} {message}");
+    let (code, message) = failed("--regex", "(");
+    assert!(code == 2 && message.contains("`--regex` cannot be followed"), "{code} {message}");
 }

@@ -3,9 +3,11 @@
 #![cfg(all(feature = "cli", feature = "bundled"))]
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
 
+mod adapters;
 mod bench;
 mod chat;
 mod completions;
+mod detect;
 mod doctor;
 mod every_subcommand;
 mod exit_codes;

@@ -8,12 +8,13 @@ use serde_json::Value;
 pub(crate) const PROMPT: &str = "Once upon a time";
 
 /// The subcommands that the command has.
-pub(crate) const SUBCOMMANDS: [&str; 11] = [
+pub(crate) const SUBCOMMANDS: [&str; 12] = [
     "generate",
     "chat",
     "serve",
     "pack",
     "score",
+    "detect",
     "show",
     "tokenize",
     "inspect",

@@ -143,6 +143,34 @@ def _allowed(batch: Batch) -> Arguments:
     return {"prefix_allowed_tokens_fn": function, "num_beams": beams}
 
 
+def _watermark(batch: Batch) -> Arguments:
+    # transformers fails where there are fewer candidates than selfhash looks at, and where none of them is green.
+    scheme = batch.choice("lefthash", "lefthash", "selfhash") if 40 <= batch.vocab < 5000 else "lefthash"
+    return {
+        "vocab_size": batch.vocab,
+        "device": "cpu",
+        "greenlist_ratio": batch.uniform(0.5 if scheme == "selfhash" else 0.01, 0.99),
+        "bias": batch.uniform(-3, 10),
+        "hashing_key": batch.choice(15485863, 0, -7, 2**63 - 1, -(2**63), 10**15),
+        "seeding_scheme": scheme,
+        "context_width": batch.choice(1, 1, 2, 4),
+    }
+
+
+def _synthid_text(batch: Batch) -> Arguments:
+    keys = batch.random.randint(-(2**63), 2**63 - 1, batch.random.randint(1, 12), dtype=np.int64)
+    return {
+        "ngram_len": batch.choice(1, 2, 5),
+        "keys": keys.tolist(),
+        "sampling_table_size": batch.choice(1, 2, 1000, 65536),
+        "sampling_table_seed": batch.choice(0, 12345, 2**40 + 3),
+        "context_history_size": batch.choice(0, 1, 1024),
+        "device": "cpu",
+        "skip_first_ngram_calls": batch.choice(True, False),
+        "debug_mode": batch.choice(True, False, False),
+    }
+
+
 PROCESSORS = [
     Processor("SequenceBiasLogitsProcessor", _sequence_bias),
     Processor("HammingDiversityLogitsProcessor", _hamming, versions=("4",), call=_hamming_call),
@@ -212,6 +240,10 @@ PROCESSORS = [
         lambda b: _filter(b, {"epsilon": 10 ** b.uniform(-5, -0.1)}),
         nan=False,
         infinite=False,
+    ),
+    Processor("WatermarkLogitsProcessor", _watermark, nan=False),
+    Processor(
+        "SynthIDTextWatermarkLogitsProcessor", _synthid_text, nan=False, infinite=False, tolerance=1e-6
     ),
     Processor("LogitNormalization", lambda b: {}),
 ]

@@ -96,6 +96,7 @@ def fields(model: Model) -> dict[str, Any]:
         "suppress_tokens": lambda: [token for token in ids(0, 10) if token not in eos],
         "begin_suppress_tokens": lambda: ids(0, 10),
         "renormalize_logits": lambda: rng.choice([True, False]),
+        "watermarking_config": lambda: _green_list(model),
     }
     if rng.random() < 0.7:
         drawn |= {
@@ -114,6 +115,19 @@ def fields(model: Model) -> dict[str, Any]:
         chosen = {"do_sample": False}
     chosen |= {name: draw() for name, draw in drawn.items() if rng.random() < 0.3}
     return chosen | {"eos_token_id": eos, "pad_token_id": 0, "max_new_tokens": rng.randint(1, 24)}
+
+
+def _green_list(model: Model) -> dict[str, Any]:
+    """A watermark; transformers fails where selfhash has too few candidates."""
+    rng = model.random
+    own = model.vocab > 40 and rng.random() < 0.4
+    return {
+        "greenlist_ratio": rng.uniform(0.5 if own else 0.05, 0.9),
+        "bias": rng.uniform(0.5, 6.0),
+        "hashing_key": rng.randrange(1 << 40),
+        "seeding_scheme": "selfhash" if own else "lefthash",
+        "context_width": rng.randint(1, 4),
+    }
 
 
 def prompts(model: Model) -> tuple[Any, Any]:

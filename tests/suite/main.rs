@@ -2,6 +2,7 @@
 //! its own process is a separate file beside this folder.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod adapters;
 mod architecture;
 mod assistant;
 mod bad_input;
@@ -16,8 +17,12 @@ mod forward;
 mod fuzz_corpus;
 mod golden;
 mod golden_support;
+mod healing;
+mod in_memory;
+mod inputs_embeds;
 mod invariance;
 mod kept_cache;
+mod layer_states;
 mod listed_differences;
 mod memory;
 mod packed;

@@ -24,6 +24,11 @@ _PROMPTS = [[0, 1, 0, 2, 1, 3]]
 
 #: For each processor its class and the arguments to try, under the names of transformers' constructors.
 PROCESSORS: dict[str, tuple[str, list[Arguments]]] = {
+    # Other scales need a model: see `guidance.py`.
+    "unbatched_classifier_free_guidance": (
+        "UnbatchedClassifierFreeGuidanceLogitsProcessor",
+        [{"guidance_scale": 1.0, "model": None}],
+    ),
     "sequence_bias": (
         "SequenceBiasLogitsProcessor",
         [
@@ -110,8 +115,40 @@ PROCESSORS: dict[str, tuple[str, list[Arguments]]] = {
         "EtaLogitsWarper",
         [{"epsilon": p} for p in (0.001, 0.05, 0.3)] + [{"epsilon": 0.9, "min_tokens_to_keep": 3}],
     ),
+    "watermark": (
+        "WatermarkLogitsProcessor",
+        [
+            {"vocab_size": size, "greenlist_ratio": ratio, "bias": bias, "hashing_key": key}
+            for size, ratio, bias, key in ((2, 0.5, 2.0, 15485863), (7, 0.25, 3.5, -9), (30, 0.7, 1.0, 2**62))
+        ]
+        + [
+            {"vocab_size": 40, "greenlist_ratio": 0.6, "seeding_scheme": "selfhash", "context_width": width}
+            for width in (1, 3)
+        ],
+    ),
+    "synthid_text_watermark": (
+        "SynthIDTextWatermarkLogitsProcessor",
+        [
+            {
+                "ngram_len": length,
+                "keys": keys,
+                "sampling_table_size": size,
+                "sampling_table_seed": 5,
+                "context_history_size": 16,
+                "debug_mode": debug,
+            }
+            for length, keys, size, debug in (
+                (5, [654, 400, 836, 123], 65536, False),
+                (1, [-3], 1000, False),
+                (2, list(range(12)), 64, True),
+            )
+        ],
+    ),
     "logit_normalization": ("LogitNormalization", [{}]),
 }
+
+#: Those whose constructors need a device.
+_WITH_DEVICE = ("WatermarkLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor")
 
 #: Length of the ids that every row of scores comes with.
 IDS = 6
@@ -171,11 +208,15 @@ def write_processor_goldens(path: Path, made_with: dict[str, str]) -> None:
 def _apply(kind: str, args: Arguments, ids: list[int], row: np.ndarray) -> dict[str, Any] | None:
     """One processor on one row; None where the row is too short for it, or rounding would decide."""
     tokens = [token for name in _TOKENS if name in args for token in np.ravel(_flat(args[name]))]
-    needed = max([args.get("min_tokens_to_keep", 1), *(int(token) + 1 for token in tokens)])
+    needed = max(
+        [args.get("min_tokens_to_keep", 1), args.get("vocab_size", 1), *(int(token) + 1 for token in tokens)]
+    )
     if needed > len(row) or _decided_by_rounding(args, row):
         return None
     if "encoder_input_ids" in args:
         args = args | {"encoder_input_ids": torch.tensor(args["encoder_input_ids"])}
+    if kind in _WITH_DEVICE:
+        args = args | {"device": "cpu"}
     processor = getattr(logits_process, kind)(**args)
     return tensor(processor(torch.tensor([ids]), torch.from_numpy(row.copy())[None])[0].numpy())
 

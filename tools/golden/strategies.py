@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
+from guidance import draw_guidance, fit_prompts, for_transformers, of_prompt, recomputed
 from margins import margins
 from reference import reset_rope
 from transformers.utils import is_sklearn_available
@@ -33,9 +34,27 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "early_exit": ("5",),
     "assisted_greedy": ("5",),
     "assisted_sample": ("5",),
+    # Marked texts, in each search that transformers marks them right in.
+    "watermark": ("5", "4.49"),
+    "watermark_beams": ("5", "4.49"),
+    "assisted_watermark": ("5",),
+    "synthid_text_watermark": ("5", "4.49"),
+    "guidance": ("5",),
+    "guided_beams": ("5",),
+    "guided_lookup": ("5",),
 }
 #: Those that transformers has for one prompt and one row alone. It masks the pad token in the drafts of an assistant.
-ASSISTED = ("prompt_lookup", "early_exit", "assisted_greedy", "assisted_sample")
+ASSISTED = (
+    "prompt_lookup",
+    "early_exit",
+    "assisted_greedy",
+    "assisted_sample",
+    "assisted_watermark",
+    "guided_lookup",
+)
+#: Those that move away from a negative prompt, and those of them where transformers' cache of it goes astray.
+GUIDED = ("guidance", "guided_beams", "guided_lookup")
+ASTRAY = ("guided_beams", "guided_lookup")
 #: Fields that transformers reads from the assistant.
 OF_THE_ASSISTANT = (
     "num_assistant_tokens",
@@ -78,7 +97,9 @@ class StrategyCase:
             for ids, mask in zip(self.input_ids, self.attention_mask, strict=True)
         ]
         return [
-            StrategyCase(self.family, [ids], [[1] * len(ids)], self.fields, self.seed + place)
+            StrategyCase(
+                self.family, [ids], [[1] * len(ids)], of_prompt(self.fields, place), self.seed + place
+            )
             for place, ids in enumerate(rows)
         ]
 
@@ -106,6 +127,8 @@ def draw_case(family: str, rng: random.Random, vocab_size: int, num_layers: int)
         fields["eos_token_id"] = rng.sample(range(vocab_size), rng.randint(1, 4))
         fields["pad_token_id"] = pad
     DRAWS[family](fields, rng, num_layers, vocab_size)
+    if family in GUIDED:
+        draw_guidance(fields, rng, vocab_size)
     needs_pad = ERA == "4.49" or "beam" in family
     rows = 1 if rng.random() < 0.7 or (needs_pad and "pad_token_id" not in fields) else rng.randint(2, 3)
     # DoLa chooses one layer for all rows of a batch in transformers, one for each in rsgen.
@@ -113,7 +136,8 @@ def draw_case(family: str, rng: random.Random, vocab_size: int, num_layers: int)
     prompts = [[rng.randrange(vocab_size) for _ in range(rng.randint(1, 24))] for _ in range(rows)]
     if rows > 1 and not is_list and "pad_token_id" not in fields:
         prompts = [prompt[:1] * len(prompts[0]) for prompt in prompts]
-    if family == "prompt_lookup":
+    fit_prompts(fields, rows)
+    if family in ("prompt_lookup", "guided_lookup"):
         few = rng.sample(range(vocab_size), 4)
         prompts = [[rng.choice(few) for _ in prompt] for prompt in prompts]
     width = max(map(len, prompts))
@@ -245,6 +269,21 @@ def _draw_lookup(fields: dict[str, Any], rng: random.Random, num_layers: int, vo
     _draw_one_row(fields, rng, num_layers, vocab_size, samples=rng.random() < 0.5)
 
 
+def _draw_guided(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    if rng.random() < 0.5:
+        _draw_sample(fields, rng, num_layers, vocab_size)
+
+
+def _draw_guided_beams(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    draw = rng.choice([_draw_beams, _draw_beam_sample])
+    draw(fields, rng, num_layers, vocab_size)
+
+
+def _draw_guided_lookup(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    fields["prompt_lookup_num_tokens"] = rng.randint(1, 8)
+    _draw_one_row(fields, rng, num_layers, vocab_size, samples=False)
+
+
 def _draw_assistant(fields: dict[str, Any], rng: random.Random, *, adapts: bool) -> None:
     fields["num_assistant_tokens"] = rng.randint(1, 8)
     fields["num_assistant_tokens_schedule"] = rng.choice(["constant", "heuristic_transient"])
@@ -282,6 +321,61 @@ def _draw_assisted_sample(
     _draw_one_row(fields, rng, num_layers, vocab_size, samples=True)
 
 
+def _draw_green_list(fields: dict[str, Any], rng: random.Random, vocab_size: int) -> None:
+    # transformers fails where there are fewer candidates than selfhash looks at, and where none of them is green.
+    scheme = rng.choice(["lefthash", "selfhash"]) if vocab_size > 40 else "lefthash"
+    drawn = {
+        "greenlist_ratio": round(rng.uniform(0.4 if scheme == "selfhash" else 0.05, 0.9), 2),
+        "bias": round(rng.uniform(-1.0, 8.0), 2),
+        "hashing_key": rng.choice([rng.randrange(1 << 62), rng.randrange(1 << 20), -rng.randrange(1 << 40)]),
+        "context_width": rng.randint(1, 5),
+    }
+    chosen = {name: value for name, value in drawn.items() if rng.random() < 0.6}
+    if scheme == "selfhash":
+        chosen |= {"seeding_scheme": scheme, "greenlist_ratio": drawn["greenlist_ratio"]}
+    fields["watermarking_config"] = chosen
+
+
+def _draw_watermark(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    if rng.random() < 0.6:
+        _draw_sample(fields, rng, num_layers, vocab_size)
+    _draw_green_list(fields, rng, vocab_size)
+
+
+def _draw_watermark_beams(
+    fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int
+) -> None:
+    draw = rng.choice([_draw_beams, _draw_beam_sample])
+    draw(fields, rng, num_layers, vocab_size)
+    _draw_green_list(fields, rng, vocab_size)
+
+
+def _draw_assisted_watermark(
+    fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int
+) -> None:
+    _draw_assistant(fields, rng, adapts=True)
+    _draw_one_row(fields, rng, num_layers, vocab_size, samples=rng.random() < 0.5)
+    _draw_green_list(fields, rng, vocab_size)
+
+
+def _draw_synthid_text(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    if rng.random() < 0.7:
+        _draw_sample(fields, rng, num_layers, vocab_size)
+    drawn = {
+        "context_history_size": rng.choice([0, 1, 3, 20, 1024]),
+        "sampling_table_seed": rng.randrange(1 << 40),
+        "sampling_table_size": rng.choice([1, 7, 1000, 4096, 65537]),
+        "skip_first_ngram_calls": rng.random() < 0.5,
+    }
+    chosen: dict[str, Any] = {name: value for name, value in drawn.items() if rng.random() < 0.5}
+    chosen["ngram_len"] = rng.randint(1, 6)
+    chosen["keys"] = [
+        rng.choice([rng.randrange(1000), rng.randrange(-(1 << 63), 1 << 63)])
+        for _ in range(rng.randint(1, 20))
+    ]
+    fields["watermarking_config"] = chosen
+
+
 DRAWS: dict[str, Callable[[dict[str, Any], random.Random, int, int], None]] = {
     "greedy_search": _draw_greedy,
     "sample": _draw_sample,
@@ -295,6 +389,13 @@ DRAWS: dict[str, Callable[[dict[str, Any], random.Random, int, int], None]] = {
     "early_exit": _draw_early_exit,
     "assisted_greedy": _draw_assisted_greedy,
     "assisted_sample": _draw_assisted_sample,
+    "watermark": _draw_watermark,
+    "watermark_beams": _draw_watermark_beams,
+    "assisted_watermark": _draw_assisted_watermark,
+    "synthid_text_watermark": _draw_synthid_text,
+    "guidance": _draw_guided,
+    "guided_beams": _draw_guided_beams,
+    "guided_lookup": _draw_guided_lookup,
 }
 
 
@@ -328,7 +429,10 @@ def answer(model: Any, case: StrategyCase, assistant: Any = None) -> StrategyAns
     with_scores = case.family != "constrained_beam_search" and not (
         case.family == "group_beam_search" and is_float64
     )
-    with _largest_logit(model) as largest:
+    rows_each = max(case.fields.get("num_beams", 1), case.fields.get("num_return_sequences", 1))
+    fields = case.fields | for_transformers(case.fields, len(case.input_ids), rows_each)
+    of_guidance = recomputed(len(case.input_ids[0])) if case.family in ASTRAY else nullcontext()
+    with _largest_logit(model) as largest, of_guidance:
         out = model.generate(
             torch.tensor(case.input_ids),
             attention_mask=torch.tensor(case.attention_mask),
@@ -337,7 +441,7 @@ def answer(model: Any, case: StrategyCase, assistant: Any = None) -> StrategyAns
             **given,
             **{
                 name: _as_transformers_has_it(name, value)
-                for name, value in case.fields.items()
+                for name, value in fields.items()
                 if name not in OF_THE_ASSISTANT
             },
         )
@@ -376,6 +480,8 @@ def _largest_logit(model: Any) -> Iterator[list[float]]:
 
 
 def _as_transformers_has_it(name: str, value: Any) -> Any:
+    if name == "watermarking_config" and "keys" in value:
+        return transformers.SynthIDTextWatermarkingConfig(**value)
     return [[list(ids), bias] for ids, bias in value] if name == "sequence_bias" else value
 
 
@@ -431,7 +537,7 @@ def close_scores(one: StrategyAnswer, other: StrategyAnswer) -> bool:
 def within_rounding(one: StrategyAnswer, other: StrategyAnswer, case: StrategyCase) -> bool:
     """Whether scores that multiply the rounding of what they are made of are equal within the tolerance of that.
 
-    A negative `length_penalty` multiplies a row's sum, so the sums are compared. The scores of DoLa are differences of logits, so
+    A negative `length_penalty` multiplies a row's sum, so the sums are compared. SynthID's tournament does so in each layer. The scores of DoLa are differences of logits, so
     the tolerance is relative to the largest of those.
     """
     if case.family == "dola":
@@ -441,6 +547,11 @@ def within_rounding(one: StrategyAnswer, other: StrategyAnswer, case: StrategyCa
         rounded = np.abs(expected) < HUGE
         exact = np.array_equal(scores[~rounded], expected[~rounded], equal_nan=True)
         return exact and bool((np.abs(scores[rounded] - expected[rounded]) <= allowed).all())
+    if case.family == "synthid_text_watermark":
+        # Each layer of the tournament adds the rounding of a sum of probabilities.
+        layers = 1 + len(case.fields["watermarking_config"]["keys"])
+        allowed = layers * (ABSOLUTE + RELATIVE * np.abs(scores_of(other)))
+        return bool((np.abs(scores_of(one) - scores_of(other)) <= allowed).all())
     penalty = case.fields.get("length_penalty", 1.0)
     if penalty >= 0 or one.scores is None or other.scores is None:
         return False

@@ -1,6 +1,7 @@
-//! `rsgen inspect`: describes a model, its memory and whether it can be loaded, from its small files and the headers
-//! of its weights.
+//! `rsgen inspect`: describes a model or an adapter, its memory and whether it can be loaded, from its small files and the
+//! headers of its weights.
 
+mod adapter;
 mod description;
 
 use std::fmt::Write as _;
@@ -15,7 +16,8 @@ use super::output::write_json;
 use super::terminal::Terminal;
 use crate::escape;
 use crate::generation::GenerationConfig;
-use crate::weights::LayerType;
+use crate::weights::{Adapter, LayerType};
+use adapter::AdapterDescription;
 use description::{Description, Shape, SpecialToken};
 
 pub(super) fn run(
@@ -24,8 +26,18 @@ pub(super) fn run(
     terminal: &Terminal,
 ) -> Result<(), Failure> {
     let files = ModelSource::choose(arguments.model.as_deref(), bundled)?.files()?;
-    let description = Description::of(&files)?;
     let mut out = stdout().lock();
+    if Adapter::is_one(&files) {
+        let description = AdapterDescription::of(&files);
+        if arguments.output.json {
+            write_json(&mut out, &description)?;
+        } else {
+            out.write_all(description.page(terminal).as_bytes())?;
+            out.flush()?;
+        }
+        return Ok(());
+    }
+    let description = Description::of(&files)?;
     if arguments.output.json {
         write_json(&mut out, &description)?;
     } else {

@@ -72,6 +72,11 @@ pub(in crate::generation) trait FieldType: Sized {
     /// The value, or `None` when it is of another type.
     fn parse(value: &FieldValue) -> Option<Self>;
 
+    /// What is wrong with a value that is refused, to follow the name of the field, where [`KIND`](Self::KIND) does not say it.
+    fn explain(_value: &FieldValue) -> Option<String> {
+        None
+    }
+
     /// The value as a caller would write it.
     fn to_value(&self) -> FieldValue;
 }

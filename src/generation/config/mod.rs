@@ -9,12 +9,15 @@ mod biases;
 mod choices;
 mod field;
 mod file;
+mod json_schema;
+mod negative_prompt;
 pub(crate) mod suggest;
 mod table;
 #[cfg(test)]
 mod tests;
 mod unsupported;
 mod value;
+mod watermarking;
 
 use std::collections::BTreeSet;
 
@@ -29,8 +32,11 @@ pub use biases::{LogitBias, SequenceBias};
 pub use choices::{AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, ForcedWord};
 pub(super) use field::FieldType;
 pub use field::OneOrMany;
+pub use json_schema::JsonSchema;
+pub use negative_prompt::{NegativePromptIds, NegativePromptMask};
 pub use table::FieldInfo;
 pub use value::FieldValue;
+pub use watermarking::{SeedingScheme, SynthIDTextWatermarkingConfig, Watermarking, WatermarkingConfig};
 
 /// Leaves the struct as it is written, and copies the documentation of each field into a constant of its name.
 macro_rules! documented {
@@ -90,6 +96,10 @@ documented! {
         pub output_scores: Option<bool>,
         /// Whether to keep the model's own logits of every step.
         pub output_logits: Option<bool>,
+        /// Whether to keep the hidden states of all layers at every step.
+        pub output_hidden_states: Option<bool>,
+        /// Whether to keep the attention weights of all layers at every step.
+        pub output_attentions: Option<bool>,
         /// How many of the likeliest tokens to keep; each generated token gets them, with their log-probabilities under
         /// the model's own logits.
         pub top_logprobs: Option<usize>,
@@ -112,6 +122,8 @@ documented! {
         /// The seed of sampling: the tokens that `torch.manual_seed(seed)` gives transformers. For a list of
         /// prompts, one seed each, or one from which prompt `i` takes `seed + i`.
         pub seed: Option<OneOrMany<u64>>,
+        /// Whether the last token of the prompt is chosen again, among those that extend its text, before generation begins.
+        pub token_healing: Option<bool>,
         /// Contrastive search: how much likeness to earlier states counts against a token, from 0 to 1.
         pub penalty_alpha: Option<f64>,
         /// `DoLa`: the inner layers to contrast with: `"low"`, `"high"` or a list of layers, 0 being the
@@ -149,6 +161,15 @@ documented! {
         /// What the output of a constrained beam search has to hold: phrases of token ids, or lists of
         /// phrases of which one is enough.
         pub force_words_ids: Option<Vec<ForcedWord>>,
+        /// Guidance: how far log-probabilities move away from those after the negative prompt; 1 is no guidance, 1.5 is usual.
+        /// Each row takes a second row of the model.
+        pub guidance_scale: Option<f64>,
+        /// Guidance: the text to move away from, or one for each prompt. Without it, the last token of the prompt.
+        pub negative_prompt: Option<OneOrMany<String>>,
+        /// Guidance: the negative prompt as token ids, or one for each prompt.
+        pub negative_prompt_ids: Option<NegativePromptIds>,
+        /// Guidance: which ids of `negative_prompt_ids` are real (1) and which are padding (0); all are real without it.
+        pub negative_prompt_attention_mask: Option<NegativePromptMask>,
         /// Adds a bias to the score of a sequence's last token when its other tokens have just occurred.
         pub sequence_bias: Option<SequenceBias>,
         /// Adds a number from -100 to 100 to the score of a token, as OpenAI's field of that name.
@@ -183,6 +204,12 @@ documented! {
         pub suppress_tokens: Option<Vec<TokenId>>,
         /// Allows none of these tokens as the first.
         pub begin_suppress_tokens: Option<Vec<TokenId>>,
+        /// A JSON schema that the new text follows: an object, or its text; in Python also a pydantic model.
+        pub json_schema: Option<JsonSchema>,
+        /// A regular expression that the whole new text matches, in the syntax of Rust's crate `regex`.
+        pub regex: Option<String>,
+        /// A grammar that the new text follows, in the notation of Lark as llguidance takes it.
+        pub grammar: Option<String>,
         /// Divides the scores by a number: below 1 sharpens, above 1 flattens.
         pub temperature: Option<f64>,
         /// Keeps only the most probable tokens, up to 100, within this fraction of the entropy.
@@ -199,6 +226,9 @@ documented! {
         pub epsilon_cutoff: Option<f64>,
         /// Keeps only tokens of at least this probability, or less where the entropy is high.
         pub eta_cutoff: Option<f64>,
+        /// Marks the text so that a detector with the same settings finds it: favours tokens of pseudorandom green lists, or
+        /// lets tokens win SynthID's tournaments.
+        pub watermarking_config: Option<Watermarking>,
         /// Replaces the scores by the logarithms of their softmax, after all other processors.
         pub renormalize_logits: Option<bool>,
         /// The keys of a file that are no fields, as they were read.
@@ -271,9 +301,11 @@ impl GenerationConfig {
         lists(self.bad_words_ids.as_deref().unwrap_or_default())
             + self.force_words_ids.iter().flatten().map(forced).sum::<usize>()
             + biases.map(|(sequence, _)| 1 + sequence.len()).sum::<usize>()
+            + self.negative_prompt_ids.as_ref().map_or(0, |ids| lists(ids.rows()))
             + self.logit_bias.as_ref().map_or(0, |bias| bias.entries().len())
             + self.suppress_tokens.as_ref().map_or(0, Vec::len)
             + self.begin_suppress_tokens.as_ref().map_or(0, Vec::len)
+            + self.watermarking_config.as_ref().map_or(0, Watermarking::num_keys)
     }
 
     /// The entries of a file that would change the tokens and that this version does not support; empty for most

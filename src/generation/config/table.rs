@@ -3,7 +3,8 @@
 use super::field::FieldType;
 use super::{
     AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldValue, ForcedWord, GenerationConfig,
-    LogitBias, OneOrMany, SequenceBias, docs, unsupported,
+    JsonSchema, LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, SequenceBias, Watermarking,
+    docs, unsupported,
 };
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -102,6 +103,8 @@ fields! {
     eos_token_id: impl Into<OneOrMany<TokenId>> = "unset";
     output_scores: bool = "false";
     output_logits: bool = "false";
+    output_hidden_states: bool = "false";
+    output_attentions: bool = "false";
     top_logprobs: usize = "0";
     output_events: bool = "false";
     return_dict_in_generate: bool = "true";
@@ -111,6 +114,7 @@ fields! {
     attention_sinks: usize = "unset";
     window: usize = "unset";
     seed: impl Into<OneOrMany<u64>> = "drawn, and reported in the output";
+    token_healing: bool = "false";
     penalty_alpha: f64 = "unset";
     dola_layers: impl Into<DolaLayers> = "unset";
     prompt_lookup_num_tokens: usize = "unset";
@@ -126,6 +130,10 @@ fields! {
     length_penalty: f64 = "1.0";
     num_beam_groups: usize = "1";
     force_words_ids: impl Into<Vec<ForcedWord>> = "unset";
+    guidance_scale: f64 = "1.0";
+    negative_prompt: impl Into<OneOrMany<String>> = "unset";
+    negative_prompt_ids: impl Into<NegativePromptIds> = "unset";
+    negative_prompt_attention_mask: NegativePromptMask = "unset";
     sequence_bias: SequenceBias = "unset";
     logit_bias: LogitBias = "unset";
     diversity_penalty: f64 = "0.0";
@@ -142,6 +150,9 @@ fields! {
     exponential_decay_length_penalty: (usize, f64) = "unset";
     suppress_tokens: Vec<TokenId> = "unset";
     begin_suppress_tokens: Vec<TokenId> = "unset";
+    json_schema: impl Into<JsonSchema> = "unset";
+    regex: impl Into<String> = "unset";
+    grammar: impl Into<String> = "unset";
     temperature: f64 = "1.0";
     top_h: f64 = "unset";
     top_k: usize = "50";
@@ -150,6 +161,7 @@ fields! {
     typical_p: f64 = "1.0";
     epsilon_cutoff: f64 = "0.0";
     eta_cutoff: f64 = "0.0";
+    watermarking_config: impl Into<Watermarking> = "unset";
     renormalize_logits: bool = "false";
 }
 
@@ -166,7 +178,8 @@ fn parse<T: FieldType>(name: &str, value: &FieldValue) -> Result<Option<T>> {
         return Ok(None);
     }
     let parsed = T::parse(value).ok_or_else(|| {
-        Error::config(format!("`{name}` must be {}, but is {value}; None leaves it unset", T::KIND))
+        let why = T::explain(value).unwrap_or_else(|| format!("must be {}, but is {value}", T::KIND));
+        Error::config(format!("`{name}` {why}; None leaves it unset"))
     })?;
     Ok(Some(parsed))
 }

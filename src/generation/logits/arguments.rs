@@ -41,8 +41,7 @@ impl fmt::Display for Argument {
 pub struct ArgumentInfo {
     /// The name, as in transformers.
     pub name: &'static str,
-    /// The default; `None` if the argument is required.
-    pub default: Option<FieldValue>,
+    default: Default,
     kind: &'static str,
     python: fn() -> String,
 }
@@ -52,16 +51,38 @@ impl ArgumentInfo {
     pub fn python_type(&self) -> String {
         (self.python)()
     }
+
+    /// The default; `None` if the argument is required.
+    pub fn default(&self) -> Option<FieldValue> {
+        match &self.default {
+            Default::Required => None,
+            Default::Value(value) => Some(value.clone()),
+            Default::Word(word) => Some(FieldValue::from(*word)),
+        }
+    }
+}
+
+/// What an argument is unless it is given. A text of its own cannot be a constant.
+#[derive(Debug, Clone)]
+enum Default {
+    Required,
+    Value(FieldValue),
+    Word(&'static str),
 }
 
 /// A required argument.
 pub(super) const fn required<T: ArgumentType>(name: &'static str) -> ArgumentInfo {
-    ArgumentInfo { name, default: None, kind: T::KIND, python: T::python }
+    ArgumentInfo { name, default: Default::Required, kind: T::KIND, python: T::python }
 }
 
 /// An optional argument.
 pub(super) const fn optional<T: ArgumentType>(name: &'static str, default: FieldValue) -> ArgumentInfo {
-    ArgumentInfo { name, default: Some(default), kind: T::KIND, python: T::python }
+    ArgumentInfo { name, default: Default::Value(default), kind: T::KIND, python: T::python }
+}
+
+/// An optional argument whose default is a word.
+pub(super) const fn word<T: ArgumentType>(name: &'static str, default: &'static str) -> ArgumentInfo {
+    ArgumentInfo { name, default: Default::Word(default), kind: T::KIND, python: T::python }
 }
 
 /// A type that arguments may have.
@@ -106,6 +127,24 @@ impl ArgumentType for Arc<dyn PrefixAllowedTokens> {
     }
 }
 
+/// The only device.
+pub(super) struct Device;
+
+impl ArgumentType for Device {
+    const KIND: &'static str = "\"cpu\", the only one there is";
+
+    fn python() -> String {
+        "Literal[\"cpu\"]".to_owned()
+    }
+
+    fn parse(argument: &Argument) -> Option<Self> {
+        match argument {
+            Argument::Value(FieldValue::Text(device)) if device == "cpu" => Some(Self),
+            _ => None,
+        }
+    }
+}
+
 /// The arguments of one call in the constructor's order, with defaults filled in.
 pub(super) struct Arguments {
     /// The older transformers to follow, if any.
@@ -127,7 +166,7 @@ impl Arguments {
         };
         let device = if has_device { take("device") } else { None };
         let in_order = |info: &'static ArgumentInfo| {
-            let argument = take(info.name).or_else(|| info.default.clone().map(Argument::Value));
+            let argument = take(info.name).or_else(|| info.default().map(Argument::Value));
             argument
                 .map(|argument| (info.name, argument))
                 .ok_or_else(|| Error::config(format!("`{}` must be given: it is {}", info.name, info.kind)))

@@ -40,8 +40,10 @@ impl DraftProcessors {
 
     /// Those of a request that depend on the scores alone, once each: for an assistant with other tokens.
     pub(in crate::generation) fn warpers(request: &LogitsProcessorList) -> Self {
+        let len = request.processors.len();
+        let is_watermark = |index: &usize| request.processors[*index].name().contains("Watermark");
         let indices: Vec<usize> =
-            (request.processors.len() - request.num_warpers..request.processors.len()).collect();
+            (len - request.num_warpers..len).filter(|index| !is_watermark(index)).collect();
         let list = indices.iter().map(|&index| Arc::clone(&request.processors[index])).collect();
         Self { list: LogitsProcessorList::new(list), indices, num_repeated: 0 }
     }

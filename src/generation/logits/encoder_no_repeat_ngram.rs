@@ -32,7 +32,9 @@ impl BuiltIn for EncoderNoRepeatNGramLogitsProcessor {
     fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
         match settings.config.encoder_no_repeat_ngram_size {
             None | Some(0) => Ok(None),
-            Some(ngram_size) => Self::new(ngram_size, settings.encoder_input_ids()).map(Some),
+            Some(ngram_size) => {
+                Self::new(ngram_size, settings.encoder_input_ids()).map(|own| settings.unless_embeddings(own))
+            }
         }
     }
 }

@@ -41,7 +41,9 @@ impl BuiltIn for EncoderRepetitionPenaltyLogitsProcessor {
     fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
         match settings.config.encoder_repetition_penalty {
             None | Some(1.0) => Ok(None),
-            Some(penalty) => Self::new(penalty, settings.encoder_input_ids()).map(Some),
+            Some(penalty) => {
+                Self::new(penalty, settings.encoder_input_ids()).map(|own| settings.unless_embeddings(own))
+            }
         }
     }
 

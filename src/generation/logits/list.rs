@@ -34,6 +34,13 @@ impl LogitsProcessorList {
         Self { processors, num_fields, num_warpers }
     }
 
+    /// With the processor of a grammar, after the caller's and before those that run last.
+    pub(in crate::generation) fn with_grammar(mut self, grammar: Option<Arc<dyn LogitsProcessor>>) -> Self {
+        let place = self.processors.len() - self.num_warpers;
+        self.processors.splice(place..place, grammar);
+        self
+    }
+
     /// The number of processors.
     pub fn len(&self) -> usize {
         self.processors.len()
@@ -49,9 +56,12 @@ impl LogitsProcessorList {
         self.processors.iter().map(|processor| processor.name())
     }
 
-    /// Those that are not the caller's own.
+    /// Those that are not the caller's own and need no logits of another sequence.
     pub(crate) fn built_in(&self) -> Self {
-        let is_built_in = |name: &str| PROCESSORS.iter().any(|entry| entry.class == name);
+        let is_built_in = |name: &str| {
+            name != "UnbatchedClassifierFreeGuidanceLogitsProcessor"
+                && PROCESSORS.iter().any(|entry| entry.class == name)
+        };
         let processors = self.processors.iter().filter(|processor| is_built_in(processor.name()));
         Self::new(processors.cloned().collect())
     }

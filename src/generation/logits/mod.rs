@@ -34,6 +34,7 @@ mod repetition_penalty;
 mod sequence_bias;
 mod suppress_tokens;
 mod suppress_tokens_at_begin;
+mod synthid_text_watermark;
 mod temperature;
 #[cfg(test)]
 mod tests;
@@ -41,7 +42,9 @@ mod top_h;
 mod top_k;
 mod top_p;
 mod typical;
+mod unbatched_classifier_free_guidance;
 pub(in crate::generation) mod watched;
+mod watermark;
 
 use std::sync::Arc;
 
@@ -82,11 +85,15 @@ pub use repetition_penalty::RepetitionPenaltyLogitsProcessor;
 pub use sequence_bias::SequenceBiasLogitsProcessor;
 pub use suppress_tokens::SuppressTokensLogitsProcessor;
 pub use suppress_tokens_at_begin::SuppressTokensAtBeginLogitsProcessor;
+pub use synthid_text_watermark::SynthIDTextWatermarkLogitsProcessor;
 pub use temperature::TemperatureLogitsWarper;
 pub use top_h::TopHLogitsWarper;
 pub use top_k::TopKLogitsWarper;
 pub use top_p::TopPLogitsWarper;
 pub use typical::TypicalLogitsWarper;
+pub(super) use unbatched_classifier_free_guidance::masked as masked_negative_prompts;
+pub use unbatched_classifier_free_guidance::{OwnModel, UnbatchedClassifierFreeGuidanceLogitsProcessor};
+pub use watermark::WatermarkLogitsProcessor;
 
 /// Changes the scores of the next token, in place.
 ///
@@ -120,8 +127,8 @@ pub trait LogitsProcessor: Send + Sync {
         None
     }
 
-    /// The prompt of an unconditional sequence that runs beside each row of prompt `prompt_index`, whose tokens
-    /// without padding are `prompt`. The sequence gets the same new tokens as the row;
+    /// The prompt of an unconditional sequence that runs beside each row of a prompt, whose tokens without padding are
+    /// `prompt`; `prompt_index` counts all prompts of the call. The sequence gets the same new tokens as the row;
     /// [`RowContext::unconditional_logits`] returns its logits in the same step.
     fn unconditional_prompt(&self, _prompt_index: usize, _prompt: &[TokenId]) -> Option<Vec<TokenId>> {
         None
@@ -155,6 +162,10 @@ pub(super) struct ProcessorSettings<'a> {
     /// How many prompts of the same call come before those of this request.
     pub(super) first_prompt: usize,
     pub(super) num_return_sequences: usize,
+    /// The negative prompts without padding: none, one for all prompts, or one for each.
+    pub(super) negative_prompts: &'a [Vec<TokenId>],
+    /// The prompts as they were given, where healing has changed them.
+    pub(super) given_prompts: Option<&'a [Vec<TokenId>]>,
 }
 
 impl ProcessorSettings<'_> {
@@ -165,7 +176,15 @@ impl ProcessorSettings<'_> {
 
     /// The ids of the prompts, padding included.
     fn encoder_input_ids(&self) -> EncoderInputIds {
-        EncoderInputIds::new(self.prompts.iter().map(|prompt| prompt.input_ids.clone()).collect())
+        let given = self.given_prompts.map(<[_]>::to_vec);
+        EncoderInputIds::new(
+            given.unwrap_or_else(|| self.prompts.iter().map(|prompt| prompt.input_ids.clone()).collect()),
+        )
+    }
+
+    /// The processor, unless the prompts are embeddings: transformers has no prompts for it then, ids or not.
+    fn unless_embeddings<P>(&self, processor: P) -> Option<P> {
+        self.prompts.iter().all(|prompt| prompt.embeddings.is_none()).then_some(processor)
     }
 
     /// The tokens that every warper keeps: beams need one that does not end the text.
@@ -225,7 +244,7 @@ pub(super) fn build(
 }
 
 /// Makes `tokens` impossible.
-fn remove(scores: &mut [f32], tokens: &[TokenId]) {
+pub(super) fn remove(scores: &mut [f32], tokens: &[TokenId]) {
     for token in tokens {
         if let Some(score) = scores.get_mut(token.index()) {
             *score = f32::NEG_INFINITY;

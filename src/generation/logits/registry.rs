@@ -9,8 +9,11 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::types::TokenId;
 
-use super::super::config::{Compat, FieldInfo, FieldValue, LogitBias, OneOrMany, SequenceBias};
-use super::arguments::{Argument, ArgumentInfo, Arguments, optional, required};
+use super::super::config::{
+    Compat, FieldInfo, FieldValue, LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany,
+    SeedingScheme, SequenceBias,
+};
+use super::arguments::{Argument, ArgumentInfo, Arguments, Device, optional, required, word};
 #[allow(clippy::wildcard_imports, reason = "all classes of the table")]
 use super::*;
 
@@ -20,9 +23,34 @@ const EOS_TOKEN_ID: ArgumentInfo = required::<OneOrMany<TokenId>>("eos_token_id"
 const ENCODER_INPUT_IDS: ArgumentInfo = required::<EncoderInputIds>("encoder_input_ids");
 const PROMPT_LENGTH_TO_SKIP: ArgumentInfo = optional::<usize>("prompt_length_to_skip", FieldValue::Int(0));
 const MIN_TOKENS_TO_KEEP: ArgumentInfo = optional::<usize>("min_tokens_to_keep", FieldValue::Int(1));
+/// A device that is not the last argument.
+const DEVICE: ArgumentInfo = word::<Device>("device", "cpu");
 
 /// Every processor, in order of application.
 pub const PROCESSORS: &[ProcessorInfo] = &[
+    ProcessorInfo {
+        name: "unbatched_classifier_free_guidance",
+        class: "UnbatchedClassifierFreeGuidanceLogitsProcessor",
+        switch: "guidance_scale",
+        arguments: &[
+            required::<f64>("guidance_scale"),
+            optional::<OwnModel>("model", FieldValue::Null),
+            optional::<Option<NegativePromptIds>>("unconditional_ids", FieldValue::Null),
+            optional::<Option<NegativePromptMask>>("unconditional_attention_mask", FieldValue::Null),
+            optional::<bool>("use_cache", FieldValue::Bool(true)),
+        ],
+        new: |a| {
+            UnbatchedClassifierFreeGuidanceLogitsProcessor::new(
+                a.next()?,
+                a.next()?,
+                a.next()?,
+                a.next()?,
+                a.next()?,
+            )
+            .finish(a)
+        },
+        ..ProcessorInfo::of::<UnbatchedClassifierFreeGuidanceLogitsProcessor>()
+    },
     ProcessorInfo {
         name: "sequence_bias",
         class: "SequenceBiasLogitsProcessor",
@@ -274,6 +302,54 @@ pub const PROCESSORS: &[ProcessorInfo] = &[
         ..ProcessorInfo::warper::<EtaLogitsWarper>()
     },
     ProcessorInfo {
+        name: "watermark",
+        class: "WatermarkLogitsProcessor",
+        doc: "Adds a bias to the scores of the tokens of pseudorandom green lists, which a detector finds again.",
+        switch: "watermarking_config",
+        after_callers: true,
+        arguments: &[
+            required::<usize>("vocab_size"),
+            DEVICE,
+            optional::<f64>("greenlist_ratio", FieldValue::Float(0.25)),
+            optional::<f64>("bias", FieldValue::Float(2.0)),
+            optional::<i128>("hashing_key", FieldValue::Int(15_485_863)),
+            word::<SeedingScheme>("seeding_scheme", "lefthash"),
+            optional::<usize>("context_width", FieldValue::Int(1)),
+        ],
+        new: |a| {
+            let (vocab_size, _) = (a.next()?, a.next::<Device>()?);
+            WatermarkLogitsProcessor::new(vocab_size, a.next()?, a.next()?, a.next()?, a.next()?, a.next()?)
+                .finish(a)
+        },
+        ..ProcessorInfo::of::<WatermarkLogitsProcessor>()
+    },
+    ProcessorInfo {
+        name: "synthid_text_watermark",
+        class: "SynthIDTextWatermarkLogitsProcessor",
+        doc: "Lets tokens win SynthID's tournaments, whose outcome depends on keys and the tokens before.",
+        switch: "watermarking_config",
+        after_callers: true,
+        arguments: &[
+            required::<usize>("ngram_len"),
+            required::<Vec<i64>>("keys"),
+            required::<usize>("sampling_table_size"),
+            required::<u64>("sampling_table_seed"),
+            required::<usize>("context_history_size"),
+            DEVICE,
+            optional::<bool>("skip_first_ngram_calls", FieldValue::Bool(false)),
+            optional::<bool>("debug_mode", FieldValue::Bool(false)),
+        ],
+        new: |a| {
+            let (ngram_len, keys, size, seed, history) =
+                (a.next()?, a.next()?, a.next()?, a.next()?, a.next()?);
+            a.next::<Device>()?;
+            let (skips, debugs) = (a.next()?, a.next()?);
+            SynthIDTextWatermarkLogitsProcessor::new(ngram_len, keys, size, seed, history, skips, debugs)
+                .finish(a)
+        },
+        ..ProcessorInfo::of::<SynthIDTextWatermarkLogitsProcessor>()
+    },
+    ProcessorInfo {
         name: "logit_normalization",
         class: "LogitNormalization",
         switch: "renormalize_logits",
@@ -314,7 +390,7 @@ pub struct ProcessorInfo {
     pub name: &'static str,
     /// The class, as in transformers.
     pub class: &'static str,
-    /// What it does, if no field documents it.
+    /// What it does, if its field does not say it.
     doc: &'static str,
     /// The field of a configuration, or the argument of a call, that switches it on.
     pub switch: &'static str,
@@ -335,7 +411,10 @@ type FromSettings = fn(&ProcessorSettings<'_>) -> Result<Option<Arc<dyn LogitsPr
 impl ProcessorInfo {
     /// What it does.
     pub fn doc(&self) -> &'static str {
-        FieldInfo::of(self.switch).map_or(self.doc, |field| field.doc.trim())
+        match FieldInfo::of(self.switch) {
+            Some(field) if self.doc.is_empty() => field.doc.trim(),
+            _ => self.doc,
+        }
     }
 
     /// The entry of a warper with the values that all warpers share.

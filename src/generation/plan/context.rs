@@ -6,6 +6,8 @@ use super::draft::{DraftContext, KeptTokens};
 use crate::error::{Error, Result};
 use crate::generation::config::GenerationConfig;
 use crate::generation::constraint::Constraint;
+use crate::generation::grammar::Grammars;
+use crate::generation::healing::HealedPrompts;
 use crate::generation::logits::{LogitsProcessor, PrefixAllowedTokens};
 use crate::generation::stopping::StoppingCriterion;
 use crate::generation::vocabulary::Vocabulary;
@@ -36,6 +38,8 @@ pub struct PlanContext {
     pub max_window: usize,
     /// The number of the model's layers.
     pub num_layers: usize,
+    /// The numbers of an embedding; 0 if prompts are ids alone.
+    pub hidden_size: usize,
     /// Whether the model's head shares the weights of its embedding.
     pub tied_embeddings: bool,
     /// The instruction set to compute with.
@@ -54,6 +58,12 @@ pub struct PlanContext {
     pub prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
     /// How many prompts of the same call come before those of this request.
     pub first_prompt: usize,
+    /// How many requests the call makes: one for each prompt of a list.
+    pub num_requests: usize,
+    /// Whether healing leaves the tokens of the prompts as they are, but the last: they are no text alone.
+    pub keeps_prompts: bool,
+    /// Prompts that are healed already.
+    pub(in crate::generation) healed: Option<Arc<HealedPrompts>>,
     /// Requests of different salts share no computed prompts.
     pub cache_salt: Option<Arc<str>>,
     /// Whether its sequences share blocks even where others do not: with the texts that it continues.
@@ -68,6 +78,8 @@ pub struct PlanContext {
     pub draft: Option<DraftContext>,
     /// The cell of the target model for the schedules that learn: with an early exit it is its own assistant.
     pub kept_tokens: KeptTokens,
+    /// What the model keeps of the grammars of its calls.
+    pub grammars: Grammars,
 }
 
 impl PlanContext {
@@ -79,6 +91,7 @@ impl PlanContext {
             context_len: max_position_embeddings,
             max_window: max_position_embeddings,
             num_layers: 0,
+            hidden_size: 0,
             tied_embeddings: false,
             isa: Isa::fastest(),
             vocabulary: None,
@@ -88,6 +101,9 @@ impl PlanContext {
             processors: Vec::new(),
             prefix_allowed_tokens_fn: None,
             first_prompt: 0,
+            num_requests: 1,
+            keeps_prompts: false,
+            healed: None,
             cache_salt: None,
             shares_cache: false,
             keeps_cache: false,
@@ -95,6 +111,7 @@ impl PlanContext {
             constraints: Vec::new(),
             draft: None,
             kept_tokens: KeptTokens::default(),
+            grammars: Grammars::default(),
         }
     }
 

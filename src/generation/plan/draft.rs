@@ -116,9 +116,18 @@ impl GenerationPlan {
         self.search.num_candidates.min(self.max_new_tokens(prompt_index))
     }
 
+    /// The length of the prompt that drafts begin with: the model's own layers read embeddings, an assistant tokens.
+    pub fn draft_prompt_len(&self, prompt_index: usize) -> usize {
+        let prompt = &self.prompts[prompt_index];
+        match self.search.draft.map(|draft| draft.source) {
+            Some(DraftSource::EarlyExit { .. }) => prompt.inputs().len(),
+            _ => prompt.tokens.len(),
+        }
+    }
+
     /// The most tokens of a draft sequence of prompt `prompt_index`, 0 without any.
     pub fn draft_len(&self, prompt_index: usize) -> usize {
-        let most = self.prompts[prompt_index].tokens.len() + self.max_new_tokens(prompt_index);
+        let most = self.draft_prompt_len(prompt_index) + self.max_new_tokens(prompt_index);
         // Another tokenizer may take more tokens for the same text.
         self.search.draft.map_or(0, |draft| {
             draft.context_len.min(if draft.is_translated { most.saturating_mul(TRANSLATED) } else { most })

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 
 use super::super::config::GenerationConfig;
+use super::super::prompt::PromptBatch;
 use super::super::stopping::MaxLengthCriteria;
 use super::{DefaultLength, PlanContext};
 
@@ -18,13 +19,16 @@ impl Lengths {
     pub(super) fn resolve(
         call: &GenerationConfig,
         merged: &GenerationConfig,
-        prompt_len: usize,
+        prompts: &PromptBatch,
         context: &PlanContext,
         warnings: &mut Vec<String>,
     ) -> Result<Self> {
+        let prompt_len = prompts.width();
+        // Lengths count the embeddings of a prompt unless its ids stand for them, one for each.
+        let unseen_len = prompts.embeddings_len().filter(|&len| len != prompt_len).unwrap_or(0);
         let chosen = merged.max_new_tokens.is_some() || merged.max_length.is_some();
-        let max_length = max_length(call, merged, prompt_len, context, warnings)?;
-        let min_length = min_length(call, merged, prompt_len, warnings);
+        let max_length = max_length(call, merged, (prompt_len, unseen_len), context, warnings)?;
+        let min_length = min_length(call, merged, (prompt_len, unseen_len), warnings);
         if max_length < min_length {
             warnings.push(format!(
                 "the least length of {min_length} tokens cannot be reached, because generation stops at \
@@ -61,7 +65,7 @@ impl Lengths {
 fn max_length(
     call: &GenerationConfig,
     merged: &GenerationConfig,
-    prompt_len: usize,
+    (prompt_len, unseen_len): (usize, usize),
     context: &PlanContext,
     warnings: &mut Vec<String>,
 ) -> Result<usize> {
@@ -78,22 +82,26 @@ fn max_length(
             }
             Ok(prompt_len.saturating_add(new))
         }
-        (None, Some(max_length)) if prompt_len >= max_length => Err(Error::config(format!(
-            "`max_length` counts the prompt and must be more than its {prompt_len} tokens, but is \
+        (None, Some(max_length)) if prompt_len + unseen_len >= max_length => Err(Error::config(format!(
+            "`max_length` counts the prompt and must be more than its {} tokens, but is \
              {max_length}; set \
-             `max_new_tokens` instead"
+             `max_new_tokens` instead",
+            prompt_len + unseen_len
         ))),
-        (None, Some(max_length)) => Ok(max_length),
+        (None, Some(max_length)) => Ok(max_length - unseen_len),
         (None, None) => {
             let most = context.max_position_embeddings;
             let max_length = match context.default_length {
+                // The context counts all positions; of embeddings the ids that stand for them are the same ones.
+                DefaultLength::Context if unseen_len > 0 => most.saturating_sub(unseen_len) + prompt_len,
                 DefaultLength::Context => most,
                 DefaultLength::Tokens(new) => most.min(prompt_len.saturating_add(new)),
             };
             if prompt_len >= max_length {
                 return Err(Error::input(format!(
-                    "the prompt has {prompt_len} tokens, which leaves no room for new ones in the model's context of \
-                     {most}; shorten it, or set `max_new_tokens`"
+                    "the prompt has {} tokens, which leaves no room for new ones in the model's context of \
+                     {most}; shorten it, or set `max_new_tokens`",
+                    prompt_len + unseen_len
                 )));
             }
             // A criterion of the caller's takes the place of the one that would stop there.
@@ -112,7 +120,7 @@ fn max_length(
 fn min_length(
     call: &GenerationConfig,
     merged: &GenerationConfig,
-    prompt_len: usize,
+    (prompt_len, unseen_len): (usize, usize),
     warnings: &mut Vec<String>,
 ) -> usize {
     match (merged.min_new_tokens, merged.min_length) {
@@ -124,6 +132,6 @@ fn min_length(
             }
             prompt_len.saturating_add(new)
         }
-        (None, min_length) => min_length.unwrap_or(0),
+        (None, min_length) => min_length.unwrap_or(0).saturating_sub(unseen_len),
     }
 }

@@ -6,8 +6,12 @@
 
 mod beams;
 mod context;
+mod counts;
 mod draft;
+mod embeddings;
 mod lengths;
+mod negative_prompts;
+mod prompt;
 mod sampling;
 mod sinks;
 #[cfg(test)]
@@ -21,64 +25,33 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::kernels::Isa;
-use crate::types::TokenId;
+use crate::types::{LayerSet, RowOutputs, TokenId};
 
-use super::config::{EarlyStopping, GenerationConfig, OneOrMany};
+use super::config::{EarlyStopping, GenerationConfig};
 use super::constraint::Constraints;
+use super::embeddings::Embeddings;
+use super::grammar::RequestGrammar;
+use super::healing::Healing;
 use super::logits::{self, LogitsProcessorList, ProcessorSettings};
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
-use super::rng::TorchRng;
 use super::search::{self, SearchPlan};
 use super::stopping::{self, StoppingCriteriaList, StoppingSettings};
 
 pub use context::{DefaultLength, PlanContext};
 pub use draft::{DraftContext, DraftPlan, DraftSource, KeptTokens};
+pub use prompt::PlannedPrompt;
 pub use sinks::AttentionSinks;
-
-/// The most rows of one request, which bounds the memory of its bookkeeping.
-const MAX_ROWS: usize = 65_536;
-
-/// A prompt of a plan.
-#[derive(Debug, Clone)]
-pub struct PlannedPrompt {
-    /// The ids, padding included, `[prompt_len]`.
-    pub(super) input_ids: Vec<TokenId>,
-    pub(super) tokens: Vec<TokenId>,
-    pub(super) padding_len: usize,
-    /// For each processor, the prompt of the unconditional sequence that it requests.
-    pub(super) unconditional: Vec<Option<Vec<TokenId>>>,
-    room: usize,
-}
-
-impl PlannedPrompt {
-    /// The ids, padding included.
-    pub fn input_ids(&self) -> &[TokenId] {
-        &self.input_ids
-    }
-
-    /// The tokens the model sees: padding left out.
-    pub fn tokens(&self) -> &[TokenId] {
-        &self.tokens
-    }
-
-    /// The tokens, then for each processor the prompt of the unconditional sequence that it requests.
-    pub(super) fn texts(&self) -> impl Iterator<Item = Option<&[TokenId]>> {
-        let unconditional = self.unconditional.iter().map(Option::as_deref);
-        std::iter::once(Some(self.tokens())).chain(unconditional)
-    }
-
-    /// The prompts of the unconditional sequences that run beside each row.
-    pub fn unconditional(&self) -> impl Iterator<Item = &[TokenId]> {
-        self.unconditional.iter().flatten().map(Vec::as_slice)
-    }
-}
 
 /// A request that is ready to run: [`search::build`] makes a search of it.
 #[derive(Debug)]
 pub struct GenerationPlan {
     pub(super) mode: GenerationMode,
     pub(super) search: SearchPlan,
+    /// What heals the prompts first.
+    pub(super) healing: Option<Box<Healing>>,
+    /// How many tokens were drawn with the seed before the search begins.
+    pub(super) num_draws_before: usize,
     pub(super) isa: Isa,
     pub(super) prompts: Vec<PlannedPrompt>,
     pub(super) prompt_len: usize,
@@ -94,9 +67,12 @@ pub struct GenerationPlan {
     pub(super) pad_token_id: Option<TokenId>,
     pub(super) seed: Option<u64>,
     pub(super) processors: LogitsProcessorList,
+    /// Whether the new text follows a grammar.
+    pub(super) has_grammar: bool,
     pub(super) criteria: StoppingCriteriaList,
     pub(super) output_scores: bool,
     pub(super) output_logits: bool,
+    pub(super) layer_outputs: RowOutputs,
     pub(super) num_top_logprobs: usize,
     pub(super) output_events: bool,
     /// The model and the merged fields; empty unless events tell them.
@@ -130,8 +106,8 @@ impl GenerationPlan {
         beams::check(&merged, mode)?;
         draft::check(&merged, mode)?;
         let do_sample = merged.do_sample == Some(true);
-        check_fields_of_one_value(&merged)?;
-        let num_return_sequences = num_return_sequences(&merged, mode, prompts.rows().len())?;
+        counts::check(&merged)?;
+        let num_return_sequences = counts::num_return_sequences(&merged, mode, prompts.rows().len())?;
 
         let special = tokens::SpecialTokens::resolve(config, &merged, context, &mut warnings)?;
         special.mask(&mut prompts, &mut warnings)?;
@@ -139,9 +115,18 @@ impl GenerationPlan {
         let endless = sinks.map(|_| AttentionSinks::context(context, prompts.width()));
         let context = endless.as_ref().unwrap_or(context);
         tokens::check_prompts(&prompts, context)?;
+        embeddings::check(&prompts, mode, &merged, context)?;
+        embeddings::warn_of_unseen_prompt(&prompts, &merged, &mut warnings);
+
+        let mut healing = Healing::begin(config, &merged, &mut prompts, context)?;
+        tokens::check_prompts(&prompts, context)?;
+        let healed = context.healed.as_deref();
+        let given = healing.as_deref().map(Healing::given).or(healed.map(|healed| &healed.given[..]));
+        let given = given.filter(|given| !given.is_empty()).map(<[_]>::to_vec);
 
         let prompt_len = prompts.width();
-        let lengths = lengths::Lengths::resolve(config, &merged, prompt_len, context, &mut warnings)?;
+        let lengths = lengths::Lengths::resolve(config, &merged, &prompts, context, &mut warnings)?;
+        let negative_prompts = negative_prompts::resolve(&merged, prompts.rows().len(), context)?;
         let settings = ProcessorSettings {
             config: &merged,
             do_sample,
@@ -156,11 +141,16 @@ impl GenerationPlan {
             prefix_allowed_tokens_fn: context.prefix_allowed_tokens_fn.as_ref(),
             first_prompt: context.first_prompt,
             num_return_sequences,
+            negative_prompts: &negative_prompts,
+            given_prompts: given.as_deref(),
         };
+        let grammar = RequestGrammar::of(&merged, mode, &special.eos, context)?;
         let processors = logits::build(&settings, &context.processors)?;
+        let processors = processors.with_grammar(grammar.as_ref().map(|grammar| grammar.processor(mode)));
         sampling::warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
         beams::warn_of_unused_fields(config, &merged, mode, &mut warnings);
         draft::warn_of_unused_fields(config, mode, &mut warnings);
+        negative_prompts::warn_of_unused_fields(config, &merged, &mut warnings);
 
         let prompts: Vec<PlannedPrompt> = prompts
             .rows()
@@ -168,13 +158,21 @@ impl GenerationPlan {
             .enumerate()
             .map(|(index, row)| {
                 let tokens = row.tokens();
-                let unconditional = processors.unconditional(index, &tokens);
-                let longest = tokens::check_unconditional(&unconditional, context)?.max(tokens.len());
+                let unconditional = processors.unconditional(context.first_prompt + index, &tokens);
+                let longest = tokens::check_unconditional(&unconditional, context)?;
+                let embeddings = row.embeddings.as_ref().map(|all| all.unmasked(&row.mask)).transpose()?;
+                let longest = longest.max(embeddings.as_ref().map_or(tokens.len(), Embeddings::len));
                 Ok(PlannedPrompt {
                     input_ids: row.input_ids.clone(),
+                    mask: row.mask.clone(),
                     padding_len: row.padding_len(),
+                    tail: healed
+                        .and_then(|healed| healed.tails.get(index))
+                        .copied()
+                        .filter(|tail| tokens.last() != Some(tail)),
                     room: context.context_len - longest,
                     tokens,
+                    embeddings,
                     unconditional,
                 })
             })
@@ -190,11 +188,18 @@ impl GenerationPlan {
                 vocabulary: context.vocabulary.as_ref(),
             },
             &context.criteria,
-        )?;
+        )?
+        .with(grammar.as_ref().and_then(RequestGrammar::criterion));
 
+        let drawn = counts::seed(&merged, do_sample)?;
+        // The search of healed prompts has the same one.
+        let seed = healing.as_ref().map_or(drawn, |healing| healing.seed().filter(|_| do_sample));
+        healing.take_if(|healing| healing.is_empty());
         Ok(Self {
             mode,
             search: search::plan(mode, &merged, context)?,
+            healing,
+            num_draws_before: healed.map_or(0, |healed| healed.num_draws),
             isa: context.isa,
             prompts,
             prompt_len,
@@ -207,12 +212,14 @@ impl GenerationPlan {
             eos_token_ids: special.eos,
             vocab_size: context.vocab_size,
             pad_token_id: special.pad,
-            seed: seed(&merged, do_sample)?,
+            seed,
             processors,
+            has_grammar: grammar.is_some(),
             criteria,
             output_scores: merged.output_scores == Some(true),
             output_logits: merged.output_logits == Some(true),
-            num_top_logprobs: num_top_logprobs(&merged, context.vocab_size)?,
+            layer_outputs: layer_outputs(&merged, context)?,
+            num_top_logprobs: counts::num_top_logprobs(&merged, context.vocab_size)?,
             output_events,
             model_name: if output_events { context.model_name.clone() } else { String::new() },
             parameters: if output_events { merged.to_json() } else { Map::new() },
@@ -224,6 +231,11 @@ impl GenerationPlan {
             sinks,
             warnings,
         })
+    }
+
+    /// Whether its search heals the prompts first, so that their last tokens may change.
+    pub fn heals_prompts(&self) -> bool {
+        self.healing.is_some()
     }
 
     /// The kind of search.
@@ -275,6 +287,11 @@ impl GenerationPlan {
     /// Whether the output holds the model's logits of each step, `[vocab_size]`.
     pub fn output_logits(&self) -> bool {
         self.output_logits
+    }
+
+    /// The hidden states and attention weights of each token that the output holds.
+    pub fn layer_outputs(&self) -> RowOutputs {
+        self.layer_outputs
     }
 
     /// The most probable tokens that the output holds for each step.
@@ -353,78 +370,12 @@ impl GenerationPlan {
     }
 }
 
-/// Fields that have one possible value in this version, or a simple range.
-fn check_fields_of_one_value(merged: &GenerationConfig) -> Result<()> {
-    if merged.num_beams == Some(0) {
-        return Err(Error::config("`num_beams` must be 1 or more, but is 0; leave it unset"));
+/// What `output_hidden_states` and `output_attentions` want of each row.
+fn layer_outputs(merged: &GenerationConfig, context: &PlanContext) -> Result<RowOutputs> {
+    let mut outputs = RowOutputs { attentions: merged.output_attentions == Some(true), ..RowOutputs::NONE };
+    if merged.output_hidden_states == Some(true) {
+        context.check_layers("output_hidden_states")?;
+        outputs.hidden_states = LayerSet::through(context.num_layers).unwrap_or_default();
     }
-    if merged.prefill_chunk_size == Some(0) {
-        return Err(Error::config(
-            "`prefill_chunk_size` must be 1 or more, but is 0; None lets the engine choose",
-        ));
-    }
-    Ok(())
-}
-
-fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts: usize) -> Result<usize> {
-    let rows_each = merged.num_return_sequences.unwrap_or(1);
-    if rows_each == 0 {
-        return Err(Error::config(
-            "`num_return_sequences` must be 1 or more, but is 0; None leaves it unset",
-        ));
-    }
-    let num_beams = merged.num_beams.unwrap_or(1);
-    if mode.has_beams() && rows_each > num_beams {
-        return Err(Error::config(format!(
-            "`num_return_sequences` must be at most `num_beams` ({num_beams}), but is {rows_each}; set \
-             num_beams={rows_each}, or return fewer"
-        )));
-    }
-    if num_beams.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS) {
-        return Err(Error::config(format!(
-            "`num_beams` times the number of prompts must be at most {MAX_ROWS}, but is {num_beams} times \
-             {prompts}; make several requests"
-        )));
-    }
-    if rows_each > 1 && merged.do_sample != Some(true) && !mode.has_beams() {
-        return Err(Error::config(format!(
-            "`num_return_sequences` must be 1 in {mode}, which gives the same row each time, but is \
-             {rows_each}; set do_sample=True"
-        )));
-    }
-    if rows_each.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS) {
-        return Err(Error::config(format!(
-            "`num_return_sequences` times the number of prompts must be at most {MAX_ROWS}, but is \
-             {rows_each} times \
-             {prompts}; make several requests"
-        )));
-    }
-    Ok(rows_each)
-}
-
-fn num_top_logprobs(merged: &GenerationConfig, vocab_size: usize) -> Result<usize> {
-    match merged.top_logprobs.unwrap_or(0) {
-        count if count > vocab_size => Err(Error::config(format!(
-            "`top_logprobs` must be at most the size of the model's vocabulary ({vocab_size}), but is {count}; 5 is usual"
-        ))),
-        count => Ok(count),
-    }
-}
-
-fn seed(merged: &GenerationConfig, do_sample: bool) -> Result<Option<u64>> {
-    let given = match &merged.seed {
-        None => None,
-        Some(OneOrMany::One(seed)) => Some(*seed),
-        Some(OneOrMany::Many(seeds)) => match seeds[..] {
-            [seed] => Some(seed),
-            _ => {
-                return Err(Error::config(format!(
-                    "`seed` must be one seed for one request, but lists {}; lists of seeds go with lists \
-                     of prompts",
-                    seeds.len()
-                )));
-            }
-        },
-    };
-    Ok(do_sample.then(|| given.unwrap_or_else(TorchRng::entropy_seed)))
+    Ok(outputs)
 }

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::types::{LayerSet, TokenId};
 
 use super::super::config::{GenerationConfig, OneOrMany};
+use super::super::grammar::Bytes;
 use super::super::prompt::PromptBatch;
 use super::{DefaultLength, DraftContext, GenerationPlan, PlanContext};
 
@@ -24,11 +25,17 @@ impl GenerationConfig {
         let mut config = self.clone();
         // These need a tokenizer and a list of prompts.
         config.stop_strings = None;
+        config.negative_prompt = None;
+        config.token_healing = None;
         config.seed = config.seed.filter(|seed| matches!(seed, OneOrMany::One(_)));
         let mut context = PlanContext::new(u32::MAX as usize, usize::MAX);
         context.num_layers = LayerSet::CAPACITY - 1;
+        // They may be for a list of prompts.
+        context.num_requests = config.negative_prompt_ids.as_ref().map_or(1, |ids| ids.rows().len());
         context.default_length = DefaultLength::Context;
         context.model_defaults = Arc::new(Self::new().eos_token_id(LAST_TOKEN));
+        // Any tokenizer with a token for each byte takes a grammar that this one takes.
+        context.vocabulary = Some(Arc::new(Bytes::new()));
         // Their assistant comes with the call.
         let fields = [
             "num_assistant_tokens",
@@ -68,6 +75,10 @@ mod tests {
             (config().num_beams(4).force_words_ids(Vec::new()), "force_words_ids"),
             (config().num_beams(4).length_penalty(f64::NAN), "length_penalty"),
             (config().max_time(-1.0), "max_time"),
+            (config().regex("a("), "regex"),
+            (config().grammar("start: other"), "grammar"),
+            (config().json_schema(serde_json::json!({"not": {}})), "json_schema"),
+            (config().regex("a").json_schema(serde_json::json!({})), "regex"),
         ] {
             let error = impossible.validate().unwrap_err().to_string();
             assert!(error.contains(&format!("`{field}`")), "{field}: {error}");
@@ -96,6 +107,7 @@ mod tests {
             .do_sample(true)
             .seed([1, 2])
             .stop_strings("x".to_owned())
+            .regex("[a-z]+")
             .suppress_tokens(vec![TokenId(4_000_000_000)])
             .exponential_decay_length_penalty((3, 1.1));
         assert_eq!(config.validate().unwrap(), Vec::<String>::new());

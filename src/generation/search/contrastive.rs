@@ -18,7 +18,8 @@ use super::super::stopping::StopContext;
 use super::super::torch_sort::topk;
 use super::details::TokenDetails;
 use super::registry::SearchPlan;
-use super::sequences::{Group, LogitsScratch, Sequences, StepLogits};
+use super::sequences::{Group, Sequences};
+use super::step_logits::{LogitsScratch, StepLogits};
 use super::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 
 /// Plans one sequence for each candidate.
@@ -83,6 +84,10 @@ impl ContrastiveSearch {
             .iter()
             .zip(next.chunks_exact(hidden_size))
             .map(|(candidate, state)| {
+                // In transformers a token that was removed can win, but never against a grammar.
+                if self.plan.has_grammar && item.processed[candidate.token.index()] == f32::NEG_INFINITY {
+                    return f32::NEG_INFINITY;
+                }
                 let likeness = item.context.chunks_exact(hidden_size).map(|before| dot(before, state));
                 let penalty = likeness.fold(f32::NEG_INFINITY, f32::max);
                 (1.0 - alpha) as f32 * candidate.probability - alpha as f32 * penalty
@@ -169,6 +174,7 @@ impl ContrastiveSearch {
             .collect::<Result<_>>()?;
         item.recorded.keep_logits(self.plan.isa, &raw)?;
         item.recorded.keep_scores(processed)?;
+        logits.keep_states(row, &mut item.recorded);
         item.processed.clear();
         memory::extend(&mut item.processed, processed, "scores")?;
         self.sequences.reorder(prompt_index, vec![best; sequences_each]);
@@ -182,7 +188,7 @@ impl ContrastiveSearch {
     fn begin(&mut self, hidden_states: &[f32], hidden_size: usize) -> Result<()> {
         let mut rest = hidden_states;
         for (item, prompt) in self.items.iter_mut().zip(&self.plan.prompts) {
-            let Some((states, after)) = rest.split_at_checked(prompt.tokens.len() * hidden_size) else {
+            let Some((states, after)) = rest.split_at_checked(prompt.inputs().len() * hidden_size) else {
                 return Err(Error::internal("a search was given fewer hidden states than it asked for"));
             };
             rest = after;
@@ -202,15 +208,21 @@ impl Search for ContrastiveSearch {
 
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
         let now = self.sequences.step();
-        let (hidden_states, hidden_size) = (results.hidden_states, results.hidden_size);
+        let hidden_size = results.hidden_size;
+        // Of each token the state after the last layer, whatever others are kept.
+        let each = self.plan.layer_outputs.hidden_states.len().max(1) * hidden_size;
+        let last =
+            results.hidden_states.chunks_exact(each.max(1)).map(|states| &states[each - hidden_size..]);
+        let mut hidden_states = Vec::new();
+        memory::reserve(&mut hidden_states, last.len() * hidden_size, "hidden states")?;
+        last.for_each(|state| hidden_states.extend_from_slice(state));
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut logits = self.sequences.logits(&self.plan, results, &mut scratch)?;
         let sequences_each = self.plan.sequences_each();
         if now == 0 {
-            self.begin(hidden_states, hidden_size)?;
+            self.begin(&hidden_states, hidden_size)?;
         }
-        let states = if now == 0 { &[] } else { hidden_states };
-        let mut next = memory::copied(states, "hidden states")?;
+        let mut next = if now == 0 { Vec::new() } else { hidden_states };
         let mut row = 0;
         for prompt_index in 0..self.items.len() {
             if self.items[prompt_index].finish.is_some() {

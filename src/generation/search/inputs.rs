@@ -5,6 +5,8 @@
 
 use crate::types::{RowOutputs, SeqId, TokenId};
 
+use super::super::embeddings::{EmbeddingRow, Embeddings};
+
 /// The model that a sequence belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -62,7 +64,39 @@ pub enum RowInput {
     /// A token.
     Token(TokenId),
     /// An embedding instead of a token's, `[hidden_size]`.
-    Embedding(Vec<f32>),
+    Embedding(EmbeddingRow),
+}
+
+/// What the model computes of a prompt.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum PromptInputs<'a> {
+    /// Its tokens.
+    Tokens(&'a [TokenId]),
+    /// Embeddings in their place.
+    Embeddings(&'a Embeddings),
+}
+
+impl PromptInputs<'_> {
+    /// The number of positions.
+    #[expect(clippy::len_without_is_empty, reason = "prompts are not empty")]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Tokens(tokens) => tokens.len(),
+            Self::Embeddings(embeddings) => embeddings.len(),
+        }
+    }
+
+    /// The input at a position.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn input(&self, position: usize) -> RowInput {
+        match self {
+            Self::Tokens(tokens) => RowInput::Token(tokens[position]),
+            Self::Embeddings(embeddings) => RowInput::Embedding(embeddings.row(position)),
+        }
+    }
 }
 
 /// A row to compute: it is appended to its sequence.
@@ -147,11 +181,22 @@ impl SearchInputs {
         outputs_within: RowOutputs,
         outputs_of_last: RowOutputs,
     ) {
-        let last = tokens.len().saturating_sub(1);
-        self.rows.extend(tokens.iter().enumerate().map(|(index, &token)| WantedRow {
+        self.prompt_inputs(seq, PromptInputs::Tokens(tokens), outputs_within, outputs_of_last);
+    }
+
+    /// [`SearchInputs::prompt`], of tokens or embeddings.
+    pub fn prompt_inputs(
+        &mut self,
+        seq: SeqId,
+        prompt: PromptInputs<'_>,
+        outputs_within: RowOutputs,
+        outputs_of_last: RowOutputs,
+    ) {
+        let last = prompt.len().saturating_sub(1);
+        self.rows.extend((0..prompt.len()).map(|index| WantedRow {
             model: ModelRole::Target,
             seq,
-            input: RowInput::Token(token),
+            input: prompt.input(index),
             is_prompt: true,
             last_layer: None,
             outputs: if index == last { outputs_of_last } else { outputs_within },

@@ -16,6 +16,7 @@ mod results;
 mod rows;
 mod sample;
 mod sequences;
+mod step_logits;
 #[cfg(test)]
 mod tests;
 
@@ -23,9 +24,10 @@ use crate::error::Result;
 use crate::types::{FinishReason, TokenId};
 
 use super::output::SearchOutput;
+use super::plan::PlannedPrompt;
 
 pub use details::StepDetails;
-pub use inputs::{ModelRole, RowInput, SearchInputs, SequenceOp, WantedRow};
+pub use inputs::{ModelRole, PromptInputs, RowInput, SearchInputs, SequenceOp, WantedRow};
 pub use registry::build;
 pub(super) use registry::{SearchPlan, plan};
 pub use results::SearchResults;
@@ -46,6 +48,11 @@ pub trait Search: Send {
     /// When no token can be chosen from the results of the model, a processor or a criterion. The search cannot go on
     /// after an error.
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()>;
+
+    /// The prompts that it continues, once, if it has changed them: no event has come before.
+    fn take_prompts(&mut self) -> Option<Vec<PlannedPrompt>> {
+        None
+    }
 
     /// The output. Rows that have not ended are marked as cancelled.
     fn finish(self: Box<Self>) -> SearchOutput;

@@ -1,6 +1,9 @@
 //! The results of a step: the outputs of the rows that the search requested.
 
+use std::sync::Arc;
+
 use super::super::step_cost::StepCost;
+use crate::types::LayerShape;
 
 /// The outputs of a step's rows, all of one model, in the order of the requests.
 #[derive(Debug, Default)]
@@ -17,6 +20,10 @@ pub struct SearchResults<'a> {
     pub hidden_size: usize,
     /// Logits of intermediate layers, ordered like hidden states, `[states, vocab_size]`; may be changed in place.
     pub layer_logits: &'a mut [f32],
+    /// Attention weights of the rows that requested them, of each `[num_layers, num_heads, position + 1]`.
+    pub attentions: &'a [f32],
+    /// The sizes of hidden states and attention weights, where a plan keeps them.
+    pub layers: Option<&'a Arc<LayerShape>>,
     /// What the step cost.
     pub cost: StepCost,
 }
@@ -39,6 +46,14 @@ impl<'a> SearchResults<'a> {
     #[must_use]
     pub fn with_layer_logits(mut self, layer_logits: &'a mut [f32]) -> Self {
         self.layer_logits = layer_logits;
+        self
+    }
+
+    /// Adds attention weights, and the sizes of what the layers deliver.
+    #[must_use]
+    pub fn with_states(mut self, attentions: &'a [f32], layers: Option<&'a Arc<LayerShape>>) -> Self {
+        self.attentions = attentions;
+        self.layers = layers;
         self
     }
 

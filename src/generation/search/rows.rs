@@ -11,7 +11,8 @@ use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
 use super::super::stopping::StopContext;
 use super::details::TokenDetails;
-use super::sequences::{LogitsScratch, Sequences};
+use super::sequences::Sequences;
+use super::step_logits::LogitsScratch;
 use super::{SearchInputs, SearchResults, SearchStep, TokenEvent};
 
 /// How a search chooses a token.
@@ -114,6 +115,7 @@ impl RowSearch {
             let logprob = raw[token.index()] - logits.normalizer(logits_row);
             self.recorded[row].keep_scores(processed)?;
             self.recorded[row].keep_logits(self.plan.isa, raw)?;
+            logits.keep_states(logits_row, &mut self.recorded[row]);
             let finish = self.append(row, token, logprob, processed)?;
             if let Some(watched) = logits.watched.get_mut(logits_row) {
                 let watched = std::mem::take(watched);

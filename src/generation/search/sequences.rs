@@ -4,16 +4,19 @@
 //! further sequences, and so are the unconditional sequences that processors request. The search decides which token
 //! a sequence gets, when it ends, and which becomes a copy of which.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result, ResultExt};
-use crate::kernels::{Isa, log_sum_exp};
 use crate::memory::{self, recycled};
 use crate::types::{RowOutputs, SeqId, TokenId};
 
-use super::super::logits::watched::WatchedToken;
+use super::super::layer_states::{LayerStates, StatesReader};
 use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows, UnconditionalLogits};
-use super::super::plan::GenerationPlan;
+use super::super::plan::{GenerationPlan, PlannedPrompt};
 use super::details::watched;
-use super::{SearchInputs, SearchResults};
+use super::step_logits::log_sum_exps;
+use super::step_logits::{LogitsScratch, StepLogits};
+use super::{PromptInputs, SearchInputs, SearchResults};
 
 /// The sequences of a request.
 #[expect(clippy::struct_field_names, reason = "`each` alone would say nothing")]
@@ -64,55 +67,12 @@ struct RequestedRows {
     total: usize,
 }
 
-/// Memory for the logits of a step, reused from step to step.
-#[derive(Default)]
-pub(super) struct LogitsScratch {
-    expanded: Vec<f32>,
-    sequences: Vec<usize>,
-    main_rows: Vec<usize>,
-    normalizers: Vec<f32>,
-}
-
-/// The logits of a step.
-pub(super) struct StepLogits<'a> {
-    /// One row for each active sequence, `[sequences, vocab_size]`.
-    pub(super) scores: &'a mut [f32],
-    /// Their sequences.
-    pub(super) sequences: &'a [usize],
-    /// The log-sum-exp of each main row.
-    normalizers: &'a [f32],
-    /// Logits of inner layers, by main row.
-    pub(super) layer_logits: &'a [f32],
-    /// For each sequence its main row: in the first step one for each prompt.
-    pub(super) main_rows: &'a [usize],
-    unconditional_logits: &'a [f32],
-    /// The tokens of each row to tell of; empty unless events tell the alternatives of each token.
-    pub(super) watched: Vec<Vec<WatchedToken>>,
-}
-
 /// The group of beams that rows belong to.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Group<'a> {
     pub(super) index: usize,
     /// The tokens chosen in this step, `[num_prompts, num_beams]`, filled in by earlier groups.
     pub(super) current_tokens: &'a [TokenId],
-}
-
-impl StepLogits<'_> {
-    /// Turns the logits into log-probabilities.
-    pub(super) fn normalize(&mut self, vocab_size: usize) {
-        for (row, &main_row) in self.scores.chunks_exact_mut(vocab_size).zip(self.main_rows) {
-            let normalizer = self.normalizers[main_row];
-            for score in row {
-                *score -= normalizer;
-            }
-        }
-    }
-
-    /// The log-sum-exp of a row.
-    pub(super) fn normalizer(&self, row: usize) -> f32 {
-        self.normalizers[self.main_rows[row]]
-    }
 }
 
 impl Sequences {
@@ -136,8 +96,8 @@ impl Sequences {
         Self {
             sequences,
             sequences_each,
-            outputs,
-            prompt_outputs: RowOutputs::NONE,
+            outputs: outputs.and(plan.layer_outputs),
+            prompt_outputs: plan.layer_outputs,
             step: 0,
             requested: RequestedRows::default(),
             next_seq: 0,
@@ -149,7 +109,7 @@ impl Sequences {
 
     /// Requests outputs for every token of the prompts.
     pub(super) fn with_prompt_outputs(self, prompt_outputs: RowOutputs) -> Self {
-        Self { prompt_outputs, ..self }
+        Self { prompt_outputs: self.prompt_outputs.and(prompt_outputs), ..self }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -184,22 +144,23 @@ impl Sequences {
 
     fn want_prompts(&mut self, plan: &GenerationPlan, inputs: &mut SearchInputs) {
         let mut next_seq = self.next_seq;
-        let mut prompt = |tokens: &[TokenId], within: RowOutputs, last: RowOutputs| {
+        let mut prompt = |prompt: PromptInputs<'_>, within: RowOutputs, last: RowOutputs| {
             let seq = SeqId(next_seq);
             next_seq += 1;
             inputs.create(seq);
-            inputs.prompt(seq, tokens, within, last);
+            inputs.prompt_inputs(seq, prompt, within, last);
             seq
         };
         for (sequences, planned) in self.sequences.chunks_mut(self.sequences_each).zip(&plan.prompts) {
-            sequences[0].seq = Some(prompt(&planned.tokens, self.prompt_outputs, self.outputs));
+            sequences[0].seq = Some(prompt(planned.inputs(), self.prompt_outputs, self.outputs));
         }
         let (main, mut others) = (plan.prompts.len(), 0);
         self.requested.unconditional.clear();
         for (sequences, planned) in self.sequences.chunks_mut(self.sequences_each).zip(&plan.prompts) {
             let rows =
                 planned.unconditional.iter().zip(&mut sequences[0].unconditional).map(|(tokens, seq)| {
-                    *seq = Some(prompt(tokens.as_ref()?, RowOutputs::NONE, RowOutputs::LOGITS));
+                    let tokens = PromptInputs::Tokens(tokens.as_ref()?);
+                    *seq = Some(prompt(tokens, RowOutputs::NONE, RowOutputs::LOGITS));
                     others += 1;
                     Some(others - 1)
                 });
@@ -284,6 +245,7 @@ impl Sequences {
         if total == 0 {
             return Err(Error::internal("a search was advanced without wants"));
         }
+        let states = self.states(plan, &results)?;
         let SearchResults { logits, vocab_size: given, layer_logits, .. } = results;
         if given != vocab_size || logits.len() != total * vocab_size {
             return Err(Error::internal(format!(
@@ -328,8 +290,33 @@ impl Sequences {
             layer_logits,
             main_rows,
             unconditional_logits,
+            states,
             watched,
         })
+    }
+
+    /// What the layers computed for each main row.
+    fn states(&self, plan: &GenerationPlan, results: &SearchResults<'_>) -> Result<Vec<Arc<LayerStates>>> {
+        let RowOutputs { hidden_states, attentions, .. } = plan.layer_outputs;
+        if plan.layer_outputs.is_none() {
+            return Ok(Vec::new());
+        }
+        let mut reader = StatesReader::new(results, !hidden_states.is_empty(), attentions);
+        if self.step == 0 {
+            let of_prompt = |prompt: &PlannedPrompt| {
+                let states = reader.next(0..prompt.inputs().len())?;
+                Ok(Arc::new(LayerStates { prompt_mask: prompt.mask.clone(), ..states }))
+            };
+            return plan.prompts.iter().map(of_prompt).collect();
+        }
+        let active = self.sequences.iter().filter(|sequence| sequence.active);
+        active
+            .map(|sequence| {
+                let new_tokens = sequence.ids.len() - plan.prompt_len;
+                let end = plan.prompts[sequence.prompt_index].inputs().len() + new_tokens;
+                Ok(Arc::new(reader.next(end - 1..end)?))
+            })
+            .collect()
     }
 
     /// Applies the processors to all rows of a step.
@@ -425,32 +412,4 @@ impl Sequences {
     pub(super) fn into_ids(self) -> impl Iterator<Item = (usize, Vec<TokenId>)> {
         self.sequences.into_iter().map(|sequence| (sequence.prompt_index, sequence.ids))
     }
-}
-
-/// Writes the log-sum-exp of each row of the model's own logits to `out`. They must be numbers, unless a processor
-/// repairs them.
-fn log_sum_exps(
-    isa: Isa,
-    logits: &[f32],
-    vocab_size: usize,
-    any_logits: bool,
-    out: &mut Vec<f32>,
-) -> Result<()> {
-    out.clear();
-    for row in logits.chunks_exact(vocab_size) {
-        let normalizer = log_sum_exp(isa, row);
-        if !normalizer.is_finite() && !any_logits {
-            return Err(not_finite(normalizer));
-        }
-        out.push(normalizer);
-    }
-    Ok(())
-}
-
-/// The error of a row of the model's logits with this log-sum-exp.
-pub(super) fn not_finite(normalizer: f32) -> Error {
-    Error::numerical(format!(
-        "the model's logits hold NaN or infinity (their log-sum-exp is {normalizer}); its weights may be damaged, or \
-         compute_dtype too narrow for them"
-    ))
 }

@@ -127,6 +127,12 @@ impl StoppingCriteriaList {
         Ok(found)
     }
 
+    /// With one more criterion.
+    pub(super) fn with(mut self, criterion: Option<Arc<dyn StoppingCriterion>>) -> Self {
+        self.criteria.extend(criterion);
+        self
+    }
+
     /// The criteria's names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.criteria.iter().map(|criterion| criterion.name())

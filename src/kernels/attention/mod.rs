@@ -45,6 +45,7 @@ mod plan;
 mod span;
 mod split;
 mod tile;
+mod weights;
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -55,6 +56,8 @@ use super::threads::Workers;
 use plan::RowTile;
 use split::{Merge, Part, SpanJob};
 use tile::{Job, Memory};
+
+pub use weights::attention_weights;
 
 /// The tokens of a cache block, and the dimensions of a plane of values.
 const BLOCK: usize = 32;

@@ -319,3 +319,44 @@ fn what_lies_before_the_window_does_not_matter() {
         check::<I8Panels>(window);
     }
 }
+
+/// Weights of formats that [`KvStep`] knows equal the formula, and sum to 1.
+fn weights_equal_the_formula<F: PanelProducts<Step: KvStep, Row: InputPair>>(tolerance: f32) {
+    let windows = [None, Some(1), Some(40)];
+    for shape in
+        shapes().into_iter().flat_map(|shape| windows.map(|window| AttentionShape { window, ..shape }))
+    {
+        let cache = Cache::<F>::new(shape, 75, &[1, 32, 33, 75]);
+        let (queries, width) = (cache.queries(), shape.num_heads * shape.head_dim);
+        for (row, &context) in cache.contexts.iter().enumerate() {
+            let queries = &queries[row * width..][..width];
+            let mut weights = vec![f32::NAN; shape.num_heads * context];
+            let workers = Workers::new(2, Isa::fastest()).unwrap();
+            attention_weights(&workers, shape, queries, row, &cache, &mut weights);
+            for (head, weights) in weights.chunks_exact(context).enumerate() {
+                let kv_head = head / (shape.num_heads / shape.num_kv_heads);
+                let query = &queries[head * shape.head_dim..][..shape.head_dim];
+                let first = shape.window.map_or(0, |window| context.saturating_sub(window));
+                assert!(weights[..first].iter().all(|&weight| weight == 0.0), "outside of the window");
+                let mut expected: Vec<f32> = (first..context)
+                    .map(|token| {
+                        let key = &cache.plain_keys[(kv_head * cache.num_tokens + token) * shape.head_dim..];
+                        let terms = query.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k));
+                        (terms.sum::<f64>() * f64::from(shape.scale)) as f32
+                    })
+                    .collect();
+                scalar::softmax(&mut expected);
+                for (weight, expected) in weights[first..].iter().zip(&expected) {
+                    assert!((weight - expected).abs() <= tolerance, "{weight} instead of {expected}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_are_those_that_values_are_multiplied_by() {
+    weights_equal_the_formula::<F32Panels>(2e-6);
+    weights_equal_the_formula::<Bf16Panels>(2e-6);
+    weights_equal_the_formula::<I8Panels>(2e-6);
+}

@@ -9,9 +9,10 @@ use crate::cache::{BLOCK_TOKENS, KvDtype, KvRows, KvStore, KvView, TypedKv};
 use crate::error::{Error, Result};
 use crate::kernels::{
     AttentionShape, Bf16Panels, Bf16Products, F32Panels, I8Panels, InputPair, KvBlocks, KvStep,
-    PanelProducts, Work, Workers, attention, rotate_half,
+    PanelProducts, Work, Workers, attention, attention_weights, rotate_half,
 };
 use crate::model::Stage;
+use crate::model::batch::Row;
 use crate::model::context::{ForwardContext, Scratch, sized};
 use crate::model::loader::Loader;
 use crate::model::rows::ActiveRows;
@@ -111,6 +112,56 @@ impl Attention {
         kv.write_all(workers, layer, &scratch.slots, rows);
         context.timing.lap(Stage::RopeKv, Work::default);
         context.check()
+    }
+
+    /// Writes the weights of the rows that request them to `out`: those of each row, `[num_layers, num_heads, position + 1]`.
+    pub(in crate::model) fn weights(
+        &self,
+        layer: usize,
+        rows: &ActiveRows<'_>,
+        kv: &KvStore,
+        context: &mut ForwardContext<'_>,
+        out: &mut [f32],
+    ) -> Result<()> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let num_layers = kv.layout().num_layers();
+        let len = |row: &Row| num_layers * self.shape.num_heads * (row.position + 1);
+        let requested =
+            rows.requesting(|row| row.outputs.attentions, |row| usize::from(row.outputs.attentions));
+        let mut starts = Vec::new();
+        let mut start = 0;
+        for row in rows.batch().rows.iter().filter(|row| row.outputs.attentions) {
+            starts.push(start);
+            start += len(row);
+        }
+        for (active, index) in requested {
+            let of_layer = len(rows.row(active)) / num_layers;
+            let out = &mut out[starts[index] + layer * of_layer..][..of_layer];
+            let workers = context.workers;
+            let stride = self.qkv.num_outputs();
+            let queries =
+                &context.scratch.qkv[active * stride..][..self.shape.num_heads * self.shape.head_dim];
+            match kv.blocks(layer) {
+                KvView::F32(view) => {
+                    attention_weights(workers, self.shape, queries, active, &RowBlocks { rows, view }, out);
+                }
+                KvView::I8(view) => {
+                    attention_weights(workers, self.shape, queries, active, &RowBlocks { rows, view }, out);
+                }
+                KvView::Bf16(view) => {
+                    attention_weights(workers, self.shape, queries, active, &RowBlocks { rows, view }, out);
+                }
+            }
+            context.check()?;
+        }
+        Ok(())
+    }
+
+    /// The heads, and the window.
+    pub(in crate::model) fn shape(&self) -> AttentionShape {
+        self.shape
     }
 
     /// Adds the result of attention for the queries in `scratch.qkv` to `scratch.hidden`.

@@ -3,6 +3,7 @@
 use super::{Attention, LayerParts, Mlp, RmsNorm};
 use crate::cache::KvStore;
 use crate::error::Result;
+use crate::kernels::AttentionShape;
 use crate::model::batch::Row;
 use crate::model::context::{ForwardContext, Scratch};
 use crate::model::loader::Loader;
@@ -36,7 +37,8 @@ impl DecoderLayer {
         })
     }
 
-    /// Runs the rows in `scratch.hidden` through the layer. In the last layer, rows without requested outputs end once their
+    /// Runs the rows in `scratch.hidden` through the layer, whose weights go to `attentions` of
+    /// [`ForwardOutput`](crate::model::ForwardOutput). In the last layer, rows without requested outputs end once their
     /// keys and values are in the cache.
     pub(in crate::model) fn forward(
         &self,
@@ -45,15 +47,17 @@ impl DecoderLayer {
         is_last: bool,
         kv: &mut KvStore,
         context: &mut ForwardContext<'_>,
+        attentions: &mut [f32],
     ) -> Result<()> {
         self.attention.project(index, rows, &self.input_norm, kv, context)?;
+        self.attention.weights(index, rows, kv, context, attentions)?;
         if is_last {
             let (hidden_size, qkv_width) =
                 (context.scratch.hidden.len() / rows.len(), self.attention.qkv_width());
             let Scratch { hidden, qkv, .. } = &mut *context.scratch;
             let has_outputs = |row: &Row| {
-                let RowOutputs { logits, hidden_states, layer_logits } = row.outputs;
-                logits || hidden_states.contains(index + 1) || layer_logits.contains(index + 1)
+                let RowOutputs { logits, hidden_states, layer_logits, attentions } = row.outputs;
+                logits || attentions || hidden_states.contains(index + 1) || layer_logits.contains(index + 1)
             };
             rows.retain(has_outputs, &mut [(hidden, hidden_size), (qkv, qkv_width)]);
             if rows.is_empty() {
@@ -62,6 +66,11 @@ impl DecoderLayer {
         }
         self.attention.attend(index, rows, kv, context)?;
         self.mlp.forward(&self.post_attention_norm, context)
+    }
+
+    /// The heads of attention, and its window.
+    pub(in crate::model) fn attention_shape(&self) -> AttentionShape {
+        self.attention.shape()
     }
 
     /// The memory that its matrices take, in bytes.

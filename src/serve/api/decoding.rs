@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::fields::{CHAT, MAX_ROWS, strategies};
 use super::request::{Request, contradiction, either};
 use super::stop::{StopInNewText, Stops};
+use super::structure;
 use crate::generation::{
     DolaLayers, GenerationConfig, GenerationMode, LogitBias, OneOrMany, StoppingCriterion, Strategy,
 };
@@ -78,6 +79,7 @@ impl Decoding {
             config.num_beams = Some(either(given.0, given.1)?.unwrap_or(n));
         }
 
+        structure::set(request, &mut config)?;
         let strategy = strategy(request)?;
         sampling(request, strategy, &mut config)?;
         if let Some(strategy) = strategy {
@@ -181,7 +183,7 @@ impl Decoding {
 }
 
 /// Fields whose numbers have no bounds, so that scores may leave the real numbers.
-const UNBOUNDED: &[&str] = &["sequence_bias", "exponential_decay_length_penalty"];
+const UNBOUNDED: &[&str] = &["sequence_bias", "exponential_decay_length_penalty", "watermarking_config"];
 
 /// The field of a request that explains scores that are no numbers, if there is one.
 pub(super) fn unbounded(request: &Request) -> Option<&'static str> {
@@ -212,6 +214,7 @@ pub(super) fn named(error: crate::error::Error, request: &Request) -> Failure {
         "stop_strings" => &["stop"],
         "num_beams" => &["use_beam_search"],
         "prefix_allowed_tokens_fn" => &["allowed_token_ids"],
+        "json_schema" | "regex" | "grammar" => structure::FIELDS,
         _ => &[],
     };
     if let Some(param) = &failure.param

@@ -125,7 +125,12 @@ pub(super) const OWN: &[Field] = &[
     field(CONVERSATION, "add_generation_prompt", Kind::Bool, "true", "", "Whether the prompt ends with the beginning of a reply."),
     field(CONVERSATION, "continue_final_message", Kind::Bool, "false", "", "Goes on with the last message; `add_generation_prompt` has to be false."),
     field(CONVERSATION, "chat_template_kwargs", Kind::Object, "none", "", "More variables of the template, such as `enable_thinking`; at most 16 KB."),
-    field(CHAT, "response_format", Kind::Object, "text", "", "Only `{\"type\": \"text\"}`."),
+    field(OPENAI, "response_format", Kind::Object, "text", "json_schema", "`type`: `text`; `json_object` for any JSON object; `json_schema` with `json_schema: {\"schema\": …}` for what the schema says."),
+    field(OPENAI, "structured_outputs", Kind::Object, "none", "json_schema, regex, grammar", "vLLM's form: an object with one of `json`, `json_object`, `regex`, `grammar` and `choice`."),
+    field(OPENAI, "guided_json", Kind::Checked("a JSON schema or its text"), "none", "json_schema", "A JSON schema, as older versions of vLLM name it."),
+    field(OPENAI, "guided_regex", Kind::Text(0, usize::MAX), "none", "regex", "A regular expression."),
+    field(OPENAI, "guided_grammar", Kind::Text(0, usize::MAX), "none", "grammar", "A grammar in the notation of Lark."),
+    field(OPENAI, "guided_choice", Kind::Texts(MAX_ENTRIES), "none", "grammar", "The answer is one of these texts."),
     field(COMPLETIONS, "max_tokens", COUNT, "16", "max_new_tokens", "The most new tokens; 0 with `echo` scores the prompt without generating."),
     field(CHAT, "max_tokens", Kind::Integer(1, MAX_COUNT), "the rest of the context", "max_new_tokens", "The most new tokens."),
     field(CHAT, "max_completion_tokens", Kind::Integer(1, MAX_COUNT), "the rest of the context", "max_new_tokens", "The same as `max_tokens`."),
@@ -163,6 +168,7 @@ pub(super) const OWN: &[Field] = &[
     field(OPENAI, "user", Kind::Text(0, MAX_TEXT), "none", "", "Accepted without effect."),
     field(OPENAI, "rsgen", Kind::Object, "none", "", "`strategy`, and any field of `GenerationConfig` by its name in transformers. Null switches one off that the model's file sets."),
     field(GENERATING, "strategy", Kind::Text(0, MAX_TEXT), "what the fields select", "", "The name of a strategy: its method in Python, which sets the fields that define it."),
+    field(GENERATE, "use_assistant", Kind::Bool, "true", "", "Whether the assistant that the server was started with drafts tokens."),
     // Other servers have these, and this one has not: they are refused, never ignored.
     field(COMPLETIONS, "suffix", Kind::Unsupported, "none", "", "Not supported."),
     field(CONVERSATION, "chat_template", Kind::Unsupported, "none", "", "Not supported: clients cannot bring a template."),
@@ -187,6 +193,7 @@ const RANGES: &[(&str, Kind)] = &[
     ("assistant_ensemble_weight", Kind::Number(0.01, 0.99)),
     ("length_penalty", Kind::Number(-10.0, 10.0)),
     ("diversity_penalty", Kind::Number(0.0, 100.0)),
+    ("guidance_scale", Kind::Number(-100.0, 100.0)),
     ("repetition_penalty", Kind::Number(0.01, 100.0)),
     ("encoder_repetition_penalty", Kind::Number(0.01, 100.0)),
     ("frequency_penalty", Kind::Number(-2.0, 2.0)),
@@ -200,8 +207,15 @@ const RANGES: &[(&str, Kind)] = &[
 ];
 
 /// Fields of [`GenerationConfig`] that only say what an output holds, which OpenAI's answers have no place for.
-const OF_OUTPUTS: &[&str] =
-    &["output_scores", "output_logits", "output_events", "return_dict_in_generate", "top_logprobs"];
+const OF_OUTPUTS: &[&str] = &[
+    "output_scores",
+    "output_logits",
+    "output_hidden_states",
+    "output_attentions",
+    "output_events",
+    "return_dict_in_generate",
+    "top_logprobs",
+];
 
 /// All fields.
 pub(super) static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {

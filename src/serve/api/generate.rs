@@ -26,11 +26,14 @@ use crate::serve::work::{self, EVENTS_AHEAD};
 pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
     let Admitted { body, place, tenant } = admitted;
     let request = Request::new(&app, GENERATE, body)?.of(tenant);
-    for name in ["output_scores", "output_logits"] {
+    for (name, why) in [
+        ("output_scores", "a number for each token of the vocabulary in each step; set `top_logprobs`"),
+        ("output_logits", "a number for each token of the vocabulary in each step; set `top_logprobs`"),
+        ("output_hidden_states", "many numbers for each layer in each step; leave it out"),
+        ("output_attentions", "many numbers for each layer in each step; leave it out"),
+    ] {
         if request.is(name) {
-            let message = format!(
-                "`{name}` is not sent over HTTP: a number for each token of the vocabulary in each step; set `top_logprobs`"
-            );
+            let message = format!("`{name}` is not sent over HTTP: {why}");
             return Err(Failure::unsupported(name, message));
         }
     }
@@ -144,6 +147,9 @@ fn prepare<'a>(
         (Some(prompt), true) => generator.call(prompt),
         (last, _) => generator.call(prompts.into_iter().chain(last).collect::<Vec<_>>()),
     };
+    if request.flag("use_assistant") == Some(false) {
+        call = call.assistant(None);
+    }
     if strategy.is_some_and(|strategy| strategy.mode == GenerationMode::AssistedDecoding) {
         call = call.assisted();
     }

@@ -16,7 +16,7 @@ use super::prompts::{EncodedPrompt, check_context};
 use super::request::Request;
 use super::usage::{Counts, with_ignored};
 use crate::engine::{GenerationOutput, Interrupt, StreamedToken, TokenScore, TokenStream};
-use crate::generation::{GenerationConfig, OneOrMany};
+use crate::generation::OneOrMany;
 use crate::generator::{Generator, Prepared, Prompt};
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
@@ -196,7 +196,7 @@ impl Job {
         let seed = self.decoding.config.seed.clone();
         let stream = |(index, prompt): (u64, &EncodedPrompt)| {
             let call = self.decoding.apply(generator, generator.call(Prompt::Ids(prompt.ids.clone())))?;
-            let mut config: GenerationConfig = self.decoding.config.clone();
+            let mut config = self.decoding.config.of_prompt(index as usize, self.prompts.len());
             // As for a list of prompts.
             if let Some(OneOrMany::One(seed)) = seed {
                 config.seed = Some(OneOrMany::One(seed.wrapping_add(index)));
@@ -218,6 +218,7 @@ fn rows(output: &GenerationOutput, range: std::ops::Range<usize>) -> Vec<Vec<Str
         let token = |(step, &id): (usize, &TokenId)| StreamedToken {
             id,
             text: String::new(),
+            healed: if step == 0 { output.rows[index].healed.clone() } else { String::new() },
             index,
             logprob: generated.logprobs.get(step).copied().unwrap_or(f32::NAN),
             score: f32::NAN,

@@ -16,6 +16,7 @@ mod openapi;
 mod prompts;
 mod request;
 mod stop;
+mod structure;
 #[cfg(all(test, feature = "bundled"))]
 mod tests;
 mod tokens;

@@ -70,7 +70,7 @@ pub(super) fn encode(
     let one = |prompt: Prompt| {
         let text = match &prompt {
             Prompt::Text(text) => Some(text.clone()),
-            Prompt::Ids(_) => None,
+            Prompt::Ids(_) | Prompt::Embeddings { .. } => None,
         };
         let ids = generator.begun(generator.encode_text(prompt, add_special_tokens, interrupted)?, None)?;
         checked(generator, request, ids, text)

@@ -13,8 +13,8 @@ use crate::types::TokenId;
 use super::super::super::candidate::{AdaptiveLength, Translation, VocabularyMap};
 use super::super::super::config::AssistantTokensSchedule;
 use super::super::super::logits::{DraftProcessors, ProcessorStates, UnconditionalLogits};
-use super::super::super::plan::{DraftPlan, DraftSource, GenerationPlan, KeptTokens};
-use super::super::{ModelRole, SearchInputs};
+use super::super::super::plan::{DraftPlan, DraftSource, GenerationPlan, KeptTokens, PlannedPrompt};
+use super::super::{ModelRole, PromptInputs, SearchInputs};
 use super::row::{ComputedBy, Row, TrackedSequence};
 use super::schedule::Schedule;
 use super::threshold::ConfidenceThreshold;
@@ -79,7 +79,7 @@ struct DraftRow {
 impl Drafter {
     pub(super) fn new(plan: &GenerationPlan, settings: DraftSettings) -> Self {
         let by = match settings.draft.source {
-            DraftSource::Model => ComputedBy { model: ModelRole::Draft, last_layer: None },
+            DraftSource::Model => ComputedBy { model: ModelRole::Draft, ..ComputedBy::TARGET },
             DraftSource::EarlyExit { num_layers } => {
                 ComputedBy { last_layer: Some(num_layers), ..ComputedBy::TARGET }
             }
@@ -158,7 +158,7 @@ impl Drafter {
             return Ok(());
         }
         // A draft leaves room for the token that follows it; its last token is not computed.
-        let text_len = plan.prompts[row.prompt_index].tokens.len() + row.new_tokens(plan).len();
+        let text_len = plan.draft_prompt_len(row.prompt_index) + row.new_tokens(plan).len();
         let context = self.settings.draft.context_len.saturating_add(1).saturating_sub(text_len);
         draft.limit = most.min(context);
         draft.is_done = draft.limit == 0;
@@ -193,10 +193,10 @@ impl Drafter {
         inputs: &mut SearchInputs,
     ) {
         for rows in rows.chunks(plan.num_return_sequences()) {
-            let tokens = &plan.prompts[rows[0].prompt_index].tokens;
-            if tokens.len() <= self.settings.draft.context_len {
+            let prompt = prompt_of(self.by, &plan.prompts[rows[0].prompt_index]);
+            if prompt.len() <= self.settings.draft.context_len {
                 let mut sequence = TrackedSequence::create(self.by.model, next_seq, inputs);
-                sequence.extend([tokens, &[], &[]], usize::MAX, self.by, inputs);
+                sequence.extend(prompt, [&[], &[]], usize::MAX, self.by, inputs);
                 self.rows[rows[0].index].sequence = Some(sequence);
             }
         }
@@ -215,7 +215,7 @@ impl Drafter {
         for index in 0..rows.len() {
             if !self.rows[index].is_done && self.rows[index].sequence.is_none() {
                 // That of the first row holds the prompt alone, unless it has drafted before.
-                let prompt_len = plan.prompts[rows[index].prompt_index].tokens.len();
+                let prompt_len = plan.draft_prompt_len(rows[index].prompt_index);
                 let shared = self.rows[index - index % each].sequence;
                 let shared = shared.filter(|shared| !self.is_translated() && shared.len <= prompt_len);
                 self.rows[index].sequence = Some(match shared {
@@ -232,14 +232,14 @@ impl Drafter {
                 sequence.truncate(same.min(ids.len() - 1), inputs);
                 let prompt = if draft.cached.is_empty() { ids.len() } else { 0 };
                 let (prompt, new) = ids.split_at(prompt);
-                sequence.extend([prompt, new, &[]], ids.len() - 1, self.by, inputs);
+                sequence.extend(PromptInputs::Tokens(prompt), [new, &[]], ids.len() - 1, self.by, inputs);
                 draft.cached.clone_from(ids);
                 continue;
             }
-            let (prompt, new) = (&plan.prompts[row.prompt_index].tokens, row.new_tokens(plan));
+            let (prompt, new) = (prompt_of(self.by, &plan.prompts[row.prompt_index]), row.new_tokens(plan));
             let len = prompt.len() + new.len() + row.candidates.tokens.len();
             sequence.truncate(len - 1, inputs);
-            sequence.extend([prompt, new, &row.candidates.tokens], len - 1, self.by, inputs);
+            sequence.extend(prompt, [new, &row.candidates.tokens], len - 1, self.by, inputs);
         }
         self.is_single_step = inputs.rows.len() <= 2 * self.num_drafting();
     }
@@ -343,6 +343,11 @@ impl Drafter {
             self.settings.kept.keep_adaptive(length);
         }
     }
+}
+
+/// What a draft begins with: the model's own layers read its embeddings, an assistant the tokens that they stand for.
+fn prompt_of(by: ComputedBy, prompt: &PlannedPrompt) -> PromptInputs<'_> {
+    if by.last_layer.is_some() { prompt.inputs() } else { PromptInputs::Tokens(&prompt.tokens) }
 }
 
 /// The tokens of a row without padding.

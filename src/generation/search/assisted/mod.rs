@@ -18,10 +18,13 @@ mod step_draws;
 mod threshold;
 mod verify;
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
-use crate::types::FinishReason;
+use crate::types::{FinishReason, RowOutputs};
 
 use super::super::candidate::AdaptiveLength;
+use super::super::layer_states::StatesReader;
 use super::super::logits::watched::WatchedToken;
 use super::super::logits::{LogitsProcessorList, ProcessContext, RowContext, ScoreRows};
 use super::super::output::{DraftStats, OutputRow, SearchOutput};
@@ -144,9 +147,9 @@ impl AssistedSearch {
         for row in rows.iter_mut().step_by(plan.num_return_sequences()) {
             create_sequences(plan, row, next_seq, inputs);
             let prompt = &plan.prompts[row.prompt_index];
-            for (sequence, tokens) in row.sequences.iter_mut().zip(prompt.texts()) {
+            for (index, (sequence, tokens)) in row.sequences.iter_mut().zip(prompt.texts()).enumerate() {
                 let Some((sequence, tokens)) = sequence.as_mut().zip(tokens) else { continue };
-                sequence.extend([tokens, &[], &[]], usize::MAX, ComputedBy::TARGET, inputs);
+                sequence.extend(tokens, [&[], &[]], usize::MAX, ComputedBy::target(plan, index), inputs);
             }
         }
     }
@@ -179,18 +182,35 @@ impl AssistedSearch {
         for row in rows.iter_mut().filter(|row| row.is_active()) {
             let (new, candidates) = (&row.ids[plan.prompt_len..], &row.candidates.tokens);
             let prompt = &plan.prompts[row.prompt_index];
-            for (sequence, tokens) in row.sequences.iter_mut().zip(prompt.texts()) {
+            for (index, (sequence, tokens)) in row.sequences.iter_mut().zip(prompt.texts()).enumerate() {
                 let Some((sequence, tokens)) = sequence.as_mut().zip(tokens) else { continue };
                 // All but the newest token are in the sequence.
                 let kept = tokens.len() + new.len() - 1;
                 sequence.truncate(kept, inputs);
-                sequence.extend([tokens, new, candidates], kept, ComputedBy::TARGET, inputs);
+                let start = sequence.len;
+                sequence.extend(tokens, [new, candidates], kept, ComputedBy::target(plan, index), inputs);
+                if index == 0 {
+                    row.computed = start..sequence.len;
+                }
             }
         }
     }
 
+    /// Takes what the layers computed of the prompts, for all their rows.
+    fn keep_prompt_states(&mut self, states: &mut StatesReader<'_>) -> Result<()> {
+        let Self { plan, rows, .. } = self;
+        if plan.layer_outputs.is_none() {
+            return Ok(());
+        }
+        for rows in rows.chunks_mut(plan.num_return_sequences()) {
+            let states = Arc::new(states.next(0..plan.prompts[rows[0].prompt_index].inputs().len())?);
+            rows.iter_mut().for_each(|row| row.prompt_states = Some(Arc::clone(&states)));
+        }
+        Ok(())
+    }
+
     /// Checks the candidates of all active rows.
-    fn check(&mut self, logits: &[f32], step: &mut SearchStep) -> Result<()> {
+    fn check(&mut self, logits: &[f32], states: &mut StatesReader<'_>, step: &mut SearchStep) -> Result<()> {
         let Self { plan, rows, source, verifier, stats, length, .. } = self;
         let of_row = |row: &Row| (row.candidates.tokens.len() + 1) * row.sequences.iter().flatten().count();
         let wanted = rows.iter().filter(|row| row.is_active()).map(of_row).sum();
@@ -207,6 +227,9 @@ impl AssistedSearch {
             let firsts: Vec<Option<usize>> = row.sequences.iter().map(&mut take).collect();
             let (main, unconditional) = (firsts[0].unwrap_or_default(), &firsts[1..]);
             let checked = verifier.check(plan, row, (main, unconditional), logits, step)?;
+            if !plan.layer_outputs.is_none() {
+                row.keep_states(plan, states, checked.emitted)?;
+            }
             if let Source::Assistant(drafter) = source {
                 drafter.update(row.index, count, checked.emitted - 1);
             }
@@ -250,9 +273,14 @@ impl Search for AssistedSearch {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
+        let RowOutputs { hidden_states, attentions, .. } = self.plan.layer_outputs;
+        let mut states = StatesReader::new(&results, !hidden_states.is_empty(), attentions);
         let (logits, cost) = (&*results.logits, results.cost);
         match (&mut self.source, self.phase) {
-            (_, Phase::Prompts) => self.begin_round(),
+            (_, Phase::Prompts) => {
+                self.keep_prompt_states(&mut states)?;
+                self.begin_round()
+            }
             (_, Phase::DraftPrompts) => {
                 self.phase = Phase::Draft;
                 Ok(())
@@ -272,7 +300,7 @@ impl Search for AssistedSearch {
                 if let Some(length) = &mut self.length {
                     length.passed(cost);
                 }
-                self.check(logits, step)?;
+                self.check(logits, &mut states, step)?;
                 step.finished = self.rows.iter().all(|row| !row.is_active());
                 if step.finished { Ok(()) } else { self.begin_round() }
             }

@@ -1,11 +1,16 @@
 //! A row of assisted decoding: its tokens, the sequences that hold them, and the candidates to check.
 
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::Result;
 use crate::types::{FinishReason, RowOutputs, SeqId, TokenId};
 
+use super::super::super::layer_states::{LayerStates, StatesReader};
 use super::super::super::logits::{ProcessorStates, RowContext, UnconditionalLogits};
 use super::super::super::output::SequenceScores;
 use super::super::super::plan::GenerationPlan;
-use super::super::{ModelRole, RowInput, SearchInputs, WantedRow};
+use super::super::{ModelRole, PromptInputs, RowInput, SearchInputs, WantedRow};
 
 /// A row of the output.
 pub(super) struct Row {
@@ -20,6 +25,10 @@ pub(super) struct Row {
     pub(super) candidates: Candidates,
     pub(super) logprobs: Vec<f32>,
     pub(super) recorded: SequenceScores,
+    /// What the layers computed of the prompt, as far as it is computed.
+    pub(super) prompt_states: Option<Arc<LayerStates>>,
+    /// The positions that the main sequence computes in a check, those of the prompt included.
+    pub(super) computed: Range<usize>,
     pub(super) finish: Option<FinishReason>,
 }
 
@@ -63,6 +72,8 @@ impl Row {
             candidates: Candidates::default(),
             logprobs: Vec::new(),
             recorded: SequenceScores::of(plan),
+            prompt_states: None,
+            computed: 0..0,
             finish: None,
         }
     }
@@ -74,6 +85,41 @@ impl Row {
     /// The generated tokens.
     pub(super) fn new_tokens(&self, plan: &GenerationPlan) -> &[TokenId] {
         &self.ids[plan.prompt_len..]
+    }
+
+    /// Takes what the layers computed in a check, and records it for the tokens that it `emitted`.
+    pub(super) fn keep_states(
+        &mut self,
+        plan: &GenerationPlan,
+        states: &mut StatesReader<'_>,
+        emitted: usize,
+    ) -> Result<()> {
+        let Range { start, end } = self.computed.clone();
+        let states = states.next(start..end)?;
+        let prompt = &plan.prompts[self.prompt_index];
+        let before = self.new_tokens(plan).len() - emitted;
+        // The position whose logits gave the first token.
+        let first = prompt.inputs().len() + before - 1;
+        for position in first..first + emitted {
+            let kept = if position + 1 == prompt.inputs().len() {
+                let last = states.part(0..position + 1 - start)?;
+                let mut kept = match &self.prompt_states {
+                    Some(begun) if start > 0 => {
+                        let mut kept = begun.part(0..start)?;
+                        kept.append(&last)?;
+                        kept
+                    }
+                    _ => last,
+                };
+                kept.prompt_mask.clone_from(&prompt.mask);
+                self.prompt_states = None;
+                kept
+            } else {
+                states.part(position - start..position + 1 - start)?
+            };
+            self.recorded.keep_states(Some(&Arc::new(kept)));
+        }
+        Ok(())
     }
 
     /// The number of tokens that fit after the newest one, less the one that follows every draft.
@@ -116,10 +162,19 @@ pub(super) struct ComputedBy {
     pub(super) model: ModelRole,
     /// The number of layers; all if `None`.
     pub(super) last_layer: Option<usize>,
+    /// What every row delivers.
+    pub(super) outputs: RowOutputs,
 }
 
 impl ComputedBy {
-    pub(super) const TARGET: Self = Self { model: ModelRole::Target, last_layer: None };
+    pub(super) const TARGET: Self =
+        Self { model: ModelRole::Target, last_layer: None, outputs: RowOutputs::NONE };
+
+    /// What computes the `index`-th sequence of a row: the main one delivers what the plan keeps of the layers.
+    pub(super) fn target(plan: &GenerationPlan, index: usize) -> Self {
+        let outputs = if index == 0 { plan.layer_outputs } else { RowOutputs::NONE };
+        Self { outputs, ..Self::TARGET }
+    }
 }
 
 impl TrackedSequence {
@@ -149,23 +204,31 @@ impl TrackedSequence {
     /// `logits_from` on deliver logits.
     pub(super) fn extend(
         &mut self,
-        [prompt, new, candidates]: [&[TokenId]; 3],
+        prompt: PromptInputs<'_>,
+        [new, candidates]: [&[TokenId]; 2],
         logits_from: usize,
         by: ComputedBy,
         inputs: &mut SearchInputs,
     ) {
-        let tokens = prompt.iter().chain(new).chain(candidates).enumerate().skip(self.len);
-        for (index, &token) in tokens {
+        let len = prompt.len() + new.len() + candidates.len();
+        for index in self.len..len {
+            let input = match index.checked_sub(prompt.len()) {
+                None => prompt.input(index),
+                Some(index) => {
+                    let candidate = || candidates[index - new.len()];
+                    RowInput::Token(new.get(index).copied().unwrap_or_else(candidate))
+                }
+            };
             inputs.push(WantedRow {
                 model: by.model,
                 seq: self.seq,
-                input: RowInput::Token(token),
+                input,
                 is_prompt: index < prompt.len(),
                 last_layer: by.last_layer,
-                outputs: if index < logits_from { RowOutputs::NONE } else { RowOutputs::LOGITS },
+                outputs: if index < logits_from { by.outputs } else { by.outputs.and(RowOutputs::LOGITS) },
             });
         }
-        self.len = prompt.len() + new.len() + candidates.len();
+        self.len = len;
     }
 }
 

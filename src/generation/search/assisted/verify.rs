@@ -150,7 +150,7 @@ impl Verifier {
         let normalizer = log_sum_exp(plan.isa, raw);
         if !normalizer.is_finite() && !plan.processors.takes_invalid_logits() {
             let place = || format!("step {}, row {}", row.ids.len() - plan.prompt_len, row.index);
-            return Err(super::super::sequences::not_finite(normalizer)).context(place);
+            return Err(super::super::step_logits::not_finite(normalizer)).context(place);
         }
         self.scores.clear();
         memory::extend(&mut self.scores, raw, "scores")?;

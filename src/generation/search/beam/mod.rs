@@ -31,7 +31,8 @@ use super::super::rng::TorchRng;
 use super::super::stopping::StopContext;
 use super::super::torch_sort::topk;
 use super::registry::SearchPlan;
-use super::sequences::{LogitsScratch, Sequences};
+use super::sequences::Sequences;
+use super::step_logits::LogitsScratch;
 use super::{Search, SearchInputs, SearchResults, SearchStep};
 use candidates::candidates;
 use emitted::{Emitted, Path};
@@ -414,9 +415,7 @@ impl Search for BeamSearch {
         let mut raw = std::mem::take(&mut self.scratch.raw);
         raw.clear();
         let mut logits = self.sequences.logits(&self.plan, results, &mut logits_scratch)?;
-        for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
-            self.recorded[sequence].keep_logits(self.plan.isa, row)?;
-        }
+        logits.keep(&self.plan, &mut self.recorded)?;
         logits.normalize(vocab_size);
         if !self.plan.processors.is_empty() {
             memory::extend(&mut raw, logits.scores, "logits")?;

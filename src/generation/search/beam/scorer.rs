@@ -16,7 +16,8 @@ use super::super::super::plan::GenerationPlan;
 use super::super::super::rng::TorchRng;
 use super::super::super::stopping::StopContext;
 use super::super::super::torch_sort::descending_order;
-use super::super::sequences::{Group as BeamGroup, LogitsScratch, Sequences, StepLogits};
+use super::super::sequences::{Group as BeamGroup, Sequences};
+use super::super::step_logits::{LogitsScratch, StepLogits};
 use super::super::{Search, SearchInputs, SearchResults, SearchStep};
 use super::candidates::candidates;
 use super::constrained::prefer_progress;
@@ -446,9 +447,7 @@ impl Search for ScorerBeamSearch {
         let (vocab_size, now) = (self.plan.vocab_size, self.sequences.step());
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut logits = self.sequences.logits(&self.plan, results, &mut scratch)?;
-        for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
-            self.recorded[sequence].keep_logits(self.plan.isa, row)?;
-        }
+        logits.keep(&self.plan, &mut self.recorded)?;
         logits.normalize(vocab_size);
         let mut raw = std::mem::take(&mut self.raw);
         raw.clear();

@@ -14,7 +14,7 @@ use super::*;
 
 /// How the logits of an assistant relate to those of the model.
 #[derive(Debug, Clone, Copy)]
-enum Assistant {
+pub(super) enum Assistant {
     Same,
     Similar,
     Unrelated,
@@ -38,12 +38,12 @@ fn assisted(seed: u64, assistant: Assistant) -> ScriptedModel {
     })
 }
 
-fn with_draft(context: PlanContext) -> PlanContext {
+pub(super) fn with_draft(context: PlanContext) -> PlanContext {
     PlanContext { draft: Some(DraftContext::new(VOCAB, 64)), num_layers: 4, ..context }
 }
 
 /// Runs a plain and an assisted search and compares all but the passes.
-fn compared(
+pub(super) fn compared(
     config: &GenerationConfig,
     fields: &GenerationConfig,
     prompts: &PromptBatch,

@@ -9,6 +9,7 @@ mod details;
 mod drafts;
 mod groups;
 mod streams;
+mod watermarks;
 
 use std::sync::Arc;
 

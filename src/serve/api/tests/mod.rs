@@ -3,6 +3,7 @@
 
 mod refusals;
 mod streams;
+mod structured;
 
 use std::sync::LazyLock;
 

@@ -75,7 +75,9 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
         (json!({ "temperature": 0, "do_sample": true }), "temperature", "leave out one"),
         (json!({ "temperature": 0.7, "use_beam_search": true, "n": 2 }), "temperature", "does not sample"),
         (json!({ "strategy": "beam_search", "num_beams": 1 }), "num_beams", "2 or more"),
-        (json!({ "guidance_scale": 2.0 }), "guidance_scale", "not possible"),
+        (json!({ "guidance_scale": 1e9 }), "guidance_scale", "-100 to 100"),
+        (json!({ "guidance_scale": 2, "negative_prompt": 5 }), "negative_prompt", "a text"),
+        (json!({ "use_mtp": true }), "use_mtp", "not possible"),
         (json!({ "stop": vec!["a"; 17] }), "stop", "up to 16"),
         (json!({ "stop": "" }), "stop", "1 to 4096 bytes"),
         (json!({ "stop": ["a".repeat(4000), "b".repeat(4000)] }), "stop", "4096 bytes together"),
@@ -101,7 +103,22 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
     let messages = json!([{ "role": "user", "content": "Hi" }]);
     for (fields, param) in [
         (json!({ "chat_template": "{{ 1 }}" }), "chat_template"),
-        (json!({ "response_format": { "type": "json_object" } }), "response_format"),
+        (json!({ "response_format": { "type": "xml" } }), "response_format"),
+        (json!({ "response_format": { "type": "json_schema" } }), "response_format"),
+        (
+            json!({ "response_format": { "type": "json_schema", "json_schema": { "schema": { "not": {} } } } }),
+            "response_format",
+        ),
+        (json!({ "response_format": { "type": "json_object" }, "guided_regex": "a" }), "guided_regex"),
+        (json!({ "regex": "a", "guided_json": {} }), "guided_json"),
+        (json!({ "guided_json": 3 }), "guided_json"),
+        (json!({ "guided_regex": "(" }), "guided_regex"),
+        (json!({ "guided_grammar": "start: other" }), "guided_grammar"),
+        (json!({ "guided_choice": [] }), "guided_choice"),
+        (json!({ "structured_outputs": {} }), "structured_outputs"),
+        (json!({ "structured_outputs": { "regex": "a", "json": {} } }), "structured_outputs"),
+        (json!({ "structured_outputs": { "regex": 3 } }), "structured_outputs"),
+        (json!({ "json_schema": { "type": "string", "format": "x" } }), "json_schema"),
         (json!({ "top_logprobs": 2 }), "top_logprobs"),
         (json!({ "chat_template_kwargs": { "eos_token": "x" } }), "chat_template_kwargs"),
         (json!({ "chat_template_kwargs": { "a": "x".repeat(20_000) } }), "chat_template_kwargs"),
@@ -123,7 +140,7 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
         let last = text.trim_end().rsplit("data: ").next().unwrap();
         assert_eq!(serde_json::from_str::<Value>(last).unwrap()["error"]["param"], "sequence_bias", "{text}");
     }
-    for name in ["output_scores", "output_logits"] {
+    for name in ["output_scores", "output_logits", "output_hidden_states", "output_attentions"] {
         let (status, _) = post("/rsgen/v1/generate", &json!({ "prompt": PROMPT, name: true }));
         assert_eq!(status, 400);
     }

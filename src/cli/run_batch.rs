@@ -1,0 +1,164 @@
+//! `rsgen run-batch`: the requests of a file, in OpenAI's batch format.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::args::{AssistantArguments, ModelArguments, OutputArguments, positive};
+
+const EXAMPLES: &str = "\
+Examples:
+  rsgen run-batch requests.jsonl answers.jsonl --model path/to/llama
+  rsgen run-batch requests.jsonl part0.jsonl --shard 0/4 --resume";
+
+/// Answer the requests of a file, in OpenAI's batch format
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct RunBatchArguments {
+    /// The requests, a JSON object on each line
+    input: PathBuf,
+    /// The file for the answers
+    answers: PathBuf,
+    /// Take every N-th request, from the I-th on, counted from 0
+    #[arg(long, value_name = "I/N", env = "RSGEN_SHARD")]
+    shard: Option<String>,
+    /// Go on with a file that has some of the answers
+    #[arg(long, env = "RSGEN_RESUME")]
+    resume: bool,
+    /// How many requests run at a time
+    #[arg(long, value_name = "N", env = "RSGEN_CONCURRENCY", value_parser = positive, default_value = "16")]
+    concurrency: usize,
+    #[command(flatten)]
+    model: ModelArguments,
+    #[command(flatten)]
+    assistant: AssistantArguments,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[cfg(feature = "serve")]
+pub(super) use with_server::run;
+
+#[cfg(feature = "serve")]
+mod with_server {
+    use std::io::{Write as _, stdout};
+    use std::path::Path;
+    use std::time::Instant;
+
+    use serde::Serialize;
+
+    use super::super::batch_files::{Answers, Requests, Shard};
+    use super::super::failure::Failure;
+    use super::super::output::{SCHEMA_VERSION, write_json};
+    use super::super::progress::{bar, shows_bars};
+    use super::super::terminal::Terminal;
+    use super::super::{model, wording};
+    use super::RunBatchArguments;
+    use crate::engine::Interrupt;
+    use crate::error::{Error, ErrorKind};
+    use crate::serve::run_batch;
+
+    /// What `--json` writes at the end.
+    #[derive(Serialize)]
+    struct Report {
+        schema_version: u32,
+        /// The requests of this part of the file.
+        requests: usize,
+        /// Those that an earlier run has answered.
+        answered_before: usize,
+        /// Those that this one has, of which `failed` with an error.
+        answered: usize,
+        failed: usize,
+        seconds: f64,
+    }
+
+    pub(in super::super) fn run(
+        arguments: &RunBatchArguments,
+        bundled: Option<&Path>,
+        terminal: &Terminal,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<(), Failure> {
+        let shard = arguments.shard.as_deref().map_or(Ok(Shard::WHOLE), |shard| {
+            shard.parse().map_err(|why| Error::config(format!("`shard` is {shard:?}, but {why}")))
+        })?;
+        let requests = Requests::open(&arguments.input, shard)?;
+        let (mut answers, before) = Answers::open(&arguments.answers, arguments.resume, &requests)?;
+        let (count, answered_before) = (requests.len(), before.len());
+        let mut report = Report {
+            schema_version: SCHEMA_VERSION,
+            requests: count,
+            answered_before,
+            answered: 0,
+            failed: 0,
+            seconds: 0.0,
+        };
+        if count > answered_before {
+            let generator = model::load(&arguments.model, Some(&arguments.assistant), bundled, terminal)?;
+            let shows = shows_bars(terminal);
+            let progress =
+                shows.then(|| bar(count as u64, "{wide_bar} {pos}/{len} requests, {per_sec}, {eta} left"));
+            let progress = progress.map(|bar| bar.with_position(answered_before as u64));
+            progress.iter().for_each(indicatif::ProgressBar::reset_eta);
+            let start = Instant::now();
+            let mut requests = requests.without(before);
+            let result = run_batch(
+                generator,
+                arguments.concurrency,
+                &mut requests,
+                &mut |answer| {
+                    answers.write(&answer)?;
+                    report.answered += 1;
+                    if answer.response.status_code != 200 {
+                        report.failed += 1;
+                        let message =
+                            answer.response.body["error"]["message"].as_str().unwrap_or("no answer");
+                        let message = wording::in_shell_words(&format!("{}: {message}", answer.custom_id));
+                        let say = || terminal.error("input", crate::escape::message(&message));
+                        progress.as_ref().map_or_else(say, |bar| bar.suspend(say));
+                    }
+                    progress.iter().for_each(|bar| bar.inc(1));
+                    Ok(())
+                },
+                interrupted,
+            );
+            report.seconds = start.elapsed().as_secs_f64();
+            progress.iter().for_each(indicatif::ProgressBar::finish_and_clear);
+            if let Err(error) = result {
+                if error.kind() == ErrorKind::Cancelled {
+                    let done = answered_before + report.answered;
+                    terminal.note(format_args!("{done} of {count} are answered; --resume goes on"));
+                }
+                return Err(error.into());
+            }
+        }
+        write_report(arguments, &report)?;
+        match report.failed {
+            0 => Ok(()),
+            failed => Err(Failure::Lines { failed, total: report.answered }),
+        }
+    }
+
+    fn write_report(arguments: &RunBatchArguments, report: &Report) -> std::io::Result<()> {
+        let mut out = stdout().lock();
+        if arguments.output.json {
+            return write_json(&mut out, report);
+        }
+        let Report { answered, answered_before, seconds, .. } = report;
+        if *answered_before > 0 {
+            write!(out, "{answered_before} were answered before; ")?;
+        }
+        let rate = if *seconds > 0.0 { *answered as f64 / seconds } else { 0.0 };
+        writeln!(out, "{answered} answered in {seconds:.1} s, {rate:.1} a second")?;
+        out.flush()
+    }
+}
+
+#[cfg(not(feature = "serve"))]
+pub(super) fn run(
+    _: &RunBatchArguments,
+    _: Option<&std::path::Path>,
+    _: &super::terminal::Terminal,
+    _: &mut crate::engine::Interrupt<'_>,
+) -> Result<(), super::failure::Failure> {
+    Err(super::serve::without_server())
+}

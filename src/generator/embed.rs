@@ -1,0 +1,49 @@
+//! The embeddings of tokens, to make prompts of: `inputs_embeds`.
+
+use super::Generator;
+use crate::error::{Error, Result};
+use crate::memory;
+use crate::types::TokenId;
+
+impl Generator {
+    /// The rows of the model's embedding matrix for these tokens, `[token_ids.len(), hidden_size]`: what the model computes in
+    /// their place. See [`Embeddings`](crate::generation::Embeddings).
+    ///
+    /// ```
+    /// # #[cfg(feature = "bundled")] {
+    /// use rsgen::generation::Embeddings;
+    /// use rsgen::{GenerationConfig, Generator};
+    ///
+    /// let generator = Generator::bundled()?;
+    /// let token_ids = generator.tokenizer()?.encode("Once upon a time", true)?;
+    /// let mut values = generator.embed(&token_ids)?;
+    /// // A prompt between two tokens.
+    /// values[0] += 0.01;
+    /// let prompt = Embeddings::new(values, generator.config().hidden_size)?;
+    /// let output = generator.generate(prompt, &GenerationConfig::new().max_new_tokens(8))?;
+    /// assert_eq!(output.token_ids().len(), 8);
+    /// # }
+    /// # Ok::<(), rsgen::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Input` for an id outside of the vocabulary; `Capacity` when there is no memory for them; `Fork`.
+    pub fn embed(&self, token_ids: &[TokenId]) -> Result<Vec<f32>> {
+        let engine = self.engine();
+        engine.check_process()?;
+        let (vocab_size, hidden_size) = (engine.model().vocab_size(), engine.model().hidden_size());
+        if let Some(position) = token_ids.iter().position(|token| token.index() >= vocab_size) {
+            return Err(Error::input(format!(
+                "the ids must be in the model's vocabulary, 0 to {}, got {} at position {position}; was the text encoded by \
+                 another tokenizer?",
+                vocab_size - 1,
+                token_ids[position]
+            )));
+        }
+        let (len, mut values) = (token_ids.len().saturating_mul(hidden_size), Vec::new());
+        memory::reserve(&mut values, len, "numbers of embeddings")?;
+        values.resize(len, 0.0);
+        engine.model().embed(token_ids, &mut values);
+        Ok(values)
+    }
+}
