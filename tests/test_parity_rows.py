@@ -20,7 +20,7 @@ REASONS = dict(
         (ROOT / "src/generation/config/unsupported.rs").read_text(encoding="utf-8"),
     )
 )
-ARGUMENTS = {name for name, reason in REASONS.items() if reason.startswith("is an argument of")}
+ARGUMENTS = {name for name, reason in REASONS.items() if "an argument of" in reason}
 UNSUPPORTED = {name: reason for name, reason in REASONS.items() if name not in ARGUMENTS}
 FIELDS = {field["name"] for field in rsgen._rsgen._tables()["fields"]}
 
