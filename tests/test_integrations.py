@@ -34,6 +34,21 @@ assert not {"ray", "pyspark", "dask", "distributed", "pandas", "numpy"} & set(sy
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_the_modules_are_found_without_importing_each():
+    program = """
+import rsgen
+assert {"ray", "spark", "dask", "RowGenerator"} <= set(dir(rsgen.integrations))
+print(rsgen.integrations.ray.RsgenPredictor, rsgen.integrations.spark.make_map_fn, rsgen.integrations.dask.generate)
+try:
+    rsgen.integrations.flink
+except AttributeError as error:
+    print(error)
+"""
+    out = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert "RsgenPredictor" in out
+    assert "has no attribute 'flink'; it has RowGenerator, row_seed, dask, ray, spark" in out
+
+
 @pytest.mark.parametrize(
     ("module", "use"),
     [

@@ -10,6 +10,7 @@ TYPE_CHECKING = False  # `typing` is not imported for its sake
 if TYPE_CHECKING:
     from . import _rsgen as _rsgen
     from . import constraints as constraints
+    from . import integrations as integrations
     from . import processors as processors
     from . import stopping_criteria as stopping_criteria
     from . import types as types
@@ -88,7 +89,7 @@ __all__ = [
 ]
 
 
-_SUBMODULES = ["constraints", "processors", "stopping_criteria", "types"]
+_SUBMODULES = ["constraints", "integrations", "processors", "stopping_criteria", "types"]
 
 
 def __getattr__(name: str) -> object:

@@ -8,8 +8,18 @@ from ._rows import RowGenerator as RowGenerator
 from ._rows import row_seed as row_seed
 
 __all__ = ["RowGenerator", "row_seed"]
+_ENGINES = ("dask", "ray", "spark")
+
+
+def __getattr__(name: str) -> object:
+    """Imports the module of an engine that is used for the first time."""
+    if name not in _ENGINES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__dir__())}")
+    import importlib
+
+    return importlib.import_module(f".{name}", __name__)
 
 
 def __dir__() -> list[str]:
     """The public names, for completion."""
-    return [*__all__, "dask", "ray", "spark"]
+    return [*__all__, *_ENGINES]
