@@ -130,7 +130,8 @@ impl PromptBatch {
                 )));
             }
         }
-        let mask_given = masks.is_some();
+        // A single prompt has no padding, whatever its ids.
+        let mask_given = masks.is_some() || count == 1;
         let masks = masks.unwrap_or_else(|| vec![vec![true; len]; count]);
         if let Some(index) =
             masks.iter().position(|mask| mask.len() != len).or((masks.len() != count).then_some(0))
