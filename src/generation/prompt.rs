@@ -245,6 +245,18 @@ mod tests {
     }
 
     #[test]
+    fn a_single_prompt_of_embeddings_has_no_padding() {
+        let embeddings = || Embeddings::new(vec![0.5; 4], 2).unwrap();
+        let mut single = PromptBatch::with_embeddings(vec![embeddings()], vec![ids(&[2, 7])], None).unwrap();
+        single.infer_mask(Some(TokenId(2)), &[]).unwrap();
+        assert_eq!(single.rows()[0].mask, [true; 2]);
+        let both = vec![ids(&[2, 7]), ids(&[5, 6])];
+        let mut batch = PromptBatch::with_embeddings(vec![embeddings(), embeddings()], both, None).unwrap();
+        batch.infer_mask(Some(TokenId(2)), &[]).unwrap();
+        assert_eq!(batch.rows()[0].mask, [false, true]);
+    }
+
+    #[test]
     fn shapes_that_are_no_rectangle_are_refused() {
         let message = |result: Result<PromptBatch>| result.unwrap_err().to_string();
         assert!(message(PromptBatch::single(vec![])).contains("no token"));
