@@ -130,7 +130,8 @@ impl PromptBatch {
                 )));
             }
         }
-        let mask_given = masks.is_some();
+        // A single prompt has no padding, whatever its ids.
+        let mask_given = masks.is_some() || count == 1;
         let masks = masks.unwrap_or_else(|| vec![vec![true; len]; count]);
         if let Some(index) =
             masks.iter().position(|mask| mask.len() != len).or((masks.len() != count).then_some(0))
@@ -241,6 +242,18 @@ mod tests {
         let mut single = PromptBatch::single(ids(&[2, 7])).unwrap();
         single.infer_mask(Some(TokenId(2)), &[]).unwrap();
         assert_eq!(single.rows()[0].mask, [true; 2]);
+    }
+
+    #[test]
+    fn a_single_prompt_of_embeddings_has_no_padding() {
+        let embeddings = || Embeddings::new(vec![0.5; 4], 2).unwrap();
+        let mut single = PromptBatch::with_embeddings(vec![embeddings()], vec![ids(&[2, 7])], None).unwrap();
+        single.infer_mask(Some(TokenId(2)), &[]).unwrap();
+        assert_eq!(single.rows()[0].mask, [true; 2]);
+        let both = vec![ids(&[2, 7]), ids(&[5, 6])];
+        let mut batch = PromptBatch::with_embeddings(vec![embeddings(), embeddings()], both, None).unwrap();
+        batch.infer_mask(Some(TokenId(2)), &[]).unwrap();
+        assert_eq!(batch.rows()[0].mask, [false, true]);
     }
 
     #[test]

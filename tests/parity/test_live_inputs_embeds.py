@@ -129,6 +129,9 @@ def test_a_drawn_prompt_of_embeddings_gives_the_tokens_and_scores_of_transformer
         case, with_ids = draw(rng, config["vocab_size"], config["num_hidden_layers"])
         if len(case.input_ids) > 1 and reference.couples_rows():
             case = replace(case, is_list=True)
+        if case.family in strategies.ASSISTED and reference.couples_rows():
+            FAILED["the length of a draft changes the frequencies of transformers; see docs/parity.md"] += 1
+            continue
         table = np.random.default_rng(case.seed).standard_normal((32, config["hidden_size"]))
         amount = rng.choice([0.0, 0.02, 0.3]) * float(
             reference.model.get_input_embeddings().weight.detach().std()

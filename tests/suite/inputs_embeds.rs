@@ -1,7 +1,7 @@
 //! Embeddings in place of tokens: those of tokens give what the tokens give, to the bit, in every strategy, in lists, streams and
 //! a full cache; and others are never taken for the tokens that they stand for.
 
-use rsgen::generation::{AssistantTokensSchedule, DolaLayers, Embeddings};
+use rsgen::generation::{AssistantTokensSchedule, Compat, DolaLayers, Embeddings, ForcedWord};
 use rsgen::{
     ErrorKind, GenerationConfig, GenerationOutput, Generator, GeneratorOptions, Prompt, PromptBatch, TokenId,
 };
@@ -35,8 +35,8 @@ fn strategies() -> Vec<(GenerationConfig, bool)> {
         config().num_beams(4).num_return_sequences(2),
         config().num_beams(3).do_sample(true).seed(8),
         config().num_beams(4).num_beam_groups(2).diversity_penalty(0.7),
-        config().num_beams(4).force_words_ids(vec![rsgen::generation::ForcedWord::from(vec![TokenId(44)])]),
-        config().num_beams(2).compat(rsgen::generation::Compat::V4_49),
+        config().num_beams(4).force_words_ids(vec![ForcedWord::Phrase(vec![TokenId(44)])]),
+        config().num_beams(2).compat(Compat::V4_49),
         config().penalty_alpha(0.6).top_k(4),
         config().dola_layers(DolaLayers::High).repetition_penalty(1.2),
         config().prompt_lookup_num_tokens(6),
@@ -88,7 +88,7 @@ fn without_ids_the_output_holds_new_tokens_alone_and_lengths_count_the_embedding
     let config = GenerationConfig::new().max_new_tokens(9).output_logits(true);
     let got = generator.generate(alone(), &config).unwrap();
     assert_eq!(bits(&got), bits(&by_ids(&config)));
-    assert_eq!(got.rows[0].prompt_ids, []);
+    assert!(got.rows[0].prompt_ids.is_empty());
     assert_eq!((got.usage.prompt_tokens, got.usage.generated_tokens), (20, 9));
     // Both limits count the prompt, in whatever form it comes.
     let config = GenerationConfig::new().max_length(27_usize).min_length(27_usize).output_logits(true);
