@@ -112,6 +112,7 @@ mod tests {
     }
 
     const GROUPS: [u8; 15] = [0, 2, 1, 0, 0, 2, 1, 0, 0, 2, 1, 0, 0, 2, 1];
+    #[allow(clippy::unreadable_literal, clippy::excessive_precision, reason = "as torch prints them")]
     const CASES: [([u8; 5], f32); 4] = [
         ([1, 1, 1, 1, 1], 0.027069710195064545),
         ([1, 0, 1, 1, 0], 0.08852626383304596),

@@ -150,7 +150,7 @@ mod tests {
             assert!((found.p_value - p_value).abs() <= 4.0 * f64::EPSILON * p_value, "{found:?} {p_value}");
             assert_eq!(found.confidence, 1.0 - found.p_value);
             assert_eq!(found.green_fraction, green as f64 / scored as f64);
-            assert_eq!(found.prediction(z_score), false);
+            assert!(!found.prediction(z_score));
             assert!(found.prediction(z_score - 0.1));
         }
     }
@@ -171,6 +171,7 @@ mod tests {
     }
 
     type Case = (&'static str, usize, f64, bool, usize, usize, f64, f64);
+    #[allow(clippy::unreadable_literal, clippy::excessive_precision, reason = "as torch prints them")]
     const CASES: &[Case] = &[
         ("lefthash", 1, 0.25, false, 38, 13, 1.3112201362143716, 0.09489170060836344),
         ("lefthash", 1, 0.5, true, 14, 7, 0.0, 0.5),

@@ -110,6 +110,7 @@ mod tests {
         assert!(erfc(f64::NAN).is_nan());
     }
 
+    #[allow(clippy::unreadable_literal, clippy::excessive_precision, reason = "as torch prints them")]
     const VALUES: &[(f64, f64)] = &[
         (-7.0, 2.0),
         (-4.5, 1.999999999803384),

@@ -368,12 +368,14 @@ mod tests {
     }
 
     // Filled by transformers 5.23 with torch 2.13.
+    #[allow(clippy::unreadable_literal, clippy::excessive_precision, reason = "as torch prints them")]
     const LEFT: [(i128, u32, [u32; 5]); 4] = [
         (15485863, 7, [6, 7, 9, 12, 17]),
         (-12345, 19, [0, 5, 9, 15, 18]),
         (18446744073709551615, 3, [4, 5, 7, 13, 19]),
         (9223372036854775813, 0, [4, 5, 7, 13, 19]),
     ];
+    #[allow(clippy::unreadable_literal, clippy::excessive_precision, reason = "as torch prints them")]
     const OWN: [(i128, usize, [usize; 8]); 5] = [
         (15485863, 1, [0, 7, 9, 15, 16, 27, 33, 44]),
         (15485863, 2, [0, 7, 9, 16, 22, 44, 45, 46]),
