@@ -75,12 +75,19 @@ impl Healing {
             config.seed = merged.seed.clone().or_else(|| Some(OneOrMany::One(TorchRng::entropy_seed())));
         }
         let given: Vec<Vec<TokenId>> = prompts.rows().iter().map(|row| row.input_ids.clone()).collect();
-        let heal = |row: &PromptRow| {
-            let ids = row.tokens();
-            if context.keeps_prompts { tokens.heal_as_it_is(&ids) } else { tokens.heal(&ids) }
+        let rows = prompts.rows().iter().map(PromptRow::tokens);
+        let healed: Vec<Healed> = if context.keeps_prompts {
+            rows.map(|ids| tokens.heal_as_it_is(&ids)).collect::<Result<_>>()?
+        } else {
+            let rows: Vec<Vec<TokenId>> = rows.map(|ids| tokens.encode(&ids)).collect::<Result<_>>()?;
+            let width = rows.iter().map(Vec::len).max().unwrap_or(0);
+            let heal = |ids: Vec<TokenId>| {
+                let is_padded = ids.len() < width;
+                tokens.heal(ids, is_padded)
+            };
+            rows.into_iter().map(heal).collect::<Result<_>>()?
         };
-        let healed: Vec<Healed> = prompts.rows().iter().map(heal).collect::<Result<_>>()?;
-        *prompts = padded(&healed, tokens.pad())?;
+        *prompts = padded(&healed, &tokens)?;
         let mut choices = Vec::new();
         for (index, choice) in healed.into_iter().map(|healed| healed.choice).enumerate() {
             let Some(choice) = choice else { continue };
@@ -163,12 +170,18 @@ fn context_of_choices(context: &PlanContext, compat: Option<Compat>, num_draws: 
 }
 
 /// The prompts in one rectangle, padded on the left.
-fn padded(healed: &[Healed], pad: Option<TokenId>) -> Result<PromptBatch> {
+fn padded(healed: &[Healed], tokens: &Tokens<'_>) -> Result<PromptBatch> {
     let width = healed.iter().map(|healed| healed.ids.len()).max().unwrap_or(0);
     let row = |healed: &Healed| {
         let missing = width - healed.ids.len();
-        let pad = pad.unwrap_or_default();
-        let ids = std::iter::repeat_n(pad, missing).chain(healed.ids.iter().copied()).collect();
+        let pad = tokens.pad().unwrap_or_default();
+        let mut ids: Vec<TokenId> =
+            std::iter::repeat_n(pad, missing).chain(healed.ids.iter().copied()).collect();
+        if let (true, Some(bos), Some(before)) =
+            (healed.follows_bos, tokens.bos(), missing.checked_sub(1).and_then(|place| ids.get_mut(place)))
+        {
+            *before = bos;
+        }
         let mask = (0..width).map(|place| place >= missing).collect();
         (ids, mask)
     };

@@ -18,6 +18,8 @@ pub(super) struct Healed {
     pub(super) ids: Vec<TokenId>,
     /// What is to be chosen in place of the last one; `None` when nothing extends it.
     pub(super) choice: Option<TailChoice>,
+    /// Whether it was chosen after a beginning-of-sequence token that takes the place of the padding before it.
+    pub(super) follows_bos: bool,
 }
 
 /// The choice of a last token.
@@ -37,41 +39,59 @@ pub(super) struct Tokens<'a> {
 }
 
 impl Tokens<'_> {
-    /// Prepares a prompt: its text, stripped of white space, is encoded again.
+    /// Encodes the text of a prompt again, stripped of white space.
     ///
     /// As in transformers the pad token then stands for the beginning-of-sequence token, if the tokenizer has both.
     ///
     /// # Errors
     /// When the tokenizer fails.
-    pub(super) fn heal(&self, tokens: &[TokenId]) -> Result<Healed> {
+    pub(super) fn encode(&self, tokens: &[TokenId]) -> Result<Vec<TokenId>> {
         let text = self.vocabulary.decode(tokens, true)?;
         // Python's `strip`.
         let is_space = |c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c);
-        let ids = self.vocabulary.encode(text.trim_matches(is_space), true)?;
+        let mut ids = self.vocabulary.encode(text.trim_matches(is_space), true)?;
         if ids.is_empty() {
-            return Ok(Healed { ids: tokens.to_vec(), choice: None });
+            return Ok(tokens.to_vec());
         }
-        let (bos, pad) = (self.known(self.vocabulary.bos()), self.pad());
-        let mut ids = ids;
-        if let (Some(bos), Some(pad)) = (bos, pad) {
+        if let (Some(bos), Some(pad)) = (self.bos(), self.pad()) {
             ids.iter_mut().filter(|id| **id == bos).for_each(|id| *id = pad);
         }
+        Ok(ids)
+    }
+
+    /// Prepares the encoded text of a prompt, which stands after padding if `is_padded`.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub(super) fn heal(&self, mut ids: Vec<TokenId>, is_padded: bool) -> Result<Healed> {
+        let (bos, pad) = (self.bos(), self.pad());
         let is_text = |id: &&TokenId| Some(**id) != pad.or(bos);
         let num_text = ids.iter().filter(is_text).count();
-        let (Some((&tail, before)), true) = (ids.split_last(), num_text > 0) else {
-            return Ok(Healed { ids, choice: None });
+        let Some((&tail, before)) = ids.split_last().filter(|_| num_text > 0) else {
+            return Ok(Healed { ids, choice: None, follows_bos: false });
         };
-        let Some(bias) = self.bias(tail)? else { return Ok(Healed { ids, choice: None }) };
         let mut before = before.to_vec();
-        match (before.last_mut(), bos) {
-            // A single token is chosen after the beginning-of-sequence token.
-            (Some(last), Some(bos)) if num_text == 1 => *last = bos,
-            (None, _) => return Ok(Healed { ids, choice: None }),
-            _ => {}
+        let Some(bias) = self.bias(tail)? else {
+            return Ok(Healed { ids, choice: None, follows_bos: false });
+        };
+        // A single token is chosen after the beginning-of-sequence token, in the place of what is before.
+        let follows_bos = before.is_empty() && is_padded && bos.is_some();
+        match bos.filter(|_| num_text == 1) {
+            Some(bos) if follows_bos => before.push(bos),
+            Some(bos) => {
+                if let ([.., own, _], Some(last)) = (&mut ids[..], before.last_mut()) {
+                    (*own, *last) = (bos, bos);
+                }
+            }
+            None => {}
         }
-        let len = before.len();
-        ids[..len].copy_from_slice(&before);
-        Ok(Healed { ids, choice: Some(TailChoice { before, bias }) })
+        let choice = (!before.is_empty()).then_some(TailChoice { before, bias });
+        Ok(Healed { ids, choice, follows_bos })
+    }
+
+    /// The token that begins a text.
+    pub(super) fn bos(&self) -> Option<TokenId> {
+        self.known(self.vocabulary.bos())
     }
 
     /// The token that pads shorter rows.
@@ -95,7 +115,7 @@ impl Tokens<'_> {
             }
             _ => None,
         };
-        Ok(Healed { ids: tokens.to_vec(), choice })
+        Ok(Healed { ids: tokens.to_vec(), choice, follows_bos: false })
     }
 
     /// What the scores of `tail` and of the tokens that extend it gain; `None` when nothing does.

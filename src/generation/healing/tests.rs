@@ -78,7 +78,7 @@ type Choice = (Vec<TokenId>, Vec<(u32, f64)>);
 /// The ids of a prompt that is healed, what is chosen after, and the tokens whose scores gain.
 fn healed(vocabulary: &Special, prompt: &[u32]) -> (Vec<TokenId>, Option<Choice>) {
     let tokens = Tokens { vocabulary, vocab_size: WORDS.len() };
-    let healed = tokens.heal(&ids(prompt)).unwrap();
+    let healed = tokens.heal(tokens.encode(&ids(prompt)).unwrap(), false).unwrap();
     let choice = healed.choice.map(|choice| {
         let mut bias: Vec<(u32, f64)> =
             choice.bias.entries().iter().map(|&(token, bias)| (token.0, bias)).collect();
@@ -118,6 +118,11 @@ fn nothing_is_chosen_where_nothing_extends_the_last_token() {
     assert_eq!(kept(&[0, 1, 2]).choice.map(|choice| choice.before), Some(ids(&[0, 1])));
     assert_eq!(kept(&[7, 0]).choice, None, "a special token stays");
     assert_eq!(kept(&[2]).choice, None, "there is nothing to choose after");
+    // Without a beginning-of-sequence token of the tokenizer's own, padding leaves room for one.
+    let alone = |is_padded| tokens.heal(ids(&[2]), is_padded).unwrap();
+    assert_eq!((alone(false).choice, alone(false).follows_bos), (None, false));
+    assert_eq!(alone(true).choice.map(|choice| choice.before), Some(ids(&[0])));
+    assert!(alone(true).follows_bos && alone(true).ids == ids(&[2]));
 }
 
 /// Likes the token after the last one, and after `x` the token `abc` a little more than others.
