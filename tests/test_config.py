@@ -125,7 +125,7 @@ def test_a_config_is_checked_without_a_model(tmp_path):
         ("logits_processor", [], "pass it to the call"),
         ("streamer", 1, "the method `stream`"),
         ("output_attentions", True, "leave it out"),
-        ("guidance_scale", 1.5, "not possible in this version"),
+        ("use_mtp", True, "not possible in this version"),
         ("cache_implementation", "static", "leave it out"),
         ("forced_decoder_ids", [[1, 2]], "at the end of the prompt"),
         ("assistant_tokenizer", 1, "leave it out"),
@@ -245,11 +245,11 @@ def test_values_that_ask_for_nothing_are_taken(gen, fields):
 def test_what_a_models_file_asks_for_and_is_not_supported_is_said(make_llama):
     folder = make_llama()
     file = folder / "generation_config.json"
-    file.write_text('{"guidance_scale": 1.5, "watermarking_config": {"bias": 2.5}, "max_new_tokens": 3}')
-    with pytest.warns(UserWarning, match="`guidance_scale`, `watermarking_config` would change the tokens"):
+    file.write_text('{"forced_decoder_ids": [[1, 2]], "generation_kwargs": {"a": 2.5}, "max_new_tokens": 3}')
+    with pytest.warns(UserWarning, match="`forced_decoder_ids`, `generation_kwargs` would change the tokens"):
         gen = rsgen.Generator(folder, num_threads=1)
-    assert gen.generation_config.to_dict()["guidance_scale"] == 1.5
-    with pytest.warns(UserWarning, match="`guidance_scale`"):
+    assert gen.generation_config.to_dict()["forced_decoder_ids"] == [[1, 2]]
+    with pytest.warns(UserWarning, match="`forced_decoder_ids`"):
         rsgen.GenerationConfig.from_pretrained(folder)
     ignoring = rsgen.Generator(folder, num_threads=1, generation_config="ignore")
     assert ignoring.generation_config == rsgen.GenerationConfig()

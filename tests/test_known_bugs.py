@@ -107,7 +107,7 @@ def test_prompt_lookup_stays_within_max_length(gen):
         assert out.usage.generated_tokens <= room
 
 
-@pytest.mark.parametrize("field", ["assistant_tokenizer", "use_mtp", "guidance_scale"])
+@pytest.mark.parametrize("field", ["assistant_tokenizer", "use_mtp"])
 def test_what_is_not_in_this_version_is_refused(gen, field):
     with pytest.raises(rsgen.ConfigError, match=f"`{field}` is "):
         gen.generate(PROMPT, max_new_tokens=1, **{field: 3})

@@ -12,7 +12,7 @@ use super::wording::in_shell_words;
 use crate::generation::{FieldInfo, FieldValue, GenerationConfig};
 
 /// The headings of the long help, with their fields. Other fields follow.
-const HEADINGS: [(&str, &[&str]); 8] = [
+const HEADINGS: [(&str, &[&str]); 9] = [
     ("Length", &["max_new_tokens", "min_new_tokens", "max_length", "min_length", "max_time", "stop_strings"]),
     (
         "Decoding",
@@ -72,6 +72,10 @@ const HEADINGS: [(&str, &[&str]); 8] = [
             "begin_suppress_tokens",
             "remove_invalid_values",
         ],
+    ),
+    (
+        "Guidance",
+        &["guidance_scale", "negative_prompt", "negative_prompt_ids", "negative_prompt_attention_mask"],
     ),
     (
         "Special tokens",

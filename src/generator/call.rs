@@ -202,7 +202,7 @@ impl<'a> Call<'a> {
         let Self {
             generator,
             prompts,
-            config,
+            mut config,
             has_generation_config,
             processors,
             prefix_allowed_tokens_fn,
@@ -265,6 +265,9 @@ impl<'a> Call<'a> {
         context.constraints = constraints;
         context.draft = assistant.as_ref().map(|assistant| generator.draft_context(assistant)).transpose()?;
         context.kept_tokens.clone_from(&shared.kept_tokens);
+
+        context.num_requests = batches.len();
+        generator.encode_negative_prompts(&mut config, &mut context, interrupted)?;
 
         check_lists(&config, &context.model_defaults, batches.len())?;
         let seeds = seeds(&config, &context.model_defaults, batches.len())?;

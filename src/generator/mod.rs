@@ -3,6 +3,7 @@
 mod assistant;
 mod call;
 mod chat;
+mod guidance;
 mod loading;
 mod open;
 mod pack;

@@ -60,6 +60,8 @@ fn strategies() -> Vec<(GenerationConfig, bool)> {
         adaptive().prompt_lookup_num_tokens(4).do_sample(true).seed(9).num_return_sequences(2),
         config().assistant_early_exit(2).num_assistant_tokens(3),
         config().repetition_penalty(1.3).no_repeat_ngram_size(3),
+        config().guidance_scale(1.7).num_beams(3).negative_prompt_ids(vec![TokenId(300), TokenId(41)]),
+        config().guidance_scale(2.0).prompt_lookup_num_tokens(4),
     ];
     let drafted = [
         config().num_assistant_tokens(4),

@@ -18,12 +18,14 @@ use serde_json::Value;
 const OF_5_23: [&str; 4] = ["greedy_search", "sample", "beam_search", "beam_sample"];
 /// The ways of 5.23 to check several tokens in a pass.
 const ASSISTED: [&str; 4] = ["prompt_lookup", "early_exit", "assisted_greedy", "assisted_sample"];
+/// Guidance, in which candidates and beams take their negative prompt along.
+const GUIDED: [&str; 3] = ["guidance", "guided_beams", "guided_lookup"];
 /// Those that were last in 4.55.4.
 const OF_4_55: [&str; 4] = ["group_beam_search", "constrained_beam_search", "contrastive_search", "dola"];
 
 #[test]
 fn searches_of_5_23_give_what_transformers_gives() {
-    check("transformers_5", &[OF_5_23, ASSISTED].concat(), 320);
+    check("transformers_5", &[&OF_5_23[..], &ASSISTED, &GUIDED].concat(), 440);
 }
 
 #[test]

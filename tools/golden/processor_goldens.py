@@ -24,6 +24,11 @@ _PROMPTS = [[0, 1, 0, 2, 1, 3]]
 
 #: For each processor its class and the arguments to try, under the names of transformers' constructors.
 PROCESSORS: dict[str, tuple[str, list[Arguments]]] = {
+    # Other scales need a model: see `guidance.py`.
+    "unbatched_classifier_free_guidance": (
+        "UnbatchedClassifierFreeGuidanceLogitsProcessor",
+        [{"guidance_scale": 1.0, "model": None}],
+    ),
     "sequence_bias": (
         "SequenceBiasLogitsProcessor",
         [

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
+from guidance import draw_guidance, fit_prompts, for_transformers, of_prompt, recomputed
 from margins import margins
 from reference import reset_rope
 from transformers.utils import is_sklearn_available
@@ -33,9 +34,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "early_exit": ("5",),
     "assisted_greedy": ("5",),
     "assisted_sample": ("5",),
+    "guidance": ("5",),
+    "guided_beams": ("5",),
+    "guided_lookup": ("5",),
 }
 #: Those that transformers has for one prompt and one row alone. It masks the pad token in the drafts of an assistant.
-ASSISTED = ("prompt_lookup", "early_exit", "assisted_greedy", "assisted_sample")
+ASSISTED = ("prompt_lookup", "early_exit", "assisted_greedy", "assisted_sample", "guided_lookup")
+#: Those that move away from a negative prompt, and those of them where transformers' cache of it goes astray.
+GUIDED = ("guidance", "guided_beams", "guided_lookup")
+ASTRAY = ("guided_beams", "guided_lookup")
 #: Fields that transformers reads from the assistant.
 OF_THE_ASSISTANT = (
     "num_assistant_tokens",
@@ -78,7 +85,9 @@ class StrategyCase:
             for ids, mask in zip(self.input_ids, self.attention_mask, strict=True)
         ]
         return [
-            StrategyCase(self.family, [ids], [[1] * len(ids)], self.fields, self.seed + place)
+            StrategyCase(
+                self.family, [ids], [[1] * len(ids)], of_prompt(self.fields, place), self.seed + place
+            )
             for place, ids in enumerate(rows)
         ]
 
@@ -106,6 +115,8 @@ def draw_case(family: str, rng: random.Random, vocab_size: int, num_layers: int)
         fields["eos_token_id"] = rng.sample(range(vocab_size), rng.randint(1, 4))
         fields["pad_token_id"] = pad
     DRAWS[family](fields, rng, num_layers, vocab_size)
+    if family in GUIDED:
+        draw_guidance(fields, rng, vocab_size)
     needs_pad = ERA == "4.49" or "beam" in family
     rows = 1 if rng.random() < 0.7 or (needs_pad and "pad_token_id" not in fields) else rng.randint(2, 3)
     # DoLa chooses one layer for all rows of a batch in transformers, one for each in rsgen.
@@ -113,7 +124,8 @@ def draw_case(family: str, rng: random.Random, vocab_size: int, num_layers: int)
     prompts = [[rng.randrange(vocab_size) for _ in range(rng.randint(1, 24))] for _ in range(rows)]
     if rows > 1 and not is_list and "pad_token_id" not in fields:
         prompts = [prompt[:1] * len(prompts[0]) for prompt in prompts]
-    if family == "prompt_lookup":
+    fit_prompts(fields, rows)
+    if family in ("prompt_lookup", "guided_lookup"):
         few = rng.sample(range(vocab_size), 4)
         prompts = [[rng.choice(few) for _ in prompt] for prompt in prompts]
     width = max(map(len, prompts))
@@ -245,6 +257,21 @@ def _draw_lookup(fields: dict[str, Any], rng: random.Random, num_layers: int, vo
     _draw_one_row(fields, rng, num_layers, vocab_size, samples=rng.random() < 0.5)
 
 
+def _draw_guided(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    if rng.random() < 0.5:
+        _draw_sample(fields, rng, num_layers, vocab_size)
+
+
+def _draw_guided_beams(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    draw = rng.choice([_draw_beams, _draw_beam_sample])
+    draw(fields, rng, num_layers, vocab_size)
+
+
+def _draw_guided_lookup(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
+    fields["prompt_lookup_num_tokens"] = rng.randint(1, 8)
+    _draw_one_row(fields, rng, num_layers, vocab_size, samples=False)
+
+
 def _draw_assistant(fields: dict[str, Any], rng: random.Random, *, adapts: bool) -> None:
     fields["num_assistant_tokens"] = rng.randint(1, 8)
     fields["num_assistant_tokens_schedule"] = rng.choice(["constant", "heuristic_transient"])
@@ -295,6 +322,9 @@ DRAWS: dict[str, Callable[[dict[str, Any], random.Random, int, int], None]] = {
     "early_exit": _draw_early_exit,
     "assisted_greedy": _draw_assisted_greedy,
     "assisted_sample": _draw_assisted_sample,
+    "guidance": _draw_guided,
+    "guided_beams": _draw_guided_beams,
+    "guided_lookup": _draw_guided_lookup,
 }
 
 
@@ -328,7 +358,10 @@ def answer(model: Any, case: StrategyCase, assistant: Any = None) -> StrategyAns
     with_scores = case.family != "constrained_beam_search" and not (
         case.family == "group_beam_search" and is_float64
     )
-    with _largest_logit(model) as largest:
+    rows_each = max(case.fields.get("num_beams", 1), case.fields.get("num_return_sequences", 1))
+    fields = case.fields | for_transformers(case.fields, len(case.input_ids), rows_each)
+    of_guidance = recomputed(len(case.input_ids[0])) if case.family in ASTRAY else nullcontext()
+    with _largest_logit(model) as largest, of_guidance:
         out = model.generate(
             torch.tensor(case.input_ids),
             attention_mask=torch.tensor(case.attention_mask),
@@ -337,7 +370,7 @@ def answer(model: Any, case: StrategyCase, assistant: Any = None) -> StrategyAns
             **given,
             **{
                 name: _as_transformers_has_it(name, value)
-                for name, value in case.fields.items()
+                for name, value in fields.items()
                 if name not in OF_THE_ASSISTANT
             },
         )

@@ -9,6 +9,7 @@ mod biases;
 mod choices;
 mod field;
 mod file;
+mod negative_prompt;
 pub(crate) mod suggest;
 mod table;
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub use biases::{LogitBias, SequenceBias};
 pub use choices::{AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, ForcedWord};
 pub(super) use field::FieldType;
 pub use field::OneOrMany;
+pub use negative_prompt::{NegativePromptIds, NegativePromptMask};
 pub use table::FieldInfo;
 pub use value::FieldValue;
 
@@ -143,6 +145,15 @@ documented! {
         /// What the output of a constrained beam search has to hold: phrases of token ids, or lists of
         /// phrases of which one is enough.
         pub force_words_ids: Option<Vec<ForcedWord>>,
+        /// Guidance: how far log-probabilities move away from those after the negative prompt; 1 is no guidance, 1.5 is usual.
+        /// Each row takes a second row of the model.
+        pub guidance_scale: Option<f64>,
+        /// Guidance: the text to move away from, or one for each prompt. Without it, the last token of the prompt.
+        pub negative_prompt: Option<OneOrMany<String>>,
+        /// Guidance: the negative prompt as token ids, or one for each prompt.
+        pub negative_prompt_ids: Option<NegativePromptIds>,
+        /// Guidance: which ids of `negative_prompt_ids` are real (1) and which are padding (0); all are real without it.
+        pub negative_prompt_attention_mask: Option<NegativePromptMask>,
         /// Adds a bias to the score of a sequence's last token when its other tokens have just occurred.
         pub sequence_bias: Option<SequenceBias>,
         /// Adds a number from -100 to 100 to the score of a token, as OpenAI's field of that name.
@@ -265,6 +276,7 @@ impl GenerationConfig {
         lists(self.bad_words_ids.as_deref().unwrap_or_default())
             + self.force_words_ids.iter().flatten().map(forced).sum::<usize>()
             + biases.map(|(sequence, _)| 1 + sequence.len()).sum::<usize>()
+            + self.negative_prompt_ids.as_ref().map_or(0, |ids| lists(ids.rows()))
             + self.logit_bias.as_ref().map_or(0, |bias| bias.entries().len())
             + self.suppress_tokens.as_ref().map_or(0, Vec::len)
             + self.begin_suppress_tokens.as_ref().map_or(0, Vec::len)

@@ -3,7 +3,7 @@
 use super::field::FieldType;
 use super::{
     AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldValue, ForcedWord, GenerationConfig,
-    LogitBias, OneOrMany, SequenceBias, docs, unsupported,
+    LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, SequenceBias, docs, unsupported,
 };
 use crate::error::{Error, Result};
 use crate::types::TokenId;
@@ -124,6 +124,10 @@ fields! {
     length_penalty: f64 = "1.0";
     num_beam_groups: usize = "1";
     force_words_ids: impl Into<Vec<ForcedWord>> = "unset";
+    guidance_scale: f64 = "1.0";
+    negative_prompt: impl Into<OneOrMany<String>> = "unset";
+    negative_prompt_ids: impl Into<NegativePromptIds> = "unset";
+    negative_prompt_attention_mask: NegativePromptMask = "unset";
     sequence_bias: SequenceBias = "unset";
     logit_bias: LogitBias = "unset";
     diversity_penalty: f64 = "0.0";

@@ -81,7 +81,7 @@ fn builder_calls_and_json_set_the_same_fields() {
 #[test]
 fn every_field_comes_back_from_json_and_from_its_value() {
     let samples = json!([
-        true, 3, 1.5, "4.49", "never", "low", [5, 1.5], [5, 6], [[5], [6, 7]], "constant", {"5": 2.5}, {"(5, 6)": 2.5}, "text"
+        true, 3, 1.5, "4.49", "never", "low", [5, 1.5], [5, 6], [[5], [6, 7]], [0, 1], "constant", {"5": 2.5}, {"(5, 6)": 2.5}, "text"
     ]);
     let mut config = GenerationConfig::new();
     for info in GenerationConfig::FIELDS {
@@ -240,7 +240,7 @@ fn null_in_a_call_switches_a_field_off() {
     assert_eq!(off.clone().top_k(3).merged_over(&base).top_k, Some(3), "setting it switches it on again");
     assert_eq!(call(Value::Object(off.to_json())).unwrap(), off);
     assert!(GenerationConfig::new().switch_off("banana").is_err());
-    assert_eq!(GenerationConfig::new().switch_off("guidance_scale").unwrap(), GenerationConfig::new());
+    assert_eq!(GenerationConfig::new().switch_off("use_mtp").unwrap(), GenerationConfig::new());
 }
 
 #[test]

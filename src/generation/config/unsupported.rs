@@ -35,15 +35,12 @@ const NAMES: &[(&str, &str)] = &[
     ("trust_remote_code", "would run code of a model's folder, which rsgen never does; leave it out"),
     ("use_model_defaults", "is always so: fields that are unset come from the model's file; leave it out"),
     ("return_dict", "has no effect: results are always objects; leave it out"),
-    // Assisted decoding and guidance.
+    // Assisted decoding.
     ("assistant_model", "is an argument of the call, not a field; pass it to the call"),
     ("assistant_tokenizer", "is the assistant's own, which is always at hand; leave it out"),
     ("is_assistant", "is transformers' own flag; leave it out"),
     ("speculation_type", "is not possible in this version; leave it out"),
     ("use_mtp", "is not possible in this version; leave it out, the tokens are the same without"),
-    ("guidance_scale", "is not possible in this version; leave it out"),
-    ("negative_prompt_ids", "is about guidance, which is not in this version; leave it out"),
-    ("negative_prompt_attention_mask", "is about guidance, which is not in this version; leave it out"),
     ("watermarking_config", "is not possible in this version; leave it out"),
     ("token_healing", "is not possible in this version; leave it out"),
     // The cache, and compilation.
@@ -87,9 +84,7 @@ pub(super) fn is_noop(name: &str, value: &FieldValue) -> bool {
             | "disable_compile",
             FieldValue::Bool(false),
         )
-        | ("use_model_defaults" | "return_dict", FieldValue::Bool(_))
-        | ("guidance_scale", FieldValue::Int(1)) => true,
-        ("guidance_scale", FieldValue::Float(scale)) => *scale == 1.0,
+        | ("use_model_defaults" | "return_dict", FieldValue::Bool(_)) => true,
         ("cache_implementation", FieldValue::Text(cache)) => cache == "dynamic",
         ("device", FieldValue::Text(device)) => device == "cpu",
         ("forced_decoder_ids", FieldValue::List(ids)) => ids.is_empty(),
@@ -100,8 +95,7 @@ pub(super) fn is_noop(name: &str, value: &FieldValue) -> bool {
 
 /// Whether an entry of a file would change the tokens of transformers.
 pub(super) fn changes_tokens(name: &str, value: &FieldValue) -> bool {
-    let of_results =
-        ["guidance_scale", "watermarking_config", "token_healing", "forced_decoder_ids", "generation_kwargs"];
+    let of_results = ["watermarking_config", "token_healing", "forced_decoder_ids", "generation_kwargs"];
     let quantized = name == "cache_implementation" && *value == FieldValue::from("quantized");
     quantized || (of_results.contains(&name) && !is_noop(name, value))
 }
@@ -146,8 +140,6 @@ mod tests {
         let mut config = GenerationConfig::new();
         for (name, value) in [
             ("output_attentions", FieldValue::Bool(false)),
-            ("guidance_scale", FieldValue::Float(1.0)),
-            ("guidance_scale", FieldValue::Int(1)),
             ("token_healing", FieldValue::Bool(false)),
             ("synced_gpus", FieldValue::Bool(false)),
             ("cache_implementation", "dynamic".into()),
@@ -157,24 +149,24 @@ mod tests {
         }
         assert_eq!(config, GenerationConfig::new());
         assert!(config.set("device", &"cuda".into()).unwrap_err().to_string().contains("must be \"cpu\""));
-        assert!(config.set("guidance_scale", &FieldValue::Float(1.5)).is_err());
+        assert!(config.set("use_mtp", &FieldValue::Bool(true)).is_err());
     }
 
     #[test]
     fn a_file_says_what_it_asks_for_that_is_missing() {
         let file = |text| GenerationConfig::from_json_file(text).unwrap();
         let neutral = file(
-            r#"{"output_attentions": false, "guidance_scale": null, "token_healing": false, "use_mtp": false,
+            r#"{"output_attentions": false, "cache_implementation": null, "token_healing": false, "use_mtp": false,
                 "transformers_version": "5.23.0", "watermarking_config": null, "trainer_seed": 3, "forced_decoder_ids": []}"#,
         );
         assert_eq!(neutral.unsupported_warning(), None);
         let asking = file(
-            r#"{"guidance_scale": 1.5, "watermarking_config": {"bias": 2.5}, "output_attentions": true}"#,
+            r#"{"forced_decoder_ids": [[1, 2]], "generation_kwargs": {"a": 2.5}, "output_attentions": true}"#,
         );
-        assert_eq!(asking.unsupported(), ["guidance_scale", "watermarking_config"]);
+        assert_eq!(asking.unsupported(), ["forced_decoder_ids", "generation_kwargs"]);
         let warning = asking.unsupported_warning().unwrap();
         assert!(
-            warning.contains("`guidance_scale`, `watermarking_config` would change the tokens and have no"),
+            warning.contains("`forced_decoder_ids`, `generation_kwargs` would change the tokens and have no"),
             "{warning}"
         );
     }

@@ -49,9 +49,12 @@ impl LogitsProcessorList {
         self.processors.iter().map(|processor| processor.name())
     }
 
-    /// Those that are not the caller's own.
+    /// Those that are not the caller's own and need no logits of another sequence.
     pub(crate) fn built_in(&self) -> Self {
-        let is_built_in = |name: &str| PROCESSORS.iter().any(|entry| entry.class == name);
+        let is_built_in = |name: &str| {
+            name != "UnbatchedClassifierFreeGuidanceLogitsProcessor"
+                && PROCESSORS.iter().any(|entry| entry.class == name)
+        };
         let processors = self.processors.iter().filter(|processor| is_built_in(processor.name()));
         Self::new(processors.cloned().collect())
     }

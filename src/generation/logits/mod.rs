@@ -41,6 +41,7 @@ mod top_h;
 mod top_k;
 mod top_p;
 mod typical;
+mod unbatched_classifier_free_guidance;
 pub(in crate::generation) mod watched;
 
 use std::sync::Arc;
@@ -87,6 +88,8 @@ pub use top_h::TopHLogitsWarper;
 pub use top_k::TopKLogitsWarper;
 pub use top_p::TopPLogitsWarper;
 pub use typical::TypicalLogitsWarper;
+pub(super) use unbatched_classifier_free_guidance::masked as masked_negative_prompts;
+pub use unbatched_classifier_free_guidance::{OwnModel, UnbatchedClassifierFreeGuidanceLogitsProcessor};
 
 /// Changes the scores of the next token, in place.
 ///
@@ -120,8 +123,8 @@ pub trait LogitsProcessor: Send + Sync {
         None
     }
 
-    /// The prompt of an unconditional sequence that runs beside each row of prompt `prompt_index`, whose tokens
-    /// without padding are `prompt`. The sequence gets the same new tokens as the row;
+    /// The prompt of an unconditional sequence that runs beside each row of a prompt, whose tokens without padding are
+    /// `prompt`; `prompt_index` counts all prompts of the call. The sequence gets the same new tokens as the row;
     /// [`RowContext::unconditional_logits`] returns its logits in the same step.
     fn unconditional_prompt(&self, _prompt_index: usize, _prompt: &[TokenId]) -> Option<Vec<TokenId>> {
         None
@@ -155,6 +158,8 @@ pub(super) struct ProcessorSettings<'a> {
     /// How many prompts of the same call come before those of this request.
     pub(super) first_prompt: usize,
     pub(super) num_return_sequences: usize,
+    /// The negative prompts without padding: none, one for all prompts, or one for each.
+    pub(super) negative_prompts: &'a [Vec<TokenId>],
 }
 
 impl ProcessorSettings<'_> {

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::types::TokenId;
 
-use super::super::config::{Compat, FieldInfo, FieldValue, LogitBias, OneOrMany, SequenceBias};
+use super::super::config::{
+    Compat, FieldInfo, FieldValue, LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, SequenceBias,
+};
 use super::arguments::{Argument, ArgumentInfo, Arguments, optional, required};
 #[allow(clippy::wildcard_imports, reason = "all classes of the table")]
 use super::*;
@@ -23,6 +25,29 @@ const MIN_TOKENS_TO_KEEP: ArgumentInfo = optional::<usize>("min_tokens_to_keep",
 
 /// Every processor, in order of application.
 pub const PROCESSORS: &[ProcessorInfo] = &[
+    ProcessorInfo {
+        name: "unbatched_classifier_free_guidance",
+        class: "UnbatchedClassifierFreeGuidanceLogitsProcessor",
+        switch: "guidance_scale",
+        arguments: &[
+            required::<f64>("guidance_scale"),
+            optional::<OwnModel>("model", FieldValue::Null),
+            optional::<Option<NegativePromptIds>>("unconditional_ids", FieldValue::Null),
+            optional::<Option<NegativePromptMask>>("unconditional_attention_mask", FieldValue::Null),
+            optional::<bool>("use_cache", FieldValue::Bool(true)),
+        ],
+        new: |a| {
+            UnbatchedClassifierFreeGuidanceLogitsProcessor::new(
+                a.next()?,
+                a.next()?,
+                a.next()?,
+                a.next()?,
+                a.next()?,
+            )
+            .finish(a)
+        },
+        ..ProcessorInfo::of::<UnbatchedClassifierFreeGuidanceLogitsProcessor>()
+    },
     ProcessorInfo {
         name: "sequence_bias",
         class: "SequenceBiasLogitsProcessor",

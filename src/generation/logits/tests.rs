@@ -63,6 +63,7 @@ pub(super) fn settings(config: &GenerationConfig) -> ProcessorSettings<'_> {
         prefix_allowed_tokens_fn: None,
         first_prompt: 0,
         num_return_sequences: 1,
+        negative_prompts: &[],
     }
 }
 

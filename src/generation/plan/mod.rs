@@ -5,8 +5,10 @@
 //! gives a warning. Nothing is computed or allocated here beyond the prompts.
 
 mod beams;
+mod counts;
 mod draft;
 mod lengths;
+mod negative_prompts;
 mod sampling;
 #[cfg(test)]
 mod tests;
@@ -21,20 +23,16 @@ use crate::error::{Error, Result};
 use crate::kernels::Isa;
 use crate::types::{LayerSet, TokenId};
 
-use super::config::{EarlyStopping, GenerationConfig, OneOrMany};
+use super::config::{EarlyStopping, GenerationConfig};
 use super::constraint::{Constraint, Constraints};
 use super::logits::{self, LogitsProcessor, LogitsProcessorList, PrefixAllowedTokens, ProcessorSettings};
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
-use super::rng::TorchRng;
 use super::search::{self, SearchPlan};
 use super::stopping::{self, StoppingCriteriaList, StoppingCriterion, StoppingSettings};
 use super::vocabulary::Vocabulary;
 
 pub use draft::{DraftContext, DraftPlan, DraftSource, KeptTokens};
-
-/// The most rows of one request, which bounds the memory of its bookkeeping.
-const MAX_ROWS: usize = 65_536;
 
 /// How far generation goes when no field limits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +74,8 @@ pub struct PlanContext {
     pub prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
     /// How many prompts of the same call come before those of this request.
     pub first_prompt: usize,
+    /// How many requests the call makes: one for each prompt of a list.
+    pub num_requests: usize,
     /// Requests of different salts share no computed prompts.
     pub cache_salt: Option<Arc<str>>,
     /// The caller's criteria.
@@ -105,6 +105,7 @@ impl PlanContext {
             processors: Vec::new(),
             prefix_allowed_tokens_fn: None,
             first_prompt: 0,
+            num_requests: 1,
             cache_salt: None,
             criteria: Vec::new(),
             constraints: Vec::new(),
@@ -215,8 +216,8 @@ impl GenerationPlan {
         beams::check(&merged, mode)?;
         draft::check(&merged, mode)?;
         let do_sample = merged.do_sample == Some(true);
-        check_fields_of_one_value(&merged)?;
-        let num_return_sequences = num_return_sequences(&merged, mode, prompts.rows().len())?;
+        counts::check(&merged)?;
+        let num_return_sequences = counts::num_return_sequences(&merged, mode, prompts.rows().len())?;
 
         let special = tokens::SpecialTokens::resolve(config, &merged, context, &mut warnings)?;
         special.mask(&mut prompts, &mut warnings)?;
@@ -224,6 +225,7 @@ impl GenerationPlan {
 
         let prompt_len = prompts.width();
         let lengths = lengths::Lengths::resolve(config, &merged, prompt_len, context, &mut warnings)?;
+        let negative_prompts = negative_prompts::resolve(&merged, prompts.rows().len(), context)?;
         let settings = ProcessorSettings {
             config: &merged,
             do_sample,
@@ -238,11 +240,13 @@ impl GenerationPlan {
             prefix_allowed_tokens_fn: context.prefix_allowed_tokens_fn.as_ref(),
             first_prompt: context.first_prompt,
             num_return_sequences,
+            negative_prompts: &negative_prompts,
         };
         let processors = logits::build(&settings, &context.processors)?;
         sampling::warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
         beams::warn_of_unused_fields(config, &merged, mode, &mut warnings);
         draft::warn_of_unused_fields(config, mode, &mut warnings);
+        negative_prompts::warn_of_unused_fields(config, &merged, &mut warnings);
 
         let prompts: Vec<PlannedPrompt> = prompts
             .rows()
@@ -250,7 +254,7 @@ impl GenerationPlan {
             .enumerate()
             .map(|(index, row)| {
                 let tokens = row.tokens();
-                let unconditional = processors.unconditional(index, &tokens);
+                let unconditional = processors.unconditional(context.first_prompt + index, &tokens);
                 let longest = tokens::check_unconditional(&unconditional, context)?.max(tokens.len());
                 Ok(PlannedPrompt {
                     input_ids: row.input_ids.clone(),
@@ -289,12 +293,12 @@ impl GenerationPlan {
             eos_token_ids: special.eos,
             vocab_size: context.vocab_size,
             pad_token_id: special.pad,
-            seed: seed(&merged, do_sample)?,
+            seed: counts::seed(&merged, do_sample)?,
             processors,
             criteria,
             output_scores: merged.output_scores == Some(true),
             output_logits: merged.output_logits == Some(true),
-            num_top_logprobs: num_top_logprobs(&merged, context.vocab_size)?,
+            num_top_logprobs: counts::num_top_logprobs(&merged, context.vocab_size)?,
             output_events,
             model_name: if output_events { context.model_name.clone() } else { String::new() },
             parameters: if output_events { merged.to_json() } else { Map::new() },
@@ -415,80 +419,4 @@ impl GenerationPlan {
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
-}
-
-/// Fields that have one possible value in this version, or a simple range.
-fn check_fields_of_one_value(merged: &GenerationConfig) -> Result<()> {
-    if merged.num_beams == Some(0) {
-        return Err(Error::config("`num_beams` must be 1 or more, but is 0; leave it unset"));
-    }
-    if merged.prefill_chunk_size == Some(0) {
-        return Err(Error::config(
-            "`prefill_chunk_size` must be 1 or more, but is 0; None lets the engine choose",
-        ));
-    }
-    Ok(())
-}
-
-fn num_return_sequences(merged: &GenerationConfig, mode: GenerationMode, prompts: usize) -> Result<usize> {
-    let rows_each = merged.num_return_sequences.unwrap_or(1);
-    if rows_each == 0 {
-        return Err(Error::config(
-            "`num_return_sequences` must be 1 or more, but is 0; None leaves it unset",
-        ));
-    }
-    let num_beams = merged.num_beams.unwrap_or(1);
-    if mode.has_beams() && rows_each > num_beams {
-        return Err(Error::config(format!(
-            "`num_return_sequences` must be at most `num_beams` ({num_beams}), but is {rows_each}; set \
-             num_beams={rows_each}, or return fewer"
-        )));
-    }
-    if num_beams.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS) {
-        return Err(Error::config(format!(
-            "`num_beams` times the number of prompts must be at most {MAX_ROWS}, but is {num_beams} times \
-             {prompts}; make several requests"
-        )));
-    }
-    if rows_each > 1 && merged.do_sample != Some(true) && !mode.has_beams() {
-        return Err(Error::config(format!(
-            "`num_return_sequences` must be 1 in {mode}, which gives the same row each time, but is \
-             {rows_each}; set do_sample=True"
-        )));
-    }
-    if rows_each.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS) {
-        return Err(Error::config(format!(
-            "`num_return_sequences` times the number of prompts must be at most {MAX_ROWS}, but is \
-             {rows_each} times \
-             {prompts}; make several requests"
-        )));
-    }
-    Ok(rows_each)
-}
-
-fn num_top_logprobs(merged: &GenerationConfig, vocab_size: usize) -> Result<usize> {
-    match merged.top_logprobs.unwrap_or(0) {
-        count if count > vocab_size => Err(Error::config(format!(
-            "`top_logprobs` must be at most the size of the model's vocabulary ({vocab_size}), but is {count}; 5 is usual"
-        ))),
-        count => Ok(count),
-    }
-}
-
-fn seed(merged: &GenerationConfig, do_sample: bool) -> Result<Option<u64>> {
-    let given = match &merged.seed {
-        None => None,
-        Some(OneOrMany::One(seed)) => Some(*seed),
-        Some(OneOrMany::Many(seeds)) => match seeds[..] {
-            [seed] => Some(seed),
-            _ => {
-                return Err(Error::config(format!(
-                    "`seed` must be one seed for one request, but lists {}; lists of seeds go with lists \
-                     of prompts",
-                    seeds.len()
-                )));
-            }
-        },
-    };
-    Ok(do_sample.then(|| given.unwrap_or_else(TorchRng::entropy_seed)))
 }

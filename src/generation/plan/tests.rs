@@ -1,5 +1,6 @@
 //! Tests of planning: the message of every invalid value, and the rules by which fields are resolved.
 
+use super::super::config::OneOrMany;
 use super::super::testing::WordVocabulary;
 use super::*;
 use crate::error::ErrorKind;

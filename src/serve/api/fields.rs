@@ -187,6 +187,7 @@ const RANGES: &[(&str, Kind)] = &[
     ("assistant_ensemble_weight", Kind::Number(0.01, 0.99)),
     ("length_penalty", Kind::Number(-10.0, 10.0)),
     ("diversity_penalty", Kind::Number(0.0, 100.0)),
+    ("guidance_scale", Kind::Number(-100.0, 100.0)),
     ("repetition_penalty", Kind::Number(0.01, 100.0)),
     ("encoder_repetition_penalty", Kind::Number(0.01, 100.0)),
     ("frequency_penalty", Kind::Number(-2.0, 2.0)),

@@ -1,0 +1,46 @@
+//! Encodes the negative prompts that a call gives as text.
+
+use std::sync::Arc;
+
+use super::{Generator, Prompt};
+use crate::engine::Interrupt;
+use crate::error::{Error, Result};
+use crate::generation::config::NegativePromptIds;
+use crate::generation::{GenerationConfig, PlanContext};
+
+impl Generator {
+    /// Replaces `negative_prompt` by the ids of its texts, in the fields of a call and in the model's defaults.
+    ///
+    /// # Errors
+    /// When the ids are given as well, or a text cannot be encoded; `Cancelled`.
+    pub(super) fn encode_negative_prompts(
+        &self,
+        config: &mut GenerationConfig,
+        context: &mut PlanContext,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        if config.merged_over(&context.model_defaults).negative_prompt.is_none() {
+            return Ok(());
+        }
+        if config.negative_prompt.is_none() && config.negative_prompt_ids.is_some() {
+            // The ids of the call come before the text of the file.
+            Arc::make_mut(&mut context.model_defaults).negative_prompt = None;
+            return Ok(());
+        }
+        let merged = config.merged_over(&context.model_defaults);
+        if merged.negative_prompt_ids.is_some() {
+            return Err(Error::config(
+                "`negative_prompt` and `negative_prompt_ids` say the same in two ways; leave out one of them",
+            ));
+        }
+        let texts = merged.negative_prompt.iter().flat_map(|texts| texts.as_slice());
+        let ids = texts
+            .map(|text| self.encode_prompt(Prompt::Text(text.clone()), config.bos_token_id, interrupted));
+        config.negative_prompt_ids = Some(NegativePromptIds::new(ids.collect::<Result<_>>()?));
+        config.negative_prompt = None;
+        if context.model_defaults.negative_prompt.is_some() {
+            Arc::make_mut(&mut context.model_defaults).negative_prompt = None;
+        }
+        Ok(())
+    }
+}
