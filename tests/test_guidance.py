@@ -173,3 +173,12 @@ def test_none_and_1_are_no_guidance_and_a_lonely_negative_prompt_is_a_warning(ge
     assert gen.generate(PROMPT, max_new_tokens=8, guidance_scale=1).text == expected
     with pytest.warns(UserWarning, match="no effect because `guidance_scale` is not set"):
         assert gen.generate(PROMPT, max_new_tokens=8, negative_prompt=NEGATIVE).text == expected
+
+
+def test_a_configuration_with_negative_prompts_is_valid_without_a_model():
+    config = rsgen.GenerationConfig(guidance_scale=1.5, negative_prompt=["a", "b"])
+    assert rsgen.GenerationConfig.from_dict(config.to_dict()) == config
+    config.validate()
+    rsgen.GenerationConfig(guidance_scale=1.5, negative_prompt_ids=[[1], [2, 3]]).validate()
+    with pytest.raises(rsgen.ConfigError, match="`guidance_scale` must be a number"):
+        rsgen.GenerationConfig(guidance_scale=float("inf")).validate()

@@ -2,7 +2,8 @@
 
 use crate::types::TokenId;
 
-use super::field::FieldType;
+use super::GenerationConfig;
+use super::field::{FieldType, OneOrMany};
 use super::value::FieldValue;
 
 /// Negative prompts as token ids: one for all prompts, or one for each.
@@ -51,6 +52,28 @@ impl FieldType for NegativePromptIds {
 
     fn to_value(&self) -> FieldValue {
         self.rows.to_value()
+    }
+}
+
+impl GenerationConfig {
+    /// The configuration of one prompt, the `index`th of `count` that become calls of their own: the negative prompt is its own
+    /// where there is a list of one for each.
+    #[must_use]
+    pub fn of_prompt(&self, index: usize, count: usize) -> Self {
+        let mut own = self.clone();
+        if let Some(OneOrMany::Many(texts)) = &mut own.negative_prompt
+            && texts.len() == count
+        {
+            *texts = vec![texts.swap_remove(index)];
+        }
+        let keep = |len: usize| len == count && len > 1;
+        if let Some(ids) = own.negative_prompt_ids.as_mut().filter(|ids| keep(ids.rows.len())) {
+            ids.rows = vec![ids.rows.swap_remove(index)];
+        }
+        if let Some(mask) = own.negative_prompt_attention_mask.as_mut().filter(|mask| keep(mask.rows.len())) {
+            mask.rows = vec![mask.rows.swap_remove(index)];
+        }
+        own
     }
 }
 

@@ -24,9 +24,12 @@ impl GenerationConfig {
         let mut config = self.clone();
         // These need a tokenizer and a list of prompts.
         config.stop_strings = None;
+        config.negative_prompt = None;
         config.seed = config.seed.filter(|seed| matches!(seed, OneOrMany::One(_)));
         let mut context = PlanContext::new(u32::MAX as usize, usize::MAX);
         context.num_layers = LayerSet::CAPACITY - 1;
+        // They may be for a list of prompts.
+        context.num_requests = config.negative_prompt_ids.as_ref().map_or(1, |ids| ids.rows().len());
         context.default_length = DefaultLength::Context;
         context.model_defaults = Arc::new(Self::new().eos_token_id(LAST_TOKEN));
         // Their assistant comes with the call.

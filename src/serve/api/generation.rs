@@ -16,7 +16,7 @@ use super::prompts::{EncodedPrompt, check_context};
 use super::request::Request;
 use super::usage::{Counts, with_ignored};
 use crate::engine::{GenerationOutput, Interrupt, StreamedToken, TokenScore, TokenStream};
-use crate::generation::{GenerationConfig, OneOrMany};
+use crate::generation::OneOrMany;
 use crate::generator::{Generator, Prepared, Prompt};
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
@@ -196,7 +196,7 @@ impl Job {
         let seed = self.decoding.config.seed.clone();
         let stream = |(index, prompt): (u64, &EncodedPrompt)| {
             let call = self.decoding.apply(generator, generator.call(Prompt::Ids(prompt.ids.clone())))?;
-            let mut config: GenerationConfig = self.decoding.config.clone();
+            let mut config = self.decoding.config.of_prompt(index as usize, self.prompts.len());
             // As for a list of prompts.
             if let Some(OneOrMany::One(seed)) = seed {
                 config.seed = Some(OneOrMany::One(seed.wrapping_add(index)));
