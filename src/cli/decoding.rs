@@ -26,6 +26,7 @@ const HEADINGS: [(&str, &[&str]); 9] = [
             "seed",
             "compat",
             "prefill_chunk_size",
+            "token_healing",
         ],
     ),
     ("Sampling", &["min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff", "renormalize_logits"]),

@@ -1,6 +1,7 @@
 //! The tokens of a stream, each with its text.
 
-use crate::generation::{GenerationPlan, TokenEvent};
+use crate::generation::TokenEvent;
+use crate::generation::plan::PlannedPrompt;
 use crate::text::{Detokenizer, Tokenizer};
 use crate::types::{FinishReason, TokenId};
 
@@ -13,6 +14,8 @@ pub struct StreamedToken {
     /// The text that it adds. Empty while a character is incomplete, and for special tokens; the texts of a row, joined,
     /// are the text of its output.
     pub text: String,
+    /// What `token_healing` has added to the text of the prompt: the beginning of the text of a row's first token.
+    pub healed: String,
     /// The row it belongs to. The tokens of several return sequences are interleaved; with beams, those of rows after
     /// the best one come at the end.
     pub index: usize,
@@ -31,41 +34,59 @@ pub struct StreamedToken {
 /// The texts of the rows of a request.
 pub(super) struct RowTexts {
     /// `None` for a model without a tokenizer: texts are empty then.
-    rows: Option<Vec<Detokenizer>>,
+    rows: Option<Vec<RowText>>,
+}
+
+struct RowText {
+    detokenizer: Detokenizer,
+    /// What healing has added to the prompt, until the first token.
+    healed: String,
+}
+
+/// Begins the text that continues a prompt, after the text that healing has added to it.
+///
+/// Where the last token was replaced by one that does not extend it, that is what differs from the text before.
+pub(super) fn continued(tokenizer: &Tokenizer, prompt: &PlannedPrompt) -> (Detokenizer, String) {
+    let Some(((&last, before), tail)) = prompt.tokens().split_last().zip(prompt.tail()) else {
+        return (Detokenizer::new(tokenizer, prompt.tokens(), true), String::new());
+    };
+    let mut detokenizer = Detokenizer::new(tokenizer, before, true);
+    let mut given = detokenizer.clone();
+    let mut given_text = given.push(tail);
+    given_text.push_str(&given.flush());
+    let mut healed = detokenizer.push(last);
+    let equal = healed.chars().zip(given_text.chars()).take_while(|(a, b)| a == b);
+    healed.drain(..equal.map(|(char, _)| char.len_utf8()).sum());
+    (detokenizer, healed)
 }
 
 impl RowTexts {
-    /// For rows that continue these prompts.
-    pub(super) fn new<'a>(
-        tokenizer: Option<&Tokenizer>,
-        prompts: impl Iterator<Item = &'a [TokenId]>,
-    ) -> Self {
-        let detokenizers =
-            |tokenizer| prompts.map(|prompt| Detokenizer::new(tokenizer, prompt, true)).collect::<Vec<_>>();
-        Self { rows: tokenizer.map(detokenizers) }
-    }
-
-    /// For the rows of a plan's output.
-    pub(super) fn of_plan(tokenizer: Option<&Tokenizer>, plan: &GenerationPlan) -> Self {
-        let rows = plan.prompts().iter();
-        Self::new(
-            tokenizer,
-            rows.flat_map(|prompt| std::iter::repeat_n(prompt.tokens(), plan.num_return_sequences())),
-        )
+    /// For rows that continue these prompts, so many each.
+    pub(super) fn new(tokenizer: Option<&Tokenizer>, prompts: &[PlannedPrompt], rows_each: usize) -> Self {
+        let row = |tokenizer, prompt| {
+            let (detokenizer, healed) = continued(tokenizer, prompt);
+            RowText { detokenizer, healed }
+        };
+        let rows = prompts.iter().flat_map(|prompt| std::iter::repeat_n(prompt, rows_each));
+        Self { rows: tokenizer.map(|tokenizer| rows.map(|prompt| row(tokenizer, prompt)).collect()) }
     }
 
     /// Adds the text to an event.
     pub(super) fn token(&mut self, event: TokenEvent) -> StreamedToken {
-        let mut text = String::new();
+        let (mut text, mut healed) = (String::new(), String::new());
         if let Some(rows) = &mut self.rows {
-            text = rows[event.row].push(event.token);
+            let row = &mut rows[event.row];
+            healed = std::mem::take(&mut row.healed);
+            text.push_str(&healed);
+            text.push_str(&row.detokenizer.push(event.token));
             if event.finish.is_some() {
-                text.push_str(&rows[event.row].flush());
+                text.push_str(&row.detokenizer.flush());
             }
         }
         StreamedToken {
             id: event.token,
             text,
+            healed,
             index: event.row,
             logprob: event.logprob,
             score: event.score,

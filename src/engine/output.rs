@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::events::continued;
 use super::request::Request;
 use super::trace::{self, TimedEvent};
 use crate::error::{Error, Result};
 use crate::generation::output::transition_scores;
+use crate::generation::plan::PlannedPrompt;
 use crate::generation::{DraftStats, OutputRow, SequenceScores};
-use crate::text::{Detokenizer, Tokenizer};
+use crate::text::Tokenizer;
 use crate::types::TokenId;
 
 /// The result of a request, or of several that were given as one list.
@@ -40,7 +42,7 @@ pub struct GenerationOutput {
 /// One generated sequence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GeneratedRow {
-    /// The ids of the prompt as they were given, padding included.
+    /// The ids of the prompt as they were given, or healed, padding included.
     pub prompt_ids: Vec<TokenId>,
     /// The continuation.
     pub generated: OutputRow,
@@ -49,6 +51,9 @@ pub struct GeneratedRow {
     /// Where the text of each token ends, in bytes; empty for a model without a tokenizer.
     #[serde(default)]
     pub text_ends: Vec<usize>,
+    /// What `token_healing` has added to the text of the prompt: the beginning of `text`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub healed: String,
 }
 
 impl GeneratedRow {
@@ -104,10 +109,13 @@ impl GenerationOutput {
         let mut rows = Vec::with_capacity(output.rows.len());
         for generated in output.rows {
             let prompt = &prompts[generated.prompt_index];
-            let text = tokenizer.map(|tokenizer| text(tokenizer, prompt.tokens(), &generated.token_ids));
-            let (text, text_ends) = text.unzip();
+            let text = tokenizer.map(|tokenizer| text(tokenizer, prompt, &generated.token_ids));
+            let (healed, text, text_ends) = match text {
+                Some((healed, text, text_ends)) => (healed, Some(text), text_ends),
+                None => Default::default(),
+            };
             let prompt_ids = prompt.input_ids().to_vec();
-            rows.push(GeneratedRow { prompt_ids, generated, text, text_ends: text_ends.unwrap_or_default() });
+            rows.push(GeneratedRow { prompt_ids, generated, text, text_ends, healed });
         }
         Self {
             rows,
@@ -212,10 +220,15 @@ impl std::fmt::Display for GenerationOutput {
     }
 }
 
-/// The text that tokens add to a prompt, and where that of each token ends. Equals the joined texts of a stream.
-fn text(tokenizer: &Tokenizer, prompt: &[TokenId], token_ids: &[TokenId]) -> (String, Vec<usize>) {
-    let mut detokenizer = Detokenizer::new(tokenizer, prompt, true);
-    let (mut text, mut ends) = (String::new(), Vec::with_capacity(token_ids.len()));
+/// The text that healing has added to a prompt, that and the text that tokens add, and where that of each token ends. Equals
+/// the joined texts of a stream.
+fn text(
+    tokenizer: &Tokenizer,
+    prompt: &PlannedPrompt,
+    token_ids: &[TokenId],
+) -> (String, String, Vec<usize>) {
+    let (mut detokenizer, healed) = continued(tokenizer, prompt);
+    let (mut text, mut ends) = (healed.clone(), Vec::with_capacity(token_ids.len()));
     for &token in token_ids {
         text.push_str(&detokenizer.push(token));
         ends.push(text.len());
@@ -224,5 +237,5 @@ fn text(tokenizer: &Tokenizer, prompt: &[TokenId], token_ids: &[TokenId]) -> (St
     if let Some(end) = ends.last_mut() {
         *end = text.len();
     }
-    (text, ends)
+    (healed, text, ends)
 }

@@ -26,6 +26,8 @@ pub(super) struct Request {
     /// The memory for the results of the next pass.
     results: ForwardOutput,
     prompts: Vec<PlannedPrompt>,
+    /// The number of rows of the output of each prompt.
+    rows_each: usize,
     started: Instant,
     first_token: Option<Duration>,
     /// How long the search itself took since the last pass.
@@ -49,6 +51,7 @@ impl Request {
         Ok(Self {
             ticket: None,
             prompts: plan.prompts().to_vec(),
+            rows_each: plan.num_return_sequences(),
             search: search::build(plan),
             pending: engine.admit(pending),
             stepped: SearchStep::default(),
@@ -76,7 +79,12 @@ impl Request {
         self.recorder.as_ref().map(Recorder::events)
     }
 
-    /// The prompts.
+    /// The number of rows of the output of each prompt.
+    pub(super) fn rows_each(&self) -> usize {
+        self.rows_each
+    }
+
+    /// The prompts: those that are healed once they are.
     pub(super) fn prompts(&self) -> &[PlannedPrompt] {
         &self.prompts
     }
@@ -128,6 +136,12 @@ impl Request {
         let start = Instant::now();
         self.search.advance(results, &mut self.stepped)?;
         self.searched = start.elapsed();
+        if let Some(prompts) = self.search.take_prompts() {
+            if let Some(recorder) = &mut self.recorder {
+                recorder.prompts(&prompts, self.rows_each, self.started.elapsed())?;
+            }
+            self.prompts = prompts;
+        }
         if !self.stepped.events.is_empty() {
             self.first_token.get_or_insert_with(|| self.started.elapsed());
         }

@@ -16,7 +16,9 @@ use super::slot::ModelRunner;
 use super::trace::{Recorder, TimedEvent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::GenerationPlan;
+use crate::generation::plan::PlannedPrompt;
 use crate::text::Tokenizer;
+use crate::types::TokenId;
 
 /// The tokens of one request, as they are generated. With beams they are those of the best sequence, each as soon as
 /// nothing can change it, and the last ones at the end.
@@ -28,7 +30,8 @@ pub struct TokenStream {
     tokenizer: Option<Tokenizer>,
     /// `None` once it has ended.
     request: Option<Request>,
-    texts: RowTexts,
+    /// `None` before the first token.
+    texts: Option<RowTexts>,
     ready: VecDeque<StreamedToken>,
     output: Option<GenerationOutput>,
     executor: Executor,
@@ -48,7 +51,6 @@ impl TokenStream {
         plan: GenerationPlan,
     ) -> Result<Self> {
         estimate::check(&engine, draft.map(|draft| &**draft), std::slice::from_ref(&plan), 1)?;
-        let texts = RowTexts::of_plan(tokenizer.as_ref(), &plan);
         let recorder = Recorder::new(&plan, tokenizer.as_ref())?;
         let request = Request::new(&engine, draft, plan)?.recorded_by(recorder).streamed();
         Ok(Self {
@@ -56,7 +58,7 @@ impl TokenStream {
             engine,
             tokenizer,
             request: Some(request),
-            texts,
+            texts: None,
             ready: VecDeque::new(),
             output: None,
             cancelled: Arc::default(),
@@ -106,7 +108,12 @@ impl TokenStream {
             Ok(None) => self.request = Some(request),
             Ok(Some(())) => {
                 let step = request.stepped();
-                self.ready.extend(step.events.iter().map(|event| self.texts.token(event.clone())));
+                if !step.events.is_empty() {
+                    let tokenizer = self.tokenizer.as_ref();
+                    let texts = || RowTexts::new(tokenizer, request.prompts(), request.rows_each());
+                    let texts = self.texts.get_or_insert_with(texts);
+                    self.ready.extend(step.events.iter().map(|event| texts.token(event.clone())));
+                }
                 let finished = step.finished;
                 self.request = Some(request);
                 if finished {
@@ -162,6 +169,16 @@ impl TokenStream {
             (Some(request), _) => request.events(),
             (None, Some(output)) => output.events.as_deref(),
             (None, None) => None,
+        }
+    }
+
+    /// The ids of the prompt, padding included: healed once the first token is there. Empty after an error.
+    pub fn prompt_ids(&self) -> &[TokenId] {
+        let of_request = |request: &Request| request.prompts().first().map(PlannedPrompt::input_ids);
+        match (&self.request, &self.output) {
+            (Some(request), _) => of_request(request).unwrap_or_default(),
+            (None, Some(output)) => output.rows.first().map_or(&[], |row| &row.prompt_ids),
+            (None, None) => &[],
         }
     }
 

@@ -21,6 +21,26 @@ impl Vocabulary for TokenizerVocabulary {
         self.0.token_bytes(token)
     }
 
+    fn is_special(&self, token: TokenId) -> bool {
+        self.0.is_special(token)
+    }
+
+    fn bos(&self) -> Option<TokenId> {
+        self.0.bos()
+    }
+
+    fn pad(&self) -> Option<TokenId> {
+        self.0.pad()
+    }
+
+    fn id_or_unknown(&self, token: &str) -> Option<TokenId> {
+        self.0.id(token).or_else(|| self.0.unknown())
+    }
+
+    fn tokens_from(&self, text: &str) -> Vec<TokenId> {
+        self.0.tokens_from(text)
+    }
+
     fn decode(&self, token_ids: &[TokenId], skip_special_tokens: bool) -> Result<String> {
         self.0.decode(token_ids, skip_special_tokens)
     }

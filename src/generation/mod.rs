@@ -11,6 +11,7 @@ mod candidate;
 pub mod config;
 pub mod constraint;
 mod exact;
+mod healing;
 pub mod logits;
 pub mod mode;
 pub mod output;

@@ -26,6 +26,34 @@ pub trait Vocabulary: Send + Sync {
     /// bytes of their text; `None` for an id without a token.
     fn token_bytes(&self, token: TokenId) -> Option<&[u8]>;
 
+    /// Whether a token is special: `decode` may skip it.
+    fn is_special(&self, token: TokenId) -> bool {
+        let _ = token;
+        false
+    }
+
+    /// The token that begins a text, if the tokenizer has one.
+    fn bos(&self) -> Option<TokenId> {
+        None
+    }
+
+    /// The token that pads shorter rows, if the tokenizer has one.
+    fn pad(&self) -> Option<TokenId> {
+        None
+    }
+
+    /// The id of a token as the tokenizer stores it, or that of its unknown token.
+    fn id_or_unknown(&self, token: &str) -> Option<TokenId> {
+        let _ = token;
+        None
+    }
+
+    /// The tokens that begin with `text`, as the tokenizer stores them, in any order.
+    fn tokens_from(&self, text: &str) -> Vec<TokenId> {
+        let ids = (0..self.len() as u32).map(TokenId);
+        ids.filter(|&id| self.token(id).is_some_and(|token| token.starts_with(text))).collect()
+    }
+
     /// The text of `tokens`, without special tokens if `skip_special`.
     ///
     /// # Errors

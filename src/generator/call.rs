@@ -267,6 +267,7 @@ impl<'a> Call<'a> {
         context.kept_tokens.clone_from(&shared.kept_tokens);
 
         context.num_requests = batches.len();
+        context.keeps_prompts = is_chat;
         generator.encode_negative_prompts(&mut config, &mut context, interrupted)?;
 
         check_lists(&config, &context.model_defaults, batches.len())?;
@@ -326,7 +327,12 @@ impl Prepared<'_> {
         self.plans.iter().map(GenerationPlan::num_rows).sum()
     }
 
-    /// The ids of the first prompt as they were given, padding included.
+    /// Whether a last token of the prompts may change before generation begins.
+    pub fn heals_prompts(&self) -> bool {
+        self.plans.iter().any(GenerationPlan::heals_prompts)
+    }
+
+    /// The ids of the first prompt, padding included; with healing, before its last token is chosen.
     pub fn prompt_ids(&self) -> &[TokenId] {
         self.plans.first().and_then(|plan| plan.prompts().first()).map_or(&[], PlannedPrompt::input_ids)
     }

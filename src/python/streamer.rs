@@ -13,6 +13,7 @@ use super::prompts::shown;
 use super::signals::interruptible;
 use crate::engine::GenerationOutput;
 use crate::generator::Prepared;
+use crate::types::TokenId;
 
 /// An object with the methods `put` and `end`.
 pub(super) struct Streamer<'py>(Bound<'py, PyAny>);
@@ -59,15 +60,25 @@ impl<'py> Streamer<'py> {
             ));
         }
         let put = |ids: Bound<'py, PyAny>| self.0.call_method1("put", (ids,));
-        let prompt: Vec<i64> = prepared.prompt_ids().iter().copied().map(wide).collect();
+        let put_prompt = |prompt: &[TokenId]| -> PyResult<_> {
+            let prompt: Vec<i64> = prompt.iter().copied().map(wide).collect();
+            put(array(py, (1, prompt.len()), prompt)?)
+        };
+        // A prompt that is healed is known with the first token.
+        let mut is_put = !prepared.heals_prompts();
+        if is_put {
+            put_prompt(prepared.prompt_ids())?;
+        }
         let mut stream = prepared.stream().map_err(|error| to_python(py, error))?;
-        put(array(py, (1, prompt.len()), prompt)?)?;
         loop {
             // Loops in C, such as those of a streamer that is fast, run no handlers between the tokens.
             py.check_signals()?;
             let next = interruptible(py, |interrupted| stream.next_token(interrupted));
             logging::flush(py);
             let Some(token) = next? else { break };
+            if !std::mem::replace(&mut is_put, true) {
+                put_prompt(stream.prompt_ids())?;
+            }
             put(ids(py, &[token.id])?)?;
         }
         self.0.call_method0("end")?;

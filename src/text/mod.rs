@@ -15,6 +15,7 @@ mod long_words;
 mod normalizing;
 mod sentencepiece;
 mod settings;
+mod sorted_tokens;
 mod splitting;
 mod token_bytes;
 mod tokenizer;

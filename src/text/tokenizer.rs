@@ -12,6 +12,7 @@ use super::budget::Budget;
 use super::decoder::{Decoder, DecoderState};
 use super::sentencepiece::LlamaTokenizer;
 use super::settings::Settings;
+use super::sorted_tokens::SortedTokens;
 use super::token_bytes::TokenBytes;
 use super::tokenizer_json::TokenizerJson;
 use crate::error::{Error, Result, ResultExt as _};
@@ -37,6 +38,7 @@ struct Inner {
     special: Box<[bool]>,
     vocab_size: usize,
     token_bytes: OnceLock<TokenBytes>,
+    sorted_tokens: OnceLock<SortedTokens>,
     /// By name, such as `bos_token`.
     special_tokens: Box<[(String, String)]>,
     bos: Option<TokenId>,
@@ -127,6 +129,7 @@ impl Tokenizer {
             special,
             vocab_size,
             token_bytes: OnceLock::new(),
+            sorted_tokens: OnceLock::new(),
             special_tokens,
             bos,
             eos,
@@ -269,6 +272,13 @@ impl Tokenizer {
         table.get(id.index())
     }
 
+    /// The tokens that begin with `text` as the vocabulary writes them, added tokens included, in the order of their texts.
+    pub fn tokens_from(&self, text: &str) -> Vec<TokenId> {
+        let Inner { tokens, sorted_tokens, .. } = &*self.0;
+        let sorted = sorted_tokens.get_or_init(|| SortedTokens::new(tokens, |token| self.id(token)));
+        sorted.starting_with(tokens, text).collect()
+    }
+
     /// Whether `skip_special_tokens` skips this token.
     pub fn is_special(&self, id: TokenId) -> bool {
         self.0.special.get(id.index()).copied().unwrap_or(false)
@@ -292,6 +302,12 @@ impl Tokenizer {
     /// The token that pads shorter rows, if the folder names one.
     pub fn pad(&self) -> Option<TokenId> {
         self.0.pad
+    }
+
+    /// The token that stands for what the vocabulary does not know, if the folder names one.
+    pub fn unknown(&self) -> Option<TokenId> {
+        let (_, token) = self.special_tokens_map().find(|(name, _)| *name == "unk_token")?;
+        self.id(token)
     }
 
     pub(super) fn start_decoding(&self) -> DecoderState {

@@ -10,6 +10,7 @@ use super::event::{
 use crate::engine::events::RowTexts;
 use crate::engine::{GenerationOutput, Usage};
 use crate::error::Result;
+use crate::generation::plan::PlannedPrompt;
 use crate::generation::search::details::{BeamStep, DraftRound, TokenDetails};
 use crate::generation::{GenerationPlan, OutputRow, SearchStep, TokenEvent};
 use crate::memory;
@@ -46,7 +47,7 @@ impl Recorder {
         }
         let mut recorder = Self {
             tokenizer: tokenizer.cloned(),
-            texts: RowTexts::of_plan(tokenizer, plan),
+            texts: RowTexts::new(None, &[], 0),
             events: Vec::new(),
             lengths: vec![0; plan.num_rows()],
             rounds: vec![0; plan.num_rows()],
@@ -61,13 +62,30 @@ impl Recorder {
             num_rows: plan.num_rows(),
         };
         recorder.push(Duration::ZERO, GenerationEvent::Start(start))?;
-        for (index, prompt) in plan.prompts().iter().enumerate() {
-            let ids = memory::copied(prompt.tokens(), "tokens")?;
-            let texts = recorder.pieces(&ids)?;
-            let event = GenerationEvent::Prompt(Prompt { prompt: index, ids, texts });
-            recorder.push(Duration::ZERO, event)?;
+        if !plan.heals_prompts() {
+            recorder.prompts(plan.prompts(), plan.num_return_sequences(), Duration::ZERO)?;
         }
         Ok(Some(recorder))
+    }
+
+    /// Records the prompts, which are continued in so many rows each, `elapsed` after the start.
+    ///
+    /// # Errors
+    /// `Capacity` when there is no memory.
+    pub(in crate::engine) fn prompts(
+        &mut self,
+        prompts: &[PlannedPrompt],
+        rows_each: usize,
+        elapsed: Duration,
+    ) -> Result<()> {
+        self.texts = RowTexts::new(self.tokenizer.as_ref(), prompts, rows_each);
+        for (index, prompt) in prompts.iter().enumerate() {
+            let ids = memory::copied(prompt.tokens(), "tokens")?;
+            let texts = self.pieces(&ids)?;
+            let event = GenerationEvent::Prompt(Prompt { prompt: index, ids, texts });
+            self.push(elapsed, event)?;
+        }
+        Ok(())
     }
 
     /// The events so far.

@@ -108,6 +108,8 @@ documented! {
         /// The seed of sampling: the tokens that `torch.manual_seed(seed)` gives transformers. For a list of
         /// prompts, one seed each, or one from which prompt `i` takes `seed + i`.
         pub seed: Option<OneOrMany<u64>>,
+        /// Whether the last token of the prompt is chosen again, among those that extend its text, before generation begins.
+        pub token_healing: Option<bool>,
         /// Contrastive search: how much likeness to earlier states counts against a token, from 0 to 1.
         pub penalty_alpha: Option<f64>,
         /// `DoLa`: the inner layers to contrast with: `"low"`, `"high"` or a list of layers, 0 being the

@@ -109,6 +109,7 @@ fields! {
     use_cache: bool = "true";
     prefill_chunk_size: usize = "chosen by the engine";
     seed: impl Into<OneOrMany<u64>> = "drawn, and reported in the output";
+    token_healing: bool = "false";
     penalty_alpha: f64 = "unset";
     dola_layers: impl Into<DolaLayers> = "unset";
     prompt_lookup_num_tokens: usize = "unset";

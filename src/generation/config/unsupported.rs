@@ -42,7 +42,6 @@ const NAMES: &[(&str, &str)] = &[
     ("speculation_type", "is not possible in this version; leave it out"),
     ("use_mtp", "is not possible in this version; leave it out, the tokens are the same without"),
     ("watermarking_config", "is not possible in this version; leave it out"),
-    ("token_healing", "is not possible in this version; leave it out"),
     // The cache, and compilation.
     ("cache_implementation", "is about torch's caches: rsgen has a single one, in blocks; leave it out"),
     (
@@ -78,7 +77,6 @@ pub(super) fn is_noop(name: &str, value: &FieldValue) -> bool {
             | "output_hidden_states"
             | "return_legacy_cache"
             | "synced_gpus"
-            | "token_healing"
             | "trust_remote_code"
             | "use_mtp"
             | "disable_compile",
@@ -95,7 +93,7 @@ pub(super) fn is_noop(name: &str, value: &FieldValue) -> bool {
 
 /// Whether an entry of a file would change the tokens of transformers.
 pub(super) fn changes_tokens(name: &str, value: &FieldValue) -> bool {
-    let of_results = ["watermarking_config", "token_healing", "forced_decoder_ids", "generation_kwargs"];
+    let of_results = ["watermarking_config", "forced_decoder_ids", "generation_kwargs"];
     let quantized = name == "cache_implementation" && *value == FieldValue::from("quantized");
     quantized || (of_results.contains(&name) && !is_noop(name, value))
 }
@@ -140,7 +138,6 @@ mod tests {
         let mut config = GenerationConfig::new();
         for (name, value) in [
             ("output_attentions", FieldValue::Bool(false)),
-            ("token_healing", FieldValue::Bool(false)),
             ("synced_gpus", FieldValue::Bool(false)),
             ("cache_implementation", "dynamic".into()),
             ("device", "cpu".into()),
@@ -156,7 +153,7 @@ mod tests {
     fn a_file_says_what_it_asks_for_that_is_missing() {
         let file = |text| GenerationConfig::from_json_file(text).unwrap();
         let neutral = file(
-            r#"{"output_attentions": false, "cache_implementation": null, "token_healing": false, "use_mtp": false,
+            r#"{"output_attentions": false, "cache_implementation": null, "use_mtp": false,
                 "transformers_version": "5.23.0", "watermarking_config": null, "trainer_seed": 3, "forced_decoder_ids": []}"#,
         );
         assert_eq!(neutral.unsupported_warning(), None);

@@ -160,6 +160,8 @@ pub(super) struct ProcessorSettings<'a> {
     pub(super) num_return_sequences: usize,
     /// The negative prompts without padding: none, one for all prompts, or one for each.
     pub(super) negative_prompts: &'a [Vec<TokenId>],
+    /// The prompts as they were given, where healing has changed them.
+    pub(super) given_prompts: Option<&'a [Vec<TokenId>]>,
 }
 
 impl ProcessorSettings<'_> {
@@ -170,7 +172,10 @@ impl ProcessorSettings<'_> {
 
     /// The ids of the prompts, padding included.
     fn encoder_input_ids(&self) -> EncoderInputIds {
-        EncoderInputIds::new(self.prompts.iter().map(|prompt| prompt.input_ids.clone()).collect())
+        let given = self.given_prompts.map(<[_]>::to_vec);
+        EncoderInputIds::new(given.unwrap_or_else(|| {
+            self.prompts.iter().map(|prompt| prompt.input_ids.clone()).collect()
+        }))
     }
 
     /// The tokens that every warper keeps: beams need one that does not end the text.

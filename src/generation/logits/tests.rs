@@ -64,6 +64,7 @@ pub(super) fn settings(config: &GenerationConfig) -> ProcessorSettings<'_> {
         first_prompt: 0,
         num_return_sequences: 1,
         negative_prompts: &[],
+        given_prompts: None,
     }
 }
 

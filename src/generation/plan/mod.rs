@@ -25,6 +25,7 @@ use crate::types::{LayerSet, TokenId};
 
 use super::config::{EarlyStopping, GenerationConfig};
 use super::constraint::{Constraint, Constraints};
+use super::healing::{HealedPrompts, Healing};
 use super::logits::{self, LogitsProcessor, LogitsProcessorList, PrefixAllowedTokens, ProcessorSettings};
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
@@ -76,6 +77,10 @@ pub struct PlanContext {
     pub first_prompt: usize,
     /// How many requests the call makes: one for each prompt of a list.
     pub num_requests: usize,
+    /// Whether healing leaves the tokens of the prompts as they are, but the last: they are no text alone.
+    pub keeps_prompts: bool,
+    /// Prompts that are healed already.
+    pub(super) healed: Option<Arc<HealedPrompts>>,
     /// Requests of different salts share no computed prompts.
     pub cache_salt: Option<Arc<str>>,
     /// The caller's criteria.
@@ -106,6 +111,8 @@ impl PlanContext {
             prefix_allowed_tokens_fn: None,
             first_prompt: 0,
             num_requests: 1,
+            keeps_prompts: false,
+            healed: None,
             cache_salt: None,
             criteria: Vec::new(),
             constraints: Vec::new(),
@@ -137,6 +144,8 @@ pub struct PlannedPrompt {
     pub(super) padding_len: usize,
     /// For each processor, the prompt of the unconditional sequence that it requests.
     pub(super) unconditional: Vec<Option<Vec<TokenId>>>,
+    /// The last token before it was healed.
+    tail: Option<TokenId>,
     room: usize,
 }
 
@@ -149,6 +158,11 @@ impl PlannedPrompt {
     /// The tokens the model sees: padding left out.
     pub fn tokens(&self) -> &[TokenId] {
         &self.tokens
+    }
+
+    /// The last token as it was before it was healed; `None` where it has stayed.
+    pub fn tail(&self) -> Option<TokenId> {
+        self.tail
     }
 
     /// The tokens, then for each processor the prompt of the unconditional sequence that it requests.
@@ -168,6 +182,10 @@ impl PlannedPrompt {
 pub struct GenerationPlan {
     pub(super) mode: GenerationMode,
     pub(super) search: SearchPlan,
+    /// What heals the prompts first.
+    pub(super) healing: Option<Box<Healing>>,
+    /// How many tokens were drawn with the seed before the search begins.
+    pub(super) num_draws_before: usize,
     pub(super) isa: Isa,
     pub(super) prompts: Vec<PlannedPrompt>,
     pub(super) prompt_len: usize,
@@ -223,6 +241,12 @@ impl GenerationPlan {
         special.mask(&mut prompts, &mut warnings)?;
         tokens::check_prompts(&prompts, context)?;
 
+        let mut healing = Healing::begin(config, &merged, &mut prompts, context)?;
+        tokens::check_prompts(&prompts, context)?;
+        let healed = context.healed.as_deref();
+        let given = healing.as_deref().map(Healing::given).or(healed.map(|healed| &healed.given[..]));
+        let given = given.filter(|given| !given.is_empty()).map(<[_]>::to_vec);
+
         let prompt_len = prompts.width();
         let lengths = lengths::Lengths::resolve(config, &merged, prompt_len, context, &mut warnings)?;
         let negative_prompts = negative_prompts::resolve(&merged, prompts.rows().len(), context)?;
@@ -241,6 +265,7 @@ impl GenerationPlan {
             first_prompt: context.first_prompt,
             num_return_sequences,
             negative_prompts: &negative_prompts,
+            given_prompts: given.as_deref(),
         };
         let processors = logits::build(&settings, &context.processors)?;
         sampling::warn_of_unused_sampling_fields(config, &merged, mode, &mut warnings);
@@ -259,6 +284,7 @@ impl GenerationPlan {
                 Ok(PlannedPrompt {
                     input_ids: row.input_ids.clone(),
                     padding_len: row.padding_len(),
+                    tail: healed.and_then(|healed| healed.tails.get(index)).copied().filter(|tail| tokens.last() != Some(tail)),
                     room: context.context_len - longest,
                     tokens,
                     unconditional,
@@ -278,9 +304,15 @@ impl GenerationPlan {
             &context.criteria,
         )?;
 
+        let drawn = counts::seed(&merged, do_sample)?;
+        // The search of healed prompts has the same one.
+        let seed = healing.as_ref().map_or(drawn, |healing| healing.seed().filter(|_| do_sample));
+        healing.take_if(|healing| healing.is_empty());
         Ok(Self {
             mode,
             search: search::plan(mode, &merged, context)?,
+            healing,
+            num_draws_before: healed.map_or(0, |healed| healed.num_draws),
             isa: context.isa,
             prompts,
             prompt_len,
@@ -293,7 +325,7 @@ impl GenerationPlan {
             eos_token_ids: special.eos,
             vocab_size: context.vocab_size,
             pad_token_id: special.pad,
-            seed: counts::seed(&merged, do_sample)?,
+            seed,
             processors,
             criteria,
             output_scores: merged.output_scores == Some(true),
@@ -307,6 +339,11 @@ impl GenerationPlan {
             cache_salt: context.cache_salt.clone(),
             warnings,
         })
+    }
+
+    /// Whether its search heals the prompts first, so that their last tokens may change.
+    pub fn heals_prompts(&self) -> bool {
+        self.healing.is_some()
     }
 
     /// The kind of search.

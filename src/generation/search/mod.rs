@@ -23,6 +23,7 @@ use crate::error::Result;
 use crate::types::{FinishReason, TokenId};
 
 use super::output::SearchOutput;
+use super::plan::PlannedPrompt;
 
 pub use details::StepDetails;
 pub use inputs::{ModelRole, RowInput, SearchInputs, SequenceOp, WantedRow};
@@ -46,6 +47,11 @@ pub trait Search: Send {
     /// When no token can be chosen from the results of the model, a processor or a criterion. The search cannot go on
     /// after an error.
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()>;
+
+    /// The prompts that it continues, once, if it has changed them: no event has come before.
+    fn take_prompts(&mut self) -> Option<Vec<PlannedPrompt>> {
+        None
+    }
 
     /// The output. Rows that have not ended are marked as cancelled.
     fn finish(self: Box<Self>) -> SearchOutput;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::error::Result;
 
 use super::super::config::GenerationConfig;
+use super::super::healing::HealingSearch;
 use super::super::mode::GenerationMode;
 use super::super::plan::{DraftPlan, GenerationPlan, PlanContext};
 use super::greedy::GreedySearch;
@@ -88,8 +89,11 @@ impl fmt::Debug for SearchPlan {
     }
 }
 
-/// Builds the search of a plan.
-pub fn build(plan: GenerationPlan) -> Box<dyn Search> {
+/// Builds the search of a plan, which heals its prompts first if the plan says so.
+pub fn build(mut plan: GenerationPlan) -> Box<dyn Search> {
+    if let Some(healing) = plan.healing.take() {
+        return Box::new(HealingSearch::new(plan, *healing));
+    }
     let SearchPlan { make, .. } = plan.search.clone();
     make(plan)
 }

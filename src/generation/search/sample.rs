@@ -51,9 +51,11 @@ pub(super) struct Draw {
 
 impl Draw {
     pub(super) fn new(seed: u64, plan: &GenerationPlan) -> Self {
+        let mut rng = TorchRng::manual_seed(seed);
+        (0..plan.num_draws_before).for_each(|_| rng.skip_multinomial(plan.vocab_size));
         Self {
             isa: plan.isa,
-            rng: TorchRng::manual_seed(seed),
+            rng,
             probabilities: vec![0.0; plan.vocab_size],
             sources: plan.processors.sources(),
         }

@@ -111,7 +111,8 @@ impl Answer {
     pub(super) fn push(&mut self, token: &StreamedToken) -> Piece {
         let mut text = String::new();
         if let Some(detokenizer) = &mut self.detokenizer {
-            text = detokenizer.push(token.id);
+            text.clone_from(&token.healed);
+            text.push_str(&detokenizer.push(token.id));
             if token.finish_reason.is_some() {
                 text.push_str(&detokenizer.flush());
             }

@@ -218,6 +218,7 @@ fn rows(output: &GenerationOutput, range: std::ops::Range<usize>) -> Vec<Vec<Str
         let token = |(step, &id): (usize, &TokenId)| StreamedToken {
             id,
             text: String::new(),
+            healed: if step == 0 { output.rows[index].healed.clone() } else { String::new() },
             index,
             logprob: generated.logprobs.get(step).copied().unwrap_or(f32::NAN),
             score: f32::NAN,
