@@ -12,7 +12,8 @@ impl SortedTokens {
     /// `tokens` are the texts by id; `id_of` says which of several equal ones counts.
     pub(super) fn new(tokens: &[Option<Box<str>>], id_of: impl Fn(&str) -> Option<TokenId>) -> Self {
         let text = |id: u32| tokens[id as usize].as_deref().unwrap_or_default();
-        let mut ids: Vec<u32> = (0..).zip(tokens).filter(|(_, token)| token.is_some()).map(|(id, _)| id).collect();
+        let mut ids: Vec<u32> =
+            (0..).zip(tokens).filter(|(_, token)| token.is_some()).map(|(id, _)| id).collect();
         ids.sort_unstable_by(|&a, &b| text(a).cmp(text(b)).then(a.cmp(&b)));
         ids.dedup_by(|next, kept| {
             let is_equal = text(*next) == text(*kept);

@@ -82,7 +82,8 @@ impl Healing {
         let mut choices = Vec::new();
         for (index, choice) in healed.into_iter().map(|healed| healed.choice).enumerate() {
             let Some(choice) = choice else { continue };
-            let own = GenerationConfig::new().max_new_tokens(1).num_return_sequences(1).logit_bias(choice.bias);
+            let own =
+                GenerationConfig::new().max_new_tokens(1).num_return_sequences(1).logit_bias(choice.bias);
             let mut own = own.output_events(false).output_scores(false).output_logits(false).top_logprobs(0);
             own.pad_token_id = tokens.pad();
             own.compat = merged.compat;
@@ -137,7 +138,11 @@ impl Healing {
 }
 
 /// What the choice of a last token sees of a call: the model with its own defaults. It is drawn where the model's file says so.
-fn context_of_choices(context: &PlanContext, compat: Option<Compat>, num_draws: usize) -> Result<PlanContext> {
+fn context_of_choices(
+    context: &PlanContext,
+    compat: Option<Compat>,
+    num_draws: usize,
+) -> Result<PlanContext> {
     let mut own = PlanContext::new(context.vocab_size, context.max_position_embeddings);
     own.context_len = context.context_len;
     own.num_layers = context.num_layers;

@@ -115,7 +115,8 @@ impl Tokens<'_> {
     /// The text of a token, in which the vocabulary's mark of a space stands for each space, if it has a token that is one.
     fn text(&self, token: TokenId) -> Result<String> {
         let text = self.vocabulary.decode(&[token], false)?;
-        let mark = self.vocabulary.id_or_unknown(" ").and_then(|id| self.vocabulary.token(id)?.chars().next());
+        let mark =
+            self.vocabulary.id_or_unknown(" ").and_then(|id| self.vocabulary.token(id)?.chars().next());
         Ok(mark.map_or_else(|| text.clone(), |mark| text.replace(' ', &mark.to_string())))
     }
 

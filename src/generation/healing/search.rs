@@ -55,7 +55,8 @@ impl HealingSearch {
         let Some((index, choice)) = self.running.take() else { return Ok(()) };
         let output = choice.finish();
         let token = output.rows.first().and_then(|row| row.token_ids.first()).copied();
-        let token = token.ok_or_else(|| Error::internal("the search for the last token of a prompt found none"))?;
+        let token =
+            token.ok_or_else(|| Error::internal("the search for the last token of a prompt found none"))?;
         if let Some(last) = self.last.get_mut(index) {
             *last = token;
         }

@@ -173,9 +173,9 @@ impl ProcessorSettings<'_> {
     /// The ids of the prompts, padding included.
     fn encoder_input_ids(&self) -> EncoderInputIds {
         let given = self.given_prompts.map(<[_]>::to_vec);
-        EncoderInputIds::new(given.unwrap_or_else(|| {
-            self.prompts.iter().map(|prompt| prompt.input_ids.clone()).collect()
-        }))
+        EncoderInputIds::new(
+            given.unwrap_or_else(|| self.prompts.iter().map(|prompt| prompt.input_ids.clone()).collect()),
+        )
     }
 
     /// The tokens that every warper keeps: beams need one that does not end the text.

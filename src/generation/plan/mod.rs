@@ -284,7 +284,10 @@ impl GenerationPlan {
                 Ok(PlannedPrompt {
                     input_ids: row.input_ids.clone(),
                     padding_len: row.padding_len(),
-                    tail: healed.and_then(|healed| healed.tails.get(index)).copied().filter(|tail| tokens.last() != Some(tail)),
+                    tail: healed
+                        .and_then(|healed| healed.tails.get(index))
+                        .copied()
+                        .filter(|tail| tokens.last() != Some(tail)),
                     room: context.context_len - longest,
                     tokens,
                     unconditional,
