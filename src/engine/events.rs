@@ -56,7 +56,8 @@ pub(super) fn continued(tokenizer: &Tokenizer, prompt: &PlannedPrompt) -> (Detok
     given_text.push_str(&given.flush());
     let mut healed = detokenizer.push(last);
     let equal = healed.chars().zip(given_text.chars()).take_while(|(a, b)| a == b);
-    healed.drain(..equal.map(|(char, _)| char.len_utf8()).sum());
+    let equal: usize = equal.map(|(char, _)| char.len_utf8()).sum();
+    healed.drain(..equal);
     (detokenizer, healed)
 }
 

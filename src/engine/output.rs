@@ -112,7 +112,7 @@ impl GenerationOutput {
             let text = tokenizer.map(|tokenizer| text(tokenizer, prompt, &generated.token_ids));
             let (healed, text, text_ends) = match text {
                 Some((healed, text, text_ends)) => (healed, Some(text), text_ends),
-                None => Default::default(),
+                None => (String::new(), None, Vec::new()),
             };
             let prompt_ids = prompt.input_ids().to_vec();
             rows.push(GeneratedRow { prompt_ids, generated, text, text_ends, healed });

@@ -321,6 +321,10 @@ impl Vocabulary for WordVocabulary {
         self.tokens.len()
     }
 
+    fn token(&self, token: TokenId) -> Option<&str> {
+        std::str::from_utf8(self.token_bytes(token)?).ok()
+    }
+
     fn token_bytes(&self, token: TokenId) -> Option<&[u8]> {
         self.tokens.get(token.index()).map(Vec::as_slice)
     }

@@ -16,6 +16,7 @@ mod forward;
 mod fuzz_corpus;
 mod golden;
 mod golden_support;
+mod healing;
 mod invariance;
 mod listed_differences;
 mod memory;

@@ -6,6 +6,8 @@
 
 mod prompt;
 mod search;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
