@@ -71,9 +71,15 @@ impl Estimate {
         // The results of the pass, and a copy before processors or for the accumulated scores of beams.
         let copies = if plan.mode().has_beams() { 3 } else { 2 };
         estimate.step = (rows * plan.prompts().len() as u64).saturating_mul(vocab_bytes * copies);
+        // Beside each row, those of its unconditional sequences.
+        let beside: Vec<u64> =
+            plan.prompts().iter().map(|prompt| prompt.unconditional().count() as u64).collect();
+        let unconditional = rows.saturating_mul(beside.iter().sum());
+        estimate.step = estimate.step.saturating_add(unconditional.saturating_mul(vocab_bytes));
         // Of candidates their probabilities are kept, and the logits of a step that takes several passes.
-        let candidates =
-            (0..plan.prompts().len()).map(|index| rows.saturating_mul(plan.num_candidates(index) as u64));
+        let candidates = beside.iter().enumerate().map(|(index, beside)| {
+            rows.saturating_mul(1 + beside).saturating_mul(plan.num_candidates(index) as u64)
+        });
         let candidates = candidates.fold(0_u64, u64::saturating_add);
         let is_drawn = plan.seed().is_some() && plan.draft().is_some();
         let kept = u64::from(is_drawn) + u64::from(candidates.saturating_add(rows) > MAX_ROWS as u64);
