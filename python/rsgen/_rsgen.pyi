@@ -333,6 +333,12 @@ class GenerationConfig:
         Must be a number. Default: 0.0.
         """
     @property
+    def guidance_scale(self) -> float | None:
+        """Guidance: how far log-probabilities move away from those after the negative prompt; 1 is no guidance, 1.5 is usual. Each row takes a second row of the model.
+
+        Must be a number. Default: 1.0.
+        """
+    @property
     def length_penalty(self) -> float | None:
         """The power of its length that the score of a hypothesis is divided by: above 0 favours long ones.
 
@@ -391,6 +397,24 @@ class GenerationConfig:
         """Keeps only tokens that reach this fraction of the most probable one's probability.
 
         Must be a number. Default: unset.
+        """
+    @property
+    def negative_prompt(self) -> str | list[str] | None:
+        """Guidance: the text to move away from, or one for each prompt. Without it, the last token of the prompt.
+
+        Must be a text or a list of texts. Default: unset.
+        """
+    @property
+    def negative_prompt_attention_mask(self) -> list[int] | list[list[int]] | None:
+        """Guidance: which ids of `negative_prompt_ids` are real (1) and which are padding (0); all are real without it.
+
+        Must be a list of 0 and 1, or a list of such lists, one for each negative prompt. Default: unset.
+        """
+    @property
+    def negative_prompt_ids(self) -> list[int] | list[list[int]] | None:
+        """Guidance: the negative prompt as token ids, or one for each prompt.
+
+        Must be a list of token ids, or a list of such lists, one for each prompt. Default: unset.
         """
     @property
     def no_repeat_ngram_size(self) -> int | None:

@@ -44,7 +44,34 @@ __all__ = [
     "TopKLogitsWarper",
     "TopPLogitsWarper",
     "TypicalLogitsWarper",
+    "UnbatchedClassifierFreeGuidanceLogitsProcessor",
 ]
+
+class UnbatchedClassifierFreeGuidanceLogitsProcessor(BuiltInLogitsProcessor):
+    """Guidance: how far log-probabilities move away from those after the negative prompt; 1 is no guidance, 1.5 is usual. Each row takes a second row of the model."""
+
+    __signature__: ClassVar[Signature]
+
+    def __new__(
+        cls,
+        guidance_scale: float,
+        model: object = None,
+        unconditional_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        unconditional_attention_mask: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        use_cache: bool = True,
+        *,
+        compat: Literal["4.49"] | None = None,
+    ) -> Self: ...
+    @property
+    def guidance_scale(self) -> float: ...
+    @property
+    def model(self) -> object: ...
+    @property
+    def unconditional_ids(self) -> list[int] | list[list[int]] | None: ...
+    @property
+    def unconditional_attention_mask(self) -> list[int] | list[list[int]] | None: ...
+    @property
+    def use_cache(self) -> bool: ...
 
 class SequenceBiasLogitsProcessor(BuiltInLogitsProcessor):
     """Adds a bias to the score of a sequence's last token when its other tokens have just occurred."""

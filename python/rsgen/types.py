@@ -322,6 +322,10 @@ class GenerationFields(TypedDict, total=False):
     length_penalty: float | None
     num_beam_groups: int | None
     force_words_ids: Sequence[Sequence[int] | Sequence[Sequence[int]]] | None
+    guidance_scale: float | None
+    negative_prompt: str | Sequence[str] | None
+    negative_prompt_ids: Sequence[int] | Sequence[Sequence[int]] | None
+    negative_prompt_attention_mask: Sequence[int] | Sequence[Sequence[int]] | None
     sequence_bias: dict[tuple[int, ...], float] | Sequence[Sequence[Sequence[int] | float]] | None
     logit_bias: dict[int, float] | None
     diversity_penalty: float | None

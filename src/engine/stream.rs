@@ -174,9 +174,8 @@ impl TokenStream {
 
     /// The ids of the prompt, padding included: healed once the first token is there. Empty after an error.
     pub fn prompt_ids(&self) -> &[TokenId] {
-        let of_request = |request: &Request| request.prompts().first().map(PlannedPrompt::input_ids);
         match (&self.request, &self.output) {
-            (Some(request), _) => of_request(request).unwrap_or_default(),
+            (Some(request), _) => request.prompts().first().map_or(&[], PlannedPrompt::input_ids),
             (None, Some(output)) => output.rows.first().map_or(&[], |row| &row.prompt_ids),
             (None, None) => &[],
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::config::GenerationConfig;
 use super::super::plan::{GenerationPlan, PlanContext};
 use super::super::prompt::PromptBatch;
-use super::super::search::{Search, SearchInputs, SearchResults, SearchStep, build};
+use super::super::search::{SearchInputs, SearchResults, SearchStep, build};
 use super::super::testing::{ScriptedModel, WordVocabulary, run};
 use super::super::vocabulary::Vocabulary;
 use super::prompt::Tokens;
