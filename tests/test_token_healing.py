@@ -30,7 +30,9 @@ def test_the_text_goes_on_where_the_prompt_ends(gen):
         whole = gen.tokenizer.decode(out.sequences[0], skip_special_tokens=True)
         assert prompt + out.text == whole
     extended = healed(gen, "T")
-    assert extended.text.startswith("h"), "the token that extends the last one is in the text but for what was there"
+    assert extended.text.startswith("h"), (
+        "the token that extends the last one is in the text but for what was there"
+    )
     new = extended.sequences[0, -6:]
     assert extended.text != gen.tokenizer.decode(new)
     assert extended.token_ids[0].tolist() == new.tolist()
@@ -110,9 +112,14 @@ def test_the_tokens_of_a_conversation_stay_but_for_the_last(gen):
 
 def test_what_cannot_be_healed_is_refused(gen, make_llama):
     bare = rsgen.Generator(make_llama(), num_threads=1)
-    with pytest.raises(rsgen.ConfigError, match="`token_healing` must be false for a model without a tokenizer"):
+    with pytest.raises(
+        rsgen.ConfigError, match="`token_healing` must be false for a model without a tokenizer"
+    ):
         bare.generate([5, 6], token_healing=True)
     with pytest.raises(rsgen.ConfigError, match="`token_healing` must be true or false"):
         gen.generate("T", token_healing="yes")
     rsgen.GenerationConfig(token_healing=True).validate()
-    assert gen.generate("T", token_healing=None, max_new_tokens=2).text == gen.generate("T", max_new_tokens=2).text
+    assert (
+        gen.generate("T", token_healing=None, max_new_tokens=2).text
+        == gen.generate("T", max_new_tokens=2).text
+    )

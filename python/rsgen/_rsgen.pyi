@@ -563,6 +563,12 @@ class GenerationConfig:
         Must be a number. Default: 1.0.
         """
     @property
+    def token_healing(self) -> bool | None:
+        """Whether the last token of the prompt is chosen again, among those that extend its text, before generation begins.
+
+        Must be true or false. Default: false.
+        """
+    @property
     def top_h(self) -> float | None:
         """Keeps only the most probable tokens, up to 100, within this fraction of the entropy.
 

@@ -307,6 +307,7 @@ class GenerationFields(TypedDict, total=False):
     use_cache: bool | None
     prefill_chunk_size: int | None
     seed: int | Sequence[int] | None
+    token_healing: bool | None
     penalty_alpha: float | None
     dola_layers: Literal["low", "high"] | Sequence[int] | None
     prompt_lookup_num_tokens: int | None

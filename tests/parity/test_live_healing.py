@@ -32,11 +32,71 @@ REQUESTS_PER_MODEL = 10
 TIE = 1e-5
 #: Of the requests that may be excused so.
 MOST_EXCUSED = 0.003
-WORDS = (
-    "Once upon a time there was little girl named Lily who lived near the lake with her mother and a big dog called Max"
-    " they walked to the https://example.com shop <a href= said hello naïve café 42 1234 it's the end of story."
-    " One day, Tom found an old box; inside was a \"map\" (of the world)! Where did it go? Ω≈ç ありがとう"
-).split()
+WORDS = [
+    "Once",
+    "upon",
+    "a",
+    "time",
+    "there",
+    "was",
+    "little",
+    "girl",
+    "named",
+    "Lily",
+    "who",
+    "lived",
+    "near",
+    "the",
+    "lake",
+    "with",
+    "her",
+    "mother",
+    "and",
+    "a",
+    "big",
+    "dog",
+    "called",
+    "Max",
+    "they",
+    "walked",
+    "to",
+    "the",
+    "https://example.com",
+    "shop",
+    "<a",
+    "href=",
+    "said",
+    "hello",
+    "naïve",
+    "café",
+    "42",
+    "1234",
+    "it's",
+    "the",
+    "end",
+    "of",
+    "story.",
+    "One",
+    "day,",
+    "Tom",
+    "found",
+    "an",
+    "old",
+    "box;",
+    "inside",
+    "was",
+    "a",
+    '"map"',
+    "(of",
+    "the",
+    "world)!",
+    "Where",
+    "did",
+    "it",
+    "go?",
+    "Ω≈ç",
+    "ありがとう",
+]
 COUNTS: Counter[str] = Counter()
 EXCUSED: list[str] = []
 
@@ -69,7 +129,12 @@ def draw_tokenizer(rng: random.Random) -> PreTrainedTokenizerFast:
     named = {"unk_token": "<unk>"} if has_unknown else {}
     pad = rng.choice(["<pad>", "<pad>", "</s>"])
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token=pad, padding_side="left", **named
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token=pad,
+        padding_side="left",
+        **named,
     )
     if rng.random() < 0.1:
         fast.add_tokens([" "])
@@ -88,7 +153,11 @@ def draw_fields(rng: random.Random, vocab_size: int) -> dict[str, Any]:
     fields: dict[str, Any] = {"max_new_tokens": rng.randint(1, 10)}
     kind = rng.choice(["greedy", "sample", "beams", "beam sample"])
     if "sample" in kind:
-        fields |= {"do_sample": True, "top_k": rng.choice([0, 5, 50]), "temperature": round(rng.uniform(0.5, 2), 2)}
+        fields |= {
+            "do_sample": True,
+            "top_k": rng.choice([0, 5, 50]),
+            "temperature": round(rng.uniform(0.5, 2), 2),
+        }
     else:
         fields["do_sample"] = False
     if "beam" in kind:
@@ -118,13 +187,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_healed_prompts_are_continued_as_in_transformers(seed: int, folder: Path) -> None:
     rng = random.Random(seed)
     tokenizer = draw_tokenizer(rng)
-    family = rng.choice(["llama", "qwen2", "qwen3", "phi3", "mistral"])
+    # Of phi3 and dynamic RoPE the length of a text changes the frequencies of transformers: see docs/parity.md.
+    family, rope = (
+        rng.choice(["llama", "qwen2", "qwen3", "mistral"]),
+        rng.choice(["default", "linear", "llama3"]),
+    )
     special = {
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": rng.choice([tokenizer.pad_token_id, None]),
     }
-    config, model = draw_model(seed, family, plain=PLAIN, vocab_size=len(tokenizer), **special)
+    config, model = draw_model(
+        seed, family, plain=PLAIN, rope_type=rope, vocab_size=len(tokenizer), **special
+    )
     is_drawn = rng.random() < 0.25
     if is_drawn:
         model.generation_config.do_sample = True
@@ -136,8 +211,6 @@ def test_healed_prompts_are_continued_as_in_transformers(seed: int, folder: Path
     tokenizer.save_pretrained(folder)
     reference, generator = Reference(folder), rsgen.Generator(folder, num_threads=1)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left")
-    if reference.couples_rows():
-        pytest.skip("the length of a text changes the frequencies of transformers; see docs/parity.md")
     for number in range(REQUESTS_PER_MODEL):
         fields = draw_fields(rng, config["vocab_size"])
         if is_drawn:
@@ -148,7 +221,9 @@ def test_healed_prompts_are_continued_as_in_transformers(seed: int, folder: Path
         texts = [draw_text(rng) for _ in range(rng.randint(2, 3) if is_batch else 1)]
         if is_batch:
             texts = [text.strip() or "a" for text in texts]
-        compare(reference, generator, tokenizer, texts, fields, rng.randrange(1 << 31), f"seed {seed}, {number}")
+        compare(
+            reference, generator, tokenizer, texts, fields, rng.randrange(1 << 31), f"seed {seed}, {number}"
+        )
 
 
 def compare(

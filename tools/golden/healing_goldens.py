@@ -19,7 +19,16 @@ LEAST_MARGIN = 3e-5
 
 PROMPTS = [
     *("T", "O", "Li", "S", "<", "1", "z", "hap", "Once", "The", "th"),
-    *('He said, "We', 'She said, "Le', "Once upon a ti", "The wolf (li", "It was a big-he", "Lily and Tom's mo", "naïv", "x.y"),
+    *(
+        'He said, "We',
+        'She said, "Le',
+        "Once upon a ti",
+        "The wolf (li",
+        "It was a big-he",
+        "Lily and Tom's mo",
+        "naïv",
+        "x.y",
+    ),
     *("One day, a cat ", "  One day\n", "Tom-To", "a/b", "The end.Th", "Max said:No"),
 ]
 FIELDS: list[dict[str, Any]] = [
@@ -41,7 +50,9 @@ def main() -> None:
         fields = FIELDS[number % len(FIELDS)] | {"max_new_tokens": 8}
         inputs = tokenizer([prompt], return_tensors="pt")
 
-        def answer(model: Any, inputs: Any = inputs, number: int = number, fields: Any = fields) -> list[list[int]]:
+        def answer(
+            model: Any, inputs: Any = inputs, number: int = number, fields: Any = fields
+        ) -> list[list[int]]:
             torch.manual_seed(number)
             given = {"input_ids": inputs["input_ids"], "attention_mask": inputs["attention_mask"]}
             return model.generate(**given, token_healing=True, tokenizer=tokenizer, **fields).tolist()
