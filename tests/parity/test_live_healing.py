@@ -210,7 +210,7 @@ def test_healed_prompts_are_continued_as_in_transformers(seed: int, folder: Path
     save_model(model, folder)
     tokenizer.save_pretrained(folder)
     reference, generator = Reference(folder), rsgen.Generator(folder, num_threads=1)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, padding_side="left")
     for number in range(REQUESTS_PER_MODEL):
         fields = draw_fields(rng, config["vocab_size"])
         if is_drawn:
