@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CLIENTS := .venv-clients
 INTEGRATIONS := .venv-integrations
+BROWSER := .venv-browser
 # `fuzzing` is for the tests: they run the committed inputs of the fuzz targets.
 RUST_FEATURES := --no-default-features --features cli,bundled,fuzzing,serve
 
@@ -57,6 +58,11 @@ test-clients: develop $(CLIENTS)/.ready ## test the server with the openai clien
 .PHONY: test-integrations
 test-integrations: develop $(INTEGRATIONS)/.ready ## test rsgen.integrations with Ray, Spark and Dask themselves (needs Java)
 	PYTHONPATH=$(abspath python) $(INTEGRATIONS)/bin/python -m pytest -c tests/integrations/pytest.ini tests/integrations $(ARGS)
+
+.PHONY: test-browser
+test-browser: develop $(BROWSER)/.ready ## test the playground in the system's Chromium (ARGS="-k beams" chooses)
+	@# Not a part of `make test`: it takes minutes, and a browser that not every machine has.
+	PYTHONPATH=$(abspath python) $(BROWSER)/bin/python -m pytest -c tests/browser/pytest.ini tests/browser $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10)
@@ -150,7 +156,7 @@ lint-release: $(VENV)/.ready ## the workflows and the Containerfile, with zizmor
 .PHONY: clean
 clean: ## remove all that was built
 	cargo clean
-	rm -rf $(VENV) $(CLIENTS) $(INTEGRATIONS) dist python/rsgen/*.so python/rsgen/*.pyd
+	rm -rf $(VENV) $(CLIENTS) $(INTEGRATIONS) $(BROWSER) dist python/rsgen/*.so python/rsgen/*.pyd
 
 # The environment. Tests are installed with the extension, by `maturin develop`.
 $(VENV)/.ready: pyproject.toml
@@ -174,6 +180,12 @@ $(INTEGRATIONS)/.ready: tests/integrations/requirements.txt
 	$(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet -r $< \
 	    || { echo 'error: the engines could not be installed: is the Python package index reachable?' >&2; exit 1; }
+	@touch $@
+
+$(BROWSER)/.ready: tests/browser/requirements.txt
+	$(PYTHON) -m venv $(BROWSER)
+	$(BROWSER)/bin/python -m pip install --quiet -r $< \
+	    || { echo 'error: Playwright could not be installed: is the Python package index reachable?' >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.checkers: $(VENV)/.ready tools/checkers.txt

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -12,6 +14,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+# The command, for those who have built no extension.
+PROGRAM = shlex.split(os.environ.get("RSGEN_PROGRAM", "")) or [sys.executable, "-m", "rsgen"]
 # Seconds that the server may take to end.
 PATIENCE = 30
 
@@ -20,7 +24,7 @@ class Server:
     """`rsgen serve` on a free port of this machine, until the end of a `with`."""
 
     def __init__(self, arguments: list[str]) -> None:
-        command = [sys.executable, "-m", "rsgen", "serve", *arguments, "--host", "127.0.0.1", "--port", "0"]
+        command = [*PROGRAM, "serve", *arguments, "--host", "127.0.0.1", "--port", "0"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

@@ -2342,6 +2342,7 @@ def serve(
     queue_timeout: float = 60.0,
     grace: float = 30.0,
     strict_api: bool = False,
+    ui: bool = True,
     on_start: Callable[[str], object] | None = None,
 ) -> None:
     """Serves a model over HTTP, as OpenAI's API does, until Ctrl-C.
@@ -2364,6 +2365,7 @@ def serve(
         queue_timeout (float): Seconds that a request may wait.
         grace (float): Seconds that requests may go on at the end.
         strict_api (bool): Refuses unknown fields.
+        ui (bool): Shows the playground at the address: a page for browsers.
         on_start (Callable[[str], object] | None): Gets the address once the server listens; it is printed if `None`.
 
     Raises:

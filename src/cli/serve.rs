@@ -49,6 +49,9 @@ pub(super) struct ServeArguments {
     /// Refuse unknown fields
     #[arg(long, env = "RSGEN_STRICT_API", help_heading = SERVER, hide_short_help = true)]
     strict_api: bool,
+    /// No playground at /
+    #[arg(long, env = "RSGEN_NO_UI", help_heading = SERVER)]
+    no_ui: bool,
 
     /// How many requests run at a time
     #[arg(long, value_name = "N", env = "RSGEN_MAX_REQUESTS", value_parser = positive, default_value = "64")]
@@ -180,6 +183,7 @@ mod with_server {
                 max_connections: self.max_connections,
                 grace: self.grace,
                 strict_api: self.strict_api,
+                ui: !self.no_ui,
                 ..ServeOptions::default()
             })
         }
@@ -198,6 +202,9 @@ mod with_server {
                 out,
                 "try: curl {url}/v1/completions{key} --json '{{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}}'"
             )?;
+            if !self.no_ui {
+                writeln!(out, "or open {url}/ in a browser: the playground shows how text is found")?;
+            }
             out.flush()
         }
     }

@@ -32,6 +32,7 @@ use crate::serve::{Secret, ServeOptions, Server};
 ///     queue_timeout (float): Seconds that a request may wait.
 ///     grace (float): Seconds that requests may go on at the end.
 ///     strict_api (bool): Refuses unknown fields.
+///     ui (bool): Shows the playground at the address: a page for browsers.
 ///     on_start (Callable[[str], object] | None): Gets the address once the server listens; it is printed if `None`.
 ///
 /// Raises:
@@ -44,11 +45,11 @@ use crate::serve::{Secret, ServeOptions, Server};
     signature = (
         model=None, *, host="127.0.0.1", port=8000, api_key=None, insecure_no_auth=false, allowed_hosts=None,
         served_model_name=None, max_requests=64, max_requests_per_key=None, max_queue=256, queue_timeout=60.0, grace=30.0,
-        strict_api=false, on_start=None
+        strict_api=false, ui=true, on_start=None
     ),
     text_signature = "(model=None, *, host='127.0.0.1', port=8000, api_key=None, insecure_no_auth=False, allowed_hosts=(), \
                       served_model_name=None, max_requests=64, max_requests_per_key=None, max_queue=256, \
-                      queue_timeout=60.0, grace=30.0, strict_api=False, on_start=None)"
+                      queue_timeout=60.0, grace=30.0, strict_api=False, ui=True, on_start=None)"
 )]
 #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the function")]
 pub(super) fn serve(
@@ -66,6 +67,7 @@ pub(super) fn serve(
     queue_timeout: f64,
     grace: f64,
     strict_api: bool,
+    ui: bool,
     on_start: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
     guarded(|| {
@@ -93,6 +95,7 @@ pub(super) fn serve(
             queue_timeout: seconds(py, "queue_timeout", queue_timeout)?,
             grace: seconds(py, "grace", grace)?,
             strict_api,
+            ui,
             ..ServeOptions::default()
         };
         let loading = Server::bind(options).and_then(Server::listen).map_err(|error| to_python(py, error))?;

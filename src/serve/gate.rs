@@ -15,6 +15,7 @@ use super::failure::Failure;
 use super::json::discard;
 use super::keys::Tenant;
 use super::state::ServerState;
+use super::ui;
 use crate::error::Result;
 use crate::escape;
 
@@ -64,6 +65,9 @@ fn check(state: &ServerState, request: &Request) -> Result<Tenant, Failure> {
         return Ok(Tenant::default());
     }
     state.hosts.check(request.headers())?;
+    if state.options.ui && ui::has(request.uri().path()) {
+        return Ok(Tenant::default());
+    }
     state.keys.check(request.headers())
 }
 

@@ -24,6 +24,7 @@ mod server;
 mod socket;
 mod sse;
 mod state;
+mod ui;
 mod work;
 
 use std::sync::Arc;
@@ -40,7 +41,7 @@ use hosts::Rule;
 use state::ServerState;
 
 /// The routes with default options, to mount in a service: the limits of requests and bodies hold, while connections,
-/// keys and hosts are up to the service.
+/// keys and hosts are up to the service. The playground is not among them: its path is that of the service's own page.
 pub fn router(generator: Generator) -> Router {
     mounted(generator, ServeOptions::default(), Rule::Any)
 }

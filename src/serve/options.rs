@@ -74,6 +74,8 @@ pub struct ServeOptions {
     pub grace: Duration,
     /// Refuses requests with unknown fields, which are ignored otherwise.
     pub strict_api: bool,
+    /// Shows the playground at `/`.
+    pub ui: bool,
 }
 
 impl Default for ServeOptions {
@@ -99,6 +101,7 @@ impl Default for ServeOptions {
             write_timeout: seconds(30),
             grace: seconds(30),
             strict_api: false,
+            ui: true,
         }
     }
 }

@@ -15,6 +15,7 @@ use super::failure::Failure;
 use super::gate::{LIVE, gate};
 use super::metrics;
 use super::state::ServerState;
+use super::ui;
 use crate::error::Result;
 
 pub(super) const METRICS: &str = "/metrics";
@@ -46,13 +47,15 @@ pub(super) fn mounted(app: &Arc<App>) -> Router {
 /// All that a server answers.
 pub(super) fn of_server(app: &Arc<App>) -> Router {
     let layer = middleware::from_fn_with_state(Arc::clone(&app.state), gate);
-    routes().fallback(unknown).layer(layer).with_state(Arc::clone(app))
+    let routes = if app.state.options.ui { routes().merge(ui::routes()) } else { routes() };
+    routes.fallback(unknown).layer(layer).with_state(Arc::clone(app))
 }
 
-/// What a server answers while its model is loaded: that it lives, and is not ready.
+/// What a server answers while its model is loaded: that it lives, and is not ready. The playground waits for it.
 pub(super) fn while_loading(state: &Arc<ServerState>) -> Router {
     let layer = middleware::from_fn_with_state(Arc::clone(state), gate);
-    let routes = Router::new().route(LIVE, get(live)).method_not_allowed_fallback(wrong_method);
+    let routes = if state.options.ui { ui::routes() } else { Router::new() };
+    let routes = routes.route(LIVE, get(live)).method_not_allowed_fallback(wrong_method);
     routes.fallback(async || Failure::loading()).layer(layer)
 }
 

@@ -99,6 +99,8 @@ fn the_first_lines_tell_where_it_is_and_how_to_try_it() {
     assert!(served.url.starts_with("http://127.0.0.1:") && !served.url.ends_with(":0"), "{}", served.url);
     let tip = served.lines.next().unwrap().unwrap();
     assert!(tip.starts_with("try: curl ") && tip.contains(&served.url), "{tip}");
+    let page = served.lines.next().unwrap().unwrap();
+    assert!(page.contains(&format!("open {}/ in a browser", served.url)), "{page}");
     let answer = served.complete(3);
     assert_eq!((&answer["model"], &answer["usage"]["completion_tokens"]), (&json!("tales"), &json!(3)));
 

@@ -144,6 +144,9 @@ fn prepare<'a>(
         (Some(prompt), true) => generator.call(prompt),
         (last, _) => generator.call(prompts.into_iter().chain(last).collect::<Vec<_>>()),
     };
+    if request.flag("use_assistant") == Some(false) {
+        call = call.assistant(None);
+    }
     if strategy.is_some_and(|strategy| strategy.mode == GenerationMode::AssistedDecoding) {
         call = call.assisted();
     }

@@ -43,6 +43,9 @@ fn describe(app: &App) -> Value {
             "n_layers": model.num_layers(),
             "weight_bytes": model.weight_bytes(),
             "isa": engine.workers().isa().name(),
+            "has_assistant": app.generator.assistant().is_some(),
+            "generation_config": app.generator.generation_config().to_json(),
+            "has_chat_template": app.generator.chat_templates().choose(None, false).is_ok(),
         },
     })
 }

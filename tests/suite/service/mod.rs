@@ -4,6 +4,7 @@ mod access;
 mod keys;
 mod limits;
 mod loading;
+mod playground;
 mod streams;
 
 use std::io::{BufRead, BufReader, Write as _};
