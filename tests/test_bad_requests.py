@@ -32,6 +32,8 @@ TAKEN: dict[str, Any] = {
     "force_words_ids": [[1]],
     "json_schema": {},
     "logit_bias": {},
+    "negative_prompt_attention_mask": [[1]],
+    "negative_prompt_ids": [[1]],
     "sequence_bias": {},
     "watermarking_config": {},
 }

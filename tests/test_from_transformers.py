@@ -112,8 +112,8 @@ def test_a_configuration_of_transformers_is_taken(gen):
     assert gen.generate(PROMPT, generation_config=config, num_beams=1) == gen.generate(
         PROMPT, no_repeat_ngram_size=2, **LIMIT
     )
-    with pytest.raises(rsgen.ConfigError, match="`guidance_scale`"):
-        gen.generate(PROMPT, GenerationConfig(guidance_scale=2.0))
+    with pytest.raises(rsgen.ConfigError, match="`forced_decoder_ids`"):
+        gen.generate(PROMPT, GenerationConfig(forced_decoder_ids=[[1, 2]]))
     for other in ({"num_beams": 2}, 5, gen.tokenizer):
         with pytest.raises(TypeError, match="`generation_config` must be a GenerationConfig"):
             gen.generate(PROMPT, generation_config=other)

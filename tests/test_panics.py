@@ -22,6 +22,7 @@ ARGUMENTS = {
     "GenerationConfig.__setattr__": ("banana", 1),
     "GenerationConfig.update": (),
     "Generator.from_pretrained": ("nowhere",),
+    "Generator.from_tensors": ({}, {}),
     "Generator.apply_chat_template": ([],),
     "Generator.embed": (PROMPT,),
     "Generator.forward": (PROMPT,),

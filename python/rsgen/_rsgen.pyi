@@ -347,10 +347,22 @@ class GenerationConfig:
         Must be a number. Default: 0.0.
         """
     @property
+    def grammar(self) -> str | None:
+        """A grammar that the new text follows, in the notation of Lark as llguidance takes it.
+
+        Must be a text. Default: unset.
+        """
+    @property
     def guidance_scale(self) -> float | None:
         """Guidance: how far log-probabilities move away from those after the negative prompt; 1 is no guidance, 1.5 is usual. Each row takes a second row of the model.
 
         Must be a number. Default: 1.0.
+        """
+    @property
+    def json_schema(self) -> dict[str, Any] | bool | str | type[Any] | None:
+        """A JSON schema that the new text follows: an object, or its text; in Python also a pydantic model.
+
+        Must be a JSON schema: an object, true or false, or the JSON text of one. Default: unset.
         """
     @property
     def length_penalty(self) -> float | None:
@@ -527,6 +539,12 @@ class GenerationConfig:
         """Prompt lookup: how many tokens are looked up and checked in one pass. The result of greedy search is the same.
 
         Must be an integer of 0 or more. Default: unset.
+        """
+    @property
+    def regex(self) -> str | None:
+        """A regular expression that the whole new text matches, in the syntax of Rust's crate `regex`.
+
+        Must be a text. Default: unset.
         """
     @property
     def remove_invalid_values(self) -> bool | None:
@@ -826,6 +844,8 @@ class Generator:
         assistant (str | os.PathLike[str] | Generator | None): A smaller model with the same tokens
             that drafts for this one; "draft" is the bundled one, for the story model. It is opened
             with the same options and shares the KV cache.
+        adapter (str | os.PathLike[str] | None): A LoRA adapter of PEFT, which is merged into the
+            weights while they are read: its folder, or its id in the local Hub cache.
         kv_cache_bytes (int | None): The memory limit of the KV cache in bytes. None is half of the
             memory that is available.
         prefix_caching (bool): Whether prompts with the same beginning share what was computed for
@@ -862,6 +882,7 @@ class Generator:
         kv_dtype: DType = "auto",
         num_threads: int | None = None,
         assistant: str | os.PathLike[str] | Generator | None = None,
+        adapter: str | os.PathLike[str] | None = None,
         kv_cache_bytes: int | None = None,
         prefix_caching: bool = True,
         local_files_only: bool = True,
@@ -1701,6 +1722,7 @@ class Generator:
         kv_dtype: DType = "auto",
         num_threads: int | None = None,
         assistant: str | os.PathLike[str] | Generator | None = None,
+        adapter: str | os.PathLike[str] | None = None,
         kv_cache_bytes: int | None = None,
         prefix_caching: bool = True,
         local_files_only: bool = True,
@@ -1714,6 +1736,54 @@ class Generator:
 
         Returns:
             Self: The generator.
+        """
+    @classmethod
+    def from_tensors(
+        cls,
+        config: Any,
+        tensors: Mapping[str, Any],
+        tokenizer: Any = None,
+        *,
+        generation_config: AnyGenerationConfig | str | None = None,
+        dtype: DType = "auto",
+        compute_dtype: DType = "float32",
+        kv_dtype: DType = "auto",
+        num_threads: int | None = None,
+        assistant: str | os.PathLike[str] | Generator | None = None,
+        adapter: str | os.PathLike[str] | None = None,
+        kv_cache_bytes: int | None = None,
+        prefix_caching: bool = True,
+        local_files_only: bool = True,
+        revision: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        torch_dtype: DType | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
+    ) -> Self:
+        """Opens a model that is in memory; no file is written.
+
+        The tensors are copied in parts while they are packed, so they may change afterwards. A
+        generator of this kind cannot be pickled.
+
+        Args:
+            config (Any): The `config.json`: a mapping, its text, its path, or the `config` of a model
+                of transformers.
+            tensors (Mapping[str, Any]): Tensors by the names of a checkpoint, such as the
+                `state_dict()` of a model of transformers: numpy arrays, or anything with DLPack or
+                the buffer protocol, in float32, bfloat16 or float16. Those with gaps are copied.
+            tokenizer (Any): A folder or Hub id, the path of a `tokenizer.json`, an
+                `rsgen.Tokenizer`, a fast tokenizer of transformers, or None: prompts are ids then.
+            generation_config (AnyGenerationConfig | str | None): The defaults of calls, as a folder
+                has them in `generation_config.json`. None takes the special tokens of `config`.
+            **options: The options of `Generator()`.
+
+        Returns:
+            Self: The generator.
+
+        Raises:
+            LoadError: A tensor is missing, or of another shape or type.
+
+        Example:
+            >>> gen = rsgen.Generator.from_tensors(model.config, model.state_dict(), tokenizer)
         """
     def generate(
         self,
@@ -2641,6 +2711,7 @@ def pack(
     *,
     dtype: DType,
     num_threads: int | None = None,
+    adapter: str | os.PathLike[str] | None = None,
     revision: str | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
     progress: Callable[[str, int, int], object] | None = None,
@@ -2655,6 +2726,7 @@ def pack(
         out (str | os.PathLike[str]): The folder to write: a new one, or an empty one.
         dtype (DType): "int8" or "int4".
         num_threads (int | None): The number of threads, as of a `Generator`.
+        adapter (str | os.PathLike[str] | None): A LoRA adapter to merge before, as of a `Generator`.
         revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
         cache_dir (str | os.PathLike[str] | None): The Hub cache. None is that of the environment.
         progress (Callable[[str, int, int], object] | None): Called in this thread with the stage

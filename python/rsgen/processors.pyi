@@ -45,8 +45,8 @@ __all__ = [
     "TopKLogitsWarper",
     "TopPLogitsWarper",
     "TypicalLogitsWarper",
-    "WatermarkLogitsProcessor",
     "UnbatchedClassifierFreeGuidanceLogitsProcessor",
+    "WatermarkLogitsProcessor",
 ]
 
 class UnbatchedClassifierFreeGuidanceLogitsProcessor(BuiltInLogitsProcessor):

@@ -352,6 +352,9 @@ class GenerationFields(TypedDict, total=False):
     exponential_decay_length_penalty: tuple[int, float] | None
     suppress_tokens: Sequence[int] | None
     begin_suppress_tokens: Sequence[int] | None
+    json_schema: dict[str, Any] | bool | str | type[Any] | None
+    regex: str | None
+    grammar: str | None
     temperature: float | None
     top_h: float | None
     top_k: int | None

@@ -27,7 +27,6 @@ const ABOUT: &str = "Text generation on CPUs: transformers' generate(), exact to
 
 const EXAMPLES: &str = "\
 Examples:
-  rsgen generate \"Once upon a time\"
   rsgen generate --do-sample --top-p 0.9 --seed 7 \"The little fox\"";
 
 const GENERATE_EXAMPLES: &str = "\
@@ -50,7 +49,7 @@ pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) subcommand: Subcommand,
     /// Say more on standard error; -vv says most
-    #[arg(short, long, global = true, action = clap::ArgAction::Count, env = "RSGEN_VERBOSE")]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, env = "RSGEN_VERBOSE", hide_short_help = true)]
     pub(super) verbose: u8,
 }
 

@@ -14,7 +14,19 @@ use crate::generation::{FieldInfo, FieldValue, GenerationConfig};
 
 /// The headings of the long help, with their fields. Other fields follow.
 const HEADINGS: [(&str, &[&str]); 10] = [
-    ("Length", &["max_new_tokens", "min_new_tokens", "max_length", "min_length", "max_time", "stop_strings"]),
+    (
+        "Length",
+        &[
+            "max_new_tokens",
+            "min_new_tokens",
+            "max_length",
+            "min_length",
+            "max_time",
+            "stop_strings",
+            "attention_sinks",
+            "window",
+        ],
+    ),
     (
         "Decoding",
         &[

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::kept::Caches;
+use super::lists::{check_lists, seeds};
 use super::{Generator, Prompt, Prompts};
 use crate::cache::BLOCK_TOKENS;
 use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream};
@@ -15,16 +16,9 @@ use crate::generation::{
     PrefixAllowedTokens, PromptBatch, StoppingCriterion,
 };
 use crate::types::TokenId;
-use crate::weights::available_memory;
 
 /// The new tokens of a call without any limit: transformers' default.
 const DEFAULT_NEW_TOKENS: usize = 20;
-
-/// About what an id in a list takes in the configuration and in the tables of its processor.
-const LISTED_ID_BYTES: usize = 128;
-
-/// Lists that take less are not compared with the available memory, which is not quick to find.
-const UNCHECKED_BYTES: usize = 8 << 20;
 
 /// Builds a call.
 ///
@@ -445,23 +439,6 @@ fn name_source_file(error: Error, call: &GenerationConfig, defaults: &Generation
     if of_the_file { error.context("the model's generation_config.json") } else { error }
 }
 
-/// Refuses lists of ids, such as `bad_words_ids`, that take more memory than is available: each request has its own tables
-/// of them.
-fn check_lists(config: &GenerationConfig, defaults: &GenerationConfig, requests: usize) -> Result<()> {
-    let ids = config.num_listed_ids() + defaults.num_listed_ids();
-    let bytes = ids.saturating_mul(requests + 2).saturating_mul(LISTED_ID_BYTES);
-    if bytes < UNCHECKED_BYTES {
-        return Ok(());
-    }
-    match available_memory().filter(|&available| bytes as u64 > available) {
-        None => Ok(()),
-        Some(available) => Err(Error::capacity(format!(
-            "`bad_words_ids`, `sequence_bias` and the other lists hold {ids} token ids, which take about {bytes} bytes of \
-             memory for {requests} prompts, but {available} are available; shorten them, or give fewer prompts at a time"
-        ))),
-    }
-}
-
 /// The tokens of each row that fit into the cache. Limits only calls without a limit of their own:
 /// one that asks for more is an error.
 fn room_in_cache(generator: &Generator, draft: Option<&ModelRunner>, config: &GenerationConfig) -> usize {
@@ -470,39 +447,4 @@ fn room_in_cache(generator: &Generator, draft: Option<&ModelRunner>, config: &Ge
     let blocks = draft.map_or(blocks, |draft| blocks.min(draft.pool().stats().max_blocks));
     // One block is reserved for the copy of a shared one.
     blocks.saturating_sub(usize::from(rows > 1)) / rows * BLOCK_TOKENS
-}
-
-/// The seed of each request: those of a list, or consecutive seeds from a single one, so that no prompt's tokens
-/// depend on the other prompts.
-fn seeds(
-    config: &GenerationConfig,
-    defaults: &GenerationConfig,
-    requests: usize,
-) -> Result<Option<Vec<u64>>> {
-    match config.merged_over(defaults).seed {
-        None => Ok(None),
-        Some(OneOrMany::One(seed)) => Ok(Some((0..requests as u64).map(|i| seed.wrapping_add(i)).collect())),
-        Some(OneOrMany::Many(seeds)) if seeds.len() == requests => Ok(Some(seeds)),
-        Some(OneOrMany::Many(seeds)) => Err(Error::config(format!(
-            "`seed` must be one number or a list of one for each prompt ({requests}), got a list of {}",
-            seeds.len()
-        ))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seeds_of_prompts_are_consecutive_or_listed() {
-        let (none, one) = (GenerationConfig::new(), GenerationConfig::new().seed(u64::MAX));
-        assert_eq!(seeds(&one, &none, 3).unwrap(), Some(vec![u64::MAX, 0, 1]));
-        let listed = GenerationConfig::new().seed([5, 9]);
-        assert_eq!(seeds(&listed, &one, 2).unwrap(), Some(vec![5, 9]));
-        assert_eq!(seeds(&none, &listed, 2).unwrap(), Some(vec![5, 9]));
-        let message = seeds(&listed, &none, 3).unwrap_err().to_string();
-        assert!(message.contains("one for each prompt (3), got a list of 2"), "{message}");
-        assert_eq!(seeds(&none, &none, 1).unwrap(), None);
-    }
 }

@@ -34,6 +34,11 @@ impl Generator {
             ));
         }
         let texts = merged.negative_prompt.iter().flat_map(OneOrMany::as_slice);
+        if texts.clone().next().is_none() {
+            return Err(Error::config(
+                "`negative_prompt` must be a text, or one for each prompt, but is an empty list; None leaves it unset",
+            ));
+        }
         let ids = texts
             .map(|text| self.encode_prompt(Prompt::Text(text.clone()), config.bos_token_id, interrupted));
         config.negative_prompt_ids = Some(NegativePromptIds::new(ids.collect::<Result<_>>()?));

@@ -8,6 +8,7 @@ mod embed;
 mod guidance;
 mod in_memory;
 mod kept;
+mod lists;
 mod loading;
 mod open;
 mod pack;

@@ -266,7 +266,8 @@ impl Checked {
         check_cancelled()?;
         let machine = Machine::choose(options)?;
         if let Some(adapter) = &options.adapter {
-            let adapter = Adapter::open(adapter, options.cache_dir.as_deref())?;
+            let adapter = Adapter::open(adapter, options.cache_dir.as_deref())
+                .map_err(|error| error.context("`adapter`"))?;
             weights.merge(&adapter, config.tie_word_embeddings, machine.isa.value)?;
             check_cancelled()?;
         }

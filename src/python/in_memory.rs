@@ -94,7 +94,7 @@ impl Generator {
     ///     LoadError: A tensor is missing, or of another shape or type.
     ///
     /// Example:
-    ///     >>> gen = rsgen.Generator.from_tensors(model.config, model.state_dict(), tokenizer)
+    ///     gen = rsgen.Generator.from_tensors(model.config, model.state_dict(), tokenizer)
     #[classmethod]
     #[pyo3(
         signature = (config, tensors, tokenizer=None, *, generation_config=None, **options),

@@ -25,7 +25,7 @@ fn marked(watermark: &str) -> (String, Vec<TokenId>) {
         PROMPT,
     ];
     let object = json_of(&arguments);
-    let ids: Vec<u32> = serde_json::from_value(object["token_ids"].clone()).unwrap();
+    let ids: Vec<u32> = serde_json::from_value(object["token_ids"][0].clone()).unwrap();
     let text: Vec<String> = ids.iter().map(u32::to_string).collect();
     (text.join(" "), ids.into_iter().map(TokenId).collect())
 }

@@ -8,10 +8,11 @@ use serde_json::Value;
 pub(crate) const PROMPT: &str = "Once upon a time";
 
 /// The subcommands that the command has.
-pub(crate) const SUBCOMMANDS: [&str; 12] = [
+pub(crate) const SUBCOMMANDS: [&str; 13] = [
     "generate",
     "chat",
     "serve",
+    "run-batch",
     "pack",
     "score",
     "detect",

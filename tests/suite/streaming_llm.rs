@@ -122,7 +122,7 @@ fn with_one_layer_the_cache_is_that_of_its_tokens_as_a_text() {
     ] {
         let folder = one_layer(model);
         let generator = open(&folder, KvDtype::F32);
-        for (sinks, window, prompt) in [(4, 20, 3), (0, 9, 3), (2, 16, 70), (1, 3, 1)] {
+        for (sinks, window, prompt) in [(4, 11, 3), (0, 9, 3), (2, 10, 70), (1, 3, 1)] {
             let config = config(sinks, window, 60);
             let strategies = [
                 ("greedy", config.clone()),
@@ -171,7 +171,7 @@ fn the_bits_do_not_depend_on_the_batch_the_chunks_or_the_threads() {
     let configs = [
         config(4, 24, 80),
         config(4, 24, 80).do_sample(true).seed([3, 4, 5]).num_return_sequences(2),
-        config(4, 24, 40).num_beams(3),
+        config(4, 24, 40).num_beams(3).num_return_sequences(3),
     ];
     let prompts: Vec<_> = [5, 24, 90].into_iter().enumerate().map(|(i, len)| ids(len, i + 1)).collect();
     for config in configs {
@@ -283,7 +283,7 @@ fn what_cannot_go_on_is_refused_in_words() {
     let beyond = error(&generator, &config(4, context + 1, 5));
     assert!(beyond.contains(&format!("`window` must be at most the {context} tokens")), "{beyond}");
     let contrastive = error(&generator, &config(4, 32, 5).penalty_alpha(0.6).top_k(4));
-    assert!(contrastive.contains("unset in contrastive_search"), "{contrastive}");
+    assert!(contrastive.contains("unset in contrastive search"), "{contrastive}");
     let kept = generator.call(ids(5, 3)).config(&config(4, 32, 5)).return_cache(true).run().unwrap_err();
     assert!(kept.to_string().contains("`return_cache`"), "{kept}");
     // A layer that sees a part of the window, and factors that change within it.

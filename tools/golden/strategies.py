@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+import watermarks
 from guidance import draw_guidance, fit_prompts, for_transformers, of_prompt, recomputed
 from margins import margins
 from reference import reset_rope
@@ -34,24 +35,14 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "early_exit": ("5",),
     "assisted_greedy": ("5",),
     "assisted_sample": ("5",),
-    # Marked texts, in each search that transformers marks them right in.
-    "watermark": ("5", "4.49"),
-    "watermark_beams": ("5", "4.49"),
-    "assisted_watermark": ("5",),
-    "synthid_text_watermark": ("5", "4.49"),
     "guidance": ("5",),
     "guided_beams": ("5",),
     "guided_lookup": ("5",),
+    **watermarks.FAMILIES,
 }
 #: Those that transformers has for one prompt and one row alone. It masks the pad token in the drafts of an assistant.
-ASSISTED = (
-    "prompt_lookup",
-    "early_exit",
-    "assisted_greedy",
-    "assisted_sample",
-    "assisted_watermark",
-    "guided_lookup",
-)
+ASSISTED = ("prompt_lookup", "early_exit", "assisted_greedy", "assisted_sample", "guided_lookup")
+ASSISTED += ("assisted_watermark",)
 #: Those that move away from a negative prompt, and those of them where transformers' cache of it goes astray.
 GUIDED = ("guidance", "guided_beams", "guided_lookup")
 ASTRAY = ("guided_beams", "guided_lookup")
@@ -321,59 +312,9 @@ def _draw_assisted_sample(
     _draw_one_row(fields, rng, num_layers, vocab_size, samples=True)
 
 
-def _draw_green_list(fields: dict[str, Any], rng: random.Random, vocab_size: int) -> None:
-    # transformers fails where there are fewer candidates than selfhash looks at, and where none of them is green.
-    scheme = rng.choice(["lefthash", "selfhash"]) if vocab_size > 40 else "lefthash"
-    drawn = {
-        "greenlist_ratio": round(rng.uniform(0.4 if scheme == "selfhash" else 0.05, 0.9), 2),
-        "bias": round(rng.uniform(-1.0, 8.0), 2),
-        "hashing_key": rng.choice([rng.randrange(1 << 62), rng.randrange(1 << 20), -rng.randrange(1 << 40)]),
-        "context_width": rng.randint(1, 5),
-    }
-    chosen = {name: value for name, value in drawn.items() if rng.random() < 0.6}
-    if scheme == "selfhash":
-        chosen |= {"seeding_scheme": scheme, "greenlist_ratio": drawn["greenlist_ratio"]}
-    fields["watermarking_config"] = chosen
-
-
-def _draw_watermark(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
-    if rng.random() < 0.6:
-        _draw_sample(fields, rng, num_layers, vocab_size)
-    _draw_green_list(fields, rng, vocab_size)
-
-
-def _draw_watermark_beams(
-    fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int
-) -> None:
-    draw = rng.choice([_draw_beams, _draw_beam_sample])
-    draw(fields, rng, num_layers, vocab_size)
-    _draw_green_list(fields, rng, vocab_size)
-
-
-def _draw_assisted_watermark(
-    fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int
-) -> None:
+def _draw_assisted(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
     _draw_assistant(fields, rng, adapts=True)
     _draw_one_row(fields, rng, num_layers, vocab_size, samples=rng.random() < 0.5)
-    _draw_green_list(fields, rng, vocab_size)
-
-
-def _draw_synthid_text(fields: dict[str, Any], rng: random.Random, num_layers: int, vocab_size: int) -> None:
-    if rng.random() < 0.7:
-        _draw_sample(fields, rng, num_layers, vocab_size)
-    drawn = {
-        "context_history_size": rng.choice([0, 1, 3, 20, 1024]),
-        "sampling_table_seed": rng.randrange(1 << 40),
-        "sampling_table_size": rng.choice([1, 7, 1000, 4096, 65537]),
-        "skip_first_ngram_calls": rng.random() < 0.5,
-    }
-    chosen: dict[str, Any] = {name: value for name, value in drawn.items() if rng.random() < 0.5}
-    chosen["ngram_len"] = rng.randint(1, 6)
-    chosen["keys"] = [
-        rng.choice([rng.randrange(1000), rng.randrange(-(1 << 63), 1 << 63)])
-        for _ in range(rng.randint(1, 20))
-    ]
-    fields["watermarking_config"] = chosen
 
 
 DRAWS: dict[str, Callable[[dict[str, Any], random.Random, int, int], None]] = {
@@ -389,13 +330,10 @@ DRAWS: dict[str, Callable[[dict[str, Any], random.Random, int, int], None]] = {
     "early_exit": _draw_early_exit,
     "assisted_greedy": _draw_assisted_greedy,
     "assisted_sample": _draw_assisted_sample,
-    "watermark": _draw_watermark,
-    "watermark_beams": _draw_watermark_beams,
-    "assisted_watermark": _draw_assisted_watermark,
-    "synthid_text_watermark": _draw_synthid_text,
     "guidance": _draw_guided,
     "guided_beams": _draw_guided_beams,
     "guided_lookup": _draw_guided_lookup,
+    **watermarks.draws(_draw_sample, [_draw_beams, _draw_beam_sample], _draw_assisted),
 }
 
 

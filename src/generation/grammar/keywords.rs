@@ -32,9 +32,12 @@ const WITH_LIST: [&str; 5] = ["allOf", "anyOf", "items", "oneOf", "prefixItems"]
 const WITH_MAP: [&str; 4] = ["$defs", "definitions", "patternProperties", "properties"];
 /// The most references: each takes a level of recursion in the worst case.
 const MAX_REFERENCES: usize = 2_000;
-/// The whitespace between the parts of a JSON text: a space, or a new line with its indent. Without a bound a model can go on
-/// with whitespace for ever.
-const WHITESPACE: &str = r"(\x20|\x09|\x0D?\x0A[\x20\x09]{0,32})";
+/// The whitespace between the parts of a JSON text, where there is any. With more to choose from, small models go on with
+/// whitespace for as long as they may.
+const WHITESPACE: &str = r"\x20";
+
+/// A date of the years 1000 to 9999, without the days that only leap years have.
+const DATE: &str = r"^[1-9][0-9]{3}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))$";
 
 /// A schema as llguidance takes it.
 ///
@@ -106,6 +109,11 @@ impl Walk<'_> {
             )));
         }
         check_min_properties(keywords, place)?;
+        // llguidance's own form lets February have 29 days in every year.
+        if out.get("format").is_some_and(|format| format == "date") && !out.contains_key("pattern") {
+            out.remove("format");
+            out.insert("pattern".to_owned(), DATE.into());
+        }
         Ok(Value::Object(out))
     }
 

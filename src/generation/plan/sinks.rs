@@ -18,8 +18,8 @@ const DEFAULT_NEW_TOKENS: usize = 1 << 20;
 /// are those within the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttentionSinks {
-    sinks: usize,
-    window: usize,
+    sinks: u32,
+    window: u32,
 }
 
 impl AttentionSinks {
@@ -65,7 +65,9 @@ impl AttentionSinks {
                  leave them out, or `return_cache`",
             ));
         }
-        Ok(Some(Self { sinks, window }))
+        // No model has a longer context.
+        let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        Ok(Some(Self { sinks: narrow(sinks), window: narrow(window) }))
     }
 
     /// The context of a model that such a request never fills.
@@ -76,22 +78,22 @@ impl AttentionSinks {
 
     /// The first tokens, which stay.
     pub fn sinks(&self) -> usize {
-        self.sinks
+        self.sinks as usize
     }
 
     /// The most tokens in the cache, sinks included.
     pub fn window(&self) -> usize {
-        self.window
+        self.window as usize
     }
 
     /// How many tokens leave a full cache at once, the oldest after the sinks.
     pub fn dropped(&self) -> usize {
-        ((self.window - self.sinks) / 2).clamp(1, MOST_DROPPED)
+        ((self.window() - self.sinks()) / 2).clamp(1, MOST_DROPPED)
     }
 
     /// The position of the next token when the cache has `len`: lower than that where others leave it first.
     pub fn next_position(&self, len: usize) -> usize {
-        if len < self.window { len } else { len - self.dropped() }
+        if len < self.window() { len } else { len - self.dropped() }
     }
 }
 
@@ -131,8 +133,8 @@ mod tests {
         for (impossible, message) in [
             (config().window(1025), "at most the 1024 tokens"),
             (config().window(5), "2 or more above `attention_sinks` (4)"),
-            (config().window(64).penalty_alpha(0.6).top_k(4), "unset in contrastive_search"),
-            (config().window(64).prompt_lookup_num_tokens(3), "unset in prompt_lookup"),
+            (config().window(64).penalty_alpha(0.6).top_k(4), "unset in contrastive search"),
+            (config().window(64).prompt_lookup_num_tokens(3), "unset in prompt lookup"),
             (config().attention_sinks(usize::MAX).window(64), "2 or more above"),
         ] {
             let error = resolve(&impossible).unwrap_err().to_string();

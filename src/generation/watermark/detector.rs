@@ -19,7 +19,7 @@ use crate::types::TokenId;
 /// let found = detector.detect(&[5, 70, 9, 300, 12].map(TokenId))?;
 /// assert_eq!(found.num_tokens_scored, 4);
 /// assert!(!found.prediction(3.0));
-/// # rsgen::Result::Ok(())
+/// # Ok::<(), rsgen::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct WatermarkDetector {

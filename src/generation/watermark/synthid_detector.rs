@@ -17,7 +17,7 @@ use crate::types::TokenId;
 /// let scores = detector.detect(&[5, 70, 9, 300, 12].map(TokenId))?;
 /// assert_eq!(scores.mask.len(), 3); // n-grams
 /// assert!((0.0..=1.0).contains(&scores.mean()));
-/// # rsgen::Result::Ok(())
+/// # Ok::<(), rsgen::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct SynthIDTextWatermarkDetector {
