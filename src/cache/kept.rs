@@ -32,7 +32,9 @@ impl SharedPool {
                 blocks.push((found, BLOCK_TOKENS));
             }
             blocks.extend(pool.prefixes.find_longest(&chain.before(), chain.next_tokens(tokens)));
-            blocks.iter().for_each(|&(block, _)| pool.prefixes.keep(block));
+            for &(block, _) in &blocks {
+                pool.prefixes.keep(block);
+            }
         }
         KeptBlocks { pool: self.clone(), blocks }
     }

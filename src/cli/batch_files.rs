@@ -178,12 +178,11 @@ impl Answers {
             .open(path)
             .map_err(|error| unreadable(path, &error))?;
         match file.try_lock() {
-            Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(Error::input(format!("another run writes {}; wait for its end", path.display())));
             }
             // Not every file system has locks.
-            Err(TryLockError::Error(_)) => {}
+            Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let metadata = file.metadata().map_err(|error| unreadable(path, &error))?;
         if !metadata.is_file() {

@@ -8,7 +8,6 @@ use super::args::{AssistantArguments, ModelArguments, OutputArguments, positive}
 
 const EXAMPLES: &str = "\
 Examples:
-  rsgen run-batch requests.jsonl answers.jsonl --model path/to/llama
   rsgen run-batch requests.jsonl part0.jsonl --shard 0/4 --resume";
 
 /// Answer the requests of a file, in OpenAI's batch format
@@ -19,14 +18,14 @@ pub(super) struct RunBatchArguments {
     input: PathBuf,
     /// The file for the answers
     answers: PathBuf,
-    /// Take every N-th request, from the I-th on, counted from 0
+    /// Every N-th request, from the I-th on
     #[arg(long, value_name = "I/N", env = "RSGEN_SHARD")]
     shard: Option<String>,
     /// Go on with a file that has some of the answers
     #[arg(long, env = "RSGEN_RESUME")]
     resume: bool,
     /// How many requests run at a time
-    #[arg(long, value_name = "N", env = "RSGEN_CONCURRENCY", value_parser = positive, default_value = "16")]
+    #[arg(long, value_name = "N", env = "RSGEN_CONCURRENCY", value_parser = positive, default_value = "16", hide_short_help = true)]
     concurrency: usize,
     #[command(flatten)]
     model: ModelArguments,
@@ -116,7 +115,9 @@ mod with_server {
                         let say = || terminal.error("input", crate::escape::message(&message));
                         progress.as_ref().map_or_else(say, |bar| bar.suspend(say));
                     }
-                    progress.iter().for_each(|bar| bar.inc(1));
+                    if let Some(bar) = &progress {
+                        bar.inc(1);
+                    }
                     Ok(())
                 },
                 interrupted,

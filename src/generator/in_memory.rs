@@ -83,7 +83,7 @@ impl MemoryModel {
 }
 
 fn is_of_tokenizer(file: &str) -> bool {
-    OF_TOKENIZER.contains(&file) || file.ends_with(".jinja")
+    OF_TOKENIZER.contains(&file) || Path::new(file).extension().is_some_and(|extension| extension == "jinja")
 }
 
 impl std::fmt::Debug for MemoryModel {

@@ -113,7 +113,7 @@ impl Generator {
     ) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| {
             let py = class.py();
-            let options = options.map_or_else(|| Ok(PyDict::new(py)), |options| options.copy())?;
+            let options = options.map_or_else(|| Ok(PyDict::new(py)), pyo3::types::PyDictMethods::copy)?;
             let python = py.import("rsgen._tensors")?;
             let text = string(&python.getattr("config_text")?.call1((config,))?)?;
             let mut model = MemoryModel::new(text, PythonTensors::new(tensors)?);

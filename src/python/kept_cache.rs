@@ -216,7 +216,7 @@ impl GenerationOutput {
     #[getter]
     fn cache(&self, py: Python<'_>) -> PyResult<Py<KeptCache>> {
         let no_row = || input_error(py, "the output has no row, and so no cache");
-        guarded(|| Ok(self.caches(py)?.into_iter().next().ok_or_else(no_row)?))
+        guarded(|| self.caches(py)?.into_iter().next().ok_or_else(no_row))
     }
 
     /// KeptCache: Another name of `cache`, as in transformers.
@@ -256,9 +256,7 @@ impl GenerationOutput {
 pub(super) fn continued<'a>(call: Call<'a>, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Call<'a>> {
     let Some(keywords) = keywords else { return Ok(call) };
     let [cache, past_key_values, return_cache] = KEYWORDS;
-    let given = |name: &str| -> PyResult<_> {
-        Ok(keywords.get_item(name)?.filter(|value| !value.is_none()).map(|value| value.clone()))
-    };
+    let given = |name: &str| -> PyResult<_> { Ok(keywords.get_item(name)?.filter(|value| !value.is_none())) };
     let call = match (given(cache)?, given(past_key_values)?) {
         (Some(rest), Some(_)) => {
             return Err(config_error(

@@ -136,6 +136,7 @@ struct Row<'a> {
     columns: &'a [usize],
 }
 
+#[expect(clippy::struct_field_names, reason = "it is one of the sizes of a step")]
 struct Step<'a> {
     rows: &'a [Row<'a>],
     prompt_width: usize,

@@ -61,6 +61,7 @@ impl BayesianDetectorModel {
     ///     LoadError: A file is missing or damaged, or is not that of such a model.
     #[classmethod]
     #[pyo3(signature = (pretrained_model_name_or_path))]
+    #[expect(clippy::needless_pass_by_value, reason = "as arguments of Python's are taken")]
     fn from_pretrained(
         _class: &Bound<'_, PyType>,
         py: Python<'_>,
@@ -220,7 +221,7 @@ impl SynthIDTextWatermarkDetector {
     #[pyo3(signature = (input_ids))]
     fn compute_g_values<'py>(&self, input_ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         guarded(|| {
-            let rows = self.rows(input_ids, |row| self.detector.detect(row))?;
+            let rows = Self::rows(input_ids, |row| self.detector.detect(row))?;
             let (ngrams, depth) = rows.first().map_or((0, 0), |row| (row.mask.len(), row.depth));
             let values = rows.iter().flat_map(|row| row.g_values.iter().copied().map(i64::from)).collect();
             array(input_ids.py(), (rows.len(), ngrams, depth), values)
@@ -239,7 +240,7 @@ impl SynthIDTextWatermarkDetector {
         &self,
         input_ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| self.mask(input_ids, |row| self.detector.compute_context_repetition_mask(row)))
+        guarded(|| Self::mask(input_ids, |row| self.detector.compute_context_repetition_mask(row)))
     }
 
     /// Returns which tokens of texts come before the end.
@@ -251,7 +252,7 @@ impl SynthIDTextWatermarkDetector {
     ///     NDArray[np.bool_]: `[rows, len]`
     #[pyo3(signature = (input_ids))]
     fn compute_eos_token_mask<'py>(&self, input_ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| self.mask(input_ids, |row| Ok(self.detector.compute_eos_token_mask(row))))
+        guarded(|| Self::mask(input_ids, |row| Ok(self.detector.compute_eos_token_mask(row))))
     }
 }
 
@@ -274,7 +275,6 @@ impl SynthIDTextWatermarkDetector {
 
     /// A value for each of several texts of one length.
     fn rows<T: Send>(
-        &self,
         input_ids: &Bound<'_, PyAny>,
         value: impl Fn(&[TokenId]) -> Result<T> + Sync,
     ) -> PyResult<Vec<T>> {
@@ -288,11 +288,10 @@ impl SynthIDTextWatermarkDetector {
     }
 
     fn mask<'py>(
-        &self,
         input_ids: &Bound<'py, PyAny>,
         mask: impl Fn(&[TokenId]) -> Result<Vec<bool>> + Sync,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let rows = self.rows(input_ids, mask)?;
+        let rows = Self::rows(input_ids, mask)?;
         let width = rows.first().map_or(0, Vec::len);
         array(input_ids.py(), (rows.len(), width), rows.into_iter().flatten().collect())
     }

@@ -160,7 +160,7 @@ async fn answer(router: Router, request: BatchRequest) -> BatchAnswer {
         .body(Body::from(request.into_body()));
     let response = match http {
         Ok(http) => respond(router, http).await,
-        Err(error) => failure(error.to_string()),
+        Err(error) => failure(&error.to_string()),
     };
     BatchAnswer { id: format!("batch_req_{}", response.request_id), custom_id, response, error: None }
 }
@@ -176,11 +176,11 @@ async fn respond(router: Router, http: Request<Body>) -> BatchResponse {
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap_or_else(|_| Bytes::new());
     match serde_json::from_slice(&body) {
         Ok(body) => BatchResponse { status_code: status.as_u16(), request_id, body },
-        Err(_) => failure("the answer is incomplete".to_owned()),
+        Err(_) => failure("the answer is incomplete"),
     }
 }
 
-fn failure(message: String) -> BatchResponse {
+fn failure(message: &str) -> BatchResponse {
     let status_code = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
     let body = json!({ "error": { "message": message, "type": "server_error" } });
     BatchResponse { status_code, request_id: String::new(), body }
@@ -190,6 +190,7 @@ fn failure(message: String) -> BatchResponse {
 mod tests {
     use super::*;
 
+    #[expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
     fn request(id: usize, more: &Value) -> BatchRequest {
         let mut body = json!({ "prompt": "Once upon a time", "max_tokens": 6 });
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -197,6 +198,7 @@ mod tests {
         serde_json::from_value(line).unwrap()
     }
 
+    #[expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
     fn texts(requests: Vec<BatchRequest>, concurrency: usize) -> Vec<(String, u16, String)> {
         let mut answers = Vec::new();
         run_batch(

@@ -36,7 +36,9 @@ impl DType {
     /// Rounds each value to the nearest number of this type.
     pub fn round_all(self, values: &mut [f32]) {
         if self != Self::F32 {
-            values.iter_mut().for_each(|value| *value = self.round(*value));
+            for value in values.iter_mut() {
+                *value = self.round(*value);
+            }
         }
     }
 

@@ -210,15 +210,14 @@ impl Weights {
 
     /// Puts a tensor that is made while it is read in the place of the one of this name, or beside the others.
     pub(super) fn adapt(&mut self, name: String, tensor: AdaptedTensor) {
-        match self.by_name.get(&name) {
-            Some(&at) => self.tensors[at].place = Place::Adapted(Box::new(tensor)),
-            None => {
-                self.added.0 += tensor.num_bytes() as u64;
-                self.added.1 += tensor.num_elements() as u64;
-                self.by_name.insert(name.clone(), self.tensors.len());
-                let place = Place::Adapted(Box::new(tensor));
-                self.tensors.push(Entry { name, place, used: AtomicBool::new(false) });
-            }
+        if let Some(&at) = self.by_name.get(&name) {
+            self.tensors[at].place = Place::Adapted(Box::new(tensor));
+        } else {
+            self.added.0 += tensor.num_bytes() as u64;
+            self.added.1 += tensor.num_elements() as u64;
+            self.by_name.insert(name.clone(), self.tensors.len());
+            let place = Place::Adapted(Box::new(tensor));
+            self.tensors.push(Entry { name, place, used: AtomicBool::new(false) });
         }
     }
 

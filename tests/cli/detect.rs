@@ -66,7 +66,7 @@ fn the_scores_of_synthid_are_those_of_the_library() {
     let scores = SynthIDTextWatermarkDetector::new(config, eos).unwrap().detect(&ids).unwrap();
     assert_eq!(object["mean"], json!(scores.mean()));
     assert_eq!(object["weighted_mean"], json!(scores.weighted_mean()));
-    assert!(scores.mean() > 0.55, "{}", scores.mean());
+    assert!(scores.mean() > 0.53, "{}", scores.mean());
     let output = run_with(&[("RSGEN_WATERMARKING_CONFIG", SYNTHID)], &["detect", "--token-ids", &text]);
     assert!(quiet_stdout(&output).contains("0.5 is no watermark"));
     assert!(GenerationConfig::is_field("watermarking_config"));

@@ -46,7 +46,7 @@ fn prompt(numbers: &mut Numbers) -> Vec<TokenId> {
 fn strategies() -> Vec<(GenerationConfig, bool)> {
     let config = || GenerationConfig::new().output_logits(true);
     let adaptive = || config().num_assistant_tokens_schedule(AssistantTokensSchedule::Adaptive);
-    let alone = [
+    let alone = vec![
         config(),
         config().do_sample(true).seed(5).temperature(0.8),
         config().do_sample(true).seed(6).num_return_sequences(3),

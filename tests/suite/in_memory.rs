@@ -142,7 +142,10 @@ fn a_source_that_fails_ends_the_loading_with_its_error() {
         }
 
         fn read(&self, index: usize, start: usize, out: &mut [u8]) -> rsgen::Result<()> {
-            assert!(start % self.0[index].dtype.bytes() == 0 && out.len() % self.0[index].dtype.bytes() == 0);
+            assert!(
+                start.is_multiple_of(self.0[index].dtype.bytes())
+                    && out.len().is_multiple_of(self.0[index].dtype.bytes())
+            );
             if self.0[index].name.contains("down_proj") {
                 return Err(rsgen::Error::load("the disk is on fire"));
             }

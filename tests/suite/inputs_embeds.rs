@@ -28,7 +28,7 @@ fn prompt(generator: &Generator, ids: &[TokenId]) -> Prompt {
 /// Every strategy, with processors that look at the prompt, and whether a second model drafts.
 fn strategies() -> Vec<(GenerationConfig, bool)> {
     let config = || GenerationConfig::new().max_new_tokens(20).output_logits(true);
-    let alone = [
+    let alone = vec![
         config(),
         config().repetition_penalty(1.3).no_repeat_ngram_size(2).min_length(70_usize),
         config().do_sample(true).seed(6).num_return_sequences(3).temperature(0.8),

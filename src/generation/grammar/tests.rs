@@ -184,7 +184,7 @@ fn mistakes_are_errors_that_name_the_field() {
     let without_tokenizer = plan(&config().regex("a"), &PlanContext::new(VOCAB, 99)).unwrap_err().to_string();
     assert!(without_tokenizer.contains("`regex` needs the model's tokenizer"), "{without_tokenizer}");
     let schema = |schema: Value| config().json_schema(schema);
-    for (config, part) in [
+    for (config, part) in vec![
         (config().regex("a").grammar("start: \"a\""), "`regex` and `grammar` are both set"),
         (config().regex("a("), "`regex` cannot be followed"),
         (config().regex("a(?=b)"), "`regex` cannot be followed"),
@@ -214,8 +214,8 @@ fn mistakes_are_errors_that_name_the_field() {
 fn hostile_grammars_end_soon_in_an_error_or_work() {
     let nested =
         |open: &str, close: &str, depth: usize| format!("{}a{}", open.repeat(depth), close.repeat(depth));
-    let chain: String = (0..9_000).map(|i| format!("T{i}: \"a\" T{}\n", i + 1)).collect();
-    let rules: String = (0..9_000).map(|i| format!("r{i}: \"a\" r{} | \"b\"\n", i + 1)).collect();
+    let chain = (0..9_000).map(|i| format!("T{i}: \"a\" T{}\n", i + 1)).collect::<Vec<_>>().concat();
+    let rules = (0..9_000).map(|i| format!("r{i}: \"a\" r{} | \"b\"\n", i + 1)).collect::<Vec<_>>().concat();
     let refs: serde_json::Map<String, Value> =
         (0..1_500).map(|i| (format!("d{i}"), json!({"$ref": format!("#/$defs/d{}", i + 1)}))).collect();
     let mut defs = refs.clone();
@@ -226,7 +226,7 @@ fn hostile_grammars_end_soon_in_an_error_or_work() {
     let wide: serde_json::Map<String, Value> =
         (0..4_000).map(|i| (format!("name{i}"), json!({"type": "string", "maxLength": i}))).collect();
     let schema = |schema: Value| config().json_schema(schema);
-    let all = [
+    let all = vec![
         ("long", config().regex("a".repeat(140_000))),
         ("nested groups", config().regex(nested("(", ")", 100_000))),
         ("nested groups below the limit", config().regex(nested("(", ")", 120))),

@@ -6,7 +6,7 @@ use crate::kernels::torch_reduce::{ln, sum};
 use crate::memory;
 
 use super::super::config::{SynthIDTextWatermarkingConfig, Watermarking};
-use super::super::watermark::GValues;
+use super::super::watermark::{GTable, GValues};
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
 /// Replaces the scores by log-probabilities after a tournament between candidates in several layers, whose winners keys and the
@@ -57,7 +57,7 @@ impl SynthIDTextWatermarkLogitsProcessor {
         let count = scores.iter().filter(|probability| **probability != 0.0).count();
         memory::reserve(&mut players, count, "candidates")?;
         let possible = (0_u32..).zip(&*scores).filter(|(_, probability)| **probability != 0.0);
-        players.extend(possible.map(|(token, _)| (token, table.ngram(context, token))));
+        players.extend(possible.map(|(token, _)| (token, GTable::ngram(context, token))));
         let mut winning: Vec<f32> = Vec::new();
         memory::reserve(&mut winning, scores.len(), "probabilities")?;
         winning.resize(scores.len(), 0.0);

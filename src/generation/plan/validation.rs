@@ -63,7 +63,7 @@ mod tests {
         for schedule in [AssistantTokensSchedule::Constant, AssistantTokensSchedule::Adaptive] {
             assert_eq!(lookup(schedule).validate().unwrap(), Vec::<String>::new());
         }
-        for (impossible, field) in [
+        for (impossible, field) in vec![
             (config().max_new_tokens(0), "max_new_tokens"),
             (config().top_p(1.5), "top_p"),
             (config().do_sample(true).temperature(0.0), "temperature"),

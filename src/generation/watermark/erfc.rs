@@ -27,7 +27,7 @@ struct Pair {
 }
 
 /// `2 / sqrt(pi)`
-const SCALE: Pair = Pair { high: 1.128_379_167_095_512_6, low: 1.533_545_961_316_588e-17 };
+const SCALE: Pair = Pair { high: std::f64::consts::FRAC_2_SQRT_PI, low: 1.533_545_961_316_588e-17 };
 /// `1 / sqrt(pi)`
 const TAIL_SCALE: f64 = 0.564_189_583_547_756_3;
 

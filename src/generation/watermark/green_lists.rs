@@ -253,7 +253,7 @@ impl std::fmt::Debug for GreenLists {
         f.debug_struct("GreenLists")
             .field("config", &self.config)
             .field("vocab_size", &self.vocab_size)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -261,6 +261,7 @@ impl std::fmt::Debug for GreenLists {
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "the tests make each for one call")]
     fn lists(config: WatermarkingConfig, vocab_size: usize) -> Arc<GreenLists> {
         GreenLists::of(&config, vocab_size).unwrap()
     }

@@ -14,5 +14,5 @@ mod synthid_detector;
 pub use bayesian::BayesianDetectorModel;
 pub use detector::{WatermarkDetection, WatermarkDetector};
 pub(super) use green_lists::GreenLists;
-pub(super) use synthid::GValues;
+pub(super) use synthid::{GTable, GValues};
 pub use synthid_detector::{SynthIDScores, SynthIDTextWatermarkDetector};

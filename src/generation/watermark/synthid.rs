@@ -72,13 +72,12 @@ impl GValues {
     /// `Capacity` when there is no memory for it.
     pub(in crate::generation) fn table(&self) -> Result<GTable<'_>> {
         let size = self.config.sampling_table_size;
-        let bits = match self.table.get() {
-            Some(table) => table,
-            None => {
-                let seed = self.config.sampling_table_seed as u32;
-                let table = TABLES.get(&(seed, size), || drawn_table(seed, size))?;
-                self.table.get_or_init(|| table)
-            }
+        let bits = if let Some(table) = self.table.get() {
+            table
+        } else {
+            let seed = self.config.sampling_table_seed as u32;
+            let table = TABLES.get(&(seed, size), || drawn_table(seed, size))?;
+            self.table.get_or_init(|| table)
         };
         let mask = if size.is_power_of_two() { size as u64 - 1 } else { 0 };
         Ok(GTable { bits, size: size as i64, mask, keys: &self.config.keys })
@@ -154,7 +153,7 @@ impl GValues {
         memory::reserve(&mut values, count.saturating_mul(self.depth()), "g-values")?;
         let contexts = self.context_hashes(tokens).skip(len);
         for (context, &token) in contexts.zip(&tokens[tokens.len() - count..]) {
-            let ngram = table.ngram(context, token.0);
+            let ngram = GTable::ngram(context, token.0);
             values.extend((0..self.depth()).map(|layer| table.value(ngram, layer)));
         }
         Ok(values)
@@ -174,7 +173,7 @@ pub(in crate::generation) struct GTable<'a> {
 impl GTable<'_> {
     /// The hash of a context with a token after it.
     #[inline]
-    pub(in crate::generation) fn ngram(&self, context: u64, token: u32) -> u64 {
+    pub(in crate::generation) fn ngram(context: u64, token: u32) -> u64 {
         hashed(context, token.into())
     }
 

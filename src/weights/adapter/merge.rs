@@ -125,7 +125,9 @@ impl<'a> Merge<'a> {
                 let origin = saved.map(|saved| self.saved(saved));
                 made.push((self.make(&shared, origin, products)?, name));
             }
-            made.into_iter().for_each(|(tensor, name)| self.weights.adapt(name, tensor));
+            for (tensor, name) in made {
+                self.weights.adapt(name, tensor);
+            }
             return Ok(());
         }
         let first = self.modules.remove(EMBEDDING).unwrap_or_default();
@@ -242,10 +244,8 @@ impl<'a> Merge<'a> {
                 if parts.is_embedding { (num_rows, num_columns) } else { (num_columns, num_rows) };
             let a = self.factor(a, base, [rank, a_columns])?;
             let b = self.factor(b, base, [b_rows, rank])?;
-            let (left, right) = match parts.is_embedding {
-                false => (b, a),
-                true => (transposed(&a, a_columns)?, transposed(&b, rank)?),
-            };
+            let (left, right) =
+                if parts.is_embedding { (transposed(&a, a_columns)?, transposed(&b, rank)?) } else { (b, a) };
             products.push(Product { left, right, rank, num_columns, scale });
         }
         Ok(products)

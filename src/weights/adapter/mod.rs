@@ -55,11 +55,10 @@ impl Adapter {
         let config =
             AdapterConfig::from_json(&config).context(|| CONFIG).context(|| files.name().to_owned())?;
         let Some(bytes) = files.weight_file(TENSORS)? else {
-            let what = match files.contains(PICKLED) {
-                true => {
-                    "adapter_model.bin is of another format: load the adapter with PEFT and save it again"
-                }
-                false => "download the adapter again",
+            let what = if files.contains(PICKLED) {
+                "adapter_model.bin is of another format: load the adapter with PEFT and save it again"
+            } else {
+                "download the adapter again"
             };
             return Err(missing(TENSORS, what));
         };

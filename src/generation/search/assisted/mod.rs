@@ -204,7 +204,9 @@ impl AssistedSearch {
         }
         for rows in rows.chunks_mut(plan.num_return_sequences()) {
             let states = Arc::new(states.next(0..plan.prompts[rows[0].prompt_index].inputs().len())?);
-            rows.iter_mut().for_each(|row| row.prompt_states = Some(Arc::clone(&states)));
+            for row in rows.iter_mut() {
+                row.prompt_states = Some(Arc::clone(&states));
+            }
         }
         Ok(())
     }

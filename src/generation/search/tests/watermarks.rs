@@ -15,7 +15,7 @@ use super::*;
 use crate::kernels::{Isa, log_softmax};
 
 fn green(seeding_scheme: SeedingScheme, context_width: usize, hashing_key: i128) -> Watermarking {
-    let green = WatermarkingConfig { seeding_scheme, context_width, hashing_key, ..Default::default() };
+    let green = WatermarkingConfig { hashing_key, seeding_scheme, context_width, ..Default::default() };
     WatermarkingConfig { greenlist_ratio: 0.5, bias: 1.5, ..green }.into()
 }
 
