@@ -166,7 +166,9 @@ def test_a_handle_says_what_it_is(gen):
 
 
 def test_mistakes_are_named(gen, kept):
-    with pytest.raises(TypeError, match=r"`cache` must be a KeptCache or a list of them, got 5 \(int\); gen.prefill"):
+    with pytest.raises(
+        TypeError, match=r"`cache` must be a KeptCache or a list of them, got 5 \(int\); gen.prefill"
+    ):
         gen.generate("x", cache=5)
     with pytest.raises(TypeError, match="`past_key_values` must be a KeptCache"):
         gen.generate("x", past_key_values=object())

@@ -90,7 +90,9 @@ def test_drafts_change_nothing(gen, small):
     ):
         plain = gen.greedy_search(PROMPT, max_new_tokens=120, **form)
         for drafted in (
-            gen.assisted_decoding(PROMPT, max_new_tokens=120, assistant=small, num_assistant_tokens=5, **form),
+            gen.assisted_decoding(
+                PROMPT, max_new_tokens=120, assistant=small, num_assistant_tokens=5, **form
+            ),
             gen.prompt_lookup(PROMPT, max_new_tokens=120, prompt_lookup_num_tokens=5, **form),
         ):
             assert drafted.texts == plain.texts
@@ -98,7 +100,13 @@ def test_drafts_change_nothing(gen, small):
             assert drafted.draft_stats.accepted >= 0
         sampled = gen.sample(PROMPT, max_new_tokens=120, seed=5, **form)
         adaptive = gen.assisted_decoding(
-            PROMPT, max_new_tokens=120, assistant=small, num_assistant_tokens_schedule="adaptive", do_sample=True, seed=5, **form
+            PROMPT,
+            max_new_tokens=120,
+            assistant=small,
+            num_assistant_tokens_schedule="adaptive",
+            do_sample=True,
+            seed=5,
+            **form,
         )
         assert adaptive.texts == sampled.texts
 
@@ -108,7 +116,7 @@ def test_a_shared_batch_changes_nothing(gen):
         {"json_schema": PERSON, "num_beams": 4},
         {"json_schema": PERSON, "do_sample": True, "seed": 4},
         {"regex": "[a-z ]{20,40}\\.", "do_sample": True, "seed": 6},
-        {"grammar": "start: /[A-Z]+/ (\" \" /[a-z]+/){3} \".\"", "num_beams": 2},
+        {"grammar": 'start: /[A-Z]+/ (" " /[a-z]+/){3} "."', "num_beams": 2},
         {},
         {"json_schema": {"type": "array", "items": PERSON, "maxItems": 2}, "do_sample": True, "seed": 9},
     ]
@@ -127,7 +135,9 @@ def test_a_shared_batch_changes_nothing(gen):
     # A list of prompts, and each of them alone.
     prompts = [PROMPT, "The", "One day, a fox"]
     together = gen.generate(prompts, json_schema=PERSON, num_beams=4, max_new_tokens=60)
-    assert together.texts == [gen.generate(p, json_schema=PERSON, num_beams=4, max_new_tokens=60).text for p in prompts]
+    assert together.texts == [
+        gen.generate(p, json_schema=PERSON, num_beams=4, max_new_tokens=60).text for p in prompts
+    ]
 
 
 def test_beams_are_those_of_a_hand_written_filter(gen):
@@ -162,7 +172,14 @@ def test_streams_and_chats_follow_a_schema(gen):
     stream = gen.stream(PROMPT, json_schema=PERSON, do_sample=True, seed=3, max_new_tokens=120)
     assert "".join(event.text for event in stream) == whole.text
     for pieces in (2, 5):
-        out = gen.generate(PROMPT, json_schema=PERSON, do_sample=True, seed=pieces, prefill_chunk_size=pieces + 14, max_new_tokens=120)
+        out = gen.generate(
+            PROMPT,
+            json_schema=PERSON,
+            do_sample=True,
+            seed=pieces,
+            prefill_chunk_size=pieces + 14,
+            max_new_tokens=120,
+        )
         check(out.text, PERSON)
 
 
@@ -257,13 +274,21 @@ def random_schema(rng: random.Random, depth: int) -> dict:
             least = round(rng.uniform(-9, 9), rng.randint(0, 3))
             return {"type": "number", "minimum": least, "exclusiveMaximum": least + rng.randint(1, 9)}
         case "enum":
-            return {"enum": rng.sample(["a", "b", 1, -2.5, None, True, [], {"k": 0}, "ü\"\\", ""], rng.randint(1, 5))}
+            return {
+                "enum": rng.sample(
+                    ["a", "b", 1, -2.5, None, True, [], {"k": 0}, 'ü"\\', ""], rng.randint(1, 5)
+                )
+            }
         case "const":
             return {"const": rng.choice(["x", 7, None, [1, "y"], {"z": False}])}
         case "pattern":
-            return {"type": "string", "pattern": rng.choice(["^[a-f]{2,5}$", "^(ab|ba)+c$", "^\\d\\.\\d$", "^$"]), "maxLength": 9}
+            return {
+                "type": "string",
+                "pattern": rng.choice(["^[a-f]{2,5}$", "^(ab|ba)+c$", "^\\d\\.\\d$", "^$"]),
+                "maxLength": 9,
+            }
         case "object":
-            names = rng.sample(["a", "b b", "ä", "c\"", "long name", "d"], rng.randint(0, 4))
+            names = rng.sample(["a", "b b", "ä", 'c"', "long name", "d"], rng.randint(0, 4))
             schema = {
                 "type": "object",
                 "properties": {name: random_schema(rng, depth - 1) for name in names},
@@ -275,11 +300,21 @@ def random_schema(rng: random.Random, depth: int) -> dict:
             return schema
         case "array":
             least = rng.randint(0, 2)
-            return {"type": "array", "items": random_schema(rng, depth - 1), "minItems": least, "maxItems": least + rng.randint(0, 2)}
+            return {
+                "type": "array",
+                "items": random_schema(rng, depth - 1),
+                "minItems": least,
+                "maxItems": least + rng.randint(0, 2),
+            }
         case "anyOf":
             return {"anyOf": [random_schema(rng, depth - 1) for _ in range(rng.randint(1, 3))]}
         case "allOf":
-            return {"allOf": [random_schema(rng, depth - 1), {"type": ["string", "integer", "object", "array", "null", "boolean", "number"]}]}
+            return {
+                "allOf": [
+                    random_schema(rng, depth - 1),
+                    {"type": ["string", "integer", "object", "array", "null", "boolean", "number"]},
+                ]
+            }
         case kind:
             return {"type": kind}
 

@@ -52,7 +52,13 @@ USUAL: dict[str, list[object]] = {
     "force_words_ids": [[[5]], [[[6], [7, 8]]]],
     "eos_token_id": [1, [1, 2]],
     "seed": [0, 5],
-    "json_schema": [{"type": "object"}, {"enum": ["a", 1]}, '{"type": "array", "maxItems": 2}', {"not": {}}, True],
+    "json_schema": [
+        {"type": "object"},
+        {"enum": ["a", 1]},
+        '{"type": "array", "maxItems": 2}',
+        {"not": {}},
+        True,
+    ],
     "regex": ["[a-z]{3,9}", "a|b*", "(", "x{1,1000000}"],
     "grammar": ['start: "a"+', "start: /[a-z]+/ start?", "start: start", "a"],
 }

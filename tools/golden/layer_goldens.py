@@ -87,7 +87,8 @@ def main() -> None:
             {"name": name, "input_ids": ids, "config": fields, "sequences": out.sequences.tolist(), **arrays}
         )
     golden = {
-        "format": 1, "made_by": {"transformers": transformers.__version__, "torch": torch.__version__},
+        "format": 1,
+        "made_by": {"transformers": transformers.__version__, "torch": torch.__version__},
         "folder": MODEL,
         "embedded": embedded,
         "states": states,
