@@ -98,6 +98,17 @@ SLOTS = {
         current_tokens: ArrayLike | None = None,
         beam_group_idx: int = 0,
     ) -> NDArray[np.float32]: ...""",
+    "WatermarkDetector.__call__": """@overload
+    def __call__(
+        self, input_ids: Ids | Sequence[Ids], z_threshold: float = 3.0, return_dict: Literal[False] = False
+    ) -> NDArray[np.bool_]: ...
+    @overload
+    def __call__(
+        self, input_ids: Ids | Sequence[Ids], z_threshold: float = 3.0, *, return_dict: Literal[True]
+    ) -> WatermarkDetectorOutput: ...""",
+    "SynthIDTextWatermarkDetector.__call__": (
+        "def __call__(self, tokenized_outputs: Ids | Sequence[Ids]) -> NDArray[np.float32]: ..."
+    ),
     "BuiltInStoppingCriteria.__call__": """def __call__(
         self, input_ids: ArrayLike, scores: ArrayLike | Sequence[ArrayLike] | None = None
     ) -> NDArray[np.bool_]: ...""",
@@ -269,7 +280,8 @@ def arguments_of(name: str, function: Any, described: dict[str, str]) -> Iterabl
         kind = parameter.kind
         described_as = described.get(parameter.name)
         if (
-            described_as in ("Literal[False]", "int", 'Literal["np"]') and parameter.default in (True, None)
+            described_as in ("Literal[False]", "int", 'Literal["np"]')
+            and (parameter.default is True or parameter.default is None)
         ) or (described_as == "Literal[True]" and parameter.default is False):
             # Another value than the default has to be given, by its name.
             parameter, kind = parameter.replace(default=Parameter.empty), Parameter.KEYWORD_ONLY

@@ -2453,7 +2453,7 @@ class KeptCache:
     def __deepcopy__(self, memo: Any, /) -> KeptCache: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *exception: Any) -> None: ...
-    def __reduce__(self) -> Never: ...
+    def __reduce__(self) -> NoReturn: ...
     def close(self) -> None:
         """Keeps the blocks no longer. Calls that run with it go on. Closing twice does nothing."""
     def fork(self) -> KeptCache:
@@ -3268,6 +3268,7 @@ class SynthIDTextWatermarkDetector:
         Returns:
             NDArray[np.float64]: A score for each text, `[rows]`; NaN where no g-value counts.
         """
+    def __call__(self, tokenized_outputs: Ids | Sequence[Ids]) -> NDArray[np.float32]: ...
 
 @final
 class Tokenizer:
@@ -3537,6 +3538,14 @@ class WatermarkDetector:
         ignore_repeated_ngrams: bool = False,
         max_cache_size: int = 128,
     ) -> Self: ...
+    @overload
+    def __call__(
+        self, input_ids: Ids | Sequence[Ids], z_threshold: float = 3.0, return_dict: Literal[False] = False
+    ) -> NDArray[np.bool_]: ...
+    @overload
+    def __call__(
+        self, input_ids: Ids | Sequence[Ids], z_threshold: float = 3.0, *, return_dict: Literal[True]
+    ) -> WatermarkDetectorOutput: ...
 
 @final
 class WatermarkDetectorOutput:
@@ -3676,8 +3685,7 @@ class WatermarkingConfig:
         bias: float = 2.0,
         hashing_key: int = 15485863,
         seeding_scheme: Literal["lefthash", "selfhash"] = "lefthash",
-        *,
-        context_width: int,
+        context_width: int = 1,
     ) -> Self: ...
     def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]: ...
     @classmethod

@@ -140,7 +140,7 @@ impl KeptCache {
     /// Raises: what is kept is in the memory of this process.
     ///
     /// Returns:
-    ///     Never: It raises.
+    ///     NoReturn: It raises.
     #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __reduce__(&self) -> PyResult<()> {
         guarded(|| {
