@@ -27,7 +27,7 @@ use crate::weights::{MAX_TEXT_BYTES, ModelFiles, read_object};
 const EXAMPLES: &str = "\
 Examples:
   rsgen detect --watermarking-config '{\"bias\": 4}' \"Once upon a time\"
-  rsgen detect --watermarking-config '{\"ngram_len\": 5, \"keys\": [654, 400]}' - < text.txt";
+  rsgen detect --token-ids --watermarking-config '{\"bias\": 4}' - < ids.txt";
 
 /// Show whether a text carries a watermark
 #[derive(Debug, Args)]
@@ -36,16 +36,22 @@ pub(super) struct DetectArguments {
     /// The text; `-` or nothing: read standard input
     text: Option<String>,
 
-    #[arg(long, value_name = "JSON", env = "RSGEN_WATERMARKING_CONFIG", help = help("watermarking_config"), value_parser = watermark)]
+    #[arg(
+        long,
+        value_name = "JSON",
+        env = "RSGEN_WATERMARKING_CONFIG",
+        help = "The settings of the watermark"
+    )]
+    #[arg(long_help = help("watermarking_config"), value_parser = watermark)]
     watermarking_config: Option<Watermarking>,
-    /// The z-score above which a text counts as marked
+    /// The z-score of a marked text
     #[arg(long, value_name = "X", env = "RSGEN_Z_THRESHOLD", default_value = "3")]
     z_threshold: f64,
     /// Count n-grams that come again once
-    #[arg(long, env = "RSGEN_IGNORE_REPEATED_NGRAMS")]
+    #[arg(long, env = "RSGEN_IGNORE_REPEATED_NGRAMS", hide_short_help = true)]
     ignore_repeated_ngrams: bool,
     /// A trained detector of SynthID's watermark: a folder or a Hub cache id
-    #[arg(long, value_name = "MODEL", env = "RSGEN_DETECTOR")]
+    #[arg(long, value_name = "MODEL", env = "RSGEN_DETECTOR", hide_short_help = true)]
     detector: Option<String>,
     /// The text is given as token ids
     #[arg(long, env = "RSGEN_TOKEN_IDS")]
