@@ -189,7 +189,7 @@ impl GenerationOutput {
         all
     }
 
-    /// The text of the first row, for a call that continues it; see [`GeneratedRow::cache`].
+    /// The text of the first row, for a call that continues it; see `GeneratedRow::cache`.
     pub fn cache(&self) -> Option<&KeptCache> {
         self.rows.first()?.cache.as_ref()
     }

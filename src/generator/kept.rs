@@ -58,7 +58,7 @@ impl Call<'_> {
     }
 
     /// Keeps the texts of the call, each prompt with its continuation, for later calls: see
-    /// [`GeneratedRow::cache`](crate::engine::GeneratedRow::cache).
+    /// `GeneratedRow::cache`.
     pub fn return_cache(mut self, returns: bool) -> Self {
         self.caches.is_returned = returns;
         self
