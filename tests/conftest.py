@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rsgen
-from tiny_llama import llama_tensors, write_safetensors
+from tiny_llama import llama_config, llama_tensors, write_safetensors
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, which some of them are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -37,25 +37,7 @@ def make_llama(tmp_path_factory: pytest.TempPathFactory) -> MakeLlama:
     """Writes a llama with random weights into a folder and returns it. It has no tokenizer."""
 
     def make(*, seed: int = 0, **fields: object) -> Path:
-        config = {
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
-            "vocab_size": 64,
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "head_dim": 8,
-            "max_position_embeddings": 256,
-            "rms_norm_eps": 1e-5,
-            "tie_word_embeddings": True,
-            "hidden_act": "silu",
-            "torch_dtype": "float32",
-            "bos_token_id": None,
-            "eos_token_id": None,
-            **fields,
-        }
+        config = llama_config(**fields)
         folder = tmp_path_factory.mktemp("llama")
         (folder / "config.json").write_text(json.dumps(config))
         write_safetensors(folder / "model.safetensors", llama_tensors(config, np.random.default_rng(seed)))

@@ -8,27 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import rsgen
-from tiny_llama import llama_tensors, write_safetensors
+from tiny_llama import llama_config, llama_tensors, write_safetensors
 
 STORY = Path(rsgen.__file__).parent / "models" / "story-3m"
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 64,
-    "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": True,
-    "hidden_act": "silu",
-    "torch_dtype": "float32",
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
+CONFIG = llama_config(max_position_embeddings=64)
 EMBEDDING = "model.embed_tokens.weight"
 NORM = "model.norm.weight"
 INDEX = "model.safetensors.index.json"

@@ -7,6 +7,29 @@ from pathlib import Path
 import numpy as np
 
 
+def llama_config(**fields: object) -> dict:
+    """The config.json of a tiny llama, with these fields changed."""
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": 64,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+        "hidden_act": "silu",
+        "torch_dtype": "float32",
+        "bos_token_id": None,
+        "eos_token_id": None,
+        **fields,
+    }
+
+
 def llama_tensors(config: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
     hidden, intermediate = config["hidden_size"], config["intermediate_size"]
     queries = config["num_attention_heads"] * config["head_dim"]

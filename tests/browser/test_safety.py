@@ -14,7 +14,7 @@ import serving
 from conftest import OpenPage, ended, get, ids, run, tokens
 from playwright.sync_api import Page
 from serving import Server
-from tiny_llama import llama_tensors, write_safetensors
+from tiny_llama import llama_config, llama_tensors, write_safetensors
 
 HOSTILE = [
     "<img src=x onerror=window.hacked=1>",
@@ -202,24 +202,7 @@ def hostile_server(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A model whose vocabulary attacks."""
     folder = tmp_path_factory.mktemp("hostile")
     words = [*HOSTILE, *(f"w{index}" for index in range(64 - len(HOSTILE)))]
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": 64,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "max_position_embeddings": 256,
-        "rms_norm_eps": 1e-5,
-        "tie_word_embeddings": True,
-        "hidden_act": "silu",
-        "torch_dtype": "float32",
-        "eos_token_id": None,
-        "bos_token_id": None,
-    }
+    config = llama_config()
     (folder / "config.json").write_text(json.dumps(config))
     write_safetensors(folder / "model.safetensors", llama_tensors(config, np.random.default_rng(0)))
     tokenizer = {
