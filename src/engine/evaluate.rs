@@ -205,16 +205,25 @@ impl Engine {
         Ok(())
     }
 
-    fn open_text<T: Default>(&self, token_ids: Vec<TokenId>) -> Result<Evaluation<T>> {
+    /// Refuses ids outside of the model's vocabulary.
+    ///
+    /// # Errors
+    /// `Input` that names the first of them.
+    pub fn check_token_ids(&self, token_ids: &[TokenId]) -> Result<()> {
         let vocab_size = self.model().vocab_size();
-        if let Some(position) = token_ids.iter().position(|token| token.index() >= vocab_size) {
-            return Err(Error::input(format!(
+        match token_ids.iter().position(|token| token.index() >= vocab_size) {
+            None => Ok(()),
+            Some(position) => Err(Error::input(format!(
                 "the ids must be in the model's vocabulary, 0 to {}, got {} at position {position}; was the text encoded by \
                  another tokenizer?",
                 vocab_size - 1,
                 token_ids[position]
-            )));
+            ))),
         }
+    }
+
+    fn open_text<T: Default>(&self, token_ids: Vec<TokenId>) -> Result<Evaluation<T>> {
+        self.check_token_ids(&token_ids)?;
         let cache = RequestCache::of_text(self.slots(), token_ids.len())?;
         let rows = PendingRows::new(cache, self.next_age(), None).of_text(token_ids.len());
         Ok(Evaluation {

@@ -1,7 +1,7 @@
 //! The embeddings of tokens, to make prompts of: `inputs_embeds`.
 
 use super::Generator;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory;
 use crate::types::TokenId;
 
@@ -31,15 +31,8 @@ impl Generator {
     pub fn embed(&self, token_ids: &[TokenId]) -> Result<Vec<f32>> {
         let engine = self.engine();
         engine.check_process()?;
-        let (vocab_size, hidden_size) = (engine.model().vocab_size(), engine.model().hidden_size());
-        if let Some(position) = token_ids.iter().position(|token| token.index() >= vocab_size) {
-            return Err(Error::input(format!(
-                "the ids must be in the model's vocabulary, 0 to {}, got {} at position {position}; was the text encoded by \
-                 another tokenizer?",
-                vocab_size - 1,
-                token_ids[position]
-            )));
-        }
+        engine.check_token_ids(token_ids)?;
+        let hidden_size = engine.model().hidden_size();
         let (len, mut values) = (token_ids.len().saturating_mul(hidden_size), Vec::new());
         memory::reserve(&mut values, len, "numbers of embeddings")?;
         values.resize(len, 0.0);

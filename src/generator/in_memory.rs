@@ -6,17 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::{Generator, GeneratorOptions};
 use crate::error::Result;
-use crate::weights::{ModelFiles, TensorSource};
-
-/// The files of a folder that belong to its tokenizer.
-const OF_TOKENIZER: [&str; 6] = [
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-];
+use crate::weights::{ModelFiles, TOKENIZER_FILES, TensorSource};
 
 /// A model in memory: a `config.json`, tensors under the names of a checkpoint, and what else a folder would hold.
 ///
@@ -83,7 +73,8 @@ impl MemoryModel {
 }
 
 fn is_of_tokenizer(file: &str) -> bool {
-    OF_TOKENIZER.contains(&file) || Path::new(file).extension().is_some_and(|extension| extension == "jinja")
+    TOKENIZER_FILES.contains(&file)
+        || Path::new(file).extension().is_some_and(|extension| extension == "jinja")
 }
 
 impl std::fmt::Debug for MemoryModel {

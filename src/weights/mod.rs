@@ -29,7 +29,7 @@ pub use rope::{RopeKind, RopeParameters, RopeRule};
 pub use safetensors::{HeaderLimits, MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, TensorView};
 pub use scope::WeightScope;
 pub use shards::Weights;
-pub use source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};
+pub use source::{FileBytes, MAX_TEXT_BYTES, ModelFiles, TOKENIZER_FILES};
 pub use window::{LayerType, SlidingWindow, WindowRule};
 
 pub use crate::json::read_object;

@@ -22,10 +22,10 @@ use crate::tensor::StoredBytes;
 /// The largest file that is read as text, such as config.json or tokenizer.json.
 pub const MAX_TEXT_BYTES: usize = 64 << 20;
 
-/// The files of a model that are read as text.
-const TEXTS: [&str; 8] = [
-    "config.json",
-    "generation_config.json",
+/// The files of a model that are read as text, besides those of its tokenizer.
+const TEXTS: [&str; 2] = ["config.json", "generation_config.json"];
+/// The files of a model's folder that belong to its tokenizer.
+pub const TOKENIZER_FILES: [&str; 6] = [
     "tokenizer.json",
     "tokenizer.model",
     "tokenizer_config.json",
@@ -320,7 +320,7 @@ impl ModelFiles {
     /// `Load` when one cannot be read.
     pub fn texts(&self) -> Result<Vec<(String, Cow<'static, [u8]>)>> {
         let mut texts = Vec::new();
-        for name in TEXTS {
+        for name in TEXTS.into_iter().chain(TOKENIZER_FILES) {
             texts.extend(self.read_optional(name)?.map(|text| (name.to_owned(), text)));
         }
         let templates = self.additional_chat_templates()?.into_iter();
