@@ -652,7 +652,7 @@ class GenerationConfig:
     def watermarking_config(
         self,
     ) -> WatermarkingConfig | SynthIDTextWatermarkingConfig | dict[str, Any] | None:
-        """Marks the text so that a detector with the same settings finds it: favours tokens of pseudorandom green lists, or lets tokens win SynthID's tournaments.
+        """The watermark of the text; a detector with the same settings finds it. Favours tokens of pseudorandom green lists, or lets tokens win SynthID's tournaments.
 
         Must be a WatermarkingConfig or a SynthIDTextWatermarkingConfig, or a map of the fields of one. Default: unset.
         """

@@ -36,13 +36,8 @@ pub(super) struct DetectArguments {
     /// The text; `-` or nothing: read standard input
     text: Option<String>,
 
-    #[arg(
-        long,
-        value_name = "JSON",
-        env = "RSGEN_WATERMARKING_CONFIG",
-        help = "The settings of the watermark"
-    )]
-    #[arg(long_help = help("watermarking_config"), value_parser = watermark)]
+    #[arg(long, value_name = "JSON", env = "RSGEN_WATERMARKING_CONFIG", value_parser = watermark)]
+    #[arg(help = help("watermarking_config"))]
     watermarking_config: Option<Watermarking>,
     /// The z-score of a marked text
     #[arg(long, value_name = "X", env = "RSGEN_Z_THRESHOLD", default_value = "3")]

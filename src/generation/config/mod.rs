@@ -226,8 +226,8 @@ documented! {
         pub epsilon_cutoff: Option<f64>,
         /// Keeps only tokens of at least this probability, or less where the entropy is high.
         pub eta_cutoff: Option<f64>,
-        /// Marks the text so that a detector with the same settings finds it: favours tokens of pseudorandom green lists, or
-        /// lets tokens win SynthID's tournaments.
+        /// The watermark of the text; a detector with the same settings finds it. Favours tokens of pseudorandom green lists,
+        /// or lets tokens win SynthID's tournaments.
         pub watermarking_config: Option<Watermarking>,
         /// Replaces the scores by the logarithms of their softmax, after all other processors.
         pub renormalize_logits: Option<bool>,
