@@ -188,7 +188,8 @@ def class_stub(cls: type) -> str:
     bases = [base.__name__ for base in cls.__bases__ if base is not object]
     bases = [BASES[name]] if name in BASES else bases
     members = []
-    methods = [member for member in own.values() if is_method(member)]
+    # By name: the order of a class that is written in several files is up to the linker.
+    methods = [own[name] for name in sorted(own) if is_method(own[name])]
     if "__signature__" in own:
         members.append("    __signature__: ClassVar[Signature]\n")
     if "__new__" in own:

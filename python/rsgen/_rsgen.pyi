@@ -1112,8 +1112,8 @@ class Generator:
         """
     def astream(
         self,
-        prompt: Prompt | None = None,
-        generation_config: AnyGenerationConfig | str | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
@@ -1124,7 +1124,7 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         assistant_model: Generator | None = None,
-        cache: KeptCache | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
         **fields: Unpack[GenerationFields],
@@ -1307,7 +1307,7 @@ class Generator:
     def chat(
         self,
         messages: Conversation | Sequence[Conversation],
-        generation_config: AnyGenerationConfig | str | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
         tools: Sequence[Tool] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
@@ -2351,8 +2351,8 @@ class Generator:
         """
     def stream(
         self,
-        prompt: Prompt | None = None,
-        generation_config: AnyGenerationConfig | str | None = None,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
         input_ids: Prompt | None = None,
         inputs: Prompt | None = None,
@@ -2363,7 +2363,7 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         assistant_model: Generator | None = None,
-        cache: KeptCache | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
         **fields: Unpack[GenerationFields],
@@ -2384,7 +2384,7 @@ class Generator:
     def stream_chat(
         self,
         messages: Conversation,
-        generation_config: AnyGenerationConfig | str | None = None,
+        generation_config: AnyGenerationConfig | None = None,
         *,
         tools: Sequence[Tool] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
@@ -2396,7 +2396,7 @@ class Generator:
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         assistant_model: Generator | None = None,
-        cache: KeptCache | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
         **fields: Unpack[GenerationFields],
