@@ -147,11 +147,11 @@ pub(super) fn run(
 }
 
 impl BenchArguments {
+    /// Without the prefix cache, which would spare all runs but the first the prompt that is timed.
     fn model(&self) -> ModelArguments {
-        ModelArguments {
-            named: NamedModelArguments { model: self.model.clone() },
-            loading: self.loading.clone(),
-        }
+        let mut loading = self.loading.clone();
+        loading.no_prefix_caching = true;
+        ModelArguments { named: NamedModelArguments { model: self.model.clone() }, loading }
     }
 
     fn tasks(&self, generator: &Generator) -> [Task; 4] {

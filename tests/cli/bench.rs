@@ -136,3 +136,16 @@ fn what_the_machine_can_do_is_measured_once_and_not_by_each_call() {
     limits.dedup();
     assert_eq!(limits.len(), 1, "{log}");
 }
+
+#[test]
+fn each_run_computes_its_prompt_anew() {
+    let log = timing_log(&["bench", "--prompt-tokens=64", "--new-tokens=1", "--repeats=2"], &[]);
+    let rows: Vec<usize> = log
+        .lines()
+        .filter(|line| line.starts_with("prompt: "))
+        .map(|line| line.split([',', ' ']).nth(5).unwrap().parse().unwrap())
+        .collect();
+    // Two runs each of the prompt, one text, eight texts and beams. Passes over prompts may have the steps of other texts.
+    let prompts = [64, 64, 64, 64, 512, 512, 64, 64];
+    assert!(rows.len() == 8 && rows.iter().zip(prompts).all(|(&rows, prompt)| rows >= prompt), "{log}");
+}
