@@ -41,7 +41,7 @@ use super::silu::silu_times;
 use super::simd::{LANES, Simd, SimdOp};
 use super::threads::Workers;
 use rows::STRIP_VECTORS;
-use tile::{Sink, panel_times_rows};
+use tile::panel_times_rows;
 
 /// The bias of the products, and whether they are accumulated.
 #[derive(Clone, Copy, Default)]
@@ -78,7 +78,8 @@ pub fn matmul<F: PanelFormat>(
     let width = matrix.num_outputs();
     assert_eq!(out.len(), rows.num_rows() * width, "a row of the output has all outputs");
     assert!(output.bias.is_none_or(|bias| bias.len() == width), "one bias for each output");
-    multiply(workers, rows, matrix, &Columns { out: Disjoint::new(out), width, output });
+    let columns = Columns { out: Disjoint::new(out), width, output };
+    multiply(workers, rows, matrix, &Outputs::Columns(columns));
 }
 
 /// Multiplies rows with weights whose outputs interleave 16 gates and 16 ups, padded with zeros at the end. `out`
@@ -100,21 +101,23 @@ pub fn gated_matmul<F: PanelFormat>(
     if F::Row::SPANS_PANELS {
         let mut products = std::mem::take(&mut out.unpacked);
         products.resize(rows.num_rows() * width, 0.0);
-        multiply(workers, rows, matrix, &GatedColumns { out: Disjoint::new(&mut products), width, bias });
+        let columns = GatedColumns { out: Disjoint::new(&mut products), width, bias };
+        multiply(workers, rows, matrix, &Outputs::GatedColumns(columns));
         out.pack::<F::Row>(workers, products[..].into(), width);
         out.unpacked = products;
         return;
     }
     let out = Disjoint::new(out.sized::<F::Row>(workers.isa(), rows.num_rows(), width));
-    multiply(workers, rows, matrix, &GatedRows::<F::Row> { out, steps: width.div_ceil(2), bias });
+    let gated = GatedRows { out, steps: width.div_ceil(2), bias };
+    multiply(workers, rows, matrix, &Outputs::GatedRows(gated));
 }
 
-/// Passes the products of all rows with all panels to a sink, on all threads.
+/// Multiplies all rows with all panels, on all threads.
 fn multiply<F: PanelFormat>(
     workers: &Workers,
     rows: &PackedRows,
     matrix: &PanelMatrix<F>,
-    sink: &(impl Sink + Sync),
+    outputs: &Outputs<'_, F::Row>,
 ) {
     assert_eq!(rows.num_inputs(), matrix.num_inputs(), "rows and weights have the same inner dimension");
     let (num_panels, num_tiles) = (matrix.num_panels(), rows.num_tiles());
@@ -126,7 +129,7 @@ fn multiply<F: PanelFormat>(
         let tiles = group * num_tiles / num_groups..(group + 1) * num_tiles / num_groups;
         for panel in panels {
             let (tiles, steps) = (tiles.clone(), matrix.panel(panel));
-            F::Row::run(workers.isa(), PanelJob::<F, _> { rows, tiles, steps, panel, sink });
+            F::Row::run(workers.isa(), PanelJob::<F> { rows, tiles, steps, panel, outputs });
         }
     });
 }
@@ -138,6 +141,26 @@ fn chunks(bytes: usize, num_rows: usize, num_panels: usize, num_threads: usize) 
     (bytes / large_chunk).next_multiple_of(num_threads).max(for_each_thread).min(num_panels).max(1)
 }
 
+/// Where the sums of the tiles go. One type for all, so that the loops of the tiles are compiled once for each format.
+enum Outputs<'a, P> {
+    Columns(Columns<'a>),
+    GatedColumns(GatedColumns<'a>),
+    GatedRows(GatedRows<'a, P>),
+}
+
+impl<P: RowStep> Outputs<'_, P> {
+    /// Receives the outputs of the `M` rows of a tile from row `first` on: two vectors each.
+    #[inline(always)]
+    fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
+        match self {
+            Self::Columns(columns) => columns.put(s, panel, first, sums),
+            Self::GatedColumns(columns) => columns.put(s, panel, first, sums),
+            Self::GatedRows(rows) if !P::SPANS_PANELS => rows.put(s, panel, first, sums),
+            Self::GatedRows(_) => unreachable!("rows that span panels are packed afterwards"),
+        }
+    }
+}
+
 /// The output matrix, written panel by panel: each panel owns 32 of its columns.
 struct Columns<'a> {
     out: Disjoint<'a, f32>,
@@ -145,7 +168,7 @@ struct Columns<'a> {
     output: MatrixOutput<'a>,
 }
 
-impl Sink for Columns<'_> {
+impl Columns<'_> {
     #[inline(always)]
     fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
         let MatrixOutput { bias, accumulate } = self.output;
@@ -189,7 +212,7 @@ struct GatedColumns<'a> {
     bias: Option<&'a [f32]>,
 }
 
-impl Sink for GatedColumns<'_> {
+impl GatedColumns<'_> {
     #[inline(always)]
     fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
         let columns = panel * LANES..self.width.min((panel + 1) * LANES);
@@ -210,7 +233,7 @@ struct GatedRows<'a, P> {
     bias: Option<&'a [f32]>,
 }
 
-impl<P: RowStep> Sink for GatedRows<'_, P> {
+impl<P: RowStep> GatedRows<'_, P> {
     #[inline(always)]
     fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
         const STEPS: usize = LANES / 2;
@@ -251,20 +274,20 @@ fn store_padded<S: Simd>(s: S, value: S::F, out: &mut [f32]) {
 }
 
 /// All rows times one panel.
-struct PanelJob<'a, F: PanelFormat, K> {
+struct PanelJob<'a, F: PanelFormat> {
     rows: &'a PackedRows,
     tiles: Range<usize>,
     steps: &'a [F::Step],
     panel: usize,
-    sink: &'a K,
+    outputs: &'a Outputs<'a, F::Row>,
 }
 
-impl<F: PanelFormat, K: Sink> SimdOp for PanelJob<'_, F, K> {
+impl<F: PanelFormat> SimdOp for PanelJob<'_, F> {
     type Output = ();
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        panel_times_rows::<S, F>(s, self.rows, self.tiles, self.steps, self.panel, self.sink);
+        panel_times_rows::<S, F>(s, self.rows, self.tiles, self.steps, self.panel, self.outputs);
     }
 }
 

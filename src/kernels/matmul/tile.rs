@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::Outputs;
 use super::format::PanelFormat;
 use super::rows::{PackedRows, RowStep, RowTile};
 use crate::kernels::simd::Simd;
@@ -32,12 +33,6 @@ impl Ahead {
     }
 }
 
-/// Receives the sums of a tile. A trait, because closures cannot be marked as inlined.
-pub(super) trait Sink {
-    /// Receives the outputs of the `M` rows of a tile from row `first` on: two vectors each.
-    fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]);
-}
-
 /// Multiplies the rows of some tiles with one panel, the one of that index.
 #[inline(always)]
 pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
@@ -46,7 +41,7 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
     tiles: Range<usize>,
     steps: &[F::Step],
     panel: usize,
-    sink: &impl Sink,
+    outputs: &Outputs<'_, F::Row>,
 ) {
     let num_tiles = tiles.len();
     let (wide, half) = F::Row::tile_rows::<S>();
@@ -58,7 +53,7 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
                     $($m => {
                         if $m <= wide {
                             let sums = tile::<S, F, $m, 2>(s, steps, values, 0, ahead);
-                            sink.put(s, panel, first, &sums);
+                            outputs.put(s, panel, first, &sums);
                         } else if $m <= half {
                             let mut sums = [[s.splat(0.0); 2]; $m];
                             for half in 0..2 {
@@ -67,7 +62,7 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
                                     sums[r][half] = of_half[r][0];
                                 }
                             }
-                            sink.put(s, panel, first, &sums);
+                            outputs.put(s, panel, first, &sums);
                         }
                     })*
                     _ => unreachable!("a tile has at most 12 rows"),
