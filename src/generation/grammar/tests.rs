@@ -408,7 +408,7 @@ fn a_mask_of_a_large_vocabulary_takes_little_time() {
         times.sort_unstable();
         let at = |part: usize| times[(times.len() - 1) * part / 100];
         println!("{name}: median {:?}, 90 of 100 within {:?}, most {:?}", at(50), at(90), at(100));
-        assert!(at(50).as_micros() < 1_000, "{name}: {:?}", at(50));
+        assert!(at(50).as_micros() < 100, "{name}: {:?}", at(50));
     }
 }
 
