@@ -20,7 +20,7 @@ def margins() -> Iterator[list[float]]:
     """Collects, of every choice that torch makes among scores, how far the nearest two of those considered are apart."""
     found: list[float] = []
     topk, argmax, multinomial, largest = torch.topk, torch.argmax, torch.multinomial, torch.Tensor.max
-    rand_like = torch.rand_like
+    rand_like, argmax_method = torch.rand_like, torch.Tensor.argmax
 
     def gap(values: torch.Tensor, count: int) -> None:
         values = values.reshape(-1, values.shape[-1])
@@ -47,6 +47,12 @@ def margins() -> Iterator[list[float]]:
     def seen_argmax(values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         gap(values, 1)
         return argmax(values, *args, **kwargs)
+
+    def seen_argmax_method(values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("dim") == -1 and values.is_floating_point():
+            # What assisted greedy search chooses.
+            gap(values, 1)
+        return argmax_method(values, *args, **kwargs)
 
     def seen_multinomial(weights: torch.Tensor, num_samples: int, *args: Any, **kwargs: Any) -> Any:
         state = torch.get_rng_state()
@@ -79,11 +85,13 @@ def margins() -> Iterator[list[float]]:
     torch.topk, torch.argmax, torch.multinomial = seen_topk, seen_argmax, seen_multinomial
     torch.rand_like = seen_rand_like
     torch.Tensor.max = seen_largest  # type: ignore[method-assign]
+    torch.Tensor.argmax = seen_argmax_method  # type: ignore[method-assign]
     try:
         yield found
     finally:
         torch.topk, torch.argmax, torch.multinomial = topk, argmax, multinomial
         torch.rand_like = rand_like
         torch.Tensor.max = largest  # type: ignore[method-assign]
+        torch.Tensor.argmax = argmax_method  # type: ignore[method-assign]
         if warper:
             warper.__call__ = kept_by_entropy

@@ -42,6 +42,10 @@ def draw_config(seed: int, family: str = "llama", **fixed: Any) -> dict[str, Any
         "pad_token_id": None,
     }
     config = draw_family(random.Random(~seed), family, config | {"model_type": family}, fixed)
+    dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    if rope["rope_type"] == "dynamic" and int(dim * rope.get("partial_rotary_factor", 1.0)) == 2:
+        # transformers divides by the dimension less 2.
+        rope["rope_type"] = "linear"
     return {name: value for name, value in config.items() if name != "head_dim" or value is not None}
 
 
