@@ -2,6 +2,7 @@
 
 #[allow(clippy::wildcard_imports, reason = "the intrinsics carry their prefix")]
 use std::arch::x86_64::*;
+use std::mem::transmute;
 
 use crate::kernels::simd::{LANES, Simd, SimdOp};
 
@@ -67,8 +68,11 @@ macro_rules! both {
     };
 }
 
-// SAFETY of every block below: the token proves AVX2, FMA and F16C, and AVX-VNNI where asked for; pointers come from references to arrays of the
-// right size (or to their upper half), and the loads and stores are the unaligned ones.
+// SAFETY of every block below: the token proves AVX2, FMA and F16C, and AVX-VNNI where asked for; all bits are values of all
+// types that are transmuted.
+//
+// Vectors are copied as values. The intrinsics that load and store check their pointers where debug assertions are on, and then
+// the compiler keeps no vector in a register: the matrix kernels took four times as long.
 #[expect(clippy::undocumented_unsafe_blocks, reason = "one reason holds for all: see the comment above")]
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type F = Halves;
@@ -91,15 +95,13 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn load(self, source: &[f32; LANES]) -> Self::F {
-        unsafe { Halves(_mm256_loadu_ps(source.as_ptr()), _mm256_loadu_ps(source.as_ptr().add(8))) }
+        let [low, high] = unsafe { transmute::<[f32; LANES], [__m256; 2]>(*source) };
+        Halves(low, high)
     }
 
     #[inline(always)]
     fn store(self, value: Self::F, target: &mut [f32; LANES]) {
-        unsafe {
-            _mm256_storeu_ps(target.as_mut_ptr(), value.0);
-            _mm256_storeu_ps(target.as_mut_ptr().add(8), value.1);
-        }
+        *target = unsafe { transmute::<[__m256; 2], [f32; LANES]>([value.0, value.1]) };
     }
 
     #[inline(always)]
@@ -153,8 +155,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     fn bf16_low(self, pairs: &[u32; LANES]) -> Self::F {
         unsafe {
-            let low = _mm256_loadu_si256(pairs.as_ptr().cast());
-            let high = _mm256_loadu_si256(pairs.as_ptr().add(8).cast());
+            let [low, high] = transmute::<[u32; LANES], [__m256i; 2]>(*pairs);
             Halves(
                 _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
                 _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
@@ -166,8 +167,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     fn bf16_high(self, pairs: &[u32; LANES]) -> Self::F {
         unsafe {
             let mask = _mm256_set1_epi32(0xffff_0000_u32 as i32);
-            let low = _mm256_loadu_si256(pairs.as_ptr().cast());
-            let high = _mm256_loadu_si256(pairs.as_ptr().add(8).cast());
+            let [low, high] = transmute::<[u32; LANES], [__m256i; 2]>(*pairs);
             Halves(
                 _mm256_castsi256_ps(_mm256_and_si256(low, mask)),
                 _mm256_castsi256_ps(_mm256_and_si256(high, mask)),
@@ -178,8 +178,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     fn bf16(self, bits: &[u16; LANES]) -> Self::F {
         unsafe {
-            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(bits.as_ptr().cast()));
-            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(bits.as_ptr().add(8).cast()));
+            let [low, high] = transmute::<[u16; LANES], [__m128i; 2]>(*bits);
+            let (low, high) = (_mm256_cvtepu16_epi32(low), _mm256_cvtepu16_epi32(high));
             Halves(
                 _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
                 _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
@@ -190,7 +190,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     fn i8(self, values: &[i8; LANES]) -> Self::F {
         unsafe {
-            let bytes = _mm_loadu_si128(values.as_ptr().cast());
+            let bytes = transmute::<[i8; LANES], __m128i>(*values);
             let (low, high) = (_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)));
             Halves(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
         }
@@ -199,10 +199,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     fn f16(self, bits: &[u16; LANES]) -> Self::F {
         unsafe {
-            Halves(
-                _mm256_cvtph_ps(_mm_loadu_si128(bits.as_ptr().cast())),
-                _mm256_cvtph_ps(_mm_loadu_si128(bits.as_ptr().add(8).cast())),
-            )
+            let [low, high] = transmute::<[u16; LANES], [__m128i; 2]>(*bits);
+            Halves(_mm256_cvtph_ps(low), _mm256_cvtph_ps(high))
         }
     }
 
@@ -257,21 +255,19 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn nearest_i8(self, value: Self::F) -> [i8; LANES] {
-        let mut bytes = [0; LANES];
         unsafe {
             // Packing works on halves of registers, so the quarters are put in order between its two steps.
             let words = _mm256_packs_epi32(_mm256_cvtps_epi32(value.0), _mm256_cvtps_epi32(value.1));
             let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
             let packed = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
-            _mm_storeu_si128(bytes.as_mut_ptr().cast(), packed);
+            transmute::<__m128i, [i8; LANES]>(packed)
         }
-        bytes
     }
 
     #[inline(always)]
     fn load_bytes(self, source: &[u8; 4 * LANES]) -> Self::B {
-        let source = source.as_ptr();
-        unsafe { IntegerHalves(_mm256_loadu_si256(source.cast()), _mm256_loadu_si256(source.add(32).cast())) }
+        let [low, high] = unsafe { transmute::<[u8; 4 * LANES], [__m256i; 2]>(*source) };
+        IntegerHalves(low, high)
     }
 
     #[inline(always)]
@@ -289,7 +285,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     fn look_up(self, table: &[u8; 16], places: Self::B) -> Self::B {
         let look_up = |places| unsafe {
-            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            let table = _mm256_broadcastsi128_si256(transmute::<[u8; 16], __m128i>(*table));
             _mm256_shuffle_epi8(table, places)
         };
         IntegerHalves(look_up(places.0), look_up(places.1))

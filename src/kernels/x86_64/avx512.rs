@@ -2,6 +2,7 @@
 
 #[allow(clippy::wildcard_imports, reason = "the intrinsics carry their prefix")]
 use std::arch::x86_64::*;
+use std::mem::transmute;
 
 use crate::kernels::simd::{LANES, Simd, SimdOp, emulated_dot_bf16};
 
@@ -71,8 +72,12 @@ impl Avx512<false, true> {
     }
 }
 
-// SAFETY of every block below: the token proves AVX-512 F, BW, DQ and VL, and BF16 and VNNI where asked for; pointers come from references to arrays of
-// the right size, and the loads and stores are the unaligned ones.
+// SAFETY of every block below: the token proves AVX-512 F, BW, DQ and VL, and BF16 and VNNI where
+// asked for; all bits are values of all
+// types that are transmuted.
+//
+// Vectors are copied as values. The intrinsics that load and store check their pointers where debug assertions are on, and then
+// the compiler keeps no vector in a register: the matrix kernels took four times as long.
 #[expect(clippy::undocumented_unsafe_blocks, reason = "one reason holds for all: see the comment above")]
 impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     type F = __m512;
@@ -95,12 +100,12 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
 
     #[inline(always)]
     fn load(self, source: &[f32; LANES]) -> Self::F {
-        unsafe { _mm512_loadu_ps(source.as_ptr()) }
+        unsafe { transmute::<[f32; LANES], __m512>(*source) }
     }
 
     #[inline(always)]
     fn store(self, value: Self::F, target: &mut [f32; LANES]) {
-        unsafe { _mm512_storeu_ps(target.as_mut_ptr(), value) }
+        *target = unsafe { transmute::<__m512, [f32; LANES]>(value) };
     }
 
     #[inline(always)]
@@ -148,14 +153,18 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
 
     #[inline(always)]
     fn bf16_low(self, pairs: &[u32; LANES]) -> Self::F {
-        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_loadu_si512(pairs.as_ptr().cast()))) }
+        unsafe {
+            let pairs = transmute::<[u32; LANES], __m512i>(*pairs);
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs))
+        }
     }
 
     #[inline(always)]
     fn bf16_high(self, pairs: &[u32; LANES]) -> Self::F {
         unsafe {
             let high = _mm512_set1_epi32(0xffff_0000_u32 as i32);
-            _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(pairs.as_ptr().cast()), high))
+            let pairs = transmute::<[u32; LANES], __m512i>(*pairs);
+            _mm512_castsi512_ps(_mm512_and_si512(pairs, high))
         }
     }
 
@@ -165,14 +174,10 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
             return emulated_dot_bf16(self, weights, inputs, sum);
         }
         unsafe {
-            let weights = _mm512_loadu_si512(weights.as_ptr().cast());
-            let inputs = _mm512_set1_epi32(inputs as i32);
-            // Both types are 512 bits without a meaning of their own.
-            _mm512_dpbf16_ps(
-                sum,
-                std::mem::transmute::<__m512i, __m512bh>(weights),
-                std::mem::transmute::<__m512i, __m512bh>(inputs),
-            )
+            // All of these types are 512 bits without a meaning of their own.
+            let weights = transmute::<[u32; LANES], __m512bh>(*weights);
+            let inputs = transmute::<__m512i, __m512bh>(_mm512_set1_epi32(inputs as i32));
+            _mm512_dpbf16_ps(sum, weights, inputs)
         }
     }
 
@@ -181,7 +186,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         unsafe {
             if BF16 {
                 // 512 bits without a meaning of their own, as above.
-                return std::mem::transmute::<__m512bh, __m512>(_mm512_cvtne2ps_pbh(second, first));
+                return transmute::<__m512bh, __m512>(_mm512_cvtne2ps_pbh(second, first));
             }
             let first = _mm512_castsi256_si512(rounded_bf16(first));
             _mm512_castsi512_ps(_mm512_inserti64x4::<1>(first, rounded_bf16(second)))
@@ -191,19 +196,19 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     #[inline(always)]
     fn bf16(self, bits: &[u16; LANES]) -> Self::F {
         unsafe {
-            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(bits.as_ptr().cast()));
+            let wide = _mm512_cvtepu16_epi32(transmute::<[u16; LANES], __m256i>(*bits));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
         }
     }
 
     #[inline(always)]
     fn i8(self, values: &[i8; LANES]) -> Self::F {
-        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(values.as_ptr().cast()))) }
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(transmute::<[i8; LANES], __m128i>(*values))) }
     }
 
     #[inline(always)]
     fn f16(self, bits: &[u16; LANES]) -> Self::F {
-        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(bits.as_ptr().cast())) }
+        unsafe { _mm512_cvtph_ps(transmute::<[u16; LANES], __m256i>(*bits)) }
     }
 
     #[inline(always)]
@@ -254,16 +259,12 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
 
     #[inline(always)]
     fn nearest_i8(self, value: Self::F) -> [i8; LANES] {
-        let mut bytes = [0; LANES];
-        unsafe {
-            _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(value)));
-        }
-        bytes
+        unsafe { transmute::<__m128i, [i8; LANES]>(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(value))) }
     }
 
     #[inline(always)]
     fn load_bytes(self, source: &[u8; 4 * LANES]) -> Self::B {
-        unsafe { _mm512_loadu_si512(source.as_ptr().cast()) }
+        unsafe { transmute::<[u8; 4 * LANES], __m512i>(*source) }
     }
 
     #[inline(always)]
@@ -279,7 +280,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     #[inline(always)]
     fn look_up(self, table: &[u8; 16], places: Self::B) -> Self::B {
         unsafe {
-            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            let table = _mm512_broadcast_i32x4(transmute::<[u8; 16], __m128i>(*table));
             _mm512_shuffle_epi8(table, places)
         }
     }
