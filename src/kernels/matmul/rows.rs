@@ -299,6 +299,12 @@ impl<P: RowStep> SimdOp for PackTile<'_, P> {
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
         let Self { x, norm, num_inputs, num_rows, out } = self;
+        if P::SPANS_PANELS {
+            for (r, row) in x.chunks_exact(num_inputs).enumerate() {
+                pack_row(s, row, norm, out, num_rows, r);
+            }
+            return;
+        }
         macro_rules! rows {
             ($($m:literal)*) => {
                 match num_rows {
@@ -308,6 +314,31 @@ impl<P: RowStep> SimdOp for PackTile<'_, P> {
             };
         }
         rows!(1 2 3 4 5 6 7 8 9 10 11 12);
+    }
+}
+
+/// Packs row `r` of a tile of `num_rows`, whose steps need nothing of other rows: the size of the tile needs no code of its own.
+#[inline(always)]
+fn pack_row<S: Simd, P: RowStep>(
+    s: S,
+    row: &[f32],
+    norm: Option<Norm<'_>>,
+    out: &mut [P],
+    num_rows: usize,
+    r: usize,
+) {
+    let scale = s.splat(norm.map_or(1.0, |norm| norm.scale(s, row)));
+    for step in 0..row.len().div_ceil(P::INPUTS) {
+        let mut values = [s.splat(0.0); STRIP_VECTORS];
+        for v in 0..P::INPUTS / LANES {
+            let begin = step * P::INPUTS + v * LANES;
+            values[v] = load_at(s, row, begin);
+            if let Some(norm) = norm {
+                values[v] = s.mul(load_at(s, norm.weight, begin), s.mul(values[v], scale));
+            }
+        }
+        let out = std::array::from_mut(&mut out[step * num_rows + r]);
+        P::arrange(s, &[values], std::slice::from_mut(out));
     }
 }
 
