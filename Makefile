@@ -25,7 +25,7 @@ FUZZ_RUSTFLAGS := -Cdebug-assertions -Cpasses=sancov-module $(addprefix -Cllvm-a
     level=4 inline-8bit-counters pc-table trace-compares)
 FUZZ_LIMITS := -timeout=5 -rss_limit_mb=2048 -len_control=100 -max_len=16384 -print_final_stats=1
 
-# Two builds of a commit give the same bytes.
+# The times in the archives are those of the commit: packed again, a build gives the same bytes.
 wheel release: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
 .DEFAULT_GOAL := help
