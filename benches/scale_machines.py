@@ -240,6 +240,8 @@ class Result:
     weights: np.ndarray
     seconds: float
     busy: float
+    # The part of the time that machines work, while requests arrive.
+    load: float
     mean_outstanding: float
 
     def ttft(self, percent: float = 99) -> float:
@@ -263,7 +265,7 @@ def simulate(machines: list[Machine], requests: list[Request], router: Router, s
     events: list[tuple[float, int, Machine]] = []
     gaps: list[tuple[float, int]] = []
     warm, arrived, outstanding = len(requests) // 10, 0, 0
-    now, last, area = 0.0, 0.0, 0.0
+    now, last, area, load = 0.0, 0.0, 0.0, 0.0
 
     def start(machine: Machine) -> None:
         machine.admit()
@@ -286,6 +288,8 @@ def simulate(machines: list[Machine], requests: list[Request], router: Router, s
             outstanding += 1
             arrived += 1
             following = next(upcoming, None)
+            if following is None and now > 0:
+                load = min(1.0, sum(machine.busy for machine in machines) / now / len(machines))
             if not machine.is_running:
                 start(machine)
         else:
@@ -297,4 +301,4 @@ def simulate(machines: list[Machine], requests: list[Request], router: Router, s
             start(machine)
     pairs = np.array(gaps or [(0.0, 0)])
     busy = sum(machine.busy for machine in machines)
-    return Result(requests[warm:], pairs[:, 0], pairs[:, 1], now, busy, area / now)
+    return Result(requests[warm:], pairs[:, 0], pairs[:, 1], now, busy, load, area / now)

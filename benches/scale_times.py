@@ -26,9 +26,9 @@ from serving import Server
 
 STREAMS = (1, 2, 4, 8, 16, 32)
 CHUNKS = (8, 16, 32, 64, 128, 256)
-# A step is the difference of so many tokens, over their number.
+# A step is the difference of so many tokens, over their number; after prompts so short that one pass computes them all.
 FEW, MANY = 8, 32
-SHORT, LONG = 64, 512
+SHORT, LONG = 8, 1024
 KV_BYTES = 1 << 30
 # What arrives in the runs that the simulation is checked with: requests, and the part of what the server can do at most.
 REQUESTS, LOADS = 40, (0.4, 0.7)
@@ -98,9 +98,8 @@ class Bench:
             list(pool.map(lambda _: self.stream(length, new_tokens), range(streams)))
         return self.clock.now()
 
-    def step(self, streams: int, context: int) -> float:
-        """Milliseconds of a pass with the next tokens of so many texts of so many tokens."""
-        length = context - (FEW + MANY) // 2
+    def step(self, streams: int, length: int) -> float:
+        """Milliseconds of a pass with the next tokens of so many texts."""
         seconds = [self.at_once(streams, length, tokens) for tokens in (FEW, MANY)]
         return 1e3 * (seconds[1] - seconds[0]) / (MANY - FEW)
 
@@ -148,7 +147,9 @@ def start(arguments: argparse.Namespace) -> tuple[Server, float]:
         connection.request("GET", "/health/ready")
         if connection.getresponse().status == 200:
             seconds = time.perf_counter() - begin
-            return server, Clock(server, arguments.clock).now() if arguments.clock == "cpu" else seconds
+            if arguments.clock == "cpu":
+                seconds = time.clock_gettime(Clock(server, "cpu").name)
+            return server, seconds
         time.sleep(0.005)
 
 
@@ -166,13 +167,18 @@ def sizes(server: Server, model: str) -> tuple[int, dict[str, Any]]:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything."""
-    server, start_seconds = start(arguments)
+    start_seconds = []
+    for _ in range(3):
+        server, seconds = start(arguments)
+        server.__exit__(None, None, None)
+        start_seconds.append(seconds)
+    server, _ = start(arguments)
     with server:
         bench = Bench(server, Clock(server, arguments.clock))
         ways: dict[str, Callable[[], float]] = {}
         for streams in STREAMS:
             ways[f"step {streams}"] = lambda streams=streams: bench.step(streams, SHORT)
-        ways["step long"] = lambda: bench.step(4, LONG)
+        ways["step long"] = lambda: bench.step(1, LONG)
         for rows in (*CHUNKS, LONG):
             ways[f"chunk {rows}"] = lambda rows=rows: bench.chunk(rows)
         measured: dict[str, list[float]] = {name: [] for name in ways}
@@ -192,9 +198,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             requests = bench.arrivals(load * most, seed=1)
             runs.append({"name": f"{load * most:.2f} requests a second", "requests": requests})
         tokens, meta = sizes(server, arguments.model)
-    # Two chunks of 256, of which the second sees the first.
-    beyond = max(0.0, found[f"chunk {LONG}"] - LONG / 256 * chunks[-1]) / (256 * 256)
-    longer = max(0.0, found["step long"] - found["step 4"]) / (4 * (LONG - SHORT))
+    # Four chunks of 256, of which the later ones see 256, 512 and 768 tokens.
+    beyond = max(0.0, found[f"chunk {LONG}"] - LONG / 256 * chunks[-1]) / (256 * (256 + 512 + 768))
+    longer = max(0.0, found["step long"] - found["step 1"]) / (LONG - SHORT)
     return {
         "model": Path(arguments.model).name,
         "compute_dtype": arguments.compute_dtype,
@@ -203,11 +209,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "clock": arguments.clock,
         "weight_bytes": meta["weight_bytes"],
         "kv_tokens": tokens,
-        "start_seconds": round(start_seconds, 3),
+        "start_seconds": round(statistics.median(start_seconds), 3),
         "decode": {
             "rows": list(STREAMS),
             "ms": steps,
-            "context": SHORT,
+            "context": SHORT + (FEW + MANY) // 2,
             "ns_per_context_token": round(1e6 * longer, 1),
         },
         "prompt": {"rows": list(CHUNKS), "ms": chunks, "ns_per_context_token": round(1e6 * beyond, 2)},

@@ -168,7 +168,7 @@ def test_the_capacity_keeps_the_limits_and_more_breaks_them():
     assert result.ttft() <= 1.0
     assert result.gap() <= 0.05
     more = setting().run(2, "least", 1.1 * rate)
-    assert more.ttft() > 1.0 or more.gap() > 0.05
+    assert more.ttft() > 1.0 or more.gap() > 0.05 or more.load > scale.MOST_LOAD
     assert setting().capacity(1, "least", scale.Limits(ttft=0.001, gap=0.05)) == (0.0, None)
 
 
