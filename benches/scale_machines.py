@@ -209,8 +209,9 @@ def round_robin(machines: list[Machine], request: Request, draw: np.random.Gener
 
 
 def least(machines: list[Machine], request: Request, draw: np.random.Generator) -> int:
-    """The machine with the fewest requests: nginx' `least_conn`, HAProxy's `leastconn`."""
-    return min(range(len(machines)), key=lambda index: (machines[index].outstanding, index))
+    """The machine with the fewest requests, in turns: nginx' `least_conn`, HAProxy's `leastconn`."""
+    order = ((request.number + step) % len(machines) for step in range(len(machines)))
+    return min(order, key=lambda index: machines[index].outstanding)
 
 
 def two_choices(machines: list[Machine], request: Request, draw: np.random.Generator) -> int:
@@ -233,15 +234,13 @@ ROUTERS["affine"] = affine
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gave, without the requests of its first tenth."""
+    """What a run gave: the second half of its requests, as the first begins with empty machines."""
 
     requests: list[Request]
     gaps: np.ndarray
     weights: np.ndarray
     seconds: float
     busy: float
-    # The part of the time that machines work, while requests arrive.
-    load: float
     mean_outstanding: float
 
     def ttft(self, percent: float = 99) -> float:
@@ -264,8 +263,8 @@ def simulate(machines: list[Machine], requests: list[Request], router: Router, s
     draw, number = np.random.default_rng(seed), count()
     events: list[tuple[float, int, Machine]] = []
     gaps: list[tuple[float, int]] = []
-    warm, arrived, outstanding = len(requests) // 10, 0, 0
-    now, last, area, load = 0.0, 0.0, 0.0, 0.0
+    warm, arrived, outstanding = len(requests) // 2, 0, 0
+    now, last, area = 0.0, 0.0, 0.0
 
     def start(machine: Machine) -> None:
         machine.admit()
@@ -288,8 +287,6 @@ def simulate(machines: list[Machine], requests: list[Request], router: Router, s
             outstanding += 1
             arrived += 1
             following = next(upcoming, None)
-            if following is None and now > 0:
-                load = min(1.0, sum(machine.busy for machine in machines) / now / len(machines))
             if not machine.is_running:
                 start(machine)
         else:
@@ -301,4 +298,4 @@ def simulate(machines: list[Machine], requests: list[Request], router: Router, s
             start(machine)
     pairs = np.array(gaps or [(0.0, 0)])
     busy = sum(machine.busy for machine in machines)
-    return Result(requests[warm:], pairs[:, 0], pairs[:, 1], now, busy, load, area / now)
+    return Result(requests[warm:], pairs[:, 0], pairs[:, 1], now, busy, area / now)
