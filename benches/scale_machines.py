@@ -85,8 +85,9 @@ class Request:
     arrival: float
     prompt: int
     new_tokens: int
-    # Those of a conversation begin alike.
+    # Those of a conversation begin alike, with so many tokens of earlier turns.
     conversation: int = -1
+    earlier: int = 0
     # The tokens of its prompt that are computed, of which so many were found in the cache.
     done: int = 0
     cached: int = 0
@@ -101,6 +102,8 @@ class Machine:
     times: Times
     kv_tokens: int
     max_requests: int = 64
+    # Whether it has computed all earlier turns, whichever machine did.
+    knows_all: bool = False
     waiting: deque[Request] = field(default_factory=deque)
     prompts: list[Request] = field(default_factory=list)
     # Those with a next token, by the number of the pass that ends them.
@@ -133,6 +136,7 @@ class Machine:
             self.reserved += size
             known = self.remembered.pop(request.conversation, 0)
             self.remembered_tokens -= known
+            known = request.earlier if self.knows_all else known
             # The last token of a prompt is computed in any case.
             request.done = request.cached = min(known, request.prompt - 1) // BLOCK * BLOCK
             self.prompts.append(request)
