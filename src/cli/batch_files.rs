@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::error::{Error, Result};
 use crate::files::open_regular;
@@ -14,6 +15,9 @@ use crate::serve::{BatchAnswer, BatchRequest};
 
 /// The longest line of a file.
 const MAX_LINE: u64 = 64 << 20;
+
+/// How every answer begins, whose `id` is the first field of [`BatchAnswer`].
+const ANSWER_START: &[u8] = br#"{"id":"batch_req_"#;
 
 /// A part of the requests: every n-th, from the i-th on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,6 +165,9 @@ pub(super) struct Answers {
 #[derive(Deserialize)]
 struct Answered {
     custom_id: String,
+    /// Without it the line is a request.
+    #[expect(dead_code, reason = "it has to be there")]
+    response: IgnoredAny,
 }
 
 impl Answers {
@@ -201,9 +208,14 @@ impl Answers {
         let (mut lines, mut answered, mut end) = (Lines::new(reading, path), HashSet::new(), 0);
         while let Some(line) = lines.next()? {
             if line.last() != Some(&b'\n') {
+                // What is removed must be a part of an answer. A machine that went down may have left zeros instead.
+                let begins = line.iter().zip(ANSWER_START).all(|(byte, start)| byte == start);
+                if !begins && line.iter().any(|&byte| byte != 0) {
+                    return Err(lines.wrong("it is no answer of a batch; give another file"));
+                }
                 break;
             }
-            let Answered { custom_id } = serde_json::from_slice(&line)
+            let Answered { custom_id, .. } = serde_json::from_slice(&line)
                 .map_err(|error| lines.wrong(format_args!("it is no answer of a batch: {error}")))?;
             if !requests.ids.contains(&custom_id) {
                 return Err(lines.wrong(format_args!(
@@ -312,17 +324,43 @@ mod tests {
         assert!(open(false).err().is_some_and(|error| error.to_string().contains("--resume")));
 
         // Killed in the middle of a line.
-        std::fs::write(&output, [&whole[..], br#"{"id": "x", "custom_"#].concat()).unwrap();
+        std::fs::write(&output, [&whole[..], br#"{"id":"batch_req_x","custom_"#].concat()).unwrap();
         let (answers, answered) = open(true).unwrap();
         assert_eq!(answered, HashSet::from(["b".to_owned()]));
         assert_eq!(std::fs::read(&output).unwrap(), whole);
         drop(answers);
         assert_eq!(ids(Requests::open(&input, Shard::WHOLE).unwrap().without(answered)), ["a", "c"]);
 
+        // A machine that went down in the middle of a line.
+        std::fs::write(&output, [&whole[..], &[0; 100]].concat()).unwrap();
+        drop(open(true).unwrap());
+        assert_eq!(std::fs::read(&output).unwrap(), whole);
+
         std::fs::write(&output, [&whole[..], &whole[..]].concat()).unwrap();
         assert!(open(true).err().is_some_and(|error| error.to_string().contains("answered twice")));
         let other = serde_json::to_string(&answer("z")).unwrap() + "\n";
         std::fs::write(&output, other).unwrap();
         assert!(open(true).err().is_some_and(|error| error.to_string().contains("not among the requests")));
+    }
+
+    #[test]
+    fn a_file_of_something_else_is_left_alone() {
+        let folder = folder("else");
+        let (input, output) = (folder.join("in.jsonl"), folder.join("out.jsonl"));
+        std::fs::write(&input, format!("{}\n{}", line("a"), line("b"))).unwrap();
+        let open = |path: &Path| Answers::open(path, true, &Requests::open(&input, Shard::WHOLE).unwrap());
+        for text in [&*format!("{}\n{}", line("a"), line("b")), &*line("a"), "notes", "{\"id\": 7}"] {
+            std::fs::write(&output, text).unwrap();
+            let error = open(&output).err().map(|error| error.to_string());
+            assert!(
+                error.as_deref().is_some_and(|error| error.contains("no answer of a batch")),
+                "{error:?}"
+            );
+            assert_eq!(std::fs::read_to_string(&output).unwrap(), text);
+        }
+        // The requests themselves.
+        let before = std::fs::read(&input).unwrap();
+        assert!(open(&input).is_err());
+        assert_eq!(std::fs::read(&input).unwrap(), before);
     }
 }
