@@ -116,7 +116,6 @@ def test_a_request_that_is_no_place_of_the_context_is_cut_from_the_left(gen: rsg
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ({"device": "cuda"}, "`device` must be 'cpu'"),
         ({"pretrained": "no/such/model"}, "no/such/model"),
         ({"dtyp": "int8"}, "dtyp"),
     ],
