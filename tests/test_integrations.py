@@ -46,7 +46,7 @@ except AttributeError as error:
 """
     out = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     assert "RsgenPredictor" in out
-    assert "has no attribute 'flink'; it has RowGenerator, row_seed, dask, ray, spark" in out
+    assert "has no attribute 'flink'; it has RowGenerator, row_seed, dask, lm_eval, ray, spark" in out
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,14 @@ def test_a_missing_engine_is_an_error_with_the_remedy(monkeypatch, module, use):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=rf"needs {module}.*pip install 'rsgen\["):
         use()
+
+
+def test_without_lm_eval_its_module_is_an_error_with_the_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    monkeypatch.setitem(sys.modules, "lm_eval.models", None)
+    monkeypatch.delitem(sys.modules, "rsgen.integrations.lm_eval", raising=False)
+    with pytest.raises(ImportError, match=r"needs lm_eval.models.*pip install 'rsgen\[lm_eval\]'"):
+        _ = integrations.lm_eval
 
 
 def test_public_names_are_documented():

@@ -1,14 +1,14 @@
-"""rsgen inside Ray, Spark and Dask: each engine has a module, which imports the engine when it is used.
+"""rsgen inside Ray, Spark, Dask and lm-eval: each has a module, which imports the engine when it is used.
 
 Every row has a seed of its own, which follows from the job's seed and the row's id. So results do not depend on partitions,
-batch sizes, retries or machines. See docs/integrations.md.
+batch sizes, retries or machines. See docs/integrations.md. `lm_eval` is the model `rsgen` of lm-eval: see docs/clients.md.
 """
 
 from ._rows import RowGenerator as RowGenerator
 from ._rows import row_seed as row_seed
 
 __all__ = ["RowGenerator", "row_seed"]
-_ENGINES = ("dask", "ray", "spark")
+_ENGINES = ("dask", "lm_eval", "ray", "spark")
 
 
 def __getattr__(name: str) -> object:

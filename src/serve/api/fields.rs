@@ -111,7 +111,7 @@ const COUNT: Kind = Kind::Integer(0, MAX_COUNT);
 /// The fields that are not those of [`GenerationConfig`], or mean more here.
 #[rustfmt::skip]
 pub(super) const OWN: &[Field] = &[
-    field(OPENAI | TOKENIZE | DETOKENIZE | TEMPLATE | GENERATE, "model", Kind::Text(0, MAX_TEXT), "the served model", "", "The model's id; another one is not found."),
+    field(OPENAI | TOKENIZE | DETOKENIZE | TEMPLATE | GENERATE, "model", Kind::Text(0, MAX_TEXT), "the served model", "", "The model's id; another one is not found. `dummy` counts as none."),
     field(COMPLETIONS, "prompt", Kind::Prompt, "required", "", "A text, token ids, or a list of either; at most 128."),
     field(GENERATE, "prompt", Kind::Prompt, "required, or `messages`", "", "A text, or token ids."),
     field(TOKENIZE, "prompt", Kind::Text(0, usize::MAX), "required, or `messages`", "", "The text to encode."),
@@ -125,7 +125,7 @@ pub(super) const OWN: &[Field] = &[
     field(CONVERSATION, "add_generation_prompt", Kind::Bool, "true", "", "Whether the prompt ends with the beginning of a reply."),
     field(CONVERSATION, "continue_final_message", Kind::Bool, "false", "", "Goes on with the last message; `add_generation_prompt` has to be false."),
     field(CONVERSATION, "chat_template_kwargs", Kind::Object, "none", "", "More variables of the template, such as `enable_thinking`; at most 16 KB."),
-    field(OPENAI, "response_format", Kind::Object, "text", "json_schema", "`type`: `text`; `json_object` for any JSON object; `json_schema` with `json_schema: {\"schema\": …}` for what the schema says."),
+    field(OPENAI, "response_format", Kind::Object, "text", "json_schema", "`type`: `text`; `json_object` for any JSON object, or for one that the schema in `value` describes; `json_schema` with `json_schema: {\"schema\": …}` for what the schema says."),
     field(OPENAI, "structured_outputs", Kind::Object, "none", "json_schema, regex, grammar", "vLLM's form: an object with one of `json`, `json_object`, `regex`, `grammar` and `choice`."),
     field(OPENAI, "guided_json", Kind::Checked("a JSON schema or its text"), "none", "json_schema", "A JSON schema, as older versions of vLLM name it."),
     field(OPENAI, "guided_regex", Kind::Text(0, usize::MAX), "none", "regex", "A regular expression."),

@@ -12,6 +12,9 @@ use crate::serve::failure::Failure;
 use crate::serve::keys::Tenant;
 use crate::types::TokenId;
 
+/// The name that huggingface_hub sends when its caller names no model.
+const NO_MODEL: &str = "dummy";
+
 /// The fields of a request that have a value.
 pub(super) struct Request {
     route: Routes,
@@ -52,7 +55,7 @@ impl Request {
             return Err(Failure::unsupported(unknown.clone(), message));
         }
         match request.text("model") {
-            Some(model) if model != app.model => Err(Failure::not_found(
+            Some(model) if model != app.model && model != NO_MODEL => Err(Failure::not_found(
                 "model_not_found",
                 format!(
                     "the model {model:?} is not served here; it is {:?}, or leave `model` out",

@@ -54,7 +54,11 @@ fn response_format(format: &Value) -> Result<Option<(&'static str, Value)>, Fail
     match &format["type"] {
         Value::Null => Ok(None),
         kind if kind == "text" => Ok(None),
-        kind if kind == "json_object" => Ok(Some(("json_schema", json!({ "type": "object" })))),
+        // `value` is TGI's form, into which huggingface_hub rewrites OpenAI's.
+        kind if kind == "json_object" => Ok(Some(match format.get("value") {
+            Some(schema) if !schema.is_null() => ("json_schema", schema.clone()),
+            _ => ("json_schema", json!({ "type": "object" })),
+        })),
         kind if kind == "json_schema" => {
             let given = &format["json_schema"];
             match given.get("schema").or_else(|| given.get("json_schema")) {

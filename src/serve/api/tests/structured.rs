@@ -32,6 +32,7 @@ fn all_forms_give_the_text_of_the_field() {
             json!({ "response_format": { "type": "json_schema", "json_schema": { "name": "a", "strict": true, "schema": schema() } } }),
             &of_schema,
         ),
+        (json!({ "response_format": { "type": "json_object", "value": schema() } }), &of_schema),
         (json!({ "structured_outputs": { "json": schema() } }), &of_schema),
         (json!({ "guided_json": schema() }), &of_schema),
         (json!({ "guided_json": schema().to_string() }), &of_schema),

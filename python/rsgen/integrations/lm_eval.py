@@ -1,0 +1,145 @@
+"""rsgen in lm-eval: the model `rsgen`, in this process. `python -m rsgen.integrations.lm_eval` is lm-eval's command with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import rsgen
+
+from ._rows import require, row_seed
+
+__all__ = ["RsgenLM"]
+
+require("lm_eval.models", "lm_eval")  # lm-eval's own models stay known beside this one
+_api: Any = require("lm_eval.api.model", "lm_eval")
+_utils: Any = require("lm_eval.utils", "lm_eval")
+_texts: Any = require("lm_eval.models.utils", "lm_eval")
+_tqdm: Any = require("tqdm", "lm_eval").tqdm
+
+
+@require("lm_eval.api.registry", "lm_eval").register_model("rsgen")
+class RsgenLM(_api.TemplateLM):
+    """The model `rsgen`. Its results do not depend on the batch, and are those of lm-eval's `hf` in float32.
+
+    Args:
+        pretrained (str | None): As of `rsgen.Generator`; None is the bundled model.
+        batch_size (int | str): The requests that are computed together. "auto" is 64.
+        max_length (int | None): The tokens of a window. None is the model's context.
+        max_gen_toks (int): The new tokens, where a task sets no number.
+        add_bos_token (bool | None): Whether texts get special tokens. None is True.
+        seed (int): A request that samples has a seed of its own, from this one and its context.
+        **options (Any): Further arguments of `rsgen.Generator`, such as `dtype` and `num_threads`.
+    """
+
+    eot_token_id = prefix_token_id = tokenizer_name = None  # properties of the base, attributes here
+
+    def __init__(self, pretrained: str | None = None, *, batch_size: int | str = 1, **options: Any) -> None:
+        super().__init__()
+        options.pop("device", None)  # lm-eval's command always names one, by default a GPU
+        most = options.pop("max_batch_size", None) or 64
+        self.batch_size = most if str(batch_size).startswith("auto") else int(batch_size)
+        length, self.max_gen_toks = options.pop("max_length", None), options.pop("max_gen_toks", 256)
+        self.add_bos_token, self.seed = options.pop("add_bos_token", None), options.pop("seed", 0)
+        self.gen = rsgen.Generator(pretrained, **options)
+        self.max_length = length or self.gen.config["max_position_embeddings"]
+        bos, eos = self.gen.tokenizer.bos_token_id, self.gen.tokenizer.eos_token_id
+        self.eot_token_id, self.prefix_token_id = eos, eos if bos is None else bos
+        self.tokenizer_name = str(self.gen.name_or_path)
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
+        """Returns the tokens of a text. One that begins with the special token gets no second."""
+        if add_special_tokens is None:
+            begins = string.startswith(self.gen.tokenizer.decode(self.prefix_token_id))
+            add_special_tokens = self.add_bos_token is not False and not begins
+        return list(self.gen.tokenizer.encode(string, add_special_tokens=add_special_tokens))
+
+    def apply_chat_template(self, chat_history: Any, add_generation_prompt: bool = True) -> str:
+        """Returns the prompt of a conversation, by the model's template."""
+        ends = {"add_generation_prompt": add_generation_prompt}
+        ends["continue_final_message"] = not add_generation_prompt
+        return self.gen.apply_chat_template(chat_history, tokenize=False, **ends)
+
+    def _scores(self, rows: list[list[int]]) -> Iterator[tuple[Any, Any]]:
+        """The log-probabilities of the tokens of each row, and whether each is the most probable one."""
+        scores = iter(self.gen.score([row for row in rows if len(row) <= self.max_length], top_logprobs=0))
+        for row in rows:
+            if len(row) <= self.max_length:
+                score = next(scores)
+                yield score.logprobs, score.ranks == 1
+            else:  # its last token is predicted, but has no place in the context
+                logits = self.gen.forward(row[:-1])[0]
+                logits -= logits.max(axis=-1, keepdims=True)
+                tokens = logits[np.arange(len(logits)), row[1:]]
+                yield tokens - np.log(np.exp(logits).sum(axis=-1)), tokens == 0
+
+    def _loglikelihood_tokens(self, requests: Any, disable_tqdm: bool = False, **_: Any) -> list[Any]:
+        answers = []
+        for at in _tqdm(range(0, len(requests), self.batch_size), "loglikelihood", disable=disable_tqdm):
+            part = requests[at : at + self.batch_size]
+            rows = [(context + end)[-self.max_length - 1 :] for _, context, end in part]
+            for (request, _, end), (logprobs, best) in zip(part, self._scores(rows), strict=True):
+                answers.append((float(logprobs[-len(end) :].sum()), bool(best[-len(end) :].all())))
+                if request is not None:
+                    self.cache_hook.add_partial("loglikelihood", request, answers[-1])
+        return answers
+
+    def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:
+        """Returns the log-likelihood of whole texts, in windows of the context's length."""
+        texts = [self.tok_encode(request.args[0]) for request in requests]
+        windows = [
+            (place, (None, *_utils.make_disjoint_window(window)))
+            for place, text in enumerate(texts)
+            for window in _utils.get_rolling_token_windows(text, self.prefix_token_id, self.max_length, 1)
+        ]
+        sums = [0.0] * len(texts)
+        answers = self._loglikelihood_tokens([window for _, window in windows], disable_tqdm)
+        for (place, _), (logprob, _) in zip(windows, answers, strict=True):
+            sums[place] += logprob
+        return sums
+
+    def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
+        """Returns the continuation of each context, up to the first of its stop sequences."""
+        texts, seen, groups = [""] * len(requests), Counter[str](), dict[Any, list[Any]]()
+        for place, request in enumerate(requests):
+            context, given = request.args
+            seen[context] += 1
+            seed = row_seed(self.seed, f"{seen[context]}:{context}")
+            groups.setdefault((repr(given), self._alone(context, given) and place), []).append((place, seed))
+        parts = [
+            g[at : at + self.batch_size] for g in groups.values() for at in range(0, len(g), self.batch_size)
+        ]
+        for part in _tqdm(parts, "generate_until", disable=disable_tqdm):
+            contexts, given = [requests[place].args[0] for place, _ in part], requests[part[0][0]].args[1]
+            fields: Any = _texts.normalize_gen_kwargs(given, self.max_gen_toks)
+            until, new = [stop for stop in fields.pop("until") if stop], fields.pop("max_gen_toks")
+            rows = [self.tok_encode(context)[-max(self.max_length - new, 1) :] for context in contexts]
+            if not fields["do_sample"]:
+                fields.pop("temperature", None)
+            if self._alone(contexts[0], given):
+                fields["stopping_criteria"] = partial(self._ends, until, len(rows[0]))
+            else:
+                fields["stop_strings"] = until or None
+            out = self.gen.generate(rows, max_new_tokens=new, seed=[seed for _, seed in part], **fields)
+            for (place, _), context, ids in zip(part, contexts, out.token_ids, strict=True):
+                text = self.gen.tokenizer.decode(ids, skip_special_tokens=True)
+                texts[place] = _texts.postprocess_generated_text(text, until, None)
+                self.cache_hook.add_partial("generate_until", (context, given), texts[place])
+        return texts
+
+    def _alone(self, context: str, given: Any) -> bool:
+        """Whether a stop sequence could begin in the context. There it does not count for lm-eval, but for `stop_strings`."""
+        until = _texts.normalize_gen_kwargs(given)["until"]
+        return any(context.endswith(stop[:n]) for stop in until for n in range(1, len(stop)))
+
+    def _ends(self, until: list[str], start: int, ids: Any, _: Any) -> bool:
+        text = self.gen.tokenizer.decode(ids[0, start:])
+        return any(stop in text for stop in until)
+
+
+if __name__ == "__main__":
+    require("lm_eval.__main__", "lm_eval").cli_evaluate()
