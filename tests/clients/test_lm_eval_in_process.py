@@ -22,6 +22,9 @@ ABSOLUTE, RELATIVE = 1e-4, 1e-5
 
 sys.path.insert(0, str(ROOT / "tools" / "golden"))
 
+# All items are computed for the first test, on whatever cores are free.
+pytestmark = pytest.mark.timeout(600)
+
 
 def run(tasks: list[str], batch_size: int | str, **options: Any) -> dict[str, Any]:
     """lm-eval with the model `rsgen`."""
@@ -103,12 +106,12 @@ def test_every_strategy_is_an_argument() -> None:
         assert out.text.split("\n\n")[0] == text
 
 
-def test_a_request_that_is_no_place_of_the_context_is_cut_from_the_left(gen: rsgen.Generator) -> None:
+def test_a_request_beyond_the_context_is_cut_from_the_left(gen: rsgen.Generator) -> None:
     from rsgen.integrations.lm_eval import RsgenLM
 
     model = RsgenLM(num_threads=THREADS, max_length=40)
     ids = gen.tokenizer.encode("Once upon a time there was a little fox who lived in the woods. " * 6)
-    cut = [*ids[-42:-2], *ids[-2:]][-41:]
+    cut = list(ids)[-41:]
     [(logprob, _)] = model._loglikelihood_tokens([(None, list(ids[:-2]), list(ids[-2:]))])
     assert logprob == pytest.approx(float(gen.score(cut)[-2:].sum()), rel=1e-5)
 

@@ -66,7 +66,8 @@ class RsgenLM(_api.TemplateLM):
 
     def _scores(self, rows: list[list[int]]) -> Iterator[tuple[Any, Any]]:
         """The log-probabilities of the tokens of each row, and whether each is the most probable one."""
-        scores = iter(self.gen.score([row for row in rows if len(row) <= self.max_length], top_logprobs=0))
+        fitting = [row for row in rows if len(row) <= self.max_length]
+        scores = iter(self.gen.score(fitting, top_logprobs=0) if fitting else ())
         for row in rows:
             if len(row) <= self.max_length:
                 score = next(scores)
