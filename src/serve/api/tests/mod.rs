@@ -429,3 +429,15 @@ fn tokens_and_texts_go_there_and_back() {
     let (status, error) = get("/v1/models/other/model");
     assert_eq!((status.as_u16(), &error["error"]["code"]), (404, &json!("model_not_found")));
 }
+
+#[test]
+fn a_request_may_name_the_model_or_none() {
+    let (_, models) = get("/v1/models");
+    // huggingface_hub sends "dummy" where its caller names none.
+    for model in [json!(null), models["data"][0]["id"].clone(), json!("dummy")] {
+        ok("/v1/completions", &json!({ "model": model, "prompt": "Once", "max_tokens": 1 }));
+    }
+    let (status, error) =
+        post("/v1/completions", &json!({ "model": "other", "prompt": "Once", "max_tokens": 1 }));
+    assert_eq!((status.as_u16(), &error["error"]["code"]), (404, &json!("model_not_found")));
+}
