@@ -12,7 +12,7 @@ use crate::serve::failure::Failure;
 use crate::serve::keys::Tenant;
 use crate::types::TokenId;
 
-/// The name that huggingface_hub sends when its caller names no model.
+/// The name that `huggingface_hub` sends when its caller names no model.
 const NO_MODEL: &str = "dummy";
 
 /// The fields of a request that have a value.
