@@ -54,15 +54,19 @@ class RsgenLM(_api.TemplateLM):
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         """Returns the tokens of a text. One that begins with the special token gets no second."""
         if add_special_tokens is None:
-            begins = string.startswith(self.gen.tokenizer.decode(self.prefix_token_id))
+            prefix: Any = self.prefix_token_id
+            begins = string.startswith(self.gen.tokenizer.decode(prefix))
             add_special_tokens = self.add_bos_token is not False and not begins
         return list(self.gen.tokenizer.encode(string, add_special_tokens=add_special_tokens))
 
     def apply_chat_template(self, chat_history: Any, add_generation_prompt: bool = True) -> str:
         """Returns the prompt of a conversation, by the model's template."""
-        ends = {"add_generation_prompt": add_generation_prompt}
-        ends["continue_final_message"] = not add_generation_prompt
-        return self.gen.apply_chat_template(chat_history, tokenize=False, **ends)
+        return self.gen.apply_chat_template(
+            chat_history,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+        )
 
     def _scores(self, rows: list[list[int]]) -> Iterator[tuple[Any, Any]]:
         """The log-probabilities of the tokens of each row, and whether each is the most probable one."""
