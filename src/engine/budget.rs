@@ -11,7 +11,7 @@ pub(super) const MAX_ROWS: usize = 256;
 /// the weights takes as long as computing eight rows.
 pub(super) const MIN_PROMPT_ROWS: usize = 16;
 
-/// How much longer than a step without a prompt a pass with one may take that somebody's next token waits for.
+/// How much longer than a step without a prompt a pass may take that somebody's next token waits for.
 const SLOWDOWN: f64 = 2.5;
 
 /// How long passes take, in seconds.
@@ -24,13 +24,14 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The rows of prompts that may join a pass that the next tokens of others wait for. Each of the `prompts` that wait brings
-    /// the rows that it would have alone, so that none becomes slower because others wait with it.
-    pub(super) fn prompt_rows(&self, prompts: usize) -> usize {
+    /// The rows of prompts that may join a pass that the next tokens of `sequences` wait for. Where more prompts wait than
+    /// sequences go on, as when many requests begin at once, the few give way to the many.
+    pub(super) fn prompt_rows(&self, prompts: usize, sequences: usize) -> usize {
         if self.step == 0.0 || self.prompt_row == 0.0 {
             return MIN_PROMPT_ROWS;
         }
-        let rows = self.step * (SLOWDOWN - 1.0) * prompts.max(1) as f64 / self.prompt_row;
+        let outnumbered = (prompts as f64 / sequences.max(1) as f64).max(1.0);
+        let rows = self.step * (SLOWDOWN - 1.0) * outnumbered / self.prompt_row;
         (rows as usize / MIN_PROMPT_ROWS * MIN_PROMPT_ROWS).clamp(MIN_PROMPT_ROWS, MAX_ROWS)
     }
 
@@ -59,16 +60,18 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_has_the_same_part_whatever_waits_with_it() {
+    fn many_prompts_do_not_wait_for_few_sequences() {
         let mut pace = Pace::default();
         for _ in 0..10 {
             pace.add(Duration::from_secs_f64(0.1), 1, 0);
             pace.add(Duration::from_secs_f64(0.3), 64, 64);
         }
-        let alone = pace.prompt_rows(1);
+        let alone = pace.prompt_rows(1, 1);
         assert!((32..=64).contains(&alone), "{alone}");
-        assert_eq!(pace.prompt_rows(2), alone * 2);
-        assert_eq!(pace.prompt_rows(15), MAX_ROWS);
+        assert_eq!(pace.prompt_rows(15, 1), MAX_ROWS);
+        assert_eq!(pace.prompt_rows(2, 1), alone * 2);
+        assert_eq!(pace.prompt_rows(1, 15), alone);
+        assert_eq!(pace.prompt_rows(8, 8), alone);
     }
 
     #[test]
@@ -87,7 +90,7 @@ mod tests {
                 }
                 let (mut left, mut passes) = (2000, 0);
                 while left > 0 {
-                    let prompt_rows = pace.prompt_rows(1).min(left).min(MAX_ROWS - streams);
+                    let prompt_rows = pace.prompt_rows(1, streams).min(left).min(MAX_ROWS - streams);
                     let elapsed = pass(weights, row, streams + prompt_rows);
                     assert!(
                         elapsed <= 3.0 * step + 1e-9,

@@ -268,7 +268,7 @@ impl Scheduler {
         }
         let before = builder.rows.len();
         let is_awaited = has_stream && before > 0;
-        let prompt_rows = if is_awaited { pace.prompt_rows(prompts.len()) } else { MAX_ROWS };
+        let prompt_rows = if is_awaited { pace.prompt_rows(prompts.len(), steps.len()) } else { MAX_ROWS };
         let all = MAX_ROWS.min(before + prompt_rows);
         if let Some((oldest, others)) = prompts.split_first_mut() {
             // A short prompt does not wait for long ones before it: a quarter of the rows goes to the shortest.
