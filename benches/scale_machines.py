@@ -59,11 +59,12 @@ class Pace:
     step: float = 0.0
     prompt_row: float = 0.0
 
-    def prompt_rows(self, prompts: int) -> int:
+    def prompt_rows(self, prompts: int, sequences: int) -> int:
         """The rows of prompts that may join a pass that next tokens wait for."""
         if self.step == 0.0 or self.prompt_row == 0.0:
             return MIN_PROMPT_ROWS
-        rows = int(self.step * (SLOWDOWN - 1.0) * max(prompts, 1) / self.prompt_row)
+        outnumbered = max(prompts / max(sequences, 1), 1.0)
+        rows = int(self.step * (SLOWDOWN - 1.0) * outnumbered / self.prompt_row)
         return min(max(rows // MIN_PROMPT_ROWS * MIN_PROMPT_ROWS, MIN_PROMPT_ROWS), MAX_ROWS)
 
     def add(self, seconds: float, rows: int, prompt_rows: int) -> None:
@@ -147,7 +148,7 @@ class Machine:
         prompts, parts = self.prompts, self.parts
         parts.clear()
         steps = min(len(self.decoding), MAX_ROWS - MIN_PROMPT_ROWS if prompts else MAX_ROWS)
-        budget = self.pace.prompt_rows(len(prompts)) if steps else MAX_ROWS
+        budget = self.pace.prompt_rows(len(prompts), steps) if steps else MAX_ROWS
         left = min(MAX_ROWS - steps, budget)
         if prompts:
             size = lambda request: request.prompt - request.done  # noqa: E731
