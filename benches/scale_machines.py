@@ -59,12 +59,14 @@ class Pace:
     step: float = 0.0
     prompt_row: float = 0.0
 
-    def prompt_rows(self, prompts: int, sequences: int) -> int:
-        """The rows of prompts that may join a pass that next tokens wait for."""
+    def prompt_rows(self, prompts: int, sequences: int, later: int) -> int:
+        """The rows of prompts that may join a pass that next tokens wait for.
+
+        `later` are the pairs of a prompt and a sequence that began after the prompt had come."""
         if self.step == 0.0 or self.prompt_row == 0.0:
             return MIN_PROMPT_ROWS
-        outnumbered = max(prompts / max(sequences, 1), 1.0)
-        rows = int(self.step * (SLOWDOWN - 1.0) * outnumbered / self.prompt_row)
+        share = max(1.0, max(prompts, later) / max(sequences, 1))
+        rows = int(self.step * (SLOWDOWN - 1.0) * share / self.prompt_row)
         return min(max(rows // MIN_PROMPT_ROWS * MIN_PROMPT_ROWS, MIN_PROMPT_ROWS), MAX_ROWS)
 
     def add(self, seconds: float, rows: int, prompt_rows: int) -> None:
@@ -91,6 +93,8 @@ class Request:
     # The tokens of its prompt that are computed, of which so many were found in the cache.
     done: int = 0
     cached: int = 0
+    # The pass before which it was taken.
+    arrived: int = 0
     first: float = 0.0
     end: float = 0.0
 
@@ -138,6 +142,7 @@ class Machine:
             self.remembered_tokens -= known
             known = request.earlier if self.knows_all else known
             # The last token of a prompt is computed in any case.
+            request.arrived = self.passes
             request.done = request.cached = min(known, request.prompt - 1) // BLOCK * BLOCK
             self.prompts.append(request)
         while self.remembered and self.remembered_tokens + self.reserved > self.kv_tokens:
@@ -148,7 +153,9 @@ class Machine:
         prompts, parts = self.prompts, self.parts
         parts.clear()
         steps = min(len(self.decoding), MAX_ROWS - MIN_PROMPT_ROWS if prompts else MAX_ROWS)
-        budget = self.pace.prompt_rows(len(prompts), steps) if steps else MAX_ROWS
+        began = [end - request.new_tokens for end, _, request in self.decoding]
+        later = sum(prompt.arrived <= pass_ for prompt in prompts for pass_ in began)
+        budget = self.pace.prompt_rows(len(prompts), steps, later) if steps else MAX_ROWS
         left = min(MAX_ROWS - steps, budget)
         if prompts:
             size = lambda request: request.prompt - request.done  # noqa: E731

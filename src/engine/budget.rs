@@ -25,13 +25,14 @@ pub(super) struct Pace {
 
 impl Pace {
     /// The rows of prompts that may join a pass that the next tokens of `sequences` wait for. Where more prompts wait than
-    /// sequences go on, as when many requests begin at once, the few give way to the many.
-    pub(super) fn prompt_rows(&self, prompts: usize, sequences: usize) -> usize {
+    /// sequences go on, the few give way to the many. And a prompt yields only to sequences that went on when it came: `later`
+    /// are the pairs of a prompt and a sequence that began after that, of which there are many where requests come at once.
+    pub(super) fn prompt_rows(&self, prompts: usize, sequences: usize, later: usize) -> usize {
         if self.step == 0.0 || self.prompt_row == 0.0 {
             return MIN_PROMPT_ROWS;
         }
-        let outnumbered = (prompts as f64 / sequences.max(1) as f64).max(1.0);
-        let rows = self.step * (SLOWDOWN - 1.0) * outnumbered / self.prompt_row;
+        let share = (prompts.max(later) as f64 / sequences.max(1) as f64).max(1.0);
+        let rows = self.step * (SLOWDOWN - 1.0) * share / self.prompt_row;
         (rows as usize / MIN_PROMPT_ROWS * MIN_PROMPT_ROWS).clamp(MIN_PROMPT_ROWS, MAX_ROWS)
     }
 
@@ -66,12 +67,16 @@ mod tests {
             pace.add(Duration::from_secs_f64(0.1), 1, 0);
             pace.add(Duration::from_secs_f64(0.3), 64, 64);
         }
-        let alone = pace.prompt_rows(1, 1);
+        let alone = pace.prompt_rows(1, 1, 0);
         assert!((32..=64).contains(&alone), "{alone}");
-        assert_eq!(pace.prompt_rows(15, 1), MAX_ROWS);
-        assert_eq!(pace.prompt_rows(2, 1), alone * 2);
-        assert_eq!(pace.prompt_rows(1, 15), alone);
-        assert_eq!(pace.prompt_rows(8, 8), alone);
+        assert_eq!(pace.prompt_rows(15, 1, 0), MAX_ROWS);
+        assert_eq!(pace.prompt_rows(2, 1, 0), alone * 2);
+        assert_eq!(pace.prompt_rows(1, 15, 0), alone);
+        assert_eq!(pace.prompt_rows(8, 8, 0), alone);
+        // Those that came before the others began do not yield to them.
+        assert_eq!(pace.prompt_rows(2, 14, 28), alone * 2);
+        assert_eq!(pace.prompt_rows(8, 8, 64), MAX_ROWS);
+        assert_eq!(pace.prompt_rows(8, 8, 7), alone);
     }
 
     #[test]
@@ -90,7 +95,7 @@ mod tests {
                 }
                 let (mut left, mut passes) = (2000, 0);
                 while left > 0 {
-                    let prompt_rows = pace.prompt_rows(1, streams).min(left).min(MAX_ROWS - streams);
+                    let prompt_rows = pace.prompt_rows(1, streams, 0).min(left).min(MAX_ROWS - streams);
                     let elapsed = pass(weights, row, streams + prompt_rows);
                     assert!(
                         elapsed <= 3.0 * step + 1e-9,

@@ -202,6 +202,8 @@ mod pending {
         pub(super) is_streamed: bool,
         pub(super) is_blocked: bool,
         pub(super) last_pass: u64,
+        pub(super) came: Option<u64>,
+        pub(super) began: Option<u64>,
         pub(super) cost: StepCost,
         pub(super) runner: Arc<ModelRunner>,
         /// The rows of the step that are left.
@@ -312,6 +314,8 @@ impl Request {
             is_streamed: random.gen_bool(0.5),
             is_blocked: false,
             last_pass: 0,
+            came: None,
+            began: None,
             cost: StepCost::default(),
             runner: Arc::clone(&scheduler.slots().0),
             left: 0,

@@ -47,6 +47,8 @@ struct PassState {
     /// Those who wait with and without rows of a prompt; as they were in the last pass.
     steps: Vec<(u64, usize)>,
     prompts: Vec<Waiting>,
+    /// The passes that those without began in.
+    began: Vec<u64>,
     /// The number of the pass.
     number: u64,
     /// Whether the last pass was for the draft model.
@@ -56,6 +58,8 @@ struct PassState {
 /// A prompt that waits.
 struct Waiting {
     age: u64,
+    /// The pass that it first waited for.
+    came: u64,
     /// The rows that are left.
     left: usize,
     index: usize,
@@ -208,22 +212,34 @@ impl Scheduler {
     /// prompts, the oldest request first, except for a share that goes to short ones. Returns the number of rows of prompts.
     fn compose(&self, state: &mut PassState, runner: &ModelRunner, role: ModelRole) -> usize {
         let PassState {
-            builder, waiting, contributions, pace, is_alone, number: pass, steps, prompts, ..
+            builder,
+            waiting,
+            contributions,
+            pace,
+            is_alone,
+            number: pass,
+            steps,
+            prompts,
+            began,
+            ..
         } = state;
         let queue = &self.queue;
         builder.clear();
         contributions.clear();
         steps.clear();
         prompts.clear();
+        began.clear();
         let mut has_stream = queue.is_streaming();
         for (index, waiting) in waiting.iter().enumerate() {
-            let rows = waiting.rows.lock();
+            let mut rows = waiting.rows.lock();
             if !rows.runner().is_same(runner) {
                 continue;
             }
             if rows.is_prompt() {
-                prompts.push(Waiting { age: rows.age, left: rows.rows_left(), index });
+                let came = *rows.came.get_or_insert(*pass);
+                prompts.push(Waiting { age: rows.age, came, left: rows.rows_left(), index });
             } else {
+                began.push(*rows.began.get_or_insert(*pass));
                 has_stream |= rows.is_streamed;
                 // What had no room goes first, before others take the room again.
                 steps.push((if rows.is_blocked { rows.age } else { u64::MAX }, index));
@@ -268,7 +284,13 @@ impl Scheduler {
         }
         let before = builder.rows.len();
         let is_awaited = has_stream && before > 0;
-        let prompt_rows = if is_awaited { pace.prompt_rows(prompts.len(), steps.len()) } else { MAX_ROWS };
+        let prompt_rows = if is_awaited {
+            began.sort_unstable();
+            let later = |prompt: &Waiting| began.len() - began.partition_point(|&pass| pass <= prompt.came);
+            pace.prompt_rows(prompts.len(), steps.len(), prompts.iter().map(later).sum())
+        } else {
+            MAX_ROWS
+        };
         let all = MAX_ROWS.min(before + prompt_rows);
         if let Some((oldest, others)) = prompts.split_first_mut() {
             // A short prompt does not wait for long ones before it: a quarter of the rows goes to the shortest.

@@ -58,6 +58,9 @@ pub(super) struct PendingRows {
     pub(super) preemption: Preemption,
     /// The last pass that it had rows in.
     pub(super) last_pass: u64,
+    /// The pass that it first waited for with a prompt, and with a next token.
+    pub(super) came: Option<u64>,
+    pub(super) began: Option<u64>,
     /// Whether the last pass had no room for it.
     pub(super) is_blocked: bool,
     /// What a step cost, as of that one.
@@ -89,6 +92,8 @@ impl PendingRows {
             cached_prompt_tokens: 0,
             preemption: Preemption::default(),
             last_pass: 0,
+            came: None,
+            began: None,
             is_blocked: false,
             cost: StepCost::default(),
             last_active: Instant::now(),
