@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
+import harness
 import pytest
 import rsgen
 from serving import Server
@@ -18,39 +18,19 @@ ITEMS = [json.loads(line) for line in (HERE / "tasks" / "stories.jsonl").read_te
 # The client adds Python floats, the library's are float32: their sums differ in the last bits.
 CLOSE = {"rel": 1e-6}
 
-Samples = dict[str, list[dict[str, Any]]]
-
 
 @pytest.fixture(scope="module", params=[1, 4], ids=["one by one", "in batches"])
-def samples(
-    request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
-) -> Samples:
+def samples(request: pytest.FixtureRequest, server: Server) -> harness.Samples:
     """What the client gets for each item of each task."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
-            patch.setenv(name, "1")
-        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hub")))
-        patch.chdir(HERE)
-        # The variables are read when it is imported.
-        import lm_eval
-        from lm_eval.tasks import TaskManager
-
-        results = lm_eval.simple_evaluate(
-            model="local-completions",
-            model_args={
-                "base_url": f"{server.url}/v1/completions",
-                "model": "story-3m",
-                "max_length": 512,
-                "batch_size": request.param,
-            },
-            tasks=["story_ends", "story_goes_on", "story_whole"],
-            task_manager=TaskManager(include_path="tasks", include_defaults=False),
-            bootstrap_iters=0,
-            log_samples=True,
-        )
-    assert results is not None
-    found: Samples = results["samples"]
-    return {task: sorted(rows, key=lambda row: row["doc_id"]) for task, rows in found.items()}
+    args = {
+        "base_url": f"{server.url}/v1/completions",
+        "model": "story-3m",
+        "max_length": 512,
+        "batch_size": request.param,
+    }
+    return harness.samples(
+        harness.evaluate("local-completions", args, ["story_ends", "story_goes_on", "story_whole"])
+    )
 
 
 def loglikelihood(gen: rsgen.Generator, context: str, continuation: str) -> tuple[float, bool]:
@@ -62,7 +42,9 @@ def loglikelihood(gen: rsgen.Generator, context: str, continuation: str) -> tupl
     return float(scores.logprobs[start:].sum()), bool((scores.ranks[start:] == 1).all())
 
 
-def test_the_loglikelihood_of_each_end_is_that_of_the_library(samples: Samples, gen: rsgen.Generator) -> None:
+def test_the_loglikelihood_of_each_end_is_that_of_the_library(
+    samples: harness.Samples, gen: rsgen.Generator
+) -> None:
     rows = samples["story_ends"]
     assert len(rows) == len(ITEMS)
     for row, item in zip(rows, ITEMS, strict=True):
@@ -72,7 +54,7 @@ def test_the_loglikelihood_of_each_end_is_that_of_the_library(samples: Samples, 
             assert str(response[1]) == str(is_greedy)
 
 
-def test_each_story_goes_on_as_in_the_library(samples: Samples, gen: rsgen.Generator) -> None:
+def test_each_story_goes_on_as_in_the_library(samples: harness.Samples, gen: rsgen.Generator) -> None:
     rows = samples["story_goes_on"]
     assert len(rows) == len(ITEMS)
     for row, item in zip(rows, ITEMS, strict=True):
@@ -83,7 +65,7 @@ def test_each_story_goes_on_as_in_the_library(samples: Samples, gen: rsgen.Gener
 
 
 def test_the_loglikelihood_of_each_whole_story_is_that_of_the_library(
-    samples: Samples, gen: rsgen.Generator
+    samples: harness.Samples, gen: rsgen.Generator
 ) -> None:
     rows = samples["story_whole"]
     assert len(rows) == len(ITEMS)
