@@ -299,6 +299,7 @@ impl<P: RowStep> SimdOp for PackTile<'_, P> {
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
         let Self { x, norm, num_inputs, num_rows, out } = self;
+        // Steps that span panels are whole groups of a row, with nothing to interleave.
         if P::SPANS_PANELS {
             for (r, row) in x.chunks_exact(num_inputs).enumerate() {
                 pack_row(s, row, norm, out, num_rows, r);
@@ -332,10 +333,7 @@ fn pack_row<S: Simd, P: RowStep>(
         let mut values = [s.splat(0.0); STRIP_VECTORS];
         for v in 0..P::INPUTS / LANES {
             let begin = step * P::INPUTS + v * LANES;
-            values[v] = load_at(s, row, begin);
-            if let Some(norm) = norm {
-                values[v] = s.mul(load_at(s, norm.weight, begin), s.mul(values[v], scale));
-            }
+            values[v] = normed(s, row, norm.map(|norm| load_at(s, norm.weight, begin)), scale, begin);
         }
         let out = std::array::from_mut(&mut out[step * num_rows + r]);
         P::arrange(s, &[values], std::slice::from_mut(out));
@@ -365,14 +363,18 @@ fn pack_tile<S: Simd, P: RowStep, const M: usize>(
             let begin = (P::VECTORS * strip + v) * LANES;
             let weight = norm.map(|norm| load_at(s, norm.weight, begin));
             for r in 0..M {
-                values[r][v] = load_at(s, rows[r], begin);
-                if let Some(weight) = weight {
-                    values[r][v] = s.mul(weight, s.mul(values[r][v], scales[r]));
-                }
+                values[r][v] = normed(s, rows[r], weight, scales[r], begin);
             }
         }
         P::arrange(s, &values, steps);
     }
+}
+
+/// The 16 values of a row from an index on, times its scale and the weight of the norm, if there is one.
+#[inline(always)]
+fn normed<S: Simd>(s: S, row: &[f32], weight: Option<S::F>, scale: S::F, begin: usize) -> S::F {
+    let values = load_at(s, row, begin);
+    weight.map_or(values, |weight| s.mul(weight, s.mul(values, scale)))
 }
 
 /// The 16 values from an index on; zeros after the end.
