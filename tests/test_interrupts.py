@@ -262,8 +262,10 @@ def test_a_handler_may_encode_while_it_interrupts_a_computation(gen):
     before = signal.signal(signal.SIGINT, handle)
     try:
         while not refused:  # The signal may arrive between two calls, where a handler may compute.
-            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-            gen.generate(["Once upon a time"] * 8, max_new_tokens=50)
+            timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            gen.generate(["Once upon a time"] * 8, max_new_tokens=400)
+            timer.join()
     finally:
         signal.signal(signal.SIGINT, before)
     assert "cannot compute" in refused[0]

@@ -8,6 +8,8 @@ use crate::error::{Error, Result};
 
 /// The largest default segment: zeroing 64 MiB takes about 20 ms.
 const SEGMENT_BYTES: usize = 64 << 20;
+/// What a pool begins with: a huge page.
+const FIRST_BYTES: usize = 2 << 20;
 
 /// The limits of one KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +52,7 @@ impl KvCapacity {
         Ok(Self { layout, max_blocks, segment_blocks: 1 }.with_segment_blocks(segment_blocks))
     }
 
-    /// Grows by about `blocks` blocks at a time: the next lower power of two, at least 1. By default a segment is a
+    /// Allocates about `blocks` blocks at a time: the next lower power of two, at least 1. By default a segment is a
     /// sixteenth of the maximum, but no more than 64 MiB.
     #[must_use]
     pub fn with_segment_blocks(mut self, blocks: usize) -> Self {
@@ -74,9 +76,16 @@ impl KvCapacity {
         self.max_blocks.saturating_mul(BLOCK_TOKENS)
     }
 
-    /// Blocks that are added at a time, a power of two; the last segment may be shorter.
+    /// The blocks of an allocation, a power of two; the last segment may be shorter.
     pub const fn segment_blocks(&self) -> usize {
         self.segment_blocks
+    }
+
+    /// The blocks to add to a pool of `num_blocks`: it doubles until it fills its first segment, so that a short text takes
+    /// little memory, and grows by whole segments from then on.
+    pub(super) fn next_blocks(&self, num_blocks: usize) -> usize {
+        let first = FIRST_BYTES / self.layout.bytes_per_block();
+        num_blocks.max(1 << first.max(1).ilog2()).min(self.segment_blocks)
     }
 }
 
@@ -112,6 +121,21 @@ mod tests {
         assert_eq!(capacity.segment_blocks(), SEGMENT_BYTES / 8192);
         assert!(KvCapacity::from_blocks(layout(), usize::MAX).is_err());
         assert!(KvCapacity::from_blocks(layout(), 0).is_err());
+    }
+
+    #[test]
+    fn a_pool_doubles_until_it_fills_a_segment() {
+        let capacity = KvCapacity::from_bytes(layout(), 1 << 30).unwrap();
+        let mut sizes = vec![0];
+        while sizes.len() < 9 {
+            let size = sizes[sizes.len() - 1];
+            sizes.push(size + capacity.next_blocks(size));
+        }
+        assert_eq!(
+            sizes.iter().map(|blocks| (blocks * 8192) >> 20).collect::<Vec<_>>(),
+            [0, 2, 4, 8, 16, 32, 64, 128, 192]
+        );
+        assert_eq!(capacity.with_segment_blocks(4).next_blocks(0), 4);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One zeroed allocation of the slab. Returns an error when memory is short, instead of aborting.
+//! One allocation of the slab, zeroed as it is needed. Returns an error when memory is short, instead of aborting.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,19 +6,28 @@ use crate::error::Result;
 use crate::kernels::advise_huge_pages;
 use crate::memory;
 
-/// A fixed number of steps, which begin at cache lines: that is their type's alignment.
+/// Steps that never move. They begin at cache lines: that is their type's alignment.
 #[derive(Debug)]
-pub(super) struct Segment<T>(Box<[T]>);
+pub(super) struct Segment<T>(Vec<T>);
 
 impl<T: Copy + Default> Segment<T> {
-    /// `len` steps, all default. Every page is written here, so that none is first touched within a pass.
-    pub(super) fn try_new(len: usize) -> Result<Self> {
+    /// No steps, with memory for `capacity`.
+    pub(super) fn with_capacity(capacity: usize) -> Result<Self> {
         let mut data: Vec<T> = Vec::new();
-        memory::reserve(&mut data, len, "tokens of a head")?;
+        memory::reserve(&mut data, capacity, "tokens of a head")?;
         // A sequence's blocks lie far from each other: with small pages each of them costs a walk through page tables.
         advise_huge_pages(data.spare_capacity_mut());
-        data.resize(len, T::default());
-        Ok(Self(data.into_boxed_slice()))
+        Ok(Self(data))
+    }
+
+    /// Extends it to `len` steps, the new ones default. Their pages are written here, so that none is first touched within
+    /// a pass.
+    ///
+    /// # Panics
+    /// When that exceeds the capacity.
+    pub(super) fn extend_to(&mut self, len: usize) {
+        assert!(len <= self.0.capacity(), "a segment must not move");
+        self.0.resize(len.max(self.0.len()), T::default());
     }
 }
 
@@ -47,10 +56,14 @@ mod tests {
     fn segments_are_zeroed_and_aligned_wherever_they_lie() {
         fn check<T: KvStep>() {
             for len in 1..40 {
-                let segment = Segment::<T>::try_new(len).unwrap();
-                assert_eq!(segment.as_ptr().addr() % 64, 0);
-                assert_eq!(segment.len(), len);
-                assert!(segment.iter().all(|step| step.get(31, 1) == 0.0));
+                let mut segment = Segment::<T>::with_capacity(len).unwrap();
+                let begin = segment.as_ptr();
+                assert_eq!(begin.addr() % 64, 0);
+                for len in [0, len / 2, len] {
+                    segment.extend_to(len);
+                    assert_eq!((segment.as_ptr(), segment.len()), (begin, len));
+                    assert!(segment.iter().all(|step| step.get(31, 1) == 0.0));
+                }
             }
         }
         check::<F32Step>();
@@ -59,7 +72,7 @@ mod tests {
 
     #[test]
     fn memory_that_does_not_exist_is_refused() {
-        assert!(Segment::<F32Step>::try_new(usize::MAX).is_err());
-        assert!(Segment::<F32Step>::try_new(isize::MAX as usize / 300).is_err());
+        assert!(Segment::<F32Step>::with_capacity(usize::MAX).is_err());
+        assert!(Segment::<F32Step>::with_capacity(isize::MAX as usize / 300).is_err());
     }
 }

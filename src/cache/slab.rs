@@ -59,11 +59,17 @@ impl<T: KvStep> Slab<T> {
         self.num_blocks
     }
 
-    /// Adds one segment, or what is left of it up to the maximum.
-    pub(super) fn grow(&mut self) -> Result<()> {
-        let blocks = (self.max_blocks - self.num_blocks).min(1 << self.places.segment_shift);
-        self.segments.push(Segment::try_new(blocks * self.places.block_steps)?);
-        self.num_blocks += blocks;
+    /// Extends the last segment towards `num_blocks` blocks, or adds one.
+    pub(super) fn grow(&mut self, num_blocks: usize) -> Result<()> {
+        let Places { segment_shift, block_steps } = self.places;
+        let (index, begin) =
+            (self.num_blocks >> segment_shift, self.num_blocks >> segment_shift << segment_shift);
+        let blocks = |end: usize| (end - begin).min(1 << segment_shift);
+        if index == self.segments.len() {
+            self.segments.push(Segment::with_capacity(blocks(self.max_blocks) * block_steps)?);
+        }
+        self.segments[index].extend_to(blocks(num_blocks) * block_steps);
+        self.num_blocks = begin + blocks(num_blocks);
         Ok(())
     }
 

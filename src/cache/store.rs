@@ -88,7 +88,7 @@ impl KvStore {
             )));
         }
         while self.num_blocks() < num_blocks {
-            on_slab!(&mut self.slab, slab => slab.grow()).map_err(|error| {
+            on_slab!(&mut self.slab, slab => slab.grow(num_blocks)).map_err(|error| {
                 Error::capacity(format!(
                     "the system gave no memory for {} more bytes of KV cache after {} bytes; free memory, or lower \
                      kv_cache_bytes and ask for shorter or fewer sequences",
@@ -310,13 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_taken_by_the_segment_and_never_beyond_the_capacity() {
+    fn memory_is_taken_as_it_is_needed_and_never_beyond_the_capacity() {
         let mut store = store(KvDtype::Bf16, 5);
         let steps = [0, 1, 2, 3, 5, 4].map(|blocks| {
             store.ensure(blocks).unwrap();
             store.num_blocks()
         });
-        assert_eq!(steps, [0, 2, 2, 4, 5, 5]);
+        assert_eq!(steps, [0, 1, 2, 3, 5, 5]);
         assert_eq!(store.num_bytes(), 5 * store.layout().bytes_per_block());
         assert_eq!(store.ensure(6).unwrap_err().kind(), ErrorKind::Internal);
     }

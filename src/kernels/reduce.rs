@@ -3,28 +3,29 @@
 
 use super::simd::{LANES, Simd};
 
-/// Combines 16 lanes pairwise: lane `i` with lane `i + 8`, then 4, 2 and 1.
-#[inline(always)]
-fn tree<S: Simd>(s: S, lanes: S::F, combine: impl Fn(S::F, S::F) -> S::F) -> f32 {
-    let lanes = combine(lanes, s.swap::<8>(lanes));
-    let lanes = combine(lanes, s.swap::<4>(lanes));
-    let lanes = combine(lanes, s.swap::<2>(lanes));
-    let lanes = combine(lanes, s.swap::<1>(lanes));
-    let mut values = [0.0; LANES];
-    s.store(lanes, &mut values);
-    values[0]
-}
-
-/// The sum of 16 lanes.
+/// The sum of 16 lanes, pairwise: lane `i` with lane `i + 8`, then 4, 2 and 1.
 #[inline(always)]
 pub(crate) fn sum_lanes<S: Simd>(s: S, lanes: S::F) -> f32 {
-    tree(s, lanes, |a, b| s.add(a, b))
+    let lanes = s.add(lanes, s.swap::<8>(lanes));
+    let lanes = s.add(lanes, s.swap::<4>(lanes));
+    let lanes = s.add(lanes, s.swap::<2>(lanes));
+    first_lane(s, s.add(lanes, s.swap::<1>(lanes)))
 }
 
 /// The largest of 16 lanes. A NaN may be passed over.
 #[inline(always)]
 pub(crate) fn max_lanes<S: Simd>(s: S, lanes: S::F) -> f32 {
-    tree(s, lanes, |a, b| s.max(a, b))
+    let lanes = s.max(lanes, s.swap::<8>(lanes));
+    let lanes = s.max(lanes, s.swap::<4>(lanes));
+    let lanes = s.max(lanes, s.swap::<2>(lanes));
+    first_lane(s, s.max(lanes, s.swap::<1>(lanes)))
+}
+
+#[inline(always)]
+fn first_lane<S: Simd>(s: S, lanes: S::F) -> f32 {
+    let mut values = [0.0; LANES];
+    s.store(lanes, &mut values);
+    values[0]
 }
 
 /// Splits into full vectors and a last one that is padded with `fill`.

@@ -258,7 +258,7 @@ fn every_instruction_set_gives_the_same_bits() {
         };
         let isas = Isa::available();
         let expected = results(isas[0]);
-        for isa in isas {
+        for &isa in &isas[1..] {
             let actual = results(isa);
             faults.check(format!("{name}, {isa:?}, logits"), unequal(&actual.0, &expected.0));
             for (request, (actual, expected)) in

@@ -132,18 +132,26 @@ fn all_lanes(words: &[[u32; LANES]; 2], holds: impl Fn(u32) -> bool) -> bool {
     words.as_flattened().iter().fold(true, |all, &word| all & holds(word))
 }
 
-/// [`PanelProducts::multiply_add`] in `float32`: `weights(vector, i)` are the weights of 16 outputs for the `i`-th input.
+/// A step whose weights are widened to `float32` as they are multiplied.
+trait WidenedStep {
+    /// The weights of 16 outputs for the `i`-th input. A method and no closure, which would not always be inlined: it would be
+    /// called for each vector then, and so would the instructions within it.
+    fn weights<S: Simd>(&self, s: S, vector: usize, i: usize) -> S::F;
+}
+
+/// [`PanelProducts::multiply_add`] in `float32`.
 #[inline(always)]
-fn widened_multiply_add<S: Simd, const M: usize, const V: usize>(
+fn widened_multiply_add<S: Simd, T: WidenedStep, const M: usize, const V: usize>(
     s: S,
-    weights: impl Fn(usize, usize) -> S::F,
+    step: &T,
+    first: usize,
     rows: &[[f32; 2]; M],
     sums: &mut [[S::F; V]; M],
 ) {
     for i in 0..2 {
         let mut vectors = [s.splat(0.0); V];
         for v in 0..V {
-            vectors[v] = weights(v, i);
+            vectors[v] = step.weights(s, first + v, i);
         }
         for r in 0..M {
             let x = s.splat(rows[r][i]);
@@ -158,6 +166,13 @@ fn widened_multiply_add<S: Simd, const M: usize, const V: usize>(
 #[derive(Debug, Clone, Copy)]
 pub struct Bf16Panels;
 
+impl WidenedStep for Bf16Step {
+    #[inline(always)]
+    fn weights<S: Simd>(&self, s: S, vector: usize, i: usize) -> S::F {
+        if i == 0 { s.bf16_low(&self.0[vector]) } else { s.bf16_high(&self.0[vector]) }
+    }
+}
+
 impl PanelProducts for Bf16Panels {
     type Step = Bf16Step;
     type Row = [f32; 2];
@@ -170,11 +185,7 @@ impl PanelProducts for Bf16Panels {
         rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
-        let weights = |v: usize, i| {
-            let words = &step.0[first + v];
-            if i == 0 { s.bf16_low(words) } else { s.bf16_high(words) }
-        };
-        widened_multiply_add(s, weights, rows, sums);
+        widened_multiply_add(s, step, first, rows, sums);
     }
 }
 
@@ -204,6 +215,13 @@ impl PanelFormat for Bf16Panels {
 #[derive(Debug, Clone, Copy)]
 pub struct F32Panels;
 
+impl WidenedStep for F32Step {
+    #[inline(always)]
+    fn weights<S: Simd>(&self, s: S, vector: usize, i: usize) -> S::F {
+        s.load(&self.0[i][vector])
+    }
+}
+
 impl PanelProducts for F32Panels {
     type Step = F32Step;
     type Row = [f32; 2];
@@ -216,7 +234,7 @@ impl PanelProducts for F32Panels {
         rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
-        widened_multiply_add(s, |v, i| s.load(&step.0[i][first + v]), rows, sums);
+        widened_multiply_add(s, step, first, rows, sums);
     }
 }
 
@@ -246,6 +264,13 @@ impl PanelFormat for F32Panels {
 #[derive(Debug, Clone, Copy)]
 pub struct I8Panels;
 
+impl WidenedStep for I8Step {
+    #[inline(always)]
+    fn weights<S: Simd>(&self, s: S, vector: usize, i: usize) -> S::F {
+        s.i8(&self.0[i][vector])
+    }
+}
+
 impl PanelProducts for I8Panels {
     type Step = I8Step;
     type Row = [f32; 2];
@@ -258,7 +283,7 @@ impl PanelProducts for I8Panels {
         rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
-        widened_multiply_add(s, |v, i| s.i8(&step.0[i][first + v]), rows, sums);
+        widened_multiply_add(s, step, first, rows, sums);
     }
 }
 
@@ -270,6 +295,13 @@ pub struct F16Panels;
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(align(64))]
 pub struct F16Step([[[u16; LANES]; 2]; 2]);
+
+impl WidenedStep for F16Step {
+    #[inline(always)]
+    fn weights<S: Simd>(&self, s: S, vector: usize, i: usize) -> S::F {
+        s.f16(&self.0[i][vector])
+    }
+}
 
 impl PanelProducts for F16Panels {
     type Step = F16Step;
@@ -283,7 +315,7 @@ impl PanelProducts for F16Panels {
         rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
-        widened_multiply_add(s, |v, i| s.f16(&step.0[i][first + v]), rows, sums);
+        widened_multiply_add(s, step, first, rows, sums);
     }
 }
 
