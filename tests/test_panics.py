@@ -179,12 +179,17 @@ def test_so_is_one_in_an_event_loop_and_the_generator_goes_on():
 def test_so_is_one_on_a_thread_that_computes_for_an_event_loop():
     gen = rsgen.Generator(num_threads=1)
 
+    is_armed = False
+
     def panic_soon(input_ids, scores):
-        _panic_after(2)  # after the token is handed over, in the next step
+        nonlocal is_armed
+        if not is_armed:
+            _panic_after(2)  # after the token is handed over, in the next step
+        is_armed = True
         return scores
 
     async def on_a_loop():
-        return [token async for token in gen.astream(PROMPT, logits_processor=panic_soon, max_new_tokens=5)]
+        return [token async for token in gen.astream(PROMPT, logits_processor=panic_soon, max_new_tokens=50)]
 
     with pytest.raises(rsgen.InternalError, match="a panic of the test"):
         asyncio.run(on_a_loop())
