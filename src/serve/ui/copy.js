@@ -35,7 +35,7 @@ export function asPython(state, side, { model, tokens }) {
 	const lines = ["import rsgen", "", "gen = rsgen.Generator(" + options.join(", ") + ")"];
 	if (body.messages) {
 		lines.push("messages = " + python(body.messages));
-		lines.push("prompt = gen.tokenizer.apply_chat_template(messages, add_generation_prompt=True)");
+		lines.push("prompt = gen.apply_chat_template(messages, add_generation_prompt=True)");
 	}
 	lines.push("out = gen." + side.strategy + "(");
 	lines.push("    " + (body.messages ? "prompt" : python(body.prompt)) + ",");
