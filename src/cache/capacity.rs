@@ -6,10 +6,10 @@
 use super::layout::{BLOCK_TOKENS, KvLayout};
 use crate::error::{Error, Result};
 
-/// The largest default segment: zeroing 64 MiB takes about 20 ms.
+/// The largest default segment.
 const SEGMENT_BYTES: usize = 64 << 20;
-/// What a pool begins with: a huge page.
-const FIRST_BYTES: usize = 2 << 20;
+/// The memory that is zeroed at a time, within a pass: a huge page, so that no token waits for more.
+const GROWTH_BYTES: usize = 2 << 20;
 
 /// The limits of one KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,11 +81,10 @@ impl KvCapacity {
         self.segment_blocks
     }
 
-    /// The blocks to add to a pool of `num_blocks`: it doubles until it fills its first segment, so that a short text takes
-    /// little memory, and grows by whole segments from then on.
-    pub(super) fn next_blocks(&self, num_blocks: usize) -> usize {
-        let first = FIRST_BYTES / self.layout.bytes_per_block();
-        num_blocks.max(1 << first.max(1).ilog2()).min(self.segment_blocks)
+    /// The blocks that a pool grows by, a power of two that divides a segment.
+    pub(super) fn growth_blocks(&self) -> usize {
+        let blocks = GROWTH_BYTES / self.layout.bytes_per_block();
+        (1 << blocks.max(1).ilog2()).min(self.segment_blocks)
     }
 }
 
@@ -124,18 +123,15 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_doubles_until_it_fills_a_segment() {
+    fn a_pool_grows_by_huge_pages_or_blocks() {
+        let grown_bytes = |head_dim| {
+            let layout = KvLayout::new(32, 8, head_dim, KvDtype::F32).unwrap();
+            KvCapacity::from_bytes(layout, 4 << 30).unwrap().growth_blocks() * layout.bytes_per_block()
+        };
+        assert_eq!([32, 96, 128].map(grown_bytes), [2 << 20, 6 << 20, 8 << 20]);
         let capacity = KvCapacity::from_bytes(layout(), 1 << 30).unwrap();
-        let mut sizes = vec![0];
-        while sizes.len() < 9 {
-            let size = sizes[sizes.len() - 1];
-            sizes.push(size + capacity.next_blocks(size));
-        }
-        assert_eq!(
-            sizes.iter().map(|blocks| (blocks * 8192) >> 20).collect::<Vec<_>>(),
-            [0, 2, 4, 8, 16, 32, 64, 128, 192]
-        );
-        assert_eq!(capacity.with_segment_blocks(4).next_blocks(0), 4);
+        assert_eq!((capacity.segment_blocks(), capacity.growth_blocks()), (8192, 256));
+        assert_eq!(capacity.with_segment_blocks(4).growth_blocks(), 4);
     }
 
     #[test]

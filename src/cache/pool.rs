@@ -316,7 +316,7 @@ impl BlockPool {
     /// Adds new blocks to the free list, or what is left up to the maximum.
     fn grow(&mut self) {
         let start = self.blocks.len();
-        let end = (start + self.capacity.next_blocks(start)).min(self.limit);
+        let end = (start + self.capacity.growth_blocks()).min(self.limit);
         self.blocks.resize(end, BlockState { count: 0, owner: None });
         // Reversed, so that adjacent blocks of a sequence are adjacent in memory.
         self.free.extend((start..end).rev().map(|index| BlockId(index as u32)));
