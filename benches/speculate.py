@@ -2,6 +2,7 @@
 
 python benches/speculate.py                                   # the bundled story model and its draft model
 python benches/speculate.py target/peers/models/T --compute-dtype bfloat16 --acceptance 0 0.3 0.6 0.9
+python benches/speculate.py target/peers/models/T --compute-dtype bfloat16 --verify   # what a pass of several rows costs
 
 It needs the Python package. With a model's folder, candidates are scripted: each is right with the given probability, and the
 model checks it as any other. Both ways take turns, and a figure is the median over the rounds of the time of plain decoding
@@ -26,6 +27,8 @@ REQUESTS, NEW_TOKENS = 16, 128
 DRAFT = Path(rsgen.__file__).parent / "models" / "story-draft"
 # The least that is asked for: of any figure, and of an acceptance of 0.6 for one request.
 LEAST, GAIN = 0.97, (0.6, 1.5)
+# The most that verifying so many rows may cost, as a multiple of a step of one row.
+VERIFIED, MOST = 5, 1.15
 
 PROMPTS = [
     "Once upon a time there was a little fox who lived near the lake.",
@@ -106,6 +109,30 @@ def of_scripts(gen: rsgen.Generator, drafted: int, rounds: int, acceptances: lis
     return missed
 
 
+def of_verification(gen: rsgen.Generator, rounds: int) -> list[str]:
+    """What passes over 2 to 8 tokens after the same text cost, in steps of one token."""
+    choose = random.Random(0)
+
+    def ids(count: int) -> list[int]:
+        return choose.sample(range(10, gen.config["vocab_size"] - 1), count)
+
+    cache = gen.prefill(ids(32))
+
+    def seconds(rows: int) -> float:
+        more = ids(rows)
+        begin = time.perf_counter()
+        gen.generate(more, cache=cache, max_new_tokens=1)
+        return time.perf_counter() - begin
+
+    sizes = [1, 2, 3, 5, 8]
+    measured = [[seconds(rows) for rows in sizes] for _ in range(10 * rounds + 1)][1:]
+    ratios = {rows: statistics.median(row[i] / row[0] for row in measured) for i, rows in enumerate(sizes)}
+    for rows, figure in ratios.items():
+        print(f"a pass of {rows} rows costs {figure:.2f} of one of a row")
+    missed = f"{VERIFIED} rows cost {ratios[VERIFIED]:.2f}, more than {MOST}"
+    return [missed] if ratios[VERIFIED] > MOST else []
+
+
 def of_stories(rounds: int) -> list[str]:
     """The figures of the story model: prompt lookup and its draft model, prompt by prompt and together."""
     gen, draft = rsgen.Generator(), rsgen.Generator(DRAFT)
@@ -148,8 +175,13 @@ def main() -> None:
     parser.add_argument("--acceptance", type=float, nargs="+", default=[0.0, 0.3, 0.6, 0.9])
     parser.add_argument("--drafted", type=int, default=4, help="the most candidates of a pass")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--verify", action="store_true", help="measure passes of several rows instead")
     options = parser.parse_args()
-    if options.model:
+    if options.verify:
+        missed = of_verification(
+            rsgen.Generator(options.model, compute_dtype=options.compute_dtype), options.rounds
+        )
+    elif options.model:
         gen = rsgen.Generator(options.model, compute_dtype=options.compute_dtype)
         missed = of_scripts(gen, options.drafted, options.rounds, options.acceptance)
     else:

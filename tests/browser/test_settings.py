@@ -300,9 +300,7 @@ def test_the_code_for_python_and_the_shell_gives_the_same_text(
     assert shlex.split(command)[:2] == ["curl", "-N"]
     if serving.PROGRAM[0] != sys.executable:
         return  # There is no extension to run the program with.
-    program = code(page, "python").replace(
-        "print(out.text)", "print(list(map(int, out.token_ids[0])))"
-    )
+    program = code(page, "python").replace("print(out.text)", "print(list(map(int, out.token_ids[0])))")
     printed = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
