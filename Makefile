@@ -26,6 +26,11 @@ FUZZ_RUSTFLAGS := -Cdebug-assertions -Cpasses=sancov-module $(addprefix -Cllvm-a
     level=4 inline-8bit-counters pc-table trace-compares)
 FUZZ_LIMITS := -timeout=5 -rss_limit_mb=2048 -len_control=100 -max_len=16384 -print_final_stats=1
 
+# Those that end within minutes there.
+MIRI_TESTS := kernels::threads kernels::parallel kernels::bandwidth kernels::matmul::step \
+    kernels::matmul::tests::rows_are_unpacked kernels::matmul::tests::bias_and cache:: \
+    --skip any_script --skip memory_that --skip threads_that_share --skip other_jobs
+
 # The times in the archives are those of the commit: packed again, a build gives the same bytes.
 wheel release: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
@@ -97,6 +102,13 @@ attack: develop ## attack with 2000 drawn folders, 1000 templates and 5000 calls
 asan: ## run the kernels' unit tests under AddressSanitizer, on every instruction set of this machine
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo test $(RUST_FEATURES) --target $(FUZZ_TRIPLE) \
 	    --target-dir $(abspath $(or $(CARGO_TARGET_DIR),target))/asan --lib kernels
+
+.PHONY: miri
+miri: ## run the tests of threads and memory under Miri (needs a nightly toolchain with miri)
+	@# crossbeam, which rayon uses, breaks the rules of stacked borrows and keeps those of tree borrows.
+	MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-tree-borrows -Zmiri-permissive-provenance' \
+	    cargo +nightly miri test --no-default-features --target-dir $(abspath $(or $(CARGO_TARGET_DIR),target))/miri --lib -- \
+	    $(MIRI_TESTS)
 
 .PHONY: develop
 develop: $(VENV)/.ready ## build the extension module into .venv, editable
