@@ -10,7 +10,7 @@
 //!                     sequence B, a fork of A       [ 4 ][ 7 ][ 5 ]     B appended, so it got 5 as a copy of 2
 //!                                                     └────┴── shared: stored once, read by both
 //!
-//!   pool              block      0   1   2   3   4   5   6   7 ┊ grows by segments up to the maximum
+//!   pool              block      0   1   2   3   4   5   6   7 ┊ grows by huge pages up to the maximum
 //!                     count      ·   ·   1   ·   2   1   ·   2 ┊
 //!                     free list  0   1       3           6     ┊     a free block may still be found by its tokens
 //!

@@ -1,7 +1,7 @@
 //! The bookkeeping of the KV cache: reference counts, the free list, growth, and blocks set aside for requests.
 //!
-//! No floats: it runs between passes, under a lock. Each operation takes about constant time per block; only growth writes a
-//! whole segment of integers. When blocks do not suffice it returns an error and never waits.
+//! No floats: it runs between passes, under a lock. Each operation takes about constant time per block; only growth writes
+//! an entry for each new block. When blocks do not suffice it returns an error and never waits.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
