@@ -177,6 +177,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--verify", action="store_true", help="measure passes of several rows instead")
     options = parser.parse_args()
+    if options.verify and not options.model:
+        parser.error("--verify needs the folder of a model")
     if options.verify:
         missed = of_verification(
             rsgen.Generator(options.model, compute_dtype=options.compute_dtype), options.rounds

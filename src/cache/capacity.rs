@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 /// The largest default segment.
 const SEGMENT_BYTES: usize = 64 << 20;
-/// The memory that is zeroed at a time, within a pass: a huge page, so that no token waits for more.
+/// The memory that a pool grows by: a huge page, so that a text takes and zeroes little more than it needs.
 const GROWTH_BYTES: usize = 2 << 20;
 
 /// The limits of one KV cache.

@@ -20,8 +20,8 @@ impl<T: Copy + Default> Segment<T> {
         Ok(Self(data))
     }
 
-    /// Extends it to `len` steps, the new ones default. Their pages are written here, so that none is first touched within
-    /// a pass.
+    /// Extends it to `len` steps, the new ones default. Their pages are written here, so that no kernel is the first to touch
+    /// one.
     ///
     /// # Panics
     /// When that exceeds the capacity.
