@@ -2,11 +2,13 @@
 
 import contextlib
 import itertools
+import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -130,6 +132,31 @@ def test_ctrl_c_ends_what_a_call_does_before_it_computes(gen, what):
     with interrupted(0.05):
         CALLS[what](gen)
     assert gen.generate([5], max_new_tokens=1).usage.generated_tokens == 1
+
+
+STORY = Path(rsgen.__file__).parent / "models" / "story-3m"
+#: The kinds of pre-tokenizers that take the longest, with their fields.
+STAGES: dict[str, dict[str, object]] = {
+    "BertPreTokenizer": {},
+    "ByteLevel": {"add_prefix_space": False, "trim_offsets": True},
+    "Punctuation": {"behavior": "Isolated"},
+    "Whitespace": {},
+}
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_ctrl_c_ends_a_stage_of_a_tokenizer_that_takes_a_second(tmp_path, kind):
+    """The `tokenizers` crate takes the whole text through each stage, and cannot be stopped within one."""
+    read = json.loads((STORY / "tokenizer.json").read_text())
+    read["pre_tokenizer"] = {"type": kind, **STAGES[kind]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(read))
+    tokenizer = rsgen.Tokenizer(tmp_path)
+    text = "a, " * 2_500_000
+    for after in (0.02, 0.3, 0.7):
+        with interrupted(after):
+            for _ in range(20):
+                tokenizer(text)
+    assert tokenizer.encode("a, b", add_special_tokens=False)
 
 
 HUGE = np.broadcast_to(np.int64(5), (10**10,))

@@ -39,9 +39,15 @@ impl<'a> Budget<'a> {
     pub(super) fn work(&self, bytes: usize) -> Result<()> {
         let unpolled = self.unpolled.get().saturating_add(bytes).saturating_add(16);
         self.unpolled.set(unpolled);
-        if unpolled < BYTES_PER_POLL || self.is_interrupted.get() {
-            return self.check();
-        }
+        if unpolled < BYTES_PER_POLL { self.check() } else { self.poll() }
+    }
+
+    /// Asks the caller, unless it has given up before.
+    ///
+    /// # Errors
+    /// `Cancelled`.
+    pub(super) fn poll(&self) -> Result<()> {
+        self.check()?;
         self.unpolled.set(0);
         POLLS.set(true);
         self.is_interrupted.set((self.interrupted.borrow_mut())());

@@ -67,12 +67,19 @@ struct Model {
     vocab: Vocab,
 }
 
-/// Checks the text of a tokenizer.json. Returns the ids that the post-processor puts around a prompt; each must be a
-/// token.
+/// What a tokenizer.json says of the texts that it encodes.
+pub(super) struct Checked {
+    /// The ids that the post-processor puts around a prompt; each must be a token.
+    pub(super) ids_around: Vec<u32>,
+    /// The factor by which normalizer and pre-tokenizer may lengthen a text.
+    pub(super) growth: usize,
+}
+
+/// Checks the text of a tokenizer.json.
 ///
 /// # Errors
 /// `Load`, without the name of the file.
-pub(super) fn check(tokenizer_json: &[u8]) -> Result<Vec<u32>> {
+pub(super) fn check(tokenizer_json: &[u8]) -> Result<Checked> {
     json::check(tokenizer_json)?;
     // serde would also accept a list, as the fields of the struct in order.
     if !tokenizer_json.trim_ascii_start().starts_with(b"{") {
@@ -84,7 +91,8 @@ pub(super) fn check(tokenizer_json: &[u8]) -> Result<Vec<u32>> {
     let growth = product(&normalizer)?;
     check_growth("normalizer", growth)?;
     let pre_tokenizer = parts::<PreTokenizerWrapper>("pre_tokenizer", "pretokenizers", head.pre_tokenizer)?;
-    check_growth("normalizer and its pre_tokenizer", growth.saturating_mul(product(&pre_tokenizer)?))?;
+    let growth = growth.saturating_mul(product(&pre_tokenizer)?);
+    check_growth("normalizer and its pre_tokenizer", growth)?;
     if pre_tokenizer.iter().any(|part| part["type"] == "FixedLength" && part["length"] == 0) {
         return Err(Error::load("its pre_tokenizer FixedLength must have a `length` of at least 1, found 0"));
     }
@@ -93,11 +101,11 @@ pub(super) fn check(tokenizer_json: &[u8]) -> Result<Vec<u32>> {
         serde_json::from_value(serde_json::json!({"type": "Sequence", "normalizers": normalizer}));
     let normalizing: Normalizing = normalizing.map_err(cannot_be_used)?;
     head.added_tokens.iter().try_for_each(|token| check_added(token, Some(&normalizing)))?;
-    let mut ids = Vec::new();
+    let mut ids_around = Vec::new();
     for processor in parts::<PostProcessorWrapper>("post_processor", "processors", head.post_processor)? {
-        check_post_processor(&processor, &mut ids)?;
+        check_post_processor(&processor, &mut ids_around)?;
     }
-    Ok(ids)
+    Ok(Checked { ids_around, growth })
 }
 
 /// Checks a token that is found in a prompt before the model splits it.

@@ -13,6 +13,7 @@ mod detokenizer;
 mod jinja;
 mod long_words;
 mod normalizing;
+mod own_thread;
 mod sentencepiece;
 mod settings;
 mod sorted_tokens;

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::budget::Budget;
 use super::decoder::{Decoder, DecoderState};
+use super::own_thread;
 use super::sentencepiece::LlamaTokenizer;
 use super::settings::Settings;
 use super::sorted_tokens::SortedTokens;
@@ -48,7 +49,7 @@ struct Inner {
 
 /// From text to ids.
 enum Encoder {
-    Json(Box<TokenizerJson>),
+    Json(Arc<TokenizerJson>),
     SentencePiece(Box<LlamaTokenizer>),
 }
 
@@ -71,7 +72,7 @@ impl Tokenizer {
         let mut settings = Settings::read(tokenizer_config, special_tokens_map)?;
         let encoder = TokenizerJson::new(tokenizer_json, &mut settings)?;
         let (tokens, decoder) = (encoder.tokens()?, encoder.decoder(&settings)?);
-        Ok(Self::new(Encoder::Json(Box::new(encoder)), decoder, tokens, &settings))
+        Ok(Self::new(Encoder::Json(Arc::new(encoder)), decoder, tokens, &settings))
     }
 
     /// Reads a SentencePiece `tokenizer.model` by the rules of transformers' slow `LlamaTokenizer`, with, where the folder
@@ -158,6 +159,10 @@ impl Tokenizer {
     ) -> Result<Vec<TokenId>> {
         let budget = Budget::new(interrupted);
         let ids = match &self.0.encoder {
+            Encoder::Json(json) if json.is_long(text) => {
+                let (json, text) = (Arc::clone(json), text.to_owned());
+                own_thread::encode(&budget, move |budget| json.encode(&text, add_special_tokens, budget))
+            }
             Encoder::Json(json) => json.encode(text, add_special_tokens, &budget),
             Encoder::SentencePiece(model) => model.encode(text, add_special_tokens, &budget),
         };

@@ -20,8 +20,8 @@ use tokenizers::{
     OffsetReferential, OffsetType, PostProcessorWrapper, PreTokenizedString, Token, TokenizerImpl,
 };
 
-use super::budget::{Budget, caller_panicked, check_length};
-use super::checks;
+use super::budget::{Budget, MAX_TEXT_BYTES, caller_panicked, check_length};
+use super::checks::{self, Checked};
 use super::decoder::Decoder;
 use super::long_words::Borders;
 use super::normalizing::Normalizing;
@@ -33,6 +33,8 @@ use crate::types::TokenId;
 
 /// The longest word that is encoded without looking at the caller's interrupt.
 const LONG_WORD_BYTES: usize = 64 << 10;
+/// A stage may take 50 ms for a text of so many bytes.
+const LONG_TEXT_BYTES: usize = 256 << 10;
 
 type Backend = TokenizerImpl<ModelWrapper, Normalizing, Splitter, PostProcessorWrapper, DecoderWrapper>;
 
@@ -41,6 +43,8 @@ pub(super) struct TokenizerJson {
     pub(super) backend: Backend,
     /// The ids that the post-processor puts before and after a prompt.
     around: [Vec<u32>; 2],
+    /// The factor by which normalizer and pre-tokenizer may lengthen a text.
+    growth: usize,
     borders: OnceLock<Option<Borders>>,
 }
 
@@ -50,7 +54,7 @@ impl TokenizerJson {
     /// # Errors
     /// `Load` when it is damaged or not supported.
     pub(super) fn new(tokenizer_json: &[u8], settings: &mut Settings) -> Result<Self> {
-        let ids_around = checks::check(tokenizer_json).context(|| "tokenizer.json")?;
+        let Checked { ids_around, growth } = checks::check(tokenizer_json).context(|| "tokenizer.json")?;
         let backend = guarded(|| {
             let mut backend = serde_json::from_slice::<Backend>(tokenizer_json)?;
             if is_rebuilt_as_llama(settings, tokenizer_json) {
@@ -84,7 +88,12 @@ impl TokenizerJson {
             )));
         }
         let around = around(&backend)?;
-        Ok(Self { backend, around, borders: OnceLock::new() })
+        Ok(Self { backend, around, growth, borders: OnceLock::new() })
+    }
+
+    /// Whether a stage may take a text so long that its caller should not wait for it.
+    pub(super) fn is_long(&self, text: &str) -> bool {
+        text.len() <= MAX_TEXT_BYTES && text.len().saturating_mul(self.growth) >= LONG_TEXT_BYTES
     }
 
     /// As [`super::Tokenizer::encode`].

@@ -94,12 +94,19 @@ def write_golden() -> None:
         AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32) for folder in (STORY, OUT)
     )
     tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in (STORY, OUT)]
-    cases = []
+    drawn = []
     for seed, prompt in enumerate(
         ["Once upon a time", "One day, a little fox", "Near the lake there was"] * 2
     ):
         fields = {"max_new_tokens": 40, "temperature": 0.8, "top_k": 0 if seed % 2 else 50}
         drafts = {"num_assistant_tokens": 2 + seed, "assistant_confidence_threshold": 0.1 * (seed % 3)}
+        drawn.append((seed, prompt, drafts, fields))
+    # The assistant draws its own `</s>`, and goes on.
+    drafts = {"num_assistant_tokens": 8, "assistant_confidence_threshold": 0.0}
+    drafts["num_assistant_tokens_schedule"] = "heuristic_transient"
+    drawn.append((74165, "Once upon a time", drafts, {"max_new_tokens": 40}))
+    cases = []
+    for seed, prompt, drafts, fields in drawn:
         for name, value in drafts.items():
             setattr(assistant.generation_config, name, value)
         ids = tokenizers[0](prompt, return_tensors="pt").input_ids

@@ -299,7 +299,9 @@ impl Drafter {
                         settings.map.scatter(probabilities, plan.vocab_size, all)?;
                     }
                     row.candidates.tokens.push(target);
-                    draft.is_done |= plan.eos_token_ids.contains(&target);
+                    // By number, in the assistant's own vocabulary: transformers gives the assistant the model's
+                    // `eos_token_id`. Whether a draft goes on changes the draws after it.
+                    draft.is_done |= plan.eos_token_ids.contains(&token);
                     continue;
                 }
                 translation.ids.push(token);
