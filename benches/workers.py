@@ -52,6 +52,16 @@ def write_requests(path: Path, model: str | None, rows: int) -> None:
             file.write(json.dumps({"custom_id": str(row), "url": "/v1/completions", "body": body}) + "\n")
 
 
+def on_core(index: int) -> Callable[[], None] | None:
+    """Keeps a process on one core, where the system can. One worker alone would take more than that: it reads and writes
+    beside what it computes.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    core = sorted(os.sched_getaffinity(0))[index]
+    return lambda: os.sched_setaffinity(0, {core})
+
+
 @contextmanager
 def run_batch(model: str | None, rows: int) -> Iterator[Callable[[int], Spent]]:
     """A process for each part of the file."""
@@ -69,6 +79,7 @@ def run_batch(model: str | None, rows: int) -> Iterator[Callable[[int], Spent]]:
                 subprocess.Popen(
                     [*command, str(part), "--shard", f"{index}/{workers}", *options],
                     stdout=subprocess.DEVNULL,
+                    preexec_fn=on_core(index),
                 )
                 for index, part in enumerate(parts)
             ]
