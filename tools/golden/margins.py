@@ -68,6 +68,21 @@ def margins() -> Iterator[list[float]]:
         found.extend((ratios - drawn).abs().reshape(-1).tolist())
         return drawn.to(ratios.dtype)
 
+    # The first `top_k` tokens stay, in whatever order: only the last of them and the next one are near to a choice.
+    kept_by_rank = logits_process.TopKLogitsWarper.__call__
+
+    def seen_top_k(self: Any, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if self.top_k < scores.shape[-1]:
+            best = topk(scores, self.top_k + 1, dim=-1)[0]
+            gap(best[:, -2:], 1)
+        torch.topk = topk
+        try:
+            return kept_by_rank(self, ids, scores)
+        finally:
+            torch.topk = seen_topk
+
+    logits_process.TopKLogitsWarper.__call__ = seen_top_k
+
     # Of 5.23, not of 4.49.
     warper = getattr(logits_process, "TopHLogitsWarper", None)
     kept_by_entropy = warper and warper.__call__
@@ -91,6 +106,7 @@ def margins() -> Iterator[list[float]]:
     finally:
         torch.topk, torch.argmax, torch.multinomial = topk, argmax, multinomial
         torch.rand_like = rand_like
+        logits_process.TopKLogitsWarper.__call__ = kept_by_rank
         torch.Tensor.max = largest  # type: ignore[method-assign]
         torch.Tensor.argmax = argmax_method  # type: ignore[method-assign]
         if warper:
