@@ -151,15 +151,16 @@ mod tests {
     fn as_many_as_cores_may_go_on_alone_and_the_next_one_waits() {
         let _alone = ONE_AT_A_TIME.lock().unwrap();
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let ends = Vec::from_iter((0..cores).map(|_| {
+        let mut ends = Vec::new();
+        for _ in 0..cores {
             let (end, ended) = stage();
             let encoded = encode(&Budget::new(&mut || true), move |_| {
                 ended.lock().unwrap().recv().unwrap();
                 Ok(())
             });
             assert_eq!(encoded.unwrap_err().kind(), ErrorKind::Cancelled);
-            end
-        }));
+            ends.push(end);
+        }
         assert_eq!(abandoned(), cores as u64);
         let waits = encode(&Budget::new(&mut || true), |_| -> Result<()> { panic!("it may not begin") });
         assert_eq!(waits.unwrap_err().kind(), ErrorKind::Cancelled);
