@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -81,7 +82,17 @@ def margins() -> Iterator[list[float]]:
         finally:
             torch.topk = seen_topk
 
+    kept_by_probability = logits_process.MinPLogitsWarper.__call__
+
+    def seen_min_p(self: Any, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        # The score of a token on the border is shown or not, even where it changes no draw.
+        below_best = scores.double().max(-1, keepdim=True)[0] - scores.double()
+        distances = (below_best + math.log(self.min_p)).abs() if self.min_p > 0 else below_best[:, :0]
+        found.extend(distances.min(-1)[0].tolist() if distances.numel() else [])
+        return kept_by_probability(self, ids, scores)
+
     logits_process.TopKLogitsWarper.__call__ = seen_top_k
+    logits_process.MinPLogitsWarper.__call__ = seen_min_p
 
     # Of 5.23, not of 4.49.
     warper = getattr(logits_process, "TopHLogitsWarper", None)
@@ -107,6 +118,7 @@ def margins() -> Iterator[list[float]]:
         torch.topk, torch.argmax, torch.multinomial = topk, argmax, multinomial
         torch.rand_like = rand_like
         logits_process.TopKLogitsWarper.__call__ = kept_by_rank
+        logits_process.MinPLogitsWarper.__call__ = kept_by_probability
         torch.Tensor.max = largest  # type: ignore[method-assign]
         torch.Tensor.argmax = argmax_method  # type: ignore[method-assign]
         if warper:
