@@ -256,6 +256,9 @@ mod tests {
         Workers::new(num_threads, Isa::select().unwrap()).unwrap()
     }
 
+    /// How often a test repeats a race. Miri takes a thousand times as long, and tries another order in each run.
+    const REPEATS: usize = if cfg!(miri) { 4 } else { 200 };
+
     #[test]
     fn each_chunk_runs_exactly_once() {
         for num_threads in [1, 2, 3, 8] {
@@ -263,12 +266,12 @@ mod tests {
             assert_eq!(workers.num_threads(), num_threads);
             for num_chunks in [0, 1, 2, 7, 100] {
                 let counts: Vec<AtomicUsize> = (0..num_chunks).map(|_| AtomicUsize::new(0)).collect();
-                for _ in 0..200 {
+                for _ in 0..REPEATS {
                     workers.run(num_chunks, &|chunk| {
                         counts[chunk].fetch_add(1, Ordering::Relaxed);
                     });
                 }
-                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 200));
+                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == REPEATS));
             }
         }
     }
@@ -302,7 +305,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    for _ in 0..500 {
+                    for _ in 0..3 * REPEATS {
                         let count = AtomicUsize::new(0);
                         workers.run(4, &|_| {
                             count.fetch_add(1, Ordering::Relaxed);
