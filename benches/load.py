@@ -163,13 +163,16 @@ def refusals(server: Server, seconds: float = 60.0, rate: int = 200) -> Refused:
     def stream() -> None:
         while not ends.is_set():
             before = None
-            # Between two streams the place is free, and another request may take it.
-            with suppress(RuntimeError):
+            try:
                 for _ in events(server, "/v1/completions", request_body(32, 400)):
                     now = time.perf_counter()
                     if before is not None:
                         gaps[is_full.is_set()].append(now - before)
                     before = now
+            except RuntimeError as error:
+                # Between two streams the place is free, and another request may take it.
+                if not str(error).startswith("503:"):
+                    raise
 
     def refuse(index: int) -> None:
         body, begin = post(server, request_body(16, 1)), time.perf_counter()

@@ -58,8 +58,10 @@ def on_core(index: int) -> Callable[[], None] | None:
     """
     if not hasattr(os, "sched_setaffinity"):
         return None
-    core = sorted(os.sched_getaffinity(0))[index]
-    return lambda: os.sched_setaffinity(0, {core})
+    cores = sorted(os.sched_getaffinity(0))
+    if index >= len(cores):
+        raise RuntimeError(f"each worker needs a core of its own, and this process may use {len(cores)}")
+    return lambda: os.sched_setaffinity(0, {cores[index]})
 
 
 @contextmanager

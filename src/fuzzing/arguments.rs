@@ -125,7 +125,8 @@ pub fn generate_arguments(data: &[u8]) {
     if config.num_return_sequences.is_some_and(|rows| (MAX_ROWS + 1..=65_536).contains(&rows)) {
         config.num_return_sequences = Some(MAX_ROWS);
     }
-    if may_outgrow_context(&config) {
+    if config.has_sinks() {
+        // The context does not end these.
         config.max_new_tokens = Some(config.max_new_tokens.unwrap_or(MAX_STREAMED).min(MAX_STREAMED));
     }
     let kinds = [ErrorKind::Config, ErrorKind::Input, ErrorKind::Capacity, ErrorKind::Numerical];
@@ -135,11 +136,6 @@ pub fn generate_arguments(data: &[u8]) {
     }
     let stats = MODEL.engine().pool().stats();
     assert_eq!((stats.used_blocks, stats.reserved_blocks), (0, 0), "all blocks come back");
-}
-
-/// Whether the context does not end a text. `window` alone gives a text attention sinks too.
-fn may_outgrow_context(config: &GenerationConfig) -> bool {
-    config.attention_sinks.is_some() || config.window.is_some()
 }
 
 fn run(prompts: Prompts, config: &GenerationConfig, stream: bool) -> Result<GenerationOutput> {
@@ -171,7 +167,7 @@ fn check(output: &GenerationOutput, config: &GenerationConfig) {
         assert!(!generated.token_ids.is_empty());
         assert!(generated.token_ids.iter().all(|id| id.index() < model.vocab_size));
         assert!(generated.token_ids.len() <= config.max_new_tokens.unwrap_or(usize::MAX));
-        assert!(may_outgrow_context(config) || generated.token_ids.len() < model.max_position_embeddings);
+        assert!(config.has_sinks() || generated.token_ids.len() < model.max_position_embeddings);
         assert_eq!(generated.logprobs.len(), generated.token_ids.len());
         assert!(generated.logprobs.iter().all(|logprob| logprob.is_finite() && *logprob <= 1e-3));
     }

@@ -261,7 +261,7 @@ impl<'a> Call<'a> {
         context.vocabulary.clone_from(&shared.vocabulary);
         context.model_name.clone_from(&shared.name);
         context.model_defaults = model_defaults(&shared.generation_config, &config, has_generation_config);
-        let is_endless = to_the_end && has_sinks(&config.merged_over(&context.model_defaults));
+        let is_endless = to_the_end && config.merged_over(&context.model_defaults).has_sinks();
         if (is_chat || is_endless) && context.model_defaults.max_length.is_some() {
             Arc::make_mut(&mut context.model_defaults).max_length = None;
         }
@@ -422,11 +422,6 @@ fn model_defaults(
     // It is the default there, so it counts as unset: 20 new tokens.
     defaults.max_length = defaults.max_length.filter(|&max_length| max_length != DEFAULT_NEW_TOKENS);
     Arc::new(defaults)
-}
-
-/// Whether a text may outgrow the context.
-fn has_sinks(merged: &GenerationConfig) -> bool {
-    merged.attention_sinks.is_some() || merged.window.is_some()
 }
 
 /// Names the model's file in an error about a value that comes from it. Messages begin with the field.

@@ -3,6 +3,7 @@
 //! The `tokenizers` crate takes a whole text through each of its stages, up to 250 ms for each MB, and cannot be stopped within
 //! one. The caller waits, polls, and leaves when it is interrupted; the thread ends after its stage.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -39,33 +40,25 @@ pub(super) fn encode<T: Send + 'static>(
     }
     let encode = Arc::new(encode);
     let caller = Caller { pid: OwnerPid::current(), state: Arc::new(AtomicU8::new(RUNS)) };
-    let (sender, receiver) = mpsc::sync_channel(1);
-    let runner = {
+    // Nothing is sent: the sender is dropped when the thread ends, which wakes the caller.
+    let (alive, ended) = mpsc::channel::<Infallible>();
+    let thread = {
         let (encode, runner) = (Arc::clone(&encode), Runner(Arc::clone(&caller.state)));
         let run = move || {
-            let encoded = encode(&Budget::new(&mut || runner.0.load(Ordering::Relaxed) == IS_ABANDONED));
-            drop(runner);
-            // Nobody receives what an abandoned thread made.
-            let _ = sender.send(encoded);
+            let _alive = alive;
+            encode(&Budget::new(&mut || runner.0.load(Ordering::Relaxed) == IS_ABANDONED))
         };
         thread::Builder::new().name("rsgen-encode".into()).spawn(run)
     };
-    let Ok(runner) = runner else { return encode(budget) };
-    loop {
-        match receiver.recv_timeout(POLL) {
-            Ok(encoded) => return encoded,
-            Err(mpsc::RecvTimeoutError::Timeout) => budget.poll()?,
-            Err(mpsc::RecvTimeoutError::Disconnected) => break,
-        }
+    let Ok(thread) = thread else { return encode(budget) };
+    while let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(POLL) {
+        budget.poll()?;
         if !caller.pid.is_current() {
             // A signal handler has forked, and here the thread does not exist.
             return encode(budget);
         }
     }
-    match runner.join() {
-        Err(panic) => std::panic::resume_unwind(panic),
-        Ok(()) => encode(budget),
-    }
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The threads of this process that go on without their callers.
@@ -88,6 +81,7 @@ impl Drop for Caller {
         if !self.pid.is_current() || self.state.load(Ordering::Acquire) == HAS_ENDED {
             return;
         }
+        // Counted first: the thread may end at any moment, and then counts itself out.
         let pid = u64::from(std::process::id()) << 32;
         let one_more = |counted| Some(pid | (of_this_process(counted) + 1));
         let _ = ABANDONED.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);

@@ -86,9 +86,9 @@ def margins() -> Iterator[list[float]]:
 
     def seen_min_p(self: Any, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         # The score of a token on the border is shown or not, even where it changes no draw.
-        below_best = scores.double().max(-1, keepdim=True)[0] - scores.double()
-        distances = (below_best + math.log(self.min_p)).abs() if self.min_p > 0 else below_best[:, :0]
-        found.extend(distances.min(-1)[0].tolist() if distances.numel() else [])
+        if self.min_p > 0:
+            below_best = scores.double().max(-1, keepdim=True)[0] - scores.double()
+            found.extend((below_best + math.log(self.min_p)).abs().min(-1)[0].tolist())
         return kept_by_probability(self, ids, scores)
 
     logits_process.TopKLogitsWarper.__call__ = seen_top_k

@@ -290,6 +290,11 @@ impl GenerationConfig {
         Ok(config)
     }
 
+    /// Whether a text may outgrow the context: `window` alone gives it attention sinks, too.
+    pub(crate) fn has_sinks(&self) -> bool {
+        self.attention_sinks.is_some() || self.window.is_some()
+    }
+
     /// The token ids and lists in its fields, for an estimate of the memory that they take.
     pub(crate) fn num_listed_ids(&self) -> usize {
         let lists = |lists: &[Vec<TokenId>]| lists.iter().map(|list| 1 + list.len()).sum::<usize>();

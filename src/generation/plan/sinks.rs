@@ -29,7 +29,7 @@ impl AttentionSinks {
         mode: GenerationMode,
         context: &PlanContext,
     ) -> Result<Option<Self>> {
-        if merged.attention_sinks.is_none() && merged.window.is_none() {
+        if !merged.has_sinks() {
             return Ok(None);
         }
         let sinks = merged.attention_sinks.unwrap_or(DEFAULT_SINKS);
