@@ -11,8 +11,8 @@ use rsgen::engine::num_threads;
 use rsgen::generation::logits::{LogitsProcessor, RowContext, TopKLogitsWarper};
 use rsgen::kernels::{
     AttentionScratch, AttentionShape, Bf16Panels, Bf16Products, F32Panels, InputPair, Isa, KvBlocks, KvStep,
-    MatrixOutput, Norm, PANEL_ROWS, PackedRows, PanelProducts, Workers, argmax, attention, log_sum_exp,
-    rms_norm, rotate_half,
+    MatrixOutput, Norm, PANEL_ROWS, PackedRows, PanelProducts, Workers, advise_huge_pages, argmax, attention,
+    log_sum_exp, rms_norm, rotate_half,
 };
 use rsgen::quant::{PackedMatrix, RowOrder};
 use rsgen::tensor::{ComputeDtype, DType, StoredMatrix};
@@ -115,32 +115,64 @@ struct Cache<F: PanelProducts> {
     shared: usize,
     /// Whether rows are computed one by one, as if they had nothing in common.
     is_apart: bool,
+    /// `[blocks][layers][keys | values][KV_HEADS]`, as the model's cache.
     steps: Vec<F::Step>,
+    /// Layers are computed in turns.
+    layers: usize,
+    layer: usize,
+    /// The blocks that are each row's own.
+    own_blocks: usize,
 }
 
 impl<F: PanelProducts<Step: KvStep>> Cache<F> {
     const HEAD_STEPS: usize = HEAD_DIM / 2;
 
     fn new(contexts: Vec<usize>, shared: usize) -> Self {
-        let blocks = contexts.iter().max().map_or(0, |most| most.div_ceil(BLOCK)) + contexts.len();
-        let step = |index: usize| {
-            let mut step = F::Step::default();
-            for (lane, i) in (0..PANEL_ROWS).flat_map(|lane| [(lane, 0), (lane, 1)]) {
-                step.set(lane, i, ((index + 2 * lane + i) as f32 * 0.37).sin());
-            }
-            step
-        };
-        let steps = (0..blocks * KV_HEADS * Self::HEAD_STEPS).map(step).collect();
-        Self { contexts, shared, is_apart: false, steps }
+        let cache =
+            Self { contexts, shared, is_apart: false, steps: Vec::new(), layers: 1, layer: 0, own_blocks: 0 };
+        let own_blocks = cache.longest().saturating_sub(shared);
+        Self { own_blocks, ..cache }.filled()
+    }
+
+    /// The blocks of the longest context.
+    fn longest(&self) -> usize {
+        self.contexts.iter().max().map_or(0, |most| most.div_ceil(BLOCK))
     }
 
     fn apart(self) -> Self {
         Self { is_apart: true, ..self }
     }
 
-    fn block(&self, row: usize, block: usize, kv_head: usize) -> &[F::Step] {
-        let block = if block < self.shared { block } else { block + row };
-        &self.steps[(block * KV_HEADS + kv_head) * Self::HEAD_STEPS..][..Self::HEAD_STEPS]
+    /// With as many layers that the caches do not hold them.
+    fn cold(self) -> Self {
+        let layers = BYTES_IN_TURNS.div_ceil(size_of_val(&self.steps[..]));
+        Self { layers, ..self }.filled()
+    }
+
+    fn filled(self) -> Self {
+        let step = |index: usize| {
+            let mut step = F::Step::default();
+            for (lane, i) in (0..PANEL_ROWS).flat_map(|lane| [(lane, 0), (lane, 1)]) {
+                step.set(lane, i, ((index % 4096 + 2 * lane + i) as f32 * 0.37).sin());
+            }
+            step
+        };
+        let blocks = self.longest() + (self.contexts.len() - 1) * self.own_blocks;
+        let steps = blocks * self.layers * 2 * KV_HEADS * Self::HEAD_STEPS;
+        let mut filled = Vec::with_capacity(steps);
+        advise_huge_pages(filled.spare_capacity_mut());
+        filled.extend((0..steps).map(step));
+        Self { steps: filled, ..self }
+    }
+
+    /// Where a row's block lies.
+    fn index(&self, row: usize, block: usize) -> usize {
+        if block < self.shared { block } else { row * self.own_blocks + block }
+    }
+
+    fn head(&self, row: usize, block: usize, head: usize) -> &[F::Step] {
+        let layer = self.index(row, block) * self.layers + self.layer;
+        &self.steps[(layer * 2 * KV_HEADS + head) * Self::HEAD_STEPS..][..Self::HEAD_STEPS]
     }
 }
 
@@ -150,11 +182,11 @@ impl<F: PanelProducts<Step: KvStep>> KvBlocks<F::Step> for Cache<F> {
     }
 
     fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[F::Step] {
-        self.block(row, block, kv_head)
+        self.head(row, block, kv_head)
     }
 
     fn values(&self, row: usize, block: usize, kv_head: usize) -> &[F::Step] {
-        self.block(row, block, kv_head)
+        self.head(row, block, KV_HEADS + kv_head)
     }
 
     fn shared_blocks(&self, _row: usize, _other: usize) -> usize {
@@ -168,8 +200,10 @@ fn attend<F: PanelProducts<Step: KvStep, Row: InputPair>>(criterion: &mut Criter
     let shape =
         AttentionShape { num_heads: HEADS, num_kv_heads: KV_HEADS, head_dim: HEAD_DIM, scale, window: None };
     let mut group = criterion.benchmark_group(format!("attention/{name}"));
-    for (name, cache) in [
+    for (name, mut cache) in [
         ("decode_512", Cache::<F>::new(vec![512], usize::MAX)),
+        ("decode_16_of_304", Cache::new(vec![304; 16], 0)),
+        ("decode_16_of_304_cold", Cache::new(vec![304; 16], 0).cold()),
         ("beams_8_prompt_512", Cache::new(vec![528; 8], 512 / BLOCK)),
         ("beams_8_prompt_512_apart", Cache::new(vec![528; 8], 512 / BLOCK).apart()),
         ("beams_8_prompt_8192", Cache::new(vec![8208; 8], 8192 / BLOCK)),
@@ -183,6 +217,7 @@ fn attend<F: PanelProducts<Step: KvStep, Row: InputPair>>(criterion: &mut Criter
         group.throughput(Throughput::Elements((4 * pairs * width) as u64));
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
+                cache.layer = (cache.layer + 1) % cache.layers;
                 attention::<F>(&workers, shape, &queries, width, &cache, &mut scratch, &mut out);
                 black_box(&mut out);
             });

@@ -171,6 +171,9 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn prefetch<T>(self, _near: &T, _bytes: usize) {}
+
+    #[inline(always)]
+    fn prefetch_far<T>(self, _near: &T, _bytes: usize) {}
 }
 
 /// `a * b + c` with a single rounding.

@@ -110,6 +110,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn dot_i8(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I;
     /// Prefetches the cache line `bytes` after `near`. A hint: any distance is allowed.
     fn prefetch<T>(self, near: &T, bytes: usize);
+    /// The same, into the second cache: for what is needed later.
+    fn prefetch_far<T>(self, near: &T, bytes: usize);
 }
 
 /// [`Simd::dot_bf16`] without an instruction for it: products of two `bf16` are exact in `f32`, so the chain is the same.

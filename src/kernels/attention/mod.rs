@@ -29,14 +29,27 @@ macro_rules! for_query_tiles {
             // Tiles of equal size: 16 queries become 8 and 8.
             let most = left.div_ceil(left.div_ceil(S::QUERY_TILE));
             query += match most {
-                9.. if left >= 12 && S::QUERY_TILE >= 12 => { $function::<S, F, 12>($s, query, $($argument),*); 12 }
-                7.. if left >= 8 && S::QUERY_TILE >= 8 => { $function::<S, F, 8>($s, query, $($argument),*); 8 }
-                5.. if left >= 6 && S::QUERY_TILE >= 6 => { $function::<S, F, 6>($s, query, $($argument),*); 6 }
-                4.. if S::QUERY_TILE >= 4 => { $function::<S, F, 4>($s, query, $($argument),*); 4 }
-                3.. if S::QUERY_TILE >= 3 => { $function::<S, F, 3>($s, query, $($argument),*); 3 }
-                2.. if S::QUERY_TILE >= 2 => { $function::<S, F, 2>($s, query, $($argument),*); 2 }
-                _ => { $function::<S, F, 1>($s, query, $($argument),*); 1 }
+                9.. if left >= 12 && S::QUERY_TILE >= 12 => { $function::<S, F, 12, 1>($s, query, $($argument),*); 12 }
+                7.. if left >= 8 && S::QUERY_TILE >= 8 => { $function::<S, F, 8, 1>($s, query, $($argument),*); 8 }
+                5.. if left >= 6 && S::QUERY_TILE >= 6 => { $function::<S, F, 6, 1>($s, query, $($argument),*); 6 }
+                4.. if S::QUERY_TILE >= 4 => { $function::<S, F, 4, 1>($s, query, $($argument),*); 4 }
+                3.. if S::QUERY_TILE >= 3 => { $function::<S, F, 3, 1>($s, query, $($argument),*); 3 }
+                2.. if S::QUERY_TILE >= 2 => { $function::<S, F, 2, 1>($s, query, $($argument),*); 2 }
+                _ => { $function::<S, F, 1, 1>($s, query, $($argument),*); 1 }
             };
+        }
+    }};
+}
+
+/// Calls `$function::<S, F, M, 2>($s, query, …)` for the few queries of the range.
+macro_rules! for_few_queries {
+    ($queries:expr, $function:ident($s:expr, $($argument:expr),*)) => {{
+        let Range { start, end } = $queries;
+        match end - start {
+            4 if S::QUERY_TILE >= 8 => $function::<S, F, 4, 2>($s, start, $($argument),*),
+            3 if S::QUERY_TILE >= 6 => $function::<S, F, 3, 2>($s, start, $($argument),*),
+            2 if S::QUERY_TILE >= 4 => $function::<S, F, 2, 2>($s, start, $($argument),*),
+            _ => $function::<S, F, 1, 2>($s, start, $($argument),*),
         }
     }};
 }
@@ -179,6 +192,7 @@ pub fn attention<F: PanelProducts<Step: KvStep, Row: InputPair>>(
                         blocks,
                         tile,
                         kv_head,
+                        next: (index + num_chunks < num_items).then(|| item(index + num_chunks)),
                         values: &mut *values,
                         pairs: &mut *pairs,
                         out: &out,

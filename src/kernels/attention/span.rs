@@ -9,8 +9,40 @@ use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
 use crate::kernels::matmul::{InputPair, KvStep, PanelProducts};
 use crate::kernels::simd::{LANES, Simd};
 
+/// Keys that a thread reads one after the other.
+#[derive(Clone, Copy, Default)]
+pub(super) struct KeyRange {
+    pub(super) row: usize,
+    pub(super) kv_head: usize,
+    /// The tokens; the first one begins a block.
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl KeyRange {
+    /// All that a tile reads.
+    #[inline(always)]
+    pub(super) fn of<T>(
+        shape: AttentionShape,
+        blocks: &impl KvBlocks<T>,
+        kv_head: usize,
+        tile: &RowTile,
+    ) -> Self {
+        let row = tile.rows.end - 1;
+        let end = blocks.context_len(row);
+        Self { row, kv_head, start: shape.first_visible(end) / BLOCK * BLOCK, end }
+    }
+}
+
+/// The keys and the values of a head in a block.
+#[derive(Clone, Copy)]
+struct Steps<'a, T> {
+    keys: &'a [T],
+    values: &'a [T],
+}
+
 /// One span of the context of a job.
-pub(super) struct Span<'a, F, B> {
+pub(super) struct Span<'a, F: PanelProducts, B> {
     shape: AttentionShape,
     blocks: &'a B,
     tile: &'a RowTile,
@@ -27,6 +59,10 @@ pub(super) struct Span<'a, F, B> {
     common: Range<usize>,
     /// Whether to prefetch keys and values: in the middle of a prompt, earlier rows have just read them.
     is_cold: bool,
+    /// What the thread reads: this context from its first span on, then that of another job.
+    order: [KeyRange; 2],
+    /// The blocks that all rows share.
+    steps: [Steps<'a, F::Step>; SPAN / BLOCK],
     format: PhantomData<F>,
 }
 
@@ -39,6 +75,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         tile: &'a RowTile,
         kv_head: usize,
         start: usize,
+        order: [KeyRange; 2],
     ) -> Self {
         let mut visible = [(0, 0); MOST_ROWS];
         let (mut last_start, mut first_end) = (0, SPAN);
@@ -52,6 +89,16 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         let common_start = last_start.next_multiple_of(2);
         let common = common_start..(first_end.min(common_end) / 2 * 2).max(common_start);
         let group = shape.num_heads / shape.num_kv_heads;
+        let begin = visible[..tile.rows.len()].iter().map(|visible| visible.0).min().unwrap_or(0);
+        let end = visible[..tile.rows.len()].iter().map(|visible| visible.1).max().unwrap_or(0);
+        let mut steps = [Steps { keys: &[][..], values: &[][..] }; SPAN / BLOCK];
+        for place in begin / BLOCK..end.min(common_end).div_ceil(BLOCK) {
+            let block = start / BLOCK + place;
+            steps[place] = Steps {
+                keys: blocks.keys(tile.rows.start, block, kv_head),
+                values: blocks.values(tile.rows.start, block, kv_head),
+            };
+        }
         let is_cold = tile.rows.len() == 1 || tile.common_blocks != usize::MAX;
         Self {
             shape,
@@ -64,6 +111,8 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
             common_end,
             common,
             is_cold,
+            order,
+            steps,
             format: PhantomData,
         }
     }
@@ -106,36 +155,97 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         0..self.tile.rows.len() * self.group
     }
 
+    /// The keys of the block at `at`, as a row sees it.
+    #[inline(always)]
+    fn keys(&self, place: usize, at: usize) -> &'a [F::Step] {
+        if at < self.common_end {
+            return self.steps[at / BLOCK].keys;
+        }
+        self.blocks.keys(self.tile.rows.start + place, (self.start + at) / BLOCK, self.kv_head)
+    }
+
+    /// The values of the block at `at`, as a row sees it.
+    #[inline(always)]
+    fn values(&self, place: usize, at: usize) -> &'a [F::Step] {
+        if at < self.common_end {
+            return self.steps[at / BLOCK].values;
+        }
+        self.blocks.values(self.tile.rows.start + place, (self.start + at) / BLOCK, self.kv_head)
+    }
+
+    /// `N` planes of the values of the block at `at`, from `plane` on, as a row sees them.
+    #[inline(always)]
+    fn planes<const N: usize>(&self, place: usize, at: usize, plane: usize) -> &'a [[F::Step; BLOCK / 2]; N] {
+        let (planes, _) = self.values(place, at).as_chunks();
+        planes[plane..].first_chunk().expect("so many planes")
+    }
+
+    /// The keys that the thread reads a span after those at `at`. They are on their way while values are read, as values are
+    /// while keys are read, so that memory is never idle.
+    #[inline(always)]
+    fn keys_ahead(&self, at: usize) -> &'a [F::Step] {
+        let [now, next] = self.order;
+        let token = self.start + at + SPAN;
+        let (token, range) = if token < now.end {
+            (token, now)
+        } else {
+            (token - now.end.next_multiple_of(BLOCK) + next.start, next)
+        };
+        if token < range.end { self.blocks.keys(range.row, token / BLOCK, range.kv_head) } else { &[] }
+    }
+
     /// Computes the scores of all visible tokens, and of some others.
     #[inline(always)]
     pub(super) fn scores<S: Simd>(&self, s: S, queries: &[F::Row], scores: &mut [[f32; SPAN]]) {
-        let places = 0..self.tile.rows.len();
-        let begin = places.clone().map(|place| self.visible(place).start).min().unwrap_or(0) / BLOCK * BLOCK;
-        for at in (begin..self.end()).step_by(BLOCK) {
+        let (num_rows, end) = (self.tile.rows.len(), self.end());
+        let begin = (0..num_rows).map(|place| self.visible(place).start).min().unwrap_or(0) / BLOCK * BLOCK;
+        let mut at = begin;
+        while at < end {
             let is_common = at < self.common_end;
-            for place in if is_common { 0..1 } else { places.clone() } {
-                let visible = self.visible(place);
-                if !is_common && (at + BLOCK <= visible.start || visible.end <= at) {
+            let (rows, mut step) = (if is_common { 0..1 } else { 0..num_rows }, BLOCK);
+            for place in rows {
+                let visible = if is_common { begin..end } else { self.visible(place) };
+                if at + BLOCK <= visible.start || visible.end <= at {
                     continue;
                 }
-                let row = self.tile.rows.start + place;
-                let block = (self.start + at) / BLOCK;
-                let keys = self.blocks.keys(row, block, self.kv_head);
-                if self.is_cold {
-                    fetch(s, self.blocks.values(row, block, self.kv_head));
-                    if at + BLOCK < visible.end {
-                        fetch(s, self.blocks.keys(row, block + 1, self.kv_head));
-                    }
+                if is_few::<S>(self.all_queries().len()) && is_common && at + BLOCK < end.min(self.common_end)
+                {
+                    step = 2 * BLOCK;
+                    let blocks = [at, at + BLOCK].map(|at| self.block(s, place, at, step, end));
+                    for_few_queries!(self.all_queries(), block_scores(s, queries, &blocks, &mut *scores));
+                } else {
+                    let queries_of_block = if is_common { self.all_queries() } else { self.queries(place) };
+                    let block = [self.block(s, place, at, step, visible.end)];
+                    for_query_tiles!(queries_of_block, block_scores(s, queries, &block, &mut *scores));
                 }
-                let queries_of_block = if is_common { self.all_queries() } else { self.queries(place) };
-                let mut scale = [s.splat(self.shape.scale); 2];
-                if let Some(scales) = F::Step::scales(keys) {
-                    let (scales, _) = scales.as_chunks();
-                    scale = [s.mul(scale[0], s.load(&scales[0])), s.mul(scale[1], s.load(&scales[1]))];
-                }
-                for_query_tiles!(queries_of_block, block_scores(s, queries, keys, scale, at, &mut *scores));
             }
+            at += step;
         }
+    }
+
+    /// What the scores of a block need.
+    #[inline(always)]
+    fn block<S: Simd>(
+        &self,
+        s: S,
+        place: usize,
+        at: usize,
+        distance: usize,
+        end: usize,
+    ) -> Block<'a, S, F::Step> {
+        let keys = self.keys(place, at);
+        let mut scale = [s.splat(self.shape.scale); 2];
+        if let Some(scales) = F::Step::scales(keys) {
+            let (scales, _) = scales.as_chunks();
+            scale = [s.mul(scale[0], s.load(&scales[0])), s.mul(scale[1], s.load(&scales[1]))];
+        }
+        let mut fetch = Fetch { near: &[][..], far: &[] };
+        if self.is_cold {
+            let next = at + distance;
+            fetch.near = if next < end { self.keys(place, next) } else { &[] };
+            fetch.far = self.values(place, at);
+        }
+        Block { keys, scale, at, fetch }
     }
 
     /// Multiplies the weights of a query by the scales of its visible tokens.
@@ -144,9 +254,9 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         if F::Step::SCALE_STEPS == 0 {
             return;
         }
-        let (row, visible) = (self.tile.rows.start + place, self.visible(place));
+        let visible = self.visible(place);
         for at in (visible.start / BLOCK * BLOCK..visible.end).step_by(BLOCK) {
-            let values = self.blocks.values(row, (self.start + at) / BLOCK, self.kv_head);
+            let values = self.values(place, at);
             let Some(scales) = F::Step::scales(values) else { continue };
             let range = visible.start.max(at)..visible.end.min(at + BLOCK);
             for (weight, scale) in weights[range.clone()].iter_mut().zip(&scales[range.start - at..]) {
@@ -155,137 +265,208 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         }
     }
 
-    /// Adds the weighted values of one plane to `out`, `[queries, head_dim rounded up to planes]`. Invisible
-    /// tokens have no weight.
+    /// Adds the weighted values to `out`, `[queries, head_dim rounded up to planes]`. Invisible tokens have no weight.
     #[inline(always)]
-    pub(super) fn weighted_values<S: Simd>(
-        &self,
-        s: S,
-        weights: &[[F::Row; PAIRS]],
-        plane: usize,
-        out: &mut [f32],
-    ) {
+    pub(super) fn weighted_values<S: Simd>(&self, s: S, weights: &[[F::Row; PAIRS]], out: &mut [f32]) {
         let (num_rows, common) = (self.tile.rows.len(), &self.common);
-        // The tokens before those visible to all rows, the latter, and those after them.
-        for part in 0..=2 * num_rows {
-            let (place, queries, tokens) = match part.cmp(&num_rows) {
-                Ordering::Less => {
-                    let Range { start, end } = self.visible(part);
-                    (part, self.queries(part), start..common.start.min(end))
+        let planes = self.shape.head_dim.div_ceil(BLOCK);
+        let mut plane = 0;
+        while plane < planes {
+            let is_double = is_few::<S>(self.all_queries().len()) && plane + 1 < planes;
+            // The tokens before those visible to all rows, the latter, and those after them.
+            for part in 0..=2 * num_rows {
+                let (place, queries, tokens) = match part.cmp(&num_rows) {
+                    Ordering::Less => {
+                        let Range { start, end } = self.visible(part);
+                        (part, self.queries(part), start..common.start.min(end))
+                    }
+                    Ordering::Equal => (0, self.all_queries(), common.clone()),
+                    Ordering::Greater => {
+                        let place = part - num_rows - 1;
+                        let Range { start, end } = self.visible(place);
+                        (place, self.queries(place), common.end.max(start)..end)
+                    }
+                };
+                if tokens.is_empty() {
+                    continue;
                 }
-                Ordering::Equal => (0, self.all_queries(), common.clone()),
-                Ordering::Greater => {
-                    let place = part - num_rows - 1;
-                    let Range { start, end } = self.visible(place);
-                    (place, self.queries(place), common.end.max(start)..end)
+                let tokens = Tokens { place, range: tokens, plane };
+                if is_double {
+                    for_few_queries!(queries, add_values(s, self, &tokens, weights, &mut *out));
+                } else {
+                    for_query_tiles!(queries, add_values(s, self, &tokens, weights, &mut *out));
                 }
-            };
-            if !tokens.is_empty() {
-                let tokens = Tokens { row: self.tile.rows.start + place, range: tokens };
-                for_query_tiles!(queries, add_values(s, self, &tokens, plane, weights, &mut *out));
+            }
+            plane += 1 + usize::from(is_double);
+        }
+    }
+}
+
+/// The most queries that are computed in two blocks or planes at once.
+const MOST_FEW: usize = 4;
+
+/// Whether registers hold the sums of so many queries twice. Then two blocks of keys, or two planes of values, are computed
+/// together: the chains of one alone are too few to keep the multipliers busy.
+#[inline(always)]
+fn is_few<S: Simd>(num_queries: usize) -> bool {
+    num_queries <= MOST_FEW && 2 * num_queries <= S::QUERY_TILE
+}
+
+/// The keys of 32 tokens.
+struct Block<'a, S: Simd, T> {
+    keys: &'a [T],
+    /// The scale of each token.
+    scale: [S::F; 2],
+    /// Where its tokens begin in the span.
+    at: usize,
+    fetch: Fetch<'a, T>,
+}
+
+/// What to prefetch beside each step: a step that is next, and one that is needed later.
+#[derive(Clone, Copy)]
+struct Fetch<'a, T> {
+    near: &'a [T],
+    far: &'a [T],
+}
+
+impl<T> Fetch<'_, T> {
+    #[inline(always)]
+    fn beside<S: Simd>(&self, s: S, step: usize) {
+        if let Some(near) = self.near.get(step) {
+            for line in (0..size_of::<T>()).step_by(64) {
+                s.prefetch(near, line);
+            }
+        }
+        if let Some(far) = self.far.get(step) {
+            for line in (0..size_of::<T>()).step_by(64) {
+                s.prefetch_far(far, line);
             }
         }
     }
 }
 
-/// Prefetches steps.
+/// Tokens of a span as the row at `place` sees them, and the first plane of their values.
+struct Tokens {
+    place: usize,
+    range: Range<usize>,
+    plane: usize,
+}
+
+/// The scores of `M` queries, from `query` on, with the 32 tokens of each of `N` blocks: one chain over the dimensions each.
+///
+/// `queries` is `[ceil(head_dim / 2), queries]`.
 #[inline(always)]
-fn fetch<S: Simd, T>(s: S, steps: &[T]) {
-    for step in steps {
-        for line in (0..size_of::<T>()).step_by(64) {
-            s.prefetch(step, line);
+fn block_scores<S: Simd, F: PanelProducts, const M: usize, const N: usize>(
+    s: S,
+    query: usize,
+    queries: &[F::Row],
+    blocks: &[Block<'_, S, F::Step>; N],
+    scores: &mut [[f32; SPAN]],
+) {
+    let mut sums = [[[s.splat(0.0); 2]; M]; N];
+    for (index, queries) in queries.chunks_exact(scores.len()).enumerate() {
+        let queries = queries[query..query + M].first_chunk().expect("as many as that");
+        for n in 0..N {
+            if query == 0 {
+                blocks[n].fetch.beside(s, index);
+            }
+            F::multiply_add(s, &blocks[n].keys[index], 0, queries, &mut sums[n]);
+        }
+    }
+    for n in 0..N {
+        let Block { scale, at, .. } = blocks[n];
+        for m in 0..M {
+            let (out, _) = scores[query + m][at..at + BLOCK].as_chunks_mut::<LANES>();
+            s.store(s.mul(sums[n][m][0], scale[0]), &mut out[0]);
+            s.store(s.mul(sums[n][m][1], scale[1]), &mut out[1]);
         }
     }
 }
 
-/// Tokens of a span, read through the blocks of one row.
-struct Tokens {
-    row: usize,
-    range: Range<usize>,
-}
-
-/// The scores of `M` queries, from `query` on, with the 32 tokens of a block: one chain over the dimensions each.
-///
-/// `queries` is `[ceil(head_dim / 2), queries]`; the scores stand from token `at` of the span on. `scale` is
-/// that of each token.
-#[inline(always)]
-fn block_scores<S: Simd, F: PanelProducts, const M: usize>(
-    s: S,
-    query: usize,
-    queries: &[F::Row],
-    keys: &[F::Step],
-    scale: [S::F; 2],
-    at: usize,
-    scores: &mut [[f32; SPAN]],
-) {
-    let mut sums = [[s.splat(0.0); 2]; M];
-    for (step, queries) in keys.iter().zip(queries.chunks_exact(scores.len())) {
-        let queries = queries[query..query + M].first_chunk().expect("as many as that");
-        F::multiply_add(s, step, 0, queries, &mut sums);
-    }
-    for m in 0..M {
-        let (out, _) = scores[query + m][at..at + BLOCK].as_chunks_mut::<LANES>();
-        s.store(s.mul(sums[m][0], scale[0]), &mut out[0]);
-        s.store(s.mul(sums[m][1], scale[1]), &mut out[1]);
-    }
-}
-
-/// Adds the values of some tokens of a span, weighted for `M` queries from `query` on, in one plane: one chain over the
+/// Adds the values of some tokens of a span, weighted for `M` queries from `query` on, in `N` planes: one chain over the
 /// tokens each.
 #[inline(always)]
-fn add_values<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: usize>(
+fn add_values<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: usize, const N: usize>(
     s: S,
     query: usize,
     span: &Span<'_, F, impl KvBlocks<F::Step>>,
-    &Tokens { row, range: ref tokens }: &Tokens,
-    plane: usize,
+    &Tokens { place, range: ref tokens, plane }: &Tokens,
     weights: &[[F::Row; PAIRS]],
     out: &mut [f32],
 ) {
     let weights: &[[F::Row; PAIRS]; M] = weights[query..].first_chunk().expect("as many as that");
     let width = span.shape.head_dim.next_multiple_of(BLOCK);
-    let place = |m: usize| (query + m) * width + plane * BLOCK;
-    let mut sums = [[s.splat(0.0); 2]; M];
-    for m in 0..M {
-        let (sum, _) = out[place(m)..][..BLOCK].as_chunks::<LANES>();
-        sums[m] = [s.load(&sum[0]), s.load(&sum[1])];
-    }
-    for at in (tokens.start / BLOCK * BLOCK..tokens.end).step_by(BLOCK) {
-        let values = span.blocks.values(row, (span.start + at) / BLOCK, span.kv_head);
-        let values: &[F::Step; BLOCK / 2] = values[plane * BLOCK / 2..].first_chunk().expect("a plane");
-        let range = tokens.start.max(at)..tokens.end.min(at + BLOCK);
-        // Of a pair that is seen in half, the other half may be anything, even no number.
-        if range.start % 2 == 1 {
-            let step = values[(range.start - at) / 2].only(1);
-            add_pair::<S, F, M>(s, &step, weights, range.start / 2, &mut sums);
-        }
-        for pair in range.start.div_ceil(2)..range.end / 2 {
-            add_pair::<S, F, M>(s, &values[pair - at / 2], weights, pair, &mut sums);
-        }
-        if range.end % 2 == 1 {
-            let step = values[(range.end - at) / 2].only(0);
-            add_pair::<S, F, M>(s, &step, weights, range.end / 2, &mut sums);
+    let start = |m: usize, n: usize| (query + m) * width + (plane + n) * BLOCK;
+    let mut sums = [[[s.splat(0.0); 2]; M]; N];
+    for n in 0..N {
+        for m in 0..M {
+            let (sum, _) = out[start(m, n)..][..BLOCK].as_chunks::<LANES>();
+            sums[n][m] = [s.load(&sum[0]), s.load(&sum[1])];
         }
     }
-    for m in 0..M {
-        let (sum, _) = out[place(m)..][..BLOCK].as_chunks_mut::<LANES>();
-        s.store(sums[m][0], &mut sum[0]);
-        s.store(sums[m][1], &mut sum[1]);
+    let pairs = tokens.start.div_ceil(2)..tokens.end / 2;
+    if tokens.start % 2 == 1 {
+        add_half_pair::<S, F, M, N>(s, span, place, tokens.start, plane, weights, &mut sums);
     }
+    for at in (pairs.start * 2 / BLOCK * BLOCK..pairs.end * 2).step_by(BLOCK) {
+        let planes: &[_; N] = span.planes(place, at, plane);
+        let mut fetch = Fetch { near: &[][..], far: &[] };
+        if span.is_cold && query == 0 {
+            let begin = plane * BLOCK / 2;
+            fetch.near = if at + BLOCK < tokens.end { &span.values(place, at + BLOCK)[begin..] } else { &[] };
+            fetch.far = span.keys_ahead(at).get(begin..).unwrap_or_default();
+        }
+        let first = at / 2;
+        for pair in pairs.start.max(first)..pairs.end.min(first + BLOCK / 2) {
+            let index = pair - first;
+            for n in 0..N {
+                fetch.beside(s, n * BLOCK / 2 + index);
+            }
+            add_pair::<S, F, M, N>(s, std::array::from_fn(|n| &planes[n][index]), weights, pair, &mut sums);
+        }
+    }
+    if tokens.end % 2 == 1 {
+        add_half_pair::<S, F, M, N>(s, span, place, tokens.end - 1, plane, weights, &mut sums);
+    }
+    for n in 0..N {
+        for m in 0..M {
+            let (sum, _) = out[start(m, n)..][..BLOCK].as_chunks_mut::<LANES>();
+            s.store(sums[n][m][0], &mut sum[0]);
+            s.store(sums[n][m][1], &mut sum[1]);
+        }
+    }
+}
+
+/// Adds the values of one token of a pair. The other token may be anything, even no number.
+#[inline(always)]
+fn add_half_pair<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: usize, const N: usize>(
+    s: S,
+    span: &Span<'_, F, impl KvBlocks<F::Step>>,
+    place: usize,
+    token: usize,
+    plane: usize,
+    weights: &[[F::Row; PAIRS]; M],
+    sums: &mut [[[S::F; 2]; M]; N],
+) {
+    let planes: &[_; N] = span.planes(place, token / BLOCK * BLOCK, plane);
+    let steps = planes.each_ref().map(|plane| plane[token % BLOCK / 2].only(token % 2));
+    add_pair::<S, F, M, N>(s, steps.each_ref(), weights, token / 2, sums);
 }
 
 /// Adds the values of a pair of tokens.
 #[inline(always)]
-fn add_pair<S: Simd, F: PanelProducts, const M: usize>(
+fn add_pair<S: Simd, F: PanelProducts, const M: usize, const N: usize>(
     s: S,
-    step: &F::Step,
+    steps: [&F::Step; N],
     weights: &[[F::Row; PAIRS]; M],
     pair: usize,
-    sums: &mut [[S::F; 2]; M],
+    sums: &mut [[[S::F; 2]; M]; N],
 ) {
     let mut rows = [F::Row::default(); M];
     for m in 0..M {
         rows[m] = weights[m][pair];
     }
-    F::multiply_add(s, step, 0, &rows, sums);
+    for n in 0..N {
+        F::multiply_add(s, steps[n], 0, &rows, &mut sums[n]);
+    }
 }

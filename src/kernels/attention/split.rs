@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::plan::RowTile;
-use super::span::Span;
+use super::span::{KeyRange, Span};
 use super::tile::{Memory, exponentials, gather_queries, merge};
 use super::{AttentionShape, BLOCK, KvBlocks, SPAN};
 use crate::kernels::matmul::{InputPair, KvStep, PanelProducts};
@@ -45,10 +45,11 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdO
             let (row, head) = (tile.rows.start + query / group, kv_head * group + query % group);
             &self.queries[row * self.query_stride + head * dim..][..dim]
         };
-        for_query_tiles!(0..num_queries, gather_queries(s, num_queries, &given, &mut *memory.queries));
+        gather_queries(s, num_queries, &given, memory.queries);
 
+        let order = [KeyRange::of(shape, blocks, kv_head, tile), KeyRange::default()];
         for index in self.spans {
-            let span = Span::<F, B>::new(shape, blocks, tile, kv_head, index * SPAN);
+            let span = Span::<F, B>::new(shape, blocks, tile, kv_head, index * SPAN, order);
             let len = Part::len(dim, num_queries);
             // SAFETY: each span of a tile and a head is computed once.
             let part = unsafe {
@@ -65,9 +66,7 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdO
             }
             let weights = F::Row::pairs(memory.scores, span.end(), memory.pairs);
             part.values.fill(0.0);
-            for plane in 0..dim.div_ceil(BLOCK) {
-                span.weighted_values(s, weights, plane, part.values);
-            }
+            span.weighted_values(s, weights, part.values);
         }
     }
 }
@@ -120,7 +119,8 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdO
         let len = Part::len(dim, num_queries);
         let merged = Part::divide(&mut self.values[..len], num_queries);
         for index in self.spans {
-            let span = Span::<F, B>::new(shape, blocks, tile, kv_head, index * SPAN);
+            let span =
+                Span::<F, B>::new(shape, blocks, tile, kv_head, index * SPAN, [KeyRange::default(); 2]);
             let part = Part::divide(&mut self.parts[index * len..(index + 1) * len], num_queries);
             for place in 0..span.num_rows() {
                 if span.visible(place).is_empty() {

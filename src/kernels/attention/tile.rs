@@ -6,10 +6,10 @@
 use std::ops::Range;
 
 use super::plan::RowTile;
-use super::span::Span;
+use super::span::{KeyRange, Span};
 use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
 use crate::kernels::math::exp;
-use crate::kernels::matmul::{InputPair, KvStep, PanelProducts};
+use crate::kernels::matmul::{InputPair, KvStep, PanelProducts, STRIP_VECTORS};
 use crate::kernels::parallel::Disjoint;
 use crate::kernels::reduce;
 use crate::kernels::simd::{LANES, Simd, SimdOp};
@@ -23,6 +23,8 @@ pub(super) struct Job<'a, F: PanelProducts, B> {
     pub(super) blocks: &'a B,
     pub(super) tile: &'a RowTile,
     pub(super) kv_head: usize,
+    /// What the thread computes next.
+    pub(super) next: Option<(usize, &'a RowTile)>,
     /// At least [`Memory::len`] elements each.
     pub(super) values: &'a mut [f32],
     pub(super) pairs: &'a mut [F::Row],
@@ -97,13 +99,17 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdO
             let (row, head) = (rows.start + query / group, kv_head * group + query % group);
             &self.queries[row * self.query_stride + head * dim..][..dim]
         };
-        for_query_tiles!(0..num_queries, gather_queries(s, num_queries, &given, &mut *memory.queries));
+        gather_queries(s, num_queries, &given, memory.queries);
 
         let contexts = rows.clone().map(|row| blocks.context_len(row));
         let longest = contexts.clone().max().unwrap_or(0);
         let first = contexts.map(|context| shape.first_visible(context)).min().unwrap_or(0);
+        let next = self
+            .next
+            .map_or(KeyRange::default(), |(kv_head, tile)| KeyRange::of(shape, blocks, kv_head, tile));
+        let order = [KeyRange::of(shape, blocks, kv_head, tile), next];
         for start in (first / SPAN * SPAN..longest).step_by(SPAN) {
-            let span = Span::<F, B>::new(shape, blocks, tile, kv_head, start);
+            let span = Span::<F, B>::new(shape, blocks, tile, kv_head, start, order);
             span.scores(s, memory.queries, memory.scores);
             for place in 0..rows.len() {
                 let visible = span.visible(place);
@@ -114,9 +120,7 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdO
             }
             let weights = F::Row::pairs(memory.scores, span.end(), memory.pairs);
             memory.span.fill(0.0);
-            for plane in 0..width / BLOCK {
-                span.weighted_values(s, weights, plane, memory.span);
-            }
+            span.weighted_values(s, weights, memory.span);
             for place in 0..rows.len() {
                 if span.visible(place).is_empty() {
                     continue;
@@ -150,28 +154,28 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdO
     }
 }
 
-/// Packs `M` queries, from `query` on, as part of `[ceil(head_dim / 2), num_queries]`.
+/// Packs queries, `[ceil(head_dim / 2), num_queries]`.
 #[inline(always)]
-pub(super) fn gather_queries<'a, S: Simd, F: PanelProducts<Row: InputPair>, const M: usize>(
-    _: S,
-    query: usize,
+pub(super) fn gather_queries<'a, S: Simd, P: InputPair>(
+    s: S,
     num_queries: usize,
     given: &impl Fn(usize) -> &'a [f32],
-    out: &mut [F::Row],
+    out: &mut [P],
 ) {
-    for m in 0..M {
-        // Pack a strip with vector operations, then scatter it.
-        for (values, out) in given(query + m).chunks(2 * LANES).zip(out.chunks_mut(LANES * num_queries)) {
-            let mut strip = [F::Row::default(); LANES];
-            let (whole, odd) = values.as_chunks::<2>();
-            for (pair, &[even, odd]) in strip.iter_mut().zip(whole) {
-                *pair = F::Row::new(even, odd);
-            }
-            if let [value] = odd {
-                strip[whole.len()] = F::Row::new(*value, 0.0);
-            }
-            for (out, pair) in out.chunks_exact_mut(num_queries).zip(strip) {
-                out[query + m] = pair;
+    for query in 0..num_queries {
+        for (values, out) in given(query).chunks(2 * LANES).zip(out.chunks_mut(LANES * num_queries)) {
+            let mut padded = [0.0; 2 * LANES];
+            let values = values.first_chunk().unwrap_or_else(|| {
+                padded[..values.len()].copy_from_slice(values);
+                &padded
+            });
+            let (vectors, _) = values.as_chunks();
+            let mut row = [[s.splat(0.0); STRIP_VECTORS]];
+            row[0][..2].copy_from_slice(&[s.load(&vectors[0]), s.load(&vectors[1])]);
+            let mut pairs = [[P::default()]; LANES];
+            P::arrange(s, &row, &mut pairs);
+            for (out, [pair]) in out.chunks_exact_mut(num_queries).zip(pairs) {
+                out[query] = pair;
             }
         }
     }

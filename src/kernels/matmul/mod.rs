@@ -40,7 +40,7 @@ use super::parallel::Disjoint;
 use super::silu::silu_times;
 use super::simd::{LANES, Simd, SimdOp};
 use super::threads::Workers;
-use rows::STRIP_VECTORS;
+pub(super) use rows::STRIP_VECTORS;
 use tile::panel_times_rows;
 
 /// The bias of the products, and whether they are accumulated.

@@ -14,7 +14,7 @@ use crate::kernels::threads::Workers;
 use crate::kernels::transpose::transpose;
 
 /// The most vectors of a row that [`RowStep::arrange`] takes at once.
-pub(super) const STRIP_VECTORS: usize = 4;
+pub(in crate::kernels) const STRIP_VECTORS: usize = 4;
 
 /// The inputs of a row for one step of weights, as a kernel multiplies them.
 pub trait RowStep: Copy + Default + Send + Sync + 'static {

@@ -311,4 +311,9 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     fn prefetch<T>(self, near: &T, bytes: usize) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
     }
+
+    #[inline(always)]
+    fn prefetch_far<T>(self, near: &T, bytes: usize) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
+    }
 }
