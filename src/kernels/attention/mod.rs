@@ -60,15 +60,14 @@ mod split;
 mod tile;
 mod weights;
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::matmul::{Buffers, InputPair, KvStep, PanelProducts, RowStep};
 use super::parallel::Disjoint;
 use super::threads::Workers;
 use plan::RowTile;
-use split::{Merge, Part, SpanJob};
-use tile::{Job, Memory};
+use split::Part;
+use tile::{Memory, Queries, TileHead};
 
 pub use weights::attention_weights;
 
@@ -155,8 +154,14 @@ pub fn attention<F: PanelProducts<Step: KvStep, Row: InputPair>>(
 
     // Items of one key-value head are adjacent. They are dealt round-robin, because contexts differ in length.
     let num_items = tiles.len() * shape.num_kv_heads;
-    let item = |item: usize| (item / tiles.len(), &tiles[item % tiles.len()]);
-    let most_spans = tiles.iter().map(|tile| spans(tile, shape, blocks).end).max().unwrap_or(0);
+    let tiles = &*tiles;
+    let item = |item: usize| TileHead {
+        shape,
+        blocks,
+        tile: &tiles[item % tiles.len()],
+        kv_head: item / tiles.len(),
+    };
+    let most_spans = (0..tiles.len()).map(|index| spans(item(index)).end).max().unwrap_or(0);
     // A few long items are divided by spans.
     let is_split = most_spans >= LONG && num_items < 2 * workers.num_threads();
     let parts_each =
@@ -178,74 +183,45 @@ pub fn attention<F: PanelProducts<Step: KvStep, Row: InputPair>>(
             )
         }
     };
+    let (isa, queries) = (workers.isa(), Queries { values: queries, stride: query_stride });
     if !is_split {
         workers.run(num_chunks, &|chunk| {
             let (values, pairs) = memory(chunk);
             for index in (chunk..num_items).step_by(num_chunks) {
-                let (kv_head, tile) = item(index);
-                F::Row::run(
-                    workers.isa(),
-                    Job::<F, _> {
-                        shape,
-                        queries,
-                        query_stride,
-                        blocks,
-                        tile,
-                        kv_head,
-                        next: (index + num_chunks < num_items).then(|| item(index + num_chunks)),
-                        values: &mut *values,
-                        pairs: &mut *pairs,
-                        out: &out,
-                    },
-                );
+                let (head, next) = (item(index), index + num_chunks);
+                let next = (next < num_items).then(|| item(next));
+                let mut memory = Memory::divide(values, pairs, shape.head_dim, head.num_queries());
+                tile::compute::<F, _>(isa, head, next, queries, &mut memory, &out);
             }
         });
         return;
     }
-    let of_item = most_spans * Part::len(shape.head_dim, most_queries);
+    let of_item = most_spans * (0..tiles.len()).map(|index| Part::len(item(index))).max().unwrap_or(0);
     parts.resize(num_items * of_item, 0.0);
     let all_parts = Disjoint::new(parts);
     workers.run(num_chunks, &|chunk| {
         let (values, pairs) = memory(chunk);
         for job in (chunk..num_jobs).step_by(num_chunks) {
             let (index, part) = (job / parts_each, job % parts_each);
-            let (kv_head, tile) = item(index);
-            let spans = spans(tile, shape, blocks);
+            let head = item(index);
+            let spans = spans(head);
             let of_part = |part: usize| spans.start + part * spans.len() / parts_each;
-            F::Row::run(
-                workers.isa(),
-                SpanJob::<F, _> {
-                    shape,
-                    queries,
-                    query_stride,
-                    blocks,
-                    tile,
-                    kv_head,
-                    spans: of_part(part)..of_part(part + 1),
-                    values: &mut *values,
-                    pairs: &mut *pairs,
-                    parts: &all_parts,
-                    first_part: index * of_item,
-                },
-            );
+            let mut memory = Memory::divide(values, pairs, shape.head_dim, head.num_queries());
+            let spans = of_part(part)..of_part(part + 1);
+            split::compute_spans::<F, _>(isa, head, spans, queries, &mut memory, &all_parts, index * of_item);
         }
     });
     workers.for_each_chunk(parts, of_item, |index, parts| {
-        let (kv_head, tile) = item(index);
         // There are no fewer chunks than items, and the jobs are done.
         let (values, _) = memory(index);
-        let (spans, format) = (spans(tile, shape, blocks), PhantomData::<F>);
-        F::Row::run(
-            workers.isa(),
-            Merge { shape, blocks, tile, kv_head, spans, parts, values, out: &out, format },
-        );
+        split::merge_parts(isa, item(index), parts, values, &out);
     });
 }
 
 /// The spans that any row of a tile attends to.
-fn spans<T>(tile: &RowTile, shape: AttentionShape, blocks: &impl KvBlocks<T>) -> Range<usize> {
-    let contexts = tile.rows.clone().map(|row| blocks.context_len(row));
-    let first = contexts.clone().map(|context| shape.first_visible(context)).min().unwrap_or(0);
+fn spans<T, B: KvBlocks<T>>(head: TileHead<'_, B>) -> Range<usize> {
+    let contexts = head.tile.rows.clone().map(|row| head.blocks.context_len(row));
+    let first = contexts.clone().map(|context| head.shape.first_visible(context)).min().unwrap_or(0);
     first / SPAN..contexts.max().unwrap_or(0).div_ceil(SPAN)
 }
 

@@ -5,9 +5,12 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::plan::{MOST_ROWS, RowTile};
+use super::tile::TileHead;
 use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
 use crate::kernels::matmul::{InputPair, KvStep, PanelProducts};
-use crate::kernels::simd::{LANES, Simd};
+use crate::kernels::reduce;
+use crate::kernels::simd::{LANES, Simd, SimdOp};
+use crate::kernels::softmax::exp_and_sum;
 
 /// Keys that a thread reads one after the other.
 #[derive(Clone, Copy, Default)]
@@ -22,12 +25,8 @@ pub(super) struct KeyRange {
 impl KeyRange {
     /// All that a tile reads.
     #[inline(always)]
-    pub(super) fn of<T>(
-        shape: AttentionShape,
-        blocks: &impl KvBlocks<T>,
-        kv_head: usize,
-        tile: &RowTile,
-    ) -> Self {
+    pub(super) fn of<T, B: KvBlocks<T>>(head: TileHead<'_, B>) -> Self {
+        let TileHead { shape, blocks, tile, kv_head } = head;
         let row = tile.rows.end - 1;
         let end = blocks.context_len(row);
         Self { row, kv_head, start: shape.first_visible(end) / BLOCK * BLOCK, end }
@@ -41,8 +40,47 @@ struct Steps<'a, T> {
     values: &'a [T],
 }
 
-/// One span of the context of a job.
-pub(super) struct Span<'a, F: PanelProducts, B> {
+/// Computes a span of the context of a tile.
+pub(super) struct SpanJob<'a, F: PanelProducts, B> {
+    pub(super) head: TileHead<'a, B>,
+    /// The position of the first token.
+    pub(super) start: usize,
+    /// What the thread reads: this context from its first span on, then that of another tile.
+    pub(super) order: [KeyRange; 2],
+    /// `[ceil(head_dim / 2), queries]`
+    pub(super) queries: &'a [F::Row],
+    /// Memory for scores and their exponentials, `[queries]`.
+    pub(super) scores: &'a mut [[f32; SPAN]],
+    pub(super) pairs: &'a mut [[F::Row; PAIRS]],
+    /// The result: weighted values, `[queries, head_dim rounded up to planes]`.
+    pub(super) values: &'a mut [f32],
+    /// The result: the maximum and the sum of the exponentials, `[queries]`.
+    pub(super) now: &'a mut [[f32; 2]],
+}
+
+impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdOp for SpanJob<'_, F, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        let Self { scores, values, now, .. } = self;
+        let span = Span::<F, B>::new(self.head, self.start, self.order);
+        span.scores(s, self.queries, scores);
+        for place in 0..self.head.tile.rows.len() {
+            let visible = span.visible(place);
+            for query in span.queries(place) {
+                now[query] = exponentials(s, &mut scores[query], &visible);
+                span.scale_weights(place, &mut scores[query]);
+            }
+        }
+        let weights = F::Row::pairs(scores, span.end(), self.pairs);
+        values.fill(0.0);
+        span.weighted_values(s, weights, values);
+    }
+}
+
+/// One span of the context of a tile.
+struct Span<'a, F: PanelProducts, B> {
     shape: AttentionShape,
     blocks: &'a B,
     tile: &'a RowTile,
@@ -59,7 +97,6 @@ pub(super) struct Span<'a, F: PanelProducts, B> {
     common: Range<usize>,
     /// Whether to prefetch keys and values: in the middle of a prompt, earlier rows have just read them.
     is_cold: bool,
-    /// What the thread reads: this context from its first span on, then that of another job.
     order: [KeyRange; 2],
     /// The blocks that all rows share.
     steps: [Steps<'a, F::Step>; SPAN / BLOCK],
@@ -67,28 +104,20 @@ pub(super) struct Span<'a, F: PanelProducts, B> {
 }
 
 impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> Span<'a, F, B> {
-    /// The span from position `start` on.
     #[inline(always)]
-    pub(super) fn new(
-        shape: AttentionShape,
-        blocks: &'a B,
-        tile: &'a RowTile,
-        kv_head: usize,
-        start: usize,
-        order: [KeyRange; 2],
-    ) -> Self {
+    fn new(head: TileHead<'a, B>, start: usize, order: [KeyRange; 2]) -> Self {
+        let TileHead { shape, blocks, tile, kv_head } = head;
         let mut visible = [(0, 0); MOST_ROWS];
         let (mut last_start, mut first_end) = (0, SPAN);
-        for (row, visible) in tile.rows.clone().zip(&mut visible) {
-            let context = blocks.context_len(row);
-            let end = context.saturating_sub(start).min(SPAN);
-            *visible = (shape.first_visible(context).saturating_sub(start).min(end), end);
-            (last_start, first_end) = (last_start.max(visible.0), first_end.min(end));
+        for (place, visible) in visible[..tile.rows.len()].iter_mut().enumerate() {
+            let Range { start, end } = head.visible(place, start);
+            *visible = (start, end);
+            (last_start, first_end) = (last_start.max(start), first_end.min(end));
         }
         let common_end = tile.common_blocks.saturating_mul(BLOCK).saturating_sub(start);
         let common_start = last_start.next_multiple_of(2);
         let common = common_start..(first_end.min(common_end) / 2 * 2).max(common_start);
-        let group = shape.num_heads / shape.num_kv_heads;
+        let group = head.group();
         let begin = visible[..tile.rows.len()].iter().map(|visible| visible.0).min().unwrap_or(0);
         let end = visible[..tile.rows.len()].iter().map(|visible| visible.1).max().unwrap_or(0);
         let mut steps = [Steps { keys: &[][..], values: &[][..] }; SPAN / BLOCK];
@@ -117,35 +146,22 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         }
     }
 
-    /// The rows of the tile.
-    #[inline(always)]
-    pub(super) fn num_rows(&self) -> usize {
-        self.tile.rows.len()
-    }
-
     /// The tokens of the span that a row of the tile attends to.
     #[inline(always)]
-    pub(super) fn visible(&self, place: usize) -> Range<usize> {
+    fn visible(&self, place: usize) -> Range<usize> {
         let (start, end) = self.visible[place];
         start..end
     }
 
     /// The end of the tokens that any row attends to.
     #[inline(always)]
-    pub(super) fn end(&self) -> usize {
+    fn end(&self) -> usize {
         self.visible[..self.tile.rows.len()].iter().map(|visible| visible.1).max().unwrap_or(0)
-    }
-
-    /// Whether this is the first span that the row attends to.
-    #[inline(always)]
-    pub(super) fn is_first(&self, place: usize) -> bool {
-        let context = self.blocks.context_len(self.tile.rows.start + place);
-        self.shape.first_visible(context) / SPAN * SPAN == self.start
     }
 
     /// The queries of a row of the tile.
     #[inline(always)]
-    pub(super) fn queries(&self, place: usize) -> Range<usize> {
+    fn queries(&self, place: usize) -> Range<usize> {
         place * self.group..(place + 1) * self.group
     }
 
@@ -196,7 +212,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
 
     /// Computes the scores of all visible tokens, and of some others.
     #[inline(always)]
-    pub(super) fn scores<S: Simd>(&self, s: S, queries: &[F::Row], scores: &mut [[f32; SPAN]]) {
+    fn scores<S: Simd>(&self, s: S, queries: &[F::Row], scores: &mut [[f32; SPAN]]) {
         let (num_rows, end) = (self.tile.rows.len(), self.end());
         let begin = (0..num_rows).map(|place| self.visible(place).start).min().unwrap_or(0) / BLOCK * BLOCK;
         let mut at = begin;
@@ -250,7 +266,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
 
     /// Multiplies the weights of a query by the scales of its visible tokens.
     #[inline(always)]
-    pub(super) fn scale_weights(&self, place: usize, weights: &mut [f32; SPAN]) {
+    fn scale_weights(&self, place: usize, weights: &mut [f32; SPAN]) {
         if F::Step::SCALE_STEPS == 0 {
             return;
         }
@@ -267,7 +283,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
 
     /// Adds the weighted values to `out`, `[queries, head_dim rounded up to planes]`. Invisible tokens have no weight.
     #[inline(always)]
-    pub(super) fn weighted_values<S: Simd>(&self, s: S, weights: &[[F::Row; PAIRS]], out: &mut [f32]) {
+    fn weighted_values<S: Simd>(&self, s: S, weights: &[[F::Row; PAIRS]], out: &mut [f32]) {
         let (num_rows, common) = (self.tile.rows.len(), &self.common);
         let planes = self.shape.head_dim.div_ceil(BLOCK);
         let mut plane = 0;
@@ -469,4 +485,29 @@ fn add_pair<S: Simd, F: PanelProducts, const M: usize, const N: usize>(
     for n in 0..N {
         F::multiply_add(s, steps[n], 0, &rows, &mut sums[n]);
     }
+}
+
+/// Replaces the scores of the visible tokens by their exponentials, and those of their neighbours in a vector by 0;
+/// returns the largest score and the sum.
+#[inline(always)]
+fn exponentials<S: Simd>(s: S, scores: &mut [f32; SPAN], visible: &Range<usize>) -> [f32; 2] {
+    if visible.is_empty() {
+        return [f32::NEG_INFINITY, 0.0];
+    }
+    let (vectors, _) = scores.as_chunks_mut::<LANES>();
+    let vectors = &mut vectors[visible.start / LANES..visible.end.div_ceil(LANES)];
+    let (before, after) = (visible.start % LANES, visible.end.next_multiple_of(LANES) - visible.end);
+    if let (true, Some(first)) = (before > 0, vectors.first_mut()) {
+        for (lane, score) in first.iter_mut().enumerate() {
+            *score = if lane < before { f32::NEG_INFINITY } else { *score };
+        }
+    }
+    if let (true, Some(last)) = (after > 0, vectors.last_mut()) {
+        for (lane, score) in last.iter_mut().enumerate() {
+            *score = if lane >= LANES - after { f32::NEG_INFINITY } else { *score };
+        }
+    }
+    let scores = vectors.as_flattened_mut();
+    let max = reduce::max(s, scores);
+    [max, exp_and_sum(s, scores, max)]
 }

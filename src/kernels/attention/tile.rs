@@ -6,30 +6,62 @@
 use std::ops::Range;
 
 use super::plan::RowTile;
-use super::span::{KeyRange, Span};
+use super::span::{KeyRange, SpanJob};
 use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
+use crate::kernels::isa::Isa;
 use crate::kernels::math::exp;
-use crate::kernels::matmul::{InputPair, KvStep, PanelProducts, STRIP_VECTORS};
+use crate::kernels::matmul::{InputPair, KvStep, PanelProducts, RowStep as _, STRIP_VECTORS};
 use crate::kernels::parallel::Disjoint;
-use crate::kernels::reduce;
 use crate::kernels::simd::{LANES, Simd, SimdOp};
-use crate::kernels::softmax::exp_and_sum;
 
 /// A tile of rows and a key-value head.
-pub(super) struct Job<'a, F: PanelProducts, B> {
+pub(super) struct TileHead<'a, B> {
     pub(super) shape: AttentionShape,
-    pub(super) queries: &'a [f32],
-    pub(super) query_stride: usize,
     pub(super) blocks: &'a B,
     pub(super) tile: &'a RowTile,
     pub(super) kv_head: usize,
-    /// What the thread computes next.
-    pub(super) next: Option<(usize, &'a RowTile)>,
-    /// At least [`Memory::len`] elements each.
-    pub(super) values: &'a mut [f32],
-    pub(super) pairs: &'a mut [F::Row],
-    /// `[num_rows, num_heads, head_dim]`, of which the job owns the elements of its head in its rows.
-    pub(super) out: &'a Disjoint<'a, f32>,
+}
+
+impl<B> Clone for TileHead<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B> Copy for TileHead<'_, B> {}
+
+impl<B> TileHead<'_, B> {
+    /// Queries of a row.
+    pub(super) fn group(&self) -> usize {
+        self.shape.num_heads / self.shape.num_kv_heads
+    }
+
+    /// Queries of all rows.
+    pub(super) fn num_queries(&self) -> usize {
+        self.tile.rows.len() * self.group()
+    }
+
+    /// The elements of a head, rounded up to planes.
+    pub(super) fn width(&self) -> usize {
+        self.shape.head_dim.next_multiple_of(BLOCK)
+    }
+
+    /// The tokens of the span from position `start` on that a row attends to.
+    pub(super) fn visible<T>(&self, place: usize, start: usize) -> Range<usize>
+    where
+        B: KvBlocks<T>,
+    {
+        let context = self.blocks.context_len(self.tile.rows.start + place);
+        let end = context.saturating_sub(start).min(SPAN);
+        self.shape.first_visible(context).saturating_sub(start).min(end)..end
+    }
+}
+
+/// Queries, as the model has them: those of row `r` begin at element `r * stride`.
+#[derive(Clone, Copy)]
+pub(super) struct Queries<'a> {
+    pub(super) values: &'a [f32],
+    pub(super) stride: usize,
 }
 
 /// The scratch memory of a job.
@@ -43,11 +75,11 @@ pub(super) struct Memory<'a, P> {
     /// The weighted values of a span, `[queries, head_dim rounded up to planes]`.
     pub(super) span: &'a mut [f32],
     /// The same, merged over the spans so far.
-    merged: &'a mut [f32],
+    pub(super) merged: &'a mut [f32],
     /// The maximum and the sum of the exponentials of the span, `[queries]`.
     pub(super) now: &'a mut [[f32; 2]],
     /// The same over the spans so far.
-    state: &'a mut [[f32; 2]],
+    pub(super) state: &'a mut [[f32; 2]],
 }
 
 impl<'a, P> Memory<'a, P> {
@@ -84,146 +116,150 @@ impl<'a, P> Memory<'a, P> {
     }
 }
 
-impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdOp for Job<'_, F, B> {
+/// Computes the rows of a tile and writes them to `out`, `[num_rows, num_heads, head_dim]`. `next` is what the thread computes
+/// after it.
+pub(super) fn compute<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>>(
+    isa: Isa,
+    head: TileHead<'_, B>,
+    next: Option<TileHead<'_, B>>,
+    queries: Queries<'_>,
+    memory: &mut Memory<'_, F::Row>,
+    out: &Disjoint<'_, f32>,
+) {
+    F::Row::run(isa, Gather { head, queries, out: &mut *memory.queries });
+    let order = [KeyRange::of(head), next.map_or(KeyRange::default(), KeyRange::of)];
+    for span in super::spans(head) {
+        let start = span * SPAN;
+        F::Row::run(
+            isa,
+            SpanJob::<F, B> {
+                head,
+                start,
+                order,
+                queries: memory.queries,
+                scores: &mut *memory.scores,
+                pairs: &mut *memory.pairs,
+                values: &mut *memory.span,
+                now: &mut *memory.now,
+            },
+        );
+        merge_span(isa, head, start, memory.span, memory.now, memory.merged, memory.state);
+    }
+    finish(head, memory.merged, memory.state, out);
+}
+
+/// Merges a span into those before it: weighted values, `[queries, head_dim rounded up to planes]`, and the maximum and the sum
+/// of the exponentials of each query.
+pub(super) fn merge_span<T, B: KvBlocks<T>>(
+    isa: Isa,
+    head: TileHead<'_, B>,
+    start: usize,
+    values: &[f32],
+    now: &[[f32; 2]],
+    merged: &mut [f32],
+    state: &mut [[f32; 2]],
+) {
+    let (group, width) = (head.group(), head.width());
+    for (place, row) in head.tile.rows.clone().enumerate() {
+        if head.visible(place, start).is_empty() {
+            continue;
+        }
+        let queries = place * group..(place + 1) * group;
+        let (now, state) = (&now[queries.clone()], &mut state[queries.clone()]);
+        let range = queries.start * width..queries.end * width;
+        let (values, merged) = (&values[range.clone()], &mut merged[range]);
+        let context = head.blocks.context_len(row);
+        if head.shape.first_visible(context) / SPAN * SPAN == start {
+            state.copy_from_slice(now);
+            merged.copy_from_slice(values);
+        } else {
+            isa.run(Merge { width, values, now, merged, state });
+        }
+    }
+}
+
+/// Divides the merged values by their sums, and writes them to `out`.
+pub(super) fn finish<B>(head: TileHead<'_, B>, merged: &[f32], state: &[[f32; 2]], out: &Disjoint<'_, f32>) {
+    let (dim, group) = (head.shape.head_dim, head.group());
+    for (place, row) in head.tile.rows.clone().enumerate() {
+        let start = (row * head.shape.num_heads + head.kv_head * group) * dim;
+        // SAFETY: the rows and heads of jobs do not overlap.
+        let out = unsafe { out.part(start..start + group * dim) };
+        for (index, out) in out.chunks_exact_mut(dim).enumerate() {
+            let query = place * group + index;
+            let [_, sum] = state[query];
+            for (out, value) in out.iter_mut().zip(&merged[query * head.width()..]) {
+                *out = value / sum;
+            }
+        }
+    }
+}
+
+/// Packs the queries of a tile, `[ceil(head_dim / 2), queries]`.
+pub(super) struct Gather<'a, B, P> {
+    pub(super) head: TileHead<'a, B>,
+    pub(super) queries: Queries<'a>,
+    pub(super) out: &'a mut [P],
+}
+
+impl<B, P: InputPair> SimdOp for Gather<'_, B, P> {
     type Output = ();
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        let Self { shape, blocks, tile, kv_head, out, .. } = self;
-        let dim = shape.head_dim;
-        let width = dim.next_multiple_of(BLOCK);
-        let group = shape.num_heads / shape.num_kv_heads;
-        let (rows, num_queries) = (tile.rows.clone(), tile.rows.len() * group);
-        let memory = Memory::divide(self.values, self.pairs, dim, num_queries);
-        let given = |query: usize| {
-            let (row, head) = (rows.start + query / group, kv_head * group + query % group);
-            &self.queries[row * self.query_stride + head * dim..][..dim]
-        };
-        gather_queries(s, num_queries, &given, memory.queries);
-
-        let contexts = rows.clone().map(|row| blocks.context_len(row));
-        let longest = contexts.clone().max().unwrap_or(0);
-        let first = contexts.map(|context| shape.first_visible(context)).min().unwrap_or(0);
-        let next = self
-            .next
-            .map_or(KeyRange::default(), |(kv_head, tile)| KeyRange::of(shape, blocks, kv_head, tile));
-        let order = [KeyRange::of(shape, blocks, kv_head, tile), next];
-        for start in (first / SPAN * SPAN..longest).step_by(SPAN) {
-            let span = Span::<F, B>::new(shape, blocks, tile, kv_head, start, order);
-            span.scores(s, memory.queries, memory.scores);
-            for place in 0..rows.len() {
-                let visible = span.visible(place);
-                for query in span.queries(place) {
-                    memory.now[query] = exponentials(s, &mut memory.scores[query], &visible);
-                    span.scale_weights(place, &mut memory.scores[query]);
-                }
-            }
-            let weights = F::Row::pairs(memory.scores, span.end(), memory.pairs);
-            memory.span.fill(0.0);
-            span.weighted_values(s, weights, memory.span);
-            for place in 0..rows.len() {
-                if span.visible(place).is_empty() {
-                    continue;
-                }
-                let is_first = span.is_first(place);
-                for query in span.queries(place) {
-                    let range = query * width..(query + 1) * width;
-                    let (values, merged) = (&memory.span[range.clone()], &mut memory.merged[range]);
-                    if is_first {
-                        memory.state[query] = memory.now[query];
-                        merged.copy_from_slice(values);
-                    } else {
-                        memory.state[query] =
-                            merge(s, memory.state[query], memory.now[query], values, merged);
-                    }
-                }
-            }
-        }
-        for (place, row) in rows.enumerate() {
-            let start = (row * shape.num_heads + kv_head * group) * dim;
-            // SAFETY: the rows and heads of jobs do not overlap.
-            let out = unsafe { out.part(start..start + group * dim) };
-            for (head, out) in out.chunks_exact_mut(dim).enumerate() {
-                let query = place * group + head;
-                let [_, sum] = memory.state[query];
-                for (out, value) in out.iter_mut().zip(&memory.merged[query * width..]) {
-                    *out = value / sum;
+        let Self { head, queries, out } = self;
+        let (dim, group, num_queries) = (head.shape.head_dim, head.group(), head.num_queries());
+        for query in 0..num_queries {
+            let row = head.tile.rows.start + query / group;
+            let start = row * queries.stride + (head.kv_head * group + query % group) * dim;
+            let values = queries.values[start..][..dim].chunks(2 * LANES);
+            for (values, out) in values.zip(out.chunks_mut(LANES * num_queries)) {
+                let mut padded = [0.0; 2 * LANES];
+                let values = values.first_chunk().unwrap_or_else(|| {
+                    padded[..values.len()].copy_from_slice(values);
+                    &padded
+                });
+                let (vectors, _) = values.as_chunks();
+                let mut row = [[s.splat(0.0); STRIP_VECTORS]];
+                row[0][..2].copy_from_slice(&[s.load(&vectors[0]), s.load(&vectors[1])]);
+                let mut pairs = [[P::default()]; LANES];
+                P::arrange(s, &row, &mut pairs);
+                for (out, [pair]) in out.chunks_exact_mut(num_queries).zip(pairs) {
+                    out[query] = pair;
                 }
             }
         }
     }
 }
 
-/// Packs queries, `[ceil(head_dim / 2), num_queries]`.
-#[inline(always)]
-pub(super) fn gather_queries<'a, S: Simd, P: InputPair>(
-    s: S,
-    num_queries: usize,
-    given: &impl Fn(usize) -> &'a [f32],
-    out: &mut [P],
-) {
-    for query in 0..num_queries {
-        for (values, out) in given(query).chunks(2 * LANES).zip(out.chunks_mut(LANES * num_queries)) {
-            let mut padded = [0.0; 2 * LANES];
-            let values = values.first_chunk().unwrap_or_else(|| {
-                padded[..values.len()].copy_from_slice(values);
-                &padded
-            });
-            let (vectors, _) = values.as_chunks();
-            let mut row = [[s.splat(0.0); STRIP_VECTORS]];
-            row[0][..2].copy_from_slice(&[s.load(&vectors[0]), s.load(&vectors[1])]);
-            let mut pairs = [[P::default()]; LANES];
-            P::arrange(s, &row, &mut pairs);
-            for (out, [pair]) in out.chunks_exact_mut(num_queries).zip(pairs) {
-                out[query] = pair;
+/// Merges the values, maxima and sums of some queries into those before them.
+struct Merge<'a> {
+    width: usize,
+    values: &'a [f32],
+    now: &'a [[f32; 2]],
+    merged: &'a mut [f32],
+    state: &'a mut [[f32; 2]],
+}
+
+impl SimdOp for Merge<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        let values = self.values.chunks_exact(self.width);
+        let merged = self.merged.chunks_exact_mut(self.width);
+        for (((values, merged), span), state) in values.zip(merged).zip(self.now).zip(self.state) {
+            let max = if span[0] > state[0] { span[0] } else { state[0] };
+            let (old, new) = (exp(s, s.splat(state[0] - max)), exp(s, s.splat(span[0] - max)));
+            let (merged, _) = merged.as_chunks_mut::<LANES>();
+            let (values, _) = values.as_chunks::<LANES>();
+            for (merged, values) in merged.iter_mut().zip(values) {
+                s.store(s.fma(s.load(values), new, s.mul(s.load(merged), old)), merged);
             }
+            let sum = s.fma(s.splat(span[1]), new, s.mul(s.splat(state[1]), old));
+            let mut lanes = [0.0; LANES];
+            s.store(sum, &mut lanes);
+            *state = [max, lanes[0]];
         }
     }
-}
-
-/// Replaces the scores of the visible tokens by their exponentials, and those of their neighbours in a vector by 0;
-/// returns the largest score and the sum.
-#[inline(always)]
-pub(super) fn exponentials<S: Simd>(s: S, scores: &mut [f32; SPAN], visible: &Range<usize>) -> [f32; 2] {
-    if visible.is_empty() {
-        return [f32::NEG_INFINITY, 0.0];
-    }
-    let (vectors, _) = scores.as_chunks_mut::<LANES>();
-    let vectors = &mut vectors[visible.start / LANES..visible.end.div_ceil(LANES)];
-    let (before, after) = (visible.start % LANES, visible.end.next_multiple_of(LANES) - visible.end);
-    if let (true, Some(first)) = (before > 0, vectors.first_mut()) {
-        for (lane, score) in first.iter_mut().enumerate() {
-            *score = if lane < before { f32::NEG_INFINITY } else { *score };
-        }
-    }
-    if let (true, Some(last)) = (after > 0, vectors.last_mut()) {
-        for (lane, score) in last.iter_mut().enumerate() {
-            *score = if lane >= LANES - after { f32::NEG_INFINITY } else { *score };
-        }
-    }
-    let scores = vectors.as_flattened_mut();
-    let max = reduce::max(s, scores);
-    [max, exp_and_sum(s, scores, max)]
-}
-
-/// Merges the values of a span into those before it; returns the new maximum and sum.
-#[inline(always)]
-pub(super) fn merge<S: Simd>(
-    s: S,
-    before: [f32; 2],
-    span: [f32; 2],
-    values: &[f32],
-    merged: &mut [f32],
-) -> [f32; 2] {
-    let max = if span[0] > before[0] { span[0] } else { before[0] };
-    let (old, new) = (exp(s, s.splat(before[0] - max)), exp(s, s.splat(span[0] - max)));
-    let (merged, _) = merged.as_chunks_mut::<LANES>();
-    let (values, _) = values.as_chunks::<LANES>();
-    for (merged, values) in merged.iter_mut().zip(values) {
-        s.store(s.fma(s.load(values), new, s.mul(s.load(merged), old)), merged);
-    }
-    let sum = s.fma(s.splat(span[1]), new, s.mul(s.splat(before[1]), old));
-    let mut lanes = [0.0; LANES];
-    s.store(sum, &mut lanes);
-    [max, lanes[0]]
 }
