@@ -54,6 +54,7 @@ macro_rules! for_few_queries {
     }};
 }
 
+mod fetch;
 mod plan;
 mod span;
 mod split;

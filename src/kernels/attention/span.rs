@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::fetch::{Fetch, KeyRange};
 use super::plan::{MOST_ROWS, RowTile};
 use super::tile::TileHead;
 use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
@@ -11,27 +12,6 @@ use crate::kernels::matmul::{InputPair, KvStep, PanelProducts};
 use crate::kernels::reduce;
 use crate::kernels::simd::{LANES, Simd, SimdOp};
 use crate::kernels::softmax::exp_and_sum;
-
-/// Keys that a thread reads one after the other.
-#[derive(Clone, Copy, Default)]
-pub(super) struct KeyRange {
-    pub(super) row: usize,
-    pub(super) kv_head: usize,
-    /// The tokens; the first one begins a block.
-    pub(super) start: usize,
-    pub(super) end: usize,
-}
-
-impl KeyRange {
-    /// All that a tile reads.
-    #[inline(always)]
-    pub(super) fn of<T, B: KvBlocks<T>>(head: TileHead<'_, B>) -> Self {
-        let TileHead { shape, blocks, tile, kv_head } = head;
-        let row = tile.rows.end - 1;
-        let end = blocks.context_len(row);
-        Self { row, kv_head, start: shape.first_visible(end) / BLOCK * BLOCK, end }
-    }
-}
 
 /// The keys and the values of a head in a block.
 #[derive(Clone, Copy)]
@@ -336,29 +316,6 @@ struct Block<'a, S: Simd, T> {
     /// Where its tokens begin in the span.
     at: usize,
     fetch: Fetch<'a, T>,
-}
-
-/// What to prefetch beside each step: a step that is next, and one that is needed later.
-#[derive(Clone, Copy)]
-struct Fetch<'a, T> {
-    near: &'a [T],
-    far: &'a [T],
-}
-
-impl<T> Fetch<'_, T> {
-    #[inline(always)]
-    fn beside<S: Simd>(&self, s: S, step: usize) {
-        if let Some(near) = self.near.get(step) {
-            for line in (0..size_of::<T>()).step_by(64) {
-                s.prefetch(near, line);
-            }
-        }
-        if let Some(far) = self.far.get(step) {
-            for line in (0..size_of::<T>()).step_by(64) {
-                s.prefetch_far(far, line);
-            }
-        }
-    }
 }
 
 /// Tokens of a span as the row at `place` sees them, and the first plane of their values.

@@ -4,7 +4,8 @@
 
 use std::ops::Range;
 
-use super::span::{KeyRange, SpanJob};
+use super::fetch::KeyRange;
+use super::span::SpanJob;
 use super::tile::{Gather, Memory, Queries, TileHead, finish, merge_span};
 use super::{KvBlocks, SPAN};
 use crate::kernels::isa::Isa;

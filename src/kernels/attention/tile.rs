@@ -5,8 +5,9 @@
 
 use std::ops::Range;
 
+use super::fetch::KeyRange;
 use super::plan::RowTile;
-use super::span::{KeyRange, SpanJob};
+use super::span::SpanJob;
 use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
 use crate::kernels::isa::Isa;
 use crate::kernels::math::exp;
