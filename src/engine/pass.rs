@@ -40,8 +40,8 @@ struct PassState {
     pace: Pace,
     /// How long passes of the engine's own model take, without rows of prompts.
     seconds: PassSeconds,
-    /// Whether each request has a pass of its own, because the last one has failed.
-    is_alone: bool,
+    /// The model whose last pass has failed: each request has a pass of its own there.
+    failed: Option<Arc<ModelRunner>>,
     /// The models of those who wait, while one is chosen; empty between passes.
     runners: Vec<(Arc<ModelRunner>, ModelRole)>,
     /// Those who wait with and without rows of a prompt; as they were in the last pass.
@@ -135,7 +135,7 @@ impl Scheduler {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
             Err(error) => {
-                state.fail(&self.queue, error);
+                state.fail(&self.queue, &runner, error);
                 return Ok(true);
             }
         }
@@ -216,7 +216,7 @@ impl Scheduler {
             waiting,
             contributions,
             pace,
-            is_alone,
+            failed,
             number: pass,
             steps,
             prompts,
@@ -224,6 +224,7 @@ impl Scheduler {
             ..
         } = state;
         let queue = &self.queue;
+        let is_alone = failed.as_ref().is_some_and(|failed| failed.is_same(runner));
         builder.clear();
         contributions.clear();
         steps.clear();
@@ -250,7 +251,7 @@ impl Scheduler {
         let mut add = |index: usize, limit: usize, builder: &mut BatchBuilder| {
             let WaitingRows { number, rows: shared, .. } = &waiting[index];
             let budget = limit.saturating_sub(builder.rows.len());
-            if budget == 0 || (*is_alone && !contributions.is_empty()) {
+            if budget == 0 || (is_alone && !contributions.is_empty()) {
                 return;
             }
             let (mut rows, mut is_last) = (shared.lock(), false);
@@ -328,14 +329,15 @@ impl PassState {
                 queue.done(*number, taken, is_streamed);
             }
         }
-        self.is_alone = false;
+        // A pass of another model says nothing about those whose pass failed.
+        self.failed.take_if(|failed| failed.is_same(runner));
     }
 
     /// A pass has failed: the only request in it has failed, or each of them gets a pass of its own.
-    fn fail(&mut self, queue: &Queue, error: Error) {
+    fn fail(&mut self, queue: &Queue, runner: &Arc<ModelRunner>, error: Error) {
         match &self.contributions[..] {
             [part] => queue.done(self.waiting[part.waiting].number, Err(error), false),
-            _ => self.is_alone = true,
+            _ => self.failed = Some(Arc::clone(runner)),
         }
     }
 }

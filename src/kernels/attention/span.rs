@@ -238,7 +238,8 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         let mut fetch = Fetch { near: &[][..], far: &[] };
         if self.is_cold {
             let next = at + distance;
-            fetch.near = if next < end { self.keys(place, next) } else { &[] };
+            // Other rows may go on after this one.
+            fetch.near = if next < end.min(self.visible(place).end) { self.keys(place, next) } else { &[] };
             fetch.far = self.values(place, at);
         }
         Block { keys, scale, at, fetch }
