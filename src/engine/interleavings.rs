@@ -27,6 +27,7 @@ use self::slot::{ModelRunner, Slots};
 use super::budget;
 use crate::error::{ErrorKind, Result};
 use crate::generation::StepCost;
+use crate::generation::search::ModelRole;
 use crate::model::Timing;
 use shuttle::rand::{Rng, thread_rng};
 
@@ -107,11 +108,15 @@ mod slot {
     use crate::model::ForwardOutput;
 
     pub(super) struct ModelRunner {
+        pub(super) role: ModelRole,
         /// The free blocks.
         pub(super) blocks: std::sync::Mutex<usize>,
+        /// Whether a pass of several requests has failed, and none has succeeded since.
+        pub(super) has_failed: std::sync::Mutex<bool>,
     }
 
-    pub(super) struct Slots(pub(super) Arc<ModelRunner>);
+    /// A model and a draft model.
+    pub(super) struct Slots(pub(super) [Arc<ModelRunner>; 2]);
 
     impl ModelRunner {
         pub(super) fn is_same(&self, other: &Self) -> bool {
@@ -136,6 +141,13 @@ mod slot {
                     return Err(Error::cancelled());
                 }
             }
+            let mut has_failed = self.has_failed.lock().unwrap();
+            assert!(
+                !*has_failed || batch.requests == 1,
+                "{} requests in a pass that may fail",
+                batch.requests
+            );
+            *has_failed = batch.fails && (*has_failed || batch.requests > 1);
             if batch.fails { Err(Error::internal("on purpose")) } else { Ok(()) }
         }
 
@@ -159,6 +171,7 @@ mod batching {
     pub(super) struct BatchBuilder {
         pub(super) rows: Vec<()>,
         pub(super) has_prompt: bool,
+        pub(super) requests: usize,
         pub(super) fails: bool,
     }
 
@@ -193,7 +206,6 @@ mod pending {
     use super::sync::{Instant, Mutex};
     use super::*;
     use crate::generation::StepCost;
-    use crate::generation::search::ModelRole;
 
     pub(super) type SharedRows = Arc<Mutex<PendingRows>>;
 
@@ -222,7 +234,7 @@ mod pending {
         }
 
         pub(super) fn role(&self) -> ModelRole {
-            ModelRole::Target
+            self.runner.role
         }
 
         pub(super) fn is_prompt(&self) -> bool {
@@ -248,6 +260,7 @@ mod pending {
             (self.has, self.is_blocked) = (self.needs, false);
             let rows = self.left.min(budget).min(1 + thread_rng().gen_range(0..2));
             builder.rows.extend(vec![(); rows]);
+            builder.requests += 1;
             builder.fails |= self.fails;
             Ok(rows)
         }
@@ -317,7 +330,7 @@ impl Request {
             came: None,
             began: None,
             cost: StepCost::default(),
-            runner: Arc::clone(&scheduler.slots().0),
+            runner: Arc::clone(&scheduler.slots().0[random.gen_range(0..2)]),
             left: 0,
             needs,
             has: 0,
@@ -381,8 +394,11 @@ fn call(scheduler: &Scheduler, script: Script, age: u64) {
 
 /// Threads that make calls: all end, whatever the order in which they run, and give everything back.
 fn run(script: Script) {
-    let runner = Arc::new(ModelRunner { blocks: std::sync::Mutex::new(script.blocks) });
-    let scheduler = Arc::new(Scheduler::new(Slots(runner)));
+    let models = [ModelRole::Target, ModelRole::Draft].map(|role| {
+        let blocks = std::sync::Mutex::new(script.blocks);
+        Arc::new(ModelRunner { role, blocks, has_failed: std::sync::Mutex::default() })
+    });
+    let scheduler = Arc::new(Scheduler::new(Slots(models)));
     let threads: Vec<_> = (0..THREADS as u64)
         .map(|thread| {
             let scheduler = Arc::clone(&scheduler);
@@ -399,7 +415,9 @@ fn run(script: Script) {
     let mut left = Vec::new();
     scheduler.queue().waiting(&mut left);
     assert!(left.is_empty());
-    assert_eq!(*scheduler.slots().0.blocks.lock().unwrap(), script.blocks);
+    for model in &scheduler.slots().0 {
+        assert_eq!(*model.blocks.lock().unwrap(), script.blocks);
+    }
 }
 
 /// Chooses the next thread at random, and with few changes of the running one.

@@ -1,7 +1,7 @@
 //! A pass for everybody who waits: the leader collects rows, computes them once, and leaves the results with each request.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::batching::{BatchBuilder, PassOutputs};
@@ -40,8 +40,8 @@ struct PassState {
     pace: Pace,
     /// How long passes of the engine's own model take, without rows of prompts.
     seconds: PassSeconds,
-    /// The model whose last pass has failed: each request has a pass of its own there.
-    failed: Option<Arc<ModelRunner>>,
+    /// The models whose last pass has failed: each request has a pass of its own there.
+    failed: Vec<Weak<ModelRunner>>,
     /// The models of those who wait, while one is chosen; empty between passes.
     runners: Vec<(Arc<ModelRunner>, ModelRole)>,
     /// Those who wait with and without rows of a prompt; as they were in the last pass.
@@ -224,7 +224,8 @@ impl Scheduler {
             ..
         } = state;
         let queue = &self.queue;
-        let is_alone = failed.as_ref().is_some_and(|failed| failed.is_same(runner));
+        let is_alone =
+            failed.iter().any(|failed| failed.upgrade().is_some_and(|failed| failed.is_same(runner)));
         builder.clear();
         contributions.clear();
         steps.clear();
@@ -330,14 +331,14 @@ impl PassState {
             }
         }
         // A pass of another model says nothing about those whose pass failed.
-        self.failed.take_if(|failed| failed.is_same(runner));
+        self.failed.retain(|failed| failed.upgrade().is_some_and(|failed| !failed.is_same(runner)));
     }
 
     /// A pass has failed: the only request in it has failed, or each of them gets a pass of its own.
     fn fail(&mut self, queue: &Queue, runner: &Arc<ModelRunner>, error: Error) {
         match &self.contributions[..] {
             [part] => queue.done(self.waiting[part.waiting].number, Err(error), false),
-            _ => self.failed = Some(Arc::clone(runner)),
+            _ => self.failed.push(Arc::downgrade(runner)),
         }
     }
 }
