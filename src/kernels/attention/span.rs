@@ -53,7 +53,7 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdO
                 span.scale_weights(place, &mut scores[query]);
             }
         }
-        let weights = F::Row::pairs(scores, span.end(), self.pairs);
+        let weights = F::Row::pairs(scores, span.all_visible.end, self.pairs);
         values.fill(0.0);
         span.weighted_values(s, weights, values);
     }
@@ -71,6 +71,8 @@ struct Span<'a, F: PanelProducts, B> {
     start: usize,
     /// The tokens that each row of the tile attends to.
     visible: [(usize, usize); MOST_ROWS],
+    /// From the first token that any row attends to, to the last.
+    all_visible: Range<usize>,
     /// The end of the blocks that all rows share.
     common_end: usize,
     /// The shared tokens that all rows attend to, in whole pairs. A row handles half a pair by itself.
@@ -89,19 +91,19 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         let TileHead { shape, blocks, tile, kv_head } = head;
         let mut visible = [(0, 0); MOST_ROWS];
         let (mut last_start, mut first_end) = (0, SPAN);
+        let (mut first_start, mut last_end) = (SPAN, 0);
         for (place, visible) in visible[..tile.rows.len()].iter_mut().enumerate() {
             let Range { start, end } = head.visible(place, start);
             *visible = (start, end);
             (last_start, first_end) = (last_start.max(start), first_end.min(end));
+            (first_start, last_end) = (first_start.min(start), last_end.max(end));
         }
         let common_end = tile.common_blocks.saturating_mul(BLOCK).saturating_sub(start);
         let common_start = last_start.next_multiple_of(2);
         let common = common_start..(first_end.min(common_end) / 2 * 2).max(common_start);
         let group = head.group();
-        let begin = visible[..tile.rows.len()].iter().map(|visible| visible.0).min().unwrap_or(0);
-        let end = visible[..tile.rows.len()].iter().map(|visible| visible.1).max().unwrap_or(0);
         let mut steps = [Steps { keys: &[][..], values: &[][..] }; SPAN / BLOCK];
-        for place in begin / BLOCK..end.min(common_end).div_ceil(BLOCK) {
+        for place in first_start / BLOCK..last_end.min(common_end).div_ceil(BLOCK) {
             let block = start / BLOCK + place;
             steps[place] = Steps {
                 keys: blocks.keys(tile.rows.start, block, kv_head),
@@ -117,6 +119,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
             group,
             start,
             visible,
+            all_visible: first_start..last_end,
             common_end,
             common,
             is_cold,
@@ -131,12 +134,6 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
     fn visible(&self, place: usize) -> Range<usize> {
         let (start, end) = self.visible[place];
         start..end
-    }
-
-    /// The end of the tokens that any row attends to.
-    #[inline(always)]
-    fn end(&self) -> usize {
-        self.visible[..self.tile.rows.len()].iter().map(|visible| visible.1).max().unwrap_or(0)
     }
 
     /// The queries of a row of the tile.
@@ -193,14 +190,13 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
     /// Computes the scores of all visible tokens, and of some others.
     #[inline(always)]
     fn scores<S: Simd>(&self, s: S, queries: &[F::Row], scores: &mut [[f32; SPAN]]) {
-        let (num_rows, end) = (self.tile.rows.len(), self.end());
-        let begin = (0..num_rows).map(|place| self.visible(place).start).min().unwrap_or(0) / BLOCK * BLOCK;
-        let mut at = begin;
+        let (num_rows, Range { start, end }) = (self.tile.rows.len(), self.all_visible.clone());
+        let mut at = start / BLOCK * BLOCK;
         while at < end {
             let is_common = at < self.common_end;
             let (rows, mut step) = (if is_common { 0..1 } else { 0..num_rows }, BLOCK);
             for place in rows {
-                let visible = if is_common { begin..end } else { self.visible(place) };
+                let visible = if is_common { start..end } else { self.visible(place) };
                 if at + BLOCK <= visible.start || visible.end <= at {
                     continue;
                 }
