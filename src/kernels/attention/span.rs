@@ -337,6 +337,7 @@ fn block_scores<S: Simd, F: PanelProducts, const M: usize, const N: usize>(
     for (index, queries) in queries.chunks_exact(scores.len()).enumerate() {
         let queries = queries[query..query + M].first_chunk().expect("as many as that");
         for n in 0..N {
+            // Once, for the queries after them too. Blocks that later rows have for themselves are few and not fetched.
             if query == 0 {
                 blocks[n].fetch.beside(s, index);
             }
