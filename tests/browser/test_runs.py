@@ -162,8 +162,8 @@ def test_the_tree_is_that_of_the_events(
     assert "".join(told[n]["text"] for _, n in thick) == texts_of(events)
     assert ids(page)[: len(thick)] == [told[n]["id"] for _, n in thick]
     # No two nodes lie on each other.
-    boxes = page.locator("#pane-a .node rect").evaluate_all(
-        "all => all.map(one => one.getAttribute('x') + ' ' + one.getAttribute('y'))"
+    boxes = page.locator("#pane-a .node").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect()).map(({x, y}) => x + ' ' + y)"
     )
     assert len(boxes) == len(set(boxes))
     # A beam that was in the frontier and is in no result has died, or was alive to the end.
@@ -320,6 +320,7 @@ def test_a_saved_trace_opens_in_the_page_and_in_the_shell(open_page: OpenPage, t
         path.read_text(),
     )
     ended(fresh)
+    fresh.locator("#pane-a .node").nth(len(shown[1]) - 1).wait_for(state="attached")
     assert (tokens(fresh), sorted(fresh.locator("#pane-a .node").evaluate_all(look))) == shown
     program = [*serving.PROGRAM, "show", "--show-beams", str(path)]
     import subprocess

@@ -56,9 +56,11 @@ export class Pane {
 		this.draw();
 	}
 
+	// Until everything that came is in the page.
 	drawn() {
 		return new Promise((resolve) => {
-			const look = () => (this.next >= this.queue.length ? resolve() : setTimeout(look, 8));
+			const isDrawn = () => this.next >= this.queue.length && [...this.trees.values()].every((tree) => tree.isDrawn);
+			const look = () => (isDrawn() ? resolve() : setTimeout(look, 8));
 			look();
 		});
 	}
