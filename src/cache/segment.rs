@@ -1,6 +1,7 @@
 //! One allocation of the slab, zeroed as it is needed. Returns an error when memory is short, instead of aborting.
 
-use std::ops::{Deref, DerefMut};
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut, Range};
 
 use crate::error::Result;
 use crate::kernels::advise_huge_pages;
@@ -28,6 +29,12 @@ impl<T: Copy + Default> Segment<T> {
     pub(super) fn extend_to(&mut self, len: usize) {
         assert!(len <= self.0.capacity(), "a segment must not move");
         self.0.resize(len.max(self.0.len()), T::default());
+    }
+
+    /// The memory of the steps from `start` to `end` that it has not been extended to.
+    pub(super) fn untouched(&mut self, Range { start, end }: Range<usize>) -> &mut [MaybeUninit<T>] {
+        let len = self.0.len();
+        &mut self.0.spare_capacity_mut()[start.max(len) - len..end.max(len) - len]
     }
 }
 

@@ -9,7 +9,7 @@ use super::capacity::KvCapacity;
 use super::layout::{BLOCK_TOKENS, BlockCopy, KvLayout};
 use super::segment::Segment;
 use crate::error::Result;
-use crate::kernels::{KvStep, Workers};
+use crate::kernels::{KvStep, Populator, Workers};
 use crate::types::BlockId;
 
 /// A block and a token in it.
@@ -71,6 +71,23 @@ impl<T: KvStep> Slab<T> {
         self.segments[index].extend_to(blocks(num_blocks) * block_steps);
         self.num_blocks = begin + blocks(num_blocks);
         Ok(())
+    }
+
+    /// Gives `populator` the memory of blocks that are not allocated yet, as far as there is any.
+    pub(super) fn populate(&mut self, blocks: Range<usize>, populator: &Populator) {
+        let Places { segment_shift, block_steps } = self.places;
+        let mut begin = blocks.start;
+        while begin < blocks.end {
+            let (index, first) = (begin >> segment_shift, begin >> segment_shift << segment_shift);
+            let len = (self.max_blocks - first).min(1 << segment_shift);
+            if index == self.segments.len() {
+                let Ok(segment) = Segment::with_capacity(len * block_steps) else { return };
+                self.segments.push(segment);
+            }
+            let end = blocks.end.min(first + len);
+            populator.add(self.segments[index].untouched((begin - first) * block_steps..(end - first) * block_steps));
+            begin = end;
+        }
     }
 
     /// Drops the segments that hold none of the first `num_blocks` blocks.

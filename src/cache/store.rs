@@ -8,14 +8,20 @@ use super::layout::{BlockCopy, KvDtype, KvLayout};
 use super::shift::{BlockShift, KeyRotation};
 use super::slab::{KvRows, Slab, TypedKv};
 use crate::error::{Error, Result};
-use crate::kernels::{Bf16Step, F32Step, I8Step, Isa, Workers};
+use crate::kernels::{Bf16Step, F32Step, I8Step, Isa, Populator, Workers};
 use crate::types::BlockId;
+
+/// The most memory that is backed before it is needed, in bytes.
+const AHEAD_BYTES: usize = 128 << 20;
 
 /// K and V of all layers and blocks.
 #[derive(Debug)]
 pub struct KvStore {
     capacity: KvCapacity,
     slab: AnySlab,
+    populator: Populator,
+    /// The blocks whose memory is allocated or given to the populator.
+    populated: usize,
 }
 
 #[derive(Debug)]
@@ -55,7 +61,7 @@ impl KvStore {
             KvDtype::Bf16 => AnySlab::Bf16(Slab::new(capacity)),
             KvDtype::I8 => AnySlab::I8(Slab::new(capacity)),
         };
-        Self { capacity, slab }
+        Self { capacity, slab, populator: Populator::default(), populated: 0 }
     }
 
     /// The shape of the cache.
@@ -87,6 +93,9 @@ impl KvStore {
                 "{num_blocks} blocks were wanted of a KV store of {max_blocks}; it was not made from its pool's capacity"
             )));
         }
+        if self.num_blocks() >= num_blocks {
+            return Ok(());
+        }
         while self.num_blocks() < num_blocks {
             on_slab!(&mut self.slab, slab => slab.grow(num_blocks)).map_err(|error| {
                 Error::capacity(format!(
@@ -98,13 +107,28 @@ impl KvStore {
                 .with_source(error)
             })?;
         }
+        self.populate_ahead();
         Ok(())
+    }
+
+    /// Has the system back the memory that the next requests will take: as much as there is, up to [`AHEAD_BYTES`].
+    fn populate_ahead(&mut self) {
+        let (now, most) = (self.num_blocks(), AHEAD_BYTES / self.layout().bytes_per_block());
+        let end = (now + now.min(most)).min(self.capacity.max_blocks());
+        let start = self.populated.max(now);
+        if start < end {
+            on_slab!(&mut self.slab, slab => slab.populate(start..end, &self.populator));
+            self.populated = end;
+        }
     }
 
     /// Frees the memory of blocks from `num_blocks` on, in whole segments: those that
     /// [`set_limit`](super::SharedPool::set_limit) has dropped.
     pub fn shrink(&mut self, num_blocks: usize) {
         on_slab!(&mut self.slab, slab => slab.shrink(num_blocks));
+        // It forgets memory that is freed now.
+        self.populator = Populator::default();
+        self.populated = self.populated.min(num_blocks);
     }
 
     /// Performs a copy that [`append`](super::SequenceCache::append) returned.

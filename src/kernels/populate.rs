@@ -1,0 +1,130 @@
+//! Has the system back memory before it is written.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::sync::Mutex;
+
+/// What one call of the system backs: a huge page.
+const STEP: usize = 2 << 20;
+
+/// Backs untouched memory in a thread of the lowest priority, which runs while memory is left to back.
+///
+/// Where the system has to get memory from elsewhere, as many virtual machines do, the first write to a page takes a hundred
+/// times as long as a later one. It is a hint: systems other than Linux (from 5.14 on) ignore it.
+#[derive(Debug, Default)]
+pub struct Populator(Arc<Mutex<Queue>>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Addresses.
+    ranges: VecDeque<Range<usize>>,
+    is_running: bool,
+}
+
+impl Populator {
+    /// Adds the memory to what is to be backed. It holds what it held before, and may be written or returned meanwhile.
+    pub fn add<T>(&self, memory: &mut [T]) {
+        let begin = memory.as_mut_ptr().addr();
+        let mut queue = self.0.lock();
+        queue.ranges.push_back(begin..begin + size_of_val(memory));
+        if !queue.is_running {
+            let shared = Arc::clone(&self.0);
+            let thread = std::thread::Builder::new().name("rsgen-populate".to_owned());
+            queue.is_running = thread.spawn(move || populate_all(&shared)).is_ok();
+        }
+    }
+}
+
+impl Drop for Populator {
+    /// The thread ends after its step.
+    fn drop(&mut self) {
+        self.0.lock().ranges.clear();
+    }
+}
+
+/// The next memory of at most a step; none ends the thread.
+fn next(queue: &Mutex<Queue>) -> Option<Range<usize>> {
+    let mut queue = queue.lock();
+    let Some(range) = queue.ranges.front_mut() else {
+        queue.is_running = false;
+        return None;
+    };
+    let end = range.end.min((range.start + 1).next_multiple_of(STEP));
+    let step = range.start..end;
+    range.start = end;
+    if range.is_empty() {
+        queue.ranges.pop_front();
+    }
+    Some(step)
+}
+
+#[cfg(target_os = "linux")]
+fn populate_all(queue: &Mutex<Queue>) {
+    // SAFETY: it changes the priority of this thread alone.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+    // SAFETY: it reads a number.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    while let Some(Range { start, end }) = next(queue) {
+        let (start, end) = (start.next_multiple_of(page), end / page * page);
+        if start < end {
+            let first = std::ptr::without_provenance_mut::<libc::c_void>(start);
+            // SAFETY: whatever is mapped there by now, backing its pages changes nothing of what they hold.
+            unsafe { libc::madvise(first, end - start, libc::MADV_POPULATE_WRITE) };
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn populate_all(queue: &Mutex<Queue>) {
+    while next(queue).is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_cover_all_ranges_once_and_the_thread_ends() {
+        let ranges = [100..100, 7 * STEP + 5..10 * STEP - 1, 20 * STEP..20 * STEP + 1];
+        let queue = Mutex::new(Queue { ranges: ranges.clone().into(), is_running: true });
+        let steps: Vec<_> = std::iter::from_fn(|| next(&queue)).collect();
+        let covered = |range: &Range<usize>| -> usize {
+            let within = |step: &&Range<usize>| range.start <= step.start && step.end <= range.end;
+            steps.iter().filter(within).map(Range::len).sum()
+        };
+        for range in &ranges {
+            assert_eq!(covered(range), range.len());
+        }
+        assert!(steps.iter().all(|step| step.len() <= STEP));
+        assert!(!queue.lock().is_running);
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn memory_is_backed_and_holds_what_it_held() {
+        let mut memory: Vec<u64> = Vec::with_capacity(4 * STEP / size_of::<u64>());
+        memory.resize(1000, 7);
+        let populator = Populator::default();
+        let rest = memory.spare_capacity_mut();
+        let page = rest[rest.len() / 2].as_mut_ptr().addr() / 4096 * 4096;
+        let is_backed = || {
+            let mut found = 0u8;
+            let first = std::ptr::without_provenance_mut(page);
+            // SAFETY: the page lies within the vector, and the answer for one page is one byte.
+            assert_eq!(unsafe { libc::mincore(first, 1, &raw mut found) }, 0);
+            found & 1 == 1
+        };
+        assert!(!is_backed());
+        for _ in 0..2 {
+            populator.add(rest);
+            while populator.0.lock().is_running {
+                std::thread::yield_now();
+            }
+        }
+        // Kernels before 5.14 do not know the request.
+        assert!(is_backed() || std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL));
+        assert_eq!(memory, [7; 1000]);
+    }
+}
