@@ -12,7 +12,7 @@ use crate::kernels::{Bf16Step, F32Step, I8Step, Isa, Populator, Workers};
 use crate::types::BlockId;
 
 /// The most memory that is backed before it is needed, in bytes.
-const AHEAD_BYTES: usize = 128 << 20;
+const AHEAD_BYTES: usize = 256 << 20;
 
 /// K and V of all layers and blocks.
 #[derive(Debug)]

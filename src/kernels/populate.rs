@@ -3,13 +3,17 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::sync::Mutex;
+use crate::sync::{Mutex, thread};
 
 /// What one call of the system backs: a huge page.
 const STEP: usize = 2 << 20;
+/// The processor time that other threads of the process may take during a pause or a step, and how long a pause is.
+const MOST_BUSY: Duration = Duration::from_millis(2);
+const PAUSE: Duration = Duration::from_millis(20);
 
-/// Backs untouched memory in a thread of the lowest priority, which runs while memory is left to back.
+/// Backs untouched memory while the process has nothing else to do, in a thread that ends when all is done.
 ///
 /// Where the system has to get memory from elsewhere, as many virtual machines do, the first write to a page takes a hundred
 /// times as long as a later one. It is a hint: systems other than Linux (from 5.14 on) ignore it.
@@ -31,8 +35,8 @@ impl Populator {
         queue.ranges.push_back(begin..begin + size_of_val(memory));
         if !queue.is_running {
             let shared = Arc::clone(&self.0);
-            let thread = std::thread::Builder::new().name("rsgen-populate".to_owned());
-            queue.is_running = thread.spawn(move || populate_all(&shared)).is_ok();
+            let builder = thread::Builder::new().name("rsgen-populate".to_owned());
+            queue.is_running = builder.spawn(move || populate_when_idle(&shared)).is_ok();
         }
     }
 }
@@ -54,19 +58,37 @@ fn next(queue: &Mutex<Queue>) -> Option<Range<usize>> {
     let end = range.end.min((range.start + 1).next_multiple_of(STEP));
     let step = range.start..end;
     range.start = end;
-    if range.is_empty() {
+    if range.start >= range.end {
         queue.ranges.pop_front();
     }
     Some(step)
 }
 
 #[cfg(target_os = "linux")]
-fn populate_all(queue: &Mutex<Queue>) {
+fn populate_when_idle(queue: &Mutex<Queue>) {
     // SAFETY: it changes the priority of this thread alone.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+    // The first look finds it busy: whoever added memory is about to compute.
+    let mut before = Duration::ZERO;
+    populate_all(queue, || {
+        let now = time_of_others();
+        let is_busy = now.saturating_sub(before) > MOST_BUSY;
+        before = now;
+        is_busy
+    });
+}
+
+/// Backs all memory of the queue, in steps, with pauses while `is_busy`.
+#[cfg(target_os = "linux")]
+fn populate_all(queue: &Mutex<Queue>, mut is_busy: impl FnMut() -> bool) {
     // SAFETY: it reads a number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-    while let Some(Range { start, end }) = next(queue) {
+    loop {
+        if is_busy() {
+            thread::sleep(PAUSE);
+            continue;
+        }
+        let Some(Range { start, end }) = next(queue) else { return };
         let (start, end) = (start.next_multiple_of(page), end / page * page);
         if start < end {
             let first = std::ptr::without_provenance_mut::<libc::c_void>(start);
@@ -76,8 +98,20 @@ fn populate_all(queue: &Mutex<Queue>) {
     }
 }
 
+/// The processor time that other threads of the process have taken.
+#[cfg(target_os = "linux")]
+fn time_of_others() -> Duration {
+    let [all, own] = [libc::CLOCK_PROCESS_CPUTIME_ID, libc::CLOCK_THREAD_CPUTIME_ID].map(|clock| {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: it writes the time, and both clocks exist.
+        unsafe { libc::clock_gettime(clock, &raw mut time) };
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    });
+    all.saturating_sub(own)
+}
+
 #[cfg(not(target_os = "linux"))]
-fn populate_all(queue: &Mutex<Queue>) {
+fn populate_when_idle(queue: &Mutex<Queue>) {
     while next(queue).is_some() {}
 }
 
@@ -106,7 +140,6 @@ mod tests {
     fn memory_is_backed_and_holds_what_it_held() {
         let mut memory: Vec<u64> = Vec::with_capacity(4 * STEP / size_of::<u64>());
         memory.resize(1000, 7);
-        let populator = Populator::default();
         let rest = memory.spare_capacity_mut();
         let page = rest[rest.len() / 2].as_mut_ptr().addr() / 4096 * 4096;
         let is_backed = || {
@@ -117,12 +150,13 @@ mod tests {
             found & 1 == 1
         };
         assert!(!is_backed());
-        for _ in 0..2 {
-            populator.add(rest);
-            while populator.0.lock().is_running {
-                std::thread::yield_now();
-            }
-        }
+        let range = rest.as_ptr_range();
+        let ranges = [range.start.addr()..range.end.addr()].into();
+        let mut busy = 3;
+        populate_all(&Mutex::new(Queue { ranges, is_running: true }), || {
+            busy -= i32::from(busy > 0);
+            busy > 0
+        });
         // Kernels before 5.14 do not know the request.
         assert!(is_backed() || std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL));
         assert_eq!(memory, [7; 1000]);
