@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(target_os = "linux")]
 use std::time::Duration;
 
 use crate::sync::{Mutex, thread};
@@ -10,7 +12,9 @@ use crate::sync::{Mutex, thread};
 /// What one call of the system backs: a huge page.
 const STEP: usize = 2 << 20;
 /// The processor time that other threads of the process may take during a pause or a step, and how long a pause is.
+#[cfg(target_os = "linux")]
 const MOST_BUSY: Duration = Duration::from_millis(2);
+#[cfg(target_os = "linux")]
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Backs untouched memory while the process has nothing else to do, in a thread that ends when all is done.
@@ -18,7 +22,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Where the system has to get memory from elsewhere, as many virtual machines do, the first write to a page takes a hundred
 /// times as long as a later one. It is a hint: systems other than Linux (from 5.14 on) ignore it.
 #[derive(Debug, Default)]
-pub struct Populator(Arc<Mutex<Queue>>);
+pub struct Populator(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Whether the populator is gone.
+    is_dropped: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -31,7 +42,7 @@ impl Populator {
     /// Adds the memory to what is to be backed. It holds what it held before, and may be written or returned meanwhile.
     pub fn add<T>(&self, memory: &mut [T]) {
         let begin = memory.as_mut_ptr().addr();
-        let mut queue = self.0.lock();
+        let mut queue = self.0.queue.lock();
         queue.ranges.push_back(begin..begin + size_of_val(memory));
         if !queue.is_running {
             let shared = Arc::clone(&self.0);
@@ -42,16 +53,17 @@ impl Populator {
 }
 
 impl Drop for Populator {
-    /// The thread ends after its step.
+    /// The thread ends after its step. Without the lock: in a forked process nobody may be left to unlock it.
     fn drop(&mut self) {
-        self.0.lock().ranges.clear();
+        self.0.is_dropped.store(true, Ordering::Relaxed);
     }
 }
 
 /// The next memory of at most a step; none ends the thread.
-fn next(queue: &Mutex<Queue>) -> Option<Range<usize>> {
-    let mut queue = queue.lock();
-    let Some(range) = queue.ranges.front_mut() else {
+fn next(shared: &Shared) -> Option<Range<usize>> {
+    let mut queue = shared.queue.lock();
+    let is_dropped = shared.is_dropped.load(Ordering::Relaxed);
+    let Some(range) = queue.ranges.front_mut().filter(|_| !is_dropped) else {
         queue.is_running = false;
         return None;
     };
@@ -65,12 +77,12 @@ fn next(queue: &Mutex<Queue>) -> Option<Range<usize>> {
 }
 
 #[cfg(target_os = "linux")]
-fn populate_when_idle(queue: &Mutex<Queue>) {
+fn populate_when_idle(shared: &Shared) {
     // SAFETY: it changes the priority of this thread alone.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
     // The first look finds it busy: whoever added memory is about to compute.
     let mut before = Duration::ZERO;
-    populate_all(queue, || {
+    populate_all(shared, || {
         let now = time_of_others();
         let is_busy = now.saturating_sub(before) > MOST_BUSY;
         before = now;
@@ -80,7 +92,7 @@ fn populate_when_idle(queue: &Mutex<Queue>) {
 
 /// Backs all memory of the queue, in steps, with pauses while `is_busy`.
 #[cfg(target_os = "linux")]
-fn populate_all(queue: &Mutex<Queue>, mut is_busy: impl FnMut() -> bool) {
+fn populate_all(shared: &Shared, mut is_busy: impl FnMut() -> bool) {
     // SAFETY: it reads a number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     loop {
@@ -88,7 +100,7 @@ fn populate_all(queue: &Mutex<Queue>, mut is_busy: impl FnMut() -> bool) {
             thread::sleep(PAUSE);
             continue;
         }
-        let Some(Range { start, end }) = next(queue) else { return };
+        let Some(Range { start, end }) = next(shared) else { return };
         let (start, end) = (start.next_multiple_of(page), end / page * page);
         if start < end {
             let first = std::ptr::without_provenance_mut::<libc::c_void>(start);
@@ -111,8 +123,8 @@ fn time_of_others() -> Duration {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn populate_when_idle(queue: &Mutex<Queue>) {
-    while next(queue).is_some() {}
+fn populate_when_idle(shared: &Shared) {
+    while next(shared).is_some() {}
 }
 
 #[cfg(test)]
@@ -122,8 +134,9 @@ mod tests {
     #[test]
     fn steps_cover_all_ranges_once_and_the_thread_ends() {
         let ranges = [100..100, 7 * STEP + 5..10 * STEP - 1, 20 * STEP..20 * STEP + 1];
-        let queue = Mutex::new(Queue { ranges: ranges.clone().into(), is_running: true });
-        let steps: Vec<_> = std::iter::from_fn(|| next(&queue)).collect();
+        let queue = Queue { ranges: ranges.clone().into(), is_running: true };
+        let shared = Shared { queue: Mutex::new(queue), ..Shared::default() };
+        let steps: Vec<_> = std::iter::from_fn(|| next(&shared)).collect();
         let covered = |range: &Range<usize>| -> usize {
             let within = |step: &&Range<usize>| range.start <= step.start && step.end <= range.end;
             steps.iter().filter(within).map(Range::len).sum()
@@ -132,7 +145,18 @@ mod tests {
             assert_eq!(covered(range), range.len());
         }
         assert!(steps.iter().all(|step| step.len() <= STEP));
-        assert!(!queue.lock().is_running);
+        assert!(!shared.queue.lock().is_running);
+    }
+
+    #[test]
+    fn nothing_is_left_to_back_once_the_populator_is_gone() {
+        let queue = Queue { ranges: [0..STEP, STEP..2 * STEP].into(), is_running: true };
+        let populator = Populator(Arc::new(Shared { queue: Mutex::new(queue), ..Shared::default() }));
+        let shared = Arc::clone(&populator.0);
+        assert_eq!(next(&shared), Some(0..STEP));
+        drop(populator);
+        assert_eq!(next(&shared), None);
+        assert!(!shared.queue.lock().is_running);
     }
 
     #[test]
@@ -151,9 +175,10 @@ mod tests {
         };
         assert!(!is_backed());
         let range = rest.as_ptr_range();
-        let ranges = [range.start.addr()..range.end.addr()].into();
+        let mut queue = Queue { is_running: true, ..Queue::default() };
+        queue.ranges.push_back(range.start.addr()..range.end.addr());
         let mut busy = 3;
-        populate_all(&Mutex::new(Queue { ranges, is_running: true }), || {
+        populate_all(&Shared { queue: Mutex::new(queue), ..Shared::default() }, || {
             busy -= i32::from(busy > 0);
             busy > 0
         });
