@@ -85,7 +85,9 @@ impl<T: KvStep> Slab<T> {
                 self.segments.push(segment);
             }
             let end = blocks.end.min(first + len);
-            populator.add(self.segments[index].untouched((begin - first) * block_steps..(end - first) * block_steps));
+            populator.add(
+                self.segments[index].untouched((begin - first) * block_steps..(end - first) * block_steps),
+            );
             begin = end;
         }
     }

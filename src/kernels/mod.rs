@@ -42,7 +42,6 @@ mod x86_64;
 pub use attention::{AttentionScratch, AttentionShape, KvBlocks, attention, attention_weights};
 pub use bandwidth::read_all;
 pub use huge_pages::advise_huge_pages;
-pub use populate::Populator;
 pub use isa::{Isa, IsaReason};
 pub use limits::{Limits, Work};
 pub use low_rank::{LowRank, add_low_rank};
@@ -51,6 +50,7 @@ pub use matmul::{
     I8Panels, I8Step, InputPair, Inputs, KvStep, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat,
     PanelMatrix, PanelProducts, RowStep, gated_matmul, matmul,
 };
+pub use populate::Populator;
 pub use rms_norm::{Norm, rms_norm, rms_norm_in_place};
 pub use rope::rotate_half;
 pub use softmax::{argmax, block_maxima, log_softmax, log_sum_exp, maximum, softmax};
