@@ -275,30 +275,11 @@ export class Tree {
 		const y = (row) => 4 + (row + 0.5) * lane;
 		for (const isBest of [false, true]) {
 			pen.beginPath();
-			// Where the line of a lane that goes on straight began.
-			const begun = [];
-			const end = (row, at) => {
-				if (begun[row] === undefined) return;
-				pen.moveTo(begun[row] * step, y(row));
-				pen.lineTo(at * step, y(row));
-				begun[row] = undefined;
-			};
-			this.columns.forEach((column, at) => {
-				const goesOn = new Set();
-				for (const node of column ?? []) {
-					if (node.row >= this.lanes || this.best.has(node.n) !== isBest) continue;
-					const from = this.nodes.get(node.parent)?.row ?? 0;
-					if (from === node.row) {
-						begun[node.row] ??= at;
-						goesOn.add(node.row);
-					} else {
-						pen.moveTo(at * step, y(from));
-						pen.lineTo((at + 1) * step, y(node.row));
-					}
-				}
-				begun.forEach((_, row) => goesOn.has(row) || end(row, at));
-			});
-			begun.forEach((_, row) => end(row, this.columns.length));
+			for (const node of this.columns.flat()) {
+				if (node.row >= this.lanes || this.best.has(node.n) !== isBest) continue;
+				pen.moveTo(node.step * step, y(this.nodes.get(node.parent)?.row ?? 0));
+				pen.lineTo((node.step + 1) * step, y(node.row));
+			}
 			pen.lineWidth = isBest ? 2.5 : 1;
 			pen.strokeStyle = isBest ? style.color : style.outlineColor;
 			pen.stroke();
