@@ -13,6 +13,8 @@ use crate::types::BlockId;
 
 /// The most memory that is backed before it is needed, in bytes.
 const AHEAD_BYTES: usize = 256 << 20;
+/// A smaller cache is not worth a thread.
+const LEAST_BYTES: usize = 8 << 20;
 
 /// K and V of all layers and blocks.
 #[derive(Debug)]
@@ -116,7 +118,7 @@ impl KvStore {
         let (now, most) = (self.num_blocks(), AHEAD_BYTES / self.layout().bytes_per_block());
         let end = (now + now.min(most)).min(self.capacity.max_blocks());
         let start = self.populated.max(now);
-        if start < end {
+        if start < end && self.num_bytes() >= LEAST_BYTES {
             on_slab!(&mut self.slab, slab => slab.populate(start..end, &self.populator));
             self.populated = end;
         }
