@@ -14,7 +14,7 @@ use crate::types::BlockId;
 /// The most memory that is backed before it is needed, in bytes.
 const AHEAD_BYTES: usize = 256 << 20;
 /// A smaller cache is not worth a thread.
-const LEAST_BYTES: usize = 8 << 20;
+const LEAST_BYTES: usize = 32 << 20;
 
 /// K and V of all layers and blocks.
 #[derive(Debug)]
