@@ -225,7 +225,7 @@ export class Tree {
 	}
 
 	drawNode(node) {
-		const mark = element("div", { role: "treeitem", tabIndex: -1, "aria-level": node.step + 1 },
+		const mark = element("div", { role: "treeitem", tabIndex: node.n === this.current ? 0 : -1, "aria-level": node.step + 1 },
 			element("span.word", short(node.text, node.id, 11)),
 			element("span.odds", percent(Math.exp(node.logprob))),
 			element("span.sum", number(node.score)));
