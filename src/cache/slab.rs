@@ -9,7 +9,7 @@ use super::capacity::KvCapacity;
 use super::layout::{BLOCK_TOKENS, BlockCopy, KvLayout};
 use super::segment::Segment;
 use crate::error::Result;
-use crate::kernels::{KvStep, Populator, Workers};
+use crate::kernels::{KvStep, Prefaulter, Workers};
 use crate::types::BlockId;
 
 /// A block and a token in it.
@@ -61,33 +61,36 @@ impl<T: KvStep> Slab<T> {
 
     /// Extends the last segment towards `num_blocks` blocks, or adds one.
     pub(super) fn grow(&mut self, num_blocks: usize) -> Result<()> {
-        let Places { segment_shift, block_steps } = self.places;
-        let (index, begin) =
-            (self.num_blocks >> segment_shift, self.num_blocks >> segment_shift << segment_shift);
-        let blocks = |end: usize| (end - begin).min(1 << segment_shift);
-        if index == self.segments.len() {
-            self.segments.push(Segment::with_capacity(blocks(self.max_blocks) * block_steps)?);
-        }
-        self.segments[index].extend_to(blocks(num_blocks) * block_steps);
-        self.num_blocks = begin + blocks(num_blocks);
+        let block_steps = self.places.block_steps;
+        let (blocks, segment) = self.segment_of(self.num_blocks)?;
+        let end = num_blocks.min(blocks.end);
+        segment.extend_to((end - blocks.start) * block_steps);
+        self.num_blocks = end;
         Ok(())
     }
 
-    /// Gives `populator` the memory of blocks that are not allocated yet, as far as there is any.
-    pub(super) fn populate(&mut self, blocks: Range<usize>, populator: &Populator) {
+    /// The segment of a block, added if it is the next one, and the blocks that it has room for.
+    fn segment_of(&mut self, block: usize) -> Result<(Range<usize>, &mut Segment<T>)> {
         let Places { segment_shift, block_steps } = self.places;
+        let index = block >> segment_shift;
+        let start = index << segment_shift;
+        let end = self.max_blocks.min(start + (1 << segment_shift));
+        if index == self.segments.len() {
+            self.segments.push(Segment::with_capacity((end - start) * block_steps)?);
+        }
+        Ok((start..end, &mut self.segments[index]))
+    }
+
+    /// Prefaults the memory of blocks that are not allocated yet, as far as the system gives any.
+    pub(super) fn prefault(&mut self, blocks: Range<usize>, prefaulter: &Prefaulter) {
+        let block_steps = self.places.block_steps;
         let mut begin = blocks.start;
         while begin < blocks.end {
-            let (index, first) = (begin >> segment_shift, begin >> segment_shift << segment_shift);
-            let len = (self.max_blocks - first).min(1 << segment_shift);
-            if index == self.segments.len() {
-                let Ok(segment) = Segment::with_capacity(len * block_steps) else { return };
-                self.segments.push(segment);
-            }
-            let end = blocks.end.min(first + len);
-            populator.add(
-                self.segments[index].untouched((begin - first) * block_steps..(end - first) * block_steps),
-            );
+            // Growth says so if there is still none when it is needed.
+            let Ok((all, segment)) = self.segment_of(begin) else { return };
+            let end = blocks.end.min(all.end);
+            let steps = (begin - all.start) * block_steps..(end - all.start) * block_steps;
+            prefaulter.add(segment.untouched(steps));
             begin = end;
         }
     }

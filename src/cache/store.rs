@@ -8,11 +8,11 @@ use super::layout::{BlockCopy, KvDtype, KvLayout};
 use super::shift::{BlockShift, KeyRotation};
 use super::slab::{KvRows, Slab, TypedKv};
 use crate::error::{Error, Result};
-use crate::kernels::{Bf16Step, F32Step, I8Step, Isa, Populator, Workers};
+use crate::kernels::{Bf16Step, F32Step, I8Step, Isa, Prefaulter, Workers};
 use crate::types::BlockId;
 
-/// The most memory that is backed before it is needed, in bytes.
-const AHEAD_BYTES: usize = 256 << 20;
+/// The most memory that is prefaulted, in bytes.
+const PREFAULT_BYTES: usize = 256 << 20;
 /// A smaller cache is not worth a thread.
 const LEAST_BYTES: usize = 32 << 20;
 
@@ -21,9 +21,9 @@ const LEAST_BYTES: usize = 32 << 20;
 pub struct KvStore {
     capacity: KvCapacity,
     slab: AnySlab,
-    populator: Populator,
-    /// The blocks whose memory is allocated or given to the populator.
-    populated: usize,
+    prefaulter: Prefaulter,
+    /// The blocks that are allocated or prefaulted.
+    prefaulted: usize,
 }
 
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl KvStore {
             KvDtype::Bf16 => AnySlab::Bf16(Slab::new(capacity)),
             KvDtype::I8 => AnySlab::I8(Slab::new(capacity)),
         };
-        Self { capacity, slab, populator: Populator::default(), populated: 0 }
+        Self { capacity, slab, prefaulter: Prefaulter::default(), prefaulted: 0 }
     }
 
     /// The shape of the cache.
@@ -95,9 +95,6 @@ impl KvStore {
                 "{num_blocks} blocks were wanted of a KV store of {max_blocks}; it was not made from its pool's capacity"
             )));
         }
-        if self.num_blocks() >= num_blocks {
-            return Ok(());
-        }
         while self.num_blocks() < num_blocks {
             on_slab!(&mut self.slab, slab => slab.grow(num_blocks)).map_err(|error| {
                 Error::capacity(format!(
@@ -109,18 +106,17 @@ impl KvStore {
                 .with_source(error)
             })?;
         }
-        self.populate_ahead();
         Ok(())
     }
 
-    /// Has the system back the memory that the next requests will take: as much as there is, up to [`AHEAD_BYTES`].
-    fn populate_ahead(&mut self) {
-        let (now, most) = (self.num_blocks(), AHEAD_BYTES / self.layout().bytes_per_block());
-        let end = (now + now.min(most)).min(self.capacity.max_blocks());
-        let start = self.populated.max(now);
-        if start < end && self.num_bytes() >= LEAST_BYTES {
-            on_slab!(&mut self.slab, slab => slab.populate(start..end, &self.populator));
-            self.populated = end;
+    /// Prefaults memory that later passes will take: as many blocks as there are, up to 256 MiB and within the `limit` of the
+    /// pool, in blocks. It returns at once; the memory counts as the process's from then on.
+    pub fn prefault(&mut self, limit: usize) {
+        let end = prefault_end(self.num_blocks(), self.layout().bytes_per_block()).min(limit);
+        let start = self.prefaulted.max(self.num_blocks());
+        if start < end {
+            on_slab!(&mut self.slab, slab => slab.prefault(start..end, &self.prefaulter));
+            self.prefaulted = end;
         }
     }
 
@@ -129,8 +125,8 @@ impl KvStore {
     pub fn shrink(&mut self, num_blocks: usize) {
         on_slab!(&mut self.slab, slab => slab.shrink(num_blocks));
         // It forgets memory that is freed now.
-        self.populator = Populator::default();
-        self.populated = self.populated.min(num_blocks);
+        self.prefaulter = Prefaulter::default();
+        self.prefaulted = self.prefaulted.min(num_blocks);
     }
 
     /// Performs a copy that [`append`](super::SequenceCache::append) returned.
@@ -184,6 +180,15 @@ impl KvStore {
             AnySlab::Bf16(slab) => KvView::Bf16(slab.view(layer)),
             AnySlab::I8(slab) => KvView::I8(slab.view(layer)),
         }
+    }
+}
+
+/// The blocks that a store of `num_blocks` blocks of `bytes` bytes allocates or prefaults.
+fn prefault_end(num_blocks: usize, bytes: usize) -> usize {
+    if num_blocks * bytes < LEAST_BYTES {
+        num_blocks
+    } else {
+        num_blocks + num_blocks.min(PREFAULT_BYTES / bytes)
     }
 }
 
@@ -365,6 +370,35 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Capacity);
         assert!(error.to_string().contains("kv_cache_bytes"), "{error}");
         assert_eq!(store.num_blocks(), 0);
+    }
+
+    #[test]
+    fn as_much_again_is_prefaulted_between_a_least_and_a_most() {
+        let megabyte = 1 << 20;
+        let ends = [0, 31, 32, 100, 256, 4000].map(|blocks| prefault_end(blocks, megabyte));
+        assert_eq!(ends, [0, 31, 64, 200, 512, 4256]);
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn prefaulting_stays_within_the_limit_and_changes_no_block() {
+        let layout = KvLayout::new(1, 1, 1 << 12, KvDtype::F32).unwrap();
+        let blocks = LEAST_BYTES / layout.bytes_per_block();
+        let capacity = KvCapacity::from_blocks(layout, 4 * blocks).unwrap();
+        let mut store = KvStore::new(capacity);
+        store.ensure(blocks - 1).unwrap();
+        store.prefault(4 * blocks);
+        assert_eq!(store.prefaulted, 0);
+        store.ensure(blocks).unwrap();
+        store.prefault(blocks + 3);
+        assert_eq!((store.num_blocks(), store.prefaulted), (blocks, blocks + 3));
+        store.shrink(blocks);
+        assert_eq!((store.num_blocks(), store.prefaulted), (blocks, blocks));
+        store.prefault(4 * blocks);
+        store.ensure(3 * blocks).unwrap();
+        assert_eq!(store.prefaulted, 2 * blocks);
+        let KvView::F32(view) = store.blocks(0) else { unreachable!("it is stored as float32") };
+        assert!(view.keys(BlockId(2 * blocks as u32), 0).iter().all(|step| step.get(31, 1) == 0.0));
     }
 
     #[test]

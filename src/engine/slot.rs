@@ -219,12 +219,14 @@ impl Slots {
     /// Gives the store of a slot memory for all blocks of its pool; other slots give up what their pools have dropped.
     fn ensure(&self, slot: &Slot, store: &mut KvStore) -> Result<()> {
         let num_blocks = slot.pool.num_blocks();
-        if store.num_blocks() < num_blocks {
-            let drafts: Vec<Arc<Slot>> =
-                self.drafts.lock().iter().map(|(_, slot)| Arc::clone(slot)).collect();
-            let others = drafts.iter().chain([&self.target.slot]);
-            others.filter(|other| !std::ptr::eq(Arc::as_ptr(other), slot)).for_each(|other| other.shrink());
+        if store.num_blocks() >= num_blocks {
+            return Ok(());
         }
-        store.ensure(num_blocks)
+        let drafts: Vec<Arc<Slot>> = self.drafts.lock().iter().map(|(_, slot)| Arc::clone(slot)).collect();
+        let others = drafts.iter().chain([&self.target.slot]);
+        others.filter(|other| !std::ptr::eq(Arc::as_ptr(other), slot)).for_each(|other| other.shrink());
+        store.ensure(num_blocks)?;
+        store.prefault(slot.pool.stats().max_blocks);
+        Ok(())
     }
 }

@@ -22,8 +22,8 @@ mod math;
 mod matmul;
 mod parallel;
 mod peak;
-mod populate;
 mod portable;
+mod prefault;
 mod reduce;
 mod rms_norm;
 mod rope;
@@ -50,7 +50,7 @@ pub use matmul::{
     I8Panels, I8Step, InputPair, Inputs, KvStep, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat,
     PanelMatrix, PanelProducts, RowStep, gated_matmul, matmul,
 };
-pub use populate::Populator;
+pub use prefault::Prefaulter;
 pub use rms_norm::{Norm, rms_norm, rms_norm_in_place};
 pub use rope::rotate_half;
 pub use softmax::{argmax, block_maxima, log_softmax, log_sum_exp, maximum, softmax};

@@ -1,4 +1,4 @@
-//! Has the system back memory before it is written.
+//! Prefaults memory: the system maps its pages before they are written.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::sync::{Mutex, thread};
 
-/// What one call of the system backs: a huge page.
+/// What one system call prefaults: a huge page.
 const STEP: usize = 2 << 20;
 /// The processor time that other threads of the process may take during a pause or a step, and how long a pause is.
 #[cfg(target_os = "linux")]
@@ -17,17 +17,17 @@ const MOST_BUSY: Duration = Duration::from_millis(2);
 #[cfg(target_os = "linux")]
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Backs untouched memory while the process has nothing else to do, in a thread that ends when all is done.
+/// Prefaults untouched memory while the process has nothing else to do, in a thread that ends when all is done.
 ///
-/// Where the system has to get memory from elsewhere, as many virtual machines do, the first write to a page takes a hundred
-/// times as long as a later one. It is a hint: systems other than Linux (from 5.14 on) ignore it.
+/// In a virtual machine whose host gives memory when it is first touched, that write can take a hundred times as long as a later
+/// one. A hint: only Linux from 5.14 on takes it, and a failure changes nothing but times.
 #[derive(Debug, Default)]
-pub struct Populator(Arc<Shared>);
+pub struct Prefaulter(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// Whether the populator is gone.
+    /// Whether the prefaulter is gone.
     is_dropped: AtomicBool,
 }
 
@@ -38,8 +38,8 @@ struct Queue {
     is_running: bool,
 }
 
-impl Populator {
-    /// Adds the memory to what is to be backed. It holds what it held before, and may be written or returned meanwhile.
+impl Prefaulter {
+    /// Adds memory. Its contents stay, and it may be written or freed meanwhile.
     pub fn add<T>(&self, memory: &mut [T]) {
         if cfg!(any(miri, not(target_os = "linux"))) {
             return;
@@ -49,13 +49,13 @@ impl Populator {
         queue.ranges.push_back(begin..begin + size_of_val(memory));
         if !queue.is_running {
             let shared = Arc::clone(&self.0);
-            let builder = thread::Builder::new().name("rsgen-populate".to_owned());
-            queue.is_running = builder.spawn(move || populate_when_idle(&shared)).is_ok();
+            let builder = thread::Builder::new().name("rsgen-prefault".to_owned());
+            queue.is_running = builder.spawn(move || prefault_when_idle(&shared)).is_ok();
         }
     }
 }
 
-impl Drop for Populator {
+impl Drop for Prefaulter {
     /// The thread ends after its step. Without the lock: in a forked process nobody may be left to unlock it.
     fn drop(&mut self) {
         self.0.is_dropped.store(true, Ordering::Relaxed);
@@ -80,12 +80,12 @@ fn next(shared: &Shared) -> Option<Range<usize>> {
 }
 
 #[cfg(target_os = "linux")]
-fn populate_when_idle(shared: &Shared) {
-    // SAFETY: it changes the priority of this thread alone.
+fn prefault_when_idle(shared: &Shared) {
+    // SAFETY: it takes numbers. On Linux it changes the priority of this thread alone.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
     // The first look finds it busy: whoever added memory is about to compute.
     let mut before = Duration::ZERO;
-    populate_all(shared, || {
+    prefault_all(shared, || {
         let now = time_of_others();
         let is_busy = now.saturating_sub(before) > MOST_BUSY;
         before = now;
@@ -93,9 +93,9 @@ fn populate_when_idle(shared: &Shared) {
     });
 }
 
-/// Backs all memory of the queue, in steps, with pauses while `is_busy`.
+/// Prefaults all memory of the queue, in steps, with pauses while `is_busy`.
 #[cfg(target_os = "linux")]
-fn populate_all(shared: &Shared, mut is_busy: impl FnMut() -> bool) {
+fn prefault_all(shared: &Shared, mut is_busy: impl FnMut() -> bool) {
     // SAFETY: it reads a number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     loop {
@@ -110,7 +110,7 @@ fn populate_all(shared: &Shared, mut is_busy: impl FnMut() -> bool) {
         let (start, end) = (start.next_multiple_of(page), end / page * page);
         if start < end {
             let first = std::ptr::without_provenance_mut::<libc::c_void>(start);
-            // SAFETY: whatever is mapped there by now, backing its pages changes nothing of what they hold.
+            // SAFETY: whatever is mapped there by now, prefaulting leaves its contents as they are.
             unsafe { libc::madvise(first, end - start, libc::MADV_POPULATE_WRITE) };
         }
     }
@@ -129,7 +129,7 @@ fn time_of_others() -> Duration {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn populate_when_idle(_: &Shared) {}
+fn prefault_when_idle(_: &Shared) {}
 
 #[cfg(test)]
 mod tests {
@@ -153,41 +153,41 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_to_back_once_the_populator_is_gone() {
+    fn nothing_is_left_once_the_prefaulter_is_gone() {
         let queue = Queue { ranges: [0..STEP, STEP..2 * STEP].into(), is_running: true };
-        let populator = Populator(Arc::new(Shared { queue: Mutex::new(queue), ..Shared::default() }));
-        let shared = Arc::clone(&populator.0);
+        let prefaulter = Prefaulter(Arc::new(Shared { queue: Mutex::new(queue), ..Shared::default() }));
+        let shared = Arc::clone(&prefaulter.0);
         assert_eq!(next(&shared), Some(0..STEP));
-        drop(populator);
+        drop(prefaulter);
         assert_eq!(next(&shared), None);
         assert!(!shared.queue.lock().is_running);
     }
 
     #[test]
     #[cfg(all(target_os = "linux", not(miri)))]
-    fn memory_is_backed_and_holds_what_it_held() {
-        let mut memory: Vec<u64> = Vec::with_capacity(4 * STEP / size_of::<u64>());
+    fn pages_are_mapped_and_hold_what_they_held() {
+        // So much comes from the system at each time, and was used by nobody before.
+        let mut memory: Vec<u64> = Vec::with_capacity((64 << 20) / size_of::<u64>());
         memory.resize(1000, 7);
-        let rest = memory.spare_capacity_mut();
-        let page = rest[rest.len() / 2].as_mut_ptr().addr() / 4096 * 4096;
-        let is_backed = || {
+        let begin = memory.as_ptr().addr();
+        let page = (begin + 2 * STEP) / 4096 * 4096;
+        let is_mapped = || {
             let mut found = 0u8;
             let first = std::ptr::without_provenance_mut(page);
             // SAFETY: the page lies within the vector, and the answer for one page is one byte.
             assert_eq!(unsafe { libc::mincore(first, 1, &raw mut found) }, 0);
             found & 1 == 1
         };
-        assert!(!is_backed());
-        let range = rest.as_ptr_range();
+        assert!(!is_mapped());
         let mut queue = Queue { is_running: true, ..Queue::default() };
-        queue.ranges.push_back(range.start.addr()..range.end.addr());
+        queue.ranges.push_back(begin..begin + 4 * STEP);
         let mut busy = 3;
-        populate_all(&Shared { queue: Mutex::new(queue), ..Shared::default() }, || {
+        prefault_all(&Shared { queue: Mutex::new(queue), ..Shared::default() }, || {
             busy -= i32::from(busy > 0);
             busy > 0
         });
         // Kernels before 5.14 do not know the request.
-        assert!(is_backed() || std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL));
+        assert!(is_mapped() || std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL));
         assert_eq!(memory, [7; 1000]);
     }
 }
