@@ -4,7 +4,6 @@
 //! request. Browsers run no other script and let the page send nothing anywhere else.
 
 use axum::Router;
-use axum::body::Bytes;
 use axum::http::{HeaderName, header};
 use axum::routing::get;
 
@@ -49,18 +48,10 @@ pub(super) fn has(path: &str) -> bool {
     FILES.iter().any(|(own, ..)| *own == path)
 }
 
-/// A file as browsers get it: scripts without their comments, which have lines of their own.
-fn served(kind: &str, content: &str) -> String {
-    let is_comment = |line: &&str| kind == SCRIPT && line.trim_start().starts_with("//");
-    content.split_inclusive('\n').filter(|line| !is_comment(line)).collect()
-}
-
 /// The playground's routes.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     FILES.iter().fold(Router::new(), |router, &(path, kind, content)| {
-        let content = Bytes::from(served(kind, content));
-        let answer = async move || (HEADERS, [(header::CONTENT_TYPE, kind)], content);
-        router.route(path, get(answer))
+        router.route(path, get(async move || (HEADERS, [(header::CONTENT_TYPE, kind)], content)))
     })
 }
 
@@ -68,12 +59,12 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
 mod tests {
     use super::*;
 
-    /// The most bytes of all files together, as they are served.
+    /// The most bytes of all files together.
     const MAX_BYTES: usize = 80 << 10;
 
     #[test]
     fn the_page_is_small_and_every_file_of_its_folder_is_served() {
-        let bytes: usize = FILES.iter().map(|(_, kind, content)| served(kind, content).len()).sum();
+        let bytes: usize = FILES.iter().map(|(_, _, content)| content.len()).sum();
         assert!(bytes <= MAX_BYTES, "{bytes} bytes");
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/serve/ui");
         let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name());

@@ -52,8 +52,9 @@ COLOURS = """() => {
         if (one.disabled || one.closest("option, noscript, .skip, .unseen, .ignored")) continue;
         const isDrawn = one instanceof SVGElement;
         const behind = [];
-        for (let up = isDrawn ? one.ownerSVGElement : one; up; up = up.parentElement) {
-            behind.push(getComputedStyle(up).backgroundColor);
+        for (let up = isDrawn ? one.closest(".node") ?? one.ownerSVGElement : one; up; up = up.parentElement) {
+            const style = getComputedStyle(up);
+            behind.push(up.matches(".node") ? getComputedStyle(up.querySelector("rect")).fill : style.backgroundColor);
         }
         const style = getComputedStyle(one);
         found.push([one.textContent.slice(0, 40), isDrawn ? style.fill : style.color, behind]);
@@ -133,8 +134,10 @@ def tab_to(page: Page, selector: str, most: int = 60, key: str = "Tab") -> None:
     for _ in range(most):
         page.keyboard.press(key)
         if page.evaluate("selector => document.activeElement.matches(selector)", selector):
-            outline = page.evaluate("() => getComputedStyle(document.activeElement).outlineWidth")
-            assert float(outline.removesuffix("px")) >= 2, f"the focus on {selector} can be seen"
+            outline = page.evaluate(
+                "() => { const style = getComputedStyle(document.activeElement); return parseFloat(style.outlineWidth) + parseFloat(getComputedStyle(document.activeElement.querySelector?.('rect') ?? document.activeElement).strokeWidth || 0); }"
+            )
+            assert outline >= 2, f"the focus on {selector} can be seen"
             return
     raise AssertionError(f"Tab does not reach {selector}")
 

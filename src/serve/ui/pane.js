@@ -25,12 +25,12 @@ export class Pane {
 	// `branch` gets the ids of another prompt, `measure` runs without drafts, `tell` reads out.
 	constructor(root, { branch, measure, tell }) {
 		Object.assign(this, { root, branch, measure, tell });
-		this.draw = eachFrame(() => this.work());
+		this.redraw = eachFrame(() => this.work());
 		this.clear();
 	}
 
 	clear(label = "") {
-		Object.assign(this, { events: [], queue: [], next: 0, first: null, isTrace: false, body: null });
+		Object.assign(this, { events: [], next: 0, first: null, isTrace: false, body: null });
 		for (const name of ["prompts", "trees", "drafts", "paths"]) this[name] = new Map();
 		this.title = element("h3", label);
 		this.status = element("p.status");
@@ -49,41 +49,33 @@ export class Pane {
 		this.heat.setColour(colour);
 	}
 
-	// Takes an event; it is drawn in one of the next frames.
+	// Takes an event, which a later frame draws.
 	feed(event) {
 		this.events.push(event);
-		this.queue.push(event);
-		this.draw();
+		this.redraw();
 	}
 
-	// Until everything that came is in the page.
-	drawn() {
-		return new Promise((resolve) => {
-			const isDrawn = () => this.next >= this.queue.length && [...this.trees.values()].every((tree) => tree.isDrawn);
-			const look = () => (isDrawn() ? resolve() : setTimeout(look, 8));
-			look();
-		});
+	async drawn() {
+		const soon = (resolve) => setTimeout(resolve, 8);
+		while ([this, ...this.trees.values()].some(({ redraw }) => redraw.waits)) await new Promise(soon);
 	}
 
 	work() {
 		const end = performance.now() + BUDGET_MS;
-		while (this.next < this.queue.length && performance.now() < end) {
-			const event = this.queue[this.next++];
+		while (this.next < this.events.length && performance.now() < end) {
 			try {
-				this.take(event);
+				this.take(this.events[this.next++]);
 			} catch (error) {
-				this.queue.length = this.next;
+				this.next = this.events.length;
 				this.fail("This is no trace of rsgen: " + error.message);
 			}
 		}
 		this.heat.flush();
 		for (const drafts of this.drafts.values()) drafts.flush();
-		if (this.next < this.queue.length) return this.draw();
-		this.queue = [];
-		this.next = 0;
+		if (this.next < this.events.length) this.redraw();
 	}
 
-	// Draws an event. Those of a file may be anything.
+	// Draws an event. That of a file may be anything.
 	take(event) {
 		if (!KINDS.includes(event?.type)) return;
 		if (this.isTrace && event.type !== "start") check(event, "event");

@@ -63,17 +63,17 @@ export function drawn(tag, attributes = {}, ...children) {
 	return made;
 }
 
-// Calls `draw` once in the next frame, however often it is asked.
+// Calls `draw` once in the next frame; until then it `waits`.
 export function eachFrame(draw) {
-	let asked = false;
-	return () => {
-		if (asked) return;
-		asked = true;
+	const ask = () => {
+		if (ask.waits) return;
+		ask.waits = true;
 		// A page that nobody sees has no frames.
 		const later = document.hidden ? setTimeout : requestAnimationFrame;
 		later(() => {
-			asked = false;
+			ask.waits = false;
 			draw();
 		});
 	};
+	return ask;
 }

@@ -10,8 +10,6 @@ const ROW = 38;
 const HEIGHT = 32;
 const TOP = 22;
 const OVERVIEW = 44;
-// The columns that enter the page in a frame at most.
-const PACE = 4;
 
 export class Tree {
 	nodes = new Map();
@@ -24,39 +22,28 @@ export class Tree {
 	shown = new Map();
 	follows = true;
 	painted = 0;
-	overviewOf = "";
-	visible = 0;
 	left = 0;
-	seen = 0;
-	hurriedUntil = 0;
-	isDrawn = true;
 	current = null;
 
 	constructor(branch) {
 		this.branch = branch;
-		this.edges = drawn("g");
-		this.drawing = drawn("svg", { "aria-hidden": true }, this.edges);
-		this.sheet = element("div.sheet", { role: "tree", "aria-label": "Tree of beams. Arrow keys walk it." }, this.drawing);
+		this.edges = drawn("g", { "aria-hidden": true });
+		this.drawing = drawn("svg", { role: "tree", "aria-label": "Tree of beams. Arrow keys walk it." }, this.edges);
+		this.sheet = element("div.sheet", this.drawing);
 		this.view = element("div.tree", { onscroll: () => this.scrolled() }, this.sheet);
-		this.overview = element("canvas", { height: OVERVIEW });
-		this.window = element("span.window");
-		this.map = element("div.overview", { hidden: true, "aria-hidden": true }, this.overview, this.window);
+		this.overview = element("canvas.overview", { hidden: true, "aria-hidden": true });
 		this.note = element("p.dim");
 		this.pruned = element("input", { type: "checkbox", checked: true, onchange: () => this.drawAgain() });
 		const key = [["best", "best"], ["alive", "beam"], ["died", "died later"], ["finished", "finished"], ["pruned", "pruned"]];
 		const legend = key.map(([name, label]) => element("span.key." + name, label));
-		this.root = element("div", element("p.legend", ...legend, element("label", this.pruned, " show pruned")), this.view, this.map, this.note);
+		this.root = element("div", element("p.legend", ...legend, element("label", this.pruned, " show pruned")), this.view, this.overview, this.note);
 		this.redraw = eachFrame(() => this.draw());
-		// Asking for it in each frame would lay the page out once more.
-		new ResizeObserver(() => {
-			this.visible = this.view.clientWidth;
-			this.redraw();
-		}).observe(this.view);
-		popover.explains(this.sheet, ".node", (mark, how) => this.show(mark, how), (event, mark) => this.key(event, mark));
+		new ResizeObserver(this.redraw).observe(this.view);
+		popover.explains(this.drawing, ".node", (mark, how) => this.show(mark, how), (event, mark) => this.key(event, mark));
 		const jump = ({ buttons, offsetX }) => {
-			if (buttons) this.view.scrollLeft = (offsetX / this.visible) * this.width() - this.visible / 2;
+			if (buttons) this.view.scrollLeft = (offsetX / this.overview.clientWidth) * this.width() - this.view.clientWidth / 2;
 		};
-		this.map.onpointerdown = this.map.onpointermove = jump;
+		this.overview.onpointerdown = this.overview.onpointermove = jump;
 	}
 
 	width() {
@@ -90,7 +77,7 @@ export class Tree {
 		for (const n of this.frontier) this.settle(this.nodes.get(n), step);
 		this.frontier = frontier;
 		if (frontier.length) this.best = this.path(frontier[0]);
-		this.changed();
+		this.redraw();
 	}
 
 	// A beam without continuation has died, and so have its ancestors that have no other.
@@ -113,15 +100,8 @@ export class Tree {
 		rows.forEach(({ path }, rank) => path.forEach((n) => this.results.has(n) || this.results.set(n, rank)));
 		if (rows[0]?.path.length) this.best = new Set(rows[0].path);
 		this.frontier = [];
-		this.hurriedUntil = 0;
-		this.seen = this.columns.length;
 		const pruned = [...this.nodes.values()].filter((node) => node.state === "pruned").length;
 		this.note.textContent = this.columns.length + " steps · " + (this.nodes.size - pruned) + " beams and results, " + pruned + " pruned · right in a node: its score";
-		this.changed();
-	}
-
-	changed() {
-		this.isDrawn = false;
 		this.redraw();
 	}
 
@@ -131,10 +111,10 @@ export class Tree {
 	}
 
 	scrolled() {
-		const { scrollLeft } = this.view;
+		const { scrollLeft, clientWidth } = this.view;
 		// Only somebody who looks back scrolls to the left.
 		if (scrollLeft < this.left - 8) this.follows = false;
-		else if (scrollLeft + this.visible > this.width() - COLUMN) this.follows = true;
+		else if (scrollLeft + clientWidth > this.width() - COLUMN) this.follows = true;
 		this.left = scrollLeft;
 		this.redraw();
 	}
@@ -150,104 +130,84 @@ export class Tree {
 	}
 
 	draw() {
-		const { visible } = this;
 		const width = this.width();
-		const end = Math.max(0, width - visible);
-		// A search that is faster than a reader passes by at a pace that a browser draws, and without what it prunes.
-		const now = performance.now();
-		if (this.follows && this.columns.length > this.seen + 1) this.hurriedUntil = now + 100;
-		this.seen = this.columns.length;
-		const isHurried = now < this.hurriedUntil;
-		const left = !this.follows ? this.left : isHurried ? Math.min(end, this.left + PACE * COLUMN) : end;
-		const hasPruned = this.pruned.checked && !isHurried;
+		this.sheet.style.setProperty("width", width + "px");
+		// Another size lays all of the drawing out again, so it grows in leaps, and the sheet cuts it.
+		const size = [Math.ceil(width / 8000) * 8000, TOP + (this.lanes + (this.pruned.checked ? this.below : 0)) * ROW + 4];
+		["width", "height"].forEach((name, index) => {
+			if (this.drawing.getAttribute(name) !== String(size[index])) this.drawing.setAttribute(name, size[index]);
+		});
+		const visible = this.view.clientWidth;
+		if (this.follows && width > visible) this.view.scrollLeft = width - visible;
+		const left = (this.left = this.view.scrollLeft);
 		const first = Math.max(-1, Math.floor(left / COLUMN) - 2);
 		const last = Math.min(this.columns.length - 1, Math.ceil((left + visible) / COLUMN));
 		for (const step of [...this.shown.keys()]) if (step < first || step > last) this.remove(step);
-		let more = PACE;
-		for (let step = first; step <= last; step++) {
-			const isStale = hasPruned && this.shown.get(step)?.hasPruned === false;
-			if (this.shown.has(step) && !isStale) this.update(step);
-			else if (more-- > 0) {
-				if (isStale) this.remove(step);
-				this.update(step, hasPruned);
-			}
-		}
+		// Two new columns a frame: searches may be faster.
+		let more = 2;
+		for (let step = first; step <= last; step++) if (this.shown.has(step) || more-- > 0) this.update(step);
+		if (more < 0) this.redraw();
+		this.overview.hidden = width <= visible;
+		// A picture of all steps is not needed in every frame.
+		const isDue = this.frontier.length === 0 || performance.now() > this.painted + 250;
+		if (!this.overview.hidden && isDue) this.drawOverview(left / width, visible / width);
 		if (!this.current || !this.elementOf(this.current)) this.walkTo([...this.shown.values()].flatMap(({ marks }) => [...marks.keys()])[0], false);
-		this.sheet.style.setProperty("width", width + "px");
-		this.sheet.style.setProperty("height", TOP + (this.lanes + (this.pruned.checked ? this.below : 0)) * ROW + 4 + "px");
-		this.map.hidden = width <= visible;
-		this.window.style.setProperty("left", (left / width) * 100 + "%");
-		this.window.style.setProperty("width", (visible / width) * 100 + "%");
-		// This lays the page out, so it comes after all changes.
-		if (left !== this.left) this.view.scrollLeft = this.left = left;
-		this.isDrawn = more >= 0 && !isHurried;
-		if (!this.isDrawn) this.redraw();
-		this.drawOverview();
 	}
 
 	remove(step) {
-		const { column, edges } = this.shown.get(step);
-		if (column.contains(document.activeElement)) return;
-		column.remove();
+		const { group, edges } = this.shown.get(step);
+		if (group.contains(document.activeElement)) return;
+		group.remove();
 		edges.remove();
 		this.shown.delete(step);
 	}
 
 	// Puts a column into the page, or brings it up to date.
-	update(step, hasPruned = this.pruned.checked) {
+	update(step) {
 		let shown = this.shown.get(step);
 		if (!shown) {
-			const column = element("div.column", { role: "none" }, element("span.step", String(step + 1 || "prompt")));
-			column.style.setProperty("left", (step + 1) * COLUMN + "px");
-			shown = { column, edges: drawn("g"), marks: new Map(), hasPruned };
+			const x = (step + 1) * COLUMN;
+			const group = drawn("g", { role: "none" }, drawn("text", { class: "step", x: x + NODE / 2, y: 14 }, String(step + 1 || "prompt")));
+			shown = { group, edges: drawn("g"), marks: new Map(), lines: new Map() };
 			this.shown.set(step, shown);
-			if (step < 0) column.append(element("span.root"));
+			if (step < 0) group.append(drawn("circle", { class: "root", cx: NODE - 6, cy: TOP + HEIGHT / 2, r: 6 }));
 			for (const node of this.columns[step] ?? []) {
-				if (node.state === "pruned" && !hasPruned) continue;
-				const mark = this.drawNode(node);
+				if (node.state === "pruned" && !this.pruned.checked) continue;
+				const [mark, line] = this.drawNode(node, x);
 				shown.marks.set(node.n, mark);
-				column.append(mark);
+				shown.lines.set(node.n, line);
+				shown.edges.append(line);
+				group.append(mark);
 			}
 			this.edges.append(shown.edges);
-			this.sheet.append(column);
+			this.drawing.append(group);
 		}
-		let hasChanged = false;
 		for (const [n, mark] of shown.marks) {
 			const node = this.nodes.get(n);
 			const kind = this.kind(node);
 			if (mark.dataset.kind === kind) continue;
-			hasChanged = true;
 			mark.dataset.kind = kind;
-			mark.className = "node " + kind;
-			mark.ariaLabel = tokenText(node.text, node.id) + ", " + percent(Math.exp(node.logprob)) + ", " + this.fate(node);
+			mark.setAttribute("class", "node " + kind);
+			shown.lines.get(n).setAttribute("class", "edge " + kind);
+			mark.setAttribute("aria-label", tokenText(node.text, node.id) + ", " + percent(Math.exp(node.logprob)) + ", " + this.fate(node));
 		}
-		if (hasChanged) this.drawEdges(shown);
 	}
 
-	drawNode(node) {
-		const mark = element("div", { role: "treeitem", tabIndex: node.n === this.current ? 0 : -1, "aria-level": node.step + 1 },
-			element("span.word", short(node.text, node.id, 11)),
-			element("span.odds", percent(Math.exp(node.logprob))),
-			element("span.sum", number(node.score)));
-		mark.style.setProperty("top", TOP + node.row * ROW + "px");
+	drawNode(node, x) {
+		const y = TOP + node.row * ROW;
+		const parent = this.nodes.get(node.parent);
+		const from = TOP + (parent?.row ?? 0) * ROW + HEIGHT / 2;
+		const start = x - COLUMN + NODE;
+		const middle = y + HEIGHT / 2;
+		const bend = (x - start) / 2;
+		const line = drawn("path", { d: `M${start} ${from}C${start + bend} ${from} ${x - bend} ${middle} ${x} ${middle}` });
+		const mark = drawn("g", { role: "treeitem", tabindex: -1, "aria-level": node.step + 1 },
+			drawn("rect", { x, y, width: NODE, height: HEIGHT, rx: 6 }),
+			drawn("text", { class: "word", x: x + 7, y: y + 14 }, short(node.text, node.id, 11)),
+			drawn("text", { class: "odds", x: x + 7, y: y + 27 }, percent(Math.exp(node.logprob))),
+			drawn("text", { class: "odds sum", x: x + NODE - 6, y: y + 27 }, number(node.score)));
 		Object.assign(mark.dataset, { n: node.n, parent: node.parent ?? "", step: node.step, state: node.state, id: node.id });
-		return mark;
-	}
-
-	// One path for each kind of edge into a column.
-	drawEdges({ edges, marks }) {
-		const paths = new Map();
-		for (const [n, mark] of marks) {
-			const node = this.nodes.get(n);
-			const { kind } = mark.dataset;
-			const x = (node.step + 1) * COLUMN;
-			const from = TOP + (this.nodes.get(node.parent)?.row ?? 0) * ROW + HEIGHT / 2;
-			const to = TOP + node.row * ROW + HEIGHT / 2;
-			const start = x - COLUMN + NODE;
-			const bend = (x - start) / 2;
-			paths.set(kind, (paths.get(kind) ?? "") + `M${start} ${from}C${start + bend} ${from} ${x - bend} ${to} ${x} ${to}`);
-		}
-		edges.replaceChildren(...[...paths].map(([kind, d]) => drawn("path", { class: "edge " + kind, d })));
+		return [mark, line];
 	}
 
 	fate(node) {
@@ -260,30 +220,31 @@ export class Tree {
 		return place < 0 ? "a beam" : "beam " + (place + 1);
 	}
 
-	// All steps at a glance. They are painted again when they have changed, and not in every frame.
-	drawOverview() {
-		const state = [this.columns.length, this.visible, this.frontier.length === 0].join();
-		const isDue = this.frontier.length === 0 || performance.now() > this.painted + 250;
-		if (this.map.hidden || state === this.overviewOf || !isDue) return;
-		this.overviewOf = state;
+	drawOverview(left, share) {
+		const { overview } = this;
+		const width = overview.clientWidth;
 		this.painted = performance.now();
-		this.overview.width = this.visible;
-		const pen = this.overview.getContext("2d");
-		const style = getComputedStyle(this.map);
-		const step = this.visible / (this.columns.length + 1);
+		Object.assign(overview, { width, height: OVERVIEW });
+		const pen = overview.getContext("2d");
+		const style = getComputedStyle(overview);
+		const step = width / (this.columns.length + 1);
 		const lane = (OVERVIEW - 8) / this.lanes;
 		const y = (row) => 4 + (row + 0.5) * lane;
 		for (const isBest of [false, true]) {
 			pen.beginPath();
-			for (const node of this.columns.flat()) {
-				if (node.row >= this.lanes || this.best.has(node.n) !== isBest) continue;
-				pen.moveTo(node.step * step, y(this.nodes.get(node.parent)?.row ?? 0));
-				pen.lineTo((node.step + 1) * step, y(node.row));
+			for (const column of this.columns) {
+				for (const node of column ?? []) {
+					if (node.row >= this.lanes || this.best.has(node.n) !== isBest) continue;
+					pen.moveTo(node.step * step, y(this.nodes.get(node.parent)?.row ?? 0));
+					pen.lineTo((node.step + 1) * step, y(node.row));
+				}
 			}
 			pen.lineWidth = isBest ? 2.5 : 1;
 			pen.strokeStyle = isBest ? style.color : style.outlineColor;
 			pen.stroke();
 		}
+		pen.strokeStyle = style.color;
+		pen.strokeRect(left * width + 1, 1, Math.max(6, share * width - 2), OVERVIEW - 2);
 	}
 
 	walkTo(n, focus) {
