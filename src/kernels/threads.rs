@@ -4,8 +4,9 @@
 //! Threads claim chunks by compare-and-swap, and the phase ends when all chunks are done, not when all threads have
 //! arrived. A helper that is descheduled or still asleep delays a phase only while it holds a chunk.
 //!
-//! The caller claims chunks from the front, helpers from the back. So the data of a chunk is usually still in the cache of
-//! the core that claims the same chunk of the next phase.
+//! The caller begins with the first chunk, helpers begin with the one in the middle, and all go forward. So the data of a
+//! chunk is usually still in the cache of the core that claims the same chunk of the next phase, and what a core reads
+//! ahead at the end of a chunk is what it needs next.
 //!
 //! An idle helper spins for some microseconds, then yields its core, then returns to the pool and sleeps; the next phase
 //! with several chunks wakes it. When other jobs wait for a thread of the pool, a helper also leaves during work after
@@ -78,6 +79,12 @@ fn pack(phase: u64, end: usize, next: usize) -> u64 {
     phase << 32 | (end as u64) << 16 | next as u64
 }
 
+/// The chunk of a claim. Helpers claim from the back: they get the second half of the chunks from its first one on.
+fn chunk_of_claim(claim: usize, num_chunks: usize) -> usize {
+    let half = num_chunks / 2;
+    if claim < half { claim } else { half + num_chunks - 1 - claim }
+}
+
 fn unpack(word: u64) -> (usize, usize) {
     ((word >> 16 & 0xffff) as usize, (word & 0xffff) as usize)
 }
@@ -140,6 +147,7 @@ impl Workers {
             (0..num_chunks).for_each(job);
             return;
         };
+        let job = &|claim| job(chunk_of_claim(claim, num_chunks));
         self.wake(pool);
         shared.done.0.store(0, Ordering::Relaxed);
         // SAFETY: `busy` makes this the only caller, and the previous phase ended with all its chunks done, so no
@@ -175,7 +183,7 @@ impl Workers {
     }
 }
 
-/// The end that a thread claims chunks from.
+/// The end that a thread claims from.
 #[derive(Clone, Copy)]
 enum End {
     Front,
@@ -274,6 +282,19 @@ mod tests {
                 assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == REPEATS));
             }
         }
+    }
+
+    #[test]
+    fn a_helper_goes_forward_from_the_middle() {
+        let order = Mutex::new(Vec::new());
+        workers(2).run(9, &|chunk| {
+            // The caller's first chunk, which ends last.
+            while chunk == 0 && order.lock().len() < 8 {
+                std::thread::yield_now();
+            }
+            order.lock().push(chunk);
+        });
+        assert_eq!(*order.lock(), [4, 5, 6, 7, 8, 3, 2, 1, 0]);
     }
 
     #[test]

@@ -223,9 +223,9 @@ impl<B, P: InputPair> SimdOp for Gather<'_, B, P> {
                 let (vectors, _) = values.as_chunks();
                 let mut row = [[s.splat(0.0); STRIP_VECTORS]];
                 row[0][..2].copy_from_slice(&[s.load(&vectors[0]), s.load(&vectors[1])]);
-                let mut pairs = [[P::default()]; LANES];
+                let mut pairs = [P::default(); LANES];
                 P::arrange(s, &row, &mut pairs);
-                for (out, [pair]) in out.chunks_exact_mut(num_queries).zip(pairs) {
+                for (out, pair) in out.chunks_exact_mut(num_queries).zip(pairs) {
                     out[query] = pair;
                 }
             }

@@ -144,15 +144,10 @@ macro_rules! row_groups {
             const SPANS_PANELS: bool = true;
 
             #[inline(always)]
-            fn arrange<S: Simd, const M: usize>(
-                s: S,
-                rows: &[[S::F; STRIP_VECTORS]; M],
-                out: &mut [[Self; M]],
-            ) {
-                for (group, out) in out.iter_mut().enumerate() {
-                    for r in 0..M {
-                        let vectors = group * $words / 4..(group + 1) * $words / 4;
-                        out[r] = Self::new(s, &rows[r][vectors]);
+            fn arrange<S: Simd>(s: S, rows: &[[S::F; STRIP_VECTORS]], out: &mut [Self]) {
+                for (group, out) in out.chunks_exact_mut(rows.len()).enumerate() {
+                    for (out, row) in out.iter_mut().zip(rows) {
+                        *out = Self::new(s, &row[group * $words / 4..(group + 1) * $words / 4]);
                     }
                 }
             }

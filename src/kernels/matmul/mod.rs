@@ -59,7 +59,7 @@ const LARGE_CHUNK: usize = 1 << 20;
 /// From twice as many tiles on, each thread runs some of the rows through the whole matrix, so that a row stays on its core
 /// from one matrix to the next. Weights are read once per group, which takes less time than the arithmetic then.
 const TILES_OF_A_GROUP: usize = 8;
-/// With more rows than this, arithmetic dominates, and shorter chunks balance the threads.
+/// With more rows than this, arithmetic dominates.
 const FEW_ROWS: usize = 16;
 
 /// Multiplies rows, packed as [`PanelProducts::Row`] of the format, with packed weights.
@@ -122,7 +122,10 @@ fn multiply<F: PanelFormat>(
     assert_eq!(rows.num_inputs(), matrix.num_inputs(), "rows and weights have the same inner dimension");
     let (num_panels, num_tiles) = (matrix.num_panels(), rows.num_tiles());
     let num_groups = (num_tiles / TILES_OF_A_GROUP).clamp(1, workers.num_threads());
-    let num_chunks = chunks(matrix.bytes(), rows.num_rows(), num_panels, workers.num_threads());
+    // Where arithmetic dominates, shorter chunks balance the threads, unless each has rows of its own.
+    let is_shared = num_groups == 1 && rows.num_rows() > FEW_ROWS;
+    let large_chunk = if is_shared { LARGE_CHUNK / 4 } else { LARGE_CHUNK };
+    let num_chunks = chunks(matrix.bytes(), large_chunk, num_panels, workers.num_threads());
     workers.run(num_groups * num_chunks, &|chunk| {
         let (group, chunk) = (chunk / num_chunks, chunk % num_chunks);
         let panels = chunk * num_panels / num_chunks..(chunk + 1) * num_panels / num_chunks;
@@ -135,8 +138,7 @@ fn multiply<F: PanelFormat>(
 }
 
 /// The number of contiguous ranges of panels: a multiple of the threads if there are enough panels.
-fn chunks(bytes: usize, num_rows: usize, num_panels: usize, num_threads: usize) -> usize {
-    let large_chunk = if num_rows > FEW_ROWS { LARGE_CHUNK / 4 } else { LARGE_CHUNK };
+fn chunks(bytes: usize, large_chunk: usize, num_panels: usize, num_threads: usize) -> usize {
     let for_each_thread = (bytes / SMALL_CHUNK).clamp(1, num_threads);
     (bytes / large_chunk).next_multiple_of(num_threads).max(for_each_thread).min(num_panels).max(1)
 }
@@ -172,27 +174,59 @@ impl Columns<'_> {
     #[inline(always)]
     fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
         let MatrixOutput { bias, accumulate } = self.output;
+        let column = panel * PANEL_ROWS;
+        if self.width - column < PANEL_ROWS {
+            let mut values = [[0.0; PANEL_ROWS]; M];
+            for (values, sums) in values.iter_mut().zip(sums) {
+                store_pair(s, *sums, values);
+            }
+            return self.put_part(panel, first, &values);
+        }
+        let bias = bias.map(|bias| load_pair(s, &bias[column..]));
         for r in 0..M {
-            for half in 0..2 {
-                let column = panel * PANEL_ROWS + half * LANES;
-                if column >= self.width {
-                    break;
-                }
-                let width = LANES.min(self.width - column);
-                let start = (first + r) * self.width + column;
-                // SAFETY: each panel is run by one thread, and panels own disjoint columns.
-                let out = unsafe { self.out.part(start..start + width) };
-                let mut value = sums[r][half];
-                if let Some(bias) = bias {
-                    value = s.add(value, load_padded(s, &bias[column..column + width]));
-                }
-                if accumulate {
-                    value = s.add(load_padded(s, out), value);
-                }
-                store_padded(s, value, out);
+            let start = (first + r) * self.width + column;
+            // SAFETY: each panel is run by one thread, and panels own disjoint columns.
+            let out = unsafe { self.out.part(start..start + PANEL_ROWS) };
+            let mut values = sums[r];
+            if let Some(bias) = bias {
+                values = [s.add(values[0], bias[0]), s.add(values[1], bias[1])];
+            }
+            if accumulate {
+                let old = load_pair(s, out);
+                values = [s.add(old[0], values[0]), s.add(old[1], values[1])];
+            }
+            store_pair(s, values, out);
+        }
+    }
+
+    /// The last panel of a matrix that ends within it.
+    #[cold]
+    fn put_part(&self, panel: usize, first: usize, sums: &[[f32; PANEL_ROWS]]) {
+        let MatrixOutput { bias, accumulate } = self.output;
+        let columns = panel * PANEL_ROWS..self.width;
+        for (r, sums) in sums.iter().enumerate() {
+            let start = (first + r) * self.width;
+            // SAFETY: as above.
+            let out = unsafe { self.out.part(start + columns.start..start + columns.end) };
+            for (i, (out, &sum)) in out.iter_mut().zip(sums).enumerate() {
+                let value = bias.map_or(sum, |bias| sum + bias[columns.start + i]);
+                *out = if accumulate { *out + value } else { value };
             }
         }
     }
+}
+
+#[inline(always)]
+fn load_pair<S: Simd>(s: S, values: &[f32]) -> [S::F; 2] {
+    let (pair, _) = values.as_chunks();
+    [s.load(&pair[0]), s.load(&pair[1])]
+}
+
+#[inline(always)]
+fn store_pair<S: Simd>(s: S, values: [S::F; 2], out: &mut [f32]) {
+    let (pair, _) = out.as_chunks_mut();
+    s.store(values[0], &mut pair[0]);
+    s.store(values[1], &mut pair[1]);
 }
 
 /// Gates times ups: a panel of 16 gates and 16 ups.
@@ -245,7 +279,7 @@ impl<P: RowStep> GatedRows<'_, P> {
         let start = first * self.steps;
         // SAFETY: each panel is run by one thread, and panels own disjoint steps of a tile; the tiles are those of the input.
         let out = unsafe { self.out.part(start + steps.start * M..start + steps.end * M) };
-        P::arrange(s, &values, out.as_chunks_mut().0);
+        P::arrange(s, &values, out);
     }
 }
 

@@ -11,10 +11,13 @@ use crate::kernels::parallel::Disjoint;
 use crate::kernels::rms_norm::Norm;
 use crate::kernels::simd::{LANES, Simd, SimdOp, round_bf16};
 use crate::kernels::threads::Workers;
-use crate::kernels::transpose::transpose;
+use crate::kernels::transpose::transpose_halves;
 
 /// The most vectors of a row that [`RowStep::arrange`] takes at once.
 pub(in crate::kernels) const STRIP_VECTORS: usize = 4;
+
+/// The most rows of a tile.
+pub(super) const MOST_TILE_ROWS: usize = 12;
 
 /// The inputs of a row for one step of weights, as a kernel multiplies them.
 pub trait RowStep: Copy + Default + Send + Sync + 'static {
@@ -26,10 +29,10 @@ pub trait RowStep: Copy + Default + Send + Sync + 'static {
     /// Whether a gate and an up make such a step only together with their neighbours.
     #[doc(hidden)]
     const SPANS_PANELS: bool;
-    /// Puts the steps of several rows side by side: `out[i][r]` is step `i` of row `r`, of which these are the first
-    /// [`RowStep::VECTORS`] vectors. There may be fewer steps than that.
+    /// Puts the steps of several rows side by side: `out` is `[steps, rows]`. Of each row there are the first
+    /// [`RowStep::VECTORS`] vectors; `out` may have room for fewer steps than they hold.
     #[doc(hidden)]
-    fn arrange<S: Simd, const M: usize>(s: S, rows: &[[S::F; STRIP_VECTORS]; M], out: &mut [[Self; M]]);
+    fn arrange<S: Simd>(s: S, rows: &[[S::F; STRIP_VECTORS]], out: &mut [Self]);
     /// The most rows of a tile that is one panel wide, and of one that is half a panel wide.
     #[doc(hidden)]
     #[inline(always)]
@@ -95,13 +98,14 @@ impl RowStep for [f32; 2] {
     const SPANS_PANELS: bool = false;
 
     #[inline(always)]
-    fn arrange<S: Simd, const M: usize>(s: S, rows: &[[S::F; STRIP_VECTORS]; M], out: &mut [[Self; M]]) {
-        for r in 0..M {
+    fn arrange<S: Simd>(s: S, rows: &[[S::F; STRIP_VECTORS]], out: &mut [Self]) {
+        for (r, row) in rows.iter().enumerate() {
             let mut values = [[0.0; LANES]; 2];
-            s.store(rows[r][0], &mut values[0]);
-            s.store(rows[r][1], &mut values[1]);
-            for (out, &pair) in out.iter_mut().zip(values.as_flattened().as_chunks().0) {
-                out[r] = pair;
+            s.store(row[0], &mut values[0]);
+            s.store(row[1], &mut values[1]);
+            let (pairs, _) = values.as_flattened().as_chunks();
+            for (out, &pair) in out[r..].iter_mut().step_by(rows.len()).zip(pairs) {
+                *out = pair;
             }
         }
     }
@@ -143,19 +147,24 @@ impl RowStep for Bf16Pair {
     const SPANS_PANELS: bool = false;
 
     #[inline(always)]
-    fn arrange<S: Simd, const M: usize>(s: S, rows: &[[S::F; STRIP_VECTORS]; M], out: &mut [[Self; M]]) {
-        let mut words = [s.splat(0.0); LANES];
-        for r in 0..M {
-            words[r] = s.bf16_pairs(rows[r][0], rows[r][1]);
+    fn arrange<S: Simd>(s: S, rows: &[[S::F; STRIP_VECTORS]], out: &mut [Self]) {
+        const STEPS: usize = LANES / 2;
+        if let [row] = rows {
+            return copy_words(s, s.bf16_pairs(row[0], row[1]), out);
         }
-        if M > 1 {
-            transpose(s, &mut words);
-        }
-        for (i, out) in out.iter_mut().enumerate() {
-            let mut lanes = [0.0; LANES];
-            s.store(words[if M > 1 { i } else { 0 }], &mut lanes);
-            for r in 0..M {
-                out[r] = Self(lanes[if M > 1 { r } else { i }].to_bits());
+        for (v, out) in out.chunks_mut(STEPS * rows.len()).enumerate() {
+            // The steps of row `r` are one half of a vector, those of row `r + 8` the other.
+            let mut words = [s.splat(0.0); STEPS];
+            for (r, row) in rows.iter().enumerate().take(STEPS) {
+                let other = rows.get(r + STEPS).map_or(s.splat(0.0), |row| row[v]);
+                words[r] = s.bf16_pairs(row[v], other);
+            }
+            transpose_halves(s, &mut words);
+            for (i, word) in words.into_iter().enumerate() {
+                // A vector has more rows than the tile; the next step overwrites what is too much.
+                if let Some(out) = out.get_mut(i * rows.len()..) {
+                    copy_words(s, word, out);
+                }
             }
         }
     }
@@ -170,6 +179,19 @@ impl RowStep for Bf16Pair {
 
     fn values(rows: &Buffers) -> &[Self] {
         &rows.words
+    }
+}
+
+/// Copies the words of a vector, as many as there is room for.
+#[inline(always)]
+fn copy_words<S: Simd>(s: S, words: S::F, out: &mut [Bf16Pair]) {
+    let mut lanes = [0.0; LANES];
+    s.store(words, &mut lanes);
+    let words = lanes.map(|word| Bf16Pair(word.to_bits()));
+    if let Some(out) = out.first_chunk_mut() {
+        *out = words;
+    } else {
+        out.copy_from_slice(&words[..out.len()]);
     }
 }
 
@@ -306,15 +328,7 @@ impl<P: RowStep> SimdOp for PackTile<'_, P> {
             }
             return;
         }
-        macro_rules! rows {
-            ($($m:literal)*) => {
-                match num_rows {
-                    $($m => pack_tile::<S, P, $m>(s, x, norm, num_inputs, out),)*
-                    _ => unreachable!("a tile has at most 12 rows"),
-                }
-            };
-        }
-        rows!(1 2 3 4 5 6 7 8 9 10 11 12);
+        pack_tile(s, x, norm, num_inputs, num_rows, out);
     }
 }
 
@@ -335,38 +349,37 @@ fn pack_row<S: Simd, P: RowStep>(
             let begin = step * P::INPUTS + v * LANES;
             values[v] = normed(s, row, norm.map(|norm| load_at(s, norm.weight, begin)), scale, begin);
         }
-        let out = std::array::from_mut(&mut out[step * num_rows + r]);
-        P::arrange(s, &[values], std::slice::from_mut(out));
+        P::arrange(s, &[values], std::slice::from_mut(&mut out[step * num_rows + r]));
     }
 }
 
-/// Packs a tile of `M` rows.
+/// Packs a tile.
 #[inline(always)]
-fn pack_tile<S: Simd, P: RowStep, const M: usize>(
+fn pack_tile<S: Simd, P: RowStep>(
     s: S,
     x: &[f32],
     norm: Option<Norm<'_>>,
     num_inputs: usize,
+    num_rows: usize,
     out: &mut [P],
 ) {
-    let rows: [&[f32]; M] = std::array::from_fn(|r| &x[r * num_inputs..(r + 1) * num_inputs]);
-    let mut scales = [s.splat(1.0); M];
+    let mut scales = [1.0; MOST_TILE_ROWS];
+    let rows = || x.chunks_exact(num_inputs);
     if let Some(norm) = norm {
-        for r in 0..M {
-            scales[r] = s.splat(norm.scale(s, rows[r]));
+        for (scale, row) in scales.iter_mut().zip(rows()) {
+            *scale = norm.scale(s, row);
         }
     }
-    let (steps, _) = out.as_chunks_mut::<M>();
-    for (strip, steps) in steps.chunks_mut(P::VECTORS * LANES / P::INPUTS).enumerate() {
-        let mut values = [[s.splat(0.0); STRIP_VECTORS]; M];
+    let mut values = [[s.splat(0.0); STRIP_VECTORS]; MOST_TILE_ROWS];
+    for (strip, out) in out.chunks_mut(P::VECTORS * LANES / P::INPUTS * num_rows).enumerate() {
         for v in 0..P::VECTORS {
             let begin = (P::VECTORS * strip + v) * LANES;
             let weight = norm.map(|norm| load_at(s, norm.weight, begin));
-            for r in 0..M {
-                values[r][v] = normed(s, rows[r], weight, scales[r], begin);
+            for ((values, row), &scale) in values.iter_mut().zip(rows()).zip(&scales) {
+                values[v] = normed(s, row, weight, s.splat(scale), begin);
             }
         }
-        P::arrange(s, &values, steps);
+        P::arrange(s, &values[..num_rows], out);
     }
 }
 

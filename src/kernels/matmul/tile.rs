@@ -21,6 +21,8 @@ struct Ahead {
     place: usize,
     /// The same, for each step.
     pace: usize,
+    /// The steps from one prefetch to the next: a power of two.
+    every: usize,
 }
 
 impl Ahead {
@@ -29,7 +31,10 @@ impl Ahead {
     #[inline(always)]
     fn of_tile(index: usize, count: usize, bytes: usize, steps: usize) -> Option<Self> {
         let part = (bytes << 16) / count;
-        (count > 1).then(|| Self { place: (bytes << 16) + index * part, pace: part / steps.max(1) })
+        let pace = part / steps.max(1);
+        // With many tiles, steps that follow each other would ask for the same line.
+        let every = if pace >> 16 < LINE / 2 { 4 } else { 1 };
+        (count > 1).then_some(Self { place: (bytes << 16) + index * part, pace, every })
     }
 }
 
@@ -84,13 +89,15 @@ fn tile<S: Simd, F: PanelFormat, const M: usize, const V: usize>(
 ) -> [[S::F; V]; M] {
     let mut sums = [[s.splat(0.0); V]; M];
     let (rows, _) = values.as_chunks::<M>();
-    if let Some(Ahead { mut place, pace }) = ahead {
-        let lines = (pace >> 16).div_ceil(LINE);
-        for (step, rows) in steps.iter().zip(rows) {
-            for line in 0..lines {
-                s.prefetch(&steps[0], (place >> 16) + line * LINE);
+    if let Some(Ahead { mut place, pace, every }) = ahead {
+        let lines = ((pace * every) >> 16).div_ceil(LINE);
+        for (index, (step, rows)) in steps.iter().zip(rows).enumerate() {
+            if index & (every - 1) == 0 {
+                for line in 0..lines {
+                    s.prefetch(&steps[0], (place >> 16) + line * LINE);
+                }
+                place += pace * every;
             }
-            place += pace;
             F::multiply_add(s, step, first, rows, &mut sums);
         }
     } else {
