@@ -46,9 +46,9 @@ pub use isa::{Isa, IsaReason};
 pub use limits::{Limits, Work};
 pub use low_rank::{LowRank, add_low_rank};
 pub use matmul::{
-    Bf16Panels, Bf16Products, Bf16Step, F16Panels, F32Panels, F32Step, FileFormat, I4Groups, I8Groups,
-    I8Panels, I8Step, InputPair, Inputs, KvStep, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat,
-    PanelMatrix, PanelProducts, RowStep, gated_matmul, matmul,
+    Bf16Panels, Bf16Products, Bf16Step, EmulatedBf16Products, F16Panels, F32Panels, F32Step, FileFormat,
+    I4Groups, I8Groups, I8Panels, I8Step, InputPair, Inputs, KvStep, MatrixOutput, PANEL_ROWS, PackedRows,
+    PanelFormat, PanelMatrix, PanelProducts, RowStep, gated_matmul, matmul,
 };
 pub use prefault::Prefaulter;
 pub use rms_norm::{Norm, rms_norm, rms_norm_in_place};

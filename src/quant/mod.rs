@@ -12,12 +12,12 @@ use std::sync::atomic::AtomicBool;
 
 use crate::error::{Error, Result};
 use crate::kernels::{
-    Bf16Panels, Bf16Products, F16Panels, F32Panels, I4Groups, I8Groups, Inputs, MatrixOutput, PANEL_ROWS,
-    PackedRows, Work, Workers,
+    Bf16Panels, F16Panels, F32Panels, I4Groups, I8Groups, Inputs, MatrixOutput, PANEL_ROWS, PackedRows, Work,
+    Workers,
 };
 use crate::tensor::{ComputeDtype, DType, StoredBytes, StoredMatrix, WeightType};
 use integers::Integers;
-use panels::Panels;
+use panels::{Bf16Arithmetic, Panels};
 
 /// A layout of weights in memory.
 pub trait WeightFormat: Send + Sync {
@@ -126,15 +126,13 @@ impl dyn WeightFormat {
     /// The format for weights and an arithmetic. In `bfloat16` all floating-point weights are rounded to it; integers have
     /// their own.
     pub fn choose(weights: WeightType, compute: ComputeDtype) -> &'static dyn WeightFormat {
-        const BF16: ComputeDtype = ComputeDtype::Bf16;
-        const F32: ComputeDtype = ComputeDtype::F32;
         match (weights, compute) {
             (WeightType::Int8, _) => const { &Integers::<I8Groups>::of(WeightType::Int8) },
             (WeightType::Int4, _) => const { &Integers::<I4Groups>::of(WeightType::Int4) },
-            (WeightType::Float(_), BF16) => const { &Panels::<Bf16Products>::keeping(DType::Bf16, BF16) },
-            (WeightType::Float(DType::F32), _) => const { &Panels::<F32Panels>::keeping(DType::F32, F32) },
-            (WeightType::Float(DType::Bf16), _) => const { &Panels::<Bf16Panels>::keeping(DType::Bf16, F32) },
-            (WeightType::Float(DType::F16), _) => const { &Panels::<F16Panels>::keeping(DType::F16, F32) },
+            (WeightType::Float(_), ComputeDtype::Bf16) => &Bf16Arithmetic,
+            (WeightType::Float(DType::F32), _) => const { &Panels::<F32Panels>::keeping(DType::F32) },
+            (WeightType::Float(DType::Bf16), _) => const { &Panels::<Bf16Panels>::keeping(DType::Bf16) },
+            (WeightType::Float(DType::F16), _) => const { &Panels::<F16Panels>::keeping(DType::F16) },
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::*;
-use crate::kernels::{Bf16Panels, Bf16Products, F32Panels, I8Panels, Isa, scalar};
+use crate::kernels::{Bf16Panels, Bf16Products, EmulatedBf16Products, F32Panels, I8Panels, Isa, scalar};
 
 /// The cache of one sequence in the block layout, and the plain rows it was made from.
 struct Cache<F: PanelProducts<Step: KvStep, Row: InputPair>> {
@@ -208,6 +208,17 @@ fn attention_over_i8_equals_its_twin_and_itself_on_every_instruction_set() {
 fn attention_in_bf16_is_near_its_twin_and_equals_itself_on_every_instruction_set() {
     // Queries and weights are rounded to 8 bits.
     attention_equals_its_twin::<Bf16Products>(0.1);
+    attention_equals_its_twin::<EmulatedBf16Products>(0.1);
+}
+
+#[test]
+fn attention_in_bf16_has_the_same_bits_with_and_without_an_instruction_for_it() {
+    for shape in shapes() {
+        let instruction = Cache::<Bf16Products>::new(shape, 600, &CONTEXTS);
+        let emulated = Cache::<EmulatedBf16Products>::new(shape, 600, &CONTEXTS);
+        let isa = Isa::select().unwrap();
+        assert!(equal_bits(&instruction.run(isa, 2), &emulated.run(isa, 2)), "{shape:?}");
+    }
 }
 
 /// With few tokens, numbers that need no rounding and equal weights, nothing is lost.
@@ -238,6 +249,7 @@ fn rows_have_the_same_bits_alone_and_in_any_company() {
         let isa = Isa::available()[i % Isa::available().len()];
         same_bits_in_any_company(isa, Cache::<F32Panels>::new(shape, 600, &contexts));
         same_bits_in_any_company(isa, Cache::<Bf16Products>::new(shape, 600, &contexts));
+        same_bits_in_any_company(isa, Cache::<EmulatedBf16Products>::new(shape, 600, &contexts));
         same_bits_in_any_company(isa, Cache::<I8Panels>::new(shape, 600, &contexts));
     }
 }
@@ -280,6 +292,7 @@ fn a_long_context_is_divided_among_threads_without_a_change_of_bits() {
     }
     check::<F32Panels>(4e-6);
     check::<Bf16Products>(0.1);
+    check::<EmulatedBf16Products>(0.1);
     check::<I8Panels>(4e-6);
 }
 

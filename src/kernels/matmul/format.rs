@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use half::f16;
 
-use super::rows::{Bf16Pair, RowStep};
+use super::rows::{Bf16Pair, FloatPair, RowStep, WidenedBf16Pair};
 use super::step::{Bf16Step, F32Step, I8Step, KvStep};
 use crate::kernels::simd::{LANES, Simd};
 use crate::kernels::transpose::transpose;
@@ -139,22 +139,23 @@ trait WidenedStep {
     fn weights<S: Simd>(&self, s: S, vector: usize, i: usize) -> S::F;
 }
 
-/// [`PanelProducts::multiply_add`] in `float32`.
+/// [`PanelProducts::multiply_add`] in `float32`, the two inputs of a step in the given order.
 #[inline(always)]
-fn widened_multiply_add<S: Simd, T: WidenedStep, const M: usize, const V: usize>(
+fn widened_multiply_add<S: Simd, T: WidenedStep, R: FloatPair, const M: usize, const V: usize>(
     s: S,
     step: &T,
     first: usize,
-    rows: &[[f32; 2]; M],
+    rows: &[R; M],
+    order: [usize; 2],
     sums: &mut [[S::F; V]; M],
 ) {
-    for i in 0..2 {
+    for i in order {
         let mut vectors = [s.splat(0.0); V];
         for v in 0..V {
             vectors[v] = step.weights(s, first + v, i);
         }
         for r in 0..M {
-            let x = s.splat(rows[r][i]);
+            let x = s.splat(rows[r].float(i));
             for v in 0..V {
                 sums[r][v] = s.fma(vectors[v], x, sums[r][v]);
             }
@@ -185,7 +186,7 @@ impl PanelProducts for Bf16Panels {
         rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
-        widened_multiply_add(s, step, first, rows, sums);
+        widened_multiply_add(s, step, first, rows, [0, 1], sums);
     }
 }
 
@@ -234,7 +235,7 @@ impl PanelProducts for F32Panels {
         rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
-        widened_multiply_add(s, step, first, rows, sums);
+        widened_multiply_add(s, step, first, rows, [0, 1], sums);
     }
 }
 
@@ -283,7 +284,7 @@ impl PanelProducts for I8Panels {
         rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
-        widened_multiply_add(s, step, first, rows, sums);
+        widened_multiply_add(s, step, first, rows, [0, 1], sums);
     }
 }
 
@@ -315,7 +316,7 @@ impl PanelProducts for F16Panels {
         rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
-        widened_multiply_add(s, step, first, rows, sums);
+        widened_multiply_add(s, step, first, rows, [0, 1], sums);
     }
 }
 
@@ -344,7 +345,10 @@ impl PanelFormat for F16Panels {
 /// Weights in `bfloat16` for `bfloat16` arithmetic: activations are rounded to `bfloat16`, products and sums are not.
 ///
 /// Each output is one chain as in the other formats, the odd input of a step before the even one, because that is what
-/// the processor's instruction does.
+/// the processor's instruction does. Where there is none ([`Isa::has_bf16_products`]), [`EmulatedBf16Products`] gives the same
+/// bits faster.
+///
+/// [`Isa::has_bf16_products`]: crate::kernels::Isa::has_bf16_products
 #[derive(Debug, Clone, Copy)]
 pub struct Bf16Products;
 
@@ -376,6 +380,47 @@ impl StoredPairs for Bf16Products {
 }
 
 impl PanelFormat for Bf16Products {
+    const STORED_BYTES: usize = Bf16Panels::STORED_BYTES;
+
+    #[inline(always)]
+    fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool {
+        pack_pairs::<S, Self, 1>(s, rows, steps)
+    }
+
+    fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
+        Bf16Panels::get(step, lane, i)
+    }
+}
+
+/// [`Bf16Products`] without an instruction for them: rounded activations are widened when they are packed, once for all outputs.
+#[derive(Debug, Clone, Copy)]
+pub struct EmulatedBf16Products;
+
+impl PanelProducts for EmulatedBf16Products {
+    type Step = Bf16Step;
+    type Row = WidenedBf16Pair;
+
+    #[inline(always)]
+    fn multiply_add<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        step: &Self::Step,
+        first: usize,
+        rows: &[Self::Row; M],
+        sums: &mut [[S::F; V]; M],
+    ) {
+        // Products of two `bf16` are exact in `f32`, so the chain is that of the instruction.
+        widened_multiply_add(s, step, first, rows, [1, 0], sums);
+    }
+}
+
+impl StoredPairs for EmulatedBf16Products {
+    #[inline(always)]
+    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
+        Bf16Panels::step_of_words(words)
+    }
+}
+
+impl PanelFormat for EmulatedBf16Products {
     const STORED_BYTES: usize = Bf16Panels::STORED_BYTES;
 
     #[inline(always)]

@@ -24,8 +24,8 @@ mod step;
 mod tile;
 
 pub use format::{
-    Bf16Panels, Bf16Products, F16Panels, F32Panels, FileFormat, I8Panels, PANEL_ROWS, PanelFormat,
-    PanelProducts,
+    Bf16Panels, Bf16Products, EmulatedBf16Products, F16Panels, F32Panels, FileFormat, I8Panels, PANEL_ROWS,
+    PanelFormat, PanelProducts,
 };
 pub use groups::{I4Groups, I8Groups};
 pub use matrix::PanelMatrix;

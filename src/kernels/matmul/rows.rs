@@ -76,6 +76,30 @@ pub trait InputPair: RowStep {
 #[derive(Clone, Copy, Default)]
 pub struct Bf16Pair(pub(super) u32);
 
+/// Two `bfloat16` as `float32`, for instruction sets that multiply nothing else.
+#[derive(Clone, Copy, Default)]
+pub struct WidenedBf16Pair([f32; 2]);
+
+/// A pair of inputs that are multiplied in `float32`.
+pub(super) trait FloatPair {
+    /// The even input, 0, or the odd one, 1.
+    fn float(&self, i: usize) -> f32;
+}
+
+impl FloatPair for [f32; 2] {
+    #[inline(always)]
+    fn float(&self, i: usize) -> f32 {
+        self[i]
+    }
+}
+
+impl FloatPair for WidenedBf16Pair {
+    #[inline(always)]
+    fn float(&self, i: usize) -> f32 {
+        self.0[i]
+    }
+}
+
 impl InputPair for [f32; 2] {
     #[inline(always)]
     fn new(even: f32, odd: f32) -> Self {
@@ -99,15 +123,7 @@ impl RowStep for [f32; 2] {
 
     #[inline(always)]
     fn arrange<S: Simd>(s: S, rows: &[[S::F; STRIP_VECTORS]], out: &mut [Self]) {
-        for (r, row) in rows.iter().enumerate() {
-            let mut values = [[0.0; LANES]; 2];
-            s.store(row[0], &mut values[0]);
-            s.store(row[1], &mut values[1]);
-            let (pairs, _) = values.as_flattened().as_chunks();
-            for (out, &pair) in out[r..].iter_mut().step_by(rows.len()).zip(pairs) {
-                *out = pair;
-            }
-        }
+        arrange_pairs(s, rows, out);
     }
 
     fn buffer(rows: &mut Buffers) -> &mut Vec<Self> {
@@ -116,6 +132,71 @@ impl RowStep for [f32; 2] {
 
     fn values(rows: &Buffers) -> &[Self] {
         &rows.floats
+    }
+}
+
+/// [`RowStep::arrange`] for pairs that are made one by one.
+#[inline(always)]
+fn arrange_pairs<S: Simd, P: InputPair>(s: S, rows: &[[S::F; STRIP_VECTORS]], out: &mut [P]) {
+    for (r, row) in rows.iter().enumerate() {
+        let mut values = [[0.0; LANES]; 2];
+        s.store(row[0], &mut values[0]);
+        s.store(row[1], &mut values[1]);
+        let (pairs, _) = values.as_flattened().as_chunks();
+        for (out, &[even, odd]) in out[r..].iter_mut().step_by(rows.len()).zip(pairs) {
+            *out = P::new(even, odd);
+        }
+    }
+}
+
+/// [`InputPair::pairs`] for pairs that are made one by one.
+#[inline(always)]
+fn convert_pairs<'a, P: InputPair, const N: usize, const HALF: usize>(
+    rows: &[[f32; N]],
+    used: usize,
+    memory: &'a mut [[P; HALF]],
+) -> &'a [[P; HALF]] {
+    for (row, pairs) in rows.iter().zip(&mut *memory) {
+        let (values, _) = row[..used.next_multiple_of(2)].as_chunks::<2>();
+        for (pair, &[even, odd]) in pairs.iter_mut().zip(values) {
+            *pair = P::new(even, odd);
+        }
+    }
+    memory
+}
+
+impl InputPair for WidenedBf16Pair {
+    #[inline(always)]
+    fn new(even: f32, odd: f32) -> Self {
+        Self([even, odd].map(|value| f32::from_bits(round_bf16(value))))
+    }
+
+    #[inline(always)]
+    fn pairs<'a, const N: usize, const HALF: usize>(
+        rows: &'a [[f32; N]],
+        used: usize,
+        memory: &'a mut [[Self; HALF]],
+    ) -> &'a [[Self; HALF]] {
+        convert_pairs(rows, used, memory)
+    }
+}
+
+impl RowStep for WidenedBf16Pair {
+    const INPUTS: usize = 2;
+    const VECTORS: usize = 2;
+    const SPANS_PANELS: bool = false;
+
+    #[inline(always)]
+    fn arrange<S: Simd>(s: S, rows: &[[S::F; STRIP_VECTORS]], out: &mut [Self]) {
+        arrange_pairs(s, rows, out);
+    }
+
+    fn buffer(rows: &mut Buffers) -> &mut Vec<Self> {
+        &mut rows.widened
+    }
+
+    fn values(rows: &Buffers) -> &[Self] {
+        &rows.widened
     }
 }
 
@@ -131,13 +212,7 @@ impl InputPair for Bf16Pair {
         used: usize,
         memory: &'a mut [[Self; HALF]],
     ) -> &'a [[Self; HALF]] {
-        for (row, pairs) in rows.iter().zip(&mut *memory) {
-            let (values, _) = row[..used.next_multiple_of(2)].as_chunks::<2>();
-            for (pair, &[even, odd]) in pairs.iter_mut().zip(values) {
-                *pair = Self::new(even, odd);
-            }
-        }
-        memory
+        convert_pairs(rows, used, memory)
     }
 }
 
@@ -201,6 +276,7 @@ fn copy_words<S: Simd>(s: S, words: S::F, out: &mut [Bf16Pair]) {
 pub struct Buffers {
     floats: Vec<[f32; 2]>,
     words: Vec<Bf16Pair>,
+    widened: Vec<WidenedBf16Pair>,
     pub(super) long_groups: Vec<RowGroup<16>>,
     pub(super) short_groups: Vec<RowGroup<8>>,
 }

@@ -35,6 +35,12 @@ impl Stored for Bf16Products {
     }
 }
 
+impl Stored for EmulatedBf16Products {
+    fn store(value: f32, out: &mut [u8]) {
+        Bf16Panels::store(value, out);
+    }
+}
+
 impl Stored for F16Panels {
     fn store(value: f32, out: &mut [u8]) {
         out.copy_from_slice(&f16::from_f32(value).to_le_bytes());
@@ -136,9 +142,11 @@ fn products_in_bfloat16_have_the_bits_of_their_twin_on_every_instruction_set() {
         scalar::matmul_bf16(&x, &weight, k, &mut expected);
         for m in (1..=16).chain([24, 25, 70, 300]) {
             for isa in Isa::available() {
-                let actual = multiply::<Bf16Products>(isa, 2, &x[..m * k], &weight, k);
-                let same = actual.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
-                assert!(same, "{isa:?} m={m} n={n} k={k}");
+                for multiply in [multiply::<Bf16Products>, multiply::<EmulatedBf16Products>] {
+                    let actual = multiply(isa, 2, &x[..m * k], &weight, k);
+                    let same = actual.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
+                    assert!(same, "{isa:?} m={m} n={n} k={k}");
+                }
             }
         }
     }
@@ -147,8 +155,11 @@ fn products_in_bfloat16_have_the_bits_of_their_twin_on_every_instruction_set() {
 #[test]
 fn infinities_and_nan_pass_through_products_in_bfloat16() {
     let weight = vec![1.0, -1.0, 2.0, 0.5];
-    for isa in Isa::available() {
-        let run = |x: [f32; 2]| multiply::<Bf16Products>(isa, 1, &x, &weight, 2);
+    let formats = [multiply::<Bf16Products>, multiply::<EmulatedBf16Products>];
+    for (isa, multiply) in
+        Isa::available().into_iter().flat_map(|isa| formats.map(|multiply| (isa, multiply)))
+    {
+        let run = |x: [f32; 2]| multiply(isa, 1, &x, &weight, 2);
         assert_eq!(run([f32::INFINITY, 1.0]), [f32::INFINITY, f32::INFINITY], "{isa:?}");
         assert!(run([f32::INFINITY, f32::INFINITY])[0].is_nan(), "{isa:?}");
         assert!(run([f32::from_bits(0x7f80_0001), 1.0])[1].is_nan(), "{isa:?}");
@@ -161,6 +172,7 @@ fn infinities_and_nan_pass_through_products_in_bfloat16() {
 fn a_row_has_the_same_bits_in_any_company_and_with_any_thread_count() {
     a_row_does_not_depend_on_its_company::<Bf16Panels>();
     a_row_does_not_depend_on_its_company::<Bf16Products>();
+    a_row_does_not_depend_on_its_company::<EmulatedBf16Products>();
 }
 
 fn a_row_does_not_depend_on_its_company<F: Stored>() {

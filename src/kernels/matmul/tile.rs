@@ -1,5 +1,6 @@
 //! The inner loop: a tile of up to 12 rows times one panel, with all its sums in registers.
 
+use std::hint::black_box;
 use std::ops::Range;
 
 use super::Outputs;
@@ -61,7 +62,8 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
                             outputs.put(s, panel, first, &sums);
                         } else if $m <= half {
                             let mut sums = [[s.splat(0.0); 2]; $m];
-                            for half in 0..2 {
+                            // One loop for both: unrolled, the sums of the first half take the registers of the second one.
+                            for half in 0..black_box(2) {
                                 let of_half = tile::<S, F, $m, 1>(s, steps, values, half, ahead);
                                 for r in 0..$m {
                                     sums[r][half] = of_half[r][0];

@@ -8,8 +8,8 @@ use super::{LayerParts, Projections};
 use crate::cache::{BLOCK_TOKENS, KvDtype, KvRows, KvStore, KvView, TypedKv};
 use crate::error::{Error, Result};
 use crate::kernels::{
-    AttentionShape, Bf16Panels, Bf16Products, F32Panels, I8Panels, InputPair, KvBlocks, KvStep,
-    PanelProducts, Work, Workers, attention, attention_weights, rotate_half,
+    AttentionShape, Bf16Panels, Bf16Products, EmulatedBf16Products, F32Panels, I8Panels, InputPair, KvBlocks,
+    KvStep, PanelProducts, Work, Workers, attention, attention_weights, rotate_half,
 };
 use crate::model::Stage;
 use crate::model::batch::Row;
@@ -184,8 +184,11 @@ impl Attention {
             (KvView::Bf16(view), ComputeDtype::F32) => {
                 self.attend_to::<Bf16Panels>(&RowBlocks { rows, view }, workers, scratch);
             }
-            (KvView::Bf16(view), ComputeDtype::Bf16) => {
+            (KvView::Bf16(view), ComputeDtype::Bf16) if workers.isa().has_bf16_products() => {
                 self.attend_to::<Bf16Products>(&RowBlocks { rows, view }, workers, scratch);
+            }
+            (KvView::Bf16(view), ComputeDtype::Bf16) => {
+                self.attend_to::<EmulatedBf16Products>(&RowBlocks { rows, view }, workers, scratch);
             }
         }
         context.timing.lap(Stage::Attention, || self.work(rows, kv));
