@@ -24,6 +24,10 @@ pub(crate) fn message(text: &str) -> Cow<'_, str> {
 
 /// At most `most` characters, the last third of them from the end of the text. Applying it twice changes nothing.
 fn shortened(text: &str, most: usize) -> Cow<'_, str> {
+    // Nearly every message; a full cache refuses each request that waits, pass after pass.
+    if text.len() <= most && text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return Cow::Borrowed(text);
+    }
     let ends = |(at, letter): (usize, char)| (at + letter.len_utf8(), letter);
     if prefix(text.char_indices().map(ends), most) == text.len() {
         if !text.contains(is_hidden) {

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import rsgen
 from hostile import CONFIG, Folder
+from stopwatch import Stopwatch
 from tiny_llama import llama_tensors, write_safetensors
 
 PROMPT = "Once upon a time"
@@ -302,6 +303,17 @@ def test_numbers_that_are_none_are_named_with_their_place_by_score_and_forward(p
     for call in (lambda: poisoned.score([1, 2, 7, 3]), lambda: poisoned.forward([1, 2, 7, 3])):
         with pytest.raises(rsgen.NumericalError, match=r"after token 2 hold NaN or infinity.*may be damaged"):
             call()
+
+
+def test_prompts_that_wait_for_room_cost_little(make_llama):
+    folder = make_llama()
+    block = rsgen.Generator(folder, num_threads=1, kv_cache_bytes=1 << 20).stats()
+    gen = rsgen.Generator(folder, num_threads=1, kv_cache_bytes=3 * (block.bytes_total // block.blocks_total))
+    watch = Stopwatch()
+    out = gen.sample([[5, 6, 7]] * 800, max_new_tokens=10, eos_token_id=None)
+    # Ten seconds where each pass looks at all others for each that waits.
+    watch.assert_within(5.0)
+    assert len(out.token_ids) == 800
 
 
 def test_every_request_ends_when_the_cache_is_too_small_for_all(make_llama):

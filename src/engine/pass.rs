@@ -249,6 +249,8 @@ impl Scheduler {
         }
         steps.sort_unstable();
         prompts.sort_unstable_by_key(|prompt| prompt.age);
+        // The age of the oldest that found no room. Those that are younger find none either: there is no need to look.
+        let mut without_room = u64::MAX;
         let mut add = |index: usize, limit: usize, builder: &mut BatchBuilder| {
             let WaitingRows { number, rows: shared, .. } = &waiting[index];
             let budget = limit.saturating_sub(builder.rows.len());
@@ -264,10 +266,11 @@ impl Scheduler {
                         rows.last_pass = *pass;
                         contributions.push(Contribution { waiting: index, rows: added });
                     }
+                    Err(error) if error.kind() == ErrorKind::Capacity && rows.age > without_room => {}
                     Err(error) if error.kind() == ErrorKind::Capacity => {
                         match self.residents.make_room(shared, rows.age, *pass) {
                             Room::Made => continue,
-                            Room::Later => {}
+                            Room::Later => without_room = rows.age,
                             // Who held blocks may have returned them since.
                             Room::Never if !is_last => {
                                 is_last = true;
