@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::io::{Write, stdout};
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -20,9 +21,10 @@ use super::terminal::Terminal;
 use crate::engine::Interrupt;
 use crate::error::Result;
 use crate::escape;
+use crate::generation::stopping::{StopContext, StoppingCriterion};
 use crate::generation::{GenerationConfig, OneOrMany};
 use crate::generator::{Generator, Isa, Limits, Machine};
-use crate::types::TokenId;
+use crate::types::{FinishReason, TokenId};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -166,7 +168,7 @@ impl BenchArguments {
         ]
     }
 
-    /// The best of several runs. The first token comes from the prompt; it belongs to `prefill`.
+    /// The best of several runs. The first step belongs to the prompt, and so to `prefill`.
     fn measure(
         &self,
         generator: &Generator,
@@ -182,18 +184,30 @@ impl BenchArguments {
         let mut best = Duration::MAX;
         for _ in 0..self.repeats {
             let prompts = prompts(task, generator.engine().model().vocab_size());
-            let output =
-                generator.call(prompts).config(&config).prepare(false, interrupted)?.run(interrupted)?;
-            let timings = output.timings;
-            best = best.min(if is_prefill {
-                timings.total
-            } else {
-                timings.total.saturating_sub(timings.first_token)
-            });
+            let first_step = Arc::new(FirstStep::default());
+            let call = generator.call(prompts).config(&config).criterion(Arc::clone(&first_step) as _);
+            let output = call.prepare(false, interrupted)?.run(interrupted)?;
+            let since_first_step = first_step.0.get().map_or(Duration::ZERO, Instant::elapsed);
+            best = best.min(if is_prefill { output.timings.total } else { since_first_step });
         }
         let tokens = if is_prefill { task.prompt_tokens } else { task.batch_size * new_tokens };
         let seconds = best.as_secs_f64();
         Ok(Measured { task, tokens, seconds, tokens_per_second: tokens as f64 / seconds.max(1e-9) })
+    }
+}
+
+/// Keeps the time of the first step of a search. Beams have their first token later: when it is in all of them.
+#[derive(Default)]
+struct FirstStep(OnceLock<Instant>);
+
+impl StoppingCriterion for FirstStep {
+    fn name(&self) -> &str {
+        "first_step"
+    }
+
+    fn should_stop(&self, _row: &StopContext<'_>) -> Result<Option<FinishReason>> {
+        self.0.get_or_init(Instant::now);
+        Ok(None)
     }
 }
 

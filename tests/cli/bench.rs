@@ -53,6 +53,15 @@ fn each_task_says_what_it_was_and_how_fast() {
 }
 
 #[test]
+fn beams_are_timed_from_their_first_step_on() {
+    // Beams agree on a token late, often not before the end, which says nothing about their speed.
+    let report = json_of(&["bench", "--new-tokens=40", "--prompt-tokens=40", "--json"]);
+    let seconds = |task: usize| report["model"]["tasks"][task]["seconds"].as_f64().unwrap();
+    let [decode, beams] = [seconds(1), seconds(3)];
+    assert!(beams > 0.5 * decode, "40 passes of 4 rows in {beams} s, those of one row in {decode} s");
+}
+
+#[test]
 fn the_page_has_a_line_for_each_limit_and_task() {
     let page = stdout(&[&["bench"][..], &QUICK[..5]].concat());
     let lines: Vec<&str> = page.lines().collect();
