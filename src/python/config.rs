@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyAttributeError, PyException, PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyCFunction, PyDict, PyFloat, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyCFunction, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 
 use super::errors::{config_error, guarded, to_python};
 use super::generator::Generator;
@@ -412,7 +412,9 @@ fn nested_value(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult
         };
         return walk.items(map)?.map(entry).collect::<PyResult<_>>().map(FieldValue::Map);
     }
-    if value.hasattr("__array__")? && value.hasattr("tolist")? {
+    // Most items are numbers of Python's own, which are no arrays: an attribute that is missing costs as much as all else.
+    let is_plain = value.is_exact_instance_of::<PyInt>() || value.is_exact_instance_of::<PyFloat>();
+    if !is_plain && value.hasattr("__array__")? && value.hasattr("tolist")? {
         return nested_value(walk, &walk.array_as_list(value)?, depth + 1);
     }
     single_value(walk, value)

@@ -6,6 +6,7 @@ A child is a fork of this process, which has imported rsgen but opened nothing, 
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import signal
@@ -17,8 +18,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-#: A case that takes longer hangs.
-HANG_SECONDS = 10.0
+#: A step that takes more processor time hangs: on the clock it may wait for other processes.
+HANG_SECONDS = 10
+#: What waits longer on the clock hangs as well.
+WAIT_SECONDS = 60.0
 #: What a child may allocate. A request for more fails, which ends a Rust program.
 MEMORY_BYTES = 3 << 30
 MAX_MESSAGE = 1000
@@ -87,6 +90,9 @@ def child(steps: Iterable[Step], report: int) -> None:
     with os.fdopen(report, "w") as out:
         for label, call in steps:
             print(json.dumps(label), file=out, flush=True)
+            # The system sends SIGXCPU then.
+            until = math.ceil(time.process_time()) + HANG_SECONDS
+            resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
             outcome = attempt(label, call)
             print(json.dumps(outcome), file=out, flush=True)
 
@@ -125,7 +131,7 @@ def run(cases: Iterable[Callable[[], Iterable[Step]]], jobs: int = 2) -> Iterato
                 continue
             for pid, started in list(running.items()):
                 # Its steps have the time of one each: the report grows with them.
-                if time.time() - max(started.started, os.path.getmtime(started.report)) > HANG_SECONDS:
+                if time.time() - max(started.started, os.path.getmtime(started.report)) > WAIT_SECONDS:
                     os.kill(pid, signal.SIGXCPU)
             time.sleep(0.002)
 

@@ -107,10 +107,13 @@ fn walk_at(value: &Value, depth: usize, check: &dyn Fn(&Value) -> Result<()>) ->
     budget::scan(size)?;
     check(value)?;
     let Some(object) = value.as_object() else { return Ok(size) };
-    for part in object.try_iter().into_iter().flatten() {
-        size += walk_at(&part, depth + 1, check)?;
-        if object.repr() == ObjectRepr::Map {
-            size += walk_at(&object.get_value(&part).unwrap_or_default(), depth + 1, check)?;
+    if object.repr() == ObjectRepr::Map {
+        for (key, value) in object.try_iter_pairs().into_iter().flatten() {
+            size += walk_at(&key, depth + 1, check)? + walk_at(&value, depth + 1, check)?;
+        }
+    } else {
+        for part in object.try_iter().into_iter().flatten() {
+            size += walk_at(&part, depth + 1, check)?;
         }
     }
     Ok(size)
