@@ -74,11 +74,13 @@ LONG_CONVERSATION = [{"role": "user", "content": "hello " * 100}] * 20_000
 SLOW_TEMPLATE = "{% for a in messages %}{% for b in messages %}{{ a.content[:5] }}{% endfor %}{% endfor %}"
 PROCESSOR = rsgen.processors.TopKLogitsWarper(5)
 SCORES = np.zeros((1, 8), dtype=np.float32)
+#: Made before the clock runs: Python looks at no signal meanwhile, and new memory may come slowly.
+MANY = [300] * 16_000_000
 CALLS: dict[str, Callable[[rsgen.Generator], object]] = {
     "encoding many prompts": lambda gen: gen.generate(["hello " * 16_000] * 300),
     "encoding many prompts of a list": lambda gen: gen.greedy_search(["hello " * 1000] * 4_000),
     "encoding many texts": lambda gen: gen.tokenizer(["hello"] * 2_000_000),
-    "decoding": lambda gen: gen.tokenizer.decode([300] * 8_000_000),
+    "decoding": lambda gen: gen.tokenizer.decode(MANY),
     "decoding many rows": lambda gen: gen.tokenizer.batch_decode([[300] * 4000] * 4000),
     "scoring": lambda gen: gen.score(["hello " * 16_000] * 300),
     "rows of ids": lambda gen: gen.generate(Endless(Endless(5))),
@@ -101,7 +103,7 @@ CALLS: dict[str, Callable[[rsgen.Generator], object]] = {
     ),
     "tokens of a constraint's": lambda gen: gen.generate("hello", constraints=Advance(), num_beams=2),
     "a field": lambda gen: gen.generate("hello", bad_words_ids=[[5] * 4000] * 4000),
-    "a configuration": lambda gen: rsgen.GenerationConfig(suppress_tokens=[5] * 16_000_000),
+    "a configuration": lambda gen: rsgen.GenerationConfig(suppress_tokens=MANY),
     "a dict": lambda gen: rsgen.GenerationConfig.from_dict({"a": [[5] * 4000] * 4000}),
     "what a constraint is made of": lambda gen: rsgen.constraints.DisjunctiveConstraint([[5] * 4000] * 4000),
     "the state of a constraint": lambda gen: rsgen.constraints.PhrasalConstraint([5]).__setstate__(
@@ -121,7 +123,7 @@ class Advance(rsgen.constraints.PhrasalConstraint):
         return super().__new__(cls, list(token_ids))
 
     def advance(self) -> object:
-        return [5] * 16_000_000
+        return MANY
 
     def copy(self, stateful: bool = False) -> "Advance":
         return Advance()

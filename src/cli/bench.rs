@@ -201,7 +201,7 @@ impl BenchArguments {
 struct FirstStep(OnceLock<Instant>);
 
 impl StoppingCriterion for FirstStep {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "first_step"
     }
 
