@@ -3,7 +3,8 @@
 //! A round of `n` drafted tokens takes `n` steps of the assistant and a pass of `n + 1` rows, and gives one token more than
 //! are accepted. Both are known from the rounds before: the times as averages, acceptance by the place in the draft. The
 //! length with the most tokens a second is next, and 0 where plain decoding is faster. Then, after 8, 16, 32 … plain steps,
-//! a short draft tries again.
+//! a short draft tries again, if it may well pay: with a few accepted tokens more, and with what was measured counting less
+//! for each time that it was not tried. So a draft that is nearly free is tried soon, and a costly one late.
 //!
 //! Where requests share passes, each counts as if all did as it does: a row costs a pass of 16 requests 16 rows. So all of
 //! them come to the same answer.
@@ -20,6 +21,10 @@ const FIRST: (f64, f64) = (0.5, 2.0);
 const WAITS: (usize, usize) = (8, 256);
 /// The most rounds of a try whose tokens are accepted, before it must pay.
 const TRIES: usize = 4;
+/// The accepted tokens that a try adds to those of each place.
+const HOPE: f64 = 2.0;
+/// What measurements still count, for each time that a try came into question since the last one.
+const DOUBT: f64 = 0.8;
 /// Among so many rounds with drafts one is plain and one has a longer draft, so that neither time grows old.
 const REFRESH: usize = 64;
 
@@ -33,7 +38,7 @@ pub(in crate::generation) struct AdaptiveLength {
     draft_step: Option<f64>,
     /// The sequences in the last pass, and the times of passes.
     cost: StepCost,
-    /// The longest draft so far: the next is at most twice as long.
+    /// The longest draft so far: the next is at most twice as long, and the first one token.
     longest: usize,
     /// The rounds since drafts pay.
     rounds: usize,
@@ -42,6 +47,8 @@ pub(in crate::generation) struct AdaptiveLength {
     wait: usize,
     /// The rounds of the try that is under way; 0 without one.
     tries: usize,
+    /// What measurements count when the next try comes into question, from 1 down.
+    trust: f64,
     /// Whether a drafted token was accepted since the last choice.
     was_accepted: bool,
 }
@@ -69,11 +76,12 @@ impl AdaptiveLength {
             acceptance: vec![Acceptance { accepted: accepted * checked, checked }],
             draft_step: by_model.then_some(0.0),
             cost: StepCost::default(),
-            longest: 1,
+            longest: 0,
             rounds: 0,
             waited: 0,
             wait: WAITS.0,
             tries: 0,
+            trust: 1.0,
             was_accepted: false,
         }
     }
@@ -91,13 +99,9 @@ impl AdaptiveLength {
         if most == 0 || self.cost == StepCost::default() {
             return 0;
         }
-        let best = self.best(most, |acceptance, place| {
-            let before = if place == 0 { (0.0, 0.0) } else { (acceptance, 1.0) };
-            let own = self.acceptance.get(place).copied().unwrap_or_default();
-            (own.accepted + before.0) / (own.checked + before.1)
-        });
+        let best = self.best(most, 0.0, 1.0);
         let length = if best > 0 {
-            (self.waited, self.wait, self.tries) = (0, WAITS.0, 0);
+            self.end_try(WAITS.0);
             self.rounds += 1;
             match self.rounds % REFRESH {
                 0 => 0,
@@ -115,9 +119,9 @@ impl AdaptiveLength {
     /// Whether to draft a token although it is not expected to pay.
     fn tries_again(&mut self, was_accepted: bool, most: usize) -> bool {
         if self.tries > 0 {
-            let may_pay = was_accepted && self.tries < TRIES && self.best(most, |_, _| 1.0) > 0;
-            if !may_pay {
-                (self.waited, self.wait, self.tries) = (0, WAITS.1.min(2 * self.wait), 0);
+            let goes_on = was_accepted && self.tries < TRIES && self.best(most, HOPE, 1.0) > 0;
+            if !goes_on {
+                self.end_try(self.next_wait());
                 return false;
             }
         } else {
@@ -125,14 +129,28 @@ impl AdaptiveLength {
             if self.waited <= self.wait {
                 return false;
             }
+            self.trust *= DOUBT;
+            if self.best(most, HOPE, self.trust) == 0 {
+                (self.waited, self.wait) = (0, self.next_wait());
+                return false;
+            }
         }
         self.tries += 1;
         true
     }
 
-    /// The length with the most tokens a second, 0 if that is plain decoding. `acceptance` gives that of a place from that of
-    /// the place before.
-    fn best(&self, most: usize, acceptance: impl Fn(f64, usize) -> f64) -> usize {
+    fn next_wait(&self) -> usize {
+        WAITS.1.min(2 * self.wait)
+    }
+
+    /// Ends the try that is under way, if there is one. The next one comes after so many plain steps at the earliest.
+    fn end_try(&mut self, wait: usize) {
+        (self.waited, self.wait, self.tries, self.trust) = (0, wait, 0, 1.0);
+    }
+
+    /// The length with the most tokens a second, 0 if that is plain decoding: when so many tokens more had been accepted at
+    /// each place, and what was measured counts only so much (1: fully).
+    fn best(&self, most: usize, hope: f64, trust: f64) -> usize {
         let sequences = self.cost.sequences.max(1);
         let check = |length: usize| self.cost.seconds.of(sequences * (length + 1));
         let Some(plain) = check(0) else { return 0 };
@@ -142,11 +160,15 @@ impl AdaptiveLength {
         let step = self.draft_step.unwrap_or_default();
         let (mut best, mut rate) = (0, GAIN / plain);
         let (mut tokens, mut chance, mut at) = (1.0, 1.0, 1.0);
-        for length in 1..=most.min(2 * self.longest) {
-            at = acceptance(at, length - 1);
+        for length in 1..=most.min((2 * self.longest).max(1)) {
+            // The place before counts as one token more.
+            let before = if length == 1 { (0.0, 0.0) } else { (at, 1.0) };
+            let own = self.acceptance.get(length - 1).copied().unwrap_or_default();
+            at = (trust * own.accepted + before.0 + hope) / (trust * own.checked + before.1 + hope);
             chance *= at;
             tokens += chance;
-            let seconds = length as f64 * step + check(length).unwrap_or(plain);
+            let extra = length as f64 * step + check(length).unwrap_or(plain) - plain;
+            let seconds = plain + trust * extra;
             if tokens / seconds > rate {
                 (best, rate) = (length, tokens / seconds);
             }
@@ -261,6 +283,16 @@ mod tests {
                 for chance in [0.0, 0.1, 0.3, 0.6, 0.9] {
                     let step = step.map(|step| step * passes(sequences));
                     let speedup = Machine::new(step, sequences).speedup(4, 1000, chance);
+                    assert!(speedup > 0.97, "{sequences} sequences, {step:?}, {chance}: {speedup}");
+                }
+            }
+        }
+        // What is tried costs little from the first tokens on, also where a pass of more rows takes much longer.
+        for sequences in [16, 60] {
+            for step in [None, Some(0.1), Some(0.3), Some(0.6), Some(2.0)] {
+                for chance in [0.0, 0.1, 0.3, 0.6, 0.9] {
+                    let step = step.map(|step| step * passes(sequences));
+                    let speedup = Machine::new(step, sequences).speedup(4, 128, chance);
                     assert!(speedup > 0.97, "{sequences} sequences, {step:?}, {chance}: {speedup}");
                 }
             }
