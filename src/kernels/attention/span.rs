@@ -203,7 +203,8 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
                 if is_few::<S>(self.all_queries().len()) && is_common && at + BLOCK < end.min(self.common_end)
                 {
                     step = 2 * BLOCK;
-                    let blocks = [at, at + BLOCK].map(|at| self.block(s, place, at, step, end));
+                    let blocks =
+                        [self.block(s, place, at, step, end), self.block(s, place, at + BLOCK, step, end)];
                     for_few_queries!(self.all_queries(), block_scores(s, queries, &blocks, &mut *scores));
                 } else {
                     let queries_of_block = if is_common { self.all_queries() } else { self.queries(place) };
