@@ -249,7 +249,7 @@ fn blocks_must_be_closed_in_order() {
 #[test]
 fn sizes_are_limited_before_parsing() {
     assert!(refused(&" ".repeat((256 << 10) + 1)).contains("at most 262144 bytes"));
-    assert!(refused(&" ".repeat(60_001)).contains("white space may be 4096 bytes long"));
+    assert!(refused(&" ".repeat(60_001)).contains("each of at most 60000 bytes"));
     assert!(refused(&"a".repeat(60_001)).contains("at most 60000 lines"));
     assert!(refused(&"a\r".repeat(60_001)).contains("at most 60000 lines"));
     assert!(refused(&format!("{{{{ a{} }}}}", "+a".repeat(1000))).contains("at most 2000 tokens"));

@@ -22,7 +22,7 @@ const BYTES_PER_STEP: usize = 32;
 /// The bytes of text that are changed character by character in the time of a step.
 const BYTES_PER_CHANGE_STEP: usize = 4;
 /// The bytes of an element of a list or dict, without its contents.
-const ELEMENT_BYTES: usize = 32;
+pub(super) const ELEMENT_BYTES: usize = 32;
 
 thread_local! {
     /// The steps and the bytes that are left.

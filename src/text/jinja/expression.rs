@@ -187,13 +187,13 @@ impl<'t, 's> Parser<'t, 's> {
                 while !self.skip("}") {
                     let key = self.item()?;
                     self.expect(":")?;
-                    parts.extend([", ", &key, ", ", &self.item()?]);
+                    parts.extend(["(", &key, "|_key): ", &self.item()?, ", "]);
                     if !self.skip(",") {
                         self.expect("}")?;
                         break;
                     }
                 }
-                Ok(format!("([{}]|_dict)", parts.strip_prefix(", ").unwrap_or_default()))
+                Ok(format!("{{{parts}}}"))
             }
             _ if token.kind == Kind::Text => {
                 let mut text = String::new();

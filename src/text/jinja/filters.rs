@@ -3,82 +3,70 @@
 use std::collections::HashSet;
 
 use minijinja::formatting::FormatStyle;
-use minijinja::value::{DynObject, Rest, ValueKind, ValueOrKwargs};
-use minijinja::{Environment, State, Value, filters as native};
-use minijinja_contrib::filters as contrib;
+use minijinja::value::{Kwargs, Rest, ValueOrKwargs};
+use minijinja::{Environment, State, Value, filters};
 
-use super::print::{self, push, spaces};
+use super::print::{self, spaces};
 use super::text::{lines, strip};
 use super::value::{
-    Result, bind, dict, fail, flag, hashed, integer, is_instance, items, must_be_defined, must_be_plain,
-    type_name, walk,
+    Result, bind, fail, flag, int, integer, is_dict, is_instance, items, must_be_defined, must_be_hashable,
+    must_be_plain, type_name, walk,
 };
-use super::{budget, methods, operators};
+use super::{budget, methods, native, operators};
 
 /// The size of arguments that cost nothing for each item.
 const FREE_PATH: usize = 128;
-/// The filters implemented here, and those that implement operators.
-pub(super) const OWN: &str = "\
-    _call _compare _dict _item _iter _method _number _operate _pay _slice _spread _store _text attr capitalize center \
-    count e escape first float forceescape format indent int join last length list lower replace reverse safe sort \
-    string sum tojson trim truncate unique upper wordcount";
-
+/// The filters that implement operators and statements.
+const OPERATORS: &str = "_call _compare _item _iter _key _method _number _operate _pay _slice _spread _store";
+/// The filters implemented here.
+const OWN: &str = "\
+    attr center e escape float forceescape format indent int join list replace safe sort string sum tojson trim \
+    truncate unique wordcount";
 /// The filters of minijinja.
-pub(super) fn native() -> [(&'static str, Value); 20] {
-    [
-        ("abs", Value::from_function(native::abs)),
-        ("batch", Value::from_function(native::batch)),
-        ("d", Value::from_function(native::default)),
-        ("default", Value::from_function(native::default)),
-        ("dictsort", Value::from_function(native::dictsort)),
-        ("filesizeformat", Value::from_function(contrib::filesizeformat)),
-        ("groupby", Value::from_function(native::groupby)),
-        ("items", Value::from_function(native::items)),
-        ("map", Value::from_function(native::map)),
-        ("max", Value::from_function(native::max)),
-        ("min", Value::from_function(native::min)),
-        ("reject", Value::from_function(native::reject)),
-        ("rejectattr", Value::from_function(native::rejectattr)),
-        ("round", Value::from_function(native::round)),
-        ("select", Value::from_function(native::select)),
-        ("selectattr", Value::from_function(native::selectattr)),
-        ("slice", Value::from_function(native::slice)),
-        ("striptags", Value::from_function(contrib::striptags)),
-        ("title", Value::from_function(native::title)),
-        ("urlencode", Value::from_function(native::urlencode)),
-    ]
+const NATIVE: &str = "\
+    abs batch capitalize count d default dictsort filesizeformat first groupby items last length lower map max min \
+    reject rejectattr reverse round select selectattr slice striptags title upper urlencode";
+
+/// The names of Jinja's filters.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    OWN.split(' ').chain(NATIVE.split(' '))
 }
 
 pub(super) fn add_to(env: &mut Environment<'_>) {
-    for name in OWN.split(' ') {
-        env.add_filter(name, move |state: &mut State<'_, '_>, value: Value, args: Rest<ValueOrKwargs>| {
-            own(state, name, &value, &args.into_values())
-        });
-    }
-    for (name, function) in native() {
-        env.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
-            paid(state, name, &function, args.into_values())
-        });
+    let all = [
+        (OPERATORS, operator as fn(&mut State<'_, '_>, &str, &Value, &[Value]) -> _),
+        (OWN, own),
+        (NATIVE, paid),
+    ];
+    for (names, run) in all {
+        for name in names.split(' ') {
+            env.add_filter(
+                name,
+                move |state: &mut State<'_, '_>, value: Value, args: Rest<ValueOrKwargs>| {
+                    run(state, name, &value, &args.into_values())
+                },
+            );
+        }
     }
 }
 
-/// A filter of minijinja, charged for visiting its arguments. Lazy results are collected immediately.
-fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, mut args: Vec<Value>) -> Result<Value> {
-    let Some(value) = args.first_mut() else { return fail(format!("{name} needs a value")) };
-    if ["d", "default"].contains(&name) {
-        return function.call(state, &args);
+/// A filter of minijinja, charged for visiting its arguments.
+fn paid(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
+    let is_text = ["capitalize", "lower", "striptags", "title", "upper"].contains(&name);
+    let value = if is_text { print::text(value)? } else { value.clone() };
+    let all = [&[value.clone()], args].concat();
+    if ["count", "d", "default", "first", "last", "length"].contains(&name) {
+        budget::scan(value.as_str().map_or(0, str::len))?;
+        return native::filter(name, &all);
     }
-    if ["title", "striptags"].contains(&name) {
-        *value = Value::from(print::str(value)?);
-    }
-    let (len, size) = (value.len().unwrap_or(0), walk(value)?);
+    let (len, size) = (value.len().unwrap_or(0), walk(&value)?);
     let mut rest = 0;
-    for arg in &args[1..] {
+    for arg in args {
         rest += walk(arg)?;
     }
     match name {
         "batch" | "slice" => {
-            let count = integer(name, args.get(1))?.unwrap_or(0);
+            let count = integer(name, args.first())?.unwrap_or(0);
             budget::elements(usize::try_from(count).unwrap_or(0).saturating_add(2 * len))?;
         }
         // Keys are compared several times.
@@ -93,14 +81,18 @@ fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, mut args: Vec<V
     }
     // The path of an attribute is followed for each item.
     budget::steps(rest.saturating_sub(FREE_PATH).saturating_mul(len))?;
-    let value = function.call(state, &args)?;
-    match value.kind() {
-        ValueKind::Iterable => Ok(Value::from(items(&value)?)),
+    match name {
+        "map" => Value::from_function(filters::map).call(state, &all),
+        "reject" => Value::from_function(filters::reject).call(state, &all),
+        "rejectattr" => Value::from_function(filters::rejectattr).call(state, &all),
+        "select" => Value::from_function(filters::select).call(state, &all),
+        "selectattr" => Value::from_function(filters::selectattr).call(state, &all),
         // In a query string a space becomes a plus.
-        ValueKind::String if name == "urlencode" && args[0].as_object().is_some() => {
-            Ok(Value::from(value.to_string().replace("%20", "+").replace('/', "%2F")))
+        "urlencode" if value.as_object().is_some() => {
+            let text = native::filter(name, &all)?.to_string();
+            Ok(Value::from(text.replace("%20", "+").replace('/', "%2F")))
         }
-        _ => Ok(value),
+        _ => native::filter(name, &all),
     }
 }
 
@@ -111,34 +103,28 @@ fn operator(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]
     match name {
         "_call" => methods::call(state, value, name_of, args.get(1..).unwrap_or_default()),
         "_compare" => operators::compare(value, args).map(Value::from),
-        "_dict" => dict(items(value)?.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone()))),
         "_item" => operators::item(value, &first),
         "_iter" => Ok(if value.is_tuple() { value.clone() } else { Value::from(items(value)?) }),
-        "_method" if super::value::is_dict(value) => {
+        "_key" => must_be_hashable(value).map(|()| value.clone()),
+        "_method" if is_dict(value) => {
             let (dict, name) = (value.clone(), name_of.to_owned());
             Ok(Value::from_function(move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
                 methods::call(state, &dict, &name, &args.into_values())
             }))
         }
         "_method" => value.get_attr(name_of),
-        "_number" => Ok(operators::number(value)),
+        // A truth value as its number.
+        "_number" => Ok(int(value).map_or_else(|| value.clone(), Value::from)),
         "_operate" => operators::operate(value, args),
-        "_pay" => {
-            budget::scan(value.as_str().map_or(0, str::len))?;
-            budget::elements(value.as_object().and_then(DynObject::enumerator_len).unwrap_or(0))?;
-            Ok(value.clone())
-        }
         "_slice" => operators::slice(value, args),
         "_spread" => walk(value).map(|_| value.clone()),
         "_store" => must_be_plain(value).map(|()| value.clone()),
-        _ => budget::bytes(value.as_usize().unwrap_or(0)).map(|()| Value::from("")),
+        // `_pay`: to count its characters takes time.
+        _ => budget::scan(value.as_str().map_or(0, str::len)).map(|()| value.clone()),
     }
 }
 
 fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
-    if name.starts_with('_') {
-        return operator(state, name, value, args);
-    }
     let mut size = value.as_str().map_or(0, str::len);
     for arg in args {
         size += walk(arg)?;
@@ -154,10 +140,9 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             value.get_attr(&args.first().map_or_else(String::new, Value::to_string))
         }
         "attr" => Ok(Value::UNDEFINED),
-        "capitalize" | "center" | "lower" | "replace" | "trim" | "upper" => {
+        "center" | "replace" | "trim" => {
             let method = if name == "trim" { "strip" } else { name };
-            let text = if value.as_str().is_some() { value.clone() } else { Value::from(print::str(value)?) };
-            methods::call(state, &text, method, args)
+            methods::call(state, &print::text(value)?, method, args)
         }
         "e" | "escape" | "forceescape" => {
             let text = print::str(value)?;
@@ -165,32 +150,19 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             let signs = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&#34;"), ("'", "&#39;")];
             Ok(Value::from(signs.iter().fold(text, |text, (sign, entity)| text.replace(sign, entity))))
         }
-        "first" => Ok(items(value)?.into_iter().next().unwrap_or_default()),
         "format" => print::formatted(FormatStyle::Printf, &print::str(value)?, args),
         "indent" => indent(value, args),
-        "int" | "float" => number(state, name, value, args),
+        "int" | "float" => number(name, value, args),
         "join" => {
             let [separator, attribute] = bind(name, args, ["d", "attribute"])?;
-            let parts = items(value)?.into_iter().map(|item| by_attribute(item, attribute.as_ref()));
-            methods::join(&parts.collect::<Result<Vec<_>>>()?, &print::str(&separator.unwrap_or_default())?)
+            methods::join(&attributes(state, value, attribute)?, &print::str(&separator.unwrap_or_default())?)
         }
-        "last" => Ok(items(value)?.pop().unwrap_or_default()),
-        "length" | "count" => match value.len() {
-            Some(len) => Ok(Value::from(len)),
-            None if value.is_undefined() => Ok(Value::from(0)),
-            None => fail(format!("a {} has no length", type_name(value))),
-        },
         "list" => items(value).map(Value::from),
-        "reverse" => match value.as_str() {
-            Some(text) => {
-                budget::chars(text.len()).map(|()| Value::from(text.chars().rev().collect::<String>()))
-            }
-            None => Ok(items(value)?.into_iter().rev().collect()),
-        },
         "sort" => {
             let [reverse, case_sensitive, attribute] =
                 bind(name, args, ["reverse", "case_sensitive", "attribute"])?;
-            let (mut keyed, reverse) = (keyed(value, [case_sensitive, attribute])?, flag(reverse.as_ref()));
+            let (mut keyed, reverse) =
+                (keyed(state, value, [case_sensitive, attribute])?, flag(reverse.as_ref()));
             // Equal items keep their order in both directions.
             if reverse {
                 keyed.reverse();
@@ -201,22 +173,23 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         "string" | "safe" => print::str(value).map(Value::from),
         "sum" => {
             let [attribute, start] = bind(name, args, ["attribute", "start"])?;
-            items(value)?.into_iter().try_fold(start.unwrap_or(Value::from(0)), |total, item| {
-                operators::add(&total, &by_attribute(item, attribute.as_ref())?)
+            let values = attributes(state, value, attribute)?.into_iter();
+            values.into_iter().try_fold(start.unwrap_or(Value::from(0)), |total, value| {
+                operators::arithmetic(&total, "+", &value)
             })
         }
         "tojson" => print::tojson(value, args),
         "truncate" => {
             let names = ["length", "killwords", "end", "leeway"];
             let given = names.into_iter().zip(bind(name, args, names)?);
-            let given = given.filter_map(|(name, value)| Some((name, value?)));
-            contrib::truncate(state, &Value::from(print::str(value)?), given.collect())
+            let given: Kwargs = given.filter_map(|(name, value)| Some((name, value?))).collect();
+            native::filter(name, &[print::text(value)?, given.into()])
         }
         "unique" => {
             let (mut seen, mut out) = (HashSet::new(), Vec::new());
-            for (key, item) in keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)? {
-                budget::steps(2)?;
-                if seen.insert(hashed(&key)?) {
+            for (key, item) in keyed(state, value, bind(name, args, ["case_sensitive", "attribute"])?)? {
+                must_be_hashable(&key)?;
+                if seen.insert(key) {
                     out.push(item);
                 }
             }
@@ -231,36 +204,29 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
     }
 }
 
-/// The value of an `attribute` such as `function.name` or `0`; the item itself without one.
-fn by_attribute(item: Value, attribute: Option<&Value>) -> Result<Value> {
+/// The values of an `attribute` of the items, such as `function.name` or `0`; the items themselves without one.
+fn attributes(state: &mut State<'_, '_>, value: &Value, attribute: Option<Value>) -> Result<Vec<Value>> {
     match attribute.filter(|attribute| !attribute.is_none()) {
-        None => Ok(item),
-        Some(path) if path.as_str().is_some() => {
-            let path = path.as_str().unwrap_or_default();
-            budget::steps(path.len())?;
-            path.split('.').try_fold(item, |value, part| {
-                let key = part.parse::<u32>().map_or_else(|_| Value::from(part), Value::from);
-                operators::item(&value, &key)
-            })
+        None => items(value),
+        Some(attribute) => {
+            items(&paid(state, "map", value, &[Kwargs::from_iter([("attribute", attribute)]).into()])?)
         }
-        Some(key) => operators::item(&item, key),
     }
 }
 
-/// Items with their sort keys: strings in lower case, unless case matters, and truth values as numbers.
-fn keyed(value: &Value, [case_sensitive, attribute]: [Option<Value>; 2]) -> Result<Vec<(Value, Value)>> {
-    let keyed = items(value)?.into_iter().map(|item| {
-        let key = by_attribute(item.clone(), attribute.as_ref())?;
-        let key = match key.as_str() {
-            Some(text) if !flag(case_sensitive.as_ref()) => {
-                budget::chars(text.len())?;
-                Value::from(text.to_lowercase())
-            }
-            _ => operators::number(&key),
-        };
-        Ok((key, item))
+/// Items with their sort keys: strings in lower case, unless case matters.
+fn keyed(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    [case_sensitive, attribute]: [Option<Value>; 2],
+) -> Result<Vec<(Value, Value)>> {
+    let keys = attributes(state, value, attribute)?.into_iter().map(|key| match key.as_str() {
+        Some(text) if !flag(case_sensitive.as_ref()) => {
+            budget::chars(text.len()).map(|()| Value::from(text.to_lowercase()))
+        }
+        _ => Ok(key),
     });
-    keyed.collect()
+    keys.zip(items(value)?).map(|(key, item)| Ok((key?, item))).collect()
 }
 
 /// Sorts entries by key, stably. All keys must be comparable.
@@ -291,26 +257,23 @@ fn indent(value: &Value, args: &[Value]) -> Result<Value> {
     };
     // A trailing line break begins another line.
     let value = format!("{value}\n");
-    let mut out = String::new();
-    for (index, line) in lines(&value, false).into_iter().enumerate() {
-        push(&mut out, if index > 0 { "\n" } else { "" })?;
-        let is_indented =
-            if index == 0 { flag(first.as_ref()) } else { flag(blank.as_ref()) || !line.is_empty() };
-        push(&mut out, if is_indented { &indention } else { "" })?;
-        push(&mut out, line)?;
-    }
-    Ok(Value::from(out))
+    let lines = lines(&value, false);
+    budget::elements(lines.len())?;
+    budget::bytes(lines.len().saturating_mul(indention.len()))?;
+    let indented = lines.into_iter().enumerate().map(|(index, line)| match index {
+        0 if !flag(first.as_ref()) => line.to_owned(),
+        1.. if line.is_empty() && !flag(blank.as_ref()) => line.to_owned(),
+        _ => format!("{indention}{line}"),
+    });
+    Ok(Value::from(indented.collect::<Vec<_>>().join("\n")))
 }
 
 /// `int` and `float`: minijinja's, with Python's white space and underscores between digits.
-fn number(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
+fn number(name: &str, value: &Value, args: &[Value]) -> Result<Value> {
     let [default, base] = bind(name, args, ["default", "base"])?;
     must_be_defined(value)?;
     let digits = value.as_str().map(|text| Value::from(strip(text, None, true, true).replace('_', "")));
-    let (function, zero) = match name {
-        "int" => (Value::from_function(native::int), Value::from(0)),
-        _ => (Value::from_function(native::float), Value::from(0.0)),
-    };
+    let zero = if name == "int" { Value::from(0) } else { Value::from(0.0) };
     let args = [Some(digits.unwrap_or(value.clone())), default.or(Some(zero)), base];
-    function.call(state, &args.into_iter().flatten().collect::<Vec<_>>())
+    native::filter(name, &args.into_iter().flatten().collect::<Vec<_>>())
 }

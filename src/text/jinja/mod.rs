@@ -11,6 +11,7 @@ mod expression;
 mod filters;
 mod lexer;
 mod methods;
+mod native;
 mod operators;
 mod print;
 mod source;
@@ -30,7 +31,7 @@ use minijinja::{Environment, ErrorKind, Output, State, Value};
 use serde_json::Value as Json;
 
 pub(super) use self::text::strip;
-use self::value::{bind, fail, integer, is_dict, items, pairs};
+use self::value::{bind, fail, integer, is_dict, items, must_be_hashable, pairs};
 use crate::error::{Error, Result};
 
 /// The stack size, enough for the deepest nesting in an unoptimized build too. Reserved, not committed.
@@ -141,7 +142,7 @@ fn range(args: Rest<ValueOrKwargs>) -> value::Result<Value> {
         return fail(format!("a range may have at most {MAX_RANGE} numbers, got {len}"));
     }
     budget::elements(len as usize)?;
-    Ok((0..len).map(|index| value::int_value(start + index * step)).collect())
+    Ok((0..len).map(|index| start + index * step).collect())
 }
 
 /// Python's `dict` constructor.
@@ -152,7 +153,7 @@ fn new_dict(args: &[Value]) -> value::Result<Value> {
         [dict] if is_dict(dict) => pairs(dict)?,
         [list] => {
             let pairs = items(list)?.into_iter().map(|pair| match <[Value; 2]>::try_from(items(&pair)?) {
-                Ok([key, value]) => Ok((key, value)),
+                Ok([key, value]) => must_be_hashable(&key).map(|()| (key, value)),
                 Err(_) => fail("dict takes pairs of a key and a value"),
             });
             pairs.collect::<value::Result<Vec<_>>>()?
@@ -162,7 +163,7 @@ fn new_dict(args: &[Value]) -> value::Result<Value> {
     for name in keywords.args() {
         entries.push((Value::from(name), keywords.peek(name)?));
     }
-    value::dict(entries)
+    Ok(Value::from_pairs(entries))
 }
 
 fn namespace(args: &[Value]) -> value::Result<Value> {

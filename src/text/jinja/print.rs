@@ -25,6 +25,11 @@ pub(super) fn str(value: &Value) -> Result<String> {
     Ok(text)
 }
 
+/// The same as a value. A text is shared.
+pub(super) fn text(value: &Value) -> Result<Value> {
+    if value.as_str().is_some() { Ok(value.clone()) } else { str(value).map(Value::from) }
+}
+
 /// Adds to a text.
 pub(super) fn push(text: &mut String, more: &str) -> Result<()> {
     budget::bytes(more.len())?;

@@ -17,11 +17,6 @@ const MAX_SOURCE_BYTES: usize = 256 << 10;
 const MAX_LINES: usize = 60_000;
 /// The most `elif` of one `if`.
 const MAX_BRANCHES: usize = 200;
-/// The length of text between tags that is free to print: it costs no more than an instruction.
-const FREE_BYTES: usize = 64;
-/// The most bytes of white space between tags, which cannot be divided.
-const MAX_SPACE: usize = 4096;
-
 type Result<T> = std::result::Result<T, String>;
 
 /// An open block.
@@ -44,7 +39,7 @@ pub(super) fn prepare(source: &str) -> std::result::Result<String, (usize, Strin
         let starts = source[at..].match_indices('{').map(|(index, _)| at + index);
         let is_tag = |start: &usize| source[*start + 1..].starts_with(['{', '%', '#']);
         let start = starts.into_iter().find(is_tag).unwrap_or(source.len());
-        text(&source[at..start], &mut out).map_err(|message| (line, message))?;
+        out.push_str(&source[at..start]);
         line += source[at..start].matches('\n').count();
         let end = match source.get(start..start + 2) {
             Some("{#") => {
@@ -68,20 +63,6 @@ pub(super) fn prepare(source: &str) -> std::result::Result<String, (usize, Strin
     Ok(out)
 }
 
-/// Text between tags. Charged after its first character that is not white space, where no tag can strip it.
-fn text(text: &str, out: &mut String) -> Result<()> {
-    let letter = text.char_indices().find(|(_, char)| !char.is_whitespace());
-    match letter {
-        Some((index, char)) if text.len() > FREE_BYTES => {
-            let (before, after) = text.split_at(index + char.len_utf8());
-            out.extend([before, &format!("{{{{ {}|_text }}}}", text.len()), after]);
-        }
-        None if text.len() > MAX_SPACE => return Err(format!("white space may be {MAX_SPACE} bytes long")),
-        _ => out.push_str(text),
-    }
-    Ok(())
-}
-
 fn printed(source: &str, start: usize, out: &mut String) -> Result<usize> {
     let tag = tag(source, start + 2, "}}")?;
     let value = Parser::new(&tag.tokens).all()?;
@@ -103,10 +84,7 @@ fn statement<'s>(
     };
     if name.text == "raw" && tokens.is_empty() {
         let end = raw_end(source, tag.end)?;
-        let pay = format!("if {}|_text", end - start);
-        write_tags(&tag, &source[start..tag.end], &[pay, "endif".to_owned()], out);
-        // Only the first tag strips what is before it.
-        out.push_str(&source[start..end].replacen("{%-", "{%", usize::from(tag.open == "-")));
+        out.push_str(&source[start..end]);
         return Ok(end);
     }
     let tags = match (name.text, tokens) {

@@ -1,5 +1,13 @@
 //! Python's string functions that Rust lacks or defines differently: white space, lines and case as in Python.
 
+use minijinja::Value;
+
+use super::value::Result;
+use super::{budget, native};
+
+/// The steps of changing the case of a word.
+const WORD_STEPS: usize = 8;
+
 /// Whether Python treats it as white space.
 pub(super) fn is_space(char: char) -> bool {
     char.is_whitespace() || ('\x1c'..='\x1f').contains(&char)
@@ -69,43 +77,18 @@ fn words(text: &str, most: usize, from_right: bool) -> Vec<&str> {
     words
 }
 
-/// `str.capitalize()`
-pub(super) fn capitalize(text: &str) -> String {
-    let Some(first) = text.chars().next() else { return String::new() };
-    // Lower-cases the whole string: a sigma at the end of a word has its own form.
-    let lower = text.to_lowercase();
-    title_char(first).chars().chain(lower.chars().skip(first.to_lowercase().count())).collect()
-}
-
 /// `str.title()`: upper case after each character that is not a letter.
-pub(super) fn title(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut in_word = false;
-    for char in text.chars() {
-        if in_word {
-            out.extend(char.to_lowercase());
-        } else if char.is_ascii() {
-            out.push(char.to_ascii_uppercase());
-        } else {
-            out.push_str(&title_char(char));
-        }
-        in_word = char.is_lowercase() || char.is_uppercase() || matches!(char, 'ǅ' | 'ǈ' | 'ǋ' | 'ǲ');
+pub(super) fn title(text: &str) -> Result<Value> {
+    let is_letter =
+        |char: char| char.is_lowercase() || char.is_uppercase() || matches!(char, 'ǅ' | 'ǈ' | 'ǋ' | 'ǲ');
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(start) = rest.find(is_letter) {
+        budget::steps(WORD_STEPS)?;
+        let (before, word) = rest.split_at(start);
+        let (word, after) = word.split_at(word.find(|char| !is_letter(char)).unwrap_or(word.len()));
+        out += before;
+        out += native::filter("capitalize", &[Value::from(word)])?.as_str().unwrap_or(word);
+        rest = after;
     }
-    out
-}
-
-/// The title case of a character: of digraphs, only the first letter is upper case.
-fn title_char(char: char) -> String {
-    match char {
-        'Ǆ' | 'ǅ' | 'ǆ' => "ǅ".to_owned(),
-        'Ǉ' | 'ǈ' | 'ǉ' => "ǈ".to_owned(),
-        'Ǌ' | 'ǋ' | 'ǌ' => "ǋ".to_owned(),
-        'Ǳ' | 'ǲ' | 'ǳ' => "ǲ".to_owned(),
-        _ => {
-            let upper = char.to_uppercase().enumerate();
-            upper
-                .map(|(index, char)| if index > 0 { char.to_lowercase().to_string() } else { char.into() })
-                .collect()
-        }
-    }
+    Ok(Value::from(out + rest))
 }

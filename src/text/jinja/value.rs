@@ -1,7 +1,4 @@
-//! Python's values in minijinja: their types, dicts, and the arguments of functions.
-
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+//! Python's values in minijinja: their types and contents, and the arguments of functions.
 
 use minijinja::value::{DynObject, Kwargs, ObjectRepr, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, Value};
@@ -46,29 +43,14 @@ pub(super) fn is_instance(value: &Value, name: &str) -> bool {
     value.as_object().is_some_and(|object| object.type_name().ends_with(name))
 }
 
-pub(super) fn is_list(value: &Value) -> bool {
-    value.kind() == ValueKind::Seq && !value.is_tuple()
-}
-
 /// The value as an integer; truth values are numbers.
 pub(super) fn int(value: &Value) -> Option<i128> {
-    match value.kind() {
-        ValueKind::Bool => Some(i128::from(value.is_true())),
-        _ if value.is_integer() => i128::try_from(value.clone()).ok(),
-        _ => None,
-    }
+    let is_int = value.is_integer() || value.kind() == ValueKind::Bool;
+    if is_int { i128::try_from(value.clone()).ok() } else { None }
 }
 
 pub(super) fn float(value: &Value) -> Option<f64> {
-    match int(value) {
-        Some(number) => Some(number as f64),
-        None if value.is_number() => f64::try_from(value.clone()).ok(),
-        None => None,
-    }
-}
-
-pub(super) fn int_value(number: i128) -> Value {
-    i64::try_from(number).map_or_else(|_| Value::from(number), Value::from)
+    if value.is_number() { f64::try_from(value.clone()).ok() } else { int(value).map(|number| number as f64) }
 }
 
 pub(super) fn must_be_defined(value: &Value) -> Result<()> {
@@ -128,10 +110,9 @@ pub(super) fn must_be_plain(value: &Value) -> Result<()> {
     walk_at(value, 0, &check).map(drop)
 }
 
-fn must_be_hashable(key: &Value) -> Result<()> {
+/// Charges for hashing a key.
+pub(super) fn must_be_hashable(key: &Value) -> Result<()> {
     let check = |part: &Value| match part.kind() {
-        // As a part its hash would differ from that of its number.
-        ValueKind::Bool if key.is_tuple() => fail("a tuple with a truth value cannot be a key"),
         ValueKind::Seq if part.is_tuple() => Ok(()),
         ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => {
             fail(format!("a {} cannot be a key", type_name(part)))
@@ -139,41 +120,6 @@ fn must_be_hashable(key: &Value) -> Result<()> {
         _ => Ok(()),
     };
     walk_at(key, 0, &check).map(drop)
-}
-
-/// A key, or its number if it is a truth value: in Python they are the same key.
-pub(super) fn hashed(key: &Value) -> Result<Value> {
-    must_be_hashable(key)?;
-    Ok(int(key).map_or_else(|| key.clone(), int_value))
-}
-
-/// A dict. Of equal keys it has the first with the last value.
-pub(super) fn dict(entries: impl IntoIterator<Item = (Value, Value)>) -> Result<Value> {
-    let (mut places, mut pairs) = (HashMap::new(), Vec::new());
-    for (key, value) in entries {
-        budget::elements(8)?;
-        match places.entry(hashed(&key)?) {
-            Entry::Vacant(place) => {
-                place.insert(pairs.len());
-                pairs.push((key, value));
-            }
-            Entry::Occupied(place) => pairs[*place.get()].1 = value,
-        }
-    }
-    Ok(Value::from_pairs(pairs))
-}
-
-/// The value of a key of a dict.
-pub(super) fn get(dict: &Value, key: &Value) -> Result<Option<Value>> {
-    must_be_hashable(key)?;
-    let Some(object) = dict.as_object() else { return Ok(None) };
-    // A truth value is the same key as its number.
-    let other = match float(key) {
-        Some(number) if key.kind() == ValueKind::Bool => Value::from(number as i64),
-        Some(number) if number == 0.0 || number == 1.0 => Value::from(number == 1.0),
-        _ => return Ok(object.get_value(key)),
-    };
-    Ok(object.get_value(key).or_else(|| object.get_value(&other)))
 }
 
 /// Binds positional and keyword arguments.
