@@ -1,6 +1,7 @@
 //! Jinja's filters. Those of minijinja that agree with Jinja's are used as they are, charged to the budget.
 
 use std::collections::HashSet;
+use std::slice;
 
 use minijinja::formatting::FormatStyle;
 use minijinja::value::{Kwargs, Rest, ValueOrKwargs};
@@ -9,8 +10,8 @@ use minijinja::{Environment, State, Value, filters};
 use super::print::{self, spaces};
 use super::text::{lines, strip};
 use super::value::{
-    Result, bind, fail, flag, int, integer, is_dict, is_instance, items, must_be_defined, must_be_hashable,
-    must_be_plain, type_name, walk,
+    Result, bind, fail, int, integer, is_dict, is_instance, is_missing, items, must_be_defined,
+    must_be_hashable, must_be_plain, type_name, walk, walk_all,
 };
 use super::{budget, methods, native, operators};
 
@@ -33,50 +34,41 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 pub(super) fn add_to(env: &mut Environment<'_>) {
-    let all = [
-        (OPERATORS, operator as fn(&mut State<'_, '_>, &str, &Value, &[Value]) -> _),
-        (OWN, own),
-        (NATIVE, paid),
-    ];
-    for (names, run) in all {
-        for name in names.split(' ') {
-            env.add_filter(
-                name,
-                move |state: &mut State<'_, '_>, value: Value, args: Rest<ValueOrKwargs>| {
-                    run(state, name, &value, &args.into_values())
-                },
-            );
-        }
+    for name in OPERATORS.split(' ').chain(names()) {
+        env.add_filter(name, move |state: &mut State<'_, '_>, value: Value, args: Rest<ValueOrKwargs>| {
+            let args = args.into_values();
+            match name {
+                _ if name.starts_with('_') => operator(state, name, &value, &args),
+                _ if OWN.split(' ').any(|own| own == name) => own(state, name, &value, &args),
+                _ => paid(state, name, value, &args),
+            }
+        });
     }
 }
 
 /// A filter of minijinja, charged for visiting its arguments.
-fn paid(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
+fn paid(state: &mut State<'_, '_>, name: &str, value: Value, args: &[Value]) -> Result<Value> {
     let is_text = ["capitalize", "lower", "striptags", "title", "upper"].contains(&name);
-    let value = if is_text { print::text(value)? } else { value.clone() };
-    let all = [&[value.clone()], args].concat();
+    let value = if is_text { print::text(&value)? } else { value };
+    let all = [slice::from_ref(&value), args].concat();
     if ["count", "d", "default", "first", "last", "length"].contains(&name) {
         budget::scan(value.as_str().map_or(0, str::len))?;
         return native::filter(name, &all);
     }
-    let (len, size) = (value.len().unwrap_or(0), walk(&value)?);
-    let mut rest = 0;
-    for arg in args {
-        rest += walk(arg)?;
-    }
+    let (len, size, rest) = (value.len().unwrap_or(0), walk(&value)?, walk_all(args)?);
     match name {
         "batch" | "slice" => {
-            let count = integer(name, args.first())?.unwrap_or(0);
+            let count = integer(name, args.first().unwrap_or(&Value::UNDEFINED))?.unwrap_or(0);
             budget::elements(usize::try_from(count).unwrap_or(0).saturating_add(2 * len))?;
         }
         // Keys are compared several times.
         "groupby" | "dictsort" => {
             budget::chars(size.saturating_mul(len.checked_ilog2().unwrap_or(0) as usize + 1))?;
         }
-        "max" | "min" => budget::elements(len)?,
         // A filter or a test is called for each item.
-        "map" | "reject" | "rejectattr" | "select" | "selectattr" => budget::elements(len.saturating_mul(4))?,
-        "title" => budget::chars(size.saturating_mul(2))?,
+        "map" | "max" | "min" | "reject" | "rejectattr" | "select" | "selectattr" => {
+            budget::elements(4 * len)?
+        }
         _ => budget::chars(size)?,
     }
     // The path of an attribute is followed for each item.
@@ -125,15 +117,8 @@ fn operator(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]
 }
 
 fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
-    let mut size = value.as_str().map_or(0, str::len);
-    for arg in args {
-        size += walk(arg)?;
-    }
-    if ["escape", "forceescape", "e", "indent", "truncate", "wordcount"].contains(&name) {
-        budget::chars(size)?;
-    } else {
-        budget::scan(size)?;
-    }
+    let size = value.as_str().map_or(0, str::len) + walk_all(args)?;
+    budget::scan(size)?;
     match name {
         // Of all else Jinja's `attr` gives no items.
         "attr" if is_instance(value, "::Namespace") => {
@@ -155,39 +140,34 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         "int" | "float" => number(name, value, args),
         "join" => {
             let [separator, attribute] = bind(name, args, ["d", "attribute"])?;
-            methods::join(&attributes(state, value, attribute)?, &print::str(&separator.unwrap_or_default())?)
+            methods::join(&attributes(state, value, &attribute)?, &print::str(&separator)?)
         }
         "list" => items(value).map(Value::from),
         "sort" => {
             let [reverse, case_sensitive, attribute] =
                 bind(name, args, ["reverse", "case_sensitive", "attribute"])?;
-            let (mut keyed, reverse) =
-                (keyed(state, value, [case_sensitive, attribute])?, flag(reverse.as_ref()));
-            // Equal items keep their order in both directions.
-            if reverse {
-                keyed.reverse();
-            }
-            let sorted = sorted(keyed)?.into_iter().map(|(_, item)| item);
-            Ok(if reverse { sorted.rev().collect() } else { sorted.collect() })
+            let sorted = sorted(keyed(state, value, &case_sensitive, &attribute)?, reverse.is_true())?;
+            Ok(sorted.into_iter().map(|(_, item)| item).collect())
         }
         "string" | "safe" => print::str(value).map(Value::from),
         "sum" => {
             let [attribute, start] = bind(name, args, ["attribute", "start"])?;
-            let values = attributes(state, value, attribute)?.into_iter();
-            values.into_iter().try_fold(start.unwrap_or(Value::from(0)), |total, value| {
-                operators::arithmetic(&total, "+", &value)
-            })
+            let start = if start.is_undefined() { Value::from(0) } else { start };
+            let mut values = attributes(state, value, &attribute)?.into_iter();
+            values.try_fold(start, |total, value| operators::arithmetic(&total, "+", &value))
         }
         "tojson" => print::tojson(value, args),
         "truncate" => {
             let names = ["length", "killwords", "end", "leeway"];
             let given = names.into_iter().zip(bind(name, args, names)?);
-            let given: Kwargs = given.filter_map(|(name, value)| Some((name, value?))).collect();
+            let given: Kwargs = given.filter(|(_, value)| !value.is_undefined()).collect();
+            budget::chars(size)?;
             native::filter(name, &[print::text(value)?, given.into()])
         }
         "unique" => {
+            let [case_sensitive, attribute] = bind(name, args, ["case_sensitive", "attribute"])?;
             let (mut seen, mut out) = (HashSet::new(), Vec::new());
-            for (key, item) in keyed(state, value, bind(name, args, ["case_sensitive", "attribute"])?)? {
+            for (key, item) in keyed(state, value, &case_sensitive, &attribute)? {
                 must_be_hashable(&key)?;
                 if seen.insert(key) {
                     out.push(item);
@@ -205,23 +185,27 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
 }
 
 /// The values of an `attribute` of the items, such as `function.name` or `0`; the items themselves without one.
-fn attributes(state: &mut State<'_, '_>, value: &Value, attribute: Option<Value>) -> Result<Vec<Value>> {
-    match attribute.filter(|attribute| !attribute.is_none()) {
-        None => items(value),
-        Some(attribute) => {
-            items(&paid(state, "map", value, &[Kwargs::from_iter([("attribute", attribute)]).into()])?)
-        }
+fn attributes(state: &mut State<'_, '_>, value: &Value, attribute: &Value) -> Result<Vec<Value>> {
+    if is_missing(attribute) {
+        return items(value);
     }
+    items(&paid(
+        state,
+        "map",
+        value.clone(),
+        &[Kwargs::from_iter([("attribute", attribute.clone())]).into()],
+    )?)
 }
 
 /// Items with their sort keys: strings in lower case, unless case matters.
 fn keyed(
     state: &mut State<'_, '_>,
     value: &Value,
-    [case_sensitive, attribute]: [Option<Value>; 2],
+    case_sensitive: &Value,
+    attribute: &Value,
 ) -> Result<Vec<(Value, Value)>> {
     let keys = attributes(state, value, attribute)?.into_iter().map(|key| match key.as_str() {
-        Some(text) if !flag(case_sensitive.as_ref()) => {
+        Some(text) if !case_sensitive.is_true() => {
             budget::chars(text.len()).map(|()| Value::from(text.to_lowercase()))
         }
         _ => Ok(key),
@@ -230,16 +214,14 @@ fn keyed(
 }
 
 /// Sorts entries by key, stably. All keys must be comparable.
-pub(super) fn sorted<T>(mut items: Vec<(Value, T)>) -> Result<Vec<(Value, T)>> {
-    let comparisons = items.len().checked_ilog2().unwrap_or(0) + 1;
+pub(super) fn sorted<T>(mut items: Vec<(Value, T)>, reverse: bool) -> Result<Vec<(Value, T)>> {
     for (key, _) in &items {
-        operators::order(&items[0].0, key)?;
-        for _ in 0..comparisons {
+        for _ in 0..=items.len().ilog2() {
             walk(key)?;
         }
     }
     // Unlike `order` this is a total order, also of what holds NaN.
-    items.sort_by(|(a, _), (b, _)| a.cmp(b));
+    items.sort_by(|(a, _), (b, _)| if reverse { b.cmp(a) } else { a.cmp(b) });
     for pair in items.windows(2) {
         operators::order(&pair[0].0, &pair[1].0)?;
     }
@@ -248,10 +230,7 @@ pub(super) fn sorted<T>(mut items: Vec<(Value, T)>) -> Result<Vec<(Value, T)>> {
 
 fn indent(value: &Value, args: &[Value]) -> Result<Value> {
     let [width, first, blank] = bind("indent", args, ["width", "first", "blank"])?;
-    let indention = match width.as_ref().and_then(Value::as_str) {
-        Some(indention) => indention.to_owned(),
-        None => spaces("indent", width.as_ref(), 4)?,
-    };
+    let indention = spaces("indent", &width, 4)?;
     let Some(value) = value.as_str() else {
         return fail(format!("indent takes a text, got {}", type_name(value)));
     };
@@ -259,10 +238,10 @@ fn indent(value: &Value, args: &[Value]) -> Result<Value> {
     let value = format!("{value}\n");
     let lines = lines(&value, false);
     budget::elements(lines.len())?;
-    budget::bytes(lines.len().saturating_mul(indention.len()))?;
+    budget::bytes(value.len().saturating_add(lines.len().saturating_mul(indention.len())))?;
     let indented = lines.into_iter().enumerate().map(|(index, line)| match index {
-        0 if !flag(first.as_ref()) => line.to_owned(),
-        1.. if line.is_empty() && !flag(blank.as_ref()) => line.to_owned(),
+        0 if !first.is_true() => line.to_owned(),
+        1.. if line.is_empty() && !blank.is_true() => line.to_owned(),
         _ => format!("{indention}{line}"),
     });
     Ok(Value::from(indented.collect::<Vec<_>>().join("\n")))
@@ -274,6 +253,7 @@ fn number(name: &str, value: &Value, args: &[Value]) -> Result<Value> {
     must_be_defined(value)?;
     let digits = value.as_str().map(|text| Value::from(strip(text, None, true, true).replace('_', "")));
     let zero = if name == "int" { Value::from(0) } else { Value::from(0.0) };
-    let args = [Some(digits.unwrap_or(value.clone())), default.or(Some(zero)), base];
-    native::filter(name, &args.into_iter().flatten().collect::<Vec<_>>())
+    let default = if default.is_undefined() { zero } else { default };
+    let args = [digits.unwrap_or(value.clone()), default, base];
+    native::filter(name, &args[..if args[2].is_undefined() { 2 } else { 3 }])
 }

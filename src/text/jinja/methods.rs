@@ -8,7 +8,7 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::print::{formatted, push, str};
 use super::value::{
-    Result, bind, fail, flag, float, integer, is_dict, items, must_be_hashable, text_of, type_name, walk,
+    Result, bind, fail, float, integer, is_dict, items, most, must_be_hashable, text_of, type_name, walk_all,
 };
 use super::{budget, native, operators, text};
 
@@ -23,10 +23,8 @@ pub(super) const CHANGING: &str = "\
 
 /// Calls a method of a value.
 pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
-    for arg in args {
-        // To look for a text takes longer than to read it.
-        budget::steps(walk(arg)? / 4)?;
-    }
+    // To look for a text takes longer than to read it.
+    budget::steps(walk_all(args)? / 4)?;
     let result = match value.kind() {
         ValueKind::Undefined => return fail("the value is undefined"),
         ValueKind::String => of_text(state, value, name, args),
@@ -83,7 +81,7 @@ fn of_text(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value])
     match name {
         "strip" | "lstrip" | "rstrip" => {
             let [chars] = bind(name, args, ["chars"])?;
-            let chars = text_of(name, chars.as_ref())?;
+            let chars = text_of(name, &chars)?;
             if let Some(chars) = chars {
                 budget::elements(chars.len())?;
                 budget::chars(2 * text.len())?;
@@ -91,27 +89,26 @@ fn of_text(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value])
             Ok(Value::from(text::strip(text, chars, name != "rstrip", name != "lstrip")))
         }
         "split" | "rsplit" => {
-            let [separator, most] = bind(name, args, ["sep", "maxsplit"])?;
-            let separator = text_of(name, separator.as_ref())?;
+            let [separator, limit] = bind(name, args, ["sep", "maxsplit"])?;
+            let separator = text_of(name, &separator)?;
             if separator == Some("") {
                 return fail(format!("{name}: the separator must not be empty"));
             }
-            let most = usize::try_from(integer(name, most.as_ref())?.unwrap_or(-1)).unwrap_or(usize::MAX);
-            list(text::split(text, separator, most, name == "rsplit"))
+            list(text::split(text, separator, most(name, &limit)?, name == "rsplit"))
         }
         "splitlines" => {
             let [keepends] = bind(name, args, ["keepends"])?;
-            list(text::lines(text, flag(keepends.as_ref())))
+            list(text::lines(text, keepends.is_true()))
         }
         "startswith" | "endswith" | "find" | "rfind" | "index" | "rindex" | "count" => {
             search(state, value, name, args)
         }
         "replace" => {
-            let [Some(old), Some(new), count] = bind(name, args, ["old", "new", "count"])? else {
+            let [old, new, count] = bind(name, args, ["old", "new", "count"])?;
+            if new.is_undefined() {
                 return fail("replace takes two texts");
-            };
-            let (old, new) = (&*str(&old)?, &*str(&new)?);
-            let most = usize::try_from(integer(name, count.as_ref())?.unwrap_or(-1)).unwrap_or(usize::MAX);
+            }
+            let (old, new, most) = (&*str(&old)?, &*str(&new)?, most(name, &count)?);
             let found = text.matches(old).count().min(most);
             budget::elements(found)?;
             budget::bytes(found.saturating_mul(new.len()))?;
@@ -127,9 +124,9 @@ fn of_text(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value])
         }
         "center" | "ljust" | "rjust" => {
             let [width, fill] = bind(name, args, ["width", "fillchar"])?;
-            let fill = text_of(name, fill.as_ref())?.unwrap_or(" ");
+            let fill = text_of(name, &fill)?.unwrap_or(" ");
             // Jinja's filter has a default width.
-            pad(text, name, integer(name, width.as_ref())?.unwrap_or(80), fill)
+            pad(text, name, integer(name, &width)?.unwrap_or(80), fill)
         }
         "zfill" => {
             let (width,): (i64,) = from_args(args)?;
@@ -172,7 +169,7 @@ fn search(state: &mut State<'_, '_>, text: &Value, name: &str, args: &[Value]) -
     if part.kind() == ValueKind::Seq && !part.is_tuple() {
         return fail(format!("{name} takes a text or a tuple of texts"));
     }
-    let inside = if start.is_some() { operators::slice(text, &args[1..])? } else { text.clone() };
+    let inside = if args.len() > 1 { operators::slice(text, &args[1..])? } else { text.clone() };
     let method = name.strip_suffix("index").map(|side| format!("{side}find"));
     let found = unknown_method_callback(state, &inside, method.as_deref().unwrap_or(name), &[part.clone()])?;
     match found.as_i64().filter(|_| method.is_some() || name.ends_with("find")) {

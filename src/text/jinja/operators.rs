@@ -7,7 +7,8 @@ use minijinja::value::ValueKind;
 
 use super::budget::ELEMENT_BYTES;
 use super::value::{
-    Result, fail, float, int, integer, is_dict, items, must_be_defined, must_be_hashable, type_name, walk,
+    Result, bind, fail, float, int, integer, is_dict, items, must_be_defined, must_be_hashable, type_name,
+    walk,
 };
 use super::{budget, native, print};
 
@@ -160,8 +161,9 @@ pub(super) fn item(value: &Value, key: &Value) -> Result<Value> {
 pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value> {
     must_be_defined(value)?;
     let Some(size) = size(value) else { return fail(format!("a {} has no slices", type_name(value))) };
+    let bounds = bind("a slice", bounds, ["start", "stop", "step"])?;
     let bound = |index: usize| {
-        let bound = integer("a slice", bounds.get(index));
+        let bound = integer("a slice", &bounds[index]);
         bound.map(|bound| Value::from(bound.map(|bound| bound.clamp(-MAX_BOUND, MAX_BOUND))))
     };
     if value.as_str().is_some() { budget::chars(size) } else { budget::bytes(size) }?;

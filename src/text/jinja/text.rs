@@ -21,14 +21,12 @@ fn is_line_end(char: char) -> bool {
 /// `str.splitlines()`
 pub(super) fn lines(text: &str, with_ends: bool) -> Vec<&str> {
     let (mut lines, mut rest) = (Vec::new(), text);
-    while let Some(end) = rest.find(is_line_end) {
-        let width = rest[end..].chars().next().map_or(1, char::len_utf8);
-        let width = if rest[end..].starts_with("\r\n") { 2 } else { width };
-        lines.push(&rest[..if with_ends { end + width } else { end }]);
-        rest = &rest[end + width..];
-    }
-    if !rest.is_empty() {
-        lines.push(rest);
+    while !rest.is_empty() {
+        let (line, after) = rest.split_at(rest.find(is_line_end).unwrap_or(rest.len()));
+        let is_pair = after.starts_with("\r\n");
+        let end = if is_pair { 2 } else { after.chars().next().map_or(0, char::len_utf8) };
+        lines.push(if with_ends { &rest[..line.len() + end] } else { line });
+        rest = &after[end..];
     }
     lines
 }
@@ -48,33 +46,27 @@ pub(super) fn split<'a>(
     most: usize,
     from_right: bool,
 ) -> Vec<&'a str> {
-    let mut parts: Vec<&str> = match separator {
-        Some(separator) if from_right => text.rsplitn(most.saturating_add(1), separator).collect(),
-        Some(separator) => text.splitn(most.saturating_add(1), separator).collect(),
-        None => words(text, most, from_right),
-    };
+    let stripped =
+        |text: &'a str| if separator.is_none() { strip(text, None, !from_right, from_right) } else { text };
+    let (mut parts, mut rest) = (Vec::new(), stripped(text));
+    while parts.len() < most {
+        let cut = match separator {
+            Some(separator) if from_right => rest.rsplit_once(separator),
+            Some(separator) => rest.split_once(separator),
+            None if from_right => rest.rsplit_once(is_space),
+            None => rest.split_once(is_space),
+        };
+        let Some((left, right)) = cut else { break };
+        parts.push(if from_right { right } else { left });
+        rest = stripped(if from_right { left } else { right });
+    }
+    if separator.is_some() || !rest.is_empty() {
+        parts.push(rest);
+    }
     if from_right {
         parts.reverse();
     }
     parts
-}
-
-fn words(text: &str, most: usize, from_right: bool) -> Vec<&str> {
-    let mut words = Vec::new();
-    let mut rest = strip(text, None, !from_right, from_right);
-    while !rest.is_empty() {
-        let space = if from_right { rest.rfind(is_space) } else { rest.find(is_space) };
-        let Some(space) = space.filter(|_| words.len() < most) else {
-            words.push(rest);
-            break;
-        };
-        let width = rest[space..].chars().next().map_or(1, char::len_utf8);
-        let (before, after) = (&rest[..space], &rest[space + width..]);
-        let (word, left) = if from_right { (after, before) } else { (before, after) };
-        words.push(word);
-        rest = strip(left, None, !from_right, from_right);
-    }
-    words
 }
 
 /// `str.title()`: upper case after each character that is not a letter.

@@ -80,6 +80,10 @@ pub(super) fn walk(value: &Value) -> Result<usize> {
     walk_at(value, 0, &|_| Ok(()))
 }
 
+pub(super) fn walk_all(values: &[Value]) -> Result<usize> {
+    values.iter().try_fold(0, |size, value| Ok(size + walk(value)?))
+}
+
 /// The same, with a check of each part.
 fn walk_at(value: &Value, depth: usize, check: &dyn Fn(&Value) -> Result<()>) -> Result<usize> {
     if depth > MAX_DEPTH {
@@ -122,43 +126,45 @@ pub(super) fn must_be_hashable(key: &Value) -> Result<()> {
     walk_at(key, 0, &check).map(drop)
 }
 
-/// Binds positional and keyword arguments.
-pub(super) fn bind<const N: usize>(
-    callee: &str,
-    args: &[Value],
-    names: [&str; N],
-) -> Result<[Option<Value>; N]> {
+/// Binds positional and keyword arguments. Those that are missing are undefined.
+pub(super) fn bind<const N: usize>(callee: &str, args: &[Value], names: [&str; N]) -> Result<[Value; N]> {
     let (positional, keywords) = from_args::<(&[Value], Kwargs)>(args)?;
     if positional.len() > N {
         return fail(format!("{callee} takes at most {N} arguments, got {}", positional.len()));
     }
-    let mut bound = [const { None }; N];
+    let mut bound = [Value::UNDEFINED; N];
     for (index, name) in names.into_iter().enumerate() {
-        let given = positional.get(index).cloned();
-        bound[index] = if given.is_some() { given } else { keywords.get(name)? };
+        bound[index] = match positional.get(index) {
+            Some(value) => value.clone(),
+            None => keywords.get::<Option<Value>>(name)?.unwrap_or_default(),
+        };
     }
     keywords.assert_all_used().map(|()| bound)
 }
 
-pub(super) fn flag(value: Option<&Value>) -> bool {
-    value.is_some_and(Value::is_true)
+/// Whether an argument is missing or none.
+pub(super) fn is_missing(value: &Value) -> bool {
+    value.is_undefined() || value.is_none()
 }
 
 /// An optional integer.
-pub(super) fn integer(callee: &str, value: Option<&Value>) -> Result<Option<i64>> {
-    match value.filter(|value| !value.is_none()).map(|value| int(value).ok_or(value)) {
-        None => Ok(None),
-        Some(Ok(number)) => Ok(Some(number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)),
-        Some(Err(value)) => fail(format!("{callee} takes a whole number, got {}", type_name(value))),
+pub(super) fn integer(callee: &str, value: &Value) -> Result<Option<i64>> {
+    match int(value) {
+        Some(number) => Ok(Some(number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)),
+        None if is_missing(value) => Ok(None),
+        None => fail(format!("{callee} takes a whole number, got {}", type_name(value))),
     }
 }
 
+/// An optional number of occurrences. Without one, or with a negative one, all count.
+pub(super) fn most(callee: &str, value: &Value) -> Result<usize> {
+    Ok(usize::try_from(integer(callee, value)?.unwrap_or(-1)).unwrap_or(usize::MAX))
+}
+
 /// An optional string.
-pub(super) fn text_of<'a>(callee: &str, value: Option<&'a Value>) -> Result<Option<&'a str>> {
-    match value.filter(|value| !value.is_none()) {
-        Some(value) if value.as_str().is_none() => {
-            fail(format!("{callee} takes a text, got {}", type_name(value)))
-        }
-        value => Ok(value.and_then(Value::as_str)),
+pub(super) fn text_of<'a>(callee: &str, value: &'a Value) -> Result<Option<&'a str>> {
+    match value.as_str() {
+        None if !is_missing(value) => fail(format!("{callee} takes a text, got {}", type_name(value))),
+        text => Ok(text),
     }
 }
