@@ -10,7 +10,7 @@ use minijinja::{Environment, State, Value, filters};
 use super::print::{self, spaces};
 use super::text::{lines, strip};
 use super::value::{
-    Result, bind, fail, int, integer, is_dict, is_instance, is_missing, items, must_be_defined,
+    Pairs, Result, bind, fail, int, integer, is_dict, is_instance, is_missing, items, must_be_defined,
     must_be_hashable, must_be_plain, type_name, walk, walk_all,
 };
 use super::{budget, methods, native, operators};
@@ -65,10 +65,9 @@ fn paid(state: &mut State<'_, '_>, name: &str, value: Value, args: &[Value]) -> 
         "groupby" | "dictsort" => {
             budget::chars(size.saturating_mul(len.checked_ilog2().unwrap_or(0) as usize + 1))?;
         }
+        "max" | "min" => budget::elements(len)?,
         // A filter or a test is called for each item.
-        "map" | "max" | "min" | "reject" | "rejectattr" | "select" | "selectattr" => {
-            budget::elements(4 * len)?
-        }
+        "map" | "reject" | "rejectattr" | "select" | "selectattr" => budget::elements(4 * len)?,
         _ => budget::chars(size)?,
     }
     // The path of an attribute is followed for each item.
@@ -140,7 +139,7 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         "int" | "float" => number(name, value, args),
         "join" => {
             let [separator, attribute] = bind(name, args, ["d", "attribute"])?;
-            methods::join(&attributes(state, value, &attribute)?, &print::str(&separator)?)
+            print::join(&attributes(state, value, &attribute)?, &print::str(&separator)?)
         }
         "list" => items(value).map(Value::from),
         "sort" => {
@@ -166,14 +165,11 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         }
         "unique" => {
             let [case_sensitive, attribute] = bind(name, args, ["case_sensitive", "attribute"])?;
-            let (mut seen, mut out) = (HashSet::new(), Vec::new());
-            for (key, item) in keyed(state, value, &case_sensitive, &attribute)? {
-                must_be_hashable(&key)?;
-                if seen.insert(key) {
-                    out.push(item);
-                }
-            }
-            Ok(Value::from(out))
+            let keyed = keyed(state, value, &case_sensitive, &attribute)?;
+            keyed.iter().try_for_each(|(key, _)| must_be_hashable(key))?;
+            let mut seen = HashSet::new();
+            let first = |(key, item)| if seen.insert(key) { Some(item) } else { None };
+            Ok(keyed.into_iter().filter_map(first).collect())
         }
         _ => {
             let text = print::str(value)?;
@@ -189,36 +185,23 @@ fn attributes(state: &mut State<'_, '_>, value: &Value, attribute: &Value) -> Re
     if is_missing(attribute) {
         return items(value);
     }
-    items(&paid(
-        state,
-        "map",
-        value.clone(),
-        &[Kwargs::from_iter([("attribute", attribute.clone())]).into()],
-    )?)
+    let named = Kwargs::from_iter([("attribute", attribute.clone())]);
+    items(&paid(state, "map", value.clone(), &[named.into()])?)
 }
 
 /// Items with their sort keys: strings in lower case, unless case matters.
-fn keyed(
-    state: &mut State<'_, '_>,
-    value: &Value,
-    case_sensitive: &Value,
-    attribute: &Value,
-) -> Result<Vec<(Value, Value)>> {
+fn keyed(state: &mut State<'_, '_>, value: &Value, cased: &Value, attribute: &Value) -> Result<Pairs> {
     let keys = attributes(state, value, attribute)?.into_iter().map(|key| match key.as_str() {
-        Some(text) if !case_sensitive.is_true() => {
-            budget::chars(text.len()).map(|()| Value::from(text.to_lowercase()))
-        }
+        Some(text) if !cased.is_true() => budget::chars(text.len()).map(|()| text.to_lowercase().into()),
         _ => Ok(key),
     });
     keys.zip(items(value)?).map(|(key, item)| Ok((key?, item))).collect()
 }
 
 /// Sorts entries by key, stably. All keys must be comparable.
-pub(super) fn sorted<T>(mut items: Vec<(Value, T)>, reverse: bool) -> Result<Vec<(Value, T)>> {
+pub(super) fn sorted(mut items: Pairs, reverse: bool) -> Result<Pairs> {
     for (key, _) in &items {
-        for _ in 0..=items.len().ilog2() {
-            walk(key)?;
-        }
+        (0..=items.len().ilog2()).try_for_each(|_| walk(key).map(drop))?;
     }
     // Unlike `order` this is a total order, also of what holds NaN.
     items.sort_by(|(a, _), (b, _)| if reverse { b.cmp(a) } else { a.cmp(b) });

@@ -6,7 +6,7 @@ use minijinja::value::{Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
-use super::print::{formatted, push, str};
+use super::print::{formatted, join, str};
 use super::value::{
     Result, bind, fail, float, integer, is_dict, items, most, must_be_hashable, text_of, type_name, walk_all,
 };
@@ -180,15 +180,6 @@ fn search(state: &mut State<'_, '_>, text: &Value, name: &str, args: &[Value]) -
         }
         _ => Ok(found),
     }
-}
-
-pub(super) fn join(parts: &[Value], separator: &str) -> Result<Value> {
-    let mut out = String::new();
-    for (index, part) in parts.iter().enumerate() {
-        push(&mut out, if index > 0 { separator } else { "" })?;
-        out += &str(part)?;
-    }
-    Ok(Value::from(out))
 }
 
 /// Pads a string to a width in characters.

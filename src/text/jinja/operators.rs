@@ -1,6 +1,7 @@
 //! Python's operators, as filters that charge the budget before they run. Arithmetic and slices are minijinja's.
 
 use std::cmp::Ordering;
+use std::iter;
 
 use minijinja::Value;
 use minijinja::value::ValueKind;
@@ -22,11 +23,7 @@ pub(super) fn operate(first: &Value, rest: &[Value]) -> Result<Value> {
     rest.chunks_exact(2).try_fold(first.clone(), |value, pair| {
         let (operator, other) = (pair[0].as_str().unwrap_or_default(), &pair[1]);
         match (operator, value.as_str()) {
-            ("~", _) => {
-                let mut text = print::str(&value)?;
-                print::push(&mut text, &print::str(other)?)?;
-                Ok(Value::from(text))
-            }
+            ("~", _) => print::join(&[value, other.clone()], ""),
             ("%", Some(text)) => print::printf(text, other),
             _ => arithmetic(&value, operator, other),
         }
@@ -50,11 +47,7 @@ pub(super) fn arithmetic(a: &Value, operator: &str, b: &Value) -> Result<Value> 
             size.saturating_mul(times)
         }
         _ if float(a).is_some() && float(b).is_some() => 0,
-        _ => {
-            must_be_defined(a)?;
-            must_be_defined(b)?;
-            return fail(format!("`{operator}` does not go with {} and {}", type_name(a), type_name(b)));
-        }
+        _ => return mismatch(operator, a, b),
     };
     budget::steps(STEPS)?;
     budget::bytes(bytes)?;
@@ -68,12 +61,11 @@ pub(super) fn arithmetic(a: &Value, operator: &str, b: &Value) -> Result<Value> 
 
 /// A chain of comparisons: each operator stands before its right side.
 pub(super) fn compare(first: &Value, rest: &[Value]) -> Result<bool> {
-    let mut left = first;
-    for pair in rest.chunks_exact(2) {
+    let lefts = iter::once(first).chain(rest.iter().skip(1).step_by(2));
+    for (left, pair) in lefts.zip(rest.chunks_exact(2)) {
         if !compares(left, pair[0].as_str().unwrap_or_default(), &pair[1])? {
             return Ok(false);
         }
-        left = &pair[1];
     }
     Ok(true)
 }
@@ -118,12 +110,14 @@ pub(super) fn order(a: &Value, b: &Value) -> Result<Ordering> {
             }
             Ok(a.len().cmp(&b.len()))
         }
-        _ => {
-            must_be_defined(a)?;
-            must_be_defined(b)?;
-            fail(format!("`<` does not go with {} and {}", type_name(a), type_name(b)))
-        }
+        _ => mismatch("<", a, b),
     }
+}
+
+fn mismatch<T>(operator: &str, a: &Value, b: &Value) -> Result<T> {
+    must_be_defined(a)?;
+    must_be_defined(b)?;
+    fail(format!("`{operator}` does not go with {} and {}", type_name(a), type_name(b)))
 }
 
 /// `value in container`

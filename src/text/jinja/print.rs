@@ -38,6 +38,16 @@ pub(super) fn push(text: &mut String, more: &str) -> Result<()> {
     Ok(())
 }
 
+/// Values as text, with a separator between them.
+pub(super) fn join(parts: &[Value], separator: &str) -> Result<Value> {
+    let mut out = String::new();
+    for (index, part) in parts.iter().enumerate() {
+        push(&mut out, if index > 0 { separator } else { "" })?;
+        out += &str(part)?;
+    }
+    Ok(Value::from(out))
+}
+
 /// An indentation: a text, or a number of spaces.
 pub(super) fn spaces(callee: &str, width: &Value, default: i64) -> Result<String> {
     if let Some(text) = width.as_str() {

@@ -10,6 +10,8 @@ const ELEMENT_BYTES: usize = 16;
 /// The deepest nesting of lists.
 pub(super) const MAX_DEPTH: usize = 200;
 
+/// The keys and values of a dict, or items with their sort keys.
+pub(super) type Pairs = Vec<(Value, Value)>;
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
 #[cold]
@@ -69,7 +71,7 @@ pub(super) fn items(value: &Value) -> Result<Vec<Value>> {
 }
 
 /// The keys and values of a dict.
-pub(super) fn pairs(dict: &Value) -> Result<Vec<(Value, Value)>> {
+pub(super) fn pairs(dict: &Value) -> Result<Pairs> {
     budget::elements(2 * dict.len().unwrap_or(0))?;
     let pairs = dict.as_object().and_then(DynObject::try_iter_pairs);
     Ok(pairs.into_iter().flatten().collect())
@@ -117,8 +119,7 @@ pub(super) fn must_be_plain(value: &Value) -> Result<()> {
 /// Charges for hashing a key.
 pub(super) fn must_be_hashable(key: &Value) -> Result<()> {
     let check = |part: &Value| match part.kind() {
-        ValueKind::Seq if part.is_tuple() => Ok(()),
-        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => {
+        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable if !part.is_tuple() => {
             fail(format!("a {} cannot be a key", type_name(part)))
         }
         _ => Ok(()),
