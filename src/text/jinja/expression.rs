@@ -8,8 +8,6 @@ use super::lexer::{is_name, is_number, is_sign, is_text};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// The deepest nesting of brackets: below minijinja's limit.
-const MAX_DEPTH: usize = 40;
 /// The operators that become filters, lowest precedence first.
 pub(super) const LEVELS: [&[&str]; 5] = [
     &["==", "!=", "<", "<=", ">", ">=", "in", "not in"],
@@ -26,13 +24,12 @@ const DICT_METHODS: &str = "clear copy fromkeys get items keys pop popitem setde
 /// Reads the tokens of a tag from left to right.
 pub(super) struct Parser<'t, 's> {
     tokens: &'t [&'s str],
-    depth: usize,
 }
 
 impl<'t, 's> Parser<'t, 's> {
     /// All tokens, as expressions with commas between them.
     pub(super) fn all(tokens: &'t [&'s str]) -> Result<String> {
-        let mut parser = Self { tokens, depth: 0 };
+        let mut parser = Self { tokens };
         let items = parser.items(false)?;
         if items.is_empty() || !parser.tokens.is_empty() {
             parser.take("an expression", |_| false)?;
@@ -63,19 +60,8 @@ impl<'t, 's> Parser<'t, 's> {
         }
     }
 
-    /// Fails when brackets or signs are nested too deep.
-    fn enter(&mut self) -> Result<()> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            Err(format!("expressions may be nested {MAX_DEPTH} deep"))
-        } else {
-            Ok(())
-        }
-    }
-
     /// Expressions with commas between them, up to the end of their bracket; if `paid`, each is charged.
     fn items(&mut self, paid: bool) -> Result<String> {
-        self.enter()?;
         let (mut items, mut names) = (String::new(), Vec::new());
         while self.tokens.first().is_some_and(|token| ![")", "]", "}", ":"].contains(token)) {
             if let [name, "=", rest @ ..] = self.tokens {
@@ -93,7 +79,6 @@ impl<'t, 's> Parser<'t, 's> {
                 items += ", ";
             }
         }
-        self.depth -= 1;
         Ok(items)
     }
 
@@ -129,24 +114,25 @@ impl<'t, 's> Parser<'t, 's> {
     }
 
     fn operator(&mut self, operators: &[&'static str]) -> Option<&'static str> {
-        if let ["not", "in", rest @ ..] = self.tokens
-            && operators.contains(&"not in")
-        {
-            self.tokens = rest;
-            return Some("not in");
-        }
-        operators.iter().copied().find(|operator| self.skip(operator))
+        let operator = operators.iter().copied().find(|operator| {
+            let words = operator.split(' ');
+            words.clone().eq(self.tokens.iter().copied().take(words.count()))
+        })?;
+        self.tokens = &self.tokens[operator.split(' ').count()..];
+        Some(operator)
     }
 
     /// An operand with its attributes, subscripts and calls, and if `filtered`, its filters and tests.
     fn operand(&mut self, filtered: bool) -> Result<String> {
-        let mut value = if let Some(sign) = ["-", "+"].into_iter().find(|sign| self.skip(sign)) {
-            self.enter()?;
-            let value = self.operand(false)?;
-            self.depth -= 1;
-            format!("({}({value}|_number))", sign.trim_start_matches('+'))
-        } else {
+        let mut signs = String::new();
+        while let Some(sign) = ["-", "+"].into_iter().find(|sign| self.skip(sign)) {
+            signs += sign;
+        }
+        let mut value = if signs.is_empty() {
             self.primary()?
+        } else {
+            let is_minus = signs.matches('-').count() % 2 == 1;
+            format!("({}({}|_number))", if is_minus { "-" } else { "" }, self.operand(false)?)
         };
         loop {
             value = if self.skip(".") {

@@ -10,8 +10,8 @@ use minijinja::{Environment, State, Value, filters};
 use super::print::{self, spaces};
 use super::text::{lines, strip};
 use super::value::{
-    Pairs, Result, bind, fail, int, integer, is_dict, is_instance, is_missing, items, must_be_defined,
-    must_be_hashable, must_be_plain, type_name, walk, walk_all,
+    Pairs, Result, bind, fail, int, integer, is_dict, is_instance, items, must_be_defined, must_be_hashable,
+    must_be_plain, type_name, walk, walk_all,
 };
 use super::{budget, methods, native, operators};
 
@@ -58,7 +58,7 @@ fn paid(state: &mut State<'_, '_>, name: &str, value: Value, args: &[Value]) -> 
     let (len, size, rest) = (value.len().unwrap_or(0), walk(&value)?, walk_all(args)?);
     match name {
         "batch" | "slice" => {
-            let count = integer(name, args.first().unwrap_or(&Value::UNDEFINED))?.unwrap_or(0);
+            let count = integer(name, args.first().unwrap_or(&Value::from(())))?.unwrap_or(0);
             budget::elements(usize::try_from(count).unwrap_or(0).saturating_add(2 * len))?;
         }
         // Keys are compared several times.
@@ -105,7 +105,11 @@ fn operator(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]
         }
         "_method" => value.get_attr(name_of),
         // A truth value as its number.
-        "_number" => Ok(int(value).map_or_else(|| value.clone(), Value::from)),
+        "_number" if value.is_number() => Ok(value.clone()),
+        "_number" => match int(value) {
+            Some(number) => Ok(Value::from(number)),
+            None => must_be_defined(value).and_then(|()| fail(format!("a {} has no sign", type_name(value)))),
+        },
         "_operate" => operators::operate(value, args),
         "_slice" => operators::slice(value, args),
         "_spread" => walk(value).map(|_| value.clone()),
@@ -139,7 +143,8 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         "int" | "float" => number(name, value, args),
         "join" => {
             let [separator, attribute] = bind(name, args, ["d", "attribute"])?;
-            print::join(&attributes(state, value, &attribute)?, &print::str(&separator)?)
+            let separator = if separator.is_none() { String::new() } else { print::str(&separator)? };
+            print::join(&attributes(state, value, &attribute)?, &separator)
         }
         "list" => items(value).map(Value::from),
         "sort" => {
@@ -151,7 +156,7 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         "string" | "safe" => print::str(value).map(Value::from),
         "sum" => {
             let [attribute, start] = bind(name, args, ["attribute", "start"])?;
-            let start = if start.is_undefined() { Value::from(0) } else { start };
+            let start = if start.is_none() { Value::from(0) } else { start };
             let mut values = attributes(state, value, &attribute)?.into_iter();
             values.try_fold(start, |total, value| operators::arithmetic(&total, "+", &value))
         }
@@ -159,7 +164,7 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         "truncate" => {
             let names = ["length", "killwords", "end", "leeway"];
             let given = names.into_iter().zip(bind(name, args, names)?);
-            let given: Kwargs = given.filter(|(_, value)| !value.is_undefined()).collect();
+            let given: Kwargs = given.filter(|(_, value)| !value.is_none()).collect();
             budget::chars(size)?;
             native::filter(name, &[print::text(value)?, given.into()])
         }
@@ -182,7 +187,7 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
 
 /// The values of an `attribute` of the items, such as `function.name` or `0`; the items themselves without one.
 fn attributes(state: &mut State<'_, '_>, value: &Value, attribute: &Value) -> Result<Vec<Value>> {
-    if is_missing(attribute) {
+    if attribute.is_none() {
         return items(value);
     }
     let named = Kwargs::from_iter([("attribute", attribute.clone())]);
@@ -236,7 +241,8 @@ fn number(name: &str, value: &Value, args: &[Value]) -> Result<Value> {
     must_be_defined(value)?;
     let digits = value.as_str().map(|text| Value::from(strip(text, None, true, true).replace('_', "")));
     let zero = if name == "int" { Value::from(0) } else { Value::from(0.0) };
-    let default = if default.is_undefined() { zero } else { default };
+    let is_given = !default.is_none() || args.first().is_some_and(|first| !first.is_kwargs());
+    let default = if is_given { default } else { zero };
     let args = [digits.unwrap_or(value.clone()), default, base];
-    native::filter(name, &args[..if args[2].is_undefined() { 2 } else { 3 }])
+    native::filter(name, &args[..if args[2].is_none() { 2 } else { 3 }])
 }

@@ -4,6 +4,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+/// The deepest nesting of brackets: below minijinja's limit.
+const MAX_DEPTH: usize = 40;
 /// The most tokens within one tag.
 const MAX_TAG_TOKENS: usize = 2000;
 /// A string, a number, a name or a sign. An unterminated string does not match.
@@ -71,6 +73,9 @@ pub(super) fn tag<'s>(source: &'s str, start: usize, closing: &str) -> Result<Ta
             _ => {}
         }
         tokens.push(token);
+        if depth > MAX_DEPTH {
+            return Err(format!("expressions may be nested {MAX_DEPTH} deep"));
+        }
         if tokens.len() > MAX_TAG_TOKENS {
             return Err(format!("a tag may have at most {MAX_TAG_TOKENS} tokens"));
         }

@@ -105,7 +105,7 @@ fn of_text(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value])
         }
         "replace" => {
             let [old, new, count] = bind(name, args, ["old", "new", "count"])?;
-            if new.is_undefined() {
+            if new.is_none() && args.len() < 2 {
                 return fail("replace takes two texts");
             }
             let (old, new, most) = (&*str(&old)?, &*str(&new)?, most(name, &count)?);

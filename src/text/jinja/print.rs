@@ -7,8 +7,7 @@ use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::ValueKind;
 
 use super::value::{
-    MAX_DEPTH, Result, bind, fail, integer, is_dict, is_instance, is_missing, items, pairs, type_name,
-    walk_all,
+    MAX_DEPTH, Result, bind, fail, integer, is_dict, is_instance, items, pairs, type_name, walk_all,
 };
 use super::{budget, filters};
 
@@ -194,10 +193,10 @@ fn is_printable(char: char) -> bool {
 pub(super) fn tojson(value: &Value, args: &[Value]) -> Result<Value> {
     let [ensure_ascii, indent, separators, sort_keys] =
         bind("tojson", args, ["ensure_ascii", "indent", "separators", "sort_keys"])?;
-    let indent = if is_missing(&indent) { None } else { Some(spaces("tojson", &indent, 0)?) };
-    let pair = if is_missing(&separators) { Vec::new() } else { items(&separators)? };
+    let indent = if indent.is_none() { None } else { Some(spaces("tojson", &indent, 0)?) };
+    let pair = if separators.is_none() { Vec::new() } else { items(&separators)? };
     let separators = match pair.iter().map(Value::as_str).collect::<Vec<_>>()[..] {
-        [] if is_missing(&separators) => [if indent.is_some() { "," } else { ", " }, ": "],
+        [] if separators.is_none() => [if indent.is_some() { "," } else { ", " }, ": "],
         [Some(item), Some(key)] => [item, key],
         _ => return fail("tojson: `separators` must be two texts"),
     };

@@ -127,32 +127,27 @@ pub(super) fn must_be_hashable(key: &Value) -> Result<()> {
     walk_at(key, 0, &check).map(drop)
 }
 
-/// Binds positional and keyword arguments. Those that are missing are undefined.
+/// Binds positional and keyword arguments. Those that are missing are none.
 pub(super) fn bind<const N: usize>(callee: &str, args: &[Value], names: [&str; N]) -> Result<[Value; N]> {
     let (positional, keywords) = from_args::<(&[Value], Kwargs)>(args)?;
     if positional.len() > N {
         return fail(format!("{callee} takes at most {N} arguments, got {}", positional.len()));
     }
-    let mut bound = [Value::UNDEFINED; N];
+    let mut bound = [(); N].map(Value::from);
     for (index, name) in names.into_iter().enumerate() {
         bound[index] = match positional.get(index) {
             Some(value) => value.clone(),
-            None => keywords.get::<Option<Value>>(name)?.unwrap_or_default(),
+            None => Value::from(keywords.get::<Option<Value>>(name)?),
         };
     }
     keywords.assert_all_used().map(|()| bound)
-}
-
-/// Whether an argument is missing or none.
-pub(super) fn is_missing(value: &Value) -> bool {
-    value.is_undefined() || value.is_none()
 }
 
 /// An optional integer.
 pub(super) fn integer(callee: &str, value: &Value) -> Result<Option<i64>> {
     match int(value) {
         Some(number) => Ok(Some(number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)),
-        None if is_missing(value) => Ok(None),
+        None if value.is_none() => Ok(None),
         None => fail(format!("{callee} takes a whole number, got {}", type_name(value))),
     }
 }
@@ -165,7 +160,7 @@ pub(super) fn most(callee: &str, value: &Value) -> Result<usize> {
 /// An optional string.
 pub(super) fn text_of<'a>(callee: &str, value: &'a Value) -> Result<Option<&'a str>> {
     match value.as_str() {
-        None if !is_missing(value) => fail(format!("{callee} takes a text, got {}", type_name(value))),
+        None if !value.is_none() => fail(format!("{callee} takes a text, got {}", type_name(value))),
         text => Ok(text),
     }
 }
