@@ -143,7 +143,7 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
         "int" | "float" => number(name, value, args),
         "join" => {
             let [separator, attribute] = bind(name, args, ["d", "attribute"])?;
-            let separator = if separator.is_none() { String::new() } else { print::str(&separator)? };
+            let separator = if is_given(&separator, args) { print::str(&separator)? } else { String::new() };
             print::join(&attributes(state, value, &attribute)?, &separator)
         }
         "list" => items(value).map(Value::from),
@@ -185,13 +185,21 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
     }
 }
 
+/// Whether the first argument is given, be it none.
+fn is_given(first: &Value, args: &[Value]) -> bool {
+    !first.is_none() || args.first().is_some_and(|first| !first.is_kwargs())
+}
+
 /// The values of an `attribute` of the items, such as `function.name` or `0`; the items themselves without one.
 fn attributes(state: &mut State<'_, '_>, value: &Value, attribute: &Value) -> Result<Vec<Value>> {
+    let items = items(value)?;
     if attribute.is_none() {
-        return items(value);
+        return Ok(items);
     }
-    let named = Kwargs::from_iter([("attribute", attribute.clone())]);
-    items(&paid(state, "map", value.clone(), &[named.into()])?)
+    // There is nothing under an undefined name.
+    let name = if attribute.is_undefined() { Value::from("") } else { attribute.clone() };
+    let named = Kwargs::from_iter([("attribute", name)]);
+    paid(state, "map", Value::from(items), &[named.into()])?.try_iter()?.checked().collect()
 }
 
 /// Items with their sort keys: strings in lower case, unless case matters.
@@ -241,8 +249,7 @@ fn number(name: &str, value: &Value, args: &[Value]) -> Result<Value> {
     must_be_defined(value)?;
     let digits = value.as_str().map(|text| Value::from(strip(text, None, true, true).replace('_', "")));
     let zero = if name == "int" { Value::from(0) } else { Value::from(0.0) };
-    let is_given = !default.is_none() || args.first().is_some_and(|first| !first.is_kwargs());
-    let default = if is_given { default } else { zero };
+    let default = if is_given(&default, args) { default } else { zero };
     let args = [digits.unwrap_or(value.clone()), default, base];
     native::filter(name, &args[..if args[2].is_none() { 2 } else { 3 }])
 }
