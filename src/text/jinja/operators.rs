@@ -154,6 +154,7 @@ pub(super) fn item(value: &Value, key: &Value) -> Result<Value> {
 /// `value[start:stop:step]`
 pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value> {
     must_be_defined(value)?;
+    budget::steps(STEPS)?;
     let Some(size) = size(value) else { return fail(format!("a {} has no slices", type_name(value))) };
     let bounds = bind("a slice", bounds, ["start", "stop", "step"])?;
     let bound = |index: usize| {
