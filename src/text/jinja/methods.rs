@@ -1,6 +1,8 @@
 //! The methods of Python's strings, lists and dicts. As in the sandbox of transformers, there are none that change a
 //! list or dict. Some come from minijinja's `pycompat`.
 
+use std::slice;
+
 use minijinja::formatting::FormatStyle;
 use minijinja::value::{Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
@@ -171,7 +173,8 @@ fn search(state: &mut State<'_, '_>, text: &Value, name: &str, args: &[Value]) -
     }
     let inside = if args.len() > 1 { operators::slice(text, &args[1..])? } else { text.clone() };
     let method = name.strip_suffix("index").map(|side| format!("{side}find"));
-    let found = unknown_method_callback(state, &inside, method.as_deref().unwrap_or(name), &[part.clone()])?;
+    let found =
+        unknown_method_callback(state, &inside, method.as_deref().unwrap_or(name), slice::from_ref(part))?;
     match found.as_i64().filter(|_| method.is_some() || name.ends_with("find")) {
         Some(-1) if method.is_some() => fail(format!("{name}: the text does not hold this part")),
         Some(place @ 0..) if start.is_some() => {

@@ -120,7 +120,7 @@ fn environment() -> Result<Environment<'static>> {
     });
     filters::add_to(&mut environment);
     tests::add_to(&mut environment);
-    environment.add_function("range", range);
+    environment.add_function("range", |args: Rest<Value>| range(&args));
     environment.add_function("dict", |args: Rest<ValueOrKwargs>| new_dict(&args.into_values()));
     environment.add_function("namespace", |args: Rest<ValueOrKwargs>| namespace(&args.into_values()));
     environment.add_function("raise_exception", |message: Value| fail::<Value>(print::str(&message)?));
@@ -128,7 +128,7 @@ fn environment() -> Result<Environment<'static>> {
     Ok(environment)
 }
 
-fn range(args: Rest<Value>) -> value::Result<Value> {
+fn range(args: &[Value]) -> value::Result<Value> {
     let numbers = args.iter().map(|number| int(number).filter(|number| i64::try_from(*number).is_ok()));
     let (start, stop, step) = match numbers.collect::<Option<Vec<_>>>().as_deref() {
         Some(&[stop]) => (0, stop, 1),

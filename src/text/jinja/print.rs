@@ -17,12 +17,16 @@ const NUMBER_BYTES: usize = 400;
 /// `str(value)`
 pub(super) fn str(value: &Value) -> Result<String> {
     let mut text = String::new();
+    add(&mut text, value).map(|()| text)
+}
+
+/// Adds `str(value)` to a text.
+fn add(text: &mut String, value: &Value) -> Result<()> {
     match value.as_str() {
-        Some(value) => push(&mut text, value)?,
-        None if value.is_undefined() => {}
-        None => Style::REPR.write(value, &mut text, 0)?,
+        Some(value) => push(text, value),
+        None if value.is_undefined() => Ok(()),
+        None => Style::REPR.write(value, text, 0),
     }
-    Ok(text)
 }
 
 /// The same as a value. A text is shared.
@@ -42,7 +46,7 @@ pub(super) fn join(parts: &[Value], separator: &str) -> Result<Value> {
     let mut out = String::new();
     for (index, part) in parts.iter().enumerate() {
         push(&mut out, if index > 0 { separator } else { "" })?;
-        out += &str(part)?;
+        add(&mut out, part)?;
     }
     Ok(Value::from(out))
 }

@@ -1,5 +1,7 @@
 //! Jinja's tests.
 
+use std::slice;
+
 use minijinja::value::{Rest, ValueKind};
 use minijinja::{Environment, Value};
 
@@ -61,7 +63,7 @@ fn run(name: &str, value: &Value, args: &[Value]) -> Result<bool> {
             walk(other)?;
             native::test(name, &[value.clone(), other.clone()])?
         }
-        (_, []) if NATIVE.split(' ').any(|test| test == name) => native::test(name, &[value.clone()])?,
+        (_, []) if NATIVE.split(' ').any(|test| test == name) => native::test(name, slice::from_ref(value))?,
         _ => {
             return fail(format!(
                 "the test {name} takes {} arguments",
